@@ -1,0 +1,4 @@
+//! From programs to kernels: planner, schedules, tile IR and its simulator.
+
+pub mod target;
+pub mod tile;

@@ -1,0 +1,55 @@
+//! Facts of the machines that kernels are made for.
+
+/// The instruction set a kernel is compiled for. Part of every kernel's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Isa {
+    /// `sm_80`, PTX 7.8: runs on Ampere and everything after it; no bulk copies.
+    Sm80,
+    /// `sm_90a`, PTX 8.0: Hopper only; bulk copies and mbarrier transactions.
+    Sm90a,
+}
+
+/// The device a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The instruction set.
+    pub isa: Isa,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Shared memory that one block may use, bytes.
+    pub shared_bytes: u32,
+}
+
+impl Isa {
+    /// Both instruction sets, the portable one first.
+    pub const ALL: [Isa; 2] = [Isa::Sm80, Isa::Sm90a];
+
+    /// The name `ptxas` and LLVM know it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Sm80 => "sm_80",
+            Isa::Sm90a => "sm_90a",
+        }
+    }
+
+    /// Whether the copy engine (`cp.async.bulk`) and transaction mbarriers exist.
+    pub fn has_bulk_copies(self) -> bool {
+        self == Isa::Sm90a
+    }
+
+    /// The best instruction set for a device of that compute capability; `None` when it is too old.
+    pub fn for_capability(major: i32, minor: i32) -> Option<Isa> {
+        match (major, minor) {
+            (9, 0) => Some(Isa::Sm90a),
+            (8.., _) => Some(Isa::Sm80),
+            _ => None,
+        }
+    }
+}
+
+impl Target {
+    /// An H200 (or H100) with 132 multiprocessors.
+    pub const H200: Target = Target { isa: Isa::Sm90a, multiprocessors: 132, shared_bytes: 232_448 };
+    /// An A100 with 108 multiprocessors.
+    pub const A100: Target = Target { isa: Isa::Sm80, multiprocessors: 108, shared_bytes: 166_912 };
+}

@@ -1,0 +1,499 @@
+//! The tile IR: one GPU kernel as a structured SIMT program. This file is the whole of it, and these docs are its
+//! specification; `verify` checks it, `simulate` runs it on the CPU, `oplus-llvm` lowers it to PTX.
+//!
+//! # Execution
+//!
+//! A kernel runs as a grid of blocks of [`Kernel::threads`] threads, in warps of 32. Every thread executes the same
+//! statements on its own registers. There are no functions, no pointers and no arrays of registers: what is unrolled is
+//! unrolled by the schedule that wrote the kernel. Control flow is structured ([`Stmt::If`], [`Stmt::For`],
+//! [`Stmt::Loop`] with [`Stmt::Break`]); threads of a warp that take different branches meet again at its end.
+//!
+//! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`]) must be reached by all 32 lanes
+//! of a warp together, [`Stmt::Barrier`] by all threads it counts. A branch that contains one must be uniform there.
+//!
+//! # Registers and operands
+//!
+//! A [`Reg`] has a type ([`Kernel::regs`]) and may be assigned many times; it must be assigned before it is read on
+//! every path. Arithmetic is that of the program IR ([`Unary`], [`Binary`]); [`Expr::Fma`] rounds once, and no other
+//! pair of operations is ever fused, so that bits do not depend on the compiler.
+//!
+//! # Memory
+//!
+//! * *Global*: a pointer parameter and an element index (`i64`). A vector access of n registers reads or writes n
+//!   consecutive elements and needs its byte address to be a multiple of the access. An access may be guarded by a
+//!   `bool`: a load whose guard is false gives `otherwise`, a store does nothing.
+//! * *Shared*: arrays declared by the kernel ([`Kernel::shared`]), indexed by element (`i32`), contents undefined at
+//!   the start. All accesses between threads must be ordered by a barrier, a warp barrier or an mbarrier.
+//! * Elements narrower than their value type are widened by loads and rounded by stores.
+//!
+//! # Asynchronous copies
+//!
+//! An *mbarrier* (a shared array of [`SharedKind::Mbarrier`]) counts arrivals and bytes; its phase completes when both
+//! are zero, and [`Stmt::MbarrierWait`] waits for the phase of a parity (0, 1, 0, …). [`Stmt::BulkLoad`] copies
+//! contiguous elements from global to shared memory and completes on an mbarrier that was told its bytes by
+//! [`Stmt::MbarrierExpect`]; addresses and sizes are multiples of 16 bytes. [`Stmt::CopyAsync`] is the per-thread form
+//! for any layout; [`Stmt::CopyAsyncArrive`] makes one arrival on an mbarrier when the thread's earlier copies have
+//! landed. [`Stmt::BulkStore`] goes the other way; the threads that wrote the shared memory execute
+//! [`Stmt::FenceAsync`] and then a barrier before one thread issues it, and the memory may be written again after
+//! [`Stmt::BulkWait`].
+//!
+//! # Messages between blocks
+//!
+//! A *message word* is 64 bits in global scratch: a 32-bit value and the 32-bit *tag* of the launch. It is written
+//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered.
+//! [`Stmt::Poll`] reads again those entries whose tags are still missing; a loop around it waits. Tickets are drawn
+//! with [`Stmt::AtomicAdd`] on a `u32`. There are no float atomics.
+
+use oplus_dsl::ir::{Binary, Literal, Unary};
+use oplus_dsl::{Elem, Ty};
+
+/// A kernel: see the [module documentation](self).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// The symbol, a valid PTX identifier.
+    pub name: String,
+    /// What the launch passes, in order.
+    pub params: Vec<Param>,
+    /// Threads per block, a multiple of 32.
+    pub threads: u32,
+    /// Blocks that should fit a multiprocessor at once (bounds the registers per thread).
+    pub blocks_per_sm: u32,
+    /// Shared arrays, laid out in this order, each at a multiple of 128 bytes.
+    pub shared: Vec<Shared>,
+    /// The type of every register.
+    pub regs: Vec<Ty>,
+    /// The statements.
+    pub body: Vec<Stmt>,
+}
+
+/// A kernel parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Param {
+    /// Its name, for printing.
+    pub name: String,
+    /// What it is.
+    pub kind: ParamKind,
+}
+
+/// What a launch passes for a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// A pointer to elements that the kernel only reads.
+    Read(Elem),
+    /// A pointer to elements that the kernel writes (and may read back).
+    Write(Elem),
+    /// A pointer to message words (64 bits each), zero before the first launch that uses them.
+    Messages,
+    /// A pointer to `u32` control words, `{0, 1}` before the first launch: ticket counter and tag of the launch.
+    Control,
+    /// A number of that type.
+    Scalar(Ty),
+}
+
+/// A shared array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shared {
+    /// Its name, for printing.
+    pub name: String,
+    /// What it holds.
+    pub kind: SharedKind,
+    /// How many.
+    pub len: u32,
+}
+
+/// What a shared array holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedKind {
+    /// Elements.
+    Elem(Elem),
+    /// Mbarriers, 8 bytes each.
+    Mbarrier,
+}
+
+/// A register: index into [`Kernel::regs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reg(pub u32);
+
+/// A kernel parameter: index into [`Kernel::params`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ParamId(pub u32);
+
+/// A shared array: index into [`Kernel::shared`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SharedId(pub u32);
+
+/// A register or a constant of a type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand {
+    /// The register's value.
+    Reg(Reg),
+    /// A constant.
+    Const(Ty, Literal),
+}
+
+/// Where an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// A pointer parameter; indices are `i64`.
+    Global(ParamId),
+    /// A shared array; indices are `i32`.
+    Shared(SharedId),
+}
+
+/// One mbarrier: an element of a shared array.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mbarrier {
+    /// The array.
+    pub array: SharedId,
+    /// Which one, `i32`.
+    pub index: Operand,
+}
+
+/// A computation without effect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expr {
+    /// The operand itself.
+    Copy(Operand),
+    /// A function of one value.
+    Unary(Unary, Operand),
+    /// A function of two values of one type.
+    Binary(Binary, Operand, Operand),
+    /// a·b + c, rounded once. Floats only.
+    Fma(Operand, Operand, Operand),
+    /// `if c { a } else { b }`.
+    Select(Operand, Operand, Operand),
+    /// Conversion to the register's type, through the rounding of an element type.
+    Convert(Elem, Operand),
+    /// The same bits as the register's type, of the same size (`f32` and `u32`/`i32`, `f64` and `u64`/`i64`).
+    Bits(Operand),
+    /// A scalar parameter.
+    Param(ParamId),
+    /// A built-in number, `i32`.
+    Special(Special),
+    /// 2ˣ by the special-function unit, `f32`: at most 2 ulp for a finite result, denormals flushed.
+    Exp2Fast(Operand),
+    /// log₂ x by the special-function unit, `f32`: absolute error at most 2⁻²² near 1, 2 ulp elsewhere.
+    Log2Fast(Operand),
+    /// tanh x by the special-function unit, `f32`: relative error at most 2⁻¹¹.
+    TanhFast(Operand),
+}
+
+/// Built-in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Special {
+    /// Index of the thread in its block.
+    Thread,
+    /// Index of the block in the grid (x).
+    Block,
+    /// Index of the block in the grid (y).
+    BlockY,
+    /// Blocks in the grid (x).
+    Blocks,
+    /// Index of the thread in its warp.
+    Lane,
+    /// Index of the warp in its block; uniform over the warp.
+    Warp,
+}
+
+/// How a shuffle names its source lane. A source outside the warp gives the lane's own value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shuffle {
+    /// lane − n.
+    Up,
+    /// lane + n.
+    Down,
+    /// lane ⊻ n.
+    Xor,
+    /// n.
+    Index,
+}
+
+/// One entry of a [`Stmt::Poll`]: words that travel together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PollEntry {
+    /// Index of the first message word, `i64`; even when there are two or more words.
+    pub index: Operand,
+    /// The values, `u32`.
+    pub values: Vec<Reg>,
+    /// The tags that came with them, `u32`; an entry is read while one of them differs from the poll's tag.
+    pub tags: Vec<Reg>,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stmt {
+    /// A register receives the value of a computation.
+    Let(Reg, Expr),
+    // ---- control flow
+    /// Two-way branch.
+    If {
+        /// `bool`.
+        condition: Operand,
+        /// Executed where it is true.
+        then: Vec<Stmt>,
+        /// Executed where it is false.
+        otherwise: Vec<Stmt>,
+    },
+    /// Counted loop: `var` = from, from + step, … while var < to. `var` is `i32` or `i64`; step > 0.
+    For {
+        /// The loop variable.
+        var: Reg,
+        /// First value.
+        from: Operand,
+        /// Bound, exclusive.
+        to: Operand,
+        /// Increment.
+        step: Operand,
+        /// The body.
+        body: Vec<Stmt>,
+    },
+    /// Endless loop, left by `Break`.
+    Loop(Vec<Stmt>),
+    /// Leaves the innermost `Loop` where the condition is true.
+    Break(Operand),
+    // ---- memory
+    /// Reads consecutive elements, one per register.
+    Load {
+        /// Destination; 1, 2, 4 or 8 registers of one type, together at most 16 bytes of elements.
+        dst: Vec<Reg>,
+        /// The array.
+        memory: Memory,
+        /// Index of the first element.
+        index: Operand,
+        /// Reads only where it is true.
+        guard: Option<Operand>,
+        /// What the registers get where the guard is false.
+        otherwise: Operand,
+    },
+    /// Writes consecutive elements, one per operand.
+    Store {
+        /// The array.
+        memory: Memory,
+        /// Index of the first element.
+        index: Operand,
+        /// 1, 2, 4 or 8 values, together at most 16 bytes of elements.
+        values: Vec<Operand>,
+        /// Writes only where it is true.
+        guard: Option<Operand>,
+    },
+    // ---- warps and blocks
+    /// Each lane receives another lane's value. Warp-collective.
+    Shuffle {
+        /// Destination.
+        dst: Reg,
+        /// The value offered, of the same type; 4 or 8 bytes, or `bool`.
+        value: Operand,
+        /// How `lane` names the source.
+        mode: Shuffle,
+        /// `i32`.
+        lane: Operand,
+    },
+    /// Whether the condition holds in all lanes. Warp-collective.
+    All {
+        /// Destination, `bool`.
+        dst: Reg,
+        /// `bool`.
+        condition: Operand,
+    },
+    /// Orders the memory accesses of a warp's lanes. Warp-collective.
+    SyncWarp,
+    /// Waits for `threads` threads of the block and orders their shared accesses. `id` 0 is for the whole block.
+    Barrier {
+        /// 0 … 15.
+        id: u32,
+        /// A multiple of 32.
+        threads: u32,
+    },
+    // ---- mbarriers and asynchronous copies
+    /// Gives an mbarrier its number of arrivals per phase. By one thread, before [`Stmt::FenceInit`] and a barrier.
+    MbarrierInit(Mbarrier, u32),
+    /// Makes initialised mbarriers visible to asynchronous copies.
+    FenceInit,
+    /// One arrival; orders the thread's earlier accesses before what the waiters do.
+    MbarrierArrive(Mbarrier),
+    /// One arrival that also announces bytes (`i32`).
+    MbarrierExpect(Mbarrier, Operand),
+    /// Waits until the phase of that parity (`i32`, 0 or 1) has completed.
+    MbarrierWait(Mbarrier, Operand),
+    /// Copies `count` elements from global to shared memory by the copy engine. By one thread.
+    BulkLoad {
+        /// Destination array.
+        to: SharedId,
+        /// Destination element, `i32`.
+        to_index: Operand,
+        /// Source, of the same element type.
+        from: ParamId,
+        /// Source element, `i64`.
+        from_index: Operand,
+        /// Elements, `i32`; a multiple of 16 bytes.
+        count: Operand,
+        /// Where the bytes are counted.
+        mbarrier: Mbarrier,
+    },
+    /// Copies `count` elements from shared to global memory by the copy engine, as one bulk group. By one thread.
+    BulkStore {
+        /// Destination.
+        to: ParamId,
+        /// Destination element, `i64`.
+        to_index: Operand,
+        /// Source array, of the same element type.
+        from: SharedId,
+        /// Source element, `i32`.
+        from_index: Operand,
+        /// Elements, `i32`; a multiple of 16 bytes.
+        count: Operand,
+    },
+    /// Waits until at most `pending` of the thread's bulk groups have yet to read their source (`read`) or to complete.
+    BulkWait {
+        /// How many may be outstanding.
+        pending: u32,
+        /// Wait only for the reading of shared memory.
+        read: bool,
+    },
+    /// Orders the thread's earlier shared accesses before later asynchronous copies.
+    FenceAsync,
+    /// Starts a copy of `elements` (4, 8 or 16 bytes in all) from global to shared memory. Where the guard is false,
+    /// zeros are written instead.
+    CopyAsync {
+        /// Destination array.
+        to: SharedId,
+        /// Destination element, `i32`.
+        to_index: Operand,
+        /// Source, of the same element type.
+        from: ParamId,
+        /// Source element, `i64`.
+        from_index: Operand,
+        /// How many elements.
+        elements: u32,
+        /// `bool`.
+        guard: Option<Operand>,
+    },
+    /// One arrival on an mbarrier when the thread's earlier `CopyAsync`s have landed.
+    CopyAsyncArrive(Mbarrier),
+    // ---- between blocks
+    /// Adds to a control word and gives what it was. The only atomic, on `u32`.
+    AtomicAdd {
+        /// Destination, `u32`.
+        dst: Reg,
+        /// A [`ParamKind::Control`].
+        control: ParamId,
+        /// Which word.
+        word: u32,
+        /// `u32`.
+        value: Operand,
+    },
+    /// Reads a control word (relaxed, gpu scope).
+    ControlLoad {
+        /// Destination, `u32`.
+        dst: Reg,
+        /// A [`ParamKind::Control`].
+        control: ParamId,
+        /// Which word.
+        word: u32,
+    },
+    /// Writes a control word (relaxed, gpu scope).
+    ControlStore {
+        /// A [`ParamKind::Control`].
+        control: ParamId,
+        /// Which word.
+        word: u32,
+        /// `u32`.
+        value: Operand,
+    },
+    /// Writes message words, each with the tag (relaxed, gpu scope).
+    Publish {
+        /// A [`ParamKind::Messages`].
+        messages: ParamId,
+        /// Index of the first word, `i64`; even when there are two or more values.
+        index: Operand,
+        /// The values, `u32`.
+        values: Vec<Operand>,
+        /// `u32`.
+        tag: Operand,
+        /// Writes only where it is true.
+        guard: Option<Operand>,
+    },
+    /// Reads once more every entry that still misses a tag; all reads are in flight together (relaxed, gpu scope).
+    Poll {
+        /// A [`ParamKind::Messages`].
+        messages: ParamId,
+        /// What to read.
+        entries: Vec<PollEntry>,
+        /// `u32`.
+        tag: Operand,
+    },
+}
+
+impl From<Reg> for Operand {
+    fn from(reg: Reg) -> Operand {
+        Operand::Reg(reg)
+    }
+}
+
+impl Operand {
+    /// An `i32` constant.
+    pub fn i32(x: i32) -> Operand {
+        Operand::Const(Ty::I32, Literal::Int(i64::from(x)))
+    }
+
+    /// An `i64` constant.
+    pub fn i64(x: i64) -> Operand {
+        Operand::Const(Ty::I64, Literal::Int(x))
+    }
+
+    /// A `u32` constant.
+    pub fn u32(x: u32) -> Operand {
+        Operand::Const(Ty::U32, Literal::Int(i64::from(x)))
+    }
+
+    /// A `bool` constant.
+    pub fn bool(x: bool) -> Operand {
+        Operand::Const(Ty::Bool, Literal::Bool(x))
+    }
+}
+
+impl SharedKind {
+    /// Bytes per entry.
+    pub fn bytes(self) -> u32 {
+        match self {
+            SharedKind::Mbarrier => 8,
+            SharedKind::Elem(e) => e.bytes().unwrap_or(8) as u32,
+        }
+    }
+}
+
+impl Kernel {
+    /// The type of an operand.
+    pub fn ty(&self, operand: Operand) -> Ty {
+        match operand {
+            Operand::Reg(r) => self.regs[r.0 as usize],
+            Operand::Const(ty, _) => ty,
+        }
+    }
+
+    /// The element type behind a memory.
+    pub fn elem(&self, memory: Memory) -> Option<Elem> {
+        match memory {
+            Memory::Global(p) => match self.params[p.0 as usize].kind {
+                ParamKind::Read(e) | ParamKind::Write(e) => Some(e),
+                _ => None,
+            },
+            Memory::Shared(s) => match self.shared[s.0 as usize].kind {
+                SharedKind::Elem(e) => Some(e),
+                SharedKind::Mbarrier => None,
+            },
+        }
+    }
+
+    /// Byte offset of every shared array, and the bytes of all; every array starts at a multiple of 128 bytes.
+    pub fn shared_layout(&self) -> (Vec<u32>, u32) {
+        let mut at = 0;
+        let offsets = self.shared.iter().map(|s| {
+            let offset = at;
+            at = (at + s.len * s.kind.bytes()).next_multiple_of(128);
+            offset
+        });
+        let offsets = offsets.collect();
+        (offsets, at)
+    }
+}

@@ -1,0 +1,184 @@
+//! Element types of tensors and types of values.
+//!
+//! A tensor stores [`Elem`]s; a computation works on [`Ty`]s. Half-precision elements are storage only: they are
+//! widened to `f32` when loaded and rounded to nearest-even when stored. [`Elem::Call`] and [`Ty::Call`] stand for
+//! the element type that the caller's tensors bring; [`crate::ir::Program::instantiate`] replaces them.
+
+use std::fmt;
+
+/// What one element of a tensor is stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Elem {
+    /// The floating-point type of the call (`f64`, `f32`, `bf16` or `f16`), unknown until a kernel is called.
+    Call,
+    /// IEEE binary64.
+    F64,
+    /// IEEE binary32.
+    F32,
+    /// bfloat16, computed in `f32`.
+    Bf16,
+    /// IEEE binary16, computed in `f32`.
+    F16,
+    /// 32-bit signed integer.
+    I32,
+    /// 64-bit signed integer.
+    I64,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer.
+    U64,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+/// What one value of a computation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ty {
+    /// The floating-point type of the call, at least `f32`.
+    Call,
+    /// IEEE binary64.
+    F64,
+    /// IEEE binary32.
+    F32,
+    /// 32-bit signed integer, wrapping.
+    I32,
+    /// 64-bit signed integer, wrapping.
+    I64,
+    /// 32-bit unsigned integer, wrapping.
+    U32,
+    /// 64-bit unsigned integer, wrapping.
+    U64,
+    /// Truth value.
+    Bool,
+    /// The several results of a scan or a reduction; only [`crate::ir::Op::Field`] may use it.
+    Tuple,
+}
+
+impl Elem {
+    /// Every element type a tensor can really have, in the order of the documentation.
+    pub const ALL: [Elem; 9] =
+        [Elem::F64, Elem::F32, Elem::Bf16, Elem::F16, Elem::I32, Elem::I64, Elem::U32, Elem::U64, Elem::Bool];
+
+    /// The name used in programs, messages and kernel keys.
+    pub fn name(self) -> &'static str {
+        match self {
+            Elem::Call => "call",
+            Elem::F64 => "f64",
+            Elem::F32 => "f32",
+            Elem::Bf16 => "bf16",
+            Elem::F16 => "f16",
+            Elem::I32 => "i32",
+            Elem::I64 => "i64",
+            Elem::U32 => "u32",
+            Elem::U64 => "u64",
+            Elem::Bool => "bool",
+        }
+    }
+
+    /// The element type of that name.
+    pub fn from_name(name: &str) -> Option<Elem> {
+        if name == "call" { Some(Elem::Call) } else { Elem::ALL.into_iter().find(|e| e.name() == name) }
+    }
+
+    /// Bytes per element; `None` for [`Elem::Call`].
+    pub fn bytes(self) -> Option<usize> {
+        Some(match self {
+            Elem::Call => return None,
+            Elem::F64 | Elem::I64 | Elem::U64 => 8,
+            Elem::F32 | Elem::I32 | Elem::U32 => 4,
+            Elem::Bf16 | Elem::F16 => 2,
+            Elem::Bool => 1,
+        })
+    }
+
+    /// The type of a value loaded from such an element.
+    pub fn value(self) -> Ty {
+        match self {
+            Elem::Call => Ty::Call,
+            Elem::F64 => Ty::F64,
+            Elem::F32 | Elem::Bf16 | Elem::F16 => Ty::F32,
+            Elem::I32 => Ty::I32,
+            Elem::I64 => Ty::I64,
+            Elem::U32 => Ty::U32,
+            Elem::U64 => Ty::U64,
+            Elem::Bool => Ty::Bool,
+        }
+    }
+
+    /// Whether the element is a floating-point number.
+    pub fn is_float(self) -> bool {
+        self.value().is_float()
+    }
+}
+
+impl Ty {
+    /// The name used in the text form of programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ty::Call => "call",
+            Ty::F64 => "f64",
+            Ty::F32 => "f32",
+            Ty::I32 => "i32",
+            Ty::I64 => "i64",
+            Ty::U32 => "u32",
+            Ty::U64 => "u64",
+            Ty::Bool => "bool",
+            Ty::Tuple => "tuple",
+        }
+    }
+
+    /// The value type of that name.
+    pub fn from_name(name: &str) -> Option<Ty> {
+        [Ty::Call, Ty::F64, Ty::F32, Ty::I32, Ty::I64, Ty::U32, Ty::U64, Ty::Bool, Ty::Tuple]
+            .into_iter()
+            .find(|t| t.name() == name)
+    }
+
+    /// Whether values of this type are floating-point numbers, and so may carry a derivative.
+    pub fn is_float(self) -> bool {
+        matches!(self, Ty::Call | Ty::F64 | Ty::F32)
+    }
+
+    /// Whether values of this type are integers.
+    pub fn is_int(self) -> bool {
+        matches!(self, Ty::I32 | Ty::I64 | Ty::U32 | Ty::U64)
+    }
+
+    /// The element type that stores such a value exactly; `None` for tuples.
+    pub fn elem(self) -> Option<Elem> {
+        Some(match self {
+            Ty::Call => Elem::Call,
+            Ty::F64 => Elem::F64,
+            Ty::F32 => Elem::F32,
+            Ty::I32 => Elem::I32,
+            Ty::I64 => Elem::I64,
+            Ty::U32 => Elem::U32,
+            Ty::U64 => Elem::U64,
+            Ty::Bool => Elem::Bool,
+            Ty::Tuple => return None,
+        })
+    }
+
+    /// The common type of two operands: floats widen (`f32` to the call's type to `f64`), everything else must be equal.
+    pub fn join(self, other: Ty) -> Option<Ty> {
+        match (self, other) {
+            (a, b) if a == b => Some(a),
+            (a, b) if a.is_float() && b.is_float() => {
+                Some(if a == Ty::F64 || b == Ty::F64 { Ty::F64 } else { Ty::Call })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Elem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Ty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
