@@ -1,6 +1,11 @@
 //! From programs to kernels: planner, schedules, tile IR and its simulator.
 
+pub mod abi;
 pub mod build;
+pub mod key;
 pub mod lower;
+pub mod plan;
+pub mod schedule;
+pub mod stage;
 pub mod target;
 pub mod tile;

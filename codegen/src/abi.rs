@@ -1,0 +1,122 @@
+//! What a launch passes to a kernel, in order: one list, read by the lowering and by the planner.
+
+use oplus_dsl::ir::Axis;
+
+use crate::schedule::{Form, Schedule};
+use crate::stage::Stage;
+use crate::tile::{Param, ParamKind};
+use oplus_dsl::Ty;
+
+/// A parameter of a stage's kernel and what it stands for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slot {
+    /// The kernel's parameter.
+    pub param: Param,
+    /// What it stands for.
+    pub role: Role,
+}
+
+/// What a kernel's parameter stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A tensor's first element.
+    Pointer(Tensor),
+    /// A tensor's stride along an axis of the stage, in elements, `i64`.
+    Stride(Tensor, Axis),
+    /// The size of an axis of the stage, `i64`.
+    Size(Axis),
+    /// Message words between blocks.
+    Messages,
+    /// The control words of the launch.
+    Control,
+}
+
+/// A tensor of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tensor {
+    /// The stage's parameter of that index.
+    Param(u32),
+    /// The stage's output of that index.
+    Output(u32),
+}
+
+/// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
+/// the sizes of the stage's axes, the strides of every tensor along each of its axes (but the unit axis, where they
+/// are 1), and for schedules with look-back the messages and the control words.
+pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
+    let program = &stage.program;
+    let unit = schedule.unit_axis(stage);
+    let mut slots: Vec<Slot> = tensors(stage).map(|t| pointer(stage, t)).collect();
+    slots.extend(
+        (0..program.axes.len() as u32)
+            .map(|a| scalar(format!("size_{}", program.axes[a as usize]), Role::Size(Axis(a)))),
+    );
+    for tensor in tensors(stage) {
+        let strided = axes(stage, tensor).iter().filter(|a| Some(**a) != unit);
+        let stride = |a: &Axis| {
+            scalar(format!("stride_{}_{}", name(stage, tensor), program.axis_name(*a)), Role::Stride(tensor, *a))
+        };
+        slots.extend(strided.map(stride));
+    }
+    if looks_back(schedule) {
+        slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });
+        slots.push(Slot { param: param("control", ParamKind::Control), role: Role::Control });
+    }
+    slots
+}
+
+/// Every tensor of a stage: parameters, then outputs.
+pub fn tensors(stage: &Stage) -> impl Iterator<Item = Tensor> + use<> {
+    let (params, outputs) = (stage.program.params.len() as u32, stage.program.outputs.len() as u32);
+    (0..params).map(Tensor::Param).chain((0..outputs).map(Tensor::Output))
+}
+
+/// The axes of a tensor in the order of its declaration.
+pub fn axes(stage: &Stage, tensor: Tensor) -> &[Axis] {
+    match tensor {
+        Tensor::Param(i) => &stage.program.params[i as usize].axes,
+        Tensor::Output(i) => &stage.program.outputs[i as usize].axes,
+    }
+}
+
+/// The name of a tensor.
+pub fn name(stage: &Stage, tensor: Tensor) -> &str {
+    match tensor {
+        Tensor::Param(i) => &stage.program.params[i as usize].name,
+        Tensor::Output(i) => &stage.program.outputs[i as usize].name,
+    }
+}
+
+/// The element type of a tensor.
+pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
+    match tensor {
+        Tensor::Param(i) => stage.program.params[i as usize].elem,
+        Tensor::Output(i) => stage.program.outputs[i as usize].elem,
+    }
+}
+
+/// Whether blocks exchange messages under a schedule.
+pub fn looks_back(schedule: &Schedule) -> bool {
+    match schedule {
+        Schedule::Map(_) | Schedule::Rows(_) => false,
+        Schedule::LookBack(_) => true,
+        Schedule::Columns(s) => s.form == Form::Ring,
+    }
+}
+
+fn pointer(stage: &Stage, tensor: Tensor) -> Slot {
+    let elem = elem(stage, tensor);
+    let kind = match tensor {
+        Tensor::Param(_) => ParamKind::Read(elem),
+        Tensor::Output(_) => ParamKind::Write(elem),
+    };
+    Slot { param: param(name(stage, tensor), kind), role: Role::Pointer(tensor) }
+}
+
+fn scalar(name: String, role: Role) -> Slot {
+    Slot { param: Param { name, kind: ParamKind::Scalar(Ty::I64) }, role }
+}
+
+fn param(name: &str, kind: ParamKind) -> Param {
+    Param { name: name.to_owned(), kind }
+}

@@ -1,0 +1,165 @@
+//! Plans: a program for given sizes and strides as a list of kernel launches.
+
+use oplus_dsl::Elem;
+use thiserror::Error;
+
+use crate::key::Key;
+use crate::schedule::Schedule;
+use crate::stage::Stage;
+
+/// What a program is called with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// The size of every axis of the program.
+    pub sizes: Vec<i64>,
+    /// The layout of every parameter; `None` where the caller leaves out a parameter that has a default.
+    pub params: Vec<Option<Layout>>,
+    /// The layout of every output.
+    pub outputs: Vec<Layout>,
+}
+
+/// How a tensor lies in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// For each axis in the tensor's declared order, the distance between neighbours, in elements. May be 0 for
+    /// parameters (a broadcast) and negative.
+    pub strides: Vec<i64>,
+    /// A power of two that divides the byte address of the element at index 0; more than 16 counts as 16.
+    pub align: u32,
+}
+
+/// Why a call cannot be planned.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// A list of the call has not the length that the program asks for.
+    #[error("the call gives {given} {what}, the program has {wanted}")]
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// In the call.
+        given: usize,
+        /// In the program.
+        wanted: usize,
+    },
+    /// A size is negative.
+    #[error("axis {axis} has size {size}")]
+    Size {
+        /// The axis.
+        axis: String,
+        /// Its size.
+        size: i64,
+    },
+    /// A layout has not one stride per axis.
+    #[error("`{tensor}` has {wanted} axes, its layout has {given} strides")]
+    Strides {
+        /// The tensor.
+        tensor: String,
+        /// Strides given.
+        given: usize,
+        /// Axes.
+        wanted: usize,
+    },
+    /// A parameter without a default is left out.
+    #[error("`{0}` must be given: it has no default")]
+    Missing(String),
+    /// Two elements of an output have the same address.
+    #[error("elements of the output `{0}` overlap: a stride is 0 along an axis of size 2 or more")]
+    Overlap(String),
+    /// The call has more elements than 64-bit indices can count.
+    #[error("`{0}` has more than 2^63 elements")]
+    TooLarge(String),
+    /// The element type of the call is still open.
+    #[error("the program is generic: instantiate it with an element type before planning")]
+    Generic,
+}
+
+/// A program's launches in order, and the scratch memory that they need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The launches.
+    pub steps: Vec<Launch>,
+    /// Temporary tensors between the launches. A buffer that no launch uses has length 0.
+    pub buffers: Vec<Buffer>,
+    /// 64-bit message words that the launches share; zeroed once, when allocated, and used by one call at a time.
+    pub message_words: u64,
+    /// How the plan came about.
+    pub choices: Vec<Choice>,
+}
+
+/// A temporary tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// What it stores.
+    pub elem: Elem,
+    /// Elements.
+    pub len: u64,
+}
+
+/// One kernel launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// What the kernel computes.
+    pub stage: Stage,
+    /// How.
+    pub schedule: Schedule,
+    /// What the kernel is found by.
+    pub key: Key,
+    /// The kernel's symbol.
+    pub symbol: String,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// What to pass, in the order of the kernel's parameters.
+    pub args: Vec<Arg>,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arg {
+    /// The address of the program's parameter.
+    Param(u32),
+    /// The address of the program's output.
+    Output(u32),
+    /// The address of a buffer of the plan.
+    Buffer(u32),
+    /// The address of the message words.
+    Messages,
+    /// The address of the control words, `{0, 1}` when allocated (a ticket counter and a tag).
+    Control,
+    /// A number.
+    I32(i32),
+    /// A number.
+    I64(i64),
+}
+
+/// Why a launch has its schedule: what every schedule was estimated to take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The step of the plan; `None` for a stage that needs no launch because it produces nothing.
+    pub step: Option<usize>,
+    /// Every schedule that fits the stage's layout, and its estimate; the first is the one taken.
+    pub candidates: Vec<Estimate>,
+    /// The schedules that do not fit, and why.
+    pub refused: Vec<(Schedule, String)>,
+}
+
+/// An estimate of a schedule's time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Bytes of the tensors read and written, each once.
+    pub bytes: u64,
+    /// Microseconds.
+    pub micros: f64,
+    /// The estimate in words.
+    pub why: String,
+}
+
+impl Plan {
+    /// 32-bit control words that the launches share.
+    pub const CONTROL_WORDS: usize = 2;
+}

@@ -1,0 +1,371 @@
+//! Schedules: how a stage runs on a GPU, as plain data. A schedule has a text form, which is part of a kernel's key.
+//!
+//! A schedule holds what specialises the code of a kernel; sizes and strides are run-time values. `vector` is its
+//! alignment class: with more than one element per access, the stage's tensors have stride 1 along the *unit axis* and
+//! every access is aligned ([`Schedule::unit_axis`]); with one, nothing is assumed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use oplus_dsl::ir::Axis;
+use thiserror::Error;
+
+use crate::stage::Stage;
+
+/// Lanes of a warp.
+pub const WARP: u32 = 32;
+
+/// How a stage runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Schedule {
+    /// No scan: every thread computes its own elements.
+    Map(Map),
+    /// A row by the lanes of one or several warps, tile after tile, the carry in registers.
+    Rows(Rows),
+    /// Long rows in one pass: tiles of many blocks publish their aggregates, and fold those of their predecessors.
+    LookBack(LookBack),
+    /// Lanes along an axis that is not scanned, time in registers.
+    Columns(Columns),
+}
+
+/// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
+macro_rules! schedule {
+    ($(#[$doc:meta])* $name:ident, $text:literal { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $ty,)+ }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let fields = [$(format!(concat!(stringify!($field), "={}"), self.$field)),+];
+                write!(f, concat!($text, "({})"), fields.join(", "))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseScheduleError;
+
+            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+                let fields = Fields::of($text, text)?;
+                let schedule = $name { $($field: fields.get(stringify!($field))?),+ };
+                fields.end(&[$(stringify!($field)),+])?;
+                Ok(schedule)
+            }
+        }
+    };
+}
+
+schedule! {
+    /// Map: a block of `32·warps` threads takes `32·warps·vectors·vector` consecutive elements along an axis.
+    Map, "map" {
+        /// The axis along which lanes lie, an index into the stage's axes.
+        lane: u32,
+        /// Warps of a block.
+        warps: u32,
+        /// Consecutive elements per access.
+        vector: u32,
+        /// Accesses per thread and tensor.
+        vectors: u32,
+    }
+}
+
+schedule! {
+    /// Rows: a *team* of `row_warps` warps, or of `lanes` lanes of one, scans `rows` rows at once in tiles of
+    /// [`Rows::tile`] elements. Lane l of a warp holds elements l·vector … l·vector + vector − 1 of each of its
+    /// `vectors` stretches of `lanes·vector` consecutive elements.
+    Rows, "rows" {
+        /// Warps of a block.
+        warps: u32,
+        /// Warps of a team; divides `warps`.
+        row_warps: u32,
+        /// Lanes of a team within a warp; 32 when it has more than one warp.
+        lanes: u32,
+        /// Rows that a team scans at once.
+        rows: u32,
+        /// Consecutive elements per access.
+        vector: u32,
+        /// Accesses per lane, row and tensor in a tile.
+        vectors: u32,
+    }
+}
+
+schedule! {
+    /// Look-back: persistent blocks draw tiles in order. Reduce warps publish a tile's aggregate, a look-ahead warp
+    /// folds the aggregates since the block's last tile onto its running carry, scan warps finish the tile.
+    /// A tile has [`LookBack::tile`] elements.
+    LookBack, "lookback" {
+        /// Warps that scan.
+        scan_warps: u32,
+        /// Warps that reduce ahead of them.
+        reduce_warps: u32,
+        /// Consecutive elements per access.
+        vector: u32,
+        /// Accesses per lane and tensor in a tile.
+        vectors: u32,
+        /// Tiles in flight in shared memory.
+        stages: u32,
+        /// Messages that a lane of the look-ahead warp polls together.
+        window: u32,
+        /// In which order aggregates are folded.
+        fold: Fold,
+        /// How tiles reach the block.
+        loader: Loader,
+    }
+}
+
+schedule! {
+    /// Columns: lanes along `lane`, `vector` columns each, time in steps of `steps` rows per thread.
+    Columns, "columns" {
+        /// The axis along which lanes lie, an index into the stage's axes.
+        lane: u32,
+        /// How time is divided.
+        form: Form,
+        /// Warps of a block (walk), or its scan warps (ring).
+        warps: u32,
+        /// Reduce warps (ring).
+        reduce_warps: u32,
+        /// Adjacent columns per lane.
+        vector: u32,
+        /// Rows of time in flight per thread.
+        steps: u32,
+        /// Tiles in flight in shared memory (ring).
+        stages: u32,
+        /// Tiles whose aggregates are folded into one message (ring).
+        group: u32,
+    }
+}
+
+/// Declares a choice that a schedule's text names by a word.
+macro_rules! word {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($name::$variant => $text,)+ })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseScheduleError;
+
+            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+                match text {
+                    $($text => Ok($name::$variant),)+
+                    _ => Err(ParseScheduleError::Value(text.to_owned())),
+                }
+            }
+        }
+    };
+}
+
+word! {
+    /// The order in which a carry takes up aggregates. Both depend on positions only, never on timing.
+    Fold {
+        /// One tile after another, left to right.
+        Strict = "strict",
+        /// Blocks of 32 tiles, counted from the row's start, each reduced by a fixed warp scan; blocks left to right.
+        Blocks = "blocks",
+    }
+}
+
+word! {
+    /// How the tiles of a persistent kernel are loaded.
+    Loader {
+        /// The copy engine fills a ring of stages in shared memory.
+        Bulk = "bulk",
+        /// Plain loads to registers.
+        Registers = "registers",
+    }
+}
+
+word! {
+    /// How the columns schedule divides time.
+    Form {
+        /// A thread walks its columns from one end to the other.
+        Walk = "walk",
+        /// Tiles of time go through a ring, with look-back between them.
+        Ring = "ring",
+    }
+}
+
+/// Why a text is not a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseScheduleError {
+    /// No schedule has that name, or it is not followed by fields in parentheses.
+    #[error("`{0}` is not a schedule; write e.g. `map(lane=0, warps=8, vector=4, vectors=4)`")]
+    Name(String),
+    /// A field is missing.
+    #[error("the field `{0}` is missing")]
+    Missing(&'static str),
+    /// A field is unknown or is not written `field=value`.
+    #[error("`{0}` is not a field of this schedule")]
+    Field(String),
+    /// A value is neither a number nor a word that the field knows.
+    #[error("`{0}` is not a value of this field")]
+    Value(String),
+}
+
+/// The fields of a schedule's text.
+struct Fields<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Fields<'a> {
+    fn of(name: &str, text: &'a str) -> Result<Self, ParseScheduleError> {
+        let body = text.strip_prefix(name).and_then(|t| t.strip_prefix('(')).and_then(|t| t.strip_suffix(')'));
+        let body = body.ok_or_else(|| ParseScheduleError::Name(text.to_owned()))?;
+        let field = |part: &'a str| {
+            part.trim().split_once('=').ok_or_else(|| ParseScheduleError::Field(part.trim().to_owned()))
+        };
+        Ok(Fields(body.split(',').map(field).collect::<Result<_, _>>()?))
+    }
+
+    fn get<T: FromStr>(&self, name: &'static str) -> Result<T, ParseScheduleError> {
+        let (_, text) = self.0.iter().find(|(n, _)| *n == name).ok_or(ParseScheduleError::Missing(name))?;
+        text.parse().map_err(|_| ParseScheduleError::Value((*text).to_owned()))
+    }
+
+    fn end(&self, known: &[&str]) -> Result<(), ParseScheduleError> {
+        let odd =
+            self.0.iter().enumerate().find(|(i, (name, _))| {
+                !known.contains(name) || self.0[..*i].iter().any(|(earlier, _)| earlier == name)
+            });
+        odd.map_or(Ok(()), |(_, (name, _))| Err(ParseScheduleError::Field((*name).to_owned())))
+    }
+}
+
+impl Map {
+    /// Elements that a block computes.
+    pub fn tile(&self) -> u32 {
+        WARP * self.warps * self.vectors * self.vector
+    }
+}
+
+impl Rows {
+    /// Elements of a row that a team scans between two updates of its carry.
+    pub fn tile(&self) -> u32 {
+        self.row_warps * self.lanes * self.vectors * self.vector
+    }
+
+    /// Rows that a block scans at once.
+    pub fn block_rows(&self) -> u32 {
+        self.warps / self.row_warps * (WARP / self.lanes) * self.rows
+    }
+}
+
+impl LookBack {
+    /// Elements of a tile.
+    pub fn tile(&self) -> u32 {
+        self.scan_warps * WARP * self.vectors * self.vector
+    }
+
+    /// Warps of a block: scan, reduce, producer, publisher and look-ahead.
+    pub fn warps(&self) -> u32 {
+        self.scan_warps + self.reduce_warps + 3
+    }
+}
+
+impl Schedule {
+    /// The schedule's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Schedule::Map(_) => "map",
+            Schedule::Rows(_) => "rows",
+            Schedule::LookBack(_) => "lookback",
+            Schedule::Columns(_) => "columns",
+        }
+    }
+
+    /// Consecutive elements per access.
+    pub fn vector(&self) -> u32 {
+        match self {
+            Schedule::Map(s) => s.vector,
+            Schedule::Rows(s) => s.vector,
+            Schedule::LookBack(s) => s.vector,
+            Schedule::Columns(s) => s.vector,
+        }
+    }
+
+    /// The axis along which accesses are vectors, and so every tensor that has it has stride 1 and its other strides
+    /// and its address are multiples of the access; `None` when accesses are single elements.
+    pub fn unit_axis(&self, stage: &Stage) -> Option<Axis> {
+        match self {
+            _ if self.vector() == 1 => None,
+            Schedule::Map(s) => Some(Axis(s.lane)),
+            Schedule::Columns(s) => Some(Axis(s.lane)),
+            Schedule::Rows(_) | Schedule::LookBack(_) => stage.axis(),
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Map(s) => s.fmt(f),
+            Schedule::Rows(s) => s.fmt(f),
+            Schedule::LookBack(s) => s.fmt(f),
+            Schedule::Columns(s) => s.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = ParseScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+        match text.split('(').next() {
+            Some("map") => text.parse().map(Schedule::Map),
+            Some("rows") => text.parse().map(Schedule::Rows),
+            Some("lookback") => text.parse().map(Schedule::LookBack),
+            Some("columns") => text.parse().map(Schedule::Columns),
+            _ => Err(ParseScheduleError::Name(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn examples() -> [Schedule; 4] {
+        let lookback = LookBack {
+            scan_warps: 8,
+            reduce_warps: 4,
+            vector: 4,
+            vectors: 8,
+            stages: 3,
+            window: 6,
+            fold: Fold::Strict,
+            loader: Loader::Bulk,
+        };
+        let columns =
+            Columns { lane: 1, form: Form::Walk, warps: 4, reduce_warps: 0, vector: 4, steps: 8, stages: 0, group: 0 };
+        [
+            Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
+            Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
+            Schedule::LookBack(lookback),
+            Schedule::Columns(columns),
+        ]
+    }
+
+    #[test]
+    fn every_schedule_prints_and_parses_back() {
+        for schedule in examples() {
+            assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        }
+    }
+
+    #[test]
+    fn a_bad_text_says_what_is_wrong() {
+        let error = |text: &str| text.parse::<Schedule>().unwrap_err();
+        assert_eq!(error("tiles(a=1)"), ParseScheduleError::Name("tiles(a=1)".into()));
+        assert_eq!(error("map(lane=0, warps=8, vector=4)"), ParseScheduleError::Missing("vectors"));
+        assert_eq!(error("map(lane=0, warps=x, vector=4, vectors=4)"), ParseScheduleError::Value("x".into()));
+        assert_eq!(error("map(lane=0, warps=8, vector=4, vectors=4, b=1)"), ParseScheduleError::Field("b".into()));
+        assert_eq!(
+            error("map(lane=0, lane=0, warps=8, vector=4, vectors=4)"),
+            ParseScheduleError::Field("lane".into())
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Stages: the parts of a program that each run as one kernel.
+//!
+//! `cut` divides a verified, instantiated program into stages in *normal form*:
+//!
+//! * a stage has at most one scan axis and direction, and at most one operator along it. Several scans become one by
+//!   the product operator, whose fields are those of all of them; a reduction is the final state of a scan. There are
+//!   at most two [`Op::Scan`] nodes, an inclusive and an exclusive one, with the same elements and init, and no
+//!   [`Op::Reduce`];
+//! * elements and init are *point values*: they depend on parameters only, through maps, `Index`, `Size`, and `Shift`,
+//!   `First`, `Last` of point values along the stage's axis. Positions along other axes are stages of their own;
+//! * an output is one of three. A *body* output has the scan axis; its value at t is a map of the states at t and of
+//!   point values. A *final* output lacks the scan axis; it is a map of point values and of [`Op::Last`] (in reverse:
+//!   [`Op::First`]) of the states or of maps of inclusive states and point values. In a stage without a scan every
+//!   output is a map of point values, which may have positions (here also `Starts`) along one axis;
+//! * all outputs of a stage have the same axes up to the scan axis, the stage's *outer axes* (in the order of the
+//!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
+//!   final outputs still are.
+//!
+//! What crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
+//! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
+
+/// A part of a program that runs as one kernel: see the [module documentation](self).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// What it computes, in normal form.
+    pub program: Program,
+    /// For every axis of `program`, the axes of the whole program that it stands for, outermost first. It is
+    /// several after the planner has merged neighbours; one that stands for none has size 1.
+    pub axes: Vec<Vec<Axis>>,
+    /// Where each parameter comes from.
+    pub sources: Vec<Source>,
+    /// Where each output goes.
+    pub sinks: Vec<Sink>,
+}
+
+/// Where a stage reads a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// A parameter of the whole program.
+    Param(u32),
+    /// An output of the whole program, written by an earlier stage.
+    Output(u32),
+    /// A buffer, written by an earlier stage.
+    Buffer(u32),
+}
+
+/// Where a stage writes an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sink {
+    /// An output of the whole program.
+    Output(u32),
+    /// A buffer.
+    Buffer(u32),
+}
+
+/// A temporary tensor between stages, contiguous.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Temporary {
+    /// A name, for explanations.
+    pub name: String,
+    /// Its axes (of the whole program) in memory order, last fastest.
+    pub axes: Vec<Axis>,
+    /// What it stores.
+    pub elem: Elem,
+}
+
+/// A program as stages in order of execution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cut {
+    /// The stages.
+    pub stages: Vec<Stage>,
+    /// The temporary tensors between them.
+    pub buffers: Vec<Temporary>,
+}
+
+/// The scan of a stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scan<'a> {
+    /// The axis scanned.
+    pub axis: Axis,
+    /// From the last index to the first.
+    pub reverse: bool,
+    /// The operator.
+    pub operator: OperatorId,
+    /// The elements, one point value per field.
+    pub elements: &'a [Value],
+    /// The state before the first element, one point value per field; empty for the identity.
+    pub init: &'a [Value],
+    /// The tuple of states after each element, if an output uses it.
+    pub inclusive: Option<Value>,
+    /// The tuple of states before each element, if an output uses it.
+    pub exclusive: Option<Value>,
+}
+
+/// What a stage does, by what it keeps of its scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// No scan.
+    Map,
+    /// States are written, or maps of them.
+    Scan,
+    /// Only final states are kept.
+    Reduce,
+}
+
+impl Stage {
+    /// The scan, if there is one.
+    pub fn scan(&self) -> Option<Scan<'_>> {
+        let mut found: Option<Scan<'_>> = None;
+        for (i, node) in self.program.nodes.iter().enumerate() {
+            let Op::Scan { axis, operator, elements, init, reverse, exclusive } = &node.op else { continue };
+            let (axis, operator, reverse) = (*axis, *operator, *reverse);
+            let none = Scan { axis, reverse, operator, elements, init, inclusive: None, exclusive: None };
+            let scan = found.get_or_insert(none);
+            let state = if *exclusive { &mut scan.exclusive } else { &mut scan.inclusive };
+            *state = Some(Value(i as u32));
+        }
+        found
+    }
+
+    /// The scan axis.
+    pub fn axis(&self) -> Option<Axis> {
+        self.scan().map(|s| s.axis)
+    }
+
+    /// Map, scan or reduction.
+    pub fn kind(&self) -> Kind {
+        match self.axis() {
+            None => Kind::Map,
+            Some(axis) if self.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
+            Some(_) => Kind::Reduce,
+        }
+    }
+
+    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis.
+    pub fn outer_axes(&self) -> AxisSet {
+        let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
+        self.axis().map_or(all, |axis| all.without(axis))
+    }
+
+    /// Whether an output is written once per row, after the scan.
+    pub fn is_final(&self, output: usize) -> bool {
+        self.axis().is_some_and(|axis| !self.program.outputs[output].axes.contains(&axis))
+    }
+}
