@@ -30,6 +30,7 @@
 //! * The result is a tuple; [`Op::Field`] takes one field. A field's axes are the least set that holds the axes of its
 //!   element and init, and of every field it depends on in `combine`; plus the scan axis (minus it, for a reduction).
 //!   So a base without a payload axis stays without it: the log-decay g[T] next to the payload x[T, K, V].
+//!   The tuple's own axes are those of all its fields.
 //! * The order of combination is unspecified (associativity), but must be the same in every run of one plan.
 //!
 //! # Positions
@@ -48,7 +49,10 @@
 //!
 //! `max`/`min` give the other operand when one is NaN; `sign(0) = 0`; `abs` has derivative `sign`. The derivative of
 //! `max`/`min` at a tie goes to the left operand. Integer division and remainder by zero give 0. Shifts by the width or
-//! more give 0. Conversions float → integer truncate and saturate, NaN gives 0.
+//! more give 0 (a negative count is a large one). Conversions float → integer truncate and saturate, NaN gives 0;
+//! between integers they keep the low bits; to bool they give x ≠ 0, from bool 0 or 1.
+
+use std::hash::{Hash, Hasher};
 
 use crate::elem::{Elem, Ty};
 
@@ -112,7 +116,7 @@ pub struct Output {
 }
 
 /// One operation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The operation and its operands.
     pub op: Op,
@@ -154,14 +158,14 @@ pub struct Field {
 pub enum Literal {
     /// A float, rounded to the node's type; may be infinite.
     Float(f64),
-    /// An integer of any integer type.
+    /// An integer of any integer type; for `u64` the number of the same 64 bits.
     Int(i64),
     /// A truth value.
     Bool(bool),
 }
 
 /// What a node computes. `Value`s are operands: earlier nodes of the same list.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     // ---- leaves
     /// The parameter of that index, read at the node's axes.
@@ -350,6 +354,18 @@ impl PartialEq for Literal {
     }
 }
 
+impl Eq for Literal {}
+
+impl Hash for Literal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Literal::Float(x) => (0, x.to_bits()).hash(state),
+            Literal::Int(i) => (1, i).hash(state),
+            Literal::Bool(b) => (2, b).hash(state),
+        }
+    }
+}
+
 impl Literal {
     /// The literal as a float; 0 and 1 for bools.
     pub fn as_f64(self) -> f64 {
@@ -492,10 +508,11 @@ impl Operator {
     pub fn dependencies(&self) -> Vec<u64> {
         let mut of: Vec<u64> = Vec::with_capacity(self.body.len());
         for node in &self.body {
-            let own = if let Op::Input(k) = node.op { 1 << k } else { 0 };
-            of.push(node.op.operands().iter().fold(own, |set, v| set | of[v.0 as usize]));
+            let own = if let Op::Input(k) = node.op { 1u64.checked_shl(k).unwrap_or(0) } else { 0 };
+            let known = |v: &Value| of.get(v.0 as usize).copied().unwrap_or(0);
+            of.push(node.op.operands().iter().map(known).fold(own, |all, set| all | set));
         }
-        self.combine.iter().map(|v| of[v.0 as usize]).collect()
+        self.combine.iter().map(|v| of.get(v.0 as usize).copied().unwrap_or(0)).collect()
     }
 
     /// The axes of each field of a scan's states (without the scan axis), from those of its elements and init:
@@ -504,8 +521,8 @@ impl Operator {
         let (n, dependencies) = (self.fields.len(), self.dependencies());
         let mut axes = given.to_vec();
         for _ in 0..n {
-            for (field, set) in dependencies.iter().enumerate() {
-                for k in (0..2 * n).filter(|k| set >> k & 1 == 1) {
+            for (field, set) in dependencies.iter().enumerate().take(n) {
+                for k in (0..2 * n.min(32)).filter(|k| set >> k & 1 == 1) {
                     axes[field] = axes[field].union(axes[k % n]);
                 }
             }

@@ -1,6 +1,10 @@
 //! The program IR of oplus, and everything that is true of a program before any hardware is known.
 
+pub mod build;
 pub mod elem;
 pub mod ir;
+pub mod names;
+pub mod scalar;
+pub mod typing;
 
 pub use elem::{Elem, Ty};

@@ -7,16 +7,49 @@ use super::scalar::emit_map;
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary, Op, Operator, Program, Value};
+use oplus_dsl::ir::{Axis, Binary, Op, Operator, Program, Unary, Value};
 use std::collections::HashMap;
 
-/// Where the values at a point come from. `offset` is a displacement along the scan axis.
+/// An index along the scan axis: `offset` away from an anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// What the offset counts from.
+    pub anchor: Anchor,
+    /// How much later.
+    pub offset: i64,
+}
+
+/// Where a [`Position`] counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// The point itself.
+    Here,
+    /// Index 0.
+    First,
+    /// The last index.
+    Last,
+}
+
+impl Position {
+    /// The point itself.
+    pub const HERE: Position = Position { anchor: Anchor::Here, offset: 0 };
+
+    fn at(anchor: Anchor) -> Position {
+        Position { anchor, offset: 0 }
+    }
+
+    fn moved(self, by: i64) -> Position {
+        Position { offset: self.offset + by, ..self }
+    }
+}
+
+/// Where the values at a point come from.
 pub trait Leaves {
-    /// The parameter at the point displaced by `offset`; any value where that lies outside the axis.
-    fn param(&mut self, b: &mut Builder, param: u32, offset: i64) -> Operand;
-    /// The field of the scan's state at the point displaced by `offset`.
-    fn state(&mut self, b: &mut Builder, field: u32, offset: i64) -> Operand;
-    /// The index along an axis, `i64`, not displaced.
+    /// The parameter at a position; any value where that lies outside the axis.
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand;
+    /// The field of a scan's states (the node of its tuple) at a position near the point.
+    fn state(&mut self, b: &mut Builder, scan: Value, field: u32, at: Position) -> Operand;
+    /// The index along an axis, `i64`; for the scan axis that of the point itself.
     fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand;
     /// The size of an axis, `i64`.
     fn size(&mut self, b: &mut Builder, axis: Axis) -> Operand;
@@ -25,82 +58,127 @@ pub trait Leaves {
 /// The values already emitted at a point.
 pub struct Point<'p> {
     program: &'p Program,
-    axis: Axis,
-    memo: HashMap<(Value, i64), Operand>,
+    axis: Option<Axis>,
+    memo: HashMap<(Value, Position), Operand>,
 }
 
 impl<'p> Point<'p> {
-    /// A point of a program that is scanned along `axis`.
-    pub fn new(program: &'p Program, axis: Axis) -> Point<'p> {
+    /// A point of a program whose positions are along `axis`.
+    pub fn new(program: &'p Program, axis: Option<Axis>) -> Point<'p> {
         Point { program, axis, memo: HashMap::new() }
     }
 
-    /// Emits the value of a node at the point displaced by `offset` along the scan axis.
-    pub fn value(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, offset: i64) -> Operand {
+    /// Emits the value of a node at the point. Of a node that takes the final state it is the value *if* the point is
+    /// the one that the scan visits last.
+    pub fn here(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value) -> Operand {
+        self.value(b, leaves, value, Position::HERE)
+    }
+
+    fn value(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Operand {
         let node = self.program.node(value);
-        let offset = if node.axes.contains(self.axis) { offset } else { 0 };
-        if let Some(known) = self.memo.get(&(value, offset)) {
+        let along = self.axis.is_some_and(|axis| node.axes.contains(axis));
+        let at = if along { at } else { Position::HERE };
+        if let Some(known) = self.memo.get(&(value, at)) {
             return *known;
         }
-        let result = self.emit(b, leaves, value, offset);
-        self.memo.insert((value, offset), result);
+        let result = self.emit(b, leaves, value, at);
+        self.memo.insert((value, at), result);
         result
     }
 
-    fn emit(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, offset: i64) -> Operand {
+    fn emit(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Operand {
         let node = self.program.node(value);
         match &node.op {
-            Op::Param(p) => leaves.param(b, *p, offset),
-            Op::Field(_, k) => leaves.state(b, *k, offset),
-            Op::Index(axis) => {
-                let index = leaves.index(b, *axis);
-                let by = if *axis == self.axis { offset } else { 0 };
-                b.add(index, Operand::i64(by))
-            }
+            Op::Param(p) => leaves.param(b, *p, at),
+            Op::Field(scan, k) => leaves.state(b, *scan, *k, at),
+            Op::Index(axis) if Some(*axis) == self.axis => self.index(b, leaves, at),
+            Op::Index(axis) => leaves.index(b, *axis),
             Op::Size(axis) => leaves.size(b, *axis),
-            Op::Shift { axis, by, value: inner, fill } => {
-                debug_assert_eq!(*axis, self.axis, "stages shift along their scan axis only");
-                self.shifted(b, leaves, *inner, *fill, offset, offset - by)
+            Op::Shift { axis, by, value: inner, fill } if Some(*axis) == self.axis => {
+                self.shifted(b, leaves, (*inner, *fill), at, -by)
             }
-            op => self.map(b, leaves, op, node.ty, offset),
+            Op::First { value: inner, .. } | Op::Last { value: inner, .. } if self.has_state(*inner) => {
+                self.value(b, leaves, *inner, Position::HERE)
+            }
+            Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::First),
+            Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::Last),
+            op => self.map(b, leaves, op, node.ty, at),
         }
     }
 
-    /// `value` at `from` where that is inside the axis, `fill` elsewhere.
+    /// Whether a value depends on the scan.
+    fn has_state(&self, value: Value) -> bool {
+        let op = &self.program.node(value).op;
+        matches!(op, Op::Field(..)) || op.operands().into_iter().any(|v| self.has_state(v))
+    }
+
+    /// The index of a position.
+    fn index(&self, b: &mut Builder, leaves: &mut dyn Leaves, at: Position) -> Operand {
+        let axis = self.axis.expect("only a program with a scan axis has positions");
+        let anchor = match at.anchor {
+            Anchor::Here => leaves.index(b, axis),
+            Anchor::First => Operand::i64(0),
+            Anchor::Last => {
+                let size = leaves.size(b, axis);
+                b.sub(size, Operand::i64(1))
+            }
+        };
+        b.add(anchor, Operand::i64(at.offset))
+    }
+
+    /// The value `by` further on where that is inside the axis, the fill elsewhere.
     fn shifted(
         &mut self,
         b: &mut Builder,
         leaves: &mut dyn Leaves,
-        value: Value,
-        fill: Value,
-        offset: i64,
-        from: i64,
+        (value, fill): (Value, Value),
+        at: Position,
+        by: i64,
     ) -> Operand {
-        let index = leaves.index(b, self.axis);
-        let index = b.add(index, Operand::i64(from));
-        let size = leaves.size(b, self.axis);
-        let above = b.ge(index, Operand::i64(0));
-        let below = b.lt(index, size);
-        let inside = match from - offset {
-            d if d < 0 && offset == 0 => above,
-            d if d > 0 && offset == 0 => below,
-            _ => b.and(above, below),
+        let from = at.moved(by);
+        let index = self.index(b, leaves, from);
+        let axis = self.axis.expect("only a program with a scan axis has positions");
+        let size = leaves.size(b, axis);
+        let inside = match by {
+            _ if at != Position::HERE => {
+                let above = b.ge(index, Operand::i64(0));
+                let below = b.lt(index, size);
+                b.and(above, below)
+            }
+            ..0 => b.ge(index, Operand::i64(0)),
+            0.. => b.lt(index, size),
         };
         let value = self.value(b, leaves, value, from);
-        let fill = self.value(b, leaves, fill, offset);
+        let fill = self.value(b, leaves, fill, at);
         b.select(inside, value, fill)
     }
 
-    fn map(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, op: &Op, ty: Ty, offset: i64) -> Operand {
+    /// The value at an end of the axis, `empty` where there is none.
+    fn taken(
+        &mut self,
+        b: &mut Builder,
+        leaves: &mut dyn Leaves,
+        axis: Axis,
+        (value, empty): (Value, Value),
+        end: Anchor,
+    ) -> Operand {
+        let size = leaves.size(b, axis);
+        let some = b.ne(size, Operand::i64(0));
+        let value = self.value(b, leaves, value, Position::at(end));
+        let empty = self.value(b, leaves, empty, Position::HERE);
+        b.select(some, value, empty)
+    }
+
+    fn map(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, op: &Op, ty: Ty, at: Position) -> Operand {
         let program = self.program;
         if let Some((x, y, z)) = fused(op, ty, |v| &program.node(v).op) {
             let [x, y, z] = [x, y, z].map(|t| {
-                let value = self.value(b, leaves, t.value, offset);
+                let value = self.value(b, leaves, t.value, at);
                 t.signed(b, value)
             });
             return b.fma(x, y, z);
         }
-        let operands: Vec<Operand> = op.operands().iter().map(|v| self.value(b, leaves, *v, offset)).collect();
+        let operands: Vec<Operand> = op.operands().iter().map(|v| self.value(b, leaves, *v, at)).collect();
         emit_map(b, op, ty, &operands)
     }
 }
@@ -113,7 +191,7 @@ struct Term {
 
 impl Term {
     fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
-        if self.negate { b.unary(oplus_dsl::ir::Unary::Neg, value) } else { value }
+        if self.negate { b.unary(Unary::Neg, value) } else { value }
     }
 }
 
