@@ -1,0 +1,248 @@
+//! The rules of single statements.
+
+use oplus_dsl::ir::Literal;
+use oplus_dsl::{Elem, Ty};
+
+use super::{Checker, Fault};
+use crate::tile::{Mbarrier, Memory, Operand, ParamId, ParamKind, PollEntry, SharedId, SharedKind, Stmt};
+
+impl Checker<'_> {
+    /// Types, kinds and sizes of one statement, not of those inside it.
+    pub(super) fn statement(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Let(dst, expr) => self.assignment(*dst, expr),
+            Stmt::If { condition, .. } | Stmt::Break(condition) => self.typed("the condition", *condition, Ty::Bool),
+            Stmt::For { .. } => self.for_header(stmt),
+            Stmt::Loop(_) | Stmt::SyncWarp | Stmt::FenceInit => {}
+            Stmt::Load { .. } | Stmt::Store { .. } => self.access(stmt),
+            Stmt::Shuffle { dst, value, lane, .. } => {
+                if let Some(ty) = self.reg(*dst) {
+                    self.typed("the value", *value, ty);
+                }
+                self.typed("the lane", *lane, Ty::I32);
+            }
+            Stmt::All { dst, condition } => {
+                self.typed("the result", (*dst).into(), Ty::Bool);
+                self.typed("the condition", *condition, Ty::Bool);
+            }
+            Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
+            Stmt::MbarrierInit(mbarrier, count) => {
+                self.mbarrier(*mbarrier);
+                if !(1..1 << 20).contains(count) {
+                    self.fault(Fault::Arrivals(*count));
+                }
+            }
+            Stmt::MbarrierArrive(mbarrier) | Stmt::CopyAsyncArrive(mbarrier) => self.mbarrier(*mbarrier),
+            Stmt::MbarrierWait(mbarrier, parity) => {
+                self.mbarrier(*mbarrier);
+                self.typed("the parity", *parity, Ty::I32);
+            }
+            Stmt::MbarrierExpect(..)
+            | Stmt::BulkLoad { .. }
+            | Stmt::BulkStore { .. }
+            | Stmt::BulkWait { .. }
+            | Stmt::FenceAsync => self.bulk(stmt),
+            Stmt::CopyAsync { .. } => self.copy_async(stmt),
+            Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } => self.control(stmt),
+            Stmt::Publish { .. } | Stmt::Poll { .. } => self.message(stmt),
+        }
+    }
+
+    fn for_header(&mut self, stmt: &Stmt) {
+        let Stmt::For { var, from, to, step, .. } = stmt else { return };
+        let Some(ty) = self.reg(*var) else { return };
+        self.class("the loop variable", ty, "i32 or i64", |t| matches!(t, Ty::I32 | Ty::I64));
+        self.typed("the first value", *from, ty);
+        self.typed("the bound", *to, ty);
+        self.typed("the step", *step, ty);
+        if let Operand::Const(_, Literal::Int(step @ ..=0)) = step {
+            self.fault(Fault::Step(*step));
+        }
+    }
+
+    fn access(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Load { dst, memory, index, guard, otherwise } => {
+                self.index(*memory, *index);
+                self.guard(*guard);
+                let Some(elem) = self.elements(*memory) else { return };
+                self.vector(dst.len(), elem);
+                dst.iter().for_each(|r| self.typed("a destination", (*r).into(), elem.value()));
+                self.typed("the value without guard", *otherwise, elem.value());
+            }
+            Stmt::Store { memory, index, values, guard } => {
+                self.index(*memory, *index);
+                self.guard(*guard);
+                self.writable(*memory);
+                let Some(elem) = self.elements(*memory) else { return };
+                self.vector(values.len(), elem);
+                values.iter().for_each(|v| self.typed("a value", *v, elem.value()));
+            }
+            _ => {}
+        }
+    }
+
+    fn vector(&mut self, count: usize, elem: Elem) {
+        let bytes = elem.bytes().unwrap_or(8);
+        if !matches!(count, 1 | 2 | 4 | 8) || count * bytes > 16 {
+            self.fault(Fault::Vector { count, bytes });
+        }
+    }
+
+    fn index(&mut self, memory: Memory, index: Operand) {
+        let ty = if let Memory::Global(_) = memory { Ty::I64 } else { Ty::I32 };
+        self.typed("the index", index, ty);
+    }
+
+    fn guard(&mut self, guard: Option<Operand>) {
+        if let Some(guard) = guard {
+            self.typed("the guard", guard, Ty::Bool);
+        }
+    }
+
+    fn writable(&mut self, memory: Memory) {
+        let Memory::Global(p) = memory else { return };
+        if let Some(param) = self.kernel.params.get(p.0 as usize)
+            && let kind @ ParamKind::Read(_) = param.kind
+        {
+            self.kind(&param.name, kind, "writable");
+        }
+    }
+
+    fn barrier(&mut self, id: u32, threads: u32) {
+        let all = self.kernel.threads;
+        let counted = threads > 0 && threads % 32 == 0 && threads <= all;
+        if id >= 16 || !counted || (id == 0 && threads != all) {
+            self.fault(Fault::Barrier { id, threads, all });
+        }
+    }
+
+    fn mbarrier(&mut self, mbarrier: Mbarrier) {
+        self.typed("the mbarrier's index", mbarrier.index, Ty::I32);
+        match self.kernel.shared.get(mbarrier.array.0 as usize) {
+            Some(array) if array.kind == SharedKind::Mbarrier => {}
+            Some(array) => self.fault(Fault::Kind {
+                name: array.name.clone(),
+                found: array.kind.to_string(),
+                expected: "an array of mbarriers".into(),
+            }),
+            None => self.fault(Fault::Undeclared(format!("shared array {}", mbarrier.array.0))),
+        }
+    }
+
+    fn bulk(&mut self, stmt: &Stmt) {
+        if !self.target.isa.has_bulk_copies() {
+            self.fault(Fault::NoBulkCopies(self.target.isa.name()));
+        }
+        match *stmt {
+            Stmt::MbarrierExpect(mbarrier, bytes) => {
+                self.mbarrier(mbarrier);
+                self.typed("the bytes", bytes, Ty::I32);
+            }
+            Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
+                self.mbarrier(mbarrier);
+                self.typed("the count", count, Ty::I32);
+                self.copy((from, from_index), (to, to_index));
+            }
+            Stmt::BulkStore { to, to_index, from, from_index, count } => {
+                self.typed("the count", count, Ty::I32);
+                self.writable(Memory::Global(to));
+                self.copy((to, to_index), (from, from_index));
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks both ends of a copy; gives the element type.
+    fn copy(&mut self, global: (ParamId, Operand), shared: (SharedId, Operand)) -> Option<Elem> {
+        let (memory, array) = (Memory::Global(global.0), Memory::Shared(shared.0));
+        self.index(memory, global.1);
+        self.index(array, shared.1);
+        let (one, other) = (self.elements(memory)?, self.elements(array)?);
+        if one != other {
+            let name = self.kernel.shared[shared.0.0 as usize].name.clone();
+            self.fault(Fault::Kind { name, found: other.to_string(), expected: one.to_string() });
+        }
+        Some(one)
+    }
+
+    fn copy_async(&mut self, stmt: &Stmt) {
+        let Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } = stmt else { return };
+        self.guard(*guard);
+        let Some(elem) = self.copy((*from, *from_index), (*to, *to_index)) else { return };
+        let bytes = u64::from(*elements) * elem.bytes().unwrap_or(8) as u64;
+        if !matches!(bytes, 4 | 8 | 16) {
+            self.fault(Fault::CopyBytes(bytes));
+        }
+    }
+
+    fn control(&mut self, stmt: &Stmt) {
+        match *stmt {
+            Stmt::AtomicAdd { dst, control, value, .. } => {
+                self.param_kind(control, ParamKind::Control);
+                self.typed("the result", dst.into(), Ty::U32);
+                self.typed("the value", value, Ty::U32);
+            }
+            Stmt::ControlLoad { dst, control, .. } => {
+                self.param_kind(control, ParamKind::Control);
+                self.typed("the result", dst.into(), Ty::U32);
+            }
+            Stmt::ControlStore { control, value, .. } => {
+                self.param_kind(control, ParamKind::Control);
+                self.typed("the value", value, Ty::U32);
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Publish { messages, index, values, tag, guard } => {
+                self.param_kind(*messages, ParamKind::Messages);
+                self.guard(*guard);
+                self.typed("the tag", *tag, Ty::U32);
+                self.words(*index, values.len(), values.len());
+                values.iter().for_each(|v| self.typed("a value", *v, Ty::U32));
+            }
+            Stmt::Poll { messages, entries, tag } => {
+                self.param_kind(*messages, ParamKind::Messages);
+                self.typed("the tag", *tag, Ty::U32);
+                entries.iter().for_each(|entry| self.entry(entry));
+            }
+            _ => {}
+        }
+    }
+
+    fn entry(&mut self, entry: &PollEntry) {
+        self.words(entry.index, entry.values.len(), entry.tags.len());
+        for reg in entry.values.iter().chain(&entry.tags) {
+            self.typed("a value or tag", (*reg).into(), Ty::U32);
+        }
+    }
+
+    fn words(&mut self, index: Operand, values: usize, tags: usize) {
+        self.typed("the index", index, Ty::I64);
+        if values == 0 || values != tags {
+            self.fault(Fault::Words { values, tags });
+        }
+        if let Operand::Const(_, Literal::Int(index)) = index
+            && values >= 2
+            && index % 2 != 0
+        {
+            self.fault(Fault::OddMessage { words: values, index });
+        }
+    }
+
+    fn param_kind(&mut self, id: ParamId, expected: ParamKind) {
+        match self.kernel.params.get(id.0 as usize) {
+            Some(param) if param.kind == expected => {}
+            Some(param) => self.kind(&param.name, param.kind, &expected.to_string()),
+            None => self.fault(Fault::Undeclared(format!("parameter {}", id.0))),
+        }
+    }
+
+    /// Reports a parameter that is used as what it is not.
+    pub(super) fn kind(&mut self, name: &str, found: ParamKind, expected: &str) {
+        self.fault(Fault::Kind { name: name.into(), found: found.to_string(), expected: expected.into() });
+    }
+}
