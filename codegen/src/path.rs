@@ -35,7 +35,7 @@ impl Path {
 
     /// The statement of a kernel there; `None` for the kernel as a whole or a path of another kernel.
     pub fn statement<'k>(&self, kernel: &'k Kernel) -> Option<&'k Stmt> {
-        let (mut list, mut found) = (&kernel.body, None);
+        let (mut list, mut found): (_, Option<&'k Stmt>) = (&kernel.body, None);
         for step in &self.0 {
             match (step, found) {
                 (Step::At(i), _) => found = Some(list.get(*i as usize)?),

@@ -314,3 +314,83 @@ fn name_of(special: Special) -> &'static str {
         Special::Warp => "warp",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Builder, zero};
+    use oplus_dsl::Elem;
+
+    #[test]
+    fn every_kind_of_statement() {
+        let mut b = Builder::new("sample", 64);
+        let x = b.param("x", ParamKind::Read(Elem::Bf16));
+        let y = b.param("y", ParamKind::Write(Elem::Bf16));
+        let n = b.param("n", ParamKind::Scalar(Ty::I64));
+        let messages = b.param("messages", ParamKind::Messages);
+        let control = b.param("control", ParamKind::Control);
+        let tile = b.shared("tile", SharedKind::Elem(Elem::Bf16), 256);
+        let full = b.shared("full", SharedKind::Mbarrier, 2);
+
+        let (at, from) = (Operand::i32(8), Operand::i64(16));
+        let mbarrier = b.mbarrier(full, Operand::i32(1));
+        let thread = b.special(Special::Thread);
+        let first = b.eq(thread, Operand::i32(0));
+        let size = b.scalar(n);
+        let (ticket, tag) = (b.reg(Ty::U32), b.var(Operand::u32(0)));
+        b.if_else(
+            first,
+            |b| {
+                b.push(Stmt::MbarrierInit(mbarrier, 1));
+                b.push(Stmt::FenceInit);
+                b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(256)));
+                b.push(Stmt::BulkLoad {
+                    to: tile,
+                    to_index: at,
+                    from: x,
+                    from_index: from,
+                    count: Operand::i32(128),
+                    mbarrier,
+                });
+                b.push(Stmt::AtomicAdd { dst: ticket, control, word: 0, value: Operand::u32(1) });
+                b.push(Stmt::ControlLoad { dst: ticket, control, word: 1 });
+                b.push(Stmt::ControlStore { control, word: 1, value: ticket.into() });
+            },
+            |b| {
+                let guard = Some(first);
+                b.push(Stmt::CopyAsync { to: tile, to_index: at, from: x, from_index: from, elements: 8, guard });
+                b.push(Stmt::CopyAsyncArrive(mbarrier));
+                b.push(Stmt::MbarrierArrive(mbarrier));
+            },
+        );
+        b.barrier();
+        b.push(Stmt::MbarrierWait(mbarrier, Operand::i32(0)));
+        b.for_(Operand::i64(0), size, Operand::i64(4), |b, i| {
+            let loaded = b.load(Memory::Global(x), i, 2, Some(first), zero(Ty::F32));
+            let half = b.let_(Ty::F32, Expr::Convert(Elem::Bf16, loaded[0]));
+            let other = b.shuffle(Shuffle::Up, half, Operand::i32(1));
+            let most = b.binary(Binary::Max, other, loaded[1]);
+            let sum = b.fma(most, Operand::Const(Ty::F32, Literal::Float(0.1)), half);
+            b.store(Memory::Global(y), i, &[sum, most], None);
+        });
+        b.push(Stmt::FenceAsync);
+        b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128) });
+        b.push(Stmt::BulkWait { pending: 0, read: true });
+        b.push(Stmt::Publish {
+            messages,
+            index: from,
+            values: vec![Operand::u32(1), Operand::u32(2)],
+            tag: tag.into(),
+            guard: Some(first),
+        });
+        b.loop_(|b| {
+            let entries = vec![PollEntry { index: from, values: vec![ticket], tags: vec![tag] }];
+            b.push(Stmt::Poll { messages, entries, tag: Operand::u32(1) });
+            let here = b.eq(tag.into(), Operand::u32(1));
+            let done = b.all(here);
+            b.break_if(done);
+            b.push(Stmt::SyncWarp);
+        });
+        insta::assert_snapshot!(b.finish().to_string());
+    }
+}

@@ -15,7 +15,8 @@
 //!
 //! A [`Reg`] has a type ([`Kernel::regs`]) and may be assigned many times; it must be assigned before it is read on
 //! every path. Arithmetic is that of the program IR ([`Unary`], [`Binary`]); [`Expr::Fma`] rounds once, and no other
-//! pair of operations is ever fused, so that bits do not depend on the compiler.
+//! pair of operations is ever fused, so that bits do not depend on the compiler. Of the [`Unary`] functions only those
+//! of [`crate::math::is_native`] occur; [`crate::math::expand`] writes the others in terms of them.
 //!
 //! # Memory
 //!
@@ -234,7 +235,8 @@ pub enum Stmt {
         /// Executed where it is false.
         otherwise: Vec<Stmt>,
     },
-    /// Counted loop: `var` = from, from + step, … while var < to. `var` is `i32` or `i64`; step > 0.
+    /// Counted loop: `var` = from, from + step, … while var < to. `var` is `i32` or `i64`; step > 0. The body assigns
+    /// neither `var` nor the registers of `to` and `step`.
     For {
         /// The loop variable.
         var: Reg,

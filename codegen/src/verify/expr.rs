@@ -1,7 +1,7 @@
 //! Types of operands and expressions.
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal};
+use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use super::{Checker, Fault};
 use crate::math;
@@ -34,8 +34,15 @@ impl Checker<'_> {
         match *expr {
             Expr::Copy(a) => self.typed("the value", a, to),
             Expr::Unary(op, a) => {
+                let defined = match op {
+                    Unary::Not => to.is_int() || to == Ty::Bool,
+                    Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu => to != Ty::Bool,
+                    _ => to.is_float(),
+                };
                 if !math::is_native(op) {
                     self.fault(Fault::Unexpanded(op));
+                } else if !defined {
+                    self.fault(Fault::NoSuchFunction { op, ty: to });
                 }
                 self.typed("the operand", a, to);
             }

@@ -25,6 +25,8 @@
 mod expr;
 mod flow;
 mod statement;
+#[cfg(test)]
+mod tests;
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
@@ -96,6 +98,14 @@ pub enum Fault {
     /// A function that back ends do not have.
     #[error("{0:?} must be expanded by `math::expand`")]
     Unexpanded(Unary),
+    /// A function that this type does not have.
+    #[error("{op:?} is not defined for {ty}")]
+    NoSuchFunction {
+        /// The function.
+        op: Unary,
+        /// The operand's type.
+        ty: Ty,
+    },
     /// A binary operation that this type does not have.
     #[error("{op:?} is not defined for {ty}")]
     NoSuchOperation {
@@ -177,7 +187,8 @@ pub enum Fault {
 ///
 /// Every rule that is broken, in the order of the statements.
 pub fn verify(kernel: &Kernel, target: &Target) -> Result<(), Vec<VerifyError>> {
-    let mut checker = Checker { kernel, target, path: Path::default(), errors: vec![], loops: vec![], controls: vec![] };
+    let mut checker =
+        Checker { kernel, target, path: Path::default(), errors: vec![], loops: vec![], controls: vec![] };
     checker.kernel();
     let mut assigned = Assigned::none(kernel.regs.len());
     checker.list(&kernel.body, &mut assigned);
@@ -210,7 +221,7 @@ impl Checker<'_> {
         if !is_identifier(&kernel.name) {
             self.fault(Fault::Name(kernel.name.clone()));
         }
-        if kernel.threads % 32 != 0 || !(32..=1024).contains(&kernel.threads) {
+        if !kernel.threads.is_multiple_of(32) || !(32..=1024).contains(&kernel.threads) {
             self.fault(Fault::Threads(kernel.threads));
         }
         if kernel.blocks_per_sm == 0 {

@@ -111,7 +111,7 @@ impl Checker<'_> {
 
     fn barrier(&mut self, id: u32, threads: u32) {
         let all = self.kernel.threads;
-        let counted = threads > 0 && threads % 32 == 0 && threads <= all;
+        let counted = threads > 0 && threads.is_multiple_of(32) && threads <= all;
         if id >= 16 || !counted || (id == 0 && threads != all) {
             self.fault(Fault::Barrier { id, threads, all });
         }

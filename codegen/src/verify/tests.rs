@@ -1,0 +1,280 @@
+//! One planted fault per rule, and kernels that must pass.
+
+use oplus_dsl::ir::{Binary, Literal, Unary};
+use oplus_dsl::{Elem, Ty};
+
+use super::{Fault, verify};
+use crate::build::{Builder, zero};
+use crate::target::Target;
+use crate::tile::{
+    Expr, Kernel, Memory, Operand, ParamId, ParamKind, PollEntry, Reg, SharedId, SharedKind, Special, Stmt,
+};
+
+/// A kernel with one of everything: x (read), y (write), n, messages, control, a tile and mbarriers.
+fn builder() -> Builder {
+    let mut b = Builder::new("k", 64);
+    b.param("x", ParamKind::Read(Elem::F32));
+    b.param("y", ParamKind::Write(Elem::F32));
+    b.param("n", ParamKind::Scalar(Ty::I64));
+    b.param("m", ParamKind::Messages);
+    b.param("c", ParamKind::Control);
+    b.shared("tile", SharedKind::Elem(Elem::F32), 256);
+    b.shared("full", SharedKind::Mbarrier, 2);
+    b
+}
+
+const X: Memory = Memory::Global(ParamId(0));
+const Y: Memory = Memory::Global(ParamId(1));
+const TILE: SharedId = SharedId(0);
+const FULL: SharedId = SharedId(1);
+
+fn faults_of(kernel: &Kernel, target: &Target) -> Vec<Fault> {
+    verify(kernel, target).err().unwrap_or_default().into_iter().map(|e| e.fault).collect()
+}
+
+/// The faults of a kernel whose body the closure writes.
+fn faults<R>(body: impl FnOnce(&mut Builder) -> R) -> Vec<Fault> {
+    let mut b = builder();
+    body(&mut b);
+    faults_of(&b.finish(), &Target::H200)
+}
+
+/// The only fault, as text.
+fn fault<R>(body: impl FnOnce(&mut Builder) -> R) -> String {
+    let all = faults(body);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0].to_string()
+}
+
+fn f32_zero() -> Operand {
+    zero(Ty::F32)
+}
+
+#[test]
+fn a_sound_kernel_passes() {
+    let found = faults(|b| {
+        let thread = b.special(Special::Thread);
+        let index = b.convert(Ty::I64, thread);
+        let total = b.var(f32_zero());
+        b.for_(Operand::i32(0), Operand::i32(4), Operand::i32(1), |b, _| {
+            let x = b.load1(X, index);
+            let sum = b.add(total.into(), x);
+            b.assign(total, sum);
+        });
+        b.loop_(|b| {
+            let done = b.ge(thread, Operand::i32(0));
+            b.break_if(done);
+        });
+        b.store(Y, index, &[total.into()], None);
+        b.barrier();
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
+fn kernel_limits() {
+    let mut kernel = builder().finish();
+    kernel.name = "9lives".into();
+    kernel.threads = 48;
+    kernel.blocks_per_sm = 0;
+    kernel.shared[0].len = 100_000;
+    kernel.regs.push(Ty::Call);
+    let found = faults_of(&kernel, &Target::H200);
+    assert_eq!(
+        found,
+        [
+            Fault::Name("9lives".into()),
+            Fault::Threads(48),
+            Fault::NoBlocks,
+            Fault::SharedBytes { bytes: 400_128, limit: 232_448 },
+            Fault::Abstract("register 0".into()),
+        ]
+    );
+}
+
+#[test]
+fn reading_what_only_one_branch_assigns() {
+    let text = fault(|b| {
+        let r = b.reg(Ty::I32);
+        let thread = b.special(Special::Thread);
+        let first = b.eq(thread, Operand::i32(0));
+        b.if_(first, |b| b.assign(r, thread));
+        b.add(r.into(), thread);
+    });
+    assert_eq!(text, "register 0 may be read before it is assigned");
+}
+
+#[test]
+fn both_branches_and_every_break_assign() {
+    let found = faults(|b| {
+        let (r, s) = (b.reg(Ty::I32), b.reg(Ty::I32));
+        let thread = b.special(Special::Thread);
+        let first = b.eq(thread, Operand::i32(0));
+        b.if_else(first, |b| b.assign(r, thread), |b| b.assign(r, Operand::i32(1)));
+        b.loop_(|b| {
+            b.assign(s, r.into());
+            b.break_if(first);
+        });
+        b.add(s.into(), r.into());
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
+fn a_counted_loop_may_not_run() {
+    let text = fault(|b| {
+        let r = b.reg(Ty::I32);
+        let lane = b.special(Special::Lane);
+        b.for_(Operand::i32(0), lane, Operand::i32(1), |b, i| b.assign(r, i));
+        b.unary(Unary::Neg, r.into());
+    });
+    assert_eq!(text, "register 0 may be read before it is assigned");
+}
+
+#[test]
+fn a_break_before_the_assignment() {
+    let text = fault(|b| {
+        let r = b.reg(Ty::I32);
+        let lane = b.special(Special::Lane);
+        let first = b.eq(lane, Operand::i32(0));
+        b.loop_(|b| {
+            b.break_if(first);
+            b.assign(r, lane);
+            b.break_if(first);
+        });
+        b.unary(Unary::Neg, r.into());
+    });
+    assert_eq!(text, "register 0 may be read before it is assigned");
+}
+
+#[test]
+fn loops_without_break_and_breaks_without_loop() {
+    assert_eq!(fault(|b| b.loop_(|_| {})), "the loop has no break");
+    assert_eq!(fault(|b| b.break_if(Operand::bool(true))), "break outside a loop");
+}
+
+#[test]
+fn the_body_changes_its_own_loop() {
+    let text = fault(|b| {
+        b.for_(Operand::i32(0), Operand::i32(4), Operand::i32(1), |b, i| {
+            let Operand::Reg(var) = i else { return };
+            b.push(Stmt::Let(var, Expr::Copy(Operand::i32(0))));
+        });
+    });
+    assert_eq!(text, "the body assigns register 0, which controls the loop");
+    let still = fault(|b| b.for_(Operand::i32(0), Operand::i32(4), Operand::i32(0), |_, _| {}));
+    assert_eq!(still, "step 0: must be positive");
+}
+
+#[test]
+fn operand_types() {
+    let one = Operand::Const(Ty::F32, Literal::Float(1.0));
+    let add = |ty, a, b| move |k: &mut Builder| k.let_(ty, Expr::Binary(Binary::Add, a, b));
+    assert_eq!(fault(add(Ty::F32, one, Operand::i32(1))), "the right operand is i32, must be f32");
+    assert_eq!(fault(add(Ty::I32, one, one)), "the result is i32, must be f32");
+    let misfit = Operand::Const(Ty::I32, Literal::Int(1 << 40));
+    assert_eq!(fault(add(Ty::I32, misfit, Operand::i32(1))), "the left operand: the constant does not fit i32");
+    assert_eq!(fault(|b| b.let_(Ty::F32, Expr::Binary(Binary::Rem, one, one))), "Rem is not defined for f32");
+    assert_eq!(fault(|b| b.unary(Unary::Exp, one)), "Exp must be expanded by `math::expand`");
+    assert_eq!(
+        fault(|b| b.let_(Ty::F64, Expr::Bits(one))),
+        "the operand is f32, must be of the same size as the result"
+    );
+    assert_eq!(fault(|b| b.let_(Ty::I32, Expr::Param(ParamId(0)))), "`x` is read f32, must be a scalar");
+    assert_eq!(fault(|b| b.let_(Ty::I32, Expr::Param(ParamId(9)))), "there is no parameter 9");
+    let unknown = Expr::Unary(Unary::Neg, Reg(7).into());
+    assert_eq!(fault(|b| b.let_(Ty::F32, unknown)), "there is no register 7");
+    assert_eq!(fault(|b| b.unary(Unary::Sqrt, Operand::i32(4))), "Sqrt is not defined for i32");
+}
+
+#[test]
+fn accesses() {
+    let (at, zero) = (Operand::i64(0), f32_zero());
+    assert_eq!(fault(|b| b.store(X, at, &[zero], None)), "`x` is read f32, must be writable");
+    assert_eq!(
+        fault(|b| b.store(Y, at, &[zero; 8], None)),
+        "8 elements of 4 bytes: a vector has 1, 2, 4 or 8 elements and at most 16 bytes"
+    );
+    assert_eq!(fault(|b| b.store(Y, Operand::i32(0), &[zero], None)), "the index is i32, must be i64");
+    assert_eq!(
+        fault(|b| b.push(Stmt::Store {
+            memory: Memory::Shared(FULL),
+            index: Operand::i32(0),
+            values: vec![zero],
+            guard: None
+        })),
+        "`full` is mbarrier, must be an array of elements"
+    );
+    let tile = |b: &Builder| b.mbarrier(TILE, Operand::i32(0));
+    assert_eq!(fault(|b| b.push(Stmt::MbarrierArrive(tile(b)))), "`tile` is f32, must be an array of mbarriers");
+}
+
+#[test]
+fn barriers() {
+    assert_eq!(faults(|b| b.push(Stmt::Barrier { id: 1, threads: 32 })), []);
+    for (id, threads) in [(16, 32), (1, 48), (1, 96), (1, 0), (0, 32)] {
+        let found = faults(|b| b.push(Stmt::Barrier { id, threads }));
+        assert_eq!(found, [Fault::Barrier { id, threads, all: 64 }]);
+    }
+    assert_eq!(faults(|b| b.push(Stmt::MbarrierInit(b.mbarrier(FULL, Operand::i32(0)), 0))), [Fault::Arrivals(0)]);
+}
+
+#[test]
+fn copies_need_their_target_and_one_type() {
+    let mut b = builder();
+    let bf16 = b.param("h", ParamKind::Read(Elem::Bf16));
+    let mbarrier = b.mbarrier(FULL, Operand::i32(0));
+    let (to_index, from_index) = (Operand::i32(0), Operand::i64(0));
+    let count = Operand::i32(8);
+    b.push(Stmt::BulkLoad { to: TILE, to_index, from: bf16, from_index, count, mbarrier });
+    b.push(Stmt::CopyAsync { to: TILE, to_index, from: ParamId(0), from_index, elements: 3, guard: None });
+    let kernel = b.finish();
+    let mismatch = Fault::Kind { name: "tile".into(), found: "f32".into(), expected: "bf16".into() };
+    assert_eq!(faults_of(&kernel, &Target::H200), [mismatch.clone(), Fault::CopyBytes(12)]);
+    assert_eq!(faults_of(&kernel, &Target::A100), [Fault::NoBulkCopies("sm_80"), mismatch, Fault::CopyBytes(12)]);
+}
+
+#[test]
+fn messages_and_control_words() {
+    let messages = ParamId(3);
+    let publish = |index, values: Vec<Operand>| Stmt::Publish {
+        messages,
+        index: Operand::i64(index),
+        values,
+        tag: Operand::u32(1),
+        guard: None,
+    };
+    let word = Operand::u32(7);
+    assert_eq!(faults(|b| b.push(publish(1, vec![word]))), []);
+    assert_eq!(faults(|b| b.push(publish(1, vec![word; 2]))), [Fault::OddMessage { words: 2, index: 1 }]);
+    assert_eq!(faults(|b| b.push(publish(0, vec![]))), [Fault::Words { values: 0, tags: 0 }]);
+    let found = fault(|b| {
+        let dst = b.reg(Ty::U32);
+        b.push(Stmt::ControlLoad { dst, control: messages, word: 0 });
+    });
+    assert_eq!(found, "`m` is messages, must be control");
+    let unread = faults(|b| {
+        let (value, tag) = (b.reg(Ty::U32), b.var(Operand::u32(0)));
+        let entry = PollEntry { index: Operand::i64(0), values: vec![value], tags: vec![tag] };
+        b.push(Stmt::Poll { messages, entries: vec![entry], tag: Operand::u32(1) });
+    });
+    assert_eq!(unread, [Fault::Unassigned(Reg(0))]);
+}
+
+#[test]
+fn errors_name_the_statement_and_come_all_at_once() {
+    let mut b = builder();
+    let thread = b.special(Special::Thread);
+    let first = b.eq(thread, Operand::i32(0));
+    b.if_(first, |b| {
+        b.barrier();
+        b.store(X, Operand::i64(0), &[f32_zero()], None);
+    });
+    b.break_if(first);
+    let errors = verify(&b.finish(), &Target::H200).unwrap_err();
+    let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        ["2.then.1 `store x[0] = 0.0`: `x` is read f32, must be writable", "3 `break if p1`: break outside a loop",]
+    );
+}
