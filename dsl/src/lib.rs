@@ -4,6 +4,8 @@ pub mod build;
 pub mod elem;
 pub mod ir;
 pub mod names;
+pub mod parse;
+pub mod print;
 pub mod scalar;
 pub mod typing;
 
