@@ -8,5 +8,6 @@ pub mod parse;
 pub mod print;
 pub mod scalar;
 pub mod typing;
+pub mod verify;
 
 pub use elem::{Elem, Ty};

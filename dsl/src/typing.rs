@@ -69,7 +69,7 @@ pub enum TypeError {
         right: Ty,
     },
     /// A literal that is not of its node's type.
-    #[error("the literal {literal:?} is not of type `{ty}`")]
+    #[error("the literal {literal} is not of type `{ty}`")]
     Literal {
         /// The literal.
         literal: Literal,
@@ -77,7 +77,7 @@ pub enum TypeError {
         ty: Ty,
     },
     /// The wrong number of elements or initial values.
-    #[error("operator `{operator}` has {fields} fields, but {given} {what} are given")]
+    #[error("operator `{operator}` has {fields} field(s), but {given} {what} are given")]
     Arity {
         /// The operator.
         operator: String,
