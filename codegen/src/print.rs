@@ -211,6 +211,7 @@ impl<W: Write> Printer<'_, W> {
             Expr::Exp2Fast(a) => format!("exp2_fast({})", self.op(a)),
             Expr::Log2Fast(a) => format!("log2_fast({})", self.op(a)),
             Expr::TanhFast(a) => format!("tanh_fast({})", self.op(a)),
+            Expr::RecipFast(a) => format!("recip_fast({})", self.op(a)),
         }
     }
 

@@ -177,6 +177,8 @@ pub enum Expr {
     Log2Fast(Operand),
     /// tanh x by the special-function unit, `f32`: relative error at most 2⁻¹¹.
     TanhFast(Operand),
+    /// 1/x by the special-function unit, `f32`: at most 1 ulp, denormals flushed.
+    RecipFast(Operand),
 }
 
 /// Built-in numbers.

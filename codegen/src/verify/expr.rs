@@ -69,7 +69,7 @@ impl Checker<'_> {
                 None => self.fault(Fault::Undeclared(format!("parameter {}", p.0))),
             },
             Expr::Special(_) => self.result(to, Ty::I32),
-            Expr::Exp2Fast(a) | Expr::Log2Fast(a) | Expr::TanhFast(a) => {
+            Expr::Exp2Fast(a) | Expr::Log2Fast(a) | Expr::TanhFast(a) | Expr::RecipFast(a) => {
                 self.result(to, Ty::F32);
                 self.typed("the operand", a, Ty::F32);
             }

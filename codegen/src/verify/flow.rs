@@ -143,7 +143,8 @@ fn expr_uses(expr: &Expr, f: &mut impl FnMut(Operand)) {
         | Expr::Bits(a)
         | Expr::Exp2Fast(a)
         | Expr::Log2Fast(a)
-        | Expr::TanhFast(a) => f(a),
+        | Expr::TanhFast(a)
+        | Expr::RecipFast(a) => f(a),
         Expr::Binary(_, a, b) => [a, b].into_iter().for_each(f),
         Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
         Expr::Param(_) | Expr::Special(_) => {}
