@@ -220,6 +220,7 @@ impl<'a> Verifier<'a> {
         }
         let (ty, axes) = match scope.infer(&node.op, node.ty, node.axes) {
             Ok(typed) => typed,
+            Err(_) if is_field_of_wrong_tuple(&scope, &node.op) => return,
             Err(error) => return self.report(subject, error),
         };
         if ty != node.ty {
@@ -258,6 +259,12 @@ impl<'a> Verifier<'a> {
             self.report(subject, Reason::AxisLost(self.axis_names(lost)));
         }
     }
+}
+
+/// Whether a field is taken of a scan or a reduction that has an error of its own.
+fn is_field_of_wrong_tuple(scope: &Scope<'_>, op: &Op) -> bool {
+    let Op::Field(tuple, _) = op else { return false };
+    !matches!(scope.fields_of(&scope.nodes[tuple.0 as usize].op), Ok(_) | Err(TypeError::NotATuple))
 }
 
 /// A part of a program as messages name it.

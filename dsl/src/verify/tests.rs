@@ -105,7 +105,11 @@ fn nodes_are_checked() {
     );
     check("%1.s", "%0.#0", "node %2 (`field`): a field can only be taken of a scan or a reduction");
     check("%1.s", "%1.#4", "node %2 (`field`): there is no field number 4");
-    check("scan(L, Sum", "scan(L, #1", "node %1 (`scan`): there is no operator number 1");
+    check(
+        "(L, Sum, (%0));\n    %2: f32[B, L] = %1.s",
+        "(L, #1, (%0));\n    %2: f32[B, L] = %1.#0",
+        "node %1 (`scan`): there is no operator number 1",
+    );
     check("scan(L, Sum", "scan(#5, Sum", "node %1 (`scan`): there is no axis number 5");
     check("param x;\n", "input #0;\n", "node %0 (`input`): `input` cannot be used in a program");
 }
