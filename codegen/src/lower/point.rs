@@ -56,6 +56,7 @@ pub trait Leaves {
 }
 
 /// The values already emitted at a point.
+#[derive(Clone)]
 pub struct Point<'p> {
     program: &'p Program,
     axis: Option<Axis>,

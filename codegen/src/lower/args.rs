@@ -1,0 +1,82 @@
+//! The kernel's parameters, declared in the order of the ABI and found by what they stand for.
+
+use crate::abi::{Role, Tensor, abi, axes, tensors};
+use crate::build::Builder;
+use crate::schedule::Schedule;
+use crate::stage::Stage;
+use crate::tile::{Operand, ParamId};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use std::collections::HashMap;
+
+/// The parameters of a stage's kernel.
+pub struct Args {
+    pointers: HashMap<Tensor, ParamId>,
+    /// For every tensor, its axes and the stride along each; `None` stands for 1.
+    strides: HashMap<Tensor, Vec<(Axis, Option<Operand>)>>,
+    sizes: Vec<Operand>,
+    outer: AxisSet,
+    /// Message words between blocks.
+    pub messages: Option<ParamId>,
+    /// Control words of the launch.
+    pub control: Option<ParamId>,
+}
+
+impl Args {
+    /// Declares the parameters of a stage's kernel and reads the scalars.
+    pub fn declare(b: &mut Builder, stage: &Stage, schedule: &Schedule) -> Args {
+        let (mut pointers, mut scalars, mut sizes) = (HashMap::new(), HashMap::new(), vec![]);
+        let (mut messages, mut control) = (None, None);
+        for slot in abi(stage, schedule) {
+            let id = b.param(slot.param.name, slot.param.kind);
+            match slot.role {
+                Role::Pointer(tensor) => drop(pointers.insert(tensor, id)),
+                Role::Size(_) => sizes.push(b.scalar(id)),
+                Role::Stride(tensor, axis) => drop(scalars.insert((tensor, axis), b.scalar(id))),
+                Role::Messages => messages = Some(id),
+                Role::Control => control = Some(id),
+            }
+        }
+        let stride = |t: Tensor, a: Axis| (a, scalars.get(&(t, a)).copied());
+        let strides = tensors(stage).map(|t| (t, axes(stage, t).iter().map(|a| stride(t, *a)).collect())).collect();
+        Args { pointers, strides, sizes, outer: stage.outer_axes(), messages, control }
+    }
+
+    /// A tensor's pointer.
+    pub fn pointer(&self, tensor: Tensor) -> ParamId {
+        self.pointers[&tensor]
+    }
+
+    /// The size of an axis, `i64`.
+    pub fn size(&self, axis: Axis) -> Operand {
+        self.sizes[axis.0 as usize]
+    }
+
+    /// The product of the sizes of some axes, `i64`.
+    pub fn rows(&self, b: &mut Builder, axes: AxisSet) -> Operand {
+        axes.iter().fold(Operand::i64(1), |rows, axis| b.mul(rows, self.size(axis)))
+    }
+
+    /// The index along each outer axis of row number `row` (`i64`), the last axis fastest.
+    pub fn row_indices(&self, b: &mut Builder, row: Operand) -> Vec<(Axis, Operand)> {
+        let axes: Vec<Axis> = self.outer.iter().collect();
+        let (mut rest, mut indices) = (row, vec![]);
+        for (i, axis) in axes.iter().enumerate().rev() {
+            let index = if i == 0 { rest } else { b.binary(Binary::Rem, rest, self.size(*axis)) };
+            indices.push((*axis, index));
+            rest = if i == 0 { rest } else { b.binary(Binary::Div, rest, self.size(*axis)) };
+        }
+        indices
+    }
+
+    /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0.
+    pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {
+        let mut sum = Operand::i64(0);
+        for (axis, stride) in &self.strides[&tensor] {
+            if let Some((_, index)) = indices.iter().find(|(a, _)| a == axis) {
+                let step = stride.map_or(*index, |stride| b.mul(*index, stride));
+                sum = b.add(sum, step);
+            }
+        }
+        sum
+    }
+}

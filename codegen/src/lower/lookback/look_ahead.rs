@@ -1,0 +1,213 @@
+//! The look-ahead warp: folds other tiles' aggregates onto the block's running carry.
+
+use super::{LookBackKernel, load_fields, store_fields};
+use crate::build::Builder;
+use crate::lower::carry::{Fields, from_words, select};
+use crate::schedule::Fold;
+use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Literal};
+
+/// What the look-ahead warp carries from tile to tile.
+struct Carry {
+    /// The state before tile `next` of the current row (`i32` tile number).
+    state: Vec<Reg>,
+    next: Reg,
+    /// The current row, `i32`; −1 at first.
+    row: Reg,
+}
+
+/// One window of messages being polled: `window` chunks of 32 tiles.
+struct Window {
+    /// First tile, `i32`.
+    first: Operand,
+    /// The tile whose carry is wanted, `i32`.
+    tile: Operand,
+    /// Chunks folded so far, `i32`.
+    folded: Reg,
+    /// Per chunk, this lane's message.
+    entries: Vec<PollEntry>,
+    tag: Operand,
+}
+
+impl LookBackKernel<'_> {
+    pub(super) fn look_ahead_role(&self, b: &mut Builder) {
+        let at = self.cursor(b, 0);
+        let carry = self.carry(b);
+        let tag = self.tag(b);
+        b.loop_(|b| {
+            let (slot, parity) = self.slot(b, at.count.into());
+            self.wait(b, self.shared.published, slot, parity);
+            let tile = b.load1(Memory::Shared(self.shared.published_tile), slot);
+            let ends = b.lt(tile, Operand::i32(0));
+            b.break_if(ends);
+            self.enter_row(b, &carry, tile);
+            let state = self.fold_until(b, &carry, tile, tag);
+            self.elected(b, |b| {
+                let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+                store_fields(b, &self.shared.carry, slot, &state);
+            });
+            b.push(Stmt::SyncWarp);
+            self.elected(b, |b| self.arrive(b, self.shared.carried, slot));
+            if self.schedule.fold == Fold::Strict {
+                self.take_own(b, &carry, &state, tile, slot);
+            }
+            self.advance(b, &at);
+        });
+    }
+
+    fn carry(&self, b: &mut Builder) -> Carry {
+        let state = self.monoid.identity_state().into_iter().map(|x| b.var(x)).collect();
+        let [next, row] = [0, -1].map(|v| b.var(Operand::i32(v)));
+        Carry { state, next, row }
+    }
+
+    /// At the first tile of another row the carry is the row's initial state.
+    fn enter_row(&self, b: &mut Builder, carry: &Carry, tile: Operand) {
+        let row_tiles = b.convert(Ty::I32, self.row_tiles);
+        let row = b.binary(Binary::Div, tile, row_tiles);
+        let other = b.ne(row, carry.row.into());
+        b.if_(other, |b| {
+            b.assign(carry.row, row);
+            let first = b.mul(row, row_tiles);
+            b.assign(carry.next, first);
+            let row = b.convert(Ty::I64, row);
+            let initial = self.initial(b, row);
+            assign(b, &carry.state, &initial);
+        });
+    }
+
+    /// The state before `tile`. The carry moves up to the last complete block of 32 tiles.
+    fn fold_until(&self, b: &mut Builder, carry: &Carry, tile: Operand, tag: Operand) -> Vec<Reg> {
+        let state: Vec<Reg> = carry.state.iter().map(|r| b.var((*r).into())).collect();
+        let step = Operand::i32(32 * self.schedule.window as i32);
+        let start = b.var(carry.next.into());
+        b.for_(start.into(), tile, step, |b, first| {
+            let window = self.window(b, first, tile, tag);
+            let chunks = b.sub(tile, first);
+            let chunks = b.add(chunks, Operand::i32(31));
+            let chunks = b.binary(Binary::Shr, chunks, Operand::i32(5));
+            let chunks = b.binary(Binary::Min, chunks, Operand::i32(self.schedule.window as i32));
+            b.loop_(|b| {
+                let (messages, entries) = (self.messages(), window.entries.clone());
+                b.push(Stmt::Poll { messages, entries, tag: window.tag });
+                for chunk in 0..self.schedule.window {
+                    self.fold_if_ready(b, carry, &state, &window, chunk, chunks);
+                }
+                let done = b.eq(window.folded.into(), chunks);
+                b.break_if(done);
+            });
+        });
+        state
+    }
+
+    /// Lane l polls tiles first + 32·chunk + l; those that are not wanted count as present.
+    fn window(&self, b: &mut Builder, first: Operand, tile: Operand, tag: Operand) -> Window {
+        let entries = (0..self.schedule.window).map(|chunk| {
+            let place = b.add(first, Operand::i32(32 * chunk as i32));
+            let place = b.add(place, self.lane);
+            let wanted = b.lt(place, tile);
+            let missing = b.sub(tag, Operand::u32(1));
+            let start = b.select(wanted, missing, tag);
+            let index = self.message(b, place);
+            let values = (0..self.words).map(|_| b.var(Operand::u32(0))).collect();
+            let tags = (0..self.words).map(|_| b.var(start)).collect();
+            PollEntry { index, values, tags }
+        });
+        let entries = entries.collect();
+        let folded = b.var(Operand::i32(0));
+        Window { first, tile, folded, entries, tag }
+    }
+
+    /// Folds a chunk when it is the next one and all its messages are there.
+    fn fold_if_ready(
+        &self,
+        b: &mut Builder,
+        carry: &Carry,
+        state: &[Reg],
+        window: &Window,
+        chunk: u32,
+        chunks: Operand,
+    ) {
+        let next = b.eq(window.folded.into(), Operand::i32(chunk as i32));
+        let exists = b.binary(Binary::Gt, chunks, Operand::i32(chunk as i32));
+        let due = b.and(next, exists);
+        b.if_(due, |b| {
+            let entry = &window.entries[chunk as usize];
+            let mut present = Operand::bool(true);
+            for tag in &entry.tags {
+                let here = b.eq((*tag).into(), window.tag);
+                present = b.and(present, here);
+            }
+            let complete = b.all(present);
+            b.if_(complete, |b| {
+                b.assign(window.folded, Operand::i32(chunk as i32 + 1));
+                let place = b.add(window.first, Operand::i32(32 * chunk as i32));
+                self.fold_chunk(b, carry, state, entry, place, window.tile);
+            });
+        });
+    }
+
+    fn fold_chunk(
+        &self,
+        b: &mut Builder,
+        carry: &Carry,
+        state: &[Reg],
+        entry: &PollEntry,
+        first: Operand,
+        tile: Operand,
+    ) {
+        let words: Fields = entry.values.iter().map(|r| Operand::Reg(*r)).collect();
+        let aggregate = from_words(b, &self.monoid.types(), &words);
+        let left = b.sub(tile, first);
+        let count = b.binary(Binary::Min, left, Operand::i32(32));
+        let exists = b.lt(self.lane, count);
+        let aggregate = select(b, exists, &aggregate, &self.monoid.identity());
+        if self.schedule.fold == Fold::Strict {
+            return self.fold_strictly(b, state, &aggregate, count);
+        }
+        let inclusive = self.monoid.warp_scan(b, aggregate, &self.all_lanes());
+        let last = b.sub(count, Operand::i32(1));
+        let block: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
+        self.step(b, state, &block);
+        let full = b.eq(count, Operand::i32(32));
+        b.if_(full, |b| {
+            let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            assign(b, &carry.state, &now);
+            let next = b.add(first, Operand::i32(32));
+            b.assign(carry.next, next);
+        });
+    }
+
+    /// One tile after the other, left to right.
+    fn fold_strictly(&self, b: &mut Builder, state: &[Reg], aggregate: &[Operand], count: Operand) {
+        b.for_(Operand::i32(0), count, Operand::i32(1), |b, lane| {
+            let next: Fields = aggregate.iter().map(|x| b.shuffle(Shuffle::Index, *x, lane)).collect();
+            self.step(b, state, &next);
+        });
+    }
+
+    fn step(&self, b: &mut Builder, state: &[Reg], element: &[Operand]) {
+        let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+        let next = self.monoid.apply(b, &now, element);
+        assign(b, state, &next);
+    }
+
+    /// Strictly folded, the carry moves past the block's own tile.
+    fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: Operand) {
+        let own = load_fields(b, &self.shared.totals, slot);
+        let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+        let next = self.monoid.apply(b, &now, &own);
+        assign(b, &carry.state, &next);
+        let after = b.add(tile, Operand::Const(Ty::I32, Literal::Int(1)));
+        b.assign(carry.next, after);
+    }
+}
+
+fn assign(b: &mut Builder, regs: &[Reg], values: &[Operand]) {
+    // Through fresh registers: a new value may read an old one.
+    let fresh: Vec<Reg> = values.iter().map(|v| b.var(*v)).collect();
+    for (reg, value) in regs.iter().zip(fresh) {
+        b.assign(*reg, value.into());
+    }
+}

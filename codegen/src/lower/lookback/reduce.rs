@@ -1,0 +1,127 @@
+//! The reducers: the aggregate of every scan warp's span, as far ahead of the scanners as the ring allows.
+
+use super::span::{Need, Source};
+use super::{LookBackKernel, Tile, store_fields};
+use crate::build::Builder;
+use crate::lower::carry::{Fields, select};
+use crate::lower::point::Point;
+use crate::tile::{Memory, Operand, Shuffle, Stmt};
+use oplus_dsl::ir::Binary;
+
+impl LookBackKernel<'_> {
+    /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
+    pub(super) fn reduce_role(&self, b: &mut Builder) {
+        let at = self.cursor(b, 0);
+        let own = b.sub(self.warp, Operand::i32(self.schedule.scan_warps as i32));
+        b.loop_(|b| {
+            self.wait(b, self.shared.full, at.stage.into(), at.phase.into());
+            let tile = b.load1(Memory::Shared(self.shared.stage_tile), at.stage.into());
+            let more = b.ge(tile, Operand::i32(0));
+            let (slot, _) = self.slot(b, at.count.into());
+            b.if_(more, |b| {
+                let place = self.tile(b, tile);
+                let (fast, slow) = self.sources(at.stage.into());
+                b.if_else(
+                    place.whole,
+                    |b| self.reduce_tile(b, &place, own, slot, &fast),
+                    |b| self.reduce_tile(b, &place, own, slot, &slow),
+                );
+            });
+            b.push(Stmt::SyncWarp);
+            self.elected(b, |b| {
+                let first = b.eq(own, Operand::i32(0));
+                b.if_(first, |b| b.store(Memory::Shared(self.shared.reduced_tile), slot, &[tile], None));
+                self.arrive(b, self.shared.reduced, slot);
+                b.if_(more, |b| self.arrive(b, self.shared.empty, at.stage.into()));
+            });
+            let ends = b.lt(tile, Operand::i32(0));
+            b.break_if(ends);
+            self.advance(b, &at);
+        });
+    }
+
+    /// How whole tiles and the others are read.
+    pub(super) fn sources(&self, stage: Operand) -> (Source, Source) {
+        let whole = if self.bulk() { Source::Ring(stage) } else { Source::Global { guarded: false } };
+        (whole, Source::Global { guarded: true })
+    }
+
+    fn reduce_tile(&self, b: &mut Builder, tile: &Tile, own: Operand, slot: Operand, source: &Source) {
+        let (spans, step) = (Operand::i32(self.schedule.scan_warps as i32), self.schedule.reduce_warps as i32);
+        b.for_(own, spans, Operand::i32(step), |b, span| {
+            let total = self.reduce_span(b, tile, span, source);
+            self.elected(b, |b| {
+                let index = self.span_index(b, slot, span);
+                store_fields(b, &self.shared.spans, index, &total);
+            });
+        });
+    }
+
+    /// Where the aggregate of a span is kept: in the order of the scan.
+    pub(super) fn span_index(&self, b: &mut Builder, slot: Operand, span: Operand) -> Operand {
+        let base = b.mul(slot, Operand::i32(self.schedule.scan_warps as i32));
+        let order = if self.reverse() {
+            b.sub(Operand::i32(self.schedule.scan_warps as i32 - 1), span)
+        } else {
+            span
+        };
+        b.add(base, order)
+    }
+
+    fn reduce_span(&self, b: &mut Builder, tile: &Tile, span: Operand, source: &Source) -> Fields {
+        let guarded = matches!(source, Source::Global { guarded: true });
+        let span = self.load_span(b, tile, span, source, Need::Elements);
+        let mut totals = vec![];
+        for r in 0..self.schedule.vectors {
+            let elements: Vec<Fields> = self
+                .in_order(self.schedule.vector)
+                .map(|v| {
+                    let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
+                    span.element(b, &mut point, r, v, guarded)
+                })
+                .collect();
+            totals.push(self.monoid.fold(b, &elements));
+        }
+        self.reduce_stretches(b, totals, 1)
+    }
+
+    /// Indices below n in the order of the scan.
+    pub(super) fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
+        let reverse = self.reverse();
+        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+    }
+
+    /// The ordered combination over lanes and stretches. The stretches are shared out among the lanes while they are
+    /// reduced: lanes whose `distance` bit is set keep the later half. For 8 stretches 12 shuffles instead of 40.
+    fn reduce_stretches(&self, b: &mut Builder, totals: Vec<Fields>, distance: i32) -> Fields {
+        let bit = b.binary(Binary::And, self.lane, Operand::i32(distance));
+        let upper = b.ne(bit, Operand::i32(0));
+        let half = totals.len() / 2;
+        if half > 0 {
+            let shared = (0..half).map(|k| {
+                let mine = select(b, upper, &totals[k + half], &totals[k]);
+                let sent = select(b, upper, &totals[k], &totals[k + half]);
+                self.pair(b, &mine, &sent, distance, upper)
+            });
+            let shared: Vec<Fields> = shared.collect();
+            let own = self.reduce_stretches(b, shared, distance * 2);
+            return self.pair(b, &own, &own, distance, upper);
+        }
+        let only = totals.into_iter().next().unwrap_or_else(|| self.monoid.identity());
+        if distance >= 32 {
+            return only;
+        }
+        let both = self.pair(b, &only, &only, distance, upper);
+        self.reduce_stretches(b, vec![both], distance * 2)
+    }
+
+    /// Combines the lane's value with what the lane at `distance` sends, in the order of the scan.
+    fn pair(&self, b: &mut Builder, mine: &[Operand], sent: &[Operand], distance: i32, upper: Operand) -> Fields {
+        let received: Fields =
+            sent.iter().map(|x| b.shuffle(Shuffle::Xor, *x, Operand::i32(distance))).collect();
+        let (first, second) = if self.reverse() { (mine, &received[..]) } else { (&received[..], mine) };
+        let l = select(b, upper, first, second);
+        let r = select(b, upper, second, first);
+        self.monoid.combine(b, &l, &r)
+    }
+}

@@ -1,0 +1,420 @@
+//! A warp's span of a tile in registers, and the points in it.
+
+use super::{LookBackKernel, Tile};
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::lower::carry::Fields;
+use crate::lower::point::{Anchor, Leaves, Point, Position};
+use crate::schedule::LookBack;
+use crate::stage::{Scan, Stage};
+use crate::tile::{Memory, Operand};
+use oplus_dsl::ir::{Axis, Binary, Op, Value};
+use oplus_dsl::{Elem, Ty};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Displacements up to this many elements are read from the ring; farther ones from global memory.
+const REACH: i64 = 8;
+
+/// The parameters that run along the scan axis, and the displacements at which points read them.
+pub(super) struct Streams {
+    /// All of them.
+    pub(super) list: Vec<Stream>,
+}
+
+/// One of them.
+pub(super) struct Stream {
+    pub(super) param: u32,
+    pub(super) name: String,
+    pub(super) elem: Elem,
+    /// Elements that a ring stage holds before and after the tile: whole 16 bytes.
+    pub(super) before: u32,
+    pub(super) after: u32,
+    /// Least and greatest displacement, and those that the scan's elements use (`None` if they do not read it).
+    offsets: (i64, i64),
+    element_offsets: Option<(i64, i64)>,
+}
+
+impl Streams {
+    pub(super) fn new(stage: &Stage, scan: &Scan, schedule: &LookBack) -> Streams {
+        let mut by_elements = Uses::new(stage, scan.axis);
+        scan.elements.iter().for_each(|v| by_elements.visit(*v, 0));
+        let mut by_all = Uses::new(stage, scan.axis);
+        let outputs = stage.program.outputs.iter().map(|o| o.value);
+        outputs.chain(scan.elements.iter().copied()).for_each(|v| by_all.visit(v, 0));
+        let list = by_all.ranges.iter().map(|(param, offsets)| {
+            let p = &stage.program.params[*param as usize];
+            let unit = 16 / p.elem.bytes().unwrap_or(16) as i64;
+            let halo = |n: i64| if n > 0 && schedule.vector > 1 { (n + unit - 1) / unit * unit } else { 0 };
+            Stream {
+                param: *param,
+                name: p.name.clone(),
+                elem: p.elem,
+                before: halo(-offsets.0) as u32,
+                after: halo(offsets.1) as u32,
+                offsets: *offsets,
+                element_offsets: by_elements.ranges.get(param).copied(),
+            }
+        });
+        Streams { list: list.collect() }
+    }
+}
+
+/// Collects the displacements at which parameters are read.
+struct Uses<'s> {
+    stage: &'s Stage,
+    axis: Axis,
+    ranges: BTreeMap<u32, (i64, i64)>,
+    seen: BTreeSet<(Value, i64)>,
+}
+
+impl<'s> Uses<'s> {
+    fn new(stage: &'s Stage, axis: Axis) -> Uses<'s> {
+        Uses { stage, axis, ranges: BTreeMap::new(), seen: BTreeSet::new() }
+    }
+
+    fn visit(&mut self, value: Value, offset: i64) {
+        let node = self.stage.program.node(value);
+        if !node.axes.contains(self.axis) && !matches!(node.op, Op::Last { .. } | Op::First { .. })
+            || !self.seen.insert((value, offset))
+        {
+            return;
+        }
+        match &node.op {
+            Op::Param(p) if offset.abs() <= REACH => {
+                let range = self.ranges.entry(*p).or_insert((0, 0));
+                *range = (range.0.min(offset), range.1.max(offset));
+            }
+            Op::Shift { axis, by, value, .. } if *axis == self.axis => self.visit(*value, offset - by),
+            Op::Scan { .. } => {}
+            op => op.operands().into_iter().for_each(|v| self.visit(v, offset)),
+        }
+    }
+}
+
+/// Which parameters a role needs in registers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Those of the scan's elements.
+    Elements,
+    /// All.
+    All,
+}
+
+/// A warp's span of a tile.
+pub(super) struct Span<'k> {
+    kernel: &'k LookBackKernel<'k>,
+    /// Index of the lane's first element along the scan axis, `i64`.
+    index: Operand,
+    /// Values by parameter, stretch, and place relative to the lane's first element of the stretch.
+    values: HashMap<(u32, u32, i64), Operand>,
+    row: Row,
+}
+
+/// What does not change along a row.
+pub(super) struct Row {
+    indices: Vec<(Axis, Operand)>,
+    params: HashMap<u32, Operand>,
+    bases: HashMap<u32, Operand>,
+}
+
+impl<'k> LookBackKernel<'k> {
+    /// Elements of a stretch.
+    pub(super) fn stretch(&self) -> u32 {
+        32 * self.schedule.vector
+    }
+
+    /// The values along a row that do not depend on the scan axis.
+    pub(super) fn row(&self, b: &mut Builder, row: Operand) -> Row {
+        let indices = self.args.row_indices(b, row);
+        let (mut params, mut bases) = (HashMap::new(), HashMap::new());
+        for (i, param) in self.stage.program.params.iter().enumerate() {
+            let tensor = Tensor::Param(i as u32);
+            let base = self.args.offset(b, tensor, &indices);
+            bases.insert(i as u32, base);
+            if param.axes.iter().all(|a| self.stage.outer_axes().contains(*a)) {
+                params.insert(i as u32, b.load1(self.pointer(tensor), base));
+            }
+        }
+        Row { indices, params, bases }
+    }
+
+    /// The span of scan warp `span` (`i32`): from stage `ring` of the ring if given, else from global memory, where
+    /// `guarded` says that the tile may not be whole.
+    pub(super) fn load_span(
+        &'k self,
+        b: &mut Builder,
+        tile: &Tile,
+        span: Operand,
+        source: &Source,
+        need: Need,
+    ) -> Span<'k> {
+        let row = self.row(b, tile.row);
+        let length = self.schedule.vectors * self.stretch();
+        let first = b.mul(span, Operand::i32(length as i32));
+        let lane = b.mul(self.lane, Operand::i32(self.schedule.vector as i32));
+        let place = b.add(first, lane);
+        let wide = b.convert(Ty::I64, place);
+        let index = b.add(tile.start, wide);
+        let mut span = Span { kernel: self, index, values: HashMap::new(), row };
+        for (k, stream) in self.streams.list.iter().enumerate() {
+            let offsets = if need == Need::All { Some(stream.offsets) } else { stream.element_offsets };
+            if let Some(offsets) = offsets {
+                match source {
+                    Source::Ring(stage) => span.from_ring(b, k, offsets, *stage, place),
+                    Source::Global { guarded } => span.from_global(b, stream, offsets, *guarded),
+                }
+            }
+        }
+        span
+    }
+
+    /// Leaves of values that do not depend on the scan axis.
+    pub(super) fn row_leaves(&'k self, b: &mut Builder, row: Operand) -> RowLeaves<'k> {
+        RowLeaves { kernel: self, row: self.row(b, row) }
+    }
+}
+
+/// Where a span is read.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    /// From this stage of the ring (`i32`).
+    Ring(Operand),
+    /// From global memory.
+    Global {
+        /// Element by element, where they exist.
+        guarded: bool,
+    },
+}
+
+impl<'k> Span<'k> {
+    fn from_ring(&mut self, b: &mut Builder, k: usize, offsets: (i64, i64), stage: Operand, place: Operand) {
+        let kernel = self.kernel;
+        let stream = &kernel.streams.list[k];
+        let memory = Memory::Shared(kernel.shared.ring[k]);
+        let size = stream.before + kernel.schedule.tile() + stream.after;
+        let start = b.mul(stage, Operand::i32(size as i32));
+        let start = b.add(start, Operand::i32(stream.before as i32));
+        let start = b.add(start, place);
+        for r in 0..kernel.schedule.vectors {
+            let at = b.add(start, Operand::i32((r * kernel.stretch()) as i32));
+            self.vector(b, stream, r, |b, from, n| {
+                let index = b.add(at, Operand::i32(from as i32));
+                b.load(memory, index, n, None, zero(stream.elem.value()))
+            });
+            self.outside(b, stream, r, offsets, |b, place| {
+                let index = b.add(at, Operand::i32(place as i32));
+                b.load1(memory, index)
+            });
+        }
+    }
+
+    fn from_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64), guarded: bool) {
+        let kernel = self.kernel;
+        for r in 0..kernel.schedule.vectors {
+            let at = b.add(self.index, Operand::i64(i64::from(r * kernel.stretch())));
+            let base = self.row.bases[&stream.param];
+            self.vector(b, stream, r, |b, from, n| {
+                if guarded {
+                    let places = (from..from + n).map(|v| {
+                        let index = b.add(at, Operand::i64(i64::from(v)));
+                        kernel.guarded(b, stream.param, base, index)
+                    });
+                    return places.collect();
+                }
+                let index = b.add(at, Operand::i64(i64::from(from)));
+                let offset = kernel.along(b, Tensor::Param(stream.param), base, index);
+                b.load(kernel.pointer(Tensor::Param(stream.param)), offset, n, None, zero(stream.elem.value()))
+            });
+            self.outside(b, stream, r, offsets, |b, place| {
+                let index = b.add(at, Operand::i64(place));
+                kernel.guarded(b, stream.param, base, index)
+            });
+        }
+    }
+
+    /// The lane's own elements of a stretch, by accesses of at most 16 bytes.
+    fn vector(
+        &mut self,
+        b: &mut Builder,
+        stream: &Stream,
+        r: u32,
+        mut load: impl FnMut(&mut Builder, u32, u32) -> Vec<Operand>,
+    ) {
+        let vector = self.kernel.schedule.vector;
+        let n = vector.min(16 / stream.elem.bytes().unwrap_or(16) as u32);
+        for from in (0..vector).step_by(n as usize) {
+            for (i, value) in load(b, from, n).into_iter().enumerate() {
+                self.values.insert((stream.param, r, i64::from(from) + i as i64), value);
+            }
+        }
+    }
+
+    /// The neighbours before and after them.
+    fn outside(
+        &mut self,
+        b: &mut Builder,
+        stream: &Stream,
+        r: u32,
+        (low, high): (i64, i64),
+        mut load: impl FnMut(&mut Builder, i64) -> Operand,
+    ) {
+        let vector = i64::from(self.kernel.schedule.vector);
+        for place in (low..0).chain(vector..vector + high) {
+            let value = load(b, place);
+            self.values.insert((stream.param, r, place), value);
+        }
+    }
+
+    /// The index of an element along the scan axis, `i64`.
+    pub(super) fn index(&self, b: &mut Builder, r: u32, v: u32) -> Operand {
+        b.add(self.index, Operand::i64(i64::from(r * self.kernel.stretch() + v)))
+    }
+
+    /// The scan's element at a place; the identity where it does not exist and would be combined before those that do.
+    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, r: u32, v: u32, guarded: bool) -> Fields {
+        let kernel = self.kernel;
+        let mut leaves = SpanLeaves { span: self, r, v, states: None };
+        let fields: Fields = kernel.scan.elements.iter().map(|e| point.here(b, &mut leaves, *e)).collect();
+        if !(guarded && kernel.reverse()) {
+            return fields;
+        }
+        let index = self.index(b, r, v);
+        let exists = b.lt(index, kernel.len);
+        crate::lower::carry::select(b, exists, &fields, &kernel.monoid.identity())
+    }
+
+    /// An output's value at a place, given the states before and after its element.
+    pub(super) fn output(
+        &self,
+        b: &mut Builder,
+        point: &mut Point,
+        (r, v): (u32, u32),
+        value: Value,
+        states: (&[Operand], &[Operand]),
+    ) -> Operand {
+        let mut leaves = SpanLeaves { span: self, r, v, states: Some(states) };
+        point.here(b, &mut leaves, value)
+    }
+
+    /// The offset of an output's element at a place, `i64`.
+    pub(super) fn output_offset(&self, b: &mut Builder, output: u32, index: Option<Operand>) -> Operand {
+        let mut indices = self.row.indices.clone();
+        indices.extend(index.map(|i| (self.kernel.scan.axis, i)));
+        self.kernel.args.offset(b, Tensor::Output(output), &indices)
+    }
+}
+
+impl LookBackKernel<'_> {
+    /// The offset of a tensor's element `index` along the row that starts at `base`.
+    fn along(&self, b: &mut Builder, tensor: Tensor, base: Operand, index: Operand) -> Operand {
+        let step = self.args.offset(b, tensor, &[(self.scan.axis, index)]);
+        b.add(base, step)
+    }
+
+    /// One element of a parameter where it exists, zero elsewhere.
+    fn guarded(&self, b: &mut Builder, param: u32, base: Operand, index: Operand) -> Operand {
+        let tensor = Tensor::Param(param);
+        let memory = self.pointer(tensor);
+        let above = b.ge(index, Operand::i64(0));
+        let below = b.lt(index, self.len);
+        let exists = b.binary(Binary::And, above, below);
+        let offset = self.along(b, tensor, base, index);
+        let nothing = zero(b.elem(memory).value());
+        b.load(memory, offset, 1, Some(exists), nothing)[0]
+    }
+
+    /// A parameter at a position that no register holds.
+    fn far(&self, b: &mut Builder, row: &Row, param: u32, index: Operand) -> Operand {
+        self.guarded(b, param, row.bases[&param], index)
+    }
+
+    /// The index of a position whose anchor is an end of the axis.
+    fn end(&self, b: &mut Builder, at: Position) -> Operand {
+        let anchor = if at.anchor == Anchor::First { Operand::i64(0) } else { b.sub(self.len, Operand::i64(1)) };
+        b.add(anchor, Operand::i64(at.offset))
+    }
+}
+
+/// The leaves at one place of a span.
+struct SpanLeaves<'a, 'k> {
+    span: &'a Span<'k>,
+    r: u32,
+    v: u32,
+    /// States before and after the place's element, once they are known.
+    states: Option<(&'a [Operand], &'a [Operand])>,
+}
+
+impl Leaves for SpanLeaves<'_, '_> {
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
+        let span = self.span;
+        if let Some(value) = span.row.params.get(&param) {
+            return *value;
+        }
+        let place = i64::from(self.v) + at.offset;
+        match (at.anchor, span.values.get(&(param, self.r, place))) {
+            (Anchor::Here, Some(value)) => *value,
+            (Anchor::Here, None) => {
+                let index = span.index(b, self.r, self.v);
+                let index = b.add(index, Operand::i64(at.offset));
+                span.kernel.far(b, &span.row, param, index)
+            }
+            _ => {
+                let index = span.kernel.end(b, at);
+                span.kernel.far(b, &span.row, param, index)
+            }
+        }
+    }
+
+    fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
+        let kernel = self.span.kernel;
+        let (before, after) = self.states.expect("elements do not depend on states");
+        let previous = if kernel.reverse() { 1 } else { -1 };
+        let inclusive = kernel.scan.inclusive == Some(scan);
+        let state = if inclusive && at.offset != previous { after } else { before };
+        state[kernel.monoid.slot(field)]
+    }
+
+    fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
+        let span = self.span;
+        if axis == span.kernel.scan.axis {
+            return span.index(b, self.r, self.v);
+        }
+        outer_index(&span.row, axis)
+    }
+
+    fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        self.span.kernel.args.size(axis)
+    }
+}
+
+/// The leaves of a row's own values.
+pub(super) struct RowLeaves<'k> {
+    kernel: &'k LookBackKernel<'k>,
+    row: Row,
+}
+
+impl Leaves for RowLeaves<'_> {
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
+        if let Some(value) = self.row.params.get(&param) {
+            return *value;
+        }
+        let index = self.kernel.end(b, at);
+        self.kernel.far(b, &self.row, param, index)
+    }
+
+    fn state(&mut self, _: &mut Builder, _: Value, _: u32, _: Position) -> Operand {
+        unreachable!("the initial state does not depend on states")
+    }
+
+    fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        outer_index(&self.row, axis)
+    }
+
+    fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        self.kernel.args.size(axis)
+    }
+}
+
+fn outer_index(row: &Row, axis: Axis) -> Operand {
+    row.indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
+}
