@@ -7,9 +7,6 @@ pub mod point;
 pub mod scalar;
 
 use crate::schedule::Schedule;
-use crate::stage::Stage;
-use crate::target::Isa;
-use crate::tile::Kernel;
 use thiserror::Error;
 
 /// Why a stage has no kernel under a schedule.

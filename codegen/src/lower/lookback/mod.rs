@@ -141,7 +141,21 @@ impl<'s> LookBackKernel<'s> {
         let rows = args.rows(b, stage.outer_axes());
         let tiles = b.mul(rows, row_tiles);
         let tiles = b.convert(Ty::I32, tiles);
-        LookBackKernel { stage, scan, schedule, monoid, args, streams, shared, warp, lane, len, row_tiles, tiles, words }
+        LookBackKernel {
+            stage,
+            scan,
+            schedule,
+            monoid,
+            args,
+            streams,
+            shared,
+            warp,
+            lane,
+            len,
+            row_tiles,
+            tiles,
+            words,
+        }
     }
 
     /// Start-up by the producer's first lane, then each warp's role.
@@ -281,9 +295,11 @@ impl Shared {
     fn declare(b: &mut Builder, schedule: &LookBack, monoid: &Monoid, streams: &Streams) -> Shared {
         let ring_len = |after: u32, before: u32| schedule.stages * (before + schedule.tile() + after);
         let bulk = schedule.loader == Loader::Bulk;
-        let ring = streams.list.iter().filter(|_| bulk).map(|s| {
-            b.shared(format!("ring_{}", s.name), SharedKind::Elem(s.elem), ring_len(s.after, s.before))
-        });
+        let ring = streams
+            .list
+            .iter()
+            .filter(|_| bulk)
+            .map(|s| b.shared(format!("ring_{}", s.name), SharedKind::Elem(s.elem), ring_len(s.after, s.before)));
         let ring = ring.collect();
         let mut mbarriers = |name: &str, n| b.shared(name, SharedKind::Mbarrier, n);
         let (full, empty) = (mbarriers("full", schedule.stages), mbarriers("empty", schedule.stages));

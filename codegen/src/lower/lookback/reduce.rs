@@ -60,11 +60,7 @@ impl LookBackKernel<'_> {
     /// Where the aggregate of a span is kept: in the order of the scan.
     pub(super) fn span_index(&self, b: &mut Builder, slot: Operand, span: Operand) -> Operand {
         let base = b.mul(slot, Operand::i32(self.schedule.scan_warps as i32));
-        let order = if self.reverse() {
-            b.sub(Operand::i32(self.schedule.scan_warps as i32 - 1), span)
-        } else {
-            span
-        };
+        let order = if self.reverse() { b.sub(Operand::i32(self.schedule.scan_warps as i32 - 1), span) } else { span };
         b.add(base, order)
     }
 
@@ -117,8 +113,7 @@ impl LookBackKernel<'_> {
 
     /// Combines the lane's value with what the lane at `distance` sends, in the order of the scan.
     fn pair(&self, b: &mut Builder, mine: &[Operand], sent: &[Operand], distance: i32, upper: Operand) -> Fields {
-        let received: Fields =
-            sent.iter().map(|x| b.shuffle(Shuffle::Xor, *x, Operand::i32(distance))).collect();
+        let received: Fields = sent.iter().map(|x| b.shuffle(Shuffle::Xor, *x, Operand::i32(distance))).collect();
         let (first, second) = if self.reverse() { (mine, &received[..]) } else { (&received[..], mine) };
         let l = select(b, upper, first, second);
         let r = select(b, upper, second, first);

@@ -95,15 +95,7 @@ impl LookBackKernel<'_> {
     }
 
     /// The states of one stretch and the outputs that follow from them.
-    fn finish_stretch(
-        &self,
-        b: &mut Builder,
-        span: &Span,
-        places: &mut [Place],
-        state: Fields,
-        r: u32,
-        guarded: bool,
-    ) {
+    fn finish_stretch(&self, b: &mut Builder, span: &Span, places: &mut [Place], state: Fields, r: u32, guarded: bool) {
         let outputs = &self.stage.program.outputs;
         let mut values = vec![vec![Operand::i32(0); places.len()]; outputs.len()];
         let mut state = state;

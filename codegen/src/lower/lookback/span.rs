@@ -160,8 +160,8 @@ impl<'k> LookBackKernel<'k> {
             let offsets = if need == Need::All { Some(stream.offsets) } else { stream.element_offsets };
             if let Some(offsets) = offsets {
                 match source {
-                    Source::Ring(stage) => span.from_ring(b, k, offsets, *stage, place),
-                    Source::Global { guarded } => span.from_global(b, stream, offsets, *guarded),
+                    Source::Ring(stage) => span.read_ring(b, k, offsets, *stage, place),
+                    Source::Global { guarded } => span.read_global(b, stream, offsets, *guarded),
                 }
             }
         }
@@ -187,7 +187,7 @@ pub(super) enum Source {
 }
 
 impl<'k> Span<'k> {
-    fn from_ring(&mut self, b: &mut Builder, k: usize, offsets: (i64, i64), stage: Operand, place: Operand) {
+    fn read_ring(&mut self, b: &mut Builder, k: usize, offsets: (i64, i64), stage: Operand, place: Operand) {
         let kernel = self.kernel;
         let stream = &kernel.streams.list[k];
         let memory = Memory::Shared(kernel.shared.ring[k]);
@@ -208,7 +208,7 @@ impl<'k> Span<'k> {
         }
     }
 
-    fn from_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64), guarded: bool) {
+    fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64), guarded: bool) {
         let kernel = self.kernel;
         for r in 0..kernel.schedule.vectors {
             let at = b.add(self.index, Operand::i64(i64::from(r * kernel.stretch())));

@@ -1,0 +1,33 @@
+//! The look-back schedule.
+
+mod common;
+
+use oplus_codegen::lower::lookback;
+use oplus_codegen::schedule::{Fold, Loader, LookBack};
+use oplus_codegen::stage::Stage;
+use oplus_codegen::target::Target;
+use oplus_codegen::verify::verify;
+
+fn schedule(loader: Loader, fold: Fold, vector: u32) -> LookBack {
+    LookBack { scan_warps: 2, reduce_warps: 1, vector, vectors: 2, stages: 3, window: 2, fold, loader }
+}
+
+fn check(stage: &Stage, schedule: &LookBack) {
+    let kernel = lookback::lower(stage, schedule, "k").expect("lowers");
+    if let Err(errors) = verify(&kernel, &Target::H200) {
+        panic!("{}\n{kernel}", errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"));
+    }
+}
+
+#[test]
+fn kernels_verify() {
+    for stage in [common::affine(), common::affine_backward()] {
+        for loader in [Loader::Bulk, Loader::Registers] {
+            for fold in [Fold::Strict, Fold::Blocks] {
+                for vector in [1, 4] {
+                    check(&stage, &schedule(loader, fold, vector));
+                }
+            }
+        }
+    }
+}
