@@ -1,0 +1,162 @@
+//! Binding: from the tensors of a call to the size of every axis, the element type and the device.
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, Program};
+
+use crate::tensor::Storage;
+use crate::{Error, Tensor};
+
+/// What the tensors of a call agree on.
+pub(crate) struct Binding<'a> {
+    /// The size of every axis of the program.
+    pub(crate) sizes: Vec<usize>,
+    /// The call's element type; any other float when the program does not ask for it.
+    pub(crate) elem: Elem,
+    /// Memory of the tensor that was seen first; `None` when there was no tensor.
+    pub(crate) home: Option<&'a Storage>,
+}
+
+/// What has been seen so far, each with the name of the tensor that said it.
+struct Seen<'p, 't> {
+    program: &'p Program,
+    sizes: Vec<Option<(usize, &'p str)>>,
+    elem: Option<(Elem, &'p str)>,
+    home: Option<(&'t Storage, &'p str)>,
+}
+
+/// Checks the tensors of a call against each other and against the program. A tensor that is `None` takes part in
+/// nothing; outputs are `None` where the kernel allocates them.
+pub(crate) fn bind<'t>(
+    program: &Program,
+    inputs: &[Option<&'t Tensor>],
+    outputs: &[Option<&'t Tensor>],
+) -> Result<Binding<'t>, Error> {
+    let mut seen = Seen { program, sizes: vec![None; program.axes.len()], elem: None, home: None };
+    for (param, input) in program.params.iter().zip(inputs) {
+        match input {
+            Some(tensor) => seen.take(tensor, &param.name, &param.axes, param.elem)?,
+            None if param.default.is_some() => (),
+            None => return Err(Error::MissingTensor { tensor: param.name.clone() }),
+        }
+    }
+    for (output, tensor) in program.outputs.iter().zip(outputs) {
+        if let Some(tensor) = tensor {
+            seen.take(tensor, &output.name, &output.axes, output.elem)?;
+        }
+    }
+    seen.finish()
+}
+
+impl<'p, 't> Seen<'p, 't> {
+    fn take(&mut self, tensor: &'t Tensor, name: &'p str, axes: &[Axis], elem: Elem) -> Result<(), Error> {
+        self.take_elem(tensor.elem(), name, elem)?;
+        self.take_shape(tensor.shape(), name, axes)?;
+        self.take_device(&tensor.storage, name)
+    }
+
+    fn take_elem(&mut self, found: Elem, name: &'p str, declared: Elem) -> Result<(), Error> {
+        if declared != Elem::Call {
+            let wrong = || Error::WrongElem { tensor: name.into(), expected: declared.to_string(), found };
+            return if found == declared { Ok(()) } else { Err(wrong()) };
+        }
+        if !found.is_float() {
+            let expected = "a floating-point type (f64, f32, bf16 or f16)".into();
+            return Err(Error::WrongElem { tensor: name.into(), expected, found });
+        }
+        match self.elem {
+            Some((elem, first)) if elem != found => Err(Error::ElemMismatch {
+                first: first.into(),
+                first_elem: elem,
+                second: name.into(),
+                second_elem: found,
+            }),
+            _ => {
+                self.elem.get_or_insert((found, name));
+                Ok(())
+            }
+        }
+    }
+
+    fn take_shape(&mut self, shape: &[usize], name: &'p str, axes: &[Axis]) -> Result<(), Error> {
+        if shape.len() != axes.len() {
+            let names: Vec<&str> = axes.iter().map(|&a| self.program.axis_name(a)).collect();
+            let (expected, found) = (axes.len(), shape.len());
+            return Err(Error::Rank { tensor: name.into(), axes: names.join(", "), expected, found });
+        }
+        for (&axis, &size) in axes.iter().zip(shape) {
+            let (known, first) = *self.sizes[axis.0 as usize].get_or_insert((size, name));
+            if known != size {
+                return Err(Error::ShapeMismatch {
+                    axis: self.program.axis_name(axis).into(),
+                    first: first.into(),
+                    first_size: known,
+                    second: name.into(),
+                    second_size: size,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_device(&mut self, storage: &'t Storage, name: &'p str) -> Result<(), Error> {
+        let (home, first) = *self.home.get_or_insert((storage, name));
+        let same = match (home, storage) {
+            (Storage::Host(_), Storage::Host(_)) => true,
+            (Storage::Cuda(_, a), Storage::Cuda(_, b)) => a == b,
+            _ => false,
+        };
+        let mismatch = || Error::DeviceMismatch {
+            first: first.into(),
+            first_device: home.device().to_string(),
+            second: name.into(),
+            second_device: storage.device().to_string(),
+        };
+        if same { Ok(()) } else { Err(mismatch()) }
+    }
+
+    fn finish(self) -> Result<Binding<'t>, Error> {
+        let unknown = |axis: usize| Error::UnknownSize { axis: self.program.axes[axis].clone() };
+        let sizes = self.sizes.iter().enumerate().map(|(axis, seen)| seen.map(|s| s.0).ok_or_else(|| unknown(axis)));
+        let sizes = sizes.collect::<Result<_, _>>()?;
+        let elem = match self.elem {
+            Some((elem, _)) => elem,
+            None if takes_call_elem(self.program) => return Err(Error::UnknownElem),
+            None => Elem::F32,
+        };
+        Ok(Binding { sizes, elem, home: self.home.map(|h| h.0) })
+    }
+}
+
+/// Whether a tensor of the program takes the call's element type.
+fn takes_call_elem(program: &Program) -> bool {
+    let params = program.params.iter().map(|p| p.elem);
+    params.chain(program.outputs.iter().map(|o| o.elem)).any(|elem| elem == Elem::Call)
+}
+
+/// Checks that every output has memory of its own.
+pub(crate) fn check_overlaps(
+    program: &Program,
+    inputs: &[Option<&Tensor>],
+    outputs: &[Option<&Tensor>],
+) -> Result<(), Error> {
+    let named = program.outputs.iter().map(|o| o.name.as_str()).zip(outputs);
+    let outputs: Vec<(&str, &Tensor)> = named.filter_map(|(name, t)| t.map(|t| (name, t))).collect();
+    let named = program.params.iter().map(|p| p.name.as_str()).zip(inputs);
+    let inputs: Vec<(&str, &Tensor)> = named.filter_map(|(name, t)| t.map(|t| (name, t))).collect();
+    for (k, (name, output)) in outputs.iter().enumerate() {
+        if output.layout.overlaps_itself() {
+            let (shape, strides) = (output.shape().to_vec(), output.strides().to_vec());
+            return Err(Error::SelfOverlap { tensor: (*name).into(), shape, strides });
+        }
+        let others = inputs.iter().chain(&outputs[k + 1..]);
+        if let Some((other, _)) = others.into_iter().find(|(_, other)| output.overlaps(other)) {
+            return Err(Error::Overlap { first: (*name).into(), second: (*other).into() });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a list of tensors has the length that the program asks for.
+pub(crate) fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), Error> {
+    if expected == found { Ok(()) } else { Err(Error::Count { what, expected, found }) }
+}

@@ -1,0 +1,203 @@
+//! Making tensors, and moving them between devices.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, DevicePtr};
+use oplus_dsl::Elem;
+
+use crate::cuda::{CudaDevice, DeviceMemory};
+use crate::element::HostBytes;
+use crate::layout::Layout;
+use crate::tensor::{HostMemory, Storage, elem_bytes};
+use crate::{Device, Element, Error, Tensor};
+
+impl Tensor {
+    /// A tensor on the CPU with a copy of the elements, in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when the shape holds another number of elements.
+    pub fn from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
+        Tensor::from_vec(elements.to_vec(), shape)
+    }
+
+    /// A tensor on the CPU that owns the elements, in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when the shape holds another number of elements.
+    pub fn from_vec<T: Element>(elements: Vec<T>, shape: &[usize]) -> Result<Tensor, Error> {
+        let layout = Layout::contiguous(shape)?;
+        check_length(&layout, elements.len())?;
+        Ok(Tensor { elem: T::ELEM, layout, storage: Storage::host(T::own(elements)) })
+    }
+
+    /// A tensor of zeros (`false` for bools).
+    ///
+    /// # Errors
+    /// [`Error::WrongElem`] for [`Elem::Call`], [`Error::OutOfMemory`], errors of the device.
+    pub fn zeros(elem: Elem, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
+        let tensor = Tensor::uninitialised(elem, shape, device)?;
+        if let Storage::Cuda(memory, _) = &tensor.storage {
+            memory.clear()?;
+        }
+        Ok(tensor)
+    }
+
+    /// A tensor with the same value everywhere.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::OutOfMemory`], errors of the device.
+    pub fn full<T: Element>(value: T, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
+        let len = Layout::contiguous(shape)?.len();
+        let mut elements = Vec::new();
+        elements.try_reserve_exact(len).map_err(|_| out_of_memory(len * size_of::<T>()))?;
+        elements.resize(len, value);
+        Tensor::from_vec(elements, shape)?.to_device(device)
+    }
+
+    /// A tensor whose elements are about to be written: zeros on the CPU, undefined on a GPU.
+    pub(crate) fn uninitialised(elem: Elem, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
+        let layout = Layout::contiguous(shape)?;
+        let Some(size) = elem.bytes() else {
+            let expected = "a storable type".into();
+            return Err(Error::WrongElem { tensor: "tensor".into(), expected, found: elem });
+        };
+        let bytes = layout.len() * size;
+        let storage = match device {
+            Device::Cpu => Storage::host(host_zeros(bytes)?),
+            Device::Cuda(device) => Storage::Cuda(Arc::new(DeviceMemory::new(device, bytes)?), device.clone()),
+        };
+        Ok(Tensor { elem, layout, storage })
+    }
+
+    /// The elements of a CUDA slice, in row-major order, without copying. The tensor's stream is the slice's; its memory
+    /// is freed as the slice frees it.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when the shape holds another number of elements; errors of [`Device::from_stream`].
+    pub fn from_cuda_slice<T: Element>(slice: CudaSlice<T>, shape: &[usize]) -> Result<Tensor, Error> {
+        let layout = Layout::contiguous(shape)?;
+        check_length(&layout, slice.len())?;
+        let device = CudaDevice::from_stream(slice.stream().clone())?;
+        let bytes = slice.num_bytes();
+        // The slice is used on its own stream only, where its work is in order without the events that this records.
+        let address = slice.device_ptr(device.stream()).0;
+        let memory = DeviceMemory::owned_by(&device, address, bytes, Box::new(slice));
+        Ok(Tensor { elem: T::ELEM, layout, storage: Storage::Cuda(Arc::new(memory), device) })
+    }
+
+    /// Memory of a GPU that somebody else owns, seen under any shape and strides, without copying. `owner` is dropped
+    /// with the last handle; it must free the memory, if at all, in the order of the device's stream.
+    ///
+    /// # Safety
+    /// `address` must be device memory of the device's context, of at least `bytes` bytes, which stays valid until
+    /// `owner` is dropped and the work queued on the stream by then has been done.
+    ///
+    /// # Errors
+    /// [`Error::View`] when an index would leave the memory.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_device_ptr(
+        address: u64,
+        bytes: usize,
+        elem: Elem,
+        (shape, strides): (&[usize], &[i64]),
+        device: &CudaDevice,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Tensor, Error> {
+        let layout = Layout::strided(shape, strides, 0, bytes / elem_bytes(elem))?;
+        let memory = DeviceMemory::owned_by(device, address, bytes, Box::new(owner));
+        Ok(Tensor { elem, layout, storage: Storage::Cuda(Arc::new(memory), device.clone()) })
+    }
+
+    /// The tensor on the CPU; waits for its stream when it is on a GPU.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn to_cpu(&self) -> Result<Tensor, Error> {
+        self.to_device(&Device::Cpu)
+    }
+
+    /// The tensor on a device: itself when it is there; a handle to the same memory when only the stream differs (the
+    /// device's stream then waits for the work queued so far on the tensor's); a copy in row-major order otherwise.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], errors of the device.
+    pub fn to_device(&self, device: &Device) -> Result<Tensor, Error> {
+        match (&self.storage, device) {
+            (Storage::Host(_), Device::Cpu) => Ok(self.clone()),
+            (Storage::Cuda(_, here), Device::Cuda(there)) if here == there => Ok(self.clone()),
+            (Storage::Cuda(memory, here), Device::Cuda(there)) if here.shares_memory(there) => {
+                memory.share(there)?;
+                let storage = Storage::Cuda(memory.clone(), there.clone());
+                Ok(Tensor { storage, layout: self.layout.clone(), elem: self.elem })
+            }
+            (_, Device::Cpu) => {
+                let mut memory = host_zeros(self.len() * elem_bytes(self.elem))?;
+                self.with_bytes(|bytes| memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes))?;
+                self.copied(Storage::host(memory))
+            }
+            (_, Device::Cuda(there)) => {
+                let memory = DeviceMemory::new(there, self.len() * elem_bytes(self.elem))?;
+                self.with_bytes(|bytes| memory.upload(bytes))??;
+                self.copied(Storage::Cuda(Arc::new(memory), there.clone()))
+            }
+        }
+    }
+
+    /// The tensor over a copy of its elements in row-major order.
+    fn copied(&self, storage: Storage) -> Result<Tensor, Error> {
+        Ok(Tensor { elem: self.elem, layout: Layout::contiguous(self.shape())?, storage })
+    }
+}
+
+impl Storage {
+    /// Memory of the CPU.
+    pub(crate) fn host(bytes: Box<dyn HostBytes>) -> Storage {
+        Storage::Host(Arc::new(HostMemory::new(bytes)))
+    }
+}
+
+/// Zeroed memory of the CPU, at an address that suits every element type.
+pub(crate) fn host_zeros(bytes: usize) -> Result<Box<dyn HostBytes>, Error> {
+    let words = bytemuck::allocation::try_zeroed_vec::<u64>(bytes.div_ceil(8)).map_err(|()| out_of_memory(bytes))?;
+    Ok(Box::new(words))
+}
+
+fn out_of_memory(bytes: usize) -> Error {
+    Error::OutOfMemory { bytes, device: "cpu".into() }
+}
+
+fn check_length(layout: &Layout, found: usize) -> Result<(), Error> {
+    let expected = layout.len();
+    if expected == found { Ok(()) } else { Err(Error::Length { shape: layout.shape.clone(), expected, found }) }
+}
+
+#[cfg(feature = "ndarray")]
+mod with_ndarray {
+    use ndarray::{Array, ArrayD, Dimension, IxDyn};
+
+    use super::*;
+
+    impl Tensor {
+        /// The array's elements without copying: its memory, shape and strides.
+        ///
+        /// # Errors
+        /// [`Error::View`] never for an array that `ndarray` has made.
+        pub fn from_ndarray<T: Element, D: Dimension>(array: Array<T, D>) -> Result<Tensor, Error> {
+            let shape = array.shape().to_vec();
+            let strides: Vec<i64> = array.strides().iter().map(|&s| s as i64).collect();
+            let (elements, offset) = array.into_raw_vec_and_offset();
+            let layout = Layout::strided(&shape, &strides, offset.unwrap_or(0), elements.len())?;
+            Ok(Tensor { elem: T::ELEM, layout, storage: Storage::host(T::own(elements)) })
+        }
+
+        /// An array with a copy of the elements.
+        ///
+        /// # Errors
+        /// Those of [`Tensor::to_vec`].
+        pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>, Error> {
+            let failed = |e: ndarray::ShapeError| Error::View { shape: self.shape().to_vec(), reason: e.to_string() };
+            ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?).map_err(failed)
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Launches: a plan whose kernels are loaded, and the little that is left to do per call.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use oplus_codegen::plan::{Arg, Launch, Plan};
+
+use super::context::Context;
+use super::memory::Allocation;
+use super::module::Function;
+use super::scratch::Region;
+use super::stream::{CudaDevice, Stream};
+use crate::Error;
+use crate::source::Ptx;
+
+/// A plan that is ready to be launched again and again, on any stream of its context and from any thread.
+pub(crate) struct Prepared {
+    steps: Vec<Step>,
+    /// Where every temporary tensor lies in the call's temporary memory, and the bytes of all.
+    buffers: Vec<u64>,
+    buffer_bytes: usize,
+    /// Message words, when there are launches that exchange messages.
+    message_words: Option<u64>,
+}
+
+struct Step {
+    function: Arc<Function>,
+    grid: [u32; 3],
+    threads: u32,
+    shared_bytes: u32,
+    args: Vec<Arg>,
+}
+
+/// The addresses of a call's tensors: index 0, 0, … of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Pointers<'a> {
+    /// Parameters; 0 for those left out.
+    pub(crate) params: &'a [u64],
+    /// Outputs.
+    pub(crate) outputs: &'a [u64],
+}
+
+/// Temporary tensors start at multiples of this many bytes.
+const BUFFER_ALIGN: usize = 256;
+
+impl Prepared {
+    /// Loads the kernels of a plan; `find` gives the PTX of those that are not loaded yet.
+    pub(crate) fn new(
+        context: &Context,
+        plan: Plan,
+        find: impl Fn(&Launch) -> Result<Ptx, Error>,
+    ) -> Result<Prepared, Error> {
+        let mut buffer_bytes = 0;
+        let place = |buffer: &oplus_codegen::plan::Buffer| {
+            let at = buffer_bytes as u64;
+            let bytes = buffer.len as usize * buffer.elem.bytes().unwrap_or(8);
+            buffer_bytes += bytes.next_multiple_of(BUFFER_ALIGN);
+            at
+        };
+        let buffers = plan.buffers.iter().map(place).collect();
+        let exchanges = |launch: &Launch| launch.args.iter().any(|a| matches!(a, Arg::Messages | Arg::Control));
+        let message_words = plan.steps.iter().any(exchanges).then_some(plan.message_words);
+        let launches = plan.steps.into_iter().filter(|launch| !launch.grid.contains(&0));
+        let steps = launches.map(|launch| Step::new(context, launch, &find)).collect::<Result<_, _>>()?;
+        Ok(Prepared { steps, buffers, buffer_bytes, message_words })
+    }
+
+    /// Queues the launches on the stream of a device.
+    pub(crate) fn run(&self, device: &CudaDevice, pointers: Pointers<'_>) -> Result<(), Error> {
+        let stream = &*device.0;
+        stream.context.bind()?;
+        let temporary = (self.buffer_bytes > 0).then(|| stream.allocate(self.buffer_bytes)).transpose()?;
+        let region = self.message_words.map(|words| stream.region(words)).transpose()?;
+        let call = Call { pointers, buffers: &self.buffers, temporary: temporary.as_ref(), region: region.as_deref() };
+        self.steps.iter().try_for_each(|step| step.launch(stream, &call))
+    }
+}
+
+/// What the arguments of a call's launches refer to.
+struct Call<'a> {
+    pointers: Pointers<'a>,
+    buffers: &'a [u64],
+    temporary: Option<&'a Allocation>,
+    region: Option<&'a Region>,
+}
+
+impl Call<'_> {
+    /// The eight bytes of an argument; numbers of four bytes come first in them.
+    fn value(&self, arg: Arg) -> u64 {
+        match arg {
+            Arg::Param(i) => self.pointers.params[i as usize],
+            Arg::Output(i) => self.pointers.outputs[i as usize],
+            Arg::Buffer(i) => self.temporary.map_or(0, |t| t.address) + self.buffers[i as usize],
+            Arg::Messages => self.region.map_or(0, Region::messages),
+            Arg::Control => self.region.map_or(0, Region::control),
+            Arg::I32(x) => u64::from(x as u32),
+            Arg::I64(x) => x as u64,
+        }
+    }
+}
+
+impl Step {
+    fn new(context: &Context, launch: Launch, find: impl Fn(&Launch) -> Result<Ptx, Error>) -> Result<Step, Error> {
+        let function = context.function(&launch, || find(&launch))?;
+        let Launch { grid, threads, shared_bytes, args, .. } = launch;
+        Ok(Step { function, grid, threads, shared_bytes, args })
+    }
+
+    fn launch(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
+        let mut values: Vec<u64> = self.args.iter().map(|arg| call.value(*arg)).collect();
+        let mut args: Vec<*mut c_void> = values.iter_mut().map(|v| (&raw mut *v).cast()).collect();
+        let [x, y, z] = self.grid;
+        // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
+        // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
+        let launched = unsafe {
+            sys::cuLaunchKernel(
+                self.function.raw,
+                x,
+                y,
+                z,
+                self.threads,
+                1,
+                1,
+                self.shared_bytes,
+                stream.raw.cu_stream(),
+                args.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        stream.context.check("cuLaunchKernel", launched)
+    }
+}

@@ -1,0 +1,109 @@
+//! Loading PTX into a context.
+
+use std::ffi::{CStr, CString, c_void};
+use std::sync::{Arc, PoisonError};
+
+use cudarc::driver::{CudaContext, result, sys};
+use oplus_codegen::plan::Launch;
+
+use super::{Context, is_sticky, name};
+use crate::Error;
+use crate::source::Ptx;
+
+/// Dynamic shared memory that a kernel may use without asking.
+const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
+
+/// A loaded kernel.
+pub(crate) struct Function {
+    pub(super) raw: sys::CUfunction,
+    /// Registers per thread.
+    pub(crate) registers: u32,
+    /// Bytes of local memory per thread: what did not fit into registers.
+    pub(crate) local_bytes: u32,
+    _module: Module,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// A loaded module, unloaded when dropped.
+struct Module {
+    raw: sys::CUmodule,
+    context: Arc<CudaContext>,
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the context is alive and nothing uses the module's functions any more; the driver waits for launches.
+        unsafe {
+            let _ = result::ctx::set_current(self.context.cu_ctx());
+            let _ = result::module::unload(self.raw);
+        }
+    }
+}
+
+impl Context {
+    /// The kernel of a launch, loaded at its first use from what `find` gives.
+    pub(crate) fn function(
+        &self,
+        launch: &Launch,
+        find: impl FnOnce() -> Result<Ptx, Error>,
+    ) -> Result<Arc<Function>, Error> {
+        let key = launch.key.to_string();
+        let functions = || self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions().get(&key) {
+            return Ok(function.clone());
+        }
+        let function = Arc::new(self.load(launch, &key, &find()?)?);
+        Ok(functions().entry(key).or_insert(function).clone())
+    }
+
+    fn load(&self, launch: &Launch, key: &str, ptx: &Ptx) -> Result<Function, Error> {
+        self.bind()?;
+        let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
+        let module = self.load_module(ptx, key)?;
+        let symbol = CString::new(launch.symbol.as_str()).map_err(|e| rejected(e.to_string()))?;
+        // SAFETY: the module is alive.
+        let raw = unsafe { result::module::get_function(module.raw, symbol) }
+            .map_err(|e| rejected(format!("it has no kernel `{}` ({})", launch.symbol, name(e))))?;
+        use sys::CUfunction_attribute_enum as A;
+        // SAFETY: the function is alive. Asking for an attribute also makes the driver load its code now, not at the
+        // first launch, which may happen while a graph is being captured.
+        let attribute = |a| unsafe { result::function::get_function_attribute(raw, a) };
+        let attribute = |a| attribute(a).map_err(|e| self.failure("cuFuncGetAttribute", e));
+        let registers = attribute(A::CU_FUNC_ATTRIBUTE_NUM_REGS)? as u32;
+        let local_bytes = attribute(A::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)? as u32;
+        if launch.shared_bytes > DEFAULT_SHARED_BYTES {
+            let (a, bytes) = (A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes as i32);
+            // SAFETY: the function is alive.
+            let set = unsafe { result::function::set_function_attribute(raw, a, bytes) };
+            set.map_err(|e| self.failure("cuFuncSetAttribute", e))?;
+        }
+        Ok(Function { raw, registers, local_bytes, _module: module })
+    }
+
+    fn load_module(&self, ptx: &Ptx, key: &str) -> Result<Module, Error> {
+        let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
+        let text = CString::new(ptx.text.as_bytes()).map_err(|e| rejected(e.to_string()))?;
+        let mut log = [0_u8; 8192];
+        let mut options =
+            [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
+        let (mut raw, count) = (std::ptr::null_mut(), options.len() as u32);
+        // SAFETY: the text ends in a zero, options and values are two each, and the log is as long as it says.
+        let loaded = super::memory::relaxed(|| unsafe {
+            sys::cuModuleLoadDataEx(&mut raw, text.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr())
+        });
+        match loaded.result() {
+            Ok(()) => Ok(Module { raw, context: self.raw.clone() }),
+            Err(e) if is_sticky(e) => Err(self.failure("cuModuleLoadDataEx", e)),
+            Err(e) => {
+                log[log.len() - 1] = 0;
+                let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
+                Err(rejected(format!("{}: {}", name(e), said.trim())))
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A GPU and the stream on which work for it is queued.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use oplus_codegen::target::Target;
+
+use super::context::failure;
+use super::scratch::Scratch;
+use super::{Context, driver};
+use crate::Error;
+
+/// A GPU and one of its streams. Work on one stream runs in the order of the calls, work on different streams does not
+/// wait for each other. Cheap to clone; equal when the stream is the same.
+#[derive(Clone)]
+pub struct CudaDevice(pub(crate) Arc<Stream>);
+
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD_STREAM: usize = 2;
+
+/// What is kept per stream.
+pub(crate) struct Stream {
+    pub(super) scratch: Mutex<Scratch>,
+    pub(crate) context: Arc<Context>,
+    pub(super) raw: Arc<CudaStream>,
+}
+
+impl CudaDevice {
+    /// The GPU of that ordinal, on a stream that all callers of this function share.
+    pub(crate) fn new(ordinal: usize) -> Result<CudaDevice, Error> {
+        static SHARED: Mutex<Option<HashMap<usize, CudaDevice>>> = Mutex::new(None);
+        driver()?;
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = shared.get_or_insert_default();
+        shared.retain(|_, device| !device.0.context.is_poisoned());
+        if let Some(device) = shared.get(&ordinal) {
+            return Ok(device.clone());
+        }
+        let count = result::device::get_count().map_err(|e| failure("cuDeviceGetCount", e))?;
+        if ordinal >= count as usize {
+            return Err(Error::NoCuda { reason: format!("there is no device {ordinal}; this machine has {count}") });
+        }
+        let context = CudaContext::new(ordinal).map_err(|e| failure("cuDevicePrimaryCtxRetain", e))?;
+        let stream = context.new_stream().map_err(|e| failure("cuStreamCreate", e))?;
+        let device = CudaDevice::from_stream(stream)?;
+        shared.insert(ordinal, device.clone());
+        Ok(device)
+    }
+
+    /// The caller's stream and context.
+    pub(crate) fn from_stream(stream: Arc<CudaStream>) -> Result<CudaDevice, Error> {
+        driver()?;
+        if stream.cu_stream() as usize == PER_THREAD_STREAM {
+            let reason = "CU_STREAM_PER_THREAD names another stream in every thread; make one with `new_stream`";
+            return Err(Error::Driver { call: "from_stream", reason: reason.into() });
+        }
+        let context = Context::of(stream.context())?;
+        let mut known = context.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|weak| weak.strong_count() > 0);
+        let found = known.iter().filter_map(std::sync::Weak::upgrade).find(|s| s.raw.cu_stream() == stream.cu_stream());
+        let state = found.unwrap_or_else(|| {
+            let state = Stream { scratch: Mutex::default(), context: context.clone(), raw: stream };
+            let state = Arc::new(state);
+            known.push(Arc::downgrade(&state));
+            state
+        });
+        drop(known);
+        Ok(CudaDevice(state))
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.0.raw
+    }
+
+    /// The context of the stream.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.0.context.raw
+    }
+
+    /// The facts of the GPU that plans are made for.
+    pub fn target(&self) -> Target {
+        self.0.context.target
+    }
+
+    /// Waits until all work queued on the stream has been done, and reports its faults.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when a kernel has failed.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))
+    }
+
+    /// Makes this stream wait for the work queued so far on another one.
+    pub(crate) fn join(&self, other: &CudaDevice) -> Result<(), Error> {
+        if self == other {
+            return Ok(());
+        }
+        self.0.raw.join(&other.0.raw).map_err(|e| self.0.context.failure("cuStreamWaitEvent", e))
+    }
+
+    /// Whether both are streams of one context, so that they share memory.
+    pub(crate) fn shares_memory(&self, other: &CudaDevice) -> bool {
+        Arc::ptr_eq(&self.0.context, &other.0.context)
+    }
+}
+
+impl Stream {
+    /// Whether calls are recorded into a graph instead of being queued.
+    pub(super) fn is_capturing(&self) -> Result<bool, Error> {
+        // SAFETY: the stream is alive.
+        let status = unsafe { result::stream::is_capturing(self.raw.cu_stream()) };
+        let status = status.map_err(|e| self.context.failure("cuStreamIsCapturing", e))?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+}
+
+impl PartialEq for CudaDevice {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for CudaDevice {}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, stream {:p}", self.0.context.label, self.0.raw.cu_stream())
+    }
+}

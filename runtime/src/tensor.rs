@@ -1,0 +1,227 @@
+//! Tensors: elements in memory, and the shape and strides under which they are seen.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use oplus_dsl::Elem;
+
+use crate::cuda::{CudaDevice, DeviceMemory};
+use crate::element::HostBytes;
+use crate::layout::Layout;
+use crate::{Device, Element, Error};
+
+/// A handle to elements in the memory of the CPU or of a GPU.
+///
+/// A clone or a view shares the elements. Kernels read tensors of any strides; axes are in the order in which the
+/// kernel's parameter names them.
+///
+/// ```
+/// use oplus::Tensor;
+///
+/// let x = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
+/// let columns = x.permute(&[1, 0])?;
+/// assert_eq!((columns.shape(), columns.strides()), (&[3, 2][..], &[1, 3][..]));
+/// assert_eq!(columns.to_vec::<f32>()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+/// # Ok::<(), oplus::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tensor {
+    pub(crate) elem: Elem,
+    pub(crate) layout: Layout,
+    pub(crate) storage: Storage,
+}
+
+/// The memory of a tensor.
+#[derive(Clone)]
+pub(crate) enum Storage {
+    /// On the CPU.
+    Host(Arc<HostMemory>),
+    /// On a GPU, and the stream on which this handle uses it.
+    Cuda(Arc<DeviceMemory>, CudaDevice),
+}
+
+/// Memory of the CPU. Kernels lock it for reading or writing while they run.
+pub(crate) type HostMemory = RwLock<Box<dyn HostBytes>>;
+
+impl Tensor {
+    /// What it stores.
+    pub fn elem(&self) -> Elem {
+        self.elem
+    }
+
+    /// The size of every axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.layout.shape
+    }
+
+    /// The distance between neighbours along every axis, in elements.
+    pub fn strides(&self) -> &[i64] {
+        &self.layout.strides
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.layout.len()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
+    /// Where the elements are.
+    pub fn device(&self) -> Device {
+        self.storage.device()
+    }
+
+    /// The address of the element at index 0, 0, … on a GPU; `None` on the CPU.
+    pub fn device_ptr(&self) -> Option<u64> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Cuda(memory, _) => Some(memory.address + self.byte_offset() as u64),
+        }
+    }
+
+    /// A view with the axes in another order: axis k of the view is axis `order[k]`.
+    ///
+    /// # Errors
+    /// [`Error::View`] unless `order` names every axis once.
+    pub fn permute(&self, order: &[usize]) -> Result<Tensor, Error> {
+        self.layout.permute(order).map(|layout| self.view(layout))
+    }
+
+    /// A view of the indices in `range` along one axis.
+    ///
+    /// # Errors
+    /// [`Error::View`] when the axis or an index does not exist.
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, Error> {
+        self.layout.slice(axis, range).map(|layout| self.view(layout))
+    }
+
+    /// A view of the same elements, in row-major order, under another shape.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when the shape holds another number of elements, [`Error::View`] when this tensor is not
+    /// contiguous.
+    pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
+        self.layout.reshape(shape).map(|layout| self.view(layout))
+    }
+
+    /// A view with strides of the caller's choice, from the element `offset` of this tensor's memory on. A stride may
+    /// be 0 (the same elements at every index) or negative.
+    ///
+    /// # Errors
+    /// [`Error::View`] when an index would leave the memory.
+    pub fn as_strided(&self, shape: &[usize], strides: &[i64], offset: usize) -> Result<Tensor, Error> {
+        let elements = self.storage.bytes() / elem_bytes(self.elem);
+        Layout::strided(shape, strides, offset, elements).map(|layout| self.view(layout))
+    }
+
+    fn view(&self, layout: Layout) -> Tensor {
+        Tensor { elem: self.elem, layout, storage: self.storage.clone() }
+    }
+
+    /// A copy of the elements in row-major order. On a GPU this waits for all work queued on the tensor's stream.
+    ///
+    /// # Errors
+    /// [`Error::WrongElem`] when the tensor stores another type; errors of the device.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
+        if T::ELEM != self.elem {
+            let expected = T::ELEM.to_string();
+            return Err(Error::WrongElem { tensor: "tensor".into(), expected, found: self.elem });
+        }
+        self.with_bytes(T::collect)
+    }
+
+    /// Gives `f` the elements' bytes in row-major order.
+    pub(crate) fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Result<R, Error> {
+        let span = self.byte_span();
+        match &self.storage {
+            Storage::Host(memory) => {
+                let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                let bytes = &memory.bytes()[span];
+                Ok(if self.is_contiguous() { f(bytes) } else { f(&self.in_order(bytes)) })
+            }
+            Storage::Cuda(memory, device) => {
+                let mut bytes = vec![0; span.len()];
+                memory.download(device, span.start, &mut bytes)?;
+                Ok(if self.is_contiguous() { f(&bytes) } else { f(&self.in_order(&bytes)) })
+            }
+        }
+    }
+
+    /// The elements in row-major order, from the bytes of the tensor's span.
+    fn in_order(&self, span: &[u8]) -> Vec<u8> {
+        let (size, start) = (elem_bytes(self.elem), self.layout.span().start);
+        let mut bytes = Vec::with_capacity(self.len() * size);
+        self.layout.for_each_run(|at, n| bytes.extend_from_slice(&span[(at - start) * size..][..n * size]));
+        bytes
+    }
+
+    /// Distance in bytes from the start of the memory to index 0, 0, ….
+    pub(crate) fn byte_offset(&self) -> usize {
+        self.layout.offset * elem_bytes(self.elem)
+    }
+
+    /// The range of bytes of the memory that holds every element.
+    pub(crate) fn byte_span(&self) -> Range<usize> {
+        let (span, size) = (self.layout.span(), elem_bytes(self.elem));
+        span.start * size..span.end * size
+    }
+
+    /// Whether an element of one may lie in the memory of an element of the other: their spans meet.
+    pub(crate) fn overlaps(&self, other: &Tensor) -> bool {
+        let base = |storage: &Storage| match storage {
+            Storage::Host(memory) => Arc::as_ptr(memory).addr(),
+            Storage::Cuda(memory, device) => {
+                Arc::as_ptr(&device.0.context).addr().wrapping_add(memory.address as usize)
+            }
+        };
+        let same_memory = match (&self.storage, &other.storage) {
+            (Storage::Host(a), Storage::Host(b)) => Arc::ptr_eq(a, b),
+            (Storage::Cuda(_, a), Storage::Cuda(_, b)) => a.shares_memory(b),
+            _ => false,
+        };
+        let span = |t: &Tensor| {
+            let (span, base) = (t.byte_span(), base(&t.storage) as u128);
+            base + span.start as u128..base + span.end as u128
+        };
+        let (a, b) = (span(self), span(other));
+        same_memory && !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
+    }
+}
+
+impl Storage {
+    /// Where the memory is.
+    pub(crate) fn device(&self) -> Device {
+        match self {
+            Storage::Host(_) => Device::Cpu,
+            Storage::Cuda(_, device) => Device::Cuda(device.clone()),
+        }
+    }
+
+    /// Bytes of the whole memory.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Storage::Host(memory) => memory.read().unwrap_or_else(PoisonError::into_inner).bytes().len(),
+            Storage::Cuda(memory, _) => memory.bytes,
+        }
+    }
+}
+
+/// Bytes per element of a tensor, whose type is never the call's.
+pub(crate) fn elem_bytes(elem: Elem) -> usize {
+    elem.bytes().unwrap_or(1)
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} on {}", self.elem, self.shape(), self.device())
+    }
+}
