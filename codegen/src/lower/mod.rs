@@ -3,6 +3,7 @@
 pub mod args;
 pub mod carry;
 pub mod lookback;
+pub mod persistent;
 pub mod point;
 pub mod scalar;
 

@@ -1,8 +1,9 @@
 //! The look-ahead warp: folds other tiles' aggregates onto the block's running carry.
 
-use super::{LookBackKernel, load_fields, store_fields};
+use super::LookBackKernel;
 use crate::build::Builder;
 use crate::lower::carry::{Fields, from_words, select};
+use crate::lower::persistent::{load_fields, store_fields};
 use crate::schedule::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
@@ -32,27 +33,27 @@ struct Window {
 
 impl LookBackKernel<'_> {
     pub(super) fn look_ahead_role(&self, b: &mut Builder) {
-        let at = self.cursor(b, 0);
+        let at = self.block.cursor(b, 0);
         let carry = self.carry(b);
-        let tag = self.tag(b);
+        let tag = self.block.tag(b);
         b.loop_(|b| {
-            let (slot, parity) = self.slot(b, at.count.into());
-            self.wait(b, self.shared.published, slot, parity);
-            let tile = b.load1(Memory::Shared(self.shared.published_tile), slot);
+            let (slot, parity) = self.block.slot(b, at.count.into());
+            self.block.wait(b, self.block.published, slot, parity);
+            let tile = b.load1(Memory::Shared(self.block.published_tile), slot);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.enter_row(b, &carry, tile);
             let state = self.fold_until(b, &carry, tile, tag);
-            self.elected(b, |b| {
+            self.block.elected(b, |b| {
                 let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
                 store_fields(b, &self.shared.carry, slot, &state);
             });
             b.push(Stmt::SyncWarp);
-            self.elected(b, |b| self.arrive(b, self.shared.carried, slot));
+            self.block.elected(b, |b| self.block.arrive(b, self.block.carried, slot));
             if self.schedule.fold == Fold::Strict {
                 self.take_own(b, &carry, &state, tile, slot);
             }
-            self.advance(b, &at);
+            self.block.advance(b, &at);
         });
     }
 
@@ -64,12 +65,11 @@ impl LookBackKernel<'_> {
 
     /// At the first tile of another row the carry is the row's initial state.
     fn enter_row(&self, b: &mut Builder, carry: &Carry, tile: Operand) {
-        let row_tiles = b.convert(Ty::I32, self.row_tiles);
-        let row = b.binary(Binary::Div, tile, row_tiles);
+        let row = b.binary(Binary::Div, tile, self.row_tiles);
         let other = b.ne(row, carry.row.into());
         b.if_(other, |b| {
             b.assign(carry.row, row);
-            let first = b.mul(row, row_tiles);
+            let first = b.mul(row, self.row_tiles);
             b.assign(carry.next, first);
             let row = b.convert(Ty::I64, row);
             let initial = self.initial(b, row);
@@ -89,7 +89,7 @@ impl LookBackKernel<'_> {
             let chunks = b.binary(Binary::Shr, chunks, Operand::i32(5));
             let chunks = b.binary(Binary::Min, chunks, Operand::i32(self.schedule.window as i32));
             b.loop_(|b| {
-                let (messages, entries) = (self.messages(), window.entries.clone());
+                let (messages, entries) = (self.block.messages, window.entries.clone());
                 b.push(Stmt::Poll { messages, entries, tag: window.tag });
                 for chunk in 0..self.schedule.window {
                     self.fold_if_ready(b, carry, &state, &window, chunk, chunks);
@@ -105,7 +105,7 @@ impl LookBackKernel<'_> {
     fn window(&self, b: &mut Builder, first: Operand, tile: Operand, tag: Operand) -> Window {
         let entries = (0..self.schedule.window).map(|chunk| {
             let place = b.add(first, Operand::i32(32 * chunk as i32));
-            let place = b.add(place, self.lane);
+            let place = b.add(place, self.block.lane);
             let wanted = b.lt(place, tile);
             let missing = b.sub(tag, Operand::u32(1));
             let start = b.select(wanted, missing, tag);
@@ -161,7 +161,7 @@ impl LookBackKernel<'_> {
         let aggregate = from_words(b, &self.monoid.types(), &words);
         let left = b.sub(tile, first);
         let count = b.binary(Binary::Min, left, Operand::i32(32));
-        let exists = b.lt(self.lane, count);
+        let exists = b.lt(self.block.lane, count);
         let aggregate = select(b, exists, &aggregate, &self.monoid.identity());
         if self.schedule.fold == Fold::Strict {
             return self.fold_strictly(b, state, &aggregate, count);

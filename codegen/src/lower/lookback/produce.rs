@@ -1,71 +1,30 @@
 //! The producer: start-up of a launch, tickets, and the copies that fill the ring.
 
-use super::{LookBackKernel, SLOTS, Tile};
+use super::{LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::build::Builder;
-use crate::tile::{Mbarrier, Memory, Operand, ParamId, Reg, SharedId, Special, Stmt};
+use crate::lower::persistent::Arrivals;
+use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// Control word of the ticket counter.
-const TICKET: u32 = 0;
-/// Control word of the launch's tag.
-const TAG: u32 = 1;
-
 impl LookBackKernel<'_> {
-    fn control(&self) -> ParamId {
-        self.args.control.expect("the ABI of a schedule that looks back has control words")
-    }
-
-    /// One thread prepares the block: it draws the first ticket, initialises the mbarriers and starts the first copy,
-    /// so that the copy is under way when the roles begin. Returns the register of the ticket.
+    /// Start-up; returns the register of the first ticket.
     pub(super) fn start(&self, b: &mut Builder) -> Reg {
-        let ticket = b.var(Operand::u32(0));
-        let producer = Operand::i32(((self.schedule.scan_warps + self.schedule.reduce_warps) * 32) as i32);
-        let thread = b.special(Special::Thread);
-        let chosen = b.eq(thread, producer);
-        b.if_(chosen, |b| {
-            let tag = b.reg(Ty::U32);
-            b.push(Stmt::ControlLoad { dst: tag, control: self.control(), word: TAG });
-            self.draw(b, ticket);
-            self.init_mbarriers(b);
-            b.store(Memory::Shared(self.shared.tag), Operand::i32(0), &[tag.into()], None);
-            let tile = b.convert(Ty::I32, ticket.into());
-            let exists = b.lt(tile, self.tiles);
-            b.if_(exists, |b| self.issue(b, tile, Operand::i32(0)));
-        });
-        b.barrier();
-        ticket
-    }
-
-    fn init_mbarriers(&self, b: &mut Builder) {
         let schedule = self.schedule;
         let readers = schedule.scan_warps + schedule.reduce_warps;
-        let mut init = |array: SharedId, n: u32, arrivals: u32| {
-            for i in 0..n {
-                b.push(Stmt::MbarrierInit(Mbarrier { array, index: Operand::i32(i as i32) }, arrivals));
-            }
-        };
-        init(self.shared.full, schedule.stages, 1);
-        init(self.shared.empty, schedule.stages, readers);
-        init(self.shared.reduced, SLOTS, schedule.reduce_warps);
-        init(self.shared.published, SLOTS, 1);
-        init(self.shared.carried, SLOTS, 1);
-        b.push(Stmt::FenceInit);
-    }
-
-    fn draw(&self, b: &mut Builder, ticket: Reg) {
-        b.push(Stmt::AtomicAdd { dst: ticket, control: self.control(), word: TICKET, value: Operand::u32(1) });
+        let arrivals = Arrivals { full: 1, empty: readers, reduced: schedule.reduce_warps, carried: 1 };
+        self.block.start(b, readers * 32, &arrivals, |b, tile| self.issue(b, tile, Operand::i32(0)))
     }
 
     /// Puts a tile into a stage of the ring: its number, and the copies of its elements if it is whole.
     fn issue(&self, b: &mut Builder, tile: Operand, stage: Operand) {
-        b.store(Memory::Shared(self.shared.stage_tile), stage, &[tile], None);
+        b.store(Memory::Shared(self.block.stage_tile), stage, &[tile], None);
         if !self.bulk() {
-            return self.arrive(b, self.shared.full, stage);
+            return self.block.arrive(b, self.block.full, stage);
         }
         let place = self.tile(b, tile);
-        b.if_else(place.whole, |b| self.copy(b, &place, stage), |b| self.arrive(b, self.shared.full, stage));
+        b.if_else(place.whole, |b| self.copy(b, &place, stage), |b| self.block.arrive(b, self.block.full, stage));
     }
 
     /// The copies of a whole tile with what halo there is.
@@ -85,7 +44,7 @@ impl LookBackKernel<'_> {
             bytes = b.add(bytes, each);
             copies.push((before, count));
         }
-        let mbarrier = Mbarrier { array: self.shared.full, index: stage };
+        let mbarrier = Mbarrier { array: self.block.full, index: stage };
         b.push(Stmt::MbarrierExpect(mbarrier, bytes));
         for (k, (stream, (before, count))) in self.streams.list.iter().zip(copies).enumerate() {
             let held = stream.before as i32 + size as i32 + stream.after as i32;
@@ -102,39 +61,29 @@ impl LookBackKernel<'_> {
         }
     }
 
-    /// Draws tickets one tile ahead until there are none. Every block draws exactly one that fails, so the launch's
-    /// last draw is known by its number: its owner makes the control words ready for the next launch.
+    /// Draws tickets one tile ahead until there are none.
     pub(super) fn produce_role(&self, b: &mut Builder, ticket: Reg) {
-        self.elected(b, |b| {
-            let at = self.cursor(b, 1);
+        self.block.elected(b, |b| {
+            let at = self.block.cursor(b, 1);
             b.loop_(|b| {
                 let again = b.ge(at.count.into(), Operand::i32(self.schedule.stages as i32));
-                b.if_(again, |b| self.wait(b, self.shared.empty, at.stage.into(), at.phase.into()));
+                b.if_(again, |b| self.block.wait(b, self.block.empty, at.stage.into(), at.phase.into()));
                 let tile = b.convert(Ty::I32, ticket.into());
-                let done = b.ge(tile, self.tiles);
+                let done = b.ge(tile, self.block.tiles);
                 b.if_(done, |b| self.finish(b, tile, at.stage.into()));
                 b.break_if(done);
                 let later = b.binary(Binary::Gt, at.count.into(), Operand::i32(0));
                 b.if_(later, |b| self.issue(b, tile, at.stage.into()));
-                self.draw(b, ticket);
-                self.advance(b, &at);
+                self.block.draw(b, ticket);
+                self.block.advance(b, &at);
             });
         });
     }
 
-    /// Ends the stream of tiles; after the launch's last draw, resets the control words.
+    /// Ends the stream of tiles.
     fn finish(&self, b: &mut Builder, tile: Operand, stage: Operand) {
-        b.store(Memory::Shared(self.shared.stage_tile), stage, &[Operand::i32(-1)], None);
-        self.arrive(b, self.shared.full, stage);
-        let blocks = b.special(Special::Blocks);
-        let draws = b.add(self.tiles, blocks);
-        let last = b.sub(draws, Operand::i32(1));
-        let last = b.eq(tile, last);
-        b.if_(last, |b| {
-            let tag = self.tag(b);
-            let next = b.add(tag, Operand::u32(1));
-            b.push(Stmt::ControlStore { control: self.control(), word: TICKET, value: Operand::u32(0) });
-            b.push(Stmt::ControlStore { control: self.control(), word: TAG, value: next });
-        });
+        b.store(Memory::Shared(self.block.stage_tile), stage, &[Operand::i32(-1)], None);
+        self.block.arrive(b, self.block.full, stage);
+        self.block.retire(b, tile);
     }
 }

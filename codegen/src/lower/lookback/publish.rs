@@ -1,35 +1,36 @@
 //! The publisher: scans the spans' aggregates of a tile and publishes the tile's aggregate.
 
-use super::{LookBackKernel, load_fields, padded, store_fields};
+use super::{LookBackKernel, padded};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis, select, to_words};
+use crate::lower::persistent::{load_fields, store_fields};
 use crate::schedule::Fold;
-use crate::tile::{Memory, Operand, ParamId, Shuffle, Stmt};
+use crate::tile::{Memory, Operand, Shuffle, Stmt};
 use oplus_dsl::Ty;
 
 impl LookBackKernel<'_> {
     pub(super) fn publish_role(&self, b: &mut Builder) {
-        let at = self.cursor(b, 0);
+        let at = self.block.cursor(b, 0);
         b.loop_(|b| {
-            let (slot, parity) = self.slot(b, at.count.into());
-            self.wait(b, self.shared.reduced, slot, parity);
-            let tile = b.load1(Memory::Shared(self.shared.reduced_tile), slot);
+            let (slot, parity) = self.block.slot(b, at.count.into());
+            self.block.wait(b, self.block.reduced, slot, parity);
+            let tile = b.load1(Memory::Shared(self.block.reduced_tile), slot);
             let more = b.ge(tile, Operand::i32(0));
             b.if_(more, |b| self.publish_tile(b, tile, slot));
-            self.elected(b, |b| b.store(Memory::Shared(self.shared.published_tile), slot, &[tile], None));
+            self.block.elected(b, |b| b.store(Memory::Shared(self.block.published_tile), slot, &[tile], None));
             b.push(Stmt::SyncWarp);
-            self.elected(b, |b| self.arrive(b, self.shared.published, slot));
+            self.block.elected(b, |b| self.block.arrive(b, self.block.published, slot));
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
-            self.advance(b, &at);
+            self.block.advance(b, &at);
         });
     }
 
     fn publish_tile(&self, b: &mut Builder, tile: Operand, slot: Operand) {
         let spans = self.schedule.scan_warps;
         let base = b.mul(slot, Operand::i32(spans as i32));
-        let own = b.lt(self.lane, Operand::i32(spans as i32));
-        let lane = b.select(own, self.lane, Operand::i32(0));
+        let own = b.lt(self.block.lane, Operand::i32(spans as i32));
+        let lane = b.select(own, self.block.lane, Operand::i32(0));
         let index = b.add(base, lane);
         let loaded = load_fields(b, &self.shared.spans, index);
         let span = select(b, own, &loaded, &self.monoid.identity());
@@ -38,11 +39,11 @@ impl LookBackKernel<'_> {
         b.if_(own, |b| store_fields(b, &self.shared.prefixes, index, &exclusive));
         let last = Operand::i32(spans as i32 - 1);
         let total: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
-        self.elected(b, |b| {
+        self.block.elected(b, |b| {
             let values = to_words(b, &total);
             let index = self.message(b, tile);
-            let tag = self.tag(b);
-            b.push(Stmt::Publish { messages: self.messages(), index, values, tag, guard: None });
+            let tag = self.block.tag(b);
+            b.push(Stmt::Publish { messages: self.block.messages, index, values, tag, guard: None });
             if self.schedule.fold == Fold::Strict {
                 store_fields(b, &self.shared.totals, slot, &total);
             }
@@ -51,11 +52,7 @@ impl LookBackKernel<'_> {
 
     /// All lanes as one time axis, in the order of the scan.
     pub(super) fn all_lanes(&self) -> WarpAxis {
-        WarpAxis { position: self.lane, count: 32, stride: 1, reverse: false }
-    }
-
-    pub(super) fn messages(&self) -> ParamId {
-        self.args.messages.expect("the ABI of a schedule that looks back has message words")
+        WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: false }
     }
 
     /// The first message word of a tile, `i64`.

@@ -1,9 +1,10 @@
 //! The reducers: the aggregate of every scan warp's span, as far ahead of the scanners as the ring allows.
 
 use super::span::{Need, Source};
-use super::{LookBackKernel, Tile, store_fields};
+use super::{LookBackKernel, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, select};
+use crate::lower::persistent::store_fields;
 use crate::lower::point::Point;
 use crate::tile::{Memory, Operand, Shuffle, Stmt};
 use oplus_dsl::ir::Binary;
@@ -11,13 +12,12 @@ use oplus_dsl::ir::Binary;
 impl LookBackKernel<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
     pub(super) fn reduce_role(&self, b: &mut Builder) {
-        let at = self.cursor(b, 0);
-        let own = b.sub(self.warp, Operand::i32(self.schedule.scan_warps as i32));
+        let at = self.block.cursor(b, 0);
+        let own = b.sub(self.block.warp, Operand::i32(self.schedule.scan_warps as i32));
         b.loop_(|b| {
-            self.wait(b, self.shared.full, at.stage.into(), at.phase.into());
-            let tile = b.load1(Memory::Shared(self.shared.stage_tile), at.stage.into());
+            let tile = self.block.next_tile(b, &at);
             let more = b.ge(tile, Operand::i32(0));
-            let (slot, _) = self.slot(b, at.count.into());
+            let (slot, _) = self.block.slot(b, at.count.into());
             b.if_(more, |b| {
                 let place = self.tile(b, tile);
                 let (fast, slow) = self.sources(at.stage.into());
@@ -28,15 +28,15 @@ impl LookBackKernel<'_> {
                 );
             });
             b.push(Stmt::SyncWarp);
-            self.elected(b, |b| {
+            self.block.elected(b, |b| {
                 let first = b.eq(own, Operand::i32(0));
-                b.if_(first, |b| b.store(Memory::Shared(self.shared.reduced_tile), slot, &[tile], None));
-                self.arrive(b, self.shared.reduced, slot);
-                b.if_(more, |b| self.arrive(b, self.shared.empty, at.stage.into()));
+                b.if_(first, |b| b.store(Memory::Shared(self.block.reduced_tile), slot, &[tile], None));
+                self.block.arrive(b, self.block.reduced, slot);
+                b.if_(more, |b| self.block.arrive(b, self.block.empty, at.stage.into()));
             });
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
-            self.advance(b, &at);
+            self.block.advance(b, &at);
         });
     }
 
@@ -50,7 +50,7 @@ impl LookBackKernel<'_> {
         let (spans, step) = (Operand::i32(self.schedule.scan_warps as i32), self.schedule.reduce_warps as i32);
         b.for_(own, spans, Operand::i32(step), |b, span| {
             let total = self.reduce_span(b, tile, span, source);
-            self.elected(b, |b| {
+            self.block.elected(b, |b| {
                 let index = self.span_index(b, slot, span);
                 store_fields(b, &self.shared.spans, index, &total);
             });
@@ -90,7 +90,7 @@ impl LookBackKernel<'_> {
     /// The ordered combination over lanes and stretches. The stretches are shared out among the lanes while they are
     /// reduced: lanes whose `distance` bit is set keep the later half. For 8 stretches 12 shuffles instead of 40.
     fn reduce_stretches(&self, b: &mut Builder, totals: Vec<Fields>, distance: i32) -> Fields {
-        let bit = b.binary(Binary::And, self.lane, Operand::i32(distance));
+        let bit = b.binary(Binary::And, self.block.lane, Operand::i32(distance));
         let upper = b.ne(bit, Operand::i32(0));
         let half = totals.len() / 2;
         if half > 0 {

@@ -1,12 +1,13 @@
 //! The scanners: the local scan of a span, then the carry, then the outputs.
 
 use super::span::{Need, Source, Span};
-use super::{LookBackKernel, Tile, load_fields};
+use super::{LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
+use crate::lower::persistent::load_fields;
 use crate::lower::point::Point;
-use crate::tile::{Memory, Operand, Shuffle, Stmt};
+use crate::tile::{Operand, Shuffle, Stmt};
 
 /// A place of a span that is scanned: its element and what was computed on the way.
 struct Place<'p> {
@@ -16,14 +17,13 @@ struct Place<'p> {
 
 impl LookBackKernel<'_> {
     pub(super) fn scan_role(&self, b: &mut Builder) {
-        let at = self.cursor(b, 0);
+        let at = self.block.cursor(b, 0);
         b.loop_(|b| {
-            self.wait(b, self.shared.full, at.stage.into(), at.phase.into());
-            let tile = b.load1(Memory::Shared(self.shared.stage_tile), at.stage.into());
+            let tile = self.block.next_tile(b, &at);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             let place = self.tile(b, tile);
-            let (slot, parity) = self.slot(b, at.count.into());
+            let (slot, parity) = self.block.slot(b, at.count.into());
             let (fast, slow) = self.sources(at.stage.into());
             let stage = at.stage.into();
             b.if_else(
@@ -31,7 +31,7 @@ impl LookBackKernel<'_> {
                 |b| self.scan_tile(b, &place, stage, (slot, parity), &fast),
                 |b| self.scan_tile(b, &place, stage, (slot, parity), &slow),
             );
-            self.advance(b, &at);
+            self.block.advance(b, &at);
         });
     }
 
@@ -44,15 +44,15 @@ impl LookBackKernel<'_> {
         source: &Source,
     ) {
         let guarded = matches!(source, Source::Global { guarded: true });
-        let span = self.load_span(b, tile, self.warp, source, Need::All);
+        let span = self.load_span(b, tile, self.block.warp, source, Need::All);
         b.push(Stmt::SyncWarp);
-        self.elected(b, |b| self.arrive(b, self.shared.empty, stage));
+        self.block.elected(b, |b| self.block.arrive(b, self.block.empty, stage));
         let mut places = self.places(b, &span, guarded);
         let prefixes = self.local_prefixes(b, &places);
-        self.wait(b, self.shared.published, slot, parity);
-        self.wait(b, self.shared.carried, slot, parity);
+        self.block.wait(b, self.block.published, slot, parity);
+        self.block.wait(b, self.block.carried, slot, parity);
         let carry = load_fields(b, &self.shared.carry, slot);
-        let index = self.span_index(b, slot, self.warp);
+        let index = self.span_index(b, slot, self.block.warp);
         let before = load_fields(b, &self.shared.prefixes, index);
         let state = self.monoid.apply(b, &carry, &before);
         for r in self.in_order(self.schedule.vectors) {
@@ -73,7 +73,7 @@ impl LookBackKernel<'_> {
 
     /// For every stretch, what the span's earlier elements combine to, as this lane sees it.
     fn local_prefixes(&self, b: &mut Builder, places: &[Vec<Place>]) -> Vec<Fields> {
-        let lanes = WarpAxis { position: self.lane, count: 32, stride: 1, reverse: self.reverse() };
+        let lanes = WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.reverse() };
         let mut scanned = vec![];
         for stretch in places {
             let elements: Vec<Fields> =

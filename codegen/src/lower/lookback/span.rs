@@ -151,7 +151,7 @@ impl<'k> LookBackKernel<'k> {
         let row = self.row(b, tile.row);
         let length = self.schedule.vectors * self.stretch();
         let first = b.mul(span, Operand::i32(length as i32));
-        let lane = b.mul(self.lane, Operand::i32(self.schedule.vector as i32));
+        let lane = b.mul(self.block.lane, Operand::i32(self.schedule.vector as i32));
         let place = b.add(first, lane);
         let wide = b.convert(Ty::I64, place);
         let index = b.add(tile.start, wide);
