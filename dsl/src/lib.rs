@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod elem;
+pub mod interpret;
 pub mod ir;
 pub mod names;
 pub mod parse;
