@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Tile IR to PTX through LLVM 22. The only crate that links LLVM; it knows neither CUDA nor the runtime.
+//!
+//! [`compile`] is the whole of it: elementary functions become arithmetic, statements become LLVM IR, LLVM makes PTX.
+//! No two operations are ever fused or reordered where that could change a bit, so a kernel's results do not depend on
+//! the version of LLVM. [`ptxas`] assembles PTX where NVIDIA's assembler is at hand.
+
+mod backend;
+mod error;
+mod lower;
+pub mod ptxas;
+
+pub use error::CompileError;
+
+use oplus_codegen::target::Isa;
+use oplus_codegen::tile::Kernel;
+
+/// The PTX text of a kernel for an instruction set. The same kernel gives the same text every time, on every thread.
+///
+/// # Errors
+///
+/// [`CompileError::Unsupported`] when the kernel uses what the instruction set lacks, [`CompileError::Invalid`] when
+/// the kernel breaks a rule of the tile IR, [`CompileError::Llvm`] when LLVM refuses what was made of it.
+pub fn compile(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
+    let context = inkwell::context::Context::create();
+    let module = lower::lower(&context, kernel, isa)?;
+    backend::ptx(&module, isa)
+}

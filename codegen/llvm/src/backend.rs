@@ -1,0 +1,68 @@
+//! LLVM IR to PTX: the target machine, the passes, the text.
+
+use crate::CompileError;
+use inkwell::OptimizationLevel;
+use inkwell::module::Module;
+use inkwell::passes::PassBuilderOptions;
+use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
+use oplus_codegen::target::Isa;
+use std::sync::Once;
+
+/// The triple of every kernel.
+const TRIPLE: &str = "nvptx64-nvidia-cuda";
+
+/// Registers to values, simplification, and nothing that unrolls, vectorises or moves loads: schedules decide that.
+const PASSES: &str = "function(mem2reg,instcombine<no-verify-fixpoint>,early-cse<memssa>,simplifycfg,\
+    loop-mssa(licm),instcombine<no-verify-fixpoint>,early-cse<memssa>,adce,simplifycfg)";
+
+/// The PTX features each instruction set is written in: the lowest that have what the lowering emits.
+fn features(isa: Isa) -> &'static str {
+    match isa {
+        Isa::Sm80 => "+ptx78",
+        Isa::Sm90a => "+ptx80",
+    }
+}
+
+/// The PTX of a verified module.
+pub(crate) fn ptx(module: &Module<'_>, isa: Isa) -> Result<String, CompileError> {
+    module.verify()?;
+    let machine = machine(isa)?;
+    module.set_triple(&TargetTriple::create(TRIPLE));
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+    module.run_passes(PASSES, &machine, PassBuilderOptions::create())?;
+    let text = machine.write_to_memory_buffer(module, FileType::Assembly)?;
+    Ok(tidy(&String::from_utf8_lossy(text.as_slice())))
+}
+
+fn machine(isa: Isa) -> Result<TargetMachine, CompileError> {
+    static INITIALISED: Once = Once::new();
+    INITIALISED.call_once(|| Target::initialize_nvptx(&InitializationConfig::default()));
+    let target = Target::from_triple(&TargetTriple::create(TRIPLE))?;
+    target
+        .create_target_machine(
+            &TargetTriple::create(TRIPLE),
+            isa.name(),
+            features(isa),
+            OptimizationLevel::Default,
+            RelocMode::Default,
+            CodeModel::Default,
+        )
+        .ok_or_else(|| CompileError::Llvm(format!("no NVPTX target machine for {}", isa.name())))
+}
+
+/// The text without comments, blank lines and trailing blanks.
+fn tidy(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim_end());
+    let lines = lines.filter(|line| !line.trim().is_empty() && line.trim() != "\0");
+    lines.map(|line| format!("{}\n", line.trim_end_matches('\0'))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tidy;
+
+    #[test]
+    fn comments_and_blank_lines_go() {
+        assert_eq!(tidy("//\n\n.version 8.0 // x\n\tret;  \n"), ".version 8.0\n\tret;\n");
+    }
+}

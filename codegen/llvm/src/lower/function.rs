@@ -1,0 +1,93 @@
+//! The kernel's function: parameters, launch bounds, register slots, shared memory.
+
+use super::{Lower, Result};
+use inkwell::attributes::AttributeLoc;
+use inkwell::context::Context;
+use inkwell::module::Module;
+use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum};
+use inkwell::values::{FunctionValue, IntValue};
+use inkwell::{AddressSpace, builder::Builder};
+use oplus_codegen::target::Isa;
+use oplus_codegen::tile::{Kernel, ParamKind};
+use oplus_dsl::Ty;
+use std::collections::HashMap;
+
+/// LLVM's `ptx_kernel`.
+const PTX_KERNEL: u32 = 71;
+
+impl<'c, 'k> Lower<'c, 'k> {
+    /// An empty function of the kernel's signature, with a slot per register.
+    pub(super) fn new(context: &'c Context, kernel: &'k Kernel, isa: Isa) -> Result<Lower<'c, 'k>> {
+        let module = context.create_module("kernel");
+        // ptxas unrolls loops on its own; the schedule has already unrolled what it wants.
+        module.set_inline_assembly(".pragma \"nounroll\";");
+        let function = declare(context, &module, kernel);
+        let (entry, body) =
+            (context.append_basic_block(function, "entry"), context.append_basic_block(function, "body"));
+        let builder = context.create_builder();
+        builder.position_at_end(entry);
+        let shared = match kernel.shared[..] {
+            [] => context.i32_type().const_zero(),
+            _ => shared_base(context, &module, &builder)?,
+        };
+        let (offsets, _) = kernel.shared_layout();
+        let mut lower = Lower {
+            kernel,
+            isa,
+            context,
+            module,
+            builder,
+            function,
+            entry,
+            body,
+            slots: vec![],
+            specials: HashMap::new(),
+            shared,
+            offsets,
+            exits: vec![],
+        };
+        for ty in &kernel.regs {
+            lower.slots.push(lower.builder.build_alloca(lower.ty(*ty), "")?);
+        }
+        lower.builder.position_at_end(body);
+        Ok(lower)
+    }
+
+    /// Closes the function and gives the module.
+    pub(super) fn finish(self) -> Result<Module<'c>> {
+        self.builder.build_return(None)?;
+        self.builder.position_at_end(self.entry);
+        self.builder.build_unconditional_branch(self.body)?;
+        Ok(self.module)
+    }
+}
+
+fn declare<'c>(context: &'c Context, module: &Module<'c>, kernel: &Kernel) -> FunctionValue<'c> {
+    let params: Vec<BasicMetadataTypeEnum<'c>> =
+        kernel.params.iter().map(|p| param_type(context, p.kind).into()).collect();
+    let function = module.add_function(&kernel.name, context.void_type().fn_type(&params, false), None);
+    function.set_call_conventions(PTX_KERNEL);
+    let bounds = [("nvvm.maxntid", kernel.threads), ("nvvm.minctasm", kernel.blocks_per_sm)];
+    for (name, value) in bounds {
+        let attribute = context.create_string_attribute(name, &value.to_string());
+        function.add_attribute(AttributeLoc::Function, attribute);
+    }
+    function
+}
+
+fn param_type(context: &Context, kind: ParamKind) -> BasicTypeEnum<'_> {
+    match kind {
+        ParamKind::Scalar(Ty::F32) => context.f32_type().into(),
+        ParamKind::Scalar(Ty::F64) => context.f64_type().into(),
+        ParamKind::Scalar(Ty::I32 | Ty::U32) => context.i32_type().into(),
+        ParamKind::Scalar(Ty::Bool) => context.i8_type().into(),
+        _ => context.i64_type().into(),
+    }
+}
+
+/// The address of the dynamic shared memory, as 32 bits.
+fn shared_base<'c>(context: &'c Context, module: &Module<'c>, builder: &Builder<'c>) -> Result<IntValue<'c>> {
+    let array = module.add_global(context.i8_type().array_type(0), Some(AddressSpace::from(3)), "shared");
+    array.set_alignment(128);
+    Ok(builder.build_ptr_to_int(array.as_pointer_value(), context.i32_type(), "")?)
+}

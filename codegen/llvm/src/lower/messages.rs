@@ -1,0 +1,122 @@
+//! Between blocks: control words, and messages of a value with the launch's tag.
+//!
+//! LLVM's atomics lose their order and scope on this target, so all of it is inline PTX. A 64-bit word is written and
+//! read whole; two adjacent words share one 16-byte access, each with its own tag.
+
+use super::{Asm, Lower, Result};
+use crate::CompileError;
+use inkwell::values::IntValue;
+use oplus_codegen::tile::{Operand, ParamId, PollEntry, Reg};
+use std::fmt::Write;
+
+impl<'c> Lower<'c, '_> {
+    fn control(&self, control: ParamId, word: u32) -> Result<IntValue<'c>> {
+        self.global_address(control, Operand::i64(i64::from(word)), 4)
+    }
+
+    pub(super) fn atomic_add(&self, dst: Reg, control: ParamId, word: u32, value: Operand) -> Result<()> {
+        let asm = Asm::effect("atom.relaxed.gpu.global.add.u32 $0, [$1], $2;").output(self.context.i32_type());
+        let old = asm.input(self.control(control, word)?).input(self.int(value)?).one(self)?;
+        self.assign(dst, old)
+    }
+
+    pub(super) fn control_load(&self, dst: Reg, control: ParamId, word: u32) -> Result<()> {
+        let asm = Asm::effect("ld.relaxed.gpu.global.u32 $0, [$1];").output(self.context.i32_type());
+        let value = asm.input(self.control(control, word)?).one(self)?;
+        self.assign(dst, value)
+    }
+
+    pub(super) fn control_store(&self, control: ParamId, word: u32, value: Operand) -> Result<()> {
+        let asm = Asm::effect("st.relaxed.gpu.global.u32 [$0], $1;");
+        asm.input(self.control(control, word)?).input(self.int(value)?).emit(self).map(|_| ())
+    }
+
+    /// Operands: address, tag, guard (if any), values.
+    pub(super) fn publish(
+        &self,
+        (messages, index): (ParamId, Operand),
+        values: &[Operand],
+        tag: Operand,
+        guard: Option<Operand>,
+    ) -> Result<()> {
+        let first = if guard.is_some() { 3 } else { 2 };
+        let predicate = if guard.is_some() { "@$2 " } else { "" };
+        let mut text = String::from("{\n");
+        declare_words(&mut text, values.len());
+        for k in 0..values.len() {
+            let _ = writeln!(text, "\tmov.b64 w{k}, {{${}, $1}};", first + k);
+        }
+        for (k, pair) in accesses(values.len()) {
+            let _ = if pair {
+                writeln!(text, "\t{predicate}st.relaxed.gpu.global.v2.b64 [$0+{}], {{w{k}, w{}}};", 8 * k, k + 1)
+            } else {
+                writeln!(text, "\t{predicate}st.relaxed.gpu.global.b64 [$0+{}], w{k};", 8 * k)
+            };
+        }
+        text.push_str("\t}");
+        let mut asm = Asm::effect(text).input(self.global_address(messages, index, 8)?).input(self.int(tag)?);
+        if let Some(guard) = guard {
+            asm = asm.input(self.int(guard)?);
+        }
+        for value in values {
+            asm = asm.input(self.int(*value)?);
+        }
+        asm.emit(self).map(|_| ())
+    }
+
+    /// One entry: predicated loads, the predicate computed from the words' own tags in the same block. As a branch,
+    /// or with the predicate kept outside, the loads of several entries would wait for one another.
+    ///
+    /// Operands: values, tags (both read and written), address, tag.
+    pub(super) fn poll(&self, messages: ParamId, entry: &PollEntry, tag: Operand) -> Result<()> {
+        let n = entry.values.len();
+        if n == 0 || entry.tags.len() != n {
+            return Err(CompileError::Invalid("a poll entry has as many tags as values, and at least one".into()));
+        }
+        let i32 = self.context.i32_type();
+        let mut asm = (0..2 * n).fold(Asm::effect(poll_text(n)), |asm, _| asm.output(i32));
+        let registers: Vec<Reg> = entry.values.iter().chain(&entry.tags).copied().collect();
+        asm = asm.input(self.global_address(messages, entry.index, 8)?).input(self.int(tag)?);
+        for (k, reg) in registers.iter().enumerate() {
+            asm = asm.tied(k, self.int((*reg).into())?);
+        }
+        let outputs = asm.emit(self)?;
+        registers.iter().zip(outputs).try_for_each(|(reg, value)| self.assign(*reg, value))
+    }
+}
+
+fn poll_text(n: usize) -> String {
+    let (address, tag) = (2 * n, 2 * n + 1);
+    let mut text = String::from("{\n\t.reg .pred missing;\n");
+    declare_words(&mut text, n);
+    for k in 0..n {
+        let _ = writeln!(text, "\tmov.b64 w{k}, {{${k}, ${}}};", n + k);
+    }
+    let _ = writeln!(text, "\tsetp.ne.u32 missing, ${n}, ${tag};");
+    for k in 1..n {
+        let _ = writeln!(text, "\tsetp.ne.or.u32 missing, ${}, ${tag}, missing;", n + k);
+    }
+    for (k, pair) in accesses(n) {
+        let _ = if pair {
+            let at = 8 * k;
+            writeln!(text, "\t@missing ld.relaxed.gpu.global.v2.b64 {{w{k}, w{}}}, [${address}+{at}];", k + 1)
+        } else {
+            writeln!(text, "\t@missing ld.relaxed.gpu.global.b64 w{k}, [${address}+{}];", 8 * k)
+        };
+    }
+    for k in 0..n {
+        let _ = writeln!(text, "\tmov.b64 {{${k}, ${}}}, w{k};", n + k);
+    }
+    text.push_str("\t}");
+    text
+}
+
+/// The accesses that n words take: the first word of each, and whether it is a pair.
+fn accesses(n: usize) -> impl Iterator<Item = (usize, bool)> {
+    (0..n).step_by(2).map(move |k| (k, k + 1 < n))
+}
+
+fn declare_words(text: &mut String, n: usize) {
+    let names: Vec<String> = (0..n).map(|k| format!("w{k}")).collect();
+    let _ = writeln!(text, "\t.reg .b64 {};", names.join(", "));
+}

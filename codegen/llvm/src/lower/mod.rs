@@ -1,0 +1,182 @@
+//! Tile IR to LLVM IR.
+//!
+//! Registers are stack slots that `mem2reg` turns into values. Addresses are integers: 64-bit in global, 32-bit in
+//! shared memory, converted to a pointer of their address space at each access. What LLVM has no instruction for, or
+//! would reorder, is inline PTX ([`asm`]).
+
+mod access;
+mod arith;
+mod asm;
+mod control;
+mod convert;
+mod copies;
+mod function;
+mod memory;
+mod messages;
+mod special;
+mod warp;
+
+use crate::CompileError;
+use asm::Asm;
+use inkwell::basic_block::BasicBlock;
+use inkwell::builder::Builder;
+use inkwell::context::Context;
+use inkwell::module::Module;
+use inkwell::types::BasicTypeEnum;
+use inkwell::values::{BasicValueEnum, FloatValue, FunctionValue, IntValue, PointerValue};
+use oplus_codegen::target::Isa;
+use oplus_codegen::tile::{Kernel, Operand, ParamId, Reg, Special, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Literal;
+use std::collections::HashMap;
+
+type Result<T> = std::result::Result<T, CompileError>;
+
+/// A module with the kernel as its only definition.
+pub(crate) fn lower<'c>(context: &'c Context, kernel: &Kernel, isa: Isa) -> Result<Module<'c>> {
+    let mut lower = Lower::new(context, kernel, isa)?;
+    lower.block(&kernel.body)?;
+    lower.finish()
+}
+
+/// A kernel being lowered: the insertion point is where the next statement goes.
+struct Lower<'c, 'k> {
+    kernel: &'k Kernel,
+    isa: Isa,
+    context: &'c Context,
+    module: Module<'c>,
+    builder: Builder<'c>,
+    function: FunctionValue<'c>,
+    /// Slots, built-in numbers and the shared base live here; it runs before everything else.
+    entry: BasicBlock<'c>,
+    body: BasicBlock<'c>,
+    slots: Vec<PointerValue<'c>>,
+    specials: HashMap<Special, IntValue<'c>>,
+    /// Address of the block's shared memory, 32 bits.
+    shared: IntValue<'c>,
+    /// Byte offset of every shared array.
+    offsets: Vec<u32>,
+    /// Where `Break` goes, innermost loop last.
+    exits: Vec<BasicBlock<'c>>,
+}
+
+impl<'c> Lower<'c, '_> {
+    /// Statements, in order.
+    fn block(&mut self, statements: &[Stmt]) -> Result<()> {
+        statements.iter().try_for_each(|s| self.statement(s))
+    }
+
+    /// One statement.
+    fn statement(&mut self, statement: &Stmt) -> Result<()> {
+        match statement {
+            Stmt::Let(dst, expr) => {
+                let value = self.expr(expr, self.kernel.regs[dst.0 as usize])?;
+                self.assign(*dst, value)
+            }
+            Stmt::If { condition, then, otherwise } => self.if_else(*condition, then, otherwise),
+            Stmt::For { var, from, to, step, body } => self.counted(*var, [*from, *to, *step], body),
+            Stmt::Loop(body) => self.endless(body),
+            Stmt::Break(condition) => self.leave(*condition),
+            Stmt::Load { dst, memory, index, guard, otherwise } => self.load(dst, *memory, *index, *guard, *otherwise),
+            Stmt::Store { memory, index, values, guard } => self.store(*memory, *index, values, *guard),
+            Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
+            Stmt::All { dst, condition } => self.all(*dst, *condition),
+            Stmt::SyncWarp => self.sync_warp(),
+            Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
+            Stmt::MbarrierInit(mbarrier, count) => self.mbarrier_init(mbarrier, *count),
+            Stmt::FenceInit => self.fence_init(),
+            Stmt::MbarrierArrive(mbarrier) => self.mbarrier_arrive(mbarrier),
+            Stmt::MbarrierExpect(mbarrier, bytes) => self.mbarrier_expect(mbarrier, *bytes),
+            Stmt::MbarrierWait(mbarrier, parity) => self.mbarrier_wait(mbarrier, *parity),
+            Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
+                self.bulk_load((*to, *to_index), (*from, *from_index), *count, mbarrier)
+            }
+            Stmt::BulkStore { to, to_index, from, from_index, count } => {
+                self.bulk_store((*to, *to_index), (*from, *from_index), *count)
+            }
+            Stmt::BulkWait { pending, read } => self.bulk_wait(*pending, *read),
+            Stmt::FenceAsync => self.fence_async(),
+            Stmt::CopyAsync { to, to_index, from, from_index, elements, guard } => {
+                self.copy_async((*to, *to_index), (*from, *from_index), *elements, *guard)
+            }
+            Stmt::CopyAsyncArrive(mbarrier) => self.copy_async_arrive(mbarrier),
+            Stmt::AtomicAdd { dst, control, word, value } => self.atomic_add(*dst, *control, *word, *value),
+            Stmt::ControlLoad { dst, control, word } => self.control_load(*dst, *control, *word),
+            Stmt::ControlStore { control, word, value } => self.control_store(*control, *word, *value),
+            Stmt::Publish { messages, index, values, tag, guard } => {
+                self.publish((*messages, *index), values, *tag, *guard)
+            }
+            Stmt::Poll { messages, entries, tag } => entries.iter().try_for_each(|e| self.poll(*messages, e, *tag)),
+        }
+    }
+
+    /// The LLVM type of a value.
+    fn ty(&self, ty: Ty) -> BasicTypeEnum<'c> {
+        match ty {
+            Ty::F64 => self.context.f64_type().into(),
+            Ty::F32 => self.context.f32_type().into(),
+            Ty::I64 | Ty::U64 => self.context.i64_type().into(),
+            Ty::Bool => self.context.bool_type().into(),
+            Ty::I32 | Ty::U32 | Ty::Call | Ty::Tuple => self.context.i32_type().into(),
+        }
+    }
+
+    /// The value of an operand.
+    fn value(&self, operand: Operand) -> Result<BasicValueEnum<'c>> {
+        match operand {
+            Operand::Reg(r) => {
+                Ok(self.builder.build_load(self.ty(self.kernel.ty(operand)), self.slots[r.0 as usize], "")?)
+            }
+            Operand::Const(ty, literal) => Ok(self.constant(ty, literal)),
+        }
+    }
+
+    /// The value of an integer or boolean operand.
+    fn int(&self, operand: Operand) -> Result<IntValue<'c>> {
+        match self.value(operand)? {
+            BasicValueEnum::IntValue(value) => Ok(value),
+            _ => Err(CompileError::Invalid(format!("{operand:?} is not an integer"))),
+        }
+    }
+
+    /// The value of a floating-point operand.
+    fn float(&self, operand: Operand) -> Result<FloatValue<'c>> {
+        match self.value(operand)? {
+            BasicValueEnum::FloatValue(value) => Ok(value),
+            _ => Err(CompileError::Invalid(format!("{operand:?} is not a float"))),
+        }
+    }
+
+    /// A constant of a type.
+    fn constant(&self, ty: Ty, literal: Literal) -> BasicValueEnum<'c> {
+        match self.ty(ty) {
+            BasicTypeEnum::FloatType(t) if ty == Ty::F32 => t.const_float(f64::from(literal.as_f64() as f32)).into(),
+            BasicTypeEnum::FloatType(t) => t.const_float(literal.as_f64()).into(),
+            _ if ty == Ty::Bool => self.truth(literal.as_f64() != 0.0).into(),
+            other => {
+                let value = if let Literal::Int(v) = literal { v } else { literal.as_f64() as i64 };
+                other.into_int_type().const_int(value as u64, true).into()
+            }
+        }
+    }
+
+    fn truth(&self, value: bool) -> IntValue<'c> {
+        self.context.bool_type().const_int(u64::from(value), false)
+    }
+
+    fn i32(&self, value: u32) -> IntValue<'c> {
+        self.context.i32_type().const_int(u64::from(value), false)
+    }
+
+    /// Assigns a register.
+    fn assign(&self, dst: Reg, value: impl Into<BasicValueEnum<'c>>) -> Result<()> {
+        self.builder.build_store(self.slots[dst.0 as usize], value.into())?;
+        Ok(())
+    }
+
+    /// The argument that the launch passes for a parameter; 64 bits for pointers.
+    fn param(&self, param: ParamId) -> Result<BasicValueEnum<'c>> {
+        let missing = || CompileError::Invalid(format!("there is no parameter {}", param.0));
+        self.function.get_nth_param(param.0).ok_or_else(missing)
+    }
+}

@@ -1,0 +1,153 @@
+//! NVIDIA's assembler, where it is at hand: the last check of a kernel that needs no GPU.
+
+use oplus_codegen::target::Isa;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// The assembler of the Python package, looked for once.
+static IN_PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(in_python_package);
+
+/// The assembler `ptxas`.
+#[derive(Clone, Debug)]
+pub struct Ptxas {
+    path: PathBuf,
+}
+
+/// What `ptxas` says of a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Registers per thread.
+    pub registers: u32,
+    /// Bytes of statically declared shared memory.
+    pub shared: u32,
+    /// Bytes of local memory per thread.
+    pub stack: u32,
+    /// Bytes of registers spilled, stores and loads together.
+    pub spills: u32,
+    /// Machine code, bytes.
+    pub code: usize,
+}
+
+/// Why a kernel did not pass.
+#[derive(Debug, thiserror::Error)]
+pub enum PtxasError {
+    /// There is no assembler.
+    #[error("ptxas not found: `pip install nvidia-cuda-nvcc`, put it on the PATH, or name it in OPLUS_PTXAS")]
+    Missing,
+    /// It could not be run.
+    #[error("{}: {error}", .path.display())]
+    Run {
+        /// The program.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It refused the text.
+    #[error("ptxas refuses the kernel:\n{0}")]
+    Refused(String),
+    /// It accepted the text with a remark that costs speed.
+    #[error("ptxas warns of slow code:\n{0}")]
+    Slow(String),
+    /// Registers do not suffice.
+    #[error("the kernel spills {} bytes and keeps {} bytes in local memory ({} registers)", .0.spills, .0.stack, .0.registers)]
+    Spills(Facts),
+}
+
+impl Ptxas {
+    /// The assembler named in `OPLUS_PTXAS`, else the one on the `PATH`, of a CUDA toolkit, or of the Python package.
+    ///
+    /// # Errors
+    ///
+    /// [`PtxasError::Missing`] when there is none.
+    pub fn find() -> Result<Ptxas, PtxasError> {
+        if let Some(path) = std::env::var_os("OPLUS_PTXAS") {
+            return Ok(Ptxas { path: path.into() });
+        }
+        let on_path = std::env::var_os("PATH").map(|p| std::env::split_paths(&p).collect()).unwrap_or(vec![]);
+        let folders = on_path.into_iter().chain([PathBuf::from("/usr/local/cuda/bin")]);
+        let found = folders.map(|folder| folder.join("ptxas")).find(|path| path.is_file());
+        found.or_else(|| IN_PYTHON.clone()).map(|path| Ptxas { path }).ok_or(PtxasError::Missing)
+    }
+
+    /// Assembles a kernel; refuses spills, local memory, and code that `ptxas` itself calls slow.
+    ///
+    /// # Errors
+    ///
+    /// See [`PtxasError`].
+    pub fn assemble(&self, ptx: &str, isa: Isa) -> Result<Facts, PtxasError> {
+        let run = |error| PtxasError::Run { path: self.path.clone(), error };
+        let folder = tempfile::tempdir().map_err(run)?;
+        let [source, binary] = ["kernel.ptx", "kernel.cubin"].map(|name| folder.path().join(name));
+        std::fs::write(&source, ptx).map_err(run)?;
+        let mut command = Command::new(&self.path);
+        command.arg("-v").arg(format!("-arch={}", isa.name())).arg(&source).arg("-o").arg(&binary);
+        let output = command.output().map_err(run)?;
+        let text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            return Err(PtxasError::Refused(text.into_owned()));
+        }
+        judge(&text, std::fs::metadata(&binary).map_or(0, |m| m.len() as usize))
+    }
+}
+
+/// The facts in the assembler's messages, or what is wrong with them.
+fn judge(text: &str, code: usize) -> Result<Facts, PtxasError> {
+    let number = |unit: &str| number_before(text, unit).unwrap_or(0);
+    let facts = Facts {
+        registers: number_after(text, "Used ").unwrap_or(0),
+        shared: number(" bytes smem"),
+        stack: number(" bytes stack frame"),
+        spills: number(" bytes spill stores") + number(" bytes spill loads"),
+        code,
+    };
+    if text.contains("Potential Performance Loss") {
+        return Err(PtxasError::Slow(text.to_owned()));
+    }
+    if facts.spills > 0 || facts.stack > 0 { Err(PtxasError::Spills(facts)) } else { Ok(facts) }
+}
+
+/// The number that stands right before `unit`.
+fn number_before(text: &str, unit: &str) -> Option<u32> {
+    let before = &text[..text.find(unit)?];
+    before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The number that stands right after `word`.
+fn number_after(text: &str, word: &str) -> Option<u32> {
+    let after = &text[text.find(word)? + word.len()..];
+    after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// `ptxas` of the package `nvidia-cuda-nvcc`, in any of the layouts it has had.
+fn in_python_package() -> Option<PathBuf> {
+    let script = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    let output = Command::new("python3").args(["-c", script]).output().ok()?;
+    let packages = String::from_utf8(output.stdout).ok()?;
+    let nvidia = Path::new(packages.trim()).join("nvidia");
+    let layouts = ["cu13/bin/ptxas", "cuda_nvcc/bin/ptxas", "cu12/bin/ptxas"];
+    layouts.iter().map(|layout| nvidia.join(layout)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: &str = "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n    0 bytes stack frame, \
+        0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 25 registers, used 1 barriers, 64 bytes smem\n";
+
+    #[test]
+    fn facts_are_read_from_the_messages() {
+        let facts = judge(CLEAN, 7).unwrap();
+        assert_eq!(facts, Facts { registers: 25, shared: 64, stack: 0, spills: 0, code: 7 });
+    }
+
+    #[test]
+    fn spills_and_warnings_are_refused() {
+        let spilling = CLEAN.replace("0 bytes spill loads", "8 bytes spill loads");
+        assert!(matches!(judge(&spilling, 0), Err(PtxasError::Spills(f)) if f.spills == 8));
+        let slow = format!("{CLEAN}(C7510) Potential Performance Loss: wgmma");
+        assert!(matches!(judge(&slow, 0), Err(PtxasError::Slow(_))));
+    }
+}

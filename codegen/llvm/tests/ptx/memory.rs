@@ -1,0 +1,121 @@
+//! Loads and stores: widths, alignment, guards, element types.
+
+use crate::check::{contains, count, ptx};
+use oplus_codegen::build::{Builder, zero};
+use oplus_codegen::target::Isa;
+use oplus_codegen::tile::{Kernel, Memory, Operand, ParamKind, SharedKind, Special};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// Copies `n` elements per thread from `x` to `y`, those below `length` when guarded, for every `n` of the list.
+fn copy(elem: Elem, widths: &[u32], guarded: bool) -> Kernel {
+    let mut b = Builder::new(format!("copy_{elem}"), 128);
+    let (x, y) = (b.param("x", ParamKind::Read(elem)), b.param("y", ParamKind::Write(elem)));
+    let length = b.param("length", ParamKind::Scalar(Ty::I64));
+    let thread = b.special(Special::Thread);
+    let thread = b.convert(Ty::I64, thread);
+    let length = b.scalar(length);
+    for n in widths {
+        let index = b.mul(thread, Operand::i64(i64::from(*n)));
+        let guard = b.lt(index, length);
+        let guard = guarded.then_some(guard);
+        let values = b.load(Memory::Global(x), index, *n, guard, zero(elem.value()));
+        b.store(Memory::Global(y), index, &values, guard);
+    }
+    b.finish()
+}
+
+/// The numbers of elements that one access may move.
+fn widths(elem: Elem) -> Vec<u32> {
+    [1, 2, 4, 8].into_iter().filter(|n| n * elem.bytes().unwrap() as u32 <= 16).collect()
+}
+
+#[test]
+fn every_width_of_every_element_is_one_instruction() {
+    for elem in Elem::ALL {
+        for (guarded, isa) in [(false, Isa::Sm80), (true, Isa::Sm80), (true, Isa::Sm90a)] {
+            let n = widths(elem).len();
+            let text = ptx(&copy(elem, &widths(elem), guarded), isa);
+            assert_eq!((count(&text, "ld.global.nc"), count(&text, "st.global")), (n, n), "{text}");
+            assert_eq!(count(&text, "@%p"), 2 * n * usize::from(guarded), "{text}");
+            assert_eq!((count(&text, "bra"), count(&text, ".local")), (0, 0), "{text}");
+        }
+    }
+}
+
+#[test]
+fn sixteen_bytes_travel_in_one_instruction() {
+    for (elem, n, width) in [
+        (Elem::F32, 4, "v4.b32"),
+        (Elem::Bf16, 8, "v4.b32"),
+        (Elem::F16, 8, "v4.b32"),
+        (Elem::F64, 2, "v2.b64"),
+        (Elem::I64, 2, "v2.b64"),
+        (Elem::Bool, 8, "v2.b32"),
+    ] {
+        for guarded in [false, true] {
+            let text = oplus_llvm::compile(&copy(elem, &[n], guarded), Isa::Sm90a).unwrap();
+            contains(&text, &format!("ld.global.nc.{width}"));
+            contains(&text, &format!("st.global.{width}"));
+        }
+    }
+}
+
+#[test]
+fn a_guarded_load_keeps_otherwise() {
+    let mut b = Builder::new("fill", 32);
+    let (x, y) = (b.param("x", ParamKind::Read(Elem::F32)), b.param("y", ParamKind::Write(Elem::F32)));
+    let lane = b.special(Special::Lane);
+    let guard = b.lt(lane, Operand::i32(7));
+    let index = b.convert(Ty::I64, lane);
+    let one = Operand::Const(Ty::F32, oplus_dsl::ir::Literal::Float(1.0));
+    let values = b.load(Memory::Global(x), index, 1, Some(guard), one);
+    b.store(Memory::Global(y), index, &values, None);
+    let text = ptx(&b.finish(), Isa::Sm80);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let load = lines.iter().position(|l| l.contains("ld.global")).unwrap();
+    let register = lines[load].split_whitespace().nth(2).unwrap();
+    let set = format!("mov.b32 \t{register} 1065353216;");
+    assert!(lines[..load].contains(&set.as_str()), "{set} in\n{text}");
+}
+
+#[test]
+fn a_pointer_that_is_written_is_not_read_through_the_read_only_cache() {
+    let mut b = Builder::new("increment", 32);
+    let y = b.param("y", ParamKind::Write(Elem::I32));
+    let value = b.load1(Memory::Global(y), Operand::i64(3));
+    let more = b.add(value, Operand::i32(1));
+    b.store(Memory::Global(y), Operand::i64(3), &[more], None);
+    let text = ptx(&b.finish(), Isa::Sm90a);
+    contains(&text, "ld.global.b32");
+    assert_eq!(count(&text, ".nc"), 0);
+}
+
+#[test]
+fn shared_arrays_are_laid_out_at_multiples_of_128_bytes() {
+    let mut b = Builder::new("exchange", 64);
+    let (x, y) = (b.param("x", ParamKind::Read(Elem::F32)), b.param("y", ParamKind::Write(Elem::F32)));
+    let first = b.shared("first", SharedKind::Elem(Elem::F32), 3);
+    let second = b.shared("second", SharedKind::Elem(Elem::F32), 64);
+    let thread = b.special(Special::Thread);
+    let index = b.convert(Ty::I64, thread);
+    let value = b.load1(Memory::Global(x), index);
+    b.store(Memory::Shared(second), thread, &[value], None);
+    let is_first = b.eq(thread, Operand::i32(0));
+    b.store(Memory::Shared(first), Operand::i32(2), &[value], Some(is_first));
+    b.barrier();
+    let other = b.binary(Binary::Xor, thread, Operand::i32(63));
+    let mirrored = b.load1(Memory::Shared(second), other);
+    let head = b.load1(Memory::Shared(first), Operand::i32(2));
+    let sum = b.add(mirrored, head);
+    b.store(Memory::Global(y), index, &[sum], None);
+    let kernel = b.finish();
+    assert_eq!(kernel.shared_layout(), (vec![0, 128], 384));
+    for isa in Isa::ALL {
+        let text = ptx(&kernel, isa);
+        contains(&text, ".extern .shared .align 128 .b8 shared[];");
+        contains(&text, "bar.sync");
+        assert_eq!(count(&text, "ld.shared"), 2);
+        assert_eq!(count(&text, "st.shared"), 2);
+    }
+}
