@@ -37,6 +37,7 @@ impl<'c> Lower<'c, '_> {
             Expr::Exp2Fast(x) => self.fast("ex2.approx.ftz.f32", x),
             Expr::Log2Fast(x) => self.fast("lg2.approx.f32", x),
             Expr::TanhFast(x) => self.fast("tanh.approx.f32", x),
+            Expr::RecipFast(x) => self.fast("rcp.approx.ftz.f32", x),
         }
     }
 

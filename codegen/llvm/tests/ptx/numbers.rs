@@ -67,9 +67,9 @@ fn a_product_and_a_sum_stay_two_roundings() {
 
 #[test]
 fn special_functions_are_single_instructions() {
-    let list = [Expr::Exp2Fast, Expr::Log2Fast, Expr::TanhFast].map(|f| (Ty::F32, f(operand(0))));
+    let list = [Expr::Exp2Fast, Expr::Log2Fast, Expr::TanhFast, Expr::RecipFast].map(|f| (Ty::F32, f(operand(0))));
     let text = ptx(&functions("fast", Ty::F32, &list), Isa::Sm80);
-    for what in ["ex2.approx.ftz.f32", "lg2.approx.f32", "tanh.approx.f32"] {
+    for what in ["ex2.approx.ftz.f32", "lg2.approx.f32", "tanh.approx.f32", "rcp.approx.ftz.f32"] {
         contains(&text, what);
     }
 }
