@@ -1,0 +1,122 @@
+//! `fn` items: helper functions have names only, kernels have types.
+
+use oplus_dsl::Elem;
+use proc_macro2::{Delimiter, Group, TokenTree};
+
+use crate::cursor::Cursor;
+use crate::extent::Extent;
+use crate::mistake::Mistake;
+use crate::suggest::did_you_mean;
+use crate::syntax::{Block, Body, Expr, Head, HelperItem, KernelItem, Name, TensorItem};
+
+use super::{body, expr};
+
+/// One entry of a signature.
+struct Entry {
+    name: Name,
+    /// Element type and axes; `None` without a type.
+    ty: Option<(Elem, Vec<Name>)>,
+    default: Option<Expr>,
+}
+
+/// Reads what follows `fn` and adds it to the block.
+pub(super) fn function(cursor: &mut Cursor, head: Head, block: &mut Block) -> Option<()> {
+    let name = cursor.name("the function's name")?;
+    let params = cursor.group(Delimiter::Parenthesis, "the parameters")?;
+    let params = entries(cursor, &params);
+    let results = results(cursor);
+    let extent = cursor.extent();
+    let body = match cursor.group(Delimiter::Brace, "the function's body") {
+        Some(group) => body::block(cursor, &group),
+        None => Body::of(Expr::wrong(extent)),
+    };
+    let (outputs, extent) = results.map_or((vec![], None), |(outputs, extent)| (outputs, Some(extent)));
+    let is_helper = head.visibility.is_empty() && params.iter().chain(&outputs).all(|entry| entry.ty.is_none());
+    if is_helper {
+        let results = extent.map(|extent| (outputs.len(), extent));
+        block.helpers.push(HelperItem { name, params: params.into_iter().map(|p| p.name).collect(), results, body });
+    } else {
+        let (params, outputs) = (tensors(cursor, params), tensors(cursor, outputs));
+        if extent.is_none() {
+            cursor.report(name.extent(), Mistake::NoOutputs { kernel: name.text.clone() });
+        }
+        block.kernels.push(KernelItem { head, name, params, outputs, body });
+    }
+    Some(())
+}
+
+/// `-> (y: [L], …)`, `-> y`, or nothing.
+fn results(cursor: &mut Cursor) -> Option<(Vec<Entry>, Extent)> {
+    cursor.take_operator("->")?;
+    let extent = cursor.extent();
+    if let Some(group) = cursor.take_group(Delimiter::Parenthesis) {
+        return Some((entries(cursor, &group), extent));
+    }
+    let name = cursor.name("the results' names")?;
+    Some((vec![Entry { name, ty: None, default: None }], extent))
+}
+
+fn entries(cursor: &mut Cursor, group: &Group) -> Vec<Entry> {
+    let mut inside = cursor.inside(group);
+    let parts = inside.split(',');
+    parts.into_iter().filter_map(|part| entry(&mut inside.part(part))).collect()
+}
+
+/// `name`, `name: type`, `name: type = default`.
+fn entry(cursor: &mut Cursor) -> Option<Entry> {
+    let name = cursor.name("a name")?;
+    let ty = if cursor.take_operator(":").is_some() { Some(tensor_type(cursor)?) } else { None };
+    let default = if cursor.take_operator("=").is_some() { Some(expr::expr(cursor)?) } else { None };
+    cursor.finish(if ty.is_none() { "`:` and a type, or `,`" } else { "`= default` or `,`" });
+    Some(Entry { name, ty, default })
+}
+
+/// `[B, L]`, `f32[B, L]` or `f32`.
+fn tensor_type(cursor: &mut Cursor) -> Option<(Elem, Vec<Name>)> {
+    let is_bare = matches!(cursor.peek(), Some(TokenTree::Group(_)));
+    let elem = if is_bare { Elem::Call } else { elem(cursor)? };
+    let group = if is_bare {
+        Some(cursor.group(Delimiter::Bracket, "the axes")?)
+    } else {
+        cursor.take_group(Delimiter::Bracket)
+    };
+    Some((elem, group.map_or_else(Vec::new, |group| axes(&mut cursor.inside(&group)))))
+}
+
+fn axes(cursor: &mut Cursor) -> Vec<Name> {
+    let mut axes: Vec<Name> = vec![];
+    for part in cursor.split(',') {
+        let mut part = cursor.part(part);
+        let Some(axis) = part.name("the name of an axis") else { continue };
+        part.finish("`,`");
+        if axes.iter().any(|other| other.text == axis.text) {
+            part.report(axis.extent(), Mistake::DuplicateAxis { axis: axis.text });
+        } else {
+            axes.push(axis);
+        }
+    }
+    axes
+}
+
+/// An element type.
+pub(super) fn elem(cursor: &mut Cursor) -> Option<Elem> {
+    let name = cursor.name("a type such as `f32[B, L]` or `[B, L]`")?;
+    let elem = Elem::from_name(&name.text);
+    if elem.is_none() {
+        let hint = did_you_mean(&name.text, Elem::ALL.iter().map(|e| e.name()));
+        cursor.report(name.extent(), Mistake::UnknownType { name: name.text, hint });
+    }
+    elem
+}
+
+/// A kernel's entries must have types.
+fn tensors(cursor: &mut Cursor, entries: Vec<Entry>) -> Vec<TensorItem> {
+    let mut tensor = |Entry { name, ty, default }: Entry| {
+        let (elem, axes) = ty.unwrap_or_else(|| {
+            cursor.report(name.extent(), Mistake::MissingType { name: name.text.clone() });
+            (Elem::Call, vec![])
+        });
+        TensorItem { name, elem, axes, default }
+    };
+    entries.into_iter().map(&mut tensor).collect()
+}

@@ -1,0 +1,122 @@
+//! `op Name(fields) { identity (…); combine(l, r) (…); gauge m; }`.
+
+use proc_macro2::{Delimiter, Group, TokenTree};
+
+use crate::cursor::Cursor;
+use crate::extent::Extent;
+use crate::mistake::Mistake;
+use crate::syntax::{Body, Combine, Expr, ExprKind, FieldItem, Head, Name, OperatorItem, Values};
+
+use super::{body, expr, function};
+
+/// Reads what follows `op`.
+pub(super) fn operator(cursor: &mut Cursor, head: Head) -> Option<OperatorItem> {
+    let name = cursor.name("the operator's name")?;
+    let mut item = OperatorItem { head, name, fields: vec![], identity: None, combine: None, gauge: None };
+    if let Some(group) = cursor.group(Delimiter::Parenthesis, "the operator's fields") {
+        let mut inside = cursor.inside(&group);
+        for part in inside.split(',') {
+            item.fields.extend(field(&mut inside.part(part)));
+        }
+    }
+    if let Some(group) = cursor.group(Delimiter::Brace, "the operator's clauses") {
+        clauses(&mut cursor.inside(&group), &mut item);
+        require(cursor, &item, group.span_close().into());
+    }
+    Some(item)
+}
+
+fn field(cursor: &mut Cursor) -> Option<FieldItem> {
+    let name = cursor.name("a field's name")?;
+    let elem = match cursor.take_operator(":") {
+        Some(_) => {
+            let extent = cursor.extent();
+            Some((function::elem(cursor)?, extent))
+        }
+        None => None,
+    };
+    cursor.finish("`,` or `: type`");
+    Some(FieldItem { name, elem })
+}
+
+fn clauses(cursor: &mut Cursor, item: &mut OperatorItem) {
+    while !cursor.is_done() {
+        if clause(cursor, item).is_none() {
+            cursor.skip_until(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == ';'));
+            cursor.take_operator(";");
+        }
+    }
+}
+
+/// Reads one clause; `None` if the rest of it must be skipped.
+fn clause(cursor: &mut Cursor, item: &mut OperatorItem) -> Option<()> {
+    let extent = cursor.extent();
+    let duplicate = if cursor.take_word("identity").is_some() {
+        let group = cursor.group(Delimiter::Parenthesis, "the identity's values")?;
+        let identity = values(cursor, &group);
+        cursor.operator(";")?;
+        item.identity.replace(identity).map(|_| "identity (…);")
+    } else if cursor.take_word("combine").is_some() {
+        let combine = combine(cursor)?;
+        item.combine.replace(combine).map(|_| "combine(l, r) (…);")
+    } else if cursor.take_word("gauge").is_some() {
+        let gauge = cursor.name("the gauge field's name")?;
+        cursor.operator(";")?;
+        item.gauge.replace(gauge).map(|_| "gauge field;")
+    } else {
+        let found = cursor.found();
+        cursor.report(extent, Mistake::UnknownClause { found });
+        return None;
+    };
+    if let Some(clause) = duplicate {
+        let operator = item.name.text.clone();
+        cursor.report(extent, Mistake::DuplicateClause { operator, clause: clause.into() });
+    }
+    Some(())
+}
+
+/// `(l, r) (…);` or `(l, r) { … }`.
+fn combine(cursor: &mut Cursor) -> Option<Combine> {
+    let group = cursor.group(Delimiter::Parenthesis, "the operands' names, as in `combine(l, r)`,")?;
+    let [left, right] = operands(&mut cursor.inside(&group))?;
+    let body = if let Some(group) = cursor.take_group(Delimiter::Brace) {
+        cursor.take_operator(";");
+        body::block(cursor, &group)
+    } else {
+        let group = cursor.group(Delimiter::Parenthesis, "the combination's fields")?;
+        let Values { list, extent } = values(cursor, &group);
+        cursor.operator(";")?;
+        tuple(list, extent)
+    };
+    Some(Combine { left, right, body })
+}
+
+fn operands(cursor: &mut Cursor) -> Option<[Name; 2]> {
+    let left = cursor.name("the left operand's name")?;
+    cursor.operator(",")?;
+    let right = cursor.name("the right operand's name")?;
+    cursor.take_operator(",");
+    cursor.finish("`)`: an operator combines two operands");
+    Some([left, right])
+}
+
+/// One value is itself; several are a tuple.
+fn tuple(mut list: Vec<Expr>, extent: Extent) -> Body {
+    let value = if list.len() == 1 { list.pop() } else { None };
+    Body::of(value.unwrap_or_else(|| Expr::new(ExprKind::Tuple(list), extent)))
+}
+
+fn values(cursor: &mut Cursor, group: &Group) -> Values {
+    Values { list: expr::list(&mut cursor.inside(group)), extent: Extent::from(&TokenTree::Group(group.clone())) }
+}
+
+/// Reports the clauses that are missing, at the closing brace.
+fn require(cursor: &mut Cursor, item: &OperatorItem, end: Extent) {
+    let missing = [
+        (item.identity.is_none(), "identity; add `identity (…);` with one value per field"),
+        (item.combine.is_none(), "combination; add `combine(l, r) (…);` with one value per field"),
+    ];
+    for (_, clause) in missing.into_iter().filter(|(is_missing, _)| *is_missing) {
+        cursor.report(end, Mistake::MissingClause { operator: item.name.text.clone(), clause: clause.into() });
+    }
+}
