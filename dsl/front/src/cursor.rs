@@ -263,7 +263,7 @@ impl Part {
         };
         (0..self.tokens.len()).find(|&i| {
             let before = i.checked_sub(1).and_then(char_at);
-                let joined = |c| "=!<>+-*/%^&|".contains(c);
+            let joined = |c| "=!<>+-*/%^&|".contains(c);
             char_at(i).is_some_and(|(c, _)| c == '=')
                 && !before.is_some_and(|(c, spacing)| joined(c) && spacing == Spacing::Joint)
                 && !(char_at(i) == Some(('=', Spacing::Joint)) && matches!(char_at(i + 1), Some(('=' | '>', _))))

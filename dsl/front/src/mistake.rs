@@ -126,8 +126,8 @@ catalogue! {
         "this value has no fields; `.{field}` is taken from the result of `scan` or `reduce`"
     // ---- counts
     /// A call with the wrong number of arguments.
-    ArgumentCount { function, expected, given } "argument-count"
-        "`{function}` takes {expected}, but {given} given"
+    ArgumentCount { usage, given } "argument-count"
+        "this call has {given} without a name; write `{usage}`"
     /// A named argument that a function lacks.
     UnknownArgument { function, argument, known } "unknown-argument"
         "`{function}` has no argument `{argument}`; {known}"
@@ -153,8 +153,8 @@ catalogue! {
     TupleAsValue { count } "tuple-as-value"
         "this has {count} where one is needed; take them apart with `let (x, y) = …;`"
     /// A state of several fields where one value is needed.
-    StateAsValue { fields } "state-as-value"
-        "this is a state with the fields {fields} where one value is needed; take one as `.{fields}`"
+    StateAsValue { fields, first } "state-as-value"
+        "this is a state with the fields {fields} where one value is needed; take one of them, as in `.{first}`"
     /// A block without a value.
     NoValue {} "no-value"
         "this block gives no value; end it with an expression without a semicolon"
@@ -190,21 +190,18 @@ catalogue! {
     InitWithOffsets {} "init-with-offsets"
         "with `offsets` every segment begins at the identity, so `init` would have no effect; leave it out"
     /// One init for an operator with several payload fields.
-    AmbiguousInit { operator, fields } "ambiguous-init"
-        "`{operator}` has no single payload field that `init` could mean; name the fields as `init = ({fields}: …)`"
+    AmbiguousInit { operator, field } "ambiguous-init"
+        "`{operator}` has no single payload field that `init` could mean; name the fields, as in `init = ({field}: …)`"
     /// An operator's identity is not a constant.
     IdentityNotConstant { operator } "identity-not-constant"
         "the identity of `{operator}` must be made of literals, `inf` and `pi`"
     // ---- axes
     /// A reduction or selection over an axis that the value lacks.
     AxisNotPresent { function, axis, axes } "axis-not-present"
-        "this value does not vary along `{axis}`, it has {axes}; `{function}` over `{axis}` needs an operand with that axis"
-    /// A scan over an axis that no element has.
-    ScanAxisAbsent { function, axis, axes } "scan-axis-absent"
-        "no element of this {function} varies along `{axis}`, they have {axes}; scan an axis of the elements, or give an element that axis"
+        "nothing here varies along `{axis}`, there is {axes}; `{function}` over `{axis}` needs an operand with that axis"
     /// A state or a fill that has the axis it must not have.
-    ExtraAxis { argument, axis } "extra-axis"
-        "`{argument}` is one value for all of `{axis}`, but this varies along `{axis}`; take one position with `first` or `last`"
+    ExtraAxis { argument, function, axis } "extra-axis"
+        "{argument} of `{function}` is one value for all of `{axis}`, but this varies along `{axis}`; take one position of it with `first` or `last`"
     /// An output whose value has more axes.
     OutputAxis { output, axis } "output-axis"
         "the value varies along `{axis}`, which output `{output}` does not have; reduce it with `sum({axis}, …)` or add `{axis}` to the output's axes"
@@ -215,12 +212,12 @@ catalogue! {
     TooManyAxes { kernel } "too-many-axes"
         "kernel `{kernel}` has more than 64 axes; split it"
     /// Offsets that are not a list.
-    OffsetsAxes { axes } "offsets-axes"
-        "`offsets` must be a parameter of integers with one axis of its own, such as `cu_seqlens: i32[S]`; this has {axes}"
+    OffsetsAxes { found } "offsets-axes"
+        "`offsets` must be a parameter of integers with one axis of its own, such as `cu_seqlens: i32[S]`; this is {found}"
     // ---- types
     /// Two operands of different kinds.
-    TypeMismatch { left, right, hint } "type-mismatch"
-        "the operands are {left} and {right}, which do not mix; {hint}"
+    TypeMismatch { function, left, right, hint } "type-mismatch"
+        "the operands of `{function}` are {left} and {right}, which do not mix; {hint}"
     /// An operand of a type that the function does not take.
     OperandType { function, expected, found, hint } "operand-type"
         "`{function}` takes {expected}, but this is {found}; {hint}"
@@ -237,12 +234,18 @@ catalogue! {
     FieldType { field, ty, found } "field-type"
         "field `{field}` is {ty}, but `combine` gives {found} for it; convert it with `as {ty}`"
     /// An element whose type the field does not take.
-    ElementType { operator, field, ty, found } "element-type"
-        "field `{field}` of `{operator}` is {ty}, but this element is {found}; convert it with `as {ty}`"
+    ElementType { operator, field, ty, what, found } "element-type"
+        "field `{field}` of `{operator}` is {ty}, but this {what} is {found}; convert it with `as {ty}`"
+    /// Elements of types that an operator's body does not take.
+    ElementTypes { operator, types, reason } "element-types"
+        "operator `{operator}` does not take elements of type {types}: {reason}"
     /// A power that is not a literal integer.
     NotALiteral { what } "not-a-literal"
         "{what} must be a literal, such as `2`"
     // ---- outputs
+    /// A gauge that is not a float.
+    GaugeType { field, found } "gauge-type"
+        "a gauge must be a float, but field `{field}` is {found}; leave `gauge {field};` out"
     /// An output that is never assigned.
     OutputMissing { output } "output-missing"
         "output `{output}` is never assigned; add `{output} = …;`"

@@ -184,8 +184,8 @@ pub enum ExprKind {
     Neg(Box<Expr>),
     /// `!x`.
     Not(Box<Expr>),
-    /// `x + y`; the extent is the operator's.
-    Binary(Binary, Extent, Box<Expr>, Box<Expr>),
+    /// `x + y`.
+    Binary(Infix, Box<Expr>, Box<Expr>),
     /// `if c { a } else { b }`.
     If(Box<Expr>, Box<Body>, Box<Body>),
     /// `{ … }`.
@@ -196,6 +196,17 @@ pub enum ExprKind {
     Field(Box<Expr>, Name),
     /// `x as f32`.
     Cast(Box<Expr>, Elem),
+}
+
+/// A binary operator between its operands.
+#[derive(Clone, Copy, Debug)]
+pub struct Infix {
+    /// The function.
+    pub op: Binary,
+    /// Its token.
+    pub text: &'static str,
+    /// Where the token stands.
+    pub extent: Extent,
 }
 
 /// An argument of a call, `x` or `key = x`.
@@ -215,7 +226,7 @@ impl Expr {
             ExprKind::Tuple(list) => list.iter().map(|e| e.height).max().unwrap_or(0),
             ExprKind::Fields(list) => list.iter().map(|(_, e)| e.height).max().unwrap_or(0),
             ExprKind::Neg(e) | ExprKind::Not(e) | ExprKind::Field(e, _) | ExprKind::Cast(e, _) => e.height,
-            ExprKind::Binary(_, _, l, r) => l.height.max(r.height),
+            ExprKind::Binary(_, l, r) => l.height.max(r.height),
             ExprKind::If(c, a, b) => c.height.max(a.height()).max(b.height()),
             ExprKind::Block(body) => body.height(),
             ExprKind::Call(f, list) => list.iter().map(|a| a.value.height).fold(f.height, u32::max),
@@ -235,12 +246,28 @@ impl Body {
         Body { extent: value.extent, statements: vec![], value: Some(Box::new(value)) }
     }
 
+    /// Where its value stands.
+    pub fn value_extent(&self) -> Extent {
+        self.value.as_ref().map_or(self.extent, |value| value.extent)
+    }
+
     /// The longest path to a leaf.
     pub fn height(&self) -> u32 {
         let statements = self.statements.iter().map(|statement| match statement {
             Statement::Let(_, value) | Statement::Assign(_, value) => value.height,
         });
         statements.chain(self.value.iter().map(|value| value.height)).max().unwrap_or(0)
+    }
+}
+
+impl Pattern {
+    /// The names that it binds, from left to right.
+    pub fn names(&self) -> Vec<&Name> {
+        match self {
+            Pattern::Name(name) => vec![name],
+            Pattern::Ignore => vec![],
+            Pattern::Tuple(parts, _) => parts.iter().flat_map(Pattern::names).collect(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use proc_macro2::{Delimiter, TokenTree};
 use crate::cursor::{Cursor, DEPTH, Part};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
-use crate::syntax::{Argument, Body, Expr, ExprKind, Name};
+use crate::syntax::{Argument, Body, Expr, ExprKind, Infix, Name};
 
 use super::{body, function, literal};
 
@@ -84,7 +84,11 @@ fn rest(cursor: &mut Cursor, next: &str) {
     let operator = cursor.peek_operator();
     match operator.as_deref() {
         Some("+=" | "-=" | "*=" | "/=" | "%=" | "&=" | "|=" | "^=" | "<<=" | ">>=") => {
-            unsupported(cursor, "compound assignment is", "values do not change: bind the new value with another `let`");
+            unsupported(
+                cursor,
+                "compound assignment is",
+                "values do not change: bind the new value with another `let`",
+            );
         }
         Some(".." | "..=" | ".") => unsupported(cursor, "ranges are", "an axis is always taken whole"),
         _ => cursor.finish(next),
@@ -113,7 +117,8 @@ fn binary(cursor: &mut Cursor, loosest: u32) -> Option<Expr> {
         }
         let right = cursor.deeper(|cursor| binary(cursor, precedence))?;
         let extent = left.extent.to(right.extent);
-        left = node(cursor, ExprKind::Binary(op, at, Box::new(left), Box::new(right)), extent)?;
+        let infix = Infix { op, text, extent: at };
+        left = node(cursor, ExprKind::Binary(infix, Box::new(left), Box::new(right)), extent)?;
     }
     Some(left)
 }
@@ -272,7 +277,8 @@ fn group(cursor: &mut Cursor) -> Option<Expr> {
 }
 
 fn parenthesised(inside: &mut Cursor) -> ExprKind {
-    if matches!(inside.peek_second(), Some(TokenTree::Punct(p)) if p.as_char() == ':' && p.spacing() == proc_macro2::Spacing::Alone) {
+    if matches!(inside.peek_second(), Some(TokenTree::Punct(p)) if p.as_char() == ':' && p.spacing() == proc_macro2::Spacing::Alone)
+    {
         return ExprKind::Fields(named(inside));
     }
     let mut values = list(inside);

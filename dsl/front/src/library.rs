@@ -1,0 +1,91 @@
+//! The operators and helper functions that a block sees: its own and the standard ones.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use proc_macro2::TokenStream;
+
+use crate::diagnostics::Diagnostics;
+use crate::parse;
+use crate::suggest::did_you_mean;
+use crate::syntax::{Block, HelperItem, OperatorItem};
+
+/// The text of the standard operators, the body of a `scan!`.
+pub(crate) const OPERATORS: &str = include_str!("../standard/operators.rs");
+
+/// The text of the standard kernels, the body of a `scan!`.
+pub(crate) const KERNELS: &str = include_str!("../standard/kernels.rs");
+
+/// An operator to be instantiated with the types of its elements, and the helper functions that it sees.
+#[derive(Clone)]
+pub(crate) struct Template {
+    /// The operator.
+    pub(crate) item: Rc<OperatorItem>,
+    /// The helper functions of its block.
+    pub(crate) helpers: Rc<[HelperItem]>,
+    /// Whether it is of the standard library, so that no token of the user's shows its body.
+    pub(crate) standard: bool,
+}
+
+/// What can be named in a block beside its values.
+pub(crate) struct Library {
+    operators: Vec<Template>,
+    /// The standard sum, whatever else is called so.
+    pub(crate) sum: Option<Template>,
+    /// The helper functions of the block.
+    pub(crate) helpers: Rc<[HelperItem]>,
+    /// Those of them that something called.
+    inlined: RefCell<HashSet<String>>,
+}
+
+impl Library {
+    /// A block's own operators, then the standard ones that it does not declare itself.
+    pub(crate) fn new(block: &Block) -> Library {
+        let helpers: Rc<[HelperItem]> = block.helpers.clone().into();
+        let mut operators = templates(block, &helpers, false);
+        let standard_block = standard_block();
+        let standard = templates(&standard_block, &standard_block.helpers.clone().into(), true);
+        let sum = standard.iter().find(|template| template.item.name.text == "Sum").cloned();
+        let own = operators.len();
+        for template in standard {
+            if !operators[..own].iter().any(|own| own.item.name.text == template.item.name.text) {
+                operators.push(template);
+            }
+        }
+        Library { operators, sum, helpers, inlined: RefCell::default() }
+    }
+
+    /// Remembers that a helper function was called, if it is one of the block's.
+    pub(crate) fn mark_inlined(&self, helpers: &Rc<[HelperItem]>, name: &str) {
+        if Rc::ptr_eq(helpers, &self.helpers) {
+            self.inlined.borrow_mut().insert(name.to_owned());
+        }
+    }
+
+    /// Whether a helper function was called.
+    pub(crate) fn is_inlined(&self, name: &str) -> bool {
+        self.inlined.borrow().contains(name)
+    }
+
+    /// The operator of a name.
+    pub(crate) fn operator(&self, name: &str) -> Option<&Template> {
+        self.operators.iter().find(|template| template.item.name.text == name)
+    }
+
+    /// Did you mean one of the operators?
+    pub(crate) fn suggest_operator(&self, wrong: &str) -> String {
+        did_you_mean(wrong, self.operators.iter().map(|template| template.item.name.text.as_str()))
+    }
+}
+
+fn templates(block: &Block, helpers: &Rc<[HelperItem]>, standard: bool) -> Vec<Template> {
+    let template = |item: &OperatorItem| Template { item: Rc::new(item.clone()), helpers: helpers.clone(), standard };
+    block.operators.iter().map(template).collect()
+}
+
+/// The standard operators. Their text is part of this crate and tested, so a mistake in it cannot reach a user.
+fn standard_block() -> Block {
+    let tokens: TokenStream = OPERATORS.parse().unwrap_or_default();
+    parse::block(tokens, &mut Diagnostics::default())
+}

@@ -1,0 +1,187 @@
+//! Calls: the functions of the language, and helper functions, which are inlined.
+
+use oplus_dsl::Ty;
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Binary, Literal, Unary};
+
+use super::arguments::Signature;
+use super::{Lower, Term};
+use crate::diagnostics::Diagnostics;
+use crate::extent::Extent;
+use crate::library::Library;
+use crate::mistake::Mistake;
+use crate::names::FUNCTIONS;
+use crate::suggest::{counted, did_you_mean};
+use crate::syntax::{Argument, Expr, ExprKind, HelperItem, Name};
+
+/// Lowers helper functions that nothing calls, so that their mistakes are seen too.
+pub(super) fn check_helpers(library: &Library, mistakes: &mut Diagnostics) {
+    for helper in library.helpers.iter().filter(|helper| !library.is_inlined(&helper.name.text)) {
+        let mut lower = Lower::new(Builder::new(""), &helper.name.text, Ty::F64, library, mistakes);
+        lower.has_axes = false;
+        let arguments = vec![Term::Wrong; helper.params.len()];
+        lower.inline(helper, arguments);
+    }
+}
+
+/// The function of one value that the language knows by that name.
+fn unary(name: &str) -> Option<Unary> {
+    Unary::from_name(name).filter(|op| !matches!(op, Unary::Neg | Unary::Not))
+}
+
+impl Lower<'_> {
+    /// Whether a name can be called.
+    pub(super) fn is_function(&self, name: &str) -> bool {
+        unary(name).is_some() || FUNCTIONS.contains(&name) || self.helper(name).is_some()
+    }
+
+    /// The meaning of `function(arguments)`.
+    pub(super) fn call(&mut self, function: &Expr, arguments: &[Argument], extent: Extent) -> Term {
+        match &function.kind {
+            ExprKind::Wrong => Term::Wrong,
+            ExprKind::Name(name) => self.call_named(name, arguments, extent),
+            ExprKind::Call(inner, _) if matches!(&inner.kind, ExprKind::Name(name) if name.text == "segmented") => {
+                self.wrong(inner.extent, Mistake::OperatorAsValue { name: "segmented".into() })
+            }
+            _ => self.wrong(function.extent, Mistake::NotCallable {}),
+        }
+    }
+
+    fn call_named(&mut self, name: &Name, arguments: &[Argument], extent: Extent) -> Term {
+        match name.text.as_str() {
+            "sum" => self.sum(arguments, extent),
+            "reduce" => self.reduce(arguments, extent),
+            "scan" => self.scan(arguments, extent),
+            "last" => self.end("last", arguments, extent),
+            "first" => self.end("first", arguments, extent),
+            "shift" => self.shift(arguments, extent),
+            "index" => self.position("index", arguments, extent),
+            "size" => self.position("size", arguments, extent),
+            "select" => self.select(arguments, extent),
+            "powi" => self.powi(arguments, extent),
+            "max" => self.call_two("max(x, y)", Binary::Max, arguments, extent),
+            "min" => self.call_two("min(x, y)", Binary::Min, arguments, extent),
+            text => match unary(text) {
+                Some(op) => self.call_one(op, arguments, extent),
+                None => self.call_helper(name, arguments, extent),
+            },
+        }
+    }
+
+    fn call_one(&mut self, op: Unary, arguments: &[Argument], extent: Extent) -> Term {
+        let usage = format!("{}(x)", op.name());
+        match self.arguments(Signature::plain(&usage, 1), arguments, extent) {
+            Some(given) => self.unary(op, given.positional[0]),
+            None => Term::Wrong,
+        }
+    }
+
+    fn call_two(&mut self, usage: &str, op: Binary, arguments: &[Argument], extent: Extent) -> Term {
+        match self.arguments(Signature::plain(usage, 2), arguments, extent) {
+            Some(given) => self.of_two(op, given.positional[0], given.positional[1], extent),
+            None => Term::Wrong,
+        }
+    }
+
+    /// `select(condition, a, b)`.
+    fn select(&mut self, arguments: &[Argument], extent: Extent) -> Term {
+        let signature = Signature::plain("select(condition, a, b)", 3);
+        let Some(given) = self.arguments(signature, arguments, extent) else { return Term::Wrong };
+        let [condition, a, b] = given.positional[..] else { return Term::Wrong };
+        let condition = self.condition(condition);
+        let (then, otherwise) = ((self.term(a), a.extent), (self.term(b), b.extent));
+        condition.map_or(Term::Wrong, |condition| self.choose(condition, then, otherwise))
+    }
+
+    /// `powi(x, n)`.
+    fn powi(&mut self, arguments: &[Argument], extent: Extent) -> Term {
+        let signature = Signature::plain("powi(x, 2)", 2);
+        let Some(given) = self.arguments(signature, arguments, extent) else { return Term::Wrong };
+        let [base, exponent] = given.positional[..] else { return Term::Wrong };
+        match self.integer(exponent, "the exponent of `powi`").map(i32::try_from) {
+            Some(Ok(n)) => self.unary(Unary::Powi(n), base),
+            Some(Err(_)) => {
+                let literal = Mistake::NotALiteral { what: "the exponent of `powi`".into() };
+                self.wrong(exponent.extent, literal)
+            }
+            None => Term::Wrong,
+        }
+    }
+
+    /// A literal integer.
+    pub(super) fn integer(&mut self, expr: &Expr, what: &str) -> Option<i64> {
+        match self.term(expr) {
+            Term::Literal(Literal::Int(n)) => Some(n),
+            Term::Wrong => None,
+            _ => {
+                self.report(expr.extent, Mistake::NotALiteral { what: what.into() });
+                None
+            }
+        }
+    }
+
+    fn helper(&self, name: &str) -> Option<&HelperItem> {
+        self.helpers.iter().find(|helper| helper.name.text == name)
+    }
+
+    fn call_helper(&mut self, name: &Name, arguments: &[Argument], extent: Extent) -> Term {
+        let given: Vec<Term> = arguments.iter().map(|argument| self.term(&argument.value)).collect();
+        let helpers = self.helpers.clone();
+        let Some(helper) = helpers.iter().find(|helper| helper.name.text == name.text) else {
+            let mistake = self.unknown_function(name);
+            return self.wrong(name.extent(), mistake);
+        };
+        if let Some(key) = arguments.iter().find_map(|argument| argument.key.as_ref()) {
+            let (function, argument) = (name.text.clone(), key.text.clone());
+            let known = "helper functions take their arguments in order".into();
+            return self.wrong(key.extent(), Mistake::UnknownArgument { function, argument, known });
+        }
+        if given.len() != helper.params.len() {
+            let params: Vec<&str> = helper.params.iter().map(|param| param.text.as_str()).collect();
+            self.count(&format!("{}({})", name.text, params.join(", ")), given.len(), extent);
+            return Term::Wrong;
+        }
+        if self.inlining.contains(&name.text) {
+            return self.wrong(name.extent(), Mistake::Recursion { name: name.text.clone() });
+        }
+        self.inline(helper, given)
+    }
+
+    fn unknown_function(&self, name: &Name) -> Mistake {
+        let text = name.text.clone();
+        if self.library.operator(&text).is_some() {
+            return Mistake::OperatorAsValue { name: text };
+        }
+        let own: Vec<&str> = self.helpers.iter().map(|helper| helper.name.text.as_str()).collect();
+        let maps = Unary::all().map(Unary::name).filter(|name| unary(name).is_some()).collect();
+        let hint = did_you_mean(&text, [own, maps, FUNCTIONS.to_vec()].concat());
+        Mistake::UnknownFunction { name: text, hint }
+    }
+
+    /// The body of a helper function with its parameters bound.
+    fn inline(&mut self, helper: &HelperItem, arguments: Vec<Term>) -> Term {
+        self.library.mark_inlined(&self.helpers, &helper.name.text);
+        let names = helper.params.iter().map(|name| name.text.clone());
+        let outer = std::mem::replace(&mut self.scope, names.zip(arguments).collect());
+        self.inlining.push(helper.name.text.clone());
+        let term = self.body(&helper.body);
+        self.inlining.pop();
+        self.scope = outer;
+        self.check_results(helper, term)
+    }
+
+    /// The results are as many as the signature announces.
+    fn check_results(&mut self, helper: &HelperItem, term: Term) -> Term {
+        let Some((expected, extent)) = helper.results else { return term };
+        let given = match &term {
+            Term::Wrong => return term,
+            Term::Tuple(parts) => parts.len(),
+            _ => 1,
+        };
+        if given == expected {
+            return term;
+        }
+        let (expected, given) = (counted(expected, "result"), given.to_string());
+        self.wrong(extent, Mistake::ResultCount { function: helper.name.text.clone(), expected, given })
+    }
+}

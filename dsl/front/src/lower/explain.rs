@@ -1,0 +1,65 @@
+//! The builder's errors as mistakes, with what to write instead.
+
+use oplus_dsl::Ty;
+use oplus_dsl::typing::TypeError;
+
+use super::number;
+use crate::mistake::Mistake;
+
+/// The mistake that an error of the builder shows.
+pub(super) fn mistake(error: &TypeError) -> Mistake {
+    match error {
+        TypeError::Operand { op, expected, found } => Mistake::OperandType {
+            function: (*op).into(),
+            expected: (*expected).into(),
+            found: found.name().into(),
+            hint: operand_hint(expected, *found).into(),
+        },
+        TypeError::Mismatch { op, left, right } => Mistake::TypeMismatch {
+            function: (*op).into(),
+            left: left.name().into(),
+            right: right.name().into(),
+            hint: mismatch_hint(*left, *right),
+        },
+        TypeError::Varies { op, what, axis } => {
+            Mistake::ExtraAxis { argument: (*what).into(), function: (*op).into(), axis: axis.clone() }
+        }
+        TypeError::Literal { literal, ty } => {
+            Mistake::LiteralType { literal: number::text(*literal), ty: ty.name().into() }
+        }
+        TypeError::FieldType { operator, field, expected, found, what } => Mistake::ElementType {
+            operator: operator.clone(),
+            field: field.clone(),
+            ty: expected.name().into(),
+            what: (*what).into(),
+            found: found.name().into(),
+        },
+        other => Mistake::Invalid { message: other.to_string() },
+    }
+}
+
+fn operand_hint(expected: &str, found: Ty) -> &'static str {
+    match (expected, found) {
+        (_, Ty::Bool) => "choose numbers with `if x { 1 } else { 0 }`",
+        ("a float", _) => "convert it with `as f32`",
+        _ => "convert it with `as i64`",
+    }
+}
+
+fn mismatch_hint(left: Ty, right: Ty) -> String {
+    match (left, right) {
+        (Ty::Bool, other) | (other, Ty::Bool) => {
+            format!(
+                "turn the bool into a number with `if x {{ 1 }} else {{ 0 }}`, or compare the {other} as in `x != 0`"
+            )
+        }
+        (Ty::F64 | Ty::F32 | Ty::Call, _) => format!("convert the {right} with `as {}`", concrete(left)),
+        (_, Ty::F64 | Ty::F32 | Ty::Call) => format!("convert the {left} with `as {}`", concrete(right)),
+        _ => format!("convert the {right} with `as {left}`"),
+    }
+}
+
+/// A type that can be written behind `as` in any kernel.
+fn concrete(ty: Ty) -> &'static str {
+    if ty == Ty::Call { "f32" } else { ty.name() }
+}

@@ -1,0 +1,186 @@
+//! Kernels: parameters, statements, outputs.
+
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Axis, Literal, Program, Value};
+use oplus_dsl::{Elem, Ty};
+
+use super::{Lower, Term, explain, number};
+use crate::diagnostics::Diagnostics;
+use crate::extent::Extent;
+use crate::library::Library;
+use crate::mistake::Mistake;
+use crate::suggest::did_you_mean;
+use crate::syntax::{Expr, KernelItem, Name, Pattern, Statement, TensorItem};
+
+/// The program of a kernel; `None` if anything is wrong with it.
+pub(super) fn kernel(item: &KernelItem, library: &Library, mistakes: &mut Diagnostics) -> Option<Program> {
+    let before = mistakes.len();
+    let mut lower = Lower::new(Builder::new(&item.name.text), &item.name.text, lone(item), library, mistakes);
+    for param in &item.params {
+        lower.param(param, item);
+    }
+    let mut outputs = Outputs { items: &item.outputs, values: vec![None; item.outputs.len()] };
+    for statement in &item.body.statements {
+        lower.statement(statement, &mut outputs);
+    }
+    if let Some(value) = &item.body.value {
+        lower.term(value);
+        lower.report(value.extent, Mistake::KernelValue { kernel: item.name.text.clone() });
+    }
+    lower.store(&outputs, item);
+    let program = lower.builder.finish();
+    verified(program, item, before, mistakes)
+}
+
+/// The type of a literal that meets no typed operand: the call's if any tensor has it, else the widest float, else i64.
+fn lone(item: &KernelItem) -> Ty {
+    let elems = || item.params.iter().chain(&item.outputs).map(|tensor| tensor.elem);
+    let has = |elem: Elem| elems().any(|e| e == elem);
+    match () {
+        () if has(Elem::Call) => Ty::Call,
+        () if has(Elem::F64) => Ty::F64,
+        () if elems().any(Elem::is_float) => Ty::F32,
+        () => Ty::I64,
+    }
+}
+
+/// The last word is the verifier's: it finds nothing unless the front end has a fault.
+fn verified(program: Program, item: &KernelItem, before: usize, mistakes: &mut Diagnostics) -> Option<Program> {
+    if mistakes.len() > before {
+        return None;
+    }
+    if let Err(errors) = oplus_dsl::verify::verify(&program) {
+        for error in errors {
+            mistakes.report(item.name.extent(), Mistake::Invalid { message: error.to_string() });
+        }
+        return None;
+    }
+    Some(program)
+}
+
+/// A kernel's outputs and what is assigned to them.
+struct Outputs<'e> {
+    items: &'e [TensorItem],
+    values: Vec<Option<(Term, Extent)>>,
+}
+
+impl Lower<'_> {
+    fn param(&mut self, item: &TensorItem, kernel: &KernelItem) {
+        let axes: Option<Vec<Axis>> = item.axes.iter().map(|axis| self.declare_axis(axis, kernel)).collect();
+        let default = item.default.as_ref().map(|expr| (self.default(expr, item.elem), expr.extent));
+        let literal = default.and_then(|(literal, _)| literal);
+        let built = self.builder.param(&item.name.text, &axes.unwrap_or_default(), item.elem, literal);
+        let value = self.built(built, item.name.extent());
+        self.scope.push((item.name.text.clone(), value.into()));
+    }
+
+    fn declare_axis(&mut self, name: &Name, kernel: &KernelItem) -> Option<Axis> {
+        let axis = self.builder.axis(&name.text);
+        axis.map_err(|_| self.report(name.extent(), Mistake::TooManyAxes { kernel: kernel.name.text.clone() })).ok()
+    }
+
+    fn default(&mut self, expr: &Expr, elem: Elem) -> Option<Literal> {
+        match self.term(expr) {
+            Term::Literal(literal) => {
+                let fitted = number::fit(literal, elem.value());
+                if fitted.is_none() {
+                    let (literal, ty) = (number::text(literal), elem.name().into());
+                    self.report(expr.extent, Mistake::LiteralType { literal, ty });
+                }
+                fitted
+            }
+            Term::Wrong => None,
+            _ => {
+                self.report(expr.extent, Mistake::NotALiteral { what: "a default".into() });
+                None
+            }
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement, outputs: &mut Outputs) {
+        match statement {
+            Statement::Let(pattern, value) => {
+                let term = self.term(value);
+                self.bind(pattern, term, value.extent);
+            }
+            Statement::Assign(pattern, value) => {
+                let term = self.term(value);
+                self.assign(pattern, term, value.extent, outputs);
+            }
+        }
+    }
+
+    fn assign(&mut self, pattern: &Pattern, term: Term, extent: Extent, outputs: &mut Outputs) {
+        match pattern {
+            Pattern::Ignore => {}
+            Pattern::Name(name) => self.assign_one(name, term, extent, outputs),
+            Pattern::Tuple(patterns, at) => {
+                for (pattern, part) in patterns.iter().zip(self.parts(patterns.len(), term, *at)) {
+                    self.assign(pattern, part, extent, outputs);
+                }
+            }
+        }
+    }
+
+    fn assign_one(&mut self, name: &Name, term: Term, extent: Extent, outputs: &mut Outputs) {
+        let Some(k) = outputs.items.iter().position(|output| output.name.text == name.text) else {
+            let hint = did_you_mean(&name.text, outputs.items.iter().map(|output| output.name.text.as_str()));
+            return self.report(name.extent(), Mistake::NotAnOutput { name: name.text.clone(), hint });
+        };
+        if outputs.values[k].is_some() {
+            return self.report(name.extent(), Mistake::OutputTwice { output: name.text.clone() });
+        }
+        self.scope.push((name.text.clone(), term.clone()));
+        outputs.values[k] = Some((term, extent));
+    }
+
+    /// Declares the outputs in the order of the signature.
+    fn store(&mut self, outputs: &Outputs, kernel: &KernelItem) {
+        for (item, assigned) in outputs.items.iter().zip(&outputs.values) {
+            if let Some(default) = &item.default {
+                let (what, instead) = ("defaults of outputs are".into(), "assign the output in the body".into());
+                self.report(default.extent, Mistake::Unsupported { what, instead });
+            }
+            let axes = self.output_axes(item);
+            match assigned {
+                None => self.report(item.name.extent(), Mistake::OutputMissing { output: item.name.text.clone() }),
+                Some((term, extent)) => {
+                    let value = self.typed(term.clone(), item.elem.value(), *extent);
+                    if let (Some(value), Some(axes)) = (value, axes) {
+                        self.store_one(item, &axes, value, *extent, kernel);
+                    }
+                }
+            }
+        }
+    }
+
+    fn output_axes(&mut self, item: &TensorItem) -> Option<Vec<Axis>> {
+        let program = self.builder.program().clone();
+        let known = |axis: &Name| {
+            let found = program.axis(&axis.text);
+            if found.is_none() {
+                let hint = did_you_mean(&axis.text, program.axes.iter().map(String::as_str));
+                self.report(axis.extent(), Mistake::UnknownAxis { axis: axis.text.clone(), hint });
+            }
+            found
+        };
+        let axes: Vec<Option<Axis>> = item.axes.iter().map(known).collect();
+        axes.into_iter().collect()
+    }
+
+    fn store_one(&mut self, item: &TensorItem, axes: &[Axis], value: Value, extent: Extent, kernel: &KernelItem) {
+        let (found, stored) = (self.ty(value), item.elem.value());
+        let output = item.name.text.clone();
+        if found != stored && !(found.is_float() && stored.is_float()) {
+            let (elem, found) = (item.elem.name().into(), found.name().into());
+            return self.report(extent, Mistake::OutputType { output, elem, found });
+        }
+        if let Some(axis) = self.axes(value).iter().find(|axis| !axes.contains(axis)) {
+            let axis = self.builder.program().axis_name(axis).to_owned();
+            return self.report(extent, Mistake::OutputAxis { output, axis });
+        }
+        if let Err(error) = self.builder.output(&item.name.text, axes, item.elem, value) {
+            self.report(kernel.name.extent(), explain::mistake(&error));
+        }
+    }
+}

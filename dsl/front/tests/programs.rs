@@ -1,0 +1,25 @@
+//! Programs that blocks become.
+
+use oplus_dsl::ir::Program;
+use oplus_front::{programs, standard_programs};
+use proc_macro2::TokenStream;
+
+fn lowered(block: &str) -> Vec<Program> {
+    let tokens: TokenStream = block.parse().expect("tokens");
+    programs(tokens).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+}
+
+#[test]
+fn the_selective_scan_reads_like_its_equations() {
+    let block = include_str!("blocks/selective_scan.rs");
+    insta::assert_snapshot!(lowered(block)[0]);
+}
+
+#[test]
+fn every_standard_kernel_has_a_valid_program() {
+    let text = include_str!("../standard/kernels.rs");
+    let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
+    let standard: Vec<String> = standard_programs().into_iter().map(|program| program.name).collect();
+    assert_eq!(names, standard);
+    assert_eq!(names.len(), text.matches("pub fn").count());
+}
