@@ -114,7 +114,11 @@ schedule! {
 }
 
 schedule! {
-    /// Columns: lanes along `lane`, `vector` columns each, time in steps of `steps` rows per thread.
+    /// Columns: lanes along `lane`, `vector` adjacent columns each; the size of that axis is a multiple of `vector`.
+    ///
+    /// *Walk*: `lanes` is 32, a thread walks its columns from one end to the other with `steps` rows in flight.
+    /// *Ring*: a tile is [`Columns::tile_rows`] rows of time by [`Columns::tile_columns`] columns. The lanes of a warp
+    /// are `lanes` along the columns by 32/`lanes` along time, each with `steps` consecutive rows.
     Columns, "columns" {
         /// The axis along which lanes lie, an index into the stage's axes.
         lane: u32,
@@ -124,14 +128,18 @@ schedule! {
         warps: u32,
         /// Reduce warps (ring).
         reduce_warps: u32,
+        /// Lanes of a warp that lie along the axis, a power of two.
+        lanes: u32,
         /// Adjacent columns per lane.
         vector: u32,
         /// Rows of time in flight per thread.
         steps: u32,
-        /// Tiles in flight in shared memory (ring).
+        /// Tiles in flight in shared memory (ring); at most 6.
         stages: u32,
-        /// Tiles whose aggregates are folded into one message (ring).
+        /// Tiles along time whose aggregates are folded into one message (ring).
         group: u32,
+        /// Groups that a look-back warp polls together (ring).
+        window: u32,
     }
 }
 
@@ -266,6 +274,27 @@ impl LookBack {
     }
 }
 
+impl Columns {
+    /// Columns of a tile.
+    pub fn tile_columns(&self) -> u32 {
+        self.lanes * self.vector
+    }
+
+    /// Rows of time of a tile.
+    pub fn tile_rows(&self) -> u32 {
+        self.warps * (WARP / self.lanes) * self.steps
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        let helpers = match self.form {
+            Form::Walk => 0,
+            Form::Ring => self.reduce_warps + crate::lower::columns::HELPERS,
+        };
+        WARP * (self.warps + helpers)
+    }
+}
+
 impl Schedule {
     /// The schedule's name.
     pub fn name(&self) -> &'static str {
@@ -339,8 +368,18 @@ mod tests {
             fold: Fold::Strict,
             loader: Loader::Bulk,
         };
-        let columns =
-            Columns { lane: 1, form: Form::Walk, warps: 4, reduce_warps: 0, vector: 4, steps: 8, stages: 0, group: 0 };
+        let columns = Columns {
+            lane: 1,
+            form: Form::Walk,
+            warps: 4,
+            reduce_warps: 0,
+            lanes: 32,
+            vector: 4,
+            steps: 8,
+            stages: 0,
+            group: 0,
+            window: 0,
+        };
         [
             Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
             Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),

@@ -58,14 +58,25 @@ impl Args {
 
     /// The index along each outer axis of row number `row` (`i64`), the last axis fastest.
     pub fn row_indices(&self, b: &mut Builder, row: Operand) -> Vec<(Axis, Operand)> {
-        let axes: Vec<Axis> = self.outer.iter().collect();
-        let (mut rest, mut indices) = (row, vec![]);
+        self.indices(b, row, self.outer)
+    }
+
+    /// The index along each of some axes of point number `number` (`i64`) of their product, the last axis fastest.
+    pub fn indices(&self, b: &mut Builder, number: Operand, axes: AxisSet) -> Vec<(Axis, Operand)> {
+        let axes: Vec<Axis> = axes.iter().collect();
+        let (mut rest, mut indices) = (number, vec![]);
         for (i, axis) in axes.iter().enumerate().rev() {
             let index = if i == 0 { rest } else { b.binary(Binary::Rem, rest, self.size(*axis)) };
             indices.push((*axis, index));
             rest = if i == 0 { rest } else { b.binary(Binary::Div, rest, self.size(*axis)) };
         }
         indices
+    }
+
+    /// A tensor's stride along one of its axes, `i64`; 0 for an axis that it lacks.
+    pub fn stride(&self, tensor: Tensor, axis: Axis) -> Operand {
+        let found = self.strides[&tensor].iter().find(|(a, _)| *a == axis);
+        found.map_or(Operand::i64(0), |(_, stride)| stride.unwrap_or(Operand::i64(1)))
     }
 
     /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0.

@@ -3,7 +3,7 @@
 
 use super::point;
 use crate::build::Builder;
-use crate::tile::{Operand, Shuffle};
+use crate::tile::{Operand, Reg, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Operator};
 
@@ -102,6 +102,23 @@ impl<'p> Monoid<'p> {
         x
     }
 
+    /// The combination over all positions, in every lane.
+    pub fn warp_reduce(&self, b: &mut Builder, x: Fields, lanes: &WarpAxis) -> Fields {
+        let (mut x, mut distance) = (x, 1);
+        while distance < lanes.count {
+            let bit = b.binary(Binary::And, lanes.position, Operand::i32(distance as i32));
+            let upper = b.ne(bit, Operand::i32(0));
+            let step = Operand::i32((distance * lanes.stride) as i32);
+            let other: Fields = x.iter().map(|v| b.shuffle(Shuffle::Xor, *v, step)).collect();
+            let (first, second) = if lanes.reverse { (&x, &other) } else { (&other, &x) };
+            let l = select(b, upper, first, second);
+            let r = select(b, upper, second, first);
+            x = self.combine(b, &l, &r);
+            distance *= 2;
+        }
+        x
+    }
+
     /// The exclusive scan that belongs to an inclusive one: the identity at the first position.
     pub fn warp_shift(&self, b: &mut Builder, inclusive: &[Operand], lanes: &WarpAxis) -> Fields {
         let step = Operand::i32(lanes.stride as i32);
@@ -148,6 +165,14 @@ impl WarpAxis {
 /// `if condition { a } else { b }`, field by field.
 pub fn select(b: &mut Builder, condition: Operand, x: &[Operand], y: &[Operand]) -> Fields {
     x.iter().zip(y).map(|(x, y)| b.select(condition, *x, *y)).collect()
+}
+
+/// Assigns values to registers as if all at once: a new value may be another register's old one.
+pub fn assign(b: &mut Builder, regs: &[Reg], values: &[Operand]) {
+    let fresh: Vec<Reg> = values.iter().map(|v| b.var(*v)).collect();
+    for (reg, value) in regs.iter().zip(fresh) {
+        b.assign(*reg, value.into());
+    }
 }
 
 /// A literal as the constant of a field's type.

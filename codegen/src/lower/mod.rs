@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod carry;
+pub mod columns;
 pub mod lookback;
 pub mod persistent;
 pub mod point;

@@ -69,3 +69,62 @@ pub(crate) fn affine_backward() -> Stage {
 }}"
     ))
 }
+
+/// h[t] = exp(g[t])·h[t−1] + x[t] over time-major rows of channels, with an initial and a final state.
+pub(crate) fn decay_channels() -> Stage {
+    stage(
+        "program decay_channels {
+    axes B, T, D;
+    param g: f32[B, T, D];
+    param x: f32[B, T, D];
+    param h0: f32[B, D];
+    operator LogDecay(g: f32, x: f32) {
+        identity (0.0, 0.0);
+        %0: f32 = input l.g;
+        %1: f32 = input l.x;
+        %2: f32 = input r.g;
+        %3: f32 = input r.x;
+        %4: f32 = %0 + %2;
+        %5: f32 = exp(%2);
+        %6: f32 = %5 * %1;
+        %7: f32 = %6 + %3;
+        combine (%4, %7);
+    }
+    %0: f32[B, T, D] = param g;
+    %1: f32[B, T, D] = param x;
+    %2: f32[B, D] = param h0;
+    %3: f32 = const 0.0;
+    %4: tuple[B, T, D] = scan(T, LogDecay, (%0, %1), init (%3, %2));
+    %5: f32[B, T, D] = %4.x;
+    %6: f32[B, D] = last(T, %5, %2);
+    output h: f32[B, T, D] = %5;
+    output h_last: f32[B, D] = %6;
+}",
+    )
+}
+
+/// The adjoint of `decay_channels` without its initial and final states.
+pub(crate) fn decay_channels_backward() -> Stage {
+    stage(&format!(
+        "program decay_channels_bar {{
+    axes B, T, D;
+    param g: f32[B, T, D];
+    param h: f32[B, T, D];
+    param h.bar: f32[B, T, D];
+    {AFFINE}
+    %0: f32[B, T, D] = param g;
+    %1: f32[B, T, D] = param h;
+    %2: f32[B, T, D] = param h.bar;
+    %3: f32 = const 0.0;
+    %4: f32[B, T, D] = exp(%0);
+    %5: f32[B, T, D] = shift(T, -1, %4, %3);
+    %6: tuple[B, T, D] = scan(T, Affine, (%5, %2), reverse);
+    %7: f32[B, T, D] = %6.b;
+    %8: f32[B, T, D] = shift(T, 1, %1, %3);
+    %9: f32[B, T, D] = %7 * %4;
+    %10: f32[B, T, D] = %9 * %8;
+    output g.bar: f32[B, T, D] = %10;
+    output x.bar: f32[B, T, D] = %7;
+}}"
+    ))
+}

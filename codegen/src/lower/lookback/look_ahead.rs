@@ -2,7 +2,7 @@
 
 use super::LookBackKernel;
 use crate::build::Builder;
-use crate::lower::carry::{Fields, from_words, select};
+use crate::lower::carry::{Fields, assign, from_words, select};
 use crate::lower::persistent::{load_fields, store_fields};
 use crate::schedule::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
@@ -201,13 +201,5 @@ impl LookBackKernel<'_> {
         assign(b, &carry.state, &next);
         let after = b.add(tile, Operand::Const(Ty::I32, Literal::Int(1)));
         b.assign(carry.next, after);
-    }
-}
-
-fn assign(b: &mut Builder, regs: &[Reg], values: &[Operand]) {
-    // Through fresh registers: a new value may read an old one.
-    let fresh: Vec<Reg> = values.iter().map(|v| b.var(*v)).collect();
-    for (reg, value) in regs.iter().zip(fresh) {
-        b.assign(*reg, value.into());
     }
 }

@@ -1,0 +1,353 @@
+//! Cells: the rows of time and adjacent columns that one thread holds.
+//!
+//! A parameter is read in one of four ways, by which of the scan axis and the lane axis it has. With both it is a
+//! *stream* (a vector of columns per row; through the ring if there is one); with the scan axis alone a scalar per row;
+//! with the lane axis alone a vector once; with neither a scalar once.
+
+use super::Layout;
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::lower::carry::{Fields, select};
+use crate::lower::point::{Anchor, Leaves, Point, Position};
+use crate::schedule::{Columns, Form};
+use crate::stage::{Scan, Stage};
+use crate::tile::{Memory, Operand, SharedId};
+use oplus_dsl::ir::{Axis, Op, Value};
+use oplus_dsl::{Elem, Ty};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Displacements up to this many rows are read with the tile; farther ones when they are asked for.
+const REACH: i64 = 4;
+
+/// The parameters that run along the scan axis.
+pub(super) struct Streams {
+    pub(super) list: Vec<Stream>,
+}
+
+/// One of them.
+pub(super) struct Stream {
+    pub(super) param: u32,
+    pub(super) name: String,
+    pub(super) elem: Elem,
+    /// Whether it has the lane axis.
+    pub(super) wide: bool,
+    /// Whether it passes through the ring.
+    pub(super) ring: bool,
+    /// Rows before and after that are read as well.
+    pub(super) before: u32,
+    pub(super) after: u32,
+    /// Whether the scan's elements read it.
+    pub(super) in_elements: bool,
+}
+
+impl Streams {
+    pub(super) fn new(stage: &Stage, scan: &Scan, schedule: &Columns) -> Streams {
+        let mut by_elements = Uses { stage, axis: scan.axis, ranges: BTreeMap::new(), seen: BTreeSet::new() };
+        scan.elements.iter().for_each(|v| by_elements.visit(*v, 0));
+        let mut by_all = Uses { stage, axis: scan.axis, ranges: BTreeMap::new(), seen: BTreeSet::new() };
+        let outputs = stage.program.outputs.iter().map(|o| o.value);
+        outputs.chain(scan.elements.iter().copied()).for_each(|v| by_all.visit(v, 0));
+        let list = by_all.ranges.iter().map(|(param, (low, high))| {
+            let p = &stage.program.params[*param as usize];
+            let wide = p.axes.contains(&Axis(schedule.lane));
+            let bytes = p.elem.bytes().unwrap_or(0) as u32 * schedule.vector;
+            Stream {
+                param: *param,
+                name: p.name.clone(),
+                elem: p.elem,
+                wide,
+                ring: wide && schedule.form == Form::Ring && matches!(bytes, 4 | 8 | 16),
+                before: -low as u32,
+                after: *high as u32,
+                in_elements: by_elements.ranges.contains_key(param),
+            }
+        });
+        Streams { list: list.collect() }
+    }
+}
+
+/// Collects the displacements at which parameters are read.
+struct Uses<'s> {
+    stage: &'s Stage,
+    axis: Axis,
+    ranges: BTreeMap<u32, (i64, i64)>,
+    seen: BTreeSet<(Value, i64)>,
+}
+
+impl Uses<'_> {
+    fn visit(&mut self, value: Value, offset: i64) {
+        let node = self.stage.program.node(value);
+        if !self.seen.insert((value, offset)) {
+            return;
+        }
+        match &node.op {
+            Op::Param(p) if self.stage.program.params[*p as usize].axes.contains(&self.axis) => {
+                if offset.abs() <= REACH {
+                    let range = self.ranges.entry(*p).or_insert((0, 0));
+                    *range = (range.0.min(offset), range.1.max(offset));
+                }
+            }
+            Op::Shift { axis, by, value, fill } if *axis == self.axis => {
+                self.visit(*value, offset - by);
+                self.visit(*fill, offset);
+            }
+            Op::Scan { .. } => {}
+            op => op.operands().into_iter().for_each(|v| self.visit(v, offset)),
+        }
+    }
+}
+
+/// Where a thread's cells lie.
+pub(super) struct Place {
+    /// Index of the first row along the scan axis, `i64`.
+    pub(super) time: Operand,
+    /// Index of the first column along the lane axis, `i64`.
+    pub(super) column: Operand,
+    /// Index along every other outer axis.
+    pub(super) outer: Vec<(Axis, Operand)>,
+}
+
+/// A tile in the ring, as a thread reads it.
+#[derive(Clone)]
+pub(super) struct RingPlace {
+    /// The arrays of the streams that pass through the ring, by parameter.
+    pub(super) arrays: HashMap<u32, SharedId>,
+    /// Stage, the thread's first row and its first column in the tile; `i32`.
+    pub(super) stage: Operand,
+    pub(super) row: Operand,
+    pub(super) column: Operand,
+}
+
+/// What a thread holds of a tile.
+pub(super) struct Cells<'k> {
+    layout: &'k Layout<'k>,
+    place: Place,
+    /// Columns held.
+    vector: u32,
+    /// Whether the thread's columns exist.
+    pub(super) exists: Operand,
+    /// Values of streams by parameter, row (which may lie outside) and column.
+    rows: HashMap<(u32, i64, u32), Operand>,
+    /// Values of the other parameters by column.
+    fixed: HashMap<u32, Vec<Operand>>,
+}
+
+impl<'k> Cells<'k> {
+    /// Reads what the scan's elements need, or everything (`all`).
+    pub(super) fn load(
+        b: &mut Builder,
+        layout: &'k Layout<'k>,
+        place: Place,
+        ring: Option<&RingPlace>,
+        all: bool,
+    ) -> Cells<'k> {
+        let mut cells = Cells::without_rows(b, layout, place, layout.vector());
+        for stream in layout.streams.list.iter().filter(|s| all || s.in_elements) {
+            let rows = -i64::from(stream.before)..i64::from(layout.schedule.steps + stream.after);
+            for row in rows {
+                let values = match ring.and_then(|r| r.arrays.get(&stream.param).map(|array| (r, *array))) {
+                    Some((ring, array)) => cells.ring_row(b, stream, ring, array, row),
+                    None => cells.global_row(b, stream, row),
+                };
+                for (v, value) in values.into_iter().enumerate() {
+                    cells.rows.insert((stream.param, row, v as u32), value);
+                }
+            }
+        }
+        cells
+    }
+
+    /// Cells of some columns without rows, for values that do not depend on the scan axis.
+    pub(super) fn without_rows(b: &mut Builder, layout: &'k Layout<'k>, place: Place, vector: u32) -> Cells<'k> {
+        let exists = b.lt(place.column, layout.width);
+        let mut cells = Cells { layout, place, vector, exists, rows: HashMap::new(), fixed: HashMap::new() };
+        cells.load_fixed(b);
+        cells
+    }
+
+    fn load_fixed(&mut self, b: &mut Builder) {
+        let layout = self.layout;
+        for (i, param) in layout.stage.program.params.iter().enumerate() {
+            if !param.axes.iter().all(|a| layout.stage.outer_axes().contains(*a)) {
+                continue;
+            }
+            let wide = param.axes.contains(&layout.lane);
+            let values = self.read(b, i as u32, wide, None);
+            self.fixed.insert(i as u32, values);
+        }
+    }
+
+    fn ring_row(&self, b: &mut Builder, stream: &Stream, ring: &RingPlace, array: SharedId, row: i64) -> Vec<Operand> {
+        let schedule = self.layout.schedule;
+        let height = (schedule.tile_rows() + stream.before + stream.after) as i32;
+        let width = schedule.tile_columns() as i32;
+        let base = b.mul(ring.stage, Operand::i32(height * width));
+        let at = b.add(ring.row, Operand::i32(stream.before as i32 + row as i32));
+        let at = b.mul(at, Operand::i32(width));
+        let index = b.add(base, at);
+        let index = b.add(index, ring.column);
+        b.load(Memory::Shared(array), index, schedule.vector, None, zero(stream.elem.value()))
+    }
+
+    fn global_row(&self, b: &mut Builder, stream: &Stream, row: i64) -> Vec<Operand> {
+        let time = b.add(self.place.time, Operand::i64(row));
+        self.read(b, stream.param, stream.wide, Some(time))
+    }
+
+    /// A parameter at a time: one value per column.
+    fn read(&self, b: &mut Builder, param: u32, wide: bool, time: Option<Operand>) -> Vec<Operand> {
+        let layout = self.layout;
+        let tensor = Tensor::Param(param);
+        let memory = layout.pointer(tensor);
+        let offset = self.offset(b, tensor, time);
+        let mut guard = self.exists;
+        if let Some(time) = time {
+            let inside = self.inside(b, time);
+            guard = b.and(guard, inside);
+        }
+        let elem = b.elem(memory);
+        let nothing = zero(elem.value());
+        if !wide {
+            let value = b.load(memory, offset, 1, Some(guard), nothing)[0];
+            return vec![value; self.vector as usize];
+        }
+        let n = self.vector.min(16 / elem.bytes().unwrap_or(16) as u32);
+        let mut values = vec![];
+        for from in (0..self.vector).step_by(n as usize) {
+            let part = b.add(offset, Operand::i64(i64::from(from)));
+            values.extend(b.load(memory, part, n, Some(guard), nothing));
+        }
+        values
+    }
+
+    fn inside(&self, b: &mut Builder, time: Operand) -> Operand {
+        let above = b.ge(time, Operand::i64(0));
+        let below = b.lt(time, self.layout.len);
+        b.and(above, below)
+    }
+
+    /// The offset of a tensor's element at the thread's first column.
+    fn offset(&self, b: &mut Builder, tensor: Tensor, time: Option<Operand>) -> Operand {
+        let layout = self.layout;
+        let mut indices = self.place.outer.clone();
+        indices.push((layout.lane, self.place.column));
+        indices.extend(time.map(|t| (layout.scan.axis, t)));
+        layout.args.offset(b, tensor, &indices)
+    }
+
+    /// The index of a row along the scan axis, `i64`.
+    pub(super) fn time(&self, b: &mut Builder, row: u32) -> Operand {
+        b.add(self.place.time, Operand::i64(i64::from(row)))
+    }
+
+    /// The scan's element at a cell; the identity where it does not exist and would be combined before those that do.
+    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, cell: (u32, u32)) -> Fields {
+        let layout = self.layout;
+        let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, cell, *e, None)).collect();
+        if !layout.reverse() {
+            return fields;
+        }
+        let time = self.time(b, cell.0);
+        let exists = b.lt(time, layout.len);
+        select(b, exists, &fields, &layout.monoid.identity())
+    }
+
+    /// A value at a cell, given the states before and after its row if the value depends on them.
+    pub(super) fn value(
+        &self,
+        b: &mut Builder,
+        point: &mut Point,
+        (row, column): (u32, u32),
+        value: Value,
+        states: Option<(&[Operand], &[Operand])>,
+    ) -> Operand {
+        let mut leaves = CellLeaves { cells: self, row, column, states };
+        point.here(b, &mut leaves, value)
+    }
+
+    /// Stores an output's values at a row where row and columns exist.
+    pub(super) fn store(&self, b: &mut Builder, output: u32, row: u32, values: &[Operand]) {
+        let layout = self.layout;
+        let memory = layout.pointer(Tensor::Output(output));
+        let time = self.time(b, row);
+        let below = b.lt(time, layout.len);
+        let guard = b.and(below, self.exists);
+        let offset = self.offset(b, Tensor::Output(output), Some(time));
+        let n = values.len().min(16 / b.elem(memory).bytes().unwrap_or(16));
+        for (k, part) in values.chunks(n).enumerate() {
+            let at = b.add(offset, Operand::i64((k * n) as i64));
+            b.store(memory, at, part, Some(guard));
+        }
+    }
+
+    /// Stores an output without the scan axis at a column.
+    pub(super) fn store_final(&self, b: &mut Builder, output: u32, column: u32, value: Operand) {
+        let tensor = Tensor::Output(output);
+        let offset = self.offset(b, tensor, None);
+        let step = self.layout.args.stride(tensor, self.layout.lane);
+        let across = b.mul(step, Operand::i64(i64::from(column)));
+        let offset = b.add(offset, across);
+        b.store(self.layout.pointer(tensor), offset, &[value], None);
+    }
+
+    /// A parameter at a time that no register holds.
+    fn far(&self, b: &mut Builder, param: u32, column: u32, time: Operand) -> Operand {
+        let wide = self.layout.stage.program.params[param as usize].axes.contains(&self.layout.lane);
+        self.read(b, param, wide, Some(time))[column as usize]
+    }
+}
+
+/// The leaves at one cell.
+struct CellLeaves<'a, 'k> {
+    cells: &'a Cells<'k>,
+    row: u32,
+    column: u32,
+    states: Option<(&'a [Operand], &'a [Operand])>,
+}
+
+impl Leaves for CellLeaves<'_, '_> {
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
+        let cells = self.cells;
+        if let Some(values) = cells.fixed.get(&param) {
+            return values[self.column as usize];
+        }
+        let row = i64::from(self.row) + at.offset;
+        let time = match at.anchor {
+            Anchor::Here => match cells.rows.get(&(param, row, self.column)) {
+                Some(value) => return *value,
+                None => b.add(cells.place.time, Operand::i64(row)),
+            },
+            Anchor::First => Operand::i64(at.offset),
+            Anchor::Last => {
+                let last = b.sub(cells.layout.len, Operand::i64(1));
+                b.add(last, Operand::i64(at.offset))
+            }
+        };
+        cells.far(b, param, self.column, time)
+    }
+
+    fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
+        let layout = self.cells.layout;
+        let (before, after) = self.states.expect("elements do not depend on states");
+        let previous = if layout.reverse() { 1 } else { -1 };
+        let inclusive = layout.scan.inclusive == Some(scan);
+        let state = if inclusive && at.offset != previous { after } else { before };
+        state[layout.monoid.slot(field)]
+    }
+
+    fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
+        let cells = self.cells;
+        if axis == cells.layout.scan.axis {
+            return cells.time(b, self.row);
+        }
+        if axis == cells.layout.lane {
+            return b.add(cells.place.column, Operand::i64(i64::from(self.column)));
+        }
+        let found = cells.place.outer.iter().find(|(a, _)| *a == axis);
+        found.map_or(Operand::Const(Ty::I64, oplus_dsl::ir::Literal::Int(0)), |(_, index)| *index)
+    }
+
+    fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        self.cells.layout.args.size(axis)
+    }
+}

@@ -1,0 +1,169 @@
+//! Columns: lanes along a contiguous axis that is not scanned, time in registers.
+//!
+//! * [`walk`]: enough columns to fill the device. A thread walks its columns from one end of time to the other.
+//! * [`ring`]: few columns and much time. Persistent blocks scan tiles of time × columns and look back.
+//!
+//! Both see a stage as *cells*: rows of time × adjacent columns that one thread holds ([`cells`]).
+
+mod cells;
+mod look_back;
+mod produce;
+mod publish;
+mod ring;
+mod roles;
+mod walk;
+
+pub use ring::{HELPERS, message_words, scans, time_tiles};
+
+use super::LowerError;
+use super::args::Args;
+use super::carry::{Fields, Monoid};
+use super::lookback::used_fields;
+use super::point::Point;
+use crate::abi::Tensor;
+use crate::build::Builder;
+use crate::schedule::{Columns, Form, Schedule};
+use crate::stage::{Scan, Stage};
+use crate::tile::{Kernel, Memory, Operand};
+use cells::{Cells, Streams};
+use oplus_dsl::ir::Axis;
+
+/// The tile kernel of a stage under a columns schedule.
+pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, LowerError> {
+    let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "columns" })?;
+    let ring = schedule.form == Form::Ring;
+    let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
+    if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
+        return Err(LowerError::Parameters { schedule: Schedule::Columns(*schedule) });
+    }
+    let mut b = Builder::new(symbol, schedule.threads());
+    let columns = Layout::declare(&mut b, stage, scan, schedule);
+    if ring {
+        ring::lower(&mut b, &columns)
+    } else {
+        walk::lower(&mut b, &columns)
+    }
+    Ok(b.finish())
+}
+
+/// A stage laid over columns. Immutable while code is emitted.
+struct Layout<'s> {
+    stage: &'s Stage,
+    scan: Scan<'s>,
+    schedule: &'s Columns,
+    monoid: Monoid<'s>,
+    args: Args,
+    streams: Streams,
+    /// The axis of the columns.
+    lane: Axis,
+    /// Sizes of the scan axis and of the lane axis, `i64`.
+    len: Operand,
+    width: Operand,
+}
+
+impl<'s> Layout<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s Columns) -> Layout<'s> {
+        let args = Args::declare(b, stage, &Schedule::Columns(*schedule));
+        let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
+        let lane = Axis(schedule.lane);
+        let streams = Streams::new(stage, &scan, schedule);
+        let (len, width) = (args.size(scan.axis), args.size(lane));
+        Layout { stage, scan, schedule, monoid, args, streams, lane, len, width }
+    }
+
+    fn pointer(&self, tensor: Tensor) -> Memory {
+        Memory::Global(self.args.pointer(tensor))
+    }
+
+    fn vector(&self) -> u32 {
+        self.schedule.vector
+    }
+
+    fn reverse(&self) -> bool {
+        self.scan.reverse
+    }
+
+    /// Indices below n in the order of the scan.
+    fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
+        let reverse = self.reverse();
+        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+    }
+
+    fn point(&self) -> Point<'s> {
+        Point::new(&self.stage.program, Some(self.scan.axis))
+    }
+
+    /// Numbers of the outputs that are final states, or of the others.
+    fn outputs(&self, finals: bool) -> Vec<u32> {
+        let all = 0..self.stage.program.outputs.len();
+        all.filter(|k| self.stage.is_final(*k) == finals).map(|k| k as u32).collect()
+    }
+
+    /// The state of a column before the first row.
+    fn initial(&self, b: &mut Builder, cells: &Cells, column: u32) -> Fields {
+        let init = self.monoid.keep(self.scan.init);
+        if init.is_empty() {
+            return self.monoid.identity_state();
+        }
+        let mut point = self.point();
+        init.iter().map(|value| cells.value(b, &mut point, (0, column), *value, None)).collect()
+    }
+
+    /// The states after a row and the outputs at it. `states` are those before it.
+    fn step(
+        &self,
+        b: &mut Builder,
+        cells: &Cells,
+        row: u32,
+        points: &mut [Point],
+        elements: &[Fields],
+        states: Vec<Fields>,
+    ) -> Vec<Fields> {
+        let after: Vec<Fields> =
+            states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
+        for output in self.outputs(false) {
+            let value = self.stage.program.outputs[output as usize].value;
+            let values: Vec<Operand> = (0..self.vector() as usize)
+                .map(|v| cells.value(b, &mut points[v], (row, v as u32), value, Some((&states[v], &after[v]))))
+                .collect();
+            cells.store(b, output, row, &values);
+        }
+        self.store_finals(b, cells, row, points, (&states, &after));
+        after
+    }
+
+    /// Outputs of the final state, where the row is the one that the scan visits last.
+    fn store_finals(
+        &self,
+        b: &mut Builder,
+        cells: &Cells,
+        row: u32,
+        points: &[Point],
+        (before, after): (&[Fields], &[Fields]),
+    ) {
+        let finals = self.outputs(true);
+        if finals.is_empty() {
+            return;
+        }
+        let index = cells.time(b, row);
+        let end = if self.reverse() { Operand::i64(0) } else { b.sub(self.len, Operand::i64(1)) };
+        let last = b.eq(index, end);
+        let last = b.and(last, cells.exists);
+        b.if_(last, |b| {
+            for output in finals {
+                let value = self.stage.program.outputs[output as usize].value;
+                for v in 0..self.vector() {
+                    let mut point = points[v as usize].clone();
+                    let states = (&before[v as usize][..], &after[v as usize][..]);
+                    let value = cells.value(b, &mut point, (row, v), value, Some(states));
+                    cells.store_final(b, output, v, value);
+                }
+            }
+        });
+    }
+
+    /// The scan's elements at a row, one per column.
+    fn elements(&self, b: &mut Builder, cells: &Cells, row: u32, points: &mut [Point]) -> Vec<Fields> {
+        (0..self.vector()).map(|v| cells.element(b, &mut points[v as usize], (row, v))).collect()
+    }
+}
