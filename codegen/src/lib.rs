@@ -9,6 +9,7 @@ pub mod path;
 pub mod plan;
 mod print;
 pub mod schedule;
+pub mod simulate;
 pub mod stage;
 pub mod target;
 pub mod tile;

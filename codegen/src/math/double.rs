@@ -1,0 +1,235 @@
+//! Functions of `f64`, by polynomials alone. Coefficients are minimax for the relative error of the function on the
+//! interval named.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
+
+use super::polynomial;
+use crate::build::Builder;
+use crate::tile::Operand;
+
+/// (eʳ − 1 − r) / r² for |r| ≤ ln 2 / 2: relative error 2^−64.
+const EXP: [f64; 11] = [
+    0.5,
+    0.16666666666666682,
+    0.04166666666666609,
+    0.008333333333316916,
+    0.0013888888889117303,
+    0.00019841269896682574,
+    2.480158692453661e-05,
+    2.7557234557322123e-06,
+    2.755758284904654e-07,
+    2.5112144958402573e-08,
+    2.0826521076944228e-09,
+];
+
+/// (2·artanh(s) − 2s) / s³ in z = s² for |s| ≤ 1/5: 2^−62.7.
+const ARTANH: [f64; 8] = [
+    0.666666666666666,
+    0.400000000000557,
+    0.28571428556059175,
+    0.22222224270896648,
+    0.18181667378344585,
+    0.15391063723182105,
+    0.13174397386371528,
+    0.13837712099562524,
+];
+
+/// (tanh(x) − x) / x³ in z = x² for |x| ≤ 0.6: 2^−62.6.
+const TANH: [f64; 12] = [
+    -0.33333333333333326,
+    0.1333333333333176,
+    -0.053968253967211076,
+    0.021869488501409077,
+    -0.008863234849919327,
+    0.003592119538228169,
+    -0.0014557632561717816,
+    0.0005896185870995225,
+    -0.0002375022930885988,
+    9.247058562950262e-05,
+    -3.1159137493758326e-05,
+    6.4945937791233255e-06,
+];
+
+/// ln 2 in two parts.
+const LN_2: [f64; 2] = [std::f64::consts::LN_2, 2.3190468138462996e-17];
+
+/// Added to a number of at most 51 bits, it leaves the nearest integer in the low bits of the sum.
+const ROUNDER: f64 = 6_755_399_441_055_744.0;
+
+fn number(x: f64) -> Operand {
+    super::number(Ty::F64, x)
+}
+
+/// eˣ = 2^k·eʳ with k the integer nearest to x·log₂e.
+pub(super) fn exp(b: &mut Builder, x: Operand) -> Operand {
+    let k = b.fma(x, number(std::f64::consts::LOG2_E), number(ROUNDER));
+    let k = b.sub(k, number(ROUNDER));
+    let r = b.fma(k, number(-LN_2[0]), x);
+    let r = b.fma(k, number(-LN_2[1]), r);
+    let value = exp_scaled(b, k, r);
+    with_exp_limits(b, x, value, [-745.2, 709.782712893384])
+}
+
+/// 2ˣ = 2^k·e^((x − k)·ln 2) with k the integer nearest to x.
+pub(super) fn exp2(b: &mut Builder, x: Operand) -> Operand {
+    let k = b.add(x, number(ROUNDER));
+    let k = b.sub(k, number(ROUNDER));
+    let f = b.sub(x, k);
+    let high = b.mul(f, number(LN_2[0]));
+    let r = b.fma(f, number(LN_2[1]), high);
+    let value = exp_scaled(b, k, r);
+    with_exp_limits(b, x, value, [-1075.5, 1023.9999999999999])
+}
+
+/// 2^k·eʳ. The power of two is multiplied in two halves, so that it may be too large or too small for one number.
+fn exp_scaled(b: &mut Builder, k: Operand, r: Operand) -> Operand {
+    let square = b.mul(r, r);
+    let p = polynomial(b, r, &EXP);
+    let e = b.fma(p, square, r);
+    let e = b.add(e, number(1.0));
+    let k = b.convert(Ty::I64, k);
+    let half = b.binary(Binary::Shr, k, Operand::i64(1));
+    let rest = b.sub(k, half);
+    let (half, rest) = (power_of_two(b, half), power_of_two(b, rest));
+    let e = b.mul(e, half);
+    b.mul(e, rest)
+}
+
+/// 2ⁿ for −1023 < n < 1024.
+fn power_of_two(b: &mut Builder, n: Operand) -> Operand {
+    let biased = b.add(n, Operand::i64(1023));
+    let bits = b.binary(Binary::Shl, biased, Operand::i64(52));
+    b.bits(Ty::F64, bits)
+}
+
+/// 0 below the limits, ∞ above.
+fn with_exp_limits(b: &mut Builder, x: Operand, value: Operand, [low, high]: [f64; 2]) -> Operand {
+    let below = b.lt(x, number(low));
+    let value = b.select(below, number(0.0), value);
+    let above = b.binary(Binary::Gt, x, number(high));
+    b.select(above, number(f64::INFINITY), value)
+}
+
+/// The exponent bits of x's nearest power of two, so that x divided by it lies in 2/3 … 4/3; `i64`.
+fn exponent_bits(b: &mut Builder, x: Operand) -> Operand {
+    let bits = b.bits(Ty::I64, x);
+    let above = b.sub(bits, Operand::i64((2.0f64 / 3.0).to_bits() as i64));
+    b.binary(Binary::And, above, Operand::i64(!0xf_ffff_ffff_ffff))
+}
+
+/// x divided by the power of two of those exponent bits.
+fn scale_down(b: &mut Builder, x: Operand, exponent: Operand) -> Operand {
+    let bits = b.bits(Ty::I64, x);
+    let scaled = b.sub(bits, exponent);
+    b.bits(Ty::F64, scaled)
+}
+
+/// e·ln 2 + ln(1 + m) for |m| ≤ 1/3, where e is the number in the exponent bits plus `shift`.
+///
+/// With s = m/(2 + m), ln(1 + m) = 2·artanh(s) = m − (m²/2 − s·(m²/2 + R)), where 2·artanh(s) = 2s + s·R.
+fn ln_sum(b: &mut Builder, exponent: Operand, shift: Operand, m: Operand) -> Operand {
+    let e = b.convert(Ty::F64, exponent);
+    let e = b.fma(e, number(f64::EPSILON), shift);
+    let two = b.add(m, number(2.0));
+    let s = b.binary(Binary::Div, m, two);
+    let z = b.mul(s, s);
+    let p = polynomial(b, z, &ARTANH);
+    let r = b.mul(p, z);
+    let half = b.mul(m, number(0.5));
+    let square = b.mul(half, m);
+    let inner = b.add(square, r);
+    let low = b.mul(e, number(LN_2[1]));
+    let inner = b.fma(s, inner, low);
+    let inner = b.sub(square, inner);
+    let ln = b.sub(m, inner);
+    b.fma(e, number(LN_2[0]), ln)
+}
+
+/// `value` where low < x < ∞; −∞ at low, NaN below, x where it is +∞ or NaN.
+fn with_log_limits(b: &mut Builder, x: Operand, low: f64, value: Operand) -> Operand {
+    let above = b.binary(Binary::Gt, x, number(low));
+    let finite = b.lt(x, number(f64::INFINITY));
+    let inside = b.and(above, finite);
+    let below = b.lt(x, number(low));
+    let limit = b.select(below, number(f64::NAN), x);
+    let pole = b.eq(x, number(low));
+    let limit = b.select(pole, number(f64::NEG_INFINITY), limit);
+    b.select(inside, value, limit)
+}
+
+/// ln x: x = 2^e·(1 + m) with 1 + m in 2/3 … 4/3. Denormals are scaled by 2⁵⁴ first.
+pub(super) fn ln(b: &mut Builder, x: Operand) -> Operand {
+    let tiny = b.lt(x, number(f64::MIN_POSITIVE));
+    let scaled = b.mul(x, number(18_014_398_509_481_984.0));
+    let normal = b.select(tiny, scaled, x);
+    let shift = b.select(tiny, number(-54.0), number(0.0));
+    let exponent = exponent_bits(b, normal);
+    let m = scale_down(b, normal, exponent);
+    let m = b.sub(m, number(1.0));
+    let value = ln_sum(b, exponent, shift, m);
+    with_log_limits(b, x, 0.0, value)
+}
+
+/// ln(1 + x): 1 + x = 2^e·(1 + m), m = x·2^−e + (2^−e − 1), so that x is not rounded where e = 0.
+pub(super) fn log1p(b: &mut Builder, x: Operand) -> Operand {
+    let sum = b.add(x, number(1.0));
+    let exponent = exponent_bits(b, sum);
+    // 4·2^−e, because 2^−e itself is not normal for the largest x.
+    let four = b.sub(Operand::i64(4.0f64.to_bits() as i64), exponent);
+    let four = b.bits(Ty::F64, four);
+    let offset = b.fma(four, number(0.25), number(-1.0));
+    let m = scale_down(b, x, exponent);
+    let m = b.add(m, offset);
+    let value = ln_sum(b, exponent, number(0.0), m);
+    with_log_limits(b, x, -1.0, value)
+}
+
+/// tanh x: an odd polynomial for |x| < 0.6, else ±(1 − 2/(e^2|x| + 1)).
+pub(super) fn tanh(b: &mut Builder, x: Operand) -> Operand {
+    let size = b.unary(Unary::Abs, x);
+    let z = b.mul(x, x);
+    let p = polynomial(b, z, &TANH);
+    let p = b.mul(p, z);
+    let near = b.fma(p, x, x);
+    let twice = b.add(size, size);
+    let e = exp(b, twice);
+    let e = b.add(e, number(1.0));
+    let e = b.unary(Unary::Recip, e);
+    let far = b.fma(e, number(-2.0), number(1.0));
+    let minus = b.unary(Unary::Neg, far);
+    let negative = b.lt(x, number(0.0));
+    let far = b.select(negative, minus, far);
+    let is_near = b.lt(size, number(0.6));
+    b.select(is_near, near, far)
+}
+
+/// 1/(1 + e⁻ˣ) for x ≥ 0, eˣ/(1 + eˣ) below.
+pub(super) fn sigmoid(b: &mut Builder, x: Operand) -> Operand {
+    let e = exp_of_minus_size(b, x);
+    let right = b.ge(x, number(0.0));
+    let above = b.select(right, number(1.0), e);
+    let below = b.add(e, number(1.0));
+    b.binary(Binary::Div, above, below)
+}
+
+fn exp_of_minus_size(b: &mut Builder, x: Operand) -> Operand {
+    let size = b.unary(Unary::Abs, x);
+    let minus = b.unary(Unary::Neg, size);
+    exp(b, minus)
+}
+
+/// x·sigmoid(x), where −∞ must not meet the sigmoid's 0.
+pub(super) fn silu(b: &mut Builder, x: Operand) -> Operand {
+    let sigmoid = sigmoid(b, x);
+    let x = b.binary(Binary::Max, x, number(-1500.0));
+    b.mul(x, sigmoid)
+}
+
+/// max(x, 0) + ln(1 + e^−|x|).
+pub(super) fn softplus(b: &mut Builder, x: Operand) -> Operand {
+    let e = exp_of_minus_size(b, x);
+    let ln = log1p(b, e);
+    let positive = b.binary(Binary::Max, x, number(0.0));
+    b.add(positive, ln)
+}

@@ -1,0 +1,183 @@
+//! Functions of `f32`.
+//!
+//! Exponentials and reciprocals use the special-function unit; their arguments are prepared so that its error is the
+//! largest part of the whole. Coefficients are minimax for the relative error of the function on the interval named.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
+
+use super::polynomial;
+use crate::build::Builder;
+use crate::tile::{Expr, Operand};
+
+/// (ln(1 + m) − m + m²/2) / m³ for |m| ≤ 1/3: relative error of the logarithm 2^−27.7.
+const LN: [f64; 8] =
+    [0.33333215, -0.24999797, 0.20010406, -0.16680487, 0.14005862, -0.121842675, 0.13984472, -0.12891667];
+
+/// (ln(1 + t) − t) / t² for 0 ≤ t ≤ 1: 2^−30.2.
+const LN_1P_UNIT: [f64; 10] = [
+    -0.49999988,
+    0.3333269,
+    -0.24988578,
+    0.19897927,
+    -0.16129321,
+    0.12467089,
+    -0.08307362,
+    0.041980993,
+    -0.013631314,
+    0.0020729154,
+];
+
+/// (tanh(x) − x) / x³ in z = x² for |x| ≤ 0.8: 2^−28.
+const TANH: [f64; 6] = [-0.333333, 0.13332221, -0.05385233, 0.021302987, -0.007409549, 0.0015847512];
+
+/// log₂ e in two parts.
+const LOG2_E: [f64; 2] = [1.44269502, 1.92596303e-08];
+const LN_2: f64 = 0.693147182;
+
+fn number(x: f64) -> Operand {
+    super::number(Ty::F32, x)
+}
+
+fn int(x: i32) -> Operand {
+    Operand::i32(x)
+}
+
+/// 2ˣ.
+pub(super) fn exp2(b: &mut Builder, x: Operand) -> Operand {
+    b.let_(Ty::F32, Expr::Exp2Fast(x))
+}
+
+fn recip_fast(b: &mut Builder, x: Operand) -> Operand {
+    b.let_(Ty::F32, Expr::RecipFast(x))
+}
+
+/// eˣ = 2^t·2^d with t = x·log₂e rounded and d = x·log₂e − t, of which 2^d = 1 + d·ln 2.
+///
+/// Where t is infinite d is not a number; the bounds of the second factor then leave the first one alone.
+pub(super) fn exp(b: &mut Builder, x: Operand) -> Operand {
+    let t = b.mul(x, number(LOG2_E[0]));
+    let minus_t = b.unary(Unary::Neg, t);
+    let d = b.fma(x, number(LOG2_E[0]), minus_t);
+    let d = b.fma(x, number(LOG2_E[1]), d);
+    let factor = b.fma(d, number(LN_2), number(1.0));
+    let factor = b.binary(Binary::Max, factor, number(0.5));
+    let factor = b.binary(Binary::Min, factor, number(2.0));
+    let power = exp2(b, t);
+    b.mul(power, factor)
+}
+
+/// ln(1 + m) for |m| ≤ 1/3.
+fn ln_1p_small(b: &mut Builder, m: Operand) -> Operand {
+    let square = b.mul(m, m);
+    let p = polynomial(b, m, &LN);
+    let p = b.fma(p, m, number(-0.5));
+    b.fma(p, square, m)
+}
+
+/// The exponent bits of x's nearest power of two, so that x divided by it lies in 2/3 … 4/3; `i32`.
+fn exponent_bits(b: &mut Builder, x: Operand) -> Operand {
+    let bits = b.bits(Ty::I32, x);
+    let above = b.sub(bits, int((2.0f32 / 3.0).to_bits() as i32));
+    b.binary(Binary::And, above, int(!0x7f_ffff))
+}
+
+/// x divided by the power of two of those exponent bits.
+fn scale_down(b: &mut Builder, x: Operand, exponent: Operand) -> Operand {
+    let bits = b.bits(Ty::I32, x);
+    let scaled = b.sub(bits, exponent);
+    b.bits(Ty::F32, scaled)
+}
+
+/// e·ln 2 + ln(1 + m), where e is the number in the exponent bits plus `shift`.
+fn ln_sum(b: &mut Builder, exponent: Operand, shift: Operand, m: Operand) -> Operand {
+    let e = b.convert(Ty::F32, exponent);
+    let e = b.fma(e, number(f64::from(f32::EPSILON)), shift);
+    let ln = ln_1p_small(b, m);
+    b.fma(e, number(LN_2), ln)
+}
+
+/// `value` where low < x < ∞; −∞ at low, NaN below, x where it is +∞ or NaN.
+fn with_log_limits(b: &mut Builder, x: Operand, low: f64, value: Operand) -> Operand {
+    let above = b.binary(Binary::Gt, x, number(low));
+    let finite = b.lt(x, number(f64::INFINITY));
+    let inside = b.and(above, finite);
+    let below = b.lt(x, number(low));
+    let limit = b.select(below, number(f64::NAN), x);
+    let pole = b.eq(x, number(low));
+    let limit = b.select(pole, number(f64::NEG_INFINITY), limit);
+    b.select(inside, value, limit)
+}
+
+/// ln x: x = 2^e·(1 + m) with 1 + m in 2/3 … 4/3. Denormals are scaled by 2²³ first.
+pub(super) fn ln(b: &mut Builder, x: Operand) -> Operand {
+    let tiny = b.lt(x, number(f64::from(f32::MIN_POSITIVE)));
+    let scaled = b.mul(x, number(8_388_608.0));
+    let normal = b.select(tiny, scaled, x);
+    let shift = b.select(tiny, number(-23.0), number(0.0));
+    let exponent = exponent_bits(b, normal);
+    let m = scale_down(b, normal, exponent);
+    let m = b.sub(m, number(1.0));
+    let value = ln_sum(b, exponent, shift, m);
+    with_log_limits(b, x, 0.0, value)
+}
+
+/// ln(1 + x): 1 + x = 2^e·(1 + m), m = x·2^−e + (2^−e − 1), so that x is not rounded where e = 0.
+pub(super) fn log1p(b: &mut Builder, x: Operand) -> Operand {
+    let sum = b.add(x, number(1.0));
+    let exponent = exponent_bits(b, sum);
+    // 4·2^−e, because 2^−e itself is not normal for the largest x.
+    let four = b.sub(int(4.0f32.to_bits() as i32), exponent);
+    let four = b.bits(Ty::F32, four);
+    let offset = b.fma(four, number(0.25), number(-1.0));
+    let m = scale_down(b, x, exponent);
+    let m = b.add(m, offset);
+    let value = ln_sum(b, exponent, number(0.0), m);
+    with_log_limits(b, x, -1.0, value)
+}
+
+/// tanh x: an odd polynomial for |x| < 0.8, else ±(1 − 2/(e^2|x| + 1)).
+pub(super) fn tanh(b: &mut Builder, x: Operand) -> Operand {
+    let size = b.unary(Unary::Abs, x);
+    let z = b.mul(x, x);
+    let p = polynomial(b, z, &TANH);
+    let p = b.mul(p, z);
+    let near = b.fma(p, x, x);
+    let twice = b.add(size, size);
+    let e = exp(b, twice);
+    let e = b.add(e, number(1.0));
+    let e = recip_fast(b, e);
+    let far = b.fma(e, number(-2.0), number(1.0));
+    let minus = b.unary(Unary::Neg, far);
+    let negative = b.lt(x, number(0.0));
+    let far = b.select(negative, minus, far);
+    let is_near = b.lt(size, number(0.8));
+    b.select(is_near, near, far)
+}
+
+/// 1/(1 + e⁻ˣ); e⁻ˣ = ∞ gives 0.
+pub(super) fn sigmoid(b: &mut Builder, x: Operand) -> Operand {
+    let minus = b.unary(Unary::Neg, x);
+    let e = exp(b, minus);
+    let e = b.add(e, number(1.0));
+    recip_fast(b, e)
+}
+
+/// x·sigmoid(x), where −∞ must not meet the sigmoid's 0.
+pub(super) fn silu(b: &mut Builder, x: Operand) -> Operand {
+    let sigmoid = sigmoid(b, x);
+    let x = b.binary(Binary::Max, x, number(-200.0));
+    b.mul(x, sigmoid)
+}
+
+/// max(x, 0) + ln(1 + e^−|x|).
+pub(super) fn softplus(b: &mut Builder, x: Operand) -> Operand {
+    let size = b.unary(Unary::Abs, x);
+    let minus = b.unary(Unary::Neg, size);
+    let t = exp(b, minus);
+    let square = b.mul(t, t);
+    let p = polynomial(b, t, &LN_1P_UNIT);
+    let ln = b.fma(p, square, t);
+    let positive = b.binary(Binary::Max, x, number(0.0));
+    b.add(positive, ln)
+}

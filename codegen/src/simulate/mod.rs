@@ -1,0 +1,4 @@
+//! Runs kernels on the CPU.
+
+#[cfg(test)]
+pub(crate) mod lanes;
