@@ -1,6 +1,7 @@
 //! One map operation of the program IR as tile arithmetic.
 
 use crate::build::Builder;
+use crate::math;
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Op;
@@ -11,7 +12,7 @@ use oplus_dsl::ir::Op;
 pub fn emit_map(b: &mut Builder, op: &Op, ty: Ty, operands: &[Operand]) -> Operand {
     match (op, operands) {
         (Op::Const(literal), _) => Operand::Const(ty, *literal),
-        (Op::Unary(function, _), [x]) => b.unary(*function, *x),
+        (Op::Unary(function, _), [x]) => math::expand(b, *function, *x),
         (Op::Binary(function, ..), [x, y]) => b.binary(*function, *x, *y),
         (Op::Select(..), [c, x, y]) => b.select(*c, *x, *y),
         (Op::Convert(elem, _), [x]) => b.let_(ty, Expr::Convert(*elem, *x)),
