@@ -153,8 +153,8 @@ catalogue! {
     TupleAsValue { count } "tuple-as-value"
         "this has {count} where one is needed; take them apart with `let (x, y) = …;`"
     /// A state of several fields where one value is needed.
-    StateAsValue { fields, first } "state-as-value"
-        "this is a state with the fields {fields} where one value is needed; take one of them, as in `.{first}`"
+    StateAsValue { fields, payload } "state-as-value"
+        "this is a state with the fields {fields} where one value is needed; take one of them, as in `.{payload}`"
     /// A block without a value.
     NoValue {} "no-value"
         "this block gives no value; end it with an expression without a semicolon"

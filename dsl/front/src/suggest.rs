@@ -4,7 +4,7 @@
 pub(crate) fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let near = known.into_iter().map(|name| (distance(wrong, name), name)).min_by_key(|(distance, _)| *distance);
     match near {
-        Some((distance, name)) if distance <= wrong.chars().count().div_ceil(3) => format!("; did you mean `{name}`?"),
+        Some((distance, name)) if distance <= wrong.chars().count() / 3 => format!("; did you mean `{name}`?"),
         _ => String::new(),
     }
 }

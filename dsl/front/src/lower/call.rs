@@ -125,12 +125,11 @@ impl Lower<'_> {
     }
 
     fn call_helper(&mut self, name: &Name, arguments: &[Argument], extent: Extent) -> Term {
-        let given: Vec<Term> = arguments.iter().map(|argument| self.term(&argument.value)).collect();
         let helpers = self.helpers.clone();
         let Some(helper) = helpers.iter().find(|helper| helper.name.text == name.text) else {
-            let mistake = self.unknown_function(name);
-            return self.wrong(name.extent(), mistake);
+            return self.call_unknown(name, arguments);
         };
+        let given: Vec<Term> = arguments.iter().map(|argument| self.term(&argument.value)).collect();
         if let Some(key) = arguments.iter().find_map(|argument| argument.key.as_ref()) {
             let (function, argument) = (name.text.clone(), key.text.clone());
             let known = "helper functions take their arguments in order".into();
@@ -147,15 +146,35 @@ impl Lower<'_> {
         self.inline(helper, given)
     }
 
-    fn unknown_function(&self, name: &Name) -> Mistake {
-        let text = name.text.clone();
-        if self.library.operator(&text).is_some() {
-            return Mistake::OperatorAsValue { name: text };
+    /// A misspelt function may take an axis and an operator: only its other arguments are looked at.
+    fn call_unknown(&mut self, name: &Name, arguments: &[Argument]) -> Term {
+        for Argument { value, .. } in arguments {
+            let word = match &value.kind {
+                ExprKind::Name(word) => Some(word),
+                ExprKind::Call(callee, _) => match &callee.kind {
+                    ExprKind::Name(word) => Some(word),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let text = word.map_or("", |word| word.text.as_str());
+            if self.builder.program().axis(text).is_none() && self.library.operator(text).is_none() {
+                self.term(value);
+            }
+        }
+        let mistake = self.unknown_function(&name.text);
+        self.wrong(name.extent(), mistake)
+    }
+
+    fn unknown_function(&self, text: &str) -> Mistake {
+        let name = text.to_owned();
+        if self.library.operator(text).is_some() {
+            return Mistake::OperatorAsValue { name };
         }
         let own: Vec<&str> = self.helpers.iter().map(|helper| helper.name.text.as_str()).collect();
         let maps = Unary::all().map(Unary::name).filter(|name| unary(name).is_some()).collect();
-        let hint = did_you_mean(&text, [own, maps, FUNCTIONS.to_vec()].concat());
-        Mistake::UnknownFunction { name: text, hint }
+        let hint = did_you_mean(text, [own, maps, FUNCTIONS.to_vec()].concat());
+        Mistake::UnknownFunction { name, hint }
     }
 
     /// The body of a helper function with its parameters bound.

@@ -1,7 +1,5 @@
 //! Expressions, statements and patterns.
 
-use std::rc::Rc;
-
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Binary, Literal, Unary, Value};
 
@@ -208,7 +206,7 @@ impl Lower<'_> {
             match statement {
                 Statement::Let(pattern, value) => {
                     let term = self.term(value);
-                    self.bind(pattern, term, value.extent);
+                    self.bind(pattern, term);
                 }
                 Statement::Assign(pattern, value) => {
                     self.term(value);
@@ -227,7 +225,7 @@ impl Lower<'_> {
     }
 
     /// Binds the names of a pattern.
-    pub(super) fn bind(&mut self, pattern: &Pattern, term: Term, extent: Extent) {
+    pub(super) fn bind(&mut self, pattern: &Pattern, term: Term) {
         match pattern {
             Pattern::Ignore => {}
             Pattern::Name(name) => {
@@ -236,7 +234,7 @@ impl Lower<'_> {
             }
             Pattern::Tuple(patterns, at) => {
                 for (pattern, part) in patterns.iter().zip(self.parts(patterns.len(), term, *at)) {
-                    self.bind(pattern, part, extent);
+                    self.bind(pattern, part);
                 }
             }
         }
@@ -268,9 +266,4 @@ impl Lower<'_> {
 
 fn pattern_count(expected: usize, given: usize) -> Mistake {
     Mistake::PatternCount { expected: counted(expected, "part"), given: counted(given, "part") }
-}
-
-/// A tuple of terms.
-pub(super) fn tuple(parts: Vec<Term>) -> Term {
-    Term::Tuple(Rc::from(parts))
 }

@@ -101,7 +101,7 @@ impl Lower<'_> {
         match statement {
             Statement::Let(pattern, value) => {
                 let term = self.term(value);
-                self.bind(pattern, term, value.extent);
+                self.bind(pattern, term);
             }
             Statement::Assign(pattern, value) => {
                 let term = self.term(value);

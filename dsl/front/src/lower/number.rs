@@ -34,8 +34,8 @@ impl Lower<'_> {
             }
             Term::State(state) => {
                 let fields = crate::suggest::listed(state.names());
-                let first = state.names().next().unwrap_or_default().to_owned();
-                self.report(extent, Mistake::StateAsValue { fields, first });
+                let payload = state.names().last().unwrap_or_default().to_owned();
+                self.report(extent, Mistake::StateAsValue { fields, payload });
                 None
             }
         }

@@ -1,0 +1,193 @@
+//! The items of a kernel: structs of its tensors, the function, its gradient, and a module beside it.
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::Program;
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+
+use super::docs::{self, Doc};
+use super::{ident, idents, unused};
+use crate::generated::Generated;
+use crate::syntax::{KernelItem, TensorItem};
+
+/// All items of a kernel; without a program they have the same names and types.
+pub(super) fn items(item: &KernelItem, program: Option<&Program>) -> TokenStream {
+    let docs = docs::kernel(item, program);
+    let kernel = Kernel { item, names: Generated::of(&item.name), call: unused("call", &item.outputs), docs: &docs };
+    let parts = [kernel.inputs(), kernel.output(), kernel.function(), kernel.module(program)];
+    let gradient = docs.gradient.is_ok().then(|| kernel.gradient());
+    parts.into_iter().chain(gradient).collect()
+}
+
+struct Kernel<'a> {
+    item: &'a KernelItem,
+    names: Generated,
+    /// The private field that remembers the call.
+    call: Ident,
+    docs: &'a docs::Kernel,
+}
+
+impl Kernel<'_> {
+    /// The floating-point ones of some tensors.
+    fn floats(tensors: &[TensorItem]) -> Vec<&TensorItem> {
+        tensors.iter().filter(|tensor| tensor.elem.is_float()).collect()
+    }
+
+    fn shared(&self) -> TokenStream {
+        super::attributes(&self.item.head).1
+    }
+
+    /// A struct with these fields.
+    fn structure(&self, name: &Ident, doc: &Doc, derive: &TokenStream, fields: &[TokenStream]) -> TokenStream {
+        let (visibility, shared) = (&self.item.head.visibility, self.shared());
+        quote! {
+            #shared
+            #doc
+            #[allow(dead_code)]
+            #[derive(#derive)]
+            #visibility struct #name { #(#fields,)* }
+        }
+    }
+
+    /// The struct of the inputs.
+    fn inputs(&self) -> TokenStream {
+        let field = |param: &TensorItem| {
+            let (name, doc, ty) = (ident(&param.name), docs::param(param), tensor(param.default.is_some()));
+            quote! { #doc pub #name: #ty }
+        };
+        let fields: Vec<_> = self.item.params.iter().map(field).collect();
+        self.structure(&self.names.inputs, &docs::about("inputs of", self.item), &quote!(Clone, Debug), &fields)
+    }
+
+    /// The struct of the outputs.
+    fn output(&self) -> TokenStream {
+        let field = |output: &TensorItem| {
+            let (name, doc) = (ident(&output.name), docs::tensor(output));
+            quote! { #doc pub #name: ::oplus::Tensor }
+        };
+        let call = &self.call;
+        let fields: Vec<_> = self.item.outputs.iter().map(field).chain([quote!(#call: ::oplus::Call)]).collect();
+        self.structure(&self.names.output, &docs::output(self.item, self.docs), &quote!(Clone, Debug), &fields)
+    }
+
+    /// The function.
+    fn function(&self) -> TokenStream {
+        let (attributes, shared) = super::attributes(&self.item.head);
+        let (visibility, name) = (&self.item.head.visibility, &self.item.name.ident);
+        let (inputs, output, call) = (&self.names.inputs, &self.names.output, &self.call);
+        let given = self.item.params.iter().map(|param| {
+            let name = ident(&param.name);
+            if param.default.is_some() { quote!(inputs.#name.as_ref()) } else { quote!(Some(&inputs.#name)) }
+        });
+        let outputs = idents(&self.item.outputs.iter().collect::<Vec<_>>());
+        let (count, doc) = (outputs.len(), &self.docs.function);
+        quote! {
+            #shared
+            #attributes
+            #doc
+            #[allow(dead_code)]
+            #visibility fn #name(inputs: #inputs) -> ::core::result::Result<#output, ::oplus::Error> {
+                let (outputs, #call) = #name::kernel().call(&[#(#given),*])?;
+                let Ok([#(#outputs),*]) = <[::oplus::Tensor; #count]>::try_from(outputs) else {
+                    ::core::unreachable!("a kernel gives one tensor per output")
+                };
+                Ok(#output { #(#outputs,)* #call })
+            }
+        }
+    }
+
+    /// The module of the kernel's name.
+    fn module(&self, program: Option<&Program>) -> TokenStream {
+        let (visibility, name, shared) = (&self.item.head.visibility, &self.item.name.ident, self.shared());
+        let text = program.map(ToString::to_string).unwrap_or_default();
+        let (kernel, doc) = (&self.item.name.text, docs::about("program and the plans of", self.item));
+        quote! {
+            #shared
+            #doc
+            #[allow(dead_code)]
+            #visibility mod #name {
+                static KERNEL: ::oplus::Kernel = ::oplus::Kernel::new(#kernel, TEXT);
+
+                /// The program in its text form.
+                pub const TEXT: &str = #text;
+
+                /// The kernel, to be called with tensors in the order of its parameters.
+                pub fn kernel() -> &'static ::oplus::Kernel {
+                    &KERNEL
+                }
+
+                /// What a call of these shapes does and why: equations, gradient, plan.
+                ///
+                /// # Errors
+                /// When the shapes are incomplete or no plan fits them.
+                pub fn explain(shapes: &::oplus::Shapes) -> ::core::result::Result<::oplus::Explanation, ::oplus::Error> {
+                    KERNEL.explain(shapes)
+                }
+            }
+        }
+    }
+
+    /// The cotangents, the gradients, and the method that makes one of the other.
+    fn gradient(&self) -> TokenStream {
+        let output = |output: &TensorItem| {
+            let (name, doc, ty) = (ident(&output.name), docs::tensor(output), tensor(true));
+            quote! { #doc pub #name: #ty }
+        };
+        let param = |param: &TensorItem| {
+            let (name, doc, ty) = (ident(&param.name), docs::gradient(param), tensor(param.default.is_some()));
+            quote! { #doc pub #name: #ty }
+        };
+        let outputs: Vec<_> = Self::floats(&self.item.outputs).into_iter().map(output).collect();
+        let params: Vec<_> = Self::floats(&self.item.params).into_iter().map(param).collect();
+        let doc = docs::cotangents(self.item);
+        let cotangents = self.structure(&self.names.cotangents, &doc, &quote!(Clone, Debug, Default), &outputs);
+        let doc = docs::about("gradients of the inputs of", self.item);
+        let gradients = self.structure(&self.names.gradients, &doc, &quote!(Clone, Debug), &params);
+        let backward = self.backward();
+        quote! { #cotangents #gradients #backward }
+    }
+
+    fn backward(&self) -> TokenStream {
+        let (name, shared, call) = (&self.item.name.ident, self.shared(), &self.call);
+        let Generated { output, cotangents, gradients, .. } = &self.names;
+        let given = idents(&Self::floats(&self.item.outputs));
+        let params = Self::floats(&self.item.params);
+        let (names, count) = (idents(&params), params.len());
+        let patterns = params.iter().map(|param| {
+            let name = ident(&param.name);
+            if param.default.is_some() { quote!(#name) } else { quote!(Some(#name)) }
+        });
+        quote! {
+            #shared
+            impl #output {
+                /// The gradient of the call that gave these outputs: for every input p, p̄ = Σ over outputs y of
+                /// (∂y/∂p)ᵀ·ȳ.
+                ///
+                /// # Errors
+                /// When a cotangent does not fit its output, when memory runs out, and faults of the device.
+                #[allow(dead_code)]
+                pub fn backward(&self, cotangents: #cotangents) -> ::core::result::Result<#gradients, ::oplus::Error> {
+                    let gradients = #name::kernel().backward(&self.#call, &[#(cotangents.#given.as_ref()),*])?;
+                    let Ok([#(#patterns),*]) = <[::core::option::Option<::oplus::Tensor>; #count]>::try_from(gradients) else {
+                        ::core::unreachable!("a kernel gives one gradient per floating-point input")
+                    };
+                    Ok(#gradients { #(#names,)* })
+                }
+            }
+        }
+    }
+}
+
+/// The type of a tensor that may be left out.
+fn tensor(may_be_absent: bool) -> TokenStream {
+    match may_be_absent {
+        true => quote!(::core::option::Option<::oplus::Tensor>),
+        false => quote!(::oplus::Tensor),
+    }
+}
+
+/// Whether a kernel without a program would have a gradient.
+pub(super) fn may_have_gradient(item: &KernelItem) -> bool {
+    let any = |tensors: &[TensorItem]| tensors.iter().any(|tensor: &TensorItem| Elem::is_float(tensor.elem));
+    any(&item.params) && any(&item.outputs)
+}

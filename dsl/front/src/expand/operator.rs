@@ -1,0 +1,31 @@
+//! The item of an operator: a unit type that documents it.
+
+use oplus_dsl::ir::Operator;
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::docs;
+use crate::syntax::OperatorItem;
+
+/// `pub struct Affine;` with the operator's text.
+pub(super) fn items(item: &OperatorItem, operator: Option<&Operator>) -> TokenStream {
+    let (attributes, shared) = super::attributes(&item.head);
+    let (visibility, name) = (&item.head.visibility, &item.name.ident);
+    let doc = docs::operator(item, operator);
+    let text = operator.map(ToString::to_string).unwrap_or_default();
+    quote! {
+        #shared
+        #attributes
+        #doc
+        #[allow(dead_code)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #visibility struct #name;
+
+        #shared
+        impl #name {
+            /// The operator in the program IR; fields without a type are `f64` here.
+            #[allow(dead_code)]
+            pub const TEXT: &'static str = #text;
+        }
+    }
+}
