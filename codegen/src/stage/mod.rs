@@ -1,6 +1,6 @@
 //! Stages: the parts of a program that each run as one kernel.
 //!
-//! `cut` divides a verified, instantiated program into stages in *normal form*:
+//! [`cut()`] divides a verified, instantiated program into stages in *normal form*:
 //!
 //! * a stage has at most one scan axis and direction, and at most one operator along it. Several scans become one by
 //!   the product operator, whose fields are those of all of them; a reduction is the final state of a scan. There are
@@ -18,6 +18,14 @@
 //!
 //! What crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
 //! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
+
+mod assemble;
+mod cut;
+mod group;
+mod needs;
+mod product;
+
+pub use cut::{CutError, cut};
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};

@@ -1,0 +1,382 @@
+//! The program of a stage, from the roots that it writes.
+
+use std::collections::{BTreeSet, HashMap};
+
+use oplus_dsl::Ty;
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, OperatorId, Param, Value};
+use oplus_dsl::typing::TypeError;
+
+use super::cut::{Cutter, Root};
+use super::group::Group;
+use super::needs::{Context, Course, is_reduction, needs};
+use super::product::{closure, product};
+use super::{Sink, Source, Stage};
+
+type Built = Result<Value, TypeError>;
+
+/// A scan or reduction of the whole program, whatever of its states is used.
+#[derive(Clone, Debug)]
+pub(super) struct Family {
+    operator: OperatorId,
+    elements: Vec<Value>,
+    init: Vec<Value>,
+    read: BTreeSet<Value>,
+    /// The fields that states need, in order.
+    pub fields: Vec<u32>,
+}
+
+/// The scans beneath some roots.
+pub(super) fn families(cutter: &Cutter<'_>, roots: &[usize]) -> Vec<Family> {
+    let mut families: Vec<Family> = vec![];
+    for root in roots {
+        let root = &cutter.roots[*root];
+        let needs = needs(cutter.program, root.value, &root.read, Context::Here);
+        for field in needs.states.iter().chain(&needs.ended).chain(&needs.finals) {
+            let Op::Field(tuple, k) = cutter.program.node(*field).op else { continue };
+            let own = Family::of(cutter, tuple);
+            let known = families.iter().position(|f| f.is(&own)).unwrap_or_else(|| {
+                families.push(own);
+                families.len() - 1
+            });
+            families[known].fields.push(k);
+        }
+    }
+    for family in &mut families {
+        family.fields = closure(cutter.program.operator(family.operator), family.fields.iter().copied());
+    }
+    families
+}
+
+impl Family {
+    fn of(cutter: &Cutter<'_>, tuple: Value) -> Family {
+        let read = cutter.scans.get(&tuple).map(|s| s.read.clone()).unwrap_or_default();
+        let (operator, elements, init) = match &cutter.program.node(tuple).op {
+            Op::Scan { operator, elements, init, .. } => (*operator, elements.clone(), init.clone()),
+            Op::Reduce { operator, elements, .. } => (*operator, elements.clone(), vec![]),
+            _ => (OperatorId(0), vec![], vec![]),
+        };
+        Family { operator, elements, init, read, fields: vec![] }
+    }
+
+    fn is(&self, other: &Family) -> bool {
+        (self.operator, &self.elements, &self.init) == (other.operator, &other.elements, &other.init)
+    }
+}
+
+/// The stage of a group; `of` is its number and how many there are.
+pub(super) fn assemble(cutter: &Cutter<'_>, group: &Group, of: (usize, usize)) -> Result<Stage, TypeError> {
+    let name = match of {
+        (_, 1) => cutter.program.name.clone(),
+        (i, _) => format!("{}_{}", cutter.program.name, i + 1),
+    };
+    let families = families(cutter, &group.roots);
+    let leaves = Leaves::of(cutter, &group.roots, &families);
+    let mut assembly = Assembly::new(cutter, &name, stage_axes(cutter, &group.roots, &leaves))?;
+    assembly.declare_tensors(leaves)?;
+    assembly.declare_scan(group, families)?;
+    for root in &group.roots {
+        assembly.output(&cutter.roots[*root])?;
+    }
+    Ok(assembly.finish(group))
+}
+
+/// A stage's program under construction.
+struct Assembly<'a> {
+    cutter: &'a Cutter<'a>,
+    builder: Builder,
+    /// The axes of the whole program, in the stage's order.
+    axes: Vec<Axis>,
+    sources: Vec<Source>,
+    params: HashMap<u32, Value>,
+    loads: HashMap<Value, Value>,
+    scan: Option<Running>,
+}
+
+/// The stage's scan: the product of those of its families.
+struct Running {
+    course: Course,
+    axis: Axis,
+    families: Vec<Family>,
+    operator: OperatorId,
+    elements: Vec<Value>,
+    init: Vec<Value>,
+}
+
+/// How a value of the whole program is brought into the stage.
+struct Import<'r> {
+    read: &'r BTreeSet<Value>,
+    known: HashMap<(Value, bool), Value>,
+}
+
+impl<'a> Assembly<'a> {
+    fn new(cutter: &'a Cutter<'a>, name: &str, axes: Vec<Axis>) -> Result<Self, TypeError> {
+        let mut builder = Builder::new(name);
+        for axis in &axes {
+            builder.axis(cutter.program.axis_name(*axis))?;
+        }
+        if axes.is_empty() {
+            builder.axis("one")?;
+        }
+        let (sources, params, loads) = (vec![], HashMap::new(), HashMap::new());
+        Ok(Assembly { cutter, builder, axes, sources, params, loads, scan: None })
+    }
+
+    /// The stage's axis that stands for one of the whole program.
+    fn axis(&self, axis: Axis) -> Axis {
+        Axis(self.axes.iter().position(|a| *a == axis).unwrap_or(0) as u32)
+    }
+
+    fn axis_list(&self, axes: &[Axis]) -> Vec<Axis> {
+        axes.iter().map(|a| self.axis(*a)).collect()
+    }
+
+    // ---- declarations
+
+    /// Declares a parameter for everything that is read.
+    fn declare_tensors(&mut self, leaves: Leaves) -> Result<(), TypeError> {
+        for p in leaves.params {
+            let Param { name, axes, elem, .. } = &self.cutter.program.params[p as usize];
+            let value = self.builder.param(name, &self.axis_list(axes), *elem, None)?;
+            self.params.insert(p, value);
+            self.sources.push(Source::Param(p));
+        }
+        for value in leaves.read {
+            let root = &self.cutter.roots[self.cutter.stored[&value]];
+            let axes = self.axis_list(&root.axes);
+            let loaded = self.builder.param(&tensor_name(self.cutter, root.sink), &axes, root.elem, None)?;
+            self.loads.insert(value, loaded);
+            self.sources.push(match root.sink {
+                Sink::Output(i) => Source::Output(i),
+                Sink::Buffer(i) => Source::Buffer(i),
+            });
+        }
+        Ok(())
+    }
+
+    /// Declares the product of the scans, and brings in their elements and initial states.
+    fn declare_scan(&mut self, group: &Group, families: Vec<Family>) -> Result<(), TypeError> {
+        let Some(course) = group.home else { return Ok(()) };
+        let program = self.cutter.program;
+        let parts: Vec<_> = families.iter().map(|f| (program.operator(f.operator), &f.fields[..])).collect();
+        let operator = self.builder.operator(product(&parts));
+        let (mut elements, mut init, mut starts) = (vec![], vec![], false);
+        for family in &families {
+            let mut import = Import { read: &family.read, known: HashMap::new() };
+            let body = program.operator(family.operator);
+            for k in family.fields.iter().map(|k| *k as usize) {
+                elements.push(self.import(&mut import, family.elements[k], false)?);
+                let identity = self.constant(body.fields[k].ty, body.identity[k])?;
+                let own = family.init.get(k).map(|v| self.import(&mut import, *v, false)).transpose()?;
+                starts |= own.is_some_and(|v| v != identity);
+                init.push(own.unwrap_or(identity));
+            }
+        }
+        let init = if starts { init } else { vec![] };
+        let axis = self.axis(course.axis);
+        self.scan = Some(Running { course, axis, families, operator, elements, init });
+        Ok(())
+    }
+
+    fn constant(&mut self, ty: Ty, literal: Literal) -> Built {
+        let literal = match literal {
+            Literal::Int(i) if ty.is_float() => Literal::Float(i as f64),
+            other => other,
+        };
+        self.builder.constant(ty, literal)
+    }
+
+    fn output(&mut self, root: &Root) -> Result<(), TypeError> {
+        let mut import = Import { read: &root.read, known: HashMap::new() };
+        let value = self.import(&mut import, root.value, false)?;
+        let axes = self.axis_list(&root.axes);
+        self.builder.output(&tensor_name(self.cutter, root.sink), &axes, root.elem, value)
+    }
+
+    fn finish(self, group: &Group) -> Stage {
+        let axes = if self.axes.is_empty() { vec![vec![]] } else { self.axes.iter().map(|a| vec![*a]).collect() };
+        let sinks = group.roots.iter().map(|r| self.cutter.roots[*r].sink).collect();
+        Stage { program: self.builder.finish(), axes, sources: self.sources, sinks }
+    }
+
+    // ---- values
+
+    /// Brings a value into the stage: at the point, or one step `before` it in the course of the stage's scan.
+    fn import(&mut self, import: &mut Import<'_>, value: Value, before: bool) -> Built {
+        if let Some(known) = import.known.get(&(value, before)) {
+            return Ok(*known);
+        }
+        let result = self.translate(import, value, before)?;
+        import.known.insert((value, before), result);
+        Ok(result)
+    }
+
+    fn translate(&mut self, import: &mut Import<'_>, value: Value, before: bool) -> Built {
+        let program = self.cutter.program;
+        if before && !self.cutter.depends(value, import.read) {
+            return self.earlier(import, value);
+        }
+        if let Some(loaded) = self.loads.get(&value).filter(|_| import.read.contains(&value)) {
+            return Ok(*loaded);
+        }
+        let node = program.node(value);
+        match &node.op {
+            Op::Param(p) => self.params.get(p).copied().ok_or(TypeError::Unknown { kind: "parameter", index: *p }),
+            Op::Field(tuple, k) => self.state(*tuple, *k, before),
+            Op::Shift { value: inner, fill, .. } if self.cutter.depends(*inner, import.read) => {
+                self.exclusive(import, *inner, *fill)
+            }
+            op => {
+                let mut operands = HashMap::new();
+                for operand in op.operands() {
+                    operands.insert(operand, self.import(import, operand, before)?);
+                }
+                let op = self.move_axes(op.map_operands(|v| operands[&v]));
+                let axes = node.axes.iter().map(|a| self.axis(a)).collect::<AxisSet>();
+                self.builder.append(op, node.ty, axes)
+            }
+        }
+    }
+
+    /// A point value one step earlier; anything outside the axis.
+    fn earlier(&mut self, import: &mut Import<'_>, value: Value) -> Built {
+        let here = self.import(import, value, false)?;
+        let Some(Running { course, axis, .. }) = self.scan else { return Ok(here) };
+        let ty = self.builder.ty(here)?;
+        let constant = matches!(self.builder.program().node(here).op, Op::Const(_));
+        if constant || !self.builder.axes_of(here)?.contains(axis) {
+            return Ok(here);
+        }
+        let fill = self.constant(ty, Literal::zero(ty))?;
+        self.builder.shift(axis, if course.reverse { -1 } else { 1 }, here, fill)
+    }
+
+    /// A map of states before the element; `fill` at the first one.
+    fn exclusive(&mut self, import: &mut Import<'_>, inner: Value, fill: Value) -> Built {
+        let before = self.import(import, inner, true)?;
+        let fill = self.import(import, fill, false)?;
+        let Some(Running { course, axis, .. }) = self.scan else { return Ok(before) };
+        if self.initial(before)? == Some(fill) {
+            return Ok(before);
+        }
+        let index = self.builder.index(axis)?;
+        let first = if course.reverse {
+            let (size, one) = (self.builder.size(axis)?, self.builder.constant(Ty::I64, Literal::Int(1))?);
+            self.builder.binary(Binary::Sub, size, one)?
+        } else {
+            self.builder.constant(Ty::I64, Literal::Int(0))?
+        };
+        let at_first = self.builder.binary(Binary::Eq, index, first)?;
+        self.builder.select(at_first, fill, before)
+    }
+
+    /// What a field of the stage's scan is before the first element.
+    fn initial(&mut self, field: Value) -> Result<Option<Value>, TypeError> {
+        let (Op::Field(_, k), Some(scan)) = (&self.builder.program().node(field).op, &self.scan) else {
+            return Ok(None);
+        };
+        let k = *k as usize;
+        if let Some(init) = scan.init.get(k) {
+            return Ok(Some(*init));
+        }
+        let operator = self.builder.program().operator(scan.operator);
+        let (ty, identity) = (operator.fields[k].ty, operator.identity[k]);
+        self.constant(ty, identity).map(Some)
+    }
+
+    /// A field of the stage's scan: the final state of a reduction, else the state here or one step before.
+    fn state(&mut self, tuple: Value, k: u32, before: bool) -> Built {
+        let own = Family::of(self.cutter, tuple);
+        let exclusive = before || matches!(self.cutter.program.node(tuple).op, Op::Scan { exclusive: true, .. });
+        let reduction = is_reduction(self.cutter.program, tuple);
+        let Some(scan) = &self.scan else { return Err(TypeError::NotATuple) };
+        let family = scan.families.iter().position(|f| f.is(&own)).unwrap_or(0);
+        let earlier: usize = scan.families[..family].iter().map(|f| f.fields.len()).sum();
+        let within = scan.families[family].fields.iter().position(|f| *f == k).unwrap_or(0);
+        let (axis, operator, reverse) = (scan.axis, scan.operator, scan.course.reverse);
+        let (elements, init) = (scan.elements.clone(), scan.init.clone());
+        let op = Op::Scan { axis, operator, elements, init, reverse, exclusive };
+        let tuple = self.builder.append(op, Ty::Tuple, AxisSet::EMPTY)?;
+        let field = self.builder.field(tuple, (earlier + within) as u32)?;
+        if !reduction {
+            return Ok(field);
+        }
+        let operator = self.builder.program().operator(operator);
+        let (ty, identity) = (operator.fields[earlier + within].ty, operator.identity[earlier + within]);
+        let empty = self.constant(ty, identity)?;
+        self.builder.last(axis, field, empty)
+    }
+
+    fn move_axes(&self, mut op: Op) -> Op {
+        match &mut op {
+            Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis),
+            Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis),
+            Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis), self.axis(*list)),
+            _ => {}
+        }
+        op
+    }
+}
+
+/// The name of a tensor that a stage writes or an earlier one has written.
+fn tensor_name(cutter: &Cutter<'_>, sink: Sink) -> String {
+    match sink {
+        Sink::Output(i) => cutter.program.outputs[i as usize].name.clone(),
+        Sink::Buffer(i) => cutter.buffers[i as usize].name.clone(),
+    }
+}
+
+/// What a stage's values end in.
+#[derive(Default)]
+struct Leaves {
+    params: BTreeSet<u32>,
+    read: BTreeSet<Value>,
+    /// Axes of indices and sizes.
+    axes: AxisSet,
+}
+
+impl Leaves {
+    fn of(cutter: &Cutter<'_>, roots: &[usize], families: &[Family]) -> Leaves {
+        let mut leaves = Leaves::default();
+        for root in roots.iter().map(|r| &cutter.roots[*r]) {
+            leaves.visit(cutter, vec![root.value], &root.read);
+        }
+        for family in families {
+            let own =
+                |values: &[Value]| family.fields.iter().filter_map(|k| values.get(*k as usize).copied()).collect();
+            leaves.visit(cutter, own(&family.elements), &family.read);
+            leaves.visit(cutter, own(&family.init), &family.read);
+        }
+        leaves
+    }
+
+    fn visit(&mut self, cutter: &Cutter<'_>, mut stack: Vec<Value>, read: &BTreeSet<Value>) {
+        let mut seen = BTreeSet::new();
+        while let Some(value) = stack.pop() {
+            if !seen.insert(value) {
+                continue;
+            }
+            match &cutter.program.node(value).op {
+                _ if read.contains(&value) => _ = self.read.insert(value),
+                Op::Param(p) => _ = self.params.insert(*p),
+                Op::Index(axis) | Op::Size(axis) => self.axes = self.axes.with(*axis),
+                Op::Field(..) => {}
+                op => stack.extend(op.operands()),
+            }
+        }
+    }
+}
+
+/// The axes that a stage needs: in the order of the tensor with the most of them, then of declaration.
+fn stage_axes(cutter: &Cutter<'_>, roots: &[usize], leaves: &Leaves) -> Vec<Axis> {
+    let written = roots.iter().map(|r| &cutter.roots[*r].axes);
+    let params = leaves.params.iter().map(|p| &cutter.program.params[*p as usize].axes);
+    let read = leaves.read.iter().map(|v| &cutter.roots[cutter.stored[v]].axes);
+    let tensors: Vec<&Vec<Axis>> = written.chain(params).chain(read).collect();
+    let scanned = roots.iter().filter_map(|r| cutter.roots[*r].home).map(|course| course.axis);
+    let all: AxisSet =
+        tensors.iter().flat_map(|t| t.iter().copied()).chain(scanned).chain(leaves.axes.iter()).collect();
+    let longest = tensors.iter().rev().max_by_key(|t| t.len()).map_or(&[][..], |t| &t[..]);
+    let rest = all.iter().filter(|a| !longest.contains(a));
+    longest.iter().copied().chain(rest).collect()
+}

@@ -1,0 +1,297 @@
+//! Dividing a program into stages.
+//!
+//! What must be stored is found from its uses: an element of a scan that depends on another scan, a position in states
+//! that a kernel does not pass, states along another axis or direction than the rest of a value. Each output and each
+//! stored value is a *root*, with the set of values that it reads from memory. A scan runs once for all the roots
+//! over the same axes: a root that needs both a state and something that is known only later reads the state.
+
+use std::collections::{BTreeSet, HashMap};
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
+use oplus_dsl::typing::TypeError;
+use thiserror::Error;
+
+use super::assemble::assemble;
+use super::group::group;
+use super::needs::{Context, Course, atoms, course, depends, needs, position_axis};
+use super::{Cut, Sink, Temporary};
+
+/// Why a program cannot be cut.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum CutError {
+    /// The element type of the call is still open.
+    #[error("the program is generic: instantiate it with an element type first")]
+    Generic,
+    /// The program is not well typed.
+    #[error("the program is not well typed: {0}")]
+    Type(#[from] TypeError),
+}
+
+/// Cuts a verified, instantiated program into stages: see the [module documentation](super).
+pub fn cut(program: &Program) -> Result<Cut, CutError> {
+    if program.is_generic() {
+        return Err(CutError::Generic);
+    }
+    let mut cutter = Cutter::new(program);
+    for root in 0..program.outputs.len() {
+        cutter.resolve(root);
+    }
+    let groups = group(&cutter);
+    let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, (i, groups.len())));
+    let stages = stages.collect::<Result<_, _>>()?;
+    Ok(Cut { stages, buffers: cutter.buffers })
+}
+
+/// A value that a stage writes.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// The value.
+    pub value: Value,
+    /// The axes of the tensor, in memory order.
+    pub axes: Vec<Axis>,
+    /// What the tensor stores.
+    pub elem: Elem,
+    /// The tensor.
+    pub sink: Sink,
+    /// The values that it reads from memory.
+    pub read: BTreeSet<Value>,
+    /// The course of the scans that run with it.
+    pub home: Option<Course>,
+    /// The axis of its positions.
+    pub position: Option<Axis>,
+    /// How many stages wait for each other up to its own; 0 until it is settled.
+    pub level: u32,
+}
+
+/// A scan at work.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    /// The values that its elements and its initial state read from memory.
+    pub read: BTreeSet<Value>,
+    /// One more than the highest level of those.
+    pub level: u32,
+}
+
+/// Where and when a state is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    level: u32,
+    course: Course,
+}
+
+/// The state of the cut.
+pub(super) struct Cutter<'p> {
+    /// The program.
+    pub program: &'p Program,
+    /// The outputs, then the other stored values.
+    pub roots: Vec<Root>,
+    /// The root that holds a value exactly.
+    pub stored: HashMap<Value, usize>,
+    /// The scans met so far, by their tuples.
+    pub scans: HashMap<Value, Running>,
+    /// The temporary tensors so far.
+    pub buffers: Vec<Temporary>,
+}
+
+impl<'p> Cutter<'p> {
+    fn new(program: &'p Program) -> Cutter<'p> {
+        let outputs = program.outputs.iter().enumerate();
+        let roots = outputs.map(|(i, o)| Root::new(o.value, o.axes.clone(), o.elem, Sink::Output(i as u32)));
+        let mut cutter =
+            Cutter { program, roots: roots.collect(), stored: HashMap::new(), scans: HashMap::new(), buffers: vec![] };
+        for i in 0..cutter.roots.len() {
+            if cutter.is_exact(&cutter.roots[i]) {
+                cutter.stored.entry(cutter.roots[i].value).or_insert(i);
+            }
+        }
+        cutter
+    }
+
+    /// Whether a root's tensor holds its value with every bit, and over no other axes.
+    fn is_exact(&self, root: &Root) -> bool {
+        let node = self.program.node(root.value);
+        let rounded = matches!(node.op, Op::Convert(elem, _) if elem == root.elem);
+        let axes: AxisSet = root.axes.iter().copied().collect();
+        axes == node.axes && (rounded || node.ty.elem() == Some(root.elem))
+    }
+
+    /// Settles what a root reads from memory, where it is computed, and its level.
+    fn resolve(&mut self, root: usize) {
+        while self.roots[root].level == 0 {
+            for value in self.step(root) {
+                self.store(value);
+                self.roots[root].read.insert(value);
+            }
+        }
+    }
+
+    /// The values that a root must read besides those it reads already; settles it when there are none.
+    fn step(&mut self, root: usize) -> BTreeSet<Value> {
+        let Root { value, read, axes, .. } = self.roots[root].clone();
+        let needs = needs(self.program, value, &read, Context::Here);
+        if !needs.misplaced.is_empty() {
+            return self.frontiers(&needs.misplaced, &read);
+        }
+        let inside = |v: &Value| course(self.program, *v).is_some_and(|c| axes.contains(&c.axis));
+        let early: BTreeSet<Value> = needs.finals.iter().copied().filter(inside).collect();
+        if !early.is_empty() {
+            return early;
+        }
+        let reads = self.level_of(&read);
+        let takes = self.runs(needs.states.union(&needs.finals), &read);
+        let Some(home) = takes.iter().map(|(_, run)| *run).max_by_key(|run| run.level) else {
+            return self.settle(root, None, reads + 1, &needs.positions);
+        };
+        let late = values(&takes, |run| home.level <= reads || run != home);
+        if late.contains(&value) {
+            return needs.ended;
+        }
+        let ended = self.runs(&needs.ended, &read);
+        let elsewhere = if late.is_empty() { values(&ended, |run| run != home) } else { late };
+        if elsewhere.is_empty() {
+            self.settle(root, Some(home.course), home.level, &needs.positions)
+        } else {
+            elsewhere
+        }
+    }
+
+    /// Settles a root, unless it has positions that its stage does not allow: those it must read.
+    fn settle(
+        &mut self,
+        root: usize,
+        home: Option<Course>,
+        level: u32,
+        positions: &BTreeSet<Value>,
+    ) -> BTreeSet<Value> {
+        let own = position_axis(self.program, self.roots[root].value);
+        let some = positions.first().and_then(|p| position_axis(self.program, *p));
+        let axis = home.map(|course| course.axis).or(own).or(some);
+        let value = self.roots[root].value;
+        let elsewhere = self.foreign(positions, axis, |p| p == value && home.is_none());
+        if elsewhere.is_empty() {
+            let position = if positions.is_empty() { None } else { axis };
+            self.roots[root] = Root { home, position, level, ..self.roots[root].clone() };
+        }
+        elsewhere
+    }
+
+    /// The positions that are not along `axis`, and the `starts`, but those allowed anyway.
+    fn foreign(
+        &self,
+        positions: &BTreeSet<Value>,
+        axis: Option<Axis>,
+        allowed: impl Fn(Value) -> bool,
+    ) -> BTreeSet<Value> {
+        let starts = |p: Value| matches!(self.program.node(p).op, Op::Starts { .. });
+        let foreign = |p: Value| position_axis(self.program, p) != axis || starts(p);
+        positions.iter().copied().filter(|p| foreign(*p) && !allowed(*p)).collect()
+    }
+
+    /// What to store so that values become point values: what is beneath them, or themselves when that is less.
+    fn frontiers(&self, values: &BTreeSet<Value>, read: &BTreeSet<Value>) -> BTreeSet<Value> {
+        let frontier = |value: &Value| {
+            let atoms = atoms(self.program, *value, read, |v| self.stored.contains_key(&v));
+            let new = atoms.iter().filter(|v| !self.stored.contains_key(v)).count();
+            if new > 1 { BTreeSet::from([*value]) } else { atoms }
+        };
+        values.iter().flat_map(frontier).collect()
+    }
+
+    /// Makes sure that some root holds a value exactly.
+    fn store(&mut self, value: Value) {
+        let root = self.stored.get(&value).copied().unwrap_or_else(|| self.add_buffer(value));
+        self.resolve(root);
+    }
+
+    fn add_buffer(&mut self, value: Value) -> usize {
+        let node = self.program.node(value);
+        let (axes, elem) = (self.memory_order(node.axes), node.ty.elem().unwrap_or(Elem::F32));
+        let sink = Sink::Buffer(self.buffers.len() as u32);
+        self.buffers.push(Temporary { name: format!("v{}", value.0), axes: axes.clone(), elem });
+        self.roots.push(Root::new(value, axes, elem, sink));
+        self.stored.insert(value, self.roots.len() - 1);
+        self.roots.len() - 1
+    }
+
+    /// Axes in the order of the first tensor that has them all, else of their declaration.
+    fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
+        let tensors = self.program.params.iter().map(|p| &p.axes).chain(self.program.outputs.iter().map(|o| &o.axes));
+        let has_all = |tensor: &&Vec<Axis>| axes.minus(tensor.iter().copied().collect()).is_empty();
+        match tensors.into_iter().find(has_all) {
+            Some(tensor) => tensor.iter().copied().filter(|a| axes.contains(*a)).collect(),
+            None => axes.iter().collect(),
+        }
+    }
+
+    /// The highest level of the roots that hold these values; 0 when there are none.
+    fn level_of(&self, read: &BTreeSet<Value>) -> u32 {
+        read.iter().map(|v| self.roots[self.stored[v]].level).max().unwrap_or(0)
+    }
+
+    /// Where and when each of these states and final states is at hand.
+    fn runs<'v>(&mut self, takes: impl IntoIterator<Item = &'v Value>, read: &BTreeSet<Value>) -> Vec<(Value, Run)> {
+        let takes = takes.into_iter().filter_map(|v| Some((*v, course(self.program, *v)?)));
+        let takes: Vec<_> = takes.collect();
+        takes.into_iter().map(|(v, course)| (v, Run { level: self.level_of_state(v, read), course })).collect()
+    }
+
+    /// The level of the scan that a field belongs to, or the highest beneath a final state.
+    fn level_of_state(&mut self, value: Value, read: &BTreeSet<Value>) -> u32 {
+        if let Op::Field(tuple, _) = self.program.node(value).op {
+            return self.running(tuple).level;
+        }
+        let fields = needs(self.program, value, read, Context::Here).ended;
+        fields.into_iter().map(|v| self.level_of_state(v, read)).max().unwrap_or(0)
+    }
+
+    /// Stores what a scan's elements and initial state must read from memory.
+    fn running(&mut self, tuple: Value) -> Running {
+        if let Some(known) = self.scans.get(&tuple) {
+            return known.clone();
+        }
+        let (axis, operands) = match &self.program.node(tuple).op {
+            op @ (Op::Scan { axis, .. } | Op::Reduce { axis, .. }) => (Some(*axis), op.operands()),
+            _ => (None, vec![]),
+        };
+        let mut read = BTreeSet::new();
+        loop {
+            let needs: Vec<_> = operands.iter().map(|v| needs(self.program, *v, &read, Context::Anywhere)).collect();
+            let misplaced = needs.iter().flat_map(|n| n.misplaced.iter().copied()).collect();
+            let mut new = self.frontiers(&misplaced, &read);
+            new.extend(needs.iter().flat_map(|n| self.foreign(&n.positions, axis, |_| false)));
+            if new.is_empty() {
+                break;
+            }
+            new.iter().for_each(|v| self.store(*v));
+            read.append(&mut new);
+        }
+        let running = Running { level: 1 + self.level_of(&read), read };
+        self.scans.insert(tuple, running.clone());
+        running
+    }
+
+    /// Whether some root or scan reads the value of a root.
+    pub(super) fn is_read(&self, root: usize) -> bool {
+        let value = self.roots[root].value;
+        let held = self.stored.get(&value) == Some(&root);
+        held && (self.roots.iter().any(|r| r.read.contains(&value))
+            || self.scans.values().any(|s| s.read.contains(&value)))
+    }
+
+    /// Whether a value depends on a scan that runs with its reader.
+    pub(super) fn depends(&self, value: Value, read: &BTreeSet<Value>) -> bool {
+        depends(self.program, value, read)
+    }
+}
+
+impl Root {
+    fn new(value: Value, axes: Vec<Axis>, elem: Elem, sink: Sink) -> Root {
+        Root { value, axes, elem, sink, read: BTreeSet::new(), home: None, position: None, level: 0 }
+    }
+}
+
+/// The values whose run fulfils a condition.
+fn values(takes: &[(Value, Run)], condition: impl Fn(Run) -> bool) -> BTreeSet<Value> {
+    takes.iter().filter(|(_, run)| condition(*run)).map(|(v, _)| *v).collect()
+}

@@ -1,0 +1,84 @@
+//! Which roots are computed by one kernel.
+
+use oplus_dsl::ir::{Axis, AxisSet, Op};
+
+use super::assemble::families;
+use super::cut::{Cutter, Root};
+use super::needs::Course;
+
+/// More fields than this are not carried by one kernel if it can be avoided.
+const MAX_FIELDS: usize = 12;
+
+/// Roots that share a kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Indices into the cutter's roots.
+    pub roots: Vec<usize>,
+    /// The course of the scans.
+    pub home: Option<Course>,
+    /// The axis of the positions.
+    pub position: Option<Axis>,
+    /// The axes of the iteration: of the roots and of the scan.
+    space: AxisSet,
+    level: u32,
+}
+
+/// Groups of roots, in order of execution.
+///
+/// Roots of one level over the same axes share a kernel when their scans run along the same axis in the same
+/// direction; a map joins a scan over its axes.
+pub(super) fn group(cutter: &Cutter<'_>) -> Vec<Group> {
+    let mut groups: Vec<Group> = vec![];
+    let (scans, maps): (Vec<usize>, Vec<usize>) =
+        (0..cutter.roots.len()).partition(|r| cutter.roots[*r].home.is_some());
+    for root in scans {
+        let own = Group::of(cutter, root);
+        match groups.iter_mut().find(|g| g.takes(cutter, &own)) {
+            Some(group) => group.roots.push(root),
+            None => groups.push(own),
+        }
+    }
+    for root in maps {
+        let own = Group::of(cutter, root);
+        match groups.iter_mut().filter(|g| g.takes_map(cutter, &own)).min_by_key(|g| g.level) {
+            Some(group) => {
+                group.position = group.position.or(own.position);
+                group.roots.push(root);
+            }
+            None => groups.push(own),
+        }
+    }
+    groups.sort_by_key(|g| g.level);
+    groups
+}
+
+impl Group {
+    fn of(cutter: &Cutter<'_>, root: usize) -> Group {
+        let Root { axes, home, position, level, .. } = &cutter.roots[root];
+        let axes: AxisSet = axes.iter().copied().collect();
+        let space = home.map_or(axes, |course| axes.with(course.axis));
+        Group { roots: vec![root], home: *home, position: *position, space, level: *level }
+    }
+
+    /// Whether a root with a scan can join.
+    fn takes(&self, cutter: &Cutter<'_>, other: &Group) -> bool {
+        let alike = (self.home, self.space, self.level) == (other.home, other.space, other.level);
+        let fields = |roots: &[usize]| families(cutter, roots).iter().map(|f| f.fields.len()).sum::<usize>();
+        alike && {
+            let both = fields(&[&self.roots[..], &other.roots].concat());
+            both <= MAX_FIELDS || both == fields(&self.roots)
+        }
+    }
+
+    /// Whether a root without a scan can join: nothing that runs before this group may read it.
+    fn takes_map(&self, cutter: &Cutter<'_>, other: &Group) -> bool {
+        let axis = self.home.map(|course| course.axis).or(self.position);
+        let positions = other.position.is_none() || axis.is_none() || other.position == axis;
+        let bare = self.home.map_or(self.space, |course| self.space.without(course.axis));
+        let axes = other.space == self.space || other.space == bare;
+        let unread = other.roots.iter().all(|r| !cutter.is_read(*r));
+        let starts = |r: &usize| matches!(cutter.program.node(cutter.roots[*r].value).op, Op::Starts { .. });
+        let plain = self.home.is_none() || !other.roots.iter().any(starts);
+        positions && axes && plain && (self.level == other.level || (self.level > other.level && unread))
+    }
+}

@@ -1,0 +1,197 @@
+//! What a value is computed from, when some of the values beneath it are read from memory.
+
+use std::collections::{BTreeSet, HashSet};
+
+use oplus_dsl::ir::{Axis, Op, Program, Value};
+
+/// The axis and the direction of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Course {
+    /// The axis scanned.
+    pub axis: Axis,
+    /// From the last index to the first.
+    pub reverse: bool,
+}
+
+/// What a value is computed from: see [`needs`].
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    /// Fields of scans' states at the point.
+    pub states: BTreeSet<Value>,
+    /// Fields of scans' states beneath `finals`.
+    pub ended: BTreeSet<Value>,
+    /// Nodes that take final states: fields of reductions; `last` (in reverse `first`) of states.
+    pub finals: BTreeSet<Value>,
+    /// Positions: `shift`, `first`, `last`, `starts`.
+    pub positions: BTreeSet<Value>,
+    /// Values that depend on a scan, where only point values can stand.
+    pub misplaced: BTreeSet<Value>,
+}
+
+/// Where a value stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Context {
+    /// At the point itself: states and final states can be had.
+    Here,
+    /// One step earlier in this course: states can be had, as exclusive ones.
+    Before(Course),
+    /// At the end of this course: its inclusive states can be had.
+    End(Course),
+    /// Anywhere: point values only.
+    Anywhere,
+}
+
+/// What `value` is computed from, up to the values in `read`.
+pub(super) fn needs(program: &Program, value: Value, read: &BTreeSet<Value>, context: Context) -> Needs {
+    let mut walk = Walk { program, read, seen: HashSet::new(), needs: Needs::default() };
+    walk.visit(value, context);
+    walk.needs
+}
+
+/// Whether a value depends on a scan that is not beneath one of the values in `read`.
+pub(super) fn depends(program: &Program, value: Value, read: &BTreeSet<Value>) -> bool {
+    let mut seen = HashSet::new();
+    let mut stack = vec![value];
+    while let Some(value) = stack.pop() {
+        if read.contains(&value) || !seen.insert(value) {
+            continue;
+        }
+        match &program.node(value).op {
+            Op::Field(..) => return true,
+            op => stack.extend(op.operands()),
+        }
+    }
+    false
+}
+
+/// The course along which a node takes a state: a field, or a `last` or `first` at the end of a scan.
+pub(super) fn course(program: &Program, value: Value) -> Option<Course> {
+    match &program.node(value).op {
+        Op::Field(tuple, _) => match program.node(*tuple).op {
+            Op::Scan { axis, reverse, .. } => Some(Course { axis, reverse }),
+            Op::Reduce { axis, .. } => Some(Course { axis, reverse: false }),
+            _ => None,
+        },
+        Op::Last { axis, .. } => Some(Course { axis: *axis, reverse: false }),
+        Op::First { axis, .. } => Some(Course { axis: *axis, reverse: true }),
+        _ => None,
+    }
+}
+
+/// Whether a `last` or `first` takes the final state of a scan, and nothing else of scans.
+pub(super) fn is_final(program: &Program, value: Value, read: &BTreeSet<Value>) -> bool {
+    let (Op::Last { value: inner, empty, .. } | Op::First { value: inner, empty, .. }) = &program.node(value).op else {
+        return matches!(&program.node(value).op, Op::Field(t, _) if is_reduction(program, *t));
+    };
+    let Some(course) = course(program, value) else { return false };
+    let inner = needs(program, *inner, read, Context::End(course));
+    !inner.ended.is_empty() && inner.misplaced.is_empty() && !depends(program, *empty, read)
+}
+
+/// Whether a tuple is a reduction's.
+pub(super) fn is_reduction(program: &Program, tuple: Value) -> bool {
+    matches!(program.node(tuple).op, Op::Reduce { .. })
+}
+
+/// The axis of a position.
+pub(super) fn position_axis(program: &Program, value: Value) -> Option<Axis> {
+    match program.node(value).op {
+        Op::Shift { axis, .. } | Op::First { axis, .. } | Op::Last { axis, .. } | Op::Starts { axis, .. } => Some(axis),
+        _ => None,
+    }
+}
+
+/// The fields, final states and values `held` in memory beneath a value: reading them makes it a point value.
+pub(super) fn atoms(
+    program: &Program,
+    value: Value,
+    read: &BTreeSet<Value>,
+    held: impl Fn(Value) -> bool,
+) -> BTreeSet<Value> {
+    let (mut atoms, mut seen, mut stack) = (BTreeSet::new(), HashSet::new(), vec![value]);
+    while let Some(value) = stack.pop() {
+        if !seen.insert(value) || !depends(program, value, read) {
+            continue;
+        }
+        let op = &program.node(value).op;
+        if matches!(op, Op::Field(..)) || held(value) || is_final(program, value, read) {
+            atoms.insert(value);
+        } else {
+            stack.extend(op.operands());
+        }
+    }
+    atoms
+}
+
+struct Walk<'a> {
+    program: &'a Program,
+    read: &'a BTreeSet<Value>,
+    seen: HashSet<(Value, Context)>,
+    needs: Needs,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, value: Value, context: Context) {
+        if self.read.contains(&value) || !self.seen.insert((value, context)) {
+            return;
+        }
+        if context == Context::Anywhere && depends(self.program, value, self.read) {
+            self.needs.misplaced.insert(value);
+            return;
+        }
+        let program = self.program;
+        let op = &program.node(value).op;
+        match op {
+            Op::Field(tuple, _) => self.state(value, *tuple, context),
+            Op::Shift { axis, by, value: inner, fill } => {
+                self.needs.positions.insert(value);
+                self.shift(Course { axis: *axis, reverse: *by < 0 }, by.unsigned_abs(), *inner, context);
+                self.visit(*fill, if context == Context::Here { Context::Here } else { Context::Anywhere });
+            }
+            Op::Last { value: inner, empty, .. } | Op::First { value: inner, empty, .. } => {
+                self.needs.positions.insert(value);
+                self.end(value, *inner, context);
+                self.visit(*empty, Context::Anywhere);
+            }
+            Op::Starts { offsets, .. } => {
+                self.needs.positions.insert(value);
+                self.visit(*offsets, Context::Anywhere);
+            }
+            op => op.operands().into_iter().for_each(|v| self.visit(v, context)),
+        }
+    }
+
+    /// A field of a scan or of a reduction.
+    fn state(&mut self, value: Value, tuple: Value, context: Context) {
+        let own = course(self.program, value);
+        let Op::Scan { exclusive, .. } = self.program.node(tuple).op else {
+            let kind = if context == Context::Here { &mut self.needs.finals } else { &mut self.needs.misplaced };
+            kind.insert(value);
+            return;
+        };
+        let kind = match context {
+            Context::Here => &mut self.needs.states,
+            Context::Before(course) if own == Some(course) && !exclusive => &mut self.needs.states,
+            Context::End(course) if own == Some(course) && !exclusive => &mut self.needs.ended,
+            _ => &mut self.needs.misplaced,
+        };
+        kind.insert(value);
+    }
+
+    /// The operand of a shift by `steps` in the direction of `course`.
+    fn shift(&mut self, course: Course, steps: u64, inner: Value, context: Context) {
+        let before = context == Context::Here && steps == 1 && depends(self.program, inner, self.read);
+        self.visit(inner, if before { Context::Before(course) } else { Context::Anywhere });
+    }
+
+    /// The operand of a `last` or `first`.
+    fn end(&mut self, value: Value, inner: Value, context: Context) {
+        match course(self.program, value) {
+            Some(course) if context == Context::Here && is_final(self.program, value, self.read) => {
+                self.needs.finals.insert(value);
+                self.visit(inner, Context::End(course));
+            }
+            _ => self.visit(inner, Context::Anywhere),
+        }
+    }
+}
