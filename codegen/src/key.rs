@@ -18,7 +18,8 @@ pub struct Key([u8; 32]);
 impl Key {
     /// The key of a stage's kernel.
     pub fn of(stage: &Stage, schedule: &Schedule, isa: Isa) -> Key {
-        Key::of_parts(&format!("{:?}", stage.program), &schedule.to_string(), isa.name(), COMPILER_VERSION)
+        let program = format!("{}{:?}", stage.program, stage.views);
+        Key::of_parts(&program, &schedule.to_string(), isa.name(), COMPILER_VERSION)
     }
 
     /// Every part is preceded by its length, so that no two lists of parts give the same bytes.
@@ -33,7 +34,9 @@ impl Key {
 
     /// The kernel's symbol: the program's name, the schedule's name and the first 12 digits of the key.
     pub fn symbol(&self, stage: &Stage, schedule: &Schedule) -> String {
-        format!("{}_{}_{}", stage.program.name, schedule.name(), &self.to_string()[..12])
+        let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let name: String = stage.program.name.chars().map(word).collect();
+        format!("{name}_{}_{}", schedule.name(), &self.to_string()[..12])
     }
 }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use oplus_dsl::Ty;
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, OperatorId, Param, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, OperatorId, Value};
 use oplus_dsl::typing::TypeError;
 
 use super::cut::{Cutter, Root};
 use super::group::Group;
 use super::needs::{Context, Course, is_reduction, needs};
 use super::product::{closure, product};
-use super::{Sink, Source, Stage};
+use super::{Sink, Source, Stage, View};
 
 type Built = Result<Value, TypeError>;
 
@@ -72,7 +72,7 @@ pub(super) fn assemble(cutter: &Cutter<'_>, group: &Group, of: (usize, usize)) -
     };
     let families = families(cutter, &group.roots);
     let leaves = Leaves::of(cutter, &group.roots, &families);
-    let mut assembly = Assembly::new(cutter, &name, stage_axes(cutter, &group.roots, &leaves))?;
+    let mut assembly = Assembly::new(cutter, group, &name, stage_axes(cutter, &group.roots, &leaves))?;
     assembly.declare_tensors(leaves)?;
     assembly.declare_scan(group, families)?;
     for root in &group.roots {
@@ -88,8 +88,10 @@ struct Assembly<'a> {
     /// The axes of the whole program, in the stage's order.
     axes: Vec<Axis>,
     sources: Vec<Source>,
-    params: HashMap<u32, Value>,
-    loads: HashMap<Value, Value>,
+    views: Vec<Vec<View>>,
+    /// The stage's parameters: for a tensor and a view of it, the value.
+    params: HashMap<(Source, Vec<View>), Value>,
+    course: Option<Course>,
     scan: Option<Running>,
 }
 
@@ -103,14 +105,41 @@ struct Running {
     init: Vec<Value>,
 }
 
-/// How a value of the whole program is brought into the stage.
+/// How values of the whole program are brought into the stage.
 struct Import<'r> {
     read: &'r BTreeSet<Value>,
-    known: HashMap<(Value, bool), Value>,
+    known: HashMap<(Value, Place), Value>,
+}
+
+/// From where a value is seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Place {
+    /// One step earlier in the course of the stage's scan.
+    before: bool,
+    /// Displaced along other axes.
+    views: Vec<View>,
+}
+
+impl Place {
+    /// The place displaced by a shift.
+    fn shifted(&self, axis: Axis, by: i64) -> Place {
+        let mut place = self.clone();
+        match place.views.iter_mut().find(|v| v.axis == axis) {
+            Some(view) => view.by += by,
+            None => place.views.push(View { axis, by }),
+        }
+        place.views.sort();
+        place
+    }
+
+    /// How far values are displaced along an axis.
+    fn by(&self, axis: Axis) -> i64 {
+        self.views.iter().find(|v| v.axis == axis).map_or(0, |v| v.by)
+    }
 }
 
 impl<'a> Assembly<'a> {
-    fn new(cutter: &'a Cutter<'a>, name: &str, axes: Vec<Axis>) -> Result<Self, TypeError> {
+    fn new(cutter: &'a Cutter<'a>, group: &Group, name: &str, axes: Vec<Axis>) -> Result<Self, TypeError> {
         let mut builder = Builder::new(name);
         for axis in &axes {
             builder.axis(cutter.program.axis_name(*axis))?;
@@ -118,8 +147,8 @@ impl<'a> Assembly<'a> {
         if axes.is_empty() {
             builder.axis("one")?;
         }
-        let (sources, params, loads) = (vec![], HashMap::new(), HashMap::new());
-        Ok(Assembly { cutter, builder, axes, sources, params, loads, scan: None })
+        let (sources, views, params) = (vec![], vec![], HashMap::new());
+        Ok(Assembly { cutter, builder, axes, sources, views, params, course: group.home, scan: None })
     }
 
     /// The stage's axis that stands for one of the whole program.
@@ -136,22 +165,51 @@ impl<'a> Assembly<'a> {
     /// Declares a parameter for everything that is read.
     fn declare_tensors(&mut self, leaves: Leaves) -> Result<(), TypeError> {
         for p in leaves.params {
-            let Param { name, axes, elem, .. } = &self.cutter.program.params[p as usize];
-            let value = self.builder.param(name, &self.axis_list(axes), *elem, None)?;
-            self.params.insert(p, value);
-            self.sources.push(Source::Param(p));
+            self.param(Source::Param(p), vec![])?;
         }
         for value in leaves.read {
-            let root = &self.cutter.roots[self.cutter.stored[&value]];
-            let axes = self.axis_list(&root.axes);
-            let loaded = self.builder.param(&tensor_name(self.cutter, root.sink), &axes, root.elem, None)?;
-            self.loads.insert(value, loaded);
-            self.sources.push(match root.sink {
-                Sink::Output(i) => Source::Output(i),
-                Sink::Buffer(i) => Source::Buffer(i),
-            });
+            self.param(self.holder(value), vec![])?;
         }
         Ok(())
+    }
+
+    /// The tensor that holds a stored value.
+    fn holder(&self, value: Value) -> Source {
+        match self.cutter.roots[self.cutter.stored[&value]].sink {
+            Sink::Output(i) => Source::Output(i),
+            Sink::Buffer(i) => Source::Buffer(i),
+        }
+    }
+
+    /// The value of a tensor, seen through a view.
+    fn param(&mut self, source: Source, views: Vec<View>) -> Built {
+        let program = self.cutter.program;
+        let (mut name, axes, elem) = match source {
+            Source::Param(i) => {
+                let param = &program.params[i as usize];
+                (param.name.clone(), self.axis_list(&param.axes), param.elem)
+            }
+            Source::Output(i) => {
+                let output = &program.outputs[i as usize];
+                (output.name.clone(), self.axis_list(&output.axes), output.elem)
+            }
+            Source::Buffer(i) => {
+                let buffer = &self.cutter.buffers[i as usize];
+                (buffer.name.clone(), self.axis_list(&buffer.axes), buffer.elem)
+            }
+        };
+        let views: Vec<View> = views.into_iter().filter(|v| v.by != 0 && axes.contains(&v.axis)).collect();
+        if let Some(known) = self.params.get(&(source, views.clone())) {
+            return Ok(*known);
+        }
+        for view in &views {
+            name = format!("{name}_at_{}{}", self.builder.program().axis_name(view.axis), signed(-view.by));
+        }
+        let value = self.builder.param(&name, &axes, elem, None)?;
+        self.sources.push(source);
+        self.views.push(views.clone());
+        self.params.insert((source, views), value);
+        Ok(value)
     }
 
     /// Declares the product of the scans, and brings in their elements and initial states.
@@ -165,9 +223,9 @@ impl<'a> Assembly<'a> {
             let mut import = Import { read: &family.read, known: HashMap::new() };
             let body = program.operator(family.operator);
             for k in family.fields.iter().map(|k| *k as usize) {
-                elements.push(self.import(&mut import, family.elements[k], false)?);
+                elements.push(self.import(&mut import, family.elements[k], &Place::default())?);
                 let identity = self.constant(body.fields[k].ty, body.identity[k])?;
-                let own = family.init.get(k).map(|v| self.import(&mut import, *v, false)).transpose()?;
+                let own = family.init.get(k).map(|v| self.import(&mut import, *v, &Place::default())).transpose()?;
                 starts |= own.is_some_and(|v| v != identity);
                 init.push(own.unwrap_or(identity));
             }
@@ -188,7 +246,7 @@ impl<'a> Assembly<'a> {
 
     fn output(&mut self, root: &Root) -> Result<(), TypeError> {
         let mut import = Import { read: &root.read, known: HashMap::new() };
-        let value = self.import(&mut import, root.value, false)?;
+        let value = self.import(&mut import, root.value, &Place::default())?;
         let axes = self.axis_list(&root.axes);
         self.builder.output(&tensor_name(self.cutter, root.sink), &axes, root.elem, value)
     }
@@ -196,40 +254,40 @@ impl<'a> Assembly<'a> {
     fn finish(self, group: &Group) -> Stage {
         let axes = if self.axes.is_empty() { vec![vec![]] } else { self.axes.iter().map(|a| vec![*a]).collect() };
         let sinks = group.roots.iter().map(|r| self.cutter.roots[*r].sink).collect();
-        Stage { program: self.builder.finish(), axes, sources: self.sources, sinks }
+        Stage { program: self.builder.finish(), axes, sources: self.sources, views: self.views, sinks }
     }
 
     // ---- values
 
-    /// Brings a value into the stage: at the point, or one step `before` it in the course of the stage's scan.
-    fn import(&mut self, import: &mut Import<'_>, value: Value, before: bool) -> Built {
-        if let Some(known) = import.known.get(&(value, before)) {
+    /// Brings a value into the stage, as it is seen from a place.
+    fn import(&mut self, import: &mut Import<'_>, value: Value, place: &Place) -> Built {
+        if let Some(known) = import.known.get(&(value, place.clone())) {
             return Ok(*known);
         }
-        let result = self.translate(import, value, before)?;
-        import.known.insert((value, before), result);
+        let result = self.translate(import, value, place)?;
+        import.known.insert((value, place.clone()), result);
         Ok(result)
     }
 
-    fn translate(&mut self, import: &mut Import<'_>, value: Value, before: bool) -> Built {
-        let program = self.cutter.program;
-        if before && !self.cutter.depends(value, import.read) {
-            return self.earlier(import, value);
-        }
-        if let Some(loaded) = self.loads.get(&value).filter(|_| import.read.contains(&value)) {
-            return Ok(*loaded);
-        }
-        let node = program.node(value);
+    fn translate(&mut self, import: &mut Import<'_>, value: Value, place: &Place) -> Built {
+        let node = self.cutter.program.node(value);
+        let depends = self.cutter.depends(value, import.read);
         match &node.op {
-            Op::Param(p) => self.params.get(p).copied().ok_or(TypeError::Unknown { kind: "parameter", index: *p }),
-            Op::Field(tuple, k) => self.state(*tuple, *k, before),
+            _ if place.before && !depends => self.earlier(import, value, place),
+            _ if import.read.contains(&value) => self.param(self.holder(value), place.views.clone()),
+            Op::Param(p) => self.param(Source::Param(*p), place.views.clone()),
+            Op::Index(axis) => self.index(self.axis(*axis), place),
+            Op::Field(tuple, k) => self.state(*tuple, *k, place.before),
             Op::Shift { value: inner, fill, .. } if self.cutter.depends(*inner, import.read) => {
                 self.exclusive(import, *inner, *fill)
+            }
+            Op::Shift { axis, by, value: inner, fill } if !self.is_scanned(*axis) => {
+                self.view(import, (self.axis(*axis), *by), (*inner, *fill), place)
             }
             op => {
                 let mut operands = HashMap::new();
                 for operand in op.operands() {
-                    operands.insert(operand, self.import(import, operand, before)?);
+                    operands.insert(operand, self.import(import, operand, place)?);
                 }
                 let op = self.move_axes(op.map_operands(|v| operands[&v]));
                 let axes = node.axes.iter().map(|a| self.axis(a)).collect::<AxisSet>();
@@ -238,9 +296,44 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// A point value one step earlier; anything outside the axis.
-    fn earlier(&mut self, import: &mut Import<'_>, value: Value) -> Built {
-        let here = self.import(import, value, false)?;
+    /// Whether an axis of the whole program is the stage's scan axis.
+    fn is_scanned(&self, axis: Axis) -> bool {
+        self.course.is_some_and(|course| course.axis == axis)
+    }
+
+    /// The index along an axis, seen from a place.
+    fn index(&mut self, axis: Axis, place: &Place) -> Built {
+        let index = self.builder.index(axis)?;
+        match place.by(axis) {
+            0 => Ok(index),
+            by => {
+                let by = self.builder.constant(Ty::I64, Literal::Int(by))?;
+                self.builder.binary(Binary::Sub, index, by)
+            }
+        }
+    }
+
+    /// A point value `by` further on along an axis that is not scanned; `fill` outside it.
+    fn view(
+        &mut self,
+        import: &mut Import<'_>,
+        (axis, by): (Axis, i64),
+        (inner, fill): (Value, Value),
+        place: &Place,
+    ) -> Built {
+        let there = place.shifted(axis, by);
+        let (inner, fill) = (self.import(import, inner, &there)?, self.import(import, fill, place)?);
+        let (index, size) = (self.index(axis, &there)?, self.builder.size(axis)?);
+        let zero = self.builder.constant(Ty::I64, Literal::Int(0))?;
+        let above = self.builder.binary(Binary::Ge, index, zero)?;
+        let below = self.builder.binary(Binary::Lt, index, size)?;
+        let inside = self.builder.binary(Binary::And, above, below)?;
+        self.builder.select(inside, inner, fill)
+    }
+
+    /// A point value one step earlier in the course of the scan; anything outside the axis.
+    fn earlier(&mut self, import: &mut Import<'_>, value: Value, place: &Place) -> Built {
+        let here = self.import(import, value, &Place { before: false, ..place.clone() })?;
         let Some(Running { course, axis, .. }) = self.scan else { return Ok(here) };
         let ty = self.builder.ty(here)?;
         let constant = matches!(self.builder.program().node(here).op, Op::Const(_));
@@ -253,8 +346,8 @@ impl<'a> Assembly<'a> {
 
     /// A map of states before the element; `fill` at the first one.
     fn exclusive(&mut self, import: &mut Import<'_>, inner: Value, fill: Value) -> Built {
-        let before = self.import(import, inner, true)?;
-        let fill = self.import(import, fill, false)?;
+        let before = self.import(import, inner, &Place { before: true, views: vec![] })?;
+        let fill = self.import(import, fill, &Place::default())?;
         let Some(Running { course, axis, .. }) = self.scan else { return Ok(before) };
         if self.initial(before)? == Some(fill) {
             return Ok(before);
@@ -316,6 +409,11 @@ impl<'a> Assembly<'a> {
         }
         op
     }
+}
+
+/// A number with its sign.
+fn signed(x: i64) -> String {
+    if x < 0 { format!("_minus_{}", -x) } else { format!("_plus_{x}") }
 }
 
 /// The name of a tensor that a stage writes or an earlier one has written.

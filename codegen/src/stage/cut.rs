@@ -2,8 +2,8 @@
 //!
 //! What must be stored is found from its uses: an element of a scan that depends on another scan, a position in states
 //! that a kernel does not pass, states along another axis or direction than the rest of a value. Each output and each
-//! stored value is a *root*, with the set of values that it reads from memory. A scan runs once for all the roots
-//! over the same axes: a root that needs both a state and something that is known only later reads the state.
+//! stored value is a *root*, with the set of values that it reads from memory. Roots of one level do not wait for each
+//! other; a root runs its scans itself unless some tensor holds their states anyway.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -143,17 +143,18 @@ impl<'p> Cutter<'p> {
         let Some(home) = takes.iter().map(|(_, run)| *run).max_by_key(|run| run.level) else {
             return self.settle(root, None, reads + 1, &needs.positions);
         };
-        let late = values(&takes, |run| home.level <= reads || run != home);
-        if late.contains(&value) {
-            return needs.ended;
-        }
-        let ended = self.runs(&needs.ended, &read);
-        let elsewhere = if late.is_empty() { values(&ended, |run| run != home) } else { late };
-        if elsewhere.is_empty() {
-            self.settle(root, Some(home.course), home.level, &needs.positions)
+        let apart = |v: Value, run: Run| run.course != home.course || (reads >= home.level && self.is_held(v, root));
+        let apart: BTreeSet<Value> = takes.iter().filter(|(v, run)| apart(*v, *run)).map(|(v, _)| *v).collect();
+        if apart.is_empty() {
+            self.settle(root, Some(home.course), home.level.max(reads + 1), &needs.positions)
         } else {
-            elsewhere
+            apart
         }
+    }
+
+    /// Whether another root than this one holds a value.
+    fn is_held(&self, value: Value, by: usize) -> bool {
+        self.stored.get(&value).is_some_and(|root| *root != by)
     }
 
     /// Settles a root, unless it has positions that its stage does not allow: those it must read.
@@ -164,27 +165,31 @@ impl<'p> Cutter<'p> {
         level: u32,
         positions: &BTreeSet<Value>,
     ) -> BTreeSet<Value> {
-        let own = position_axis(self.program, self.roots[root].value);
-        let some = positions.first().and_then(|p| position_axis(self.program, *p));
-        let axis = home.map(|course| course.axis).or(own).or(some);
         let value = self.roots[root].value;
+        let fixed = |p: &Value| !matches!(self.program.node(*p).op, Op::Shift { .. });
+        let first = positions.iter().find(|p| fixed(p)).and_then(|p| position_axis(self.program, *p));
+        let own = position_axis(self.program, value).filter(|_| fixed(&value));
+        let axis = home.map(|course| course.axis).or(own).or(first);
         let elsewhere = self.foreign(positions, axis, |p| p == value && home.is_none());
         if elsewhere.is_empty() {
-            let position = if positions.is_empty() { None } else { axis };
+            let position = if positions.iter().any(|p| fixed(p)) { axis } else { None };
             self.roots[root] = Root { home, position, level, ..self.roots[root].clone() };
         }
         elsewhere
     }
 
-    /// The positions that are not along `axis`, and the `starts`, but those allowed anyway.
+    /// The `first` and `last` that are not along `axis`, and the `starts`, but those allowed anyway.
     fn foreign(
         &self,
         positions: &BTreeSet<Value>,
         axis: Option<Axis>,
         allowed: impl Fn(Value) -> bool,
     ) -> BTreeSet<Value> {
-        let starts = |p: Value| matches!(self.program.node(p).op, Op::Starts { .. });
-        let foreign = |p: Value| position_axis(self.program, p) != axis || starts(p);
+        let foreign = |p: Value| match self.program.node(p).op {
+            Op::Starts { .. } => true,
+            Op::First { axis: own, .. } | Op::Last { axis: own, .. } => Some(own) != axis,
+            _ => false,
+        };
         positions.iter().copied().filter(|p| foreign(*p) && !allowed(*p)).collect()
     }
 
@@ -289,9 +294,4 @@ impl Root {
     fn new(value: Value, axes: Vec<Axis>, elem: Elem, sink: Sink) -> Root {
         Root { value, axes, elem, sink, read: BTreeSet::new(), home: None, position: None, level: 0 }
     }
-}
-
-/// The values whose run fulfils a condition.
-fn values(takes: &[(Value, Run)], condition: impl Fn(Run) -> bool) -> BTreeSet<Value> {
-    takes.iter().filter(|(_, run)| condition(*run)).map(|(v, _)| *v).collect()
 }

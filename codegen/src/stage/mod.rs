@@ -7,11 +7,13 @@
 //!   at most two [`Op::Scan`] nodes, an inclusive and an exclusive one, with the same elements and init, and no
 //!   [`Op::Reduce`];
 //! * elements and init are *point values*: they depend on parameters only, through maps, `Index`, `Size`, and `Shift`,
-//!   `First`, `Last` of point values along the stage's axis. Positions along other axes are stages of their own;
+//!   `First`, `Last` of point values along the stage's axis. A shift along another axis is a [`View`] of a parameter;
+//!   other positions along other axes are stages of their own;
 //! * an output is one of three. A *body* output has the scan axis; its value at t is a map of the states at t and of
 //!   point values. A *final* output lacks the scan axis; it is a map of point values and of [`Op::Last`] (in reverse:
 //!   [`Op::First`]) of the states or of maps of inclusive states and point values. In a stage without a scan every
-//!   output is a map of point values, which may have positions (here also `Starts`) along one axis;
+//!   output is a map of point values, which may have `First` and `Last` along one axis, or it is a `Starts`; there is
+//!   no `Shift`, only views;
 //! * all outputs of a stage have the same axes up to the scan axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
@@ -40,6 +42,8 @@ pub struct Stage {
     pub axes: Vec<Vec<Axis>>,
     /// Where each parameter comes from.
     pub sources: Vec<Source>,
+    /// For each parameter, along which axes it is read elsewhere than at the point.
+    pub views: Vec<Vec<View>>,
     /// Where each output goes.
     pub sinks: Vec<Sink>,
 }
@@ -53,6 +57,16 @@ pub enum Source {
     Output(u32),
     /// A buffer, written by an earlier stage.
     Buffer(u32),
+}
+
+/// A parameter of a stage whose element at index i along an axis is the tensor's at i − by, or at the nearer end where
+/// that lies outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct View {
+    /// The axis, of the stage.
+    pub axis: Axis,
+    /// How far later the tensor's elements appear.
+    pub by: i64,
 }
 
 /// Where a stage writes an output.
@@ -141,6 +155,15 @@ impl Stage {
             Some(axis) if self.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
             Some(_) => Kind::Reduce,
         }
+    }
+
+    /// The axis of `First`, `Last`, `Shift` and `Starts`.
+    pub fn position_axis(&self) -> Option<Axis> {
+        self.program.nodes.iter().find_map(|node| match node.op {
+            Op::Scan { axis, .. } | Op::First { axis, .. } | Op::Last { axis, .. } => Some(axis),
+            Op::Shift { axis, .. } | Op::Starts { axis, .. } => Some(axis),
+            _ => None,
+        })
     }
 
     /// The axes over which the kernel is parallel: those of the outputs, without the scan axis.

@@ -21,7 +21,8 @@ pub(crate) fn stage(text: &str) -> Stage {
     let axes = (0..program.axes.len() as u32).map(|i| vec![oplus_dsl::ir::Axis(i)]).collect();
     let sources = (0..program.params.len() as u32).map(Source::Param).collect();
     let sinks = (0..program.outputs.len() as u32).map(Sink::Output).collect();
-    Stage { program, axes, sources, sinks }
+    let views = vec![vec![]; program.params.len()];
+    Stage { program, axes, sources, views, sinks }
 }
 
 /// h[t] = a[t]·h[t−1] + b[t] with an initial and a final state.

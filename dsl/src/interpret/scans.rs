@@ -82,7 +82,8 @@ impl Interpreter<'_> {
         if is_scan && size == 0 {
             return;
         }
-        let sizes = self.shapes.sizes(combination.lanes.iter());
+        // A field that lacks an empty axis has states nonetheless: such an axis counts as one lane.
+        let sizes: Vec<usize> = self.shapes.sizes(combination.lanes.iter()).into_iter().map(|n| n.max(1)).collect();
         let mut states = Vec::with_capacity(size * combination.elements.len());
         for lane in 0..sizes.iter().product() {
             let index = digits(lane, &sizes);
@@ -107,7 +108,7 @@ impl Combination<'_> {
         for visit in 0..size {
             let t = self.position(visit, size);
             let elements = self.elements.iter().zip(&bases);
-            states.extend(elements.map(|((data, layout), base)| data.get(base + t * layout.along)));
+            states.extend(elements.map(|((data, layout), base)| get(data, base + t * layout.along)));
         }
     }
 
@@ -115,7 +116,7 @@ impl Combination<'_> {
         if self.init.is_empty() {
             return combiner.identity();
         }
-        self.init.iter().map(|(data, layout)| data.get(layout.base(index))).collect()
+        self.init.iter().map(|(data, layout)| get(data, layout.base(index))).collect()
     }
 
     fn store_states(&mut self, index: &[usize], size: usize, init: &[Literal], states: &[Literal]) {
@@ -132,12 +133,24 @@ impl Combination<'_> {
 
     fn store(&mut self, index: &[usize], t: usize, state: &[Literal]) {
         for ((data, layout), literal) in self.fields.iter_mut().zip(state) {
-            data.set(layout.base(index) + t * layout.along, *literal);
+            if !data.is_empty() {
+                data.set(layout.base(index) + t * layout.along, *literal);
+            }
         }
     }
 
     fn position(&self, visit: usize, size: usize) -> usize {
         if self.reverse { size - 1 - visit } else { visit }
+    }
+}
+
+/// An element; anything of an array without elements.
+fn get(data: &Data, i: usize) -> Literal {
+    match data {
+        _ if !data.is_empty() => data.get(i),
+        Data::Float(_) => Literal::Float(0.0),
+        Data::Int(_) => Literal::Int(0),
+        Data::Bool(_) => Literal::Bool(false),
     }
 }
 
