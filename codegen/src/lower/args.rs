@@ -3,7 +3,7 @@
 use crate::abi::{Role, Tensor, abi, axes, tensors};
 use crate::build::Builder;
 use crate::schedule::Schedule;
-use crate::stage::Stage;
+use crate::stage::{Stage, View};
 use crate::tile::{Operand, ParamId};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use std::collections::HashMap;
@@ -15,6 +15,7 @@ pub struct Args {
     strides: HashMap<Tensor, Vec<(Axis, Option<Operand>)>>,
     sizes: Vec<Operand>,
     outer: AxisSet,
+    views: Vec<Vec<View>>,
     /// Message words between blocks.
     pub messages: Option<ParamId>,
     /// Control words of the launch.
@@ -38,7 +39,7 @@ impl Args {
         }
         let stride = |t: Tensor, a: Axis| (a, scalars.get(&(t, a)).copied());
         let strides = tensors(stage).map(|t| (t, axes(stage, t).iter().map(|a| stride(t, *a)).collect())).collect();
-        Args { pointers, strides, sizes, outer: stage.outer_axes(), messages, control }
+        Args { pointers, strides, sizes, outer: stage.outer_axes(), views: stage.views.clone(), messages, control }
     }
 
     /// A tensor's pointer.
@@ -84,10 +85,28 @@ impl Args {
         let mut sum = Operand::i64(0);
         for (axis, stride) in &self.strides[&tensor] {
             if let Some((_, index)) = indices.iter().find(|(a, _)| a == axis) {
-                let step = stride.map_or(*index, |stride| b.mul(*index, stride));
+                let index = self.viewed(b, tensor, *axis, *index);
+                let step = stride.map_or(index, |stride| b.mul(index, stride));
                 sum = b.add(sum, step);
             }
         }
         sum
+    }
+
+    /// The tensor's index for an index of the stage: displaced where the parameter is a view.
+    fn viewed(&self, b: &mut Builder, tensor: Tensor, axis: Axis, index: Operand) -> Operand {
+        let Tensor::Param(param) = tensor else { return index };
+        match self.views[param as usize].iter().find(|v| v.axis == axis) {
+            None => index,
+            Some(view) if view.by > 0 => {
+                let moved = b.sub(index, Operand::i64(view.by));
+                b.binary(Binary::Max, moved, Operand::i64(0))
+            }
+            Some(view) => {
+                let moved = b.sub(index, Operand::i64(view.by));
+                let last = b.sub(self.size(axis), Operand::i64(1));
+                b.binary(Binary::Min, moved, last)
+            }
+        }
     }
 }

@@ -172,7 +172,7 @@ impl<'p> Cutter<'p> {
         let axis = home.map(|course| course.axis).or(own).or(first);
         let elsewhere = self.foreign(positions, axis, |p| p == value && home.is_none());
         if elsewhere.is_empty() {
-            let position = if positions.iter().any(|p| fixed(p)) { axis } else { None };
+            let position = if positions.iter().any(fixed) { axis } else { None };
             self.roots[root] = Root { home, position, level, ..self.roots[root].clone() };
         }
         elsewhere
