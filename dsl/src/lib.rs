@@ -4,10 +4,13 @@ pub mod build;
 pub mod elem;
 pub mod interpret;
 pub mod ir;
+pub mod laws;
 pub mod names;
 pub mod parse;
 pub mod print;
+pub mod rng;
 pub mod scalar;
+pub mod testing;
 pub mod typing;
 pub mod verify;
 

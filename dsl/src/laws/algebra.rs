@@ -1,0 +1,148 @@
+//! Laws as identities of rational functions and exponentials.
+//!
+//! Two rational functions that agree at a random point of a large prime field are the same but for a chance of the
+//! order of degree/2⁶¹ (Schwartz and Zippel). Exponentials join in by eᵃ → gᵃ: every number is held modulo the prime
+//! and, as an exponent, modulo the order of the field's units, so that eᵃ⁺ᵇ = eᵃ·eᵇ holds. What neither can express
+//! (order, rounding, logarithms) makes a field undecided.
+
+use crate::ir::{Binary, Literal, Node, Op, Operator, Unary, Value};
+use crate::rng::Rng;
+
+/// The Mersenne prime 2⁶¹ − 1.
+const PRIME: u64 = (1 << 61) - 1;
+
+/// The order of the field's units.
+const ORDER: u64 = PRIME - 1;
+
+/// What e becomes: a number of full order.
+const BASE: u64 = 37;
+
+/// A number in the field, and as an exponent where that is defined.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Residue {
+    value: u64,
+    exponent: Option<u64>,
+}
+
+type State = Vec<Option<Residue>>;
+
+/// Whether identity and associativity hold for every field.
+pub(super) fn proves(operator: &Operator) -> bool {
+    let mut rng = Rng::new(61);
+    let identity: State = operator.identity.iter().map(|literal| constant(*literal)).collect();
+    (0..2).all(|_| {
+        let [x, y, z] = [(); 3].map(|()| point(operator.fields.len(), &mut rng));
+        let left = combine(operator, &combine(operator, &x, &y), &z);
+        let right = combine(operator, &x, &combine(operator, &y, &z));
+        let of_identity = [combine(operator, &identity, &x), combine(operator, &x, &identity)];
+        same(&left, &right) && of_identity.iter().all(|state| same(state, &x))
+    })
+}
+
+fn point(n: usize, rng: &mut Rng) -> State {
+    let residue = |bits: u64| Residue { value: bits % PRIME, exponent: Some(bits % ORDER) };
+    (0..n).map(|_| Some(residue(rng.bits() >> 4))).collect()
+}
+
+/// Whether all fields are known and have the same value; exponents follow from values.
+fn same(a: &State, b: &State) -> bool {
+    a.iter().zip(b).all(|(a, b)| a.is_some_and(|a| b.is_some_and(|b| a.value == b.value)))
+}
+
+fn combine(operator: &Operator, l: &State, r: &State) -> State {
+    let mut values: State = Vec::with_capacity(operator.body.len());
+    for node in &operator.body {
+        let value = match node.op {
+            Op::Input(k) if (k as usize) < l.len() => l[k as usize],
+            Op::Input(k) => r[k as usize - l.len()],
+            _ if !node.ty.is_float() => None,
+            _ => map(node, |v| values[v.0 as usize]),
+        };
+        values.push(value);
+    }
+    operator.combine.iter().map(|v| values[v.0 as usize]).collect()
+}
+
+fn map(node: &Node, value: impl Fn(Value) -> Option<Residue>) -> Option<Residue> {
+    match node.op {
+        Op::Const(literal) => constant(literal),
+        Op::Convert(_, a) => value(a),
+        Op::Unary(op, a) => unary(op, value(a)?),
+        Op::Binary(op, a, b) => binary(op, value(a)?, value(b)?),
+        _ => None,
+    }
+}
+
+fn unary(op: Unary, a: Residue) -> Option<Residue> {
+    match op {
+        Unary::Neg => {
+            Some(Residue { value: negative(a.value, PRIME), exponent: a.exponent.map(|e| negative(e, ORDER)) })
+        }
+        Unary::Exp => Some(Residue { value: power(BASE, a.exponent?), exponent: None }),
+        Unary::Recip => Some(Residue { value: inverse(a.value)?, exponent: None }),
+        Unary::Powi(n) => {
+            let value = power(a.value, u64::from(n.unsigned_abs()));
+            Some(Residue { value: if n < 0 { inverse(value)? } else { value }, exponent: None })
+        }
+        _ => None,
+    }
+}
+
+fn binary(op: Binary, l: Residue, r: Residue) -> Option<Residue> {
+    let exponents = l.exponent.zip(r.exponent);
+    Some(match op {
+        Binary::Add => {
+            Residue { value: sum(l.value, r.value, PRIME), exponent: exponents.map(|(l, r)| sum(l, r, ORDER)) }
+        }
+        Binary::Sub => return binary(Binary::Add, l, unary(Unary::Neg, r)?),
+        Binary::Mul => {
+            Residue { value: product(l.value, r.value, PRIME), exponent: exponents.map(|(l, r)| product(l, r, ORDER)) }
+        }
+        Binary::Div => Residue { value: product(l.value, inverse(r.value)?, PRIME), exponent: None },
+        _ => return None,
+    })
+}
+
+/// A finite float is a whole number times a power of two.
+fn constant(literal: Literal) -> Option<Residue> {
+    let Literal::Float(x) = literal else { return None };
+    if !x.is_finite() {
+        return None;
+    }
+    let (bits, sign) = (x.abs().to_bits(), x.is_sign_negative());
+    let (high, fraction) = (bits >> 52, bits & ((1 << 52) - 1));
+    let (mantissa, shift) = if high == 0 { (fraction, -1074) } else { (fraction | 1 << 52, high as i32 - 1075) };
+    let two = power(2, u64::from(shift.unsigned_abs()));
+    let value = product(mantissa, if shift < 0 { inverse(two)? } else { two }, PRIME);
+    let whole = x.fract() == 0.0 && x.abs() < ORDER as f64;
+    let positive = Residue { value, exponent: whole.then_some(x.abs() as u64) };
+    if sign { unary(Unary::Neg, positive) } else { Some(positive) }
+}
+
+fn sum(a: u64, b: u64, modulus: u64) -> u64 {
+    (a + b) % modulus
+}
+
+fn product(a: u64, b: u64, modulus: u64) -> u64 {
+    (u128::from(a) * u128::from(b) % u128::from(modulus)) as u64
+}
+
+fn negative(a: u64, modulus: u64) -> u64 {
+    (modulus - a) % modulus
+}
+
+fn power(base: u64, mut exponent: u64) -> u64 {
+    let (mut result, mut square) = (1, base % PRIME);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = product(result, square, PRIME);
+        }
+        square = product(square, square, PRIME);
+        exponent >>= 1;
+    }
+    result
+}
+
+fn inverse(a: u64) -> Option<u64> {
+    (a != 0).then(|| power(a, PRIME - 2))
+}
