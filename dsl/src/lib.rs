@@ -10,6 +10,7 @@ pub mod parse;
 pub mod print;
 pub mod rng;
 pub mod scalar;
+pub mod segmented;
 pub mod testing;
 pub mod typing;
 pub mod verify;
