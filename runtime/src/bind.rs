@@ -16,6 +16,20 @@ pub(crate) struct Binding<'a> {
     pub(crate) home: Option<&'a Storage>,
 }
 
+/// What is known before a tensor is looked at: a gradient's sizes are those of the call it belongs to.
+#[derive(Clone, Default)]
+pub(crate) struct Known<'a> {
+    /// The size of every axis of the program, where it is known; empty when none is.
+    pub(crate) sizes: Vec<Option<usize>>,
+    /// The call's element type.
+    pub(crate) elem: Option<Elem>,
+    /// Where the call ran.
+    pub(crate) home: Option<&'a Storage>,
+}
+
+/// Where something is known from when no tensor of this call has said it.
+const FORWARD: &str = "the forward call";
+
 /// What has been seen so far, each with the name of the tensor that said it.
 struct Seen<'p, 't> {
     program: &'p Program,
@@ -28,10 +42,14 @@ struct Seen<'p, 't> {
 /// nothing; outputs are `None` where the kernel allocates them.
 pub(crate) fn bind<'t>(
     program: &Program,
+    known: &Known<'t>,
     inputs: &[Option<&'t Tensor>],
     outputs: &[Option<&'t Tensor>],
 ) -> Result<Binding<'t>, Error> {
-    let mut seen = Seen { program, sizes: vec![None; program.axes.len()], elem: None, home: None };
+    let mut sizes: Vec<_> = known.sizes.iter().map(|size| size.map(|n| (n, FORWARD))).collect();
+    sizes.resize(program.axes.len(), None);
+    let (elem, home) = (known.elem.map(|e| (e, FORWARD)), known.home.map(|h| (h, FORWARD)));
+    let mut seen = Seen { program, sizes, elem, home };
     for (param, input) in program.params.iter().zip(inputs) {
         match input {
             Some(tensor) => seen.take(tensor, &param.name, &param.axes, param.elem)?,

@@ -28,7 +28,7 @@ impl Tensor {
     pub fn from_vec<T: Element>(elements: Vec<T>, shape: &[usize]) -> Result<Tensor, Error> {
         let layout = Layout::contiguous(shape)?;
         check_length(&layout, elements.len())?;
-        Ok(Tensor { elem: T::ELEM, layout, storage: Storage::host(T::own(elements)) })
+        Ok(Tensor::of(T::ELEM, layout, Storage::host(T::own(elements))))
     }
 
     /// A tensor of zeros (`false` for bools).
@@ -67,7 +67,7 @@ impl Tensor {
             Device::Cpu => Storage::host(host_zeros(bytes)?),
             Device::Cuda(device) => Storage::Cuda(Arc::new(DeviceMemory::new(device, bytes)?), device.clone()),
         };
-        Ok(Tensor { elem, layout, storage })
+        Ok(Tensor::of(elem, layout, storage))
     }
 
     /// The elements of a CUDA slice, in row-major order, without copying. The tensor's stream is the slice's; its memory
@@ -83,7 +83,7 @@ impl Tensor {
         // The slice is used on its own stream only, where its work is in order without the events that this records.
         let address = slice.device_ptr(device.stream()).0;
         let memory = DeviceMemory::owned_by(&device, address, bytes, Box::new(slice));
-        Ok(Tensor { elem: T::ELEM, layout, storage: Storage::Cuda(Arc::new(memory), device) })
+        Ok(Tensor::of(T::ELEM, layout, Storage::Cuda(Arc::new(memory), device)))
     }
 
     /// Memory of a GPU that somebody else owns, seen under any shape and strides, without copying. `owner` is dropped
@@ -106,7 +106,7 @@ impl Tensor {
     ) -> Result<Tensor, Error> {
         let layout = Layout::strided(shape, strides, 0, bytes / elem_bytes(elem))?;
         let memory = DeviceMemory::owned_by(device, address, bytes, Box::new(owner));
-        Ok(Tensor { elem, layout, storage: Storage::Cuda(Arc::new(memory), device.clone()) })
+        Ok(Tensor::of(elem, layout, Storage::Cuda(Arc::new(memory), device.clone())))
     }
 
     /// The tensor on the CPU; waits for its stream when it is on a GPU.
@@ -144,9 +144,13 @@ impl Tensor {
         }
     }
 
+    fn of(elem: Elem, layout: Layout, storage: Storage) -> Tensor {
+        Tensor { elem, layout: Arc::new(layout), storage }
+    }
+
     /// The tensor over a copy of its elements in row-major order.
     fn copied(&self, storage: Storage) -> Result<Tensor, Error> {
-        Ok(Tensor { elem: self.elem, layout: Layout::contiguous(self.shape())?, storage })
+        Ok(Tensor::of(self.elem, Layout::contiguous(self.shape())?, storage))
     }
 }
 
@@ -188,7 +192,7 @@ mod with_ndarray {
             let strides: Vec<i64> = array.strides().iter().map(|&s| s as i64).collect();
             let (elements, offset) = array.into_raw_vec_and_offset();
             let layout = Layout::strided(&shape, &strides, offset.unwrap_or(0), elements.len())?;
-            Ok(Tensor { elem: T::ELEM, layout, storage: Storage::host(T::own(elements)) })
+            Ok(Tensor::of(T::ELEM, layout, Storage::host(T::own(elements))))
         }
 
         /// An array with a copy of the elements.

@@ -28,7 +28,7 @@ use crate::{Device, Element, Error};
 #[derive(Clone)]
 pub struct Tensor {
     pub(crate) elem: Elem,
-    pub(crate) layout: Layout,
+    pub(crate) layout: Arc<Layout>,
     pub(crate) storage: Storage,
 }
 
@@ -124,7 +124,7 @@ impl Tensor {
     }
 
     fn view(&self, layout: Layout) -> Tensor {
-        Tensor { elem: self.elem, layout, storage: self.storage.clone() }
+        Tensor { elem: self.elem, layout: Arc::new(layout), storage: self.storage.clone() }
     }
 
     /// A copy of the elements in row-major order. On a GPU this waits for all work queued on the tensor's stream.

@@ -1,8 +1,93 @@
 //! Where compiled kernels come from.
+//!
+//! A kernel is found by its key, which is a hash of everything its code depends on, so every source gives the same
+//! kernel for the same key. Sources are asked in this order:
+//!
+//! 1. those that the program has registered ([`register`]): folders written by `oplus bake`, or tables of its own;
+//! 2. the kernels that this crate brings ([`Embedded::standard`]);
+//! 3. with the feature `jit`, the compiler, behind a cache on disk.
+//!
+//! When none has the kernel, the call fails with [`Error::NoKernel`]; it runs on the CPU instead only where the program
+//! has said so ([`fall_back_to_cpu`]).
+
+mod disk_cache;
+mod embedded;
+mod folder;
+#[cfg(feature = "jit")]
+mod jit;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+pub use oplus_codegen::plan::Launch;
+pub use oplus_codegen::target::Isa;
+
+pub use disk_cache::{Compile, DiskCache, cache_folder};
+pub use embedded::Embedded;
+pub use folder::Folder;
+
+use crate::Error;
 
 /// A compiled kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptx {
-    /// The PTX text.
+    /// The PTX text. Its entry is the launch's symbol.
     pub text: String,
+}
+
+/// A place that may have compiled kernels.
+pub trait KernelSource: Send + Sync {
+    /// The kernel of a launch for an instruction set; `None` when it is not here.
+    ///
+    /// # Errors
+    /// [`Error::Source`] when the source is damaged, [`Error::Compile`] when it is a compiler that fails.
+    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Ptx>, Error>;
+}
+
+static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
+static FALL_BACK_TO_CPU: AtomicBool = AtomicBool::new(false);
+
+/// Adds a source for all kernels of the process. It is asked after those registered before, and before the embedded
+/// kernels.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use oplus::source::{Folder, register};
+///
+/// register(Arc::new(Folder::open("kernels".as_ref())?));
+/// # Ok::<(), oplus::Error>(())
+/// ```
+pub fn register(source: Arc<dyn KernelSource>) {
+    REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(source);
+}
+
+/// Whether a call on a GPU whose kernel no source has is computed on the CPU, with copies there and back. At first it is
+/// not: the call fails.
+pub fn fall_back_to_cpu(yes: bool) {
+    FALL_BACK_TO_CPU.store(yes, Ordering::Relaxed);
+}
+
+pub(crate) fn falls_back_to_cpu() -> bool {
+    FALL_BACK_TO_CPU.load(Ordering::Relaxed)
+}
+
+/// The kernel of a launch of the kernel `name`, from the first source that has it.
+pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Ptx, Error> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let standard = Embedded::standard();
+    let mut sources: Vec<&dyn KernelSource> = registered.iter().map(AsRef::as_ref).collect();
+    sources.push(&standard);
+    #[cfg(feature = "jit")]
+    sources.push(jit::compiler());
+    for source in sources {
+        if let Some(ptx) = source.find(launch, isa)? {
+            return Ok(ptx);
+        }
+    }
+    Err(missing(name, launch))
+}
+
+fn missing(name: &str, launch: &Launch) -> Error {
+    let key = format!("{} of `{name}`, {}", launch.key, launch.schedule);
+    Error::NoKernel { key, command: format!("oplus bake --kernel {name}") }
 }

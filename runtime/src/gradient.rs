@@ -1,0 +1,90 @@
+//! The derived gradient of a kernel, and how its parameters and outputs correspond to the kernel's.
+
+use oplus_dsl::ir::Program;
+
+use crate::bind::{Known, check_count};
+use crate::execute::{Executable, Sink};
+use crate::kernel::{float_outputs, float_params};
+use crate::tensor::Storage;
+use crate::{Call, Error, Tensor};
+
+/// The program of a gradient, wired to the kernel it belongs to.
+pub(crate) struct Gradient {
+    pub(crate) executable: Executable,
+    /// Where each parameter comes from.
+    sources: Vec<Source>,
+    /// For every floating-point parameter of the kernel, the output that is its gradient.
+    gradients: Vec<usize>,
+    /// For every axis, the kernel's axis of that name.
+    axes: Vec<Option<usize>>,
+}
+
+/// Where a parameter of a gradient comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Source {
+    /// The kernel's input of that index.
+    Input(usize),
+    /// The kernel's output of that index.
+    Output(usize),
+    /// The cotangent of the kernel's floating-point output of that position among them.
+    Cotangent(usize),
+}
+
+impl Gradient {
+    /// Derives the gradient of a program.
+    pub(crate) fn of(forward: &Program) -> Result<Gradient, Error> {
+        let failed = |reason: String| Error::NoGradient { kernel: forward.name.clone(), reason };
+        let program = oplus_dsl::adjoint::adjoint(forward).map_err(|e| failed(e.to_string()))?;
+        let source = |name: &str| source(forward, name).ok_or_else(|| failed(format!("nothing is called `{name}`")));
+        let sources = program.params.iter().map(|p| source(&p.name)).collect::<Result<_, _>>()?;
+        let gradient = |p: usize| {
+            let name = format!("{}.bar", forward.params[p].name);
+            let at = program.outputs.iter().position(|o| o.name == name);
+            at.ok_or_else(|| failed(format!("it does not compute `{name}`")))
+        };
+        let gradients = float_params(forward).map(gradient).collect::<Result<_, _>>()?;
+        let axes = program.axes.iter().map(|name| forward.axis(name).map(|a| a.0 as usize)).collect();
+        Ok(Gradient { executable: Executable::new(program), sources, gradients, axes })
+    }
+
+    /// Runs the gradient of a call. `sinks` has one entry per floating-point parameter of the kernel.
+    pub(crate) fn run(
+        &self,
+        call: &Call,
+        cotangents: &[Option<&Tensor>],
+        sinks: &[Sink<'_>],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
+        check_count("cotangents", call.outputs.iter().filter(|t| t.elem().is_float()).count(), cotangents.len())?;
+        let tensor = |source: &Source| match *source {
+            Source::Input(k) => call.inputs[k].as_ref(),
+            Source::Output(k) => Some(&call.outputs[k]),
+            Source::Cotangent(k) => cotangents[k],
+        };
+        let inputs: Vec<Option<&Tensor>> = self.sources.iter().map(tensor).collect();
+        let mut own = vec![Sink::Skip; self.executable.program.outputs.len()];
+        self.gradients.iter().zip(sinks).for_each(|(&at, sink)| own[at] = *sink);
+        let known = Known {
+            sizes: self.axes.iter().map(|axis| axis.map(|a| call.sizes[a])).collect(),
+            elem: Some(call.elem),
+            home: home(call),
+        };
+        let (mut outputs, _) = self.executable.run(&known, &inputs, &own)?;
+        Ok(self.gradients.iter().map(|&at| outputs[at].take()).collect())
+    }
+}
+
+/// Where a call ran.
+fn home(call: &Call) -> Option<&Storage> {
+    call.inputs.iter().flatten().chain(&call.outputs).map(|t| &t.storage).next()
+}
+
+/// What a parameter of the gradient is called after.
+fn source(forward: &Program, name: &str) -> Option<Source> {
+    let cotangent = || {
+        let output = name.strip_suffix(".bar")?;
+        float_outputs(forward).position(|k| forward.outputs[k].name == output).map(Source::Cotangent)
+    };
+    let input = forward.params.iter().position(|p| p.name == name).map(Source::Input);
+    let output = || forward.outputs.iter().position(|o| o.name == name).map(Source::Output);
+    input.or_else(output).or_else(cotangent)
+}

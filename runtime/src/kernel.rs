@@ -1,0 +1,169 @@
+//! Kernels: programs by their text, with their derived gradients.
+
+use std::sync::OnceLock;
+
+use oplus_dsl::ir::Program;
+
+use crate::bind::{Known, check_count};
+use crate::execute::{Executable, Sink};
+use crate::gradient::Gradient;
+use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
+
+/// A program that `scan!` has written down, and its gradient. Text becomes a program at the first call.
+///
+/// ```
+/// use oplus::{Kernel, Tensor};
+///
+/// static DOUBLE: Kernel = Kernel::new("double", "program double { axes N; param x[N]: call; %0 = param x; ... }");
+/// ```
+pub struct Kernel {
+    name: &'static str,
+    text: &'static str,
+    forward: OnceLock<Result<Executable, Error>>,
+    gradient: OnceLock<Result<Gradient, Error>>,
+}
+
+impl Kernel {
+    /// The kernel of a program's text.
+    pub const fn new(name: &'static str, text: &'static str) -> Kernel {
+        Kernel { name, text, forward: OnceLock::new(), gradient: OnceLock::new() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The program.
+    ///
+    /// # Errors
+    /// [`Error::Program`] when the text is not a valid program.
+    pub fn program(&self) -> Result<&Program, Error> {
+        self.forward().map(|executable| &executable.program)
+    }
+
+    /// The program of the gradient. Its parameters are named as those parameters and outputs of the kernel that it
+    /// needs, and `y.bar` for the cotangent of the output y; its outputs are `p.bar` for the parameter p.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] when the kernel is not differentiable.
+    pub fn gradient_program(&self) -> Result<&Program, Error> {
+        self.gradient().map(|gradient| &gradient.executable.program)
+    }
+
+    /// Computes the outputs into new tensors, where the inputs are. `inputs` has one entry per parameter, `None` for
+    /// those left to their default. On a GPU the work is queued and this returns at once.
+    ///
+    /// # Errors
+    /// Those of tensors that do not fit ([`Error::ShapeMismatch`] and its neighbours), [`Error::NoKernel`],
+    /// [`Error::OutOfMemory`], faults of the device.
+    pub fn call(&self, inputs: &[Option<&Tensor>]) -> Result<(Vec<Tensor>, Call), Error> {
+        let sinks = vec![Sink::New; self.program()?.outputs.len()];
+        let call = self.run(inputs, &sinks)?;
+        Ok((call.outputs.clone(), call))
+    }
+
+    /// Computes the outputs into tensors of the caller's. Allocates no memory for tensors, so that it can be captured
+    /// into a CUDA graph.
+    ///
+    /// Every handle and view of the outputs sees what is written, also those that an earlier [`Call`] holds.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::call`], and [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not have
+    /// memory of its own. Two views that interleave in one memory count as overlapping.
+    pub fn call_into(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Call, Error> {
+        let sinks: Vec<Sink<'_>> = outputs.iter().map(|t| Sink::Into(t)).collect();
+        self.run(inputs, &sinks)
+    }
+
+    fn run(&self, inputs: &[Option<&Tensor>], sinks: &[Sink<'_>]) -> Result<Call, Error> {
+        let forward = self.forward()?;
+        let (outputs, bound) = forward.run(&Known::default(), inputs, sinks)?;
+        Ok(Call {
+            program: forward.id,
+            sizes: bound.sizes,
+            elem: bound.elem,
+            inputs: inputs.iter().map(|t| t.cloned()).collect(),
+            outputs: outputs.into_iter().flatten().collect(),
+        })
+    }
+
+    /// The gradient of a call: for every floating-point parameter p, p̄ = Σ over outputs y of (∂y/∂p)ᵀ ȳ.
+    ///
+    /// `cotangents` has one entry per floating-point output, in order; `None` stands for zero. The result has one entry
+    /// per floating-point parameter, `None` for those that the call left to their default.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] when the kernel is not differentiable, else those of [`Kernel::call`].
+    pub fn backward(&self, call: &Call, cotangents: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
+        let params = float_params(&self.forward()?.program);
+        let sinks = params.map(|p| if call.inputs.get(p).is_some_and(Option::is_some) { Sink::New } else { Sink::Skip });
+        self.run_gradient(call, cotangents, &sinks.collect::<Vec<_>>())
+    }
+
+    /// The gradient of a call, into tensors of the caller's: one entry per floating-point parameter, `None` for those
+    /// whose gradient is not wanted and so is not computed. Like [`Kernel::call_into`] otherwise.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::backward`] and [`Kernel::call_into`].
+    pub fn backward_into(
+        &self,
+        call: &Call,
+        cotangents: &[Option<&Tensor>],
+        gradients: &[Option<&Tensor>],
+    ) -> Result<(), Error> {
+        let sinks: Vec<Sink<'_>> = gradients.iter().map(|t| t.map_or(Sink::Skip, Sink::Into)).collect();
+        self.run_gradient(call, cotangents, &sinks).map(drop)
+    }
+
+    fn run_gradient(
+        &self,
+        call: &Call,
+        cotangents: &[Option<&Tensor>],
+        sinks: &[Sink<'_>],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
+        let forward = self.forward()?;
+        check_count("gradients", float_params(&forward.program).count(), sinks.len())?;
+        if call.program != forward.id {
+            let reason = "the call was made by another kernel".into();
+            return Err(Error::NoGradient { kernel: self.name.into(), reason });
+        }
+        self.gradient()?.run(call, cotangents, sinks)
+    }
+
+    /// What a call of these shapes does and why: the program, its gradient as equations, the plan, and facts of the
+    /// kernels' PTX.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSize`] when an axis has no size.
+    pub fn explain(&self, shapes: &Shapes) -> Result<Explanation, Error> {
+        explain::explain(self, shapes)
+    }
+
+    pub(crate) fn forward(&self) -> Result<&Executable, Error> {
+        self.forward.get_or_init(|| parse(self.name, self.text).map(Executable::new)).as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn gradient(&self) -> Result<&Gradient, Error> {
+        let derive = || Gradient::of(&self.forward()?.program);
+        self.gradient.get_or_init(derive).as_ref().map_err(Clone::clone)
+    }
+}
+
+fn parse(name: &str, text: &str) -> Result<Program, Error> {
+    let invalid = |reason: String| Error::Program { kernel: name.into(), reason };
+    let program = oplus_dsl::parse::parse(text).map_err(|e| invalid(e.to_string()))?;
+    let all = |errors: Vec<oplus_dsl::verify::VerifyError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    oplus_dsl::verify::verify(&program).map_err(|errors| invalid(all(errors).join("; ")))?;
+    Ok(program)
+}
+
+/// The parameters that can have a gradient.
+pub(crate) fn float_params(program: &Program) -> impl Iterator<Item = usize> + '_ {
+    program.params.iter().enumerate().filter(|(_, p)| p.elem.is_float()).map(|(k, _)| k)
+}
+
+/// The outputs that can have a cotangent.
+pub(crate) fn float_outputs(program: &Program) -> impl Iterator<Item = usize> + '_ {
+    program.outputs.iter().enumerate().filter(|(_, o)| o.elem.is_float()).map(|(k, _)| k)
+}
