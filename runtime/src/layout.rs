@@ -42,7 +42,7 @@ impl Layout {
             let reason = format!("strides {strides:?} from element {offset} reach elements {low} … {high} of {len}");
             return Err(fail(reason));
         }
-        Ok(Layout { shape: shape.to_vec(), strides: strides.to_vec(), offset })
+        Ok(Layout { shape: shape.to_vec(), strides: strides.to_vec(), offset: if empty { 0 } else { offset } })
     }
 
     /// Number of indices.
