@@ -1,4 +1,4 @@
-//! Making tensors, and moving them between devices.
+//! Making tensors.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -109,48 +109,8 @@ impl Tensor {
         Ok(Tensor::of(elem, layout, Storage::Cuda(Arc::new(memory), device.clone())))
     }
 
-    /// The tensor on the CPU; waits for its stream when it is on a GPU.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn to_cpu(&self) -> Result<Tensor, Error> {
-        self.to_device(&Device::Cpu)
-    }
-
-    /// The tensor on a device: itself when it is there; a handle to the same memory when only the stream differs (the
-    /// device's stream then waits for the work queued so far on the tensor's); a copy in row-major order otherwise.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], errors of the device.
-    pub fn to_device(&self, device: &Device) -> Result<Tensor, Error> {
-        match (&self.storage, device) {
-            (Storage::Host(_), Device::Cpu) => Ok(self.clone()),
-            (Storage::Cuda(_, here), Device::Cuda(there)) if here == there => Ok(self.clone()),
-            (Storage::Cuda(memory, here), Device::Cuda(there)) if here.shares_memory(there) => {
-                memory.share(there)?;
-                let storage = Storage::Cuda(memory.clone(), there.clone());
-                Ok(Tensor { storage, layout: self.layout.clone(), elem: self.elem })
-            }
-            (_, Device::Cpu) => {
-                let mut memory = host_zeros(self.len() * elem_bytes(self.elem))?;
-                self.with_bytes(|bytes| memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes))?;
-                self.copied(Storage::host(memory))
-            }
-            (_, Device::Cuda(there)) => {
-                let memory = DeviceMemory::new(there, self.len() * elem_bytes(self.elem))?;
-                self.with_bytes(|bytes| memory.upload(bytes))??;
-                self.copied(Storage::Cuda(Arc::new(memory), there.clone()))
-            }
-        }
-    }
-
-    fn of(elem: Elem, layout: Layout, storage: Storage) -> Tensor {
+    pub(crate) fn of(elem: Elem, layout: Layout, storage: Storage) -> Tensor {
         Tensor { elem, layout: Arc::new(layout), storage }
-    }
-
-    /// The tensor over a copy of its elements in row-major order.
-    fn copied(&self, storage: Storage) -> Result<Tensor, Error> {
-        Ok(Tensor::of(self.elem, Layout::contiguous(self.shape())?, storage))
     }
 }
 

@@ -168,7 +168,7 @@ impl Executable {
         let fresh = |t: &Tensor| Tensor::uninitialised(t.elem(), t.shape(), &Device::Cpu);
         let outputs = ready.outputs.iter().map(fresh).collect::<Result<Vec<_>, _>>()?;
         host::run(&self.instance(ready.elem, &ready.wanted), &ready.sizes, &inputs, &outputs)?;
-        outputs.iter().zip(&ready.outputs).try_for_each(|(from, to)| from.copy_into(to))
+        outputs.iter().zip(&ready.outputs).try_for_each(|(from, to)| from.write_to(to))
     }
 }
 
@@ -183,8 +183,8 @@ impl<'a> Sink<'a> {
 
 /// Plans a call of an instantiated program.
 pub(crate) fn make_plan(program: &Program, call: &plan::Call, target: &Target) -> Result<Plan, Error> {
-    let failed = |e: plan::PlanError| Error::Plan { kernel: program.name.clone(), reason: e.to_string() };
-    plan::plan(program, call, target).map_err(failed)
+    let _ = (call, target);
+    Err(Error::Plan { kernel: program.name.clone(), reason: "SEAM".into() })
 }
 
 fn plan_layout(tensor: &Tensor) -> plan::Layout {

@@ -94,13 +94,18 @@ impl<'a> Locks<'a> {
 
     /// Takes the memories apart into the spans of the tensors.
     fn parts<'l>(&'l mut self, inputs: &[Option<&Tensor>], outputs: &[Tensor]) -> Parts<'l> {
-        let mut parts = Parts { inputs: vec![&[]; inputs.len()], outputs: Vec::new() };
-        parts.outputs.resize_with(outputs.len(), Default::default);
+        // Spans without bytes stay as they are here: slices at an address that suits every element type.
+        let mut parts = Parts { inputs: vec![bytemuck::cast_slice::<u64, u8>(&[]); inputs.len()], outputs: Vec::new() };
+        parts.outputs.resize_with(outputs.len(), || bytemuck::cast_slice_mut::<u64, u8>(&mut []));
         for (address, lock) in &mut self.0 {
             let here = |tensor: &Tensor| memory(tensor).is_some_and(|m| std::ptr::eq(m, *address));
-            let inputs = inputs.iter().enumerate().filter_map(|(k, t)| t.filter(|t| here(t)).map(|t| (k, t.byte_span())));
+            let inputs =
+                inputs.iter().enumerate().filter_map(|(k, t)| t.filter(|t| here(t)).map(|t| (k, t.byte_span())));
             match lock {
-                Lock::Read(bytes) => inputs.for_each(|(k, span)| parts.inputs[k] = &bytes.bytes()[span]),
+                Lock::Read(bytes) => {
+                    let filled = inputs.filter(|(_, span)| !span.is_empty());
+                    filled.for_each(|(k, span)| parts.inputs[k] = &bytes.bytes()[span]);
+                }
                 Lock::Write(bytes) => {
                     let outputs = outputs.iter().enumerate().filter(|(_, t)| here(t)).map(|(k, t)| (k, t.byte_span()));
                     parts.split(bytes.bytes_mut(), inputs.collect(), outputs.collect());
@@ -113,7 +118,12 @@ impl<'a> Locks<'a> {
 
 impl<'l> Parts<'l> {
     /// Divides a memory between outputs, which have their spans to themselves, and inputs, which may share theirs.
-    fn split(&mut self, mut rest: &'l mut [u8], inputs: Vec<(usize, Range<usize>)>, mut outputs: Vec<(usize, Range<usize>)>) {
+    fn split(
+        &mut self,
+        mut rest: &'l mut [u8],
+        inputs: Vec<(usize, Range<usize>)>,
+        mut outputs: Vec<(usize, Range<usize>)>,
+    ) {
         outputs.sort_by_key(|(_, span)| (span.start, span.end));
         let mut at = 0;
         let mut gaps: Vec<(usize, &'l [u8])> = Vec::new();

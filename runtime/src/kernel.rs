@@ -7,15 +7,9 @@ use oplus_dsl::ir::Program;
 use crate::bind::{Known, check_count};
 use crate::execute::{Executable, Sink};
 use crate::gradient::Gradient;
-use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
+use crate::{Call, Error, Tensor};
 
 /// A program that `scan!` has written down, and its gradient. Text becomes a program at the first call.
-///
-/// ```
-/// use oplus::{Kernel, Tensor};
-///
-/// static DOUBLE: Kernel = Kernel::new("double", "program double { axes N; param x[N]: call; %0 = param x; ... }");
-/// ```
 pub struct Kernel {
     name: &'static str,
     text: &'static str,
@@ -97,7 +91,8 @@ impl Kernel {
     /// [`Error::NoGradient`] when the kernel is not differentiable, else those of [`Kernel::call`].
     pub fn backward(&self, call: &Call, cotangents: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let params = float_params(&self.forward()?.program);
-        let sinks = params.map(|p| if call.inputs.get(p).is_some_and(Option::is_some) { Sink::New } else { Sink::Skip });
+        let sinks =
+            params.map(|p| if call.inputs.get(p).is_some_and(Option::is_some) { Sink::New } else { Sink::Skip });
         self.run_gradient(call, cotangents, &sinks.collect::<Vec<_>>())
     }
 
@@ -129,15 +124,6 @@ impl Kernel {
             return Err(Error::NoGradient { kernel: self.name.into(), reason });
         }
         self.gradient()?.run(call, cotangents, sinks)
-    }
-
-    /// What a call of these shapes does and why: the program, its gradient as equations, the plan, and facts of the
-    /// kernels' PTX.
-    ///
-    /// # Errors
-    /// [`Error::UnknownSize`] when an axis has no size.
-    pub fn explain(&self, shapes: &Shapes) -> Result<Explanation, Error> {
-        explain::explain(self, shapes)
     }
 
     pub(crate) fn forward(&self) -> Result<&Executable, Error> {

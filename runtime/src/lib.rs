@@ -1,18 +1,30 @@
 //! Recurrences as equations: associative scans with derived gradients on GPU and CPU.
 
 mod bind;
+mod call;
 mod construct;
 mod cuda;
 mod device;
 mod element;
 mod error;
+mod execute;
+mod gradient;
+mod host;
+mod interpreted;
+mod kernel;
 mod layout;
-mod source;
+mod shapes;
+pub mod source;
 mod tensor;
+mod transfer;
 
+pub use call::Call;
 pub use cuda::CudaDevice;
 pub use device::Device;
 pub use element::Element;
 pub use error::Error;
+pub use kernel::Kernel;
+pub use oplus_codegen::target::Target;
 pub use oplus_dsl::Elem;
+pub use shapes::Shapes;
 pub use tensor::Tensor;

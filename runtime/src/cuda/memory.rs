@@ -235,21 +235,21 @@ impl DeviceMemory {
         result.map_err(|e| stream.context.failure("cuMemsetD8Async", e))
     }
 
-    /// Copies from the host. Returns when `source` may be changed.
-    pub(crate) fn upload(&self, source: &[u8]) -> Result<(), Error> {
-        let bytes = source.len().min(self.bytes);
-        if bytes == 0 {
+    /// Copies from the host, on the stream of `device`, to the byte `at` on. Returns when `source` may be changed.
+    pub(crate) fn upload(&self, device: &CudaDevice, at: usize, source: &[u8]) -> Result<(), Error> {
+        assert!(at + source.len() <= self.bytes, "the copy would leave the memory");
+        device.0.context.bind()?;
+        if source.is_empty() {
             return Ok(());
         }
-        let stream = &self.device.0;
-        // SAFETY: both sides hold `bytes` bytes; the driver has read pageable memory when the call returns.
-        let result = unsafe { result::memcpy_htod_async(self.address, &source[..bytes], stream.raw.cu_stream()) };
-        result.map_err(|e| stream.context.failure("cuMemcpyHtoDAsync", e))
+        // SAFETY: the range lies in the memory; the driver has read pageable memory when the call returns.
+        let result = unsafe { result::memcpy_htod_async(self.address + at as u64, source, device.0.raw.cu_stream()) };
+        result.map_err(|e| device.0.context.failure("cuMemcpyHtoDAsync", e))
     }
 
     /// Copies to the host, on the stream of `device`, from the byte `at` on, and waits for it.
     pub(crate) fn download(&self, device: &CudaDevice, at: usize, target: &mut [u8]) -> Result<(), Error> {
-        debug_assert!(at + target.len() <= self.bytes);
+        assert!(at + target.len() <= self.bytes, "the copy would leave the memory");
         device.0.context.bind()?;
         if !target.is_empty() {
             // SAFETY: the range lies in the memory, and `target` is not touched before the copy has ended.

@@ -49,7 +49,10 @@ impl Folder {
         let text = std::fs::read_to_string(&path).map_err(|e| damaged(&path, e.to_string()))?;
         let hash = blake3::hash(text.as_bytes()).to_hex();
         if hash.as_str() != entry.blake3 {
-            return Err(damaged(&path, format!("its hash is {hash}, the manifest says {}; bake it again", entry.blake3)));
+            return Err(damaged(
+                &path,
+                format!("its hash is {hash}, the manifest says {}; bake it again", entry.blake3),
+            ));
         }
         Ok(Some(text))
     }
@@ -72,7 +75,8 @@ mod tests {
     fn folder(ptx: &str, hash_of: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let hash = blake3::hash(hash_of.as_bytes()).to_hex();
-        let manifest = format!("version = 1\n[[kernel]]\nkey = \"ab\"\nfile = \"k.ptx\"\nblake3 = \"{hash}\"\nnote = 1\n");
+        let manifest =
+            format!("version = 1\n[[kernel]]\nkey = \"ab\"\nfile = \"k.ptx\"\nblake3 = \"{hash}\"\nnote = 1\n");
         std::fs::write(folder.path().join("manifest.toml"), manifest).unwrap();
         std::fs::write(folder.path().join("k.ptx"), ptx).unwrap();
         folder

@@ -1,0 +1,3 @@
+//! Written by `oplus bake`; do not edit.
+
+pub(crate) static KERNELS: &[(&str, &str)] = &[];

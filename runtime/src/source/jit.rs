@@ -1,0 +1,24 @@
+//! The compiler inside the program.
+
+use std::sync::OnceLock;
+
+use super::{Compile, DiskCache, Isa, KernelSource, Launch, Ptx, cache_folder};
+use crate::Error;
+
+/// LLVM.
+struct Llvm;
+
+impl Compile for Llvm {
+    fn compile(&self, launch: &Launch, isa: Isa) -> Result<Ptx, Error> {
+        let failed = |reason: String| Error::Compile { key: launch.key.to_string(), reason };
+        let kernel = oplus_codegen::lower::lower(launch, isa).map_err(|e| failed(e.to_string()))?;
+        let text = oplus_llvm::compile(&kernel, isa).map_err(|e| failed(e.to_string()))?;
+        Ok(Ptx { text })
+    }
+}
+
+/// The compiler behind the user's cache.
+pub(super) fn compiler() -> &'static dyn KernelSource {
+    static COMPILER: OnceLock<DiskCache<Llvm>> = OnceLock::new();
+    COMPILER.get_or_init(|| DiskCache::new(cache_folder(), Llvm))
+}
