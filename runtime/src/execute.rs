@@ -19,8 +19,11 @@ pub(crate) struct Executable {
     /// Distinguishes programs in the caches of a device.
     pub(crate) id: u64,
     pub(crate) program: Program,
-    instances: RwLock<HashMap<(Elem, Vec<bool>), Arc<Program>>>,
+    instances: RwLock<HashMap<Variant, Arc<Program>>>,
 }
+
+/// The call's element type, and which outputs are wanted.
+type Variant = (Elem, Vec<bool>);
 
 /// What becomes of an output.
 #[derive(Clone, Copy)]

@@ -136,13 +136,19 @@ impl Layout {
         let mut at = self.offset as i64;
         loop {
             f(at as usize, run);
-            let Some(axis) = (0..outer.len()).rev().find(|&k| index[k] + 1 < outer[k]) else { return };
-            for k in axis + 1..outer.len() {
+            // Like an odometer: the last axis that can moves on, those behind it go back to 0.
+            let mut axis = outer.len();
+            loop {
+                let Some(k) = axis.checked_sub(1) else { return };
+                axis = k;
+                at += self.strides[k];
+                index[k] += 1;
+                if index[k] < outer[k] {
+                    break;
+                }
                 at -= index[k] as i64 * self.strides[k];
                 index[k] = 0;
             }
-            index[axis] += 1;
-            at += self.strides[axis];
         }
     }
 

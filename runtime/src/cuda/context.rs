@@ -30,21 +30,27 @@ pub(crate) struct Context {
 /// starts anew (planning takes microseconds; the kernels stay loaded).
 const MAX_PREPARED: usize = 4096;
 
-/// The contexts that are known. A primary context is kept, so that a program that drops its last tensor does not pay for
-/// a new context at the next; a context of the user's own lives as long as its tensors and devices.
-static CONTEXTS: Mutex<Vec<(Weak<Context>, Option<Arc<Context>>)>> = Mutex::new(Vec::new());
+/// A context that is known. A primary context is kept, so that a program that drops its last tensor does not pay for a
+/// new context at the next; a context of the user's own lives as long as its tensors and devices.
+struct Known {
+    context: Weak<Context>,
+    _kept: Option<Arc<Context>>,
+}
+
+static CONTEXTS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 impl Context {
     /// The cache of a context.
     pub(super) fn of(raw: &Arc<CudaContext>) -> Result<Arc<Context>, Error> {
         let mut known = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(weak, _)| weak.upgrade().is_some_and(|c| !c.is_poisoned()));
-        let found = known.iter().filter_map(|(weak, _)| weak.upgrade()).find(|c| c.raw.cu_ctx() == raw.cu_ctx());
+        known.retain(|k| k.context.upgrade().is_some_and(|c| !c.is_poisoned()));
+        let found = known.iter().filter_map(|k| k.context.upgrade()).find(|c| c.raw.cu_ctx() == raw.cu_ctx());
         if let Some(context) = found {
             return Ok(context);
         }
         let context = Arc::new(Context::new(raw)?);
-        known.push((Arc::downgrade(&context), raw.is_primary().then(|| context.clone())));
+        let _kept = raw.is_primary().then(|| context.clone());
+        known.push(Known { context: Arc::downgrade(&context), _kept });
         Ok(context)
     }
 
