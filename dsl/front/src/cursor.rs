@@ -11,9 +11,9 @@ use crate::syntax::Name;
 pub(crate) const DEPTH: u32 = 100;
 
 /// Rust's operators and separators of more than one character, longest first.
-const JOINED: [&str; 23] = [
+const JOINED: [&str; 24] = [
     "<<=", ">>=", "...", "..=", "==", "!=", "<=", ">=", "&&", "||", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "^=",
-    "&=", "|=", "->", "=>", "::",
+    "&=", "|=", "->", "=>", "::", "..",
 ];
 
 /// A list of tokens, read from front to back. Methods that fail report the mistake and return `None`.
@@ -90,6 +90,11 @@ impl<'a> Cursor<'a> {
     /// Reports a mistake.
     pub(crate) fn report(&mut self, extent: Extent, mistake: Mistake) {
         self.mistakes.report(extent, mistake);
+    }
+
+    /// How many mistakes are reported so far.
+    pub(crate) fn mistakes(&self) -> usize {
+        self.mistakes.len()
     }
 
     /// Reports that something else stands where `expected` should, at the next token.

@@ -51,8 +51,8 @@ pub(crate) fn lower(block: &Block, mistakes: &mut Diagnostics) -> Lowered {
     names::check(block, mistakes);
     let library = Library::new(block);
     let operators = block.operators.iter().map(|item| operator::declared(item, &library, mistakes)).collect();
-    call::check_helpers(&library, mistakes);
     let kernels = block.kernels.iter().map(|item| kernel::kernel(item, &library, mistakes)).collect();
+    call::check_helpers(&library, mistakes);
     Lowered { operators, kernels }
 }
 

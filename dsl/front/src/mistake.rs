@@ -217,25 +217,25 @@ catalogue! {
     // ---- types
     /// Two operands of different kinds.
     TypeMismatch { function, left, right, hint } "type-mismatch"
-        "the operands of `{function}` are {left} and {right}, which do not mix; {hint}"
+        "`{function}` cannot mix {left} with {right}; {hint}"
     /// An operand of a type that the function does not take.
     OperandType { function, expected, found, hint } "operand-type"
         "`{function}` takes {expected}, but this is {found}; {hint}"
     /// A condition that is not a truth value.
     ConditionType { found } "condition-type"
-        "a condition is a bool, but this is {found}; compare it, as in `x != 0`"
+        "a condition is a `bool`, but this is {found}; compare it, as in `x != 0`"
     /// A literal that the type cannot hold.
     LiteralType { literal, ty } "literal-type"
-        "`{literal}` is not a value of {ty}; {ty} is what the other operands have, so convert them with `as` or write another number"
+        "`{literal}` does not fit {ty}, the type it has here; write another number, or convert the operand it meets with `as`"
     /// An output that stores another type.
-    OutputType { output, elem, found } "output-type"
-        "output `{output}` stores {elem}, but this is {found}; convert it with `as {elem}`"
+    OutputType { output, elem, found, cast } "output-type"
+        "output `{output}` stores {elem}, but this is {found}; convert it with `as {cast}`"
     /// A field whose combination has another type.
-    FieldType { field, ty, found } "field-type"
-        "field `{field}` is {ty}, but `combine` gives {found} for it; convert it with `as {ty}`"
+    FieldType { field, ty, found, cast } "field-type"
+        "field `{field}` is {ty}, but `combine` gives {found} for it; convert it with `as {cast}`"
     /// An element whose type the field does not take.
-    ElementType { operator, field, ty, what, found } "element-type"
-        "field `{field}` of `{operator}` is {ty}, but this {what} is {found}; convert it with `as {ty}`"
+    ElementType { operator, field, ty, what, found, cast } "element-type"
+        "field `{field}` of `{operator}` is {ty}, but this {what} is {found}; convert it with `as {cast}`"
     /// Elements of types that an operator's body does not take.
     ElementTypes { operator, types, reason } "element-types"
         "operator `{operator}` does not take elements of type {types}: {reason}"

@@ -123,6 +123,8 @@ pub struct TensorItem {
     pub axes: Vec<Name>,
     /// The value of a parameter that is left out.
     pub default: Option<Expr>,
+    /// Whether its type could be read; `elem` and `axes` mean nothing otherwise.
+    pub is_typed: bool,
 }
 
 /// `{ statements; value }`, or the value alone.
@@ -134,6 +136,8 @@ pub struct Body {
     pub value: Option<Box<Expr>>,
     /// The braces, or the value.
     pub extent: Extent,
+    /// Whether all of it could be read.
+    pub is_whole: bool,
 }
 
 /// One statement.
@@ -243,7 +247,7 @@ impl Expr {
 impl Body {
     /// A body that is one expression.
     pub fn of(value: Expr) -> Body {
-        Body { extent: value.extent, statements: vec![], value: Some(Box::new(value)) }
+        Body { extent: value.extent, statements: vec![], value: Some(Box::new(value)), is_whole: true }
     }
 
     /// Where its value stands.

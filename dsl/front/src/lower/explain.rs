@@ -12,27 +12,28 @@ pub(super) fn mistake(error: &TypeError) -> Mistake {
         TypeError::Operand { op, expected, found } => Mistake::OperandType {
             function: (*op).into(),
             expected: (*expected).into(),
-            found: found.name().into(),
+            found: in_words(*found),
             hint: operand_hint(expected, *found).into(),
         },
         TypeError::Mismatch { op, left, right } => Mistake::TypeMismatch {
             function: (*op).into(),
-            left: left.name().into(),
-            right: right.name().into(),
+            left: in_words(*left),
+            right: in_words(*right),
             hint: mismatch_hint(*left, *right),
         },
         TypeError::Varies { op, what, axis } => {
             Mistake::ExtraAxis { argument: (*what).into(), function: (*op).into(), axis: axis.clone() }
         }
         TypeError::Literal { literal, ty } => {
-            Mistake::LiteralType { literal: number::text(*literal), ty: ty.name().into() }
+            Mistake::LiteralType { literal: number::text(*literal), ty: in_words(*ty) }
         }
         TypeError::FieldType { operator, field, expected, found, what } => Mistake::ElementType {
             operator: operator.clone(),
             field: field.clone(),
-            ty: expected.name().into(),
+            ty: in_words(*expected),
             what: (*what).into(),
-            found: found.name().into(),
+            found: in_words(*found),
+            cast: cast(*expected).into(),
         },
         other => Mistake::Invalid { message: other.to_string() },
     }
@@ -48,18 +49,21 @@ fn operand_hint(expected: &str, found: Ty) -> &'static str {
 
 fn mismatch_hint(left: Ty, right: Ty) -> String {
     match (left, right) {
-        (Ty::Bool, other) | (other, Ty::Bool) => {
-            format!(
-                "turn the bool into a number with `if x {{ 1 }} else {{ 0 }}`, or compare the {other} as in `x != 0`"
-            )
+        (Ty::Bool, _) | (_, Ty::Bool) => {
+            "turn the bool into a number with `if x { 1 } else { 0 }`, or compare the number, as in `x != 0`".into()
         }
-        (Ty::F64 | Ty::F32 | Ty::Call, _) => format!("convert the {right} with `as {}`", concrete(left)),
-        (_, Ty::F64 | Ty::F32 | Ty::Call) => format!("convert the {left} with `as {}`", concrete(right)),
-        _ => format!("convert the {right} with `as {left}`"),
+        (Ty::F64 | Ty::F32 | Ty::Call, _) => format!("convert the `{right}` with `as {}`", cast(left)),
+        (_, Ty::F64 | Ty::F32 | Ty::Call) => format!("convert the `{left}` with `as {}`", cast(right)),
+        _ => format!("convert the `{right}` with `as {left}`"),
     }
 }
 
+/// A type as messages name it.
+pub(super) fn in_words(ty: Ty) -> String {
+    if ty == Ty::Call { "a float of the call's type".into() } else { format!("`{ty}`") }
+}
+
 /// A type that can be written behind `as` in any kernel.
-fn concrete(ty: Ty) -> &'static str {
+pub(super) fn cast(ty: Ty) -> &'static str {
     if ty == Ty::Call { "f32" } else { ty.name() }
 }

@@ -3,7 +3,7 @@
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Binary, Literal, Unary, Value};
 
-use super::{DEPTH, Lower, Term, number};
+use super::{DEPTH, Lower, Term, explain, number};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
 use crate::suggest::{counted, did_you_mean, listed};
@@ -137,7 +137,7 @@ impl Lower<'_> {
         let value = self.one(expr)?;
         let found = self.ty(value);
         if found != oplus_dsl::Ty::Bool {
-            self.report(expr.extent, Mistake::ConditionType { found: found.name().into() });
+            self.report(expr.extent, Mistake::ConditionType { found: explain::in_words(found) });
             return None;
         }
         Some(value)

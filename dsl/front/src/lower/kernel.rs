@@ -12,24 +12,24 @@ use crate::mistake::Mistake;
 use crate::suggest::did_you_mean;
 use crate::syntax::{Expr, KernelItem, Name, Pattern, Statement, TensorItem};
 
-/// The program of a kernel; `None` if anything is wrong with it.
+/// The program of a kernel; `None` if anything is wrong so far.
 pub(super) fn kernel(item: &KernelItem, library: &Library, mistakes: &mut Diagnostics) -> Option<Program> {
-    let before = mistakes.len();
     let mut lower = Lower::new(Builder::new(&item.name.text), &item.name.text, lone(item), library, mistakes);
     for param in &item.params {
         lower.param(param, item);
     }
-    let mut outputs = Outputs { items: &item.outputs, values: vec![None; item.outputs.len()] };
+    let count = item.outputs.len();
+    let mut outputs = Outputs { items: &item.outputs, values: vec![None; count], is_whole: item.body.is_whole };
     for statement in &item.body.statements {
         lower.statement(statement, &mut outputs);
     }
-    if let Some(value) = &item.body.value {
+    if let Some(value) = item.body.value.as_ref().filter(|_| item.body.is_whole) {
         lower.term(value);
         lower.report(value.extent, Mistake::KernelValue { kernel: item.name.text.clone() });
     }
     lower.store(&outputs, item);
     let program = lower.builder.finish();
-    verified(program, item, before, mistakes)
+    verified(program, item, mistakes)
 }
 
 /// The type of a literal that meets no typed operand: the call's if any tensor has it, else the widest float, else i64.
@@ -45,8 +45,8 @@ fn lone(item: &KernelItem) -> Ty {
 }
 
 /// The last word is the verifier's: it finds nothing unless the front end has a fault.
-fn verified(program: Program, item: &KernelItem, before: usize, mistakes: &mut Diagnostics) -> Option<Program> {
-    if mistakes.len() > before {
+fn verified(program: Program, item: &KernelItem, mistakes: &mut Diagnostics) -> Option<Program> {
+    if !mistakes.is_empty() {
         return None;
     }
     if let Err(errors) = oplus_dsl::verify::verify(&program) {
@@ -62,6 +62,8 @@ fn verified(program: Program, item: &KernelItem, before: usize, mistakes: &mut D
 struct Outputs<'e> {
     items: &'e [TensorItem],
     values: Vec<Option<(Term, Extent)>>,
+    /// Whether every assignment was understood, so that those missing are really missing.
+    is_whole: bool,
 }
 
 impl Lower<'_> {
@@ -71,6 +73,7 @@ impl Lower<'_> {
         let literal = default.and_then(|(literal, _)| literal);
         let built = self.builder.param(&item.name.text, &axes.unwrap_or_default(), item.elem, literal);
         let value = self.built(built, item.name.extent());
+        let value = value.filter(|_| item.is_typed);
         self.scope.push((item.name.text.clone(), value.into()));
     }
 
@@ -84,7 +87,7 @@ impl Lower<'_> {
             Term::Literal(literal) => {
                 let fitted = number::fit(literal, elem.value());
                 if fitted.is_none() {
-                    let (literal, ty) = (number::text(literal), elem.name().into());
+                    let (literal, ty) = (number::text(literal), explain::in_words(elem.value()));
                     self.report(expr.extent, Mistake::LiteralType { literal, ty });
                 }
                 fitted
@@ -125,6 +128,7 @@ impl Lower<'_> {
     fn assign_one(&mut self, name: &Name, term: Term, extent: Extent, outputs: &mut Outputs) {
         let Some(k) = outputs.items.iter().position(|output| output.name.text == name.text) else {
             let hint = did_you_mean(&name.text, outputs.items.iter().map(|output| output.name.text.as_str()));
+            outputs.is_whole = false;
             return self.report(name.extent(), Mistake::NotAnOutput { name: name.text.clone(), hint });
         };
         if outputs.values[k].is_some() {
@@ -143,10 +147,13 @@ impl Lower<'_> {
             }
             let axes = self.output_axes(item);
             match assigned {
-                None => self.report(item.name.extent(), Mistake::OutputMissing { output: item.name.text.clone() }),
+                None if outputs.is_whole => {
+                    self.report(item.name.extent(), Mistake::OutputMissing { output: item.name.text.clone() });
+                }
+                None => {}
                 Some((term, extent)) => {
                     let value = self.typed(term.clone(), item.elem.value(), *extent);
-                    if let (Some(value), Some(axes)) = (value, axes) {
+                    if let (Some(value), Some(axes), true) = (value, axes, item.is_typed) {
                         self.store_one(item, &axes, value, *extent, kernel);
                     }
                 }
@@ -172,8 +179,9 @@ impl Lower<'_> {
         let (found, stored) = (self.ty(value), item.elem.value());
         let output = item.name.text.clone();
         if found != stored && !(found.is_float() && stored.is_float()) {
-            let (elem, found) = (item.elem.name().into(), found.name().into());
-            return self.report(extent, Mistake::OutputType { output, elem, found });
+            let (elem, found) = (explain::in_words(stored), explain::in_words(found));
+            let cast = explain::cast(stored).into();
+            return self.report(extent, Mistake::OutputType { output, elem, found, cast });
         }
         if let Some(axis) = self.axes(value).iter().find(|axis| !axes.contains(axis)) {
             let axis = self.builder.program().axis_name(axis).to_owned();

@@ -7,7 +7,7 @@
 use oplus_dsl::ir::{Binary, Literal, Unary, Value};
 use oplus_dsl::{Elem, Ty, scalar};
 
-use super::{Lower, Term};
+use super::{Lower, Term, explain};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
 
@@ -44,7 +44,7 @@ impl Lower<'_> {
     /// A constant of a type.
     pub(super) fn constant(&mut self, literal: Literal, ty: Ty, extent: Extent) -> Option<Value> {
         let Some(literal) = fit(literal, ty) else {
-            self.report(extent, Mistake::LiteralType { literal: text(literal), ty: ty.name().into() });
+            self.report(extent, Mistake::LiteralType { literal: text(literal), ty: explain::in_words(ty) });
             return None;
         };
         let built = self.builder.constant(ty, literal);

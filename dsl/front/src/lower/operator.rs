@@ -1,8 +1,8 @@
 //! Operators: templates that get their types where they are used.
 
+use oplus_dsl::Ty;
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Field, Literal, Operator, Value};
-use oplus_dsl::{Elem, Ty};
 
 use super::state::{Applied, are};
 use super::term::State;
@@ -130,7 +130,7 @@ impl Lower<'_> {
             Term::Literal(literal) => {
                 let fitted = number::fit(literal, field.ty);
                 if fitted.is_none() {
-                    let (literal, ty) = (number::text(literal), field.ty.name().into());
+                    let (literal, ty) = (number::text(literal), explain::in_words(field.ty));
                     self.report(expr.extent, Mistake::LiteralType { literal, ty });
                 }
                 fitted
@@ -155,7 +155,7 @@ impl Lower<'_> {
             return None;
         };
         if !fields[k].ty.is_float() {
-            let (field, found) = (name.text.clone(), fields[k].ty.name().into());
+            let (field, found) = (name.text.clone(), explain::in_words(fields[k].ty));
             self.report(name.extent(), Mistake::GaugeType { field, found });
             return None;
         }
@@ -205,8 +205,8 @@ impl Lower<'_> {
                 Some(joined) if joined == ty => values.push(value),
                 Some(joined) if item.fields[k].elem.is_none() => return Some(Err((k, joined))),
                 _ => {
-                    let (ty, found) = (written(ty).into(), found.name().into());
-                    self.report(extent, Mistake::FieldType { field: field.name.clone(), ty, found });
+                    let (ty, found, cast) = (explain::in_words(ty), explain::in_words(found), explain::cast(ty).into());
+                    self.report(extent, Mistake::FieldType { field: field.name.clone(), ty, found, cast });
                     return None;
                 }
             }
@@ -221,9 +221,4 @@ pub(super) fn part_extent(body: &Body, k: usize) -> Extent {
         Some(ExprKind::Tuple(parts)) => parts.get(k).map_or(body.value_extent(), |part| part.extent),
         _ => body.value_extent(),
     }
-}
-
-/// A type as the user can write it.
-fn written(ty: Ty) -> &'static str {
-    ty.elem().filter(|elem| *elem != Elem::Call).map_or("f64", Elem::name)
 }

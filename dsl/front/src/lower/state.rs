@@ -10,7 +10,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Field, Operator, Value};
 
 use super::term::State;
-use super::{Lower, Term, operator};
+use super::{Lower, Term, explain, operator};
 use crate::extent::Extent;
 use crate::library::Template;
 use crate::mistake::Mistake;
@@ -159,9 +159,9 @@ impl Lower<'_> {
         let value = self.typed(term, field.ty, extent)?;
         let found = self.ty(value);
         if found != field.ty && found.join(field.ty) != Some(field.ty) {
-            let (operator, field, ty) = (operator.to_owned(), field.name.clone(), field.ty.name().into());
-            let (what, found) = (what.to_owned(), found.name().into());
-            self.report(extent, Mistake::ElementType { operator, field, ty, what, found });
+            let (operator, what, cast) = (operator.to_owned(), what.to_owned(), explain::cast(field.ty).into());
+            let (field, ty, found) = (field.name.clone(), explain::in_words(field.ty), explain::in_words(found));
+            self.report(extent, Mistake::ElementType { operator, field, ty, what, found, cast });
             return None;
         }
         Some(value)

@@ -5,17 +5,19 @@ use proc_macro2::{Delimiter, Group, TokenTree};
 use crate::cursor::{Cursor, Part};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
-use crate::syntax::{Body, Expr, ExprKind, Pattern, Statement};
+use crate::syntax::{Body, Expr, Pattern, Statement};
 
 use super::expr;
 
 /// Reads the inside of braces: statements, then the value if the last part has no `;`.
 pub(super) fn block(cursor: &mut Cursor, group: &Group) -> Body {
     let extent = Extent::from(&TokenTree::Group(group.clone()));
-    let mut body = Body { statements: vec![], value: None, extent };
+    let mut body = Body { statements: vec![], value: None, extent, is_whole: true };
     let mut inside = cursor.inside(group);
     for part in inside.split(';') {
+        let before = inside.mistakes();
         statement(&mut inside, part, &mut body);
+        body.is_whole &= inside.mistakes() == before;
     }
     body
 }
@@ -38,19 +40,22 @@ fn statement(inside: &mut Cursor, part: Part, body: &mut Body) {
     } else if part.is_empty() {
         inside.report(extent, Mistake::Unexpected { expected: "a statement".into(), found: "`;`".into() });
     } else {
+        let before = inside.mistakes();
         let value = expr::whole(&mut inside.part(part), "`;` or an operator");
+        body.is_whole &= inside.mistakes() == before;
         push_value(inside, value, ended, body);
     }
 }
 
 /// An expression is the body's value if it stands last; elsewhere it has no effect.
 fn push_value(inside: &mut Cursor, value: Expr, ended: bool, body: &mut Body) {
-    if ended && !matches!(value.kind, ExprKind::Wrong) {
+    if !ended {
+        body.value = Some(Box::new(value));
+    } else if body.is_whole {
         let instead = "a value without a name has no effect: write `let name = …;`, or leave out the `;` at the end";
         let mistake = Mistake::Unsupported { what: "expression statements are".into(), instead: instead.into() };
         inside.report(value.extent, mistake);
     }
-    body.value = Some(Box::new(value));
 }
 
 fn whole_pattern(cursor: &mut Cursor) -> Option<Pattern> {

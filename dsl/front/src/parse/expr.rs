@@ -114,6 +114,7 @@ fn binary(cursor: &mut Cursor, loosest: u32) -> Option<Expr> {
         let Some(at) = cursor.take_operator(text) else { break };
         if precedence == COMPARISON && std::mem::replace(&mut compared, true) {
             cursor.report(at, Mistake::ChainedComparison {});
+            return None;
         }
         let right = cursor.deeper(|cursor| binary(cursor, precedence))?;
         let extent = left.extent.to(right.extent);
@@ -213,7 +214,8 @@ fn field(cursor: &mut Cursor, value: Expr) -> Option<Expr> {
 
 fn primary(cursor: &mut Cursor) -> Option<Expr> {
     let extent = cursor.extent();
-    let kind = match cursor.peek()?.clone() {
+    let Some(token) = cursor.peek().cloned() else { return cursor.expected("an expression") };
+    let kind = match token {
         TokenTree::Literal(token) => {
             cursor.next();
             let text = token.to_string();

@@ -15,7 +15,7 @@ use super::{body, expr};
 struct Entry {
     name: Name,
     /// Element type and axes; `None` without a type.
-    ty: Option<(Elem, Vec<Name>)>,
+    ty: Option<(Option<Elem>, Vec<Name>)>,
     default: Option<Expr>,
 }
 
@@ -71,10 +71,10 @@ fn entry(cursor: &mut Cursor) -> Option<Entry> {
     Some(Entry { name, ty, default })
 }
 
-/// `[B, L]`, `f32[B, L]` or `f32`.
-fn tensor_type(cursor: &mut Cursor) -> Option<(Elem, Vec<Name>)> {
+/// `[B, L]`, `f32[B, L]` or `f32`; the element type is `None` if it is not known.
+fn tensor_type(cursor: &mut Cursor) -> Option<(Option<Elem>, Vec<Name>)> {
     let is_bare = matches!(cursor.peek(), Some(TokenTree::Group(_)));
-    let elem = if is_bare { Elem::Call } else { elem(cursor)? };
+    let elem = if is_bare { Some(Elem::Call) } else { elem(cursor) };
     let group = if is_bare {
         Some(cursor.group(Delimiter::Bracket, "the axes")?)
     } else {
@@ -112,11 +112,11 @@ pub(super) fn elem(cursor: &mut Cursor) -> Option<Elem> {
 /// A kernel's entries must have types.
 fn tensors(cursor: &mut Cursor, entries: Vec<Entry>) -> Vec<TensorItem> {
     let mut tensor = |Entry { name, ty, default }: Entry| {
-        let (elem, axes) = ty.unwrap_or_else(|| {
+        if ty.is_none() {
             cursor.report(name.extent(), Mistake::MissingType { name: name.text.clone() });
-            (Elem::Call, vec![])
-        });
-        TensorItem { name, elem, axes, default }
+        }
+        let (elem, axes) = ty.unwrap_or((None, vec![]));
+        TensorItem { name, elem: elem.unwrap_or(Elem::Call), axes, default, is_typed: elem.is_some() }
     };
     entries.into_iter().map(&mut tensor).collect()
 }

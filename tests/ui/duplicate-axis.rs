@@ -1,0 +1,9 @@
+use oplus::scan;
+
+scan! {
+    pub fn kernel(x: [T, T]) -> (y: [T]) {
+        y = x;
+    }
+}
+
+fn main() {}

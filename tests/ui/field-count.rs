@@ -1,0 +1,10 @@
+use oplus::scan;
+
+scan! {
+    op Nothing() {
+        identity ();
+        combine(l, r) ();
+    }
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+use oplus::scan;
+
+scan! {
+    op Add(s) {
+        identity (1);
+        combine(l, r) (l.s + r.s);
+    }
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+use oplus::scan;
+
+scan! {
+    op Add(s) {
+        combine(l, r) (l.s + r.s);
+    }
+}
+
+fn main() {}

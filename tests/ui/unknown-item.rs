@@ -1,0 +1,9 @@
+use oplus::scan;
+
+scan! {
+    struct Affine {
+        a: f32,
+    }
+}
+
+fn main() {}
