@@ -11,8 +11,10 @@ mod call;
 mod explain;
 mod expr;
 mod kernel;
+mod laws;
 mod number;
 mod operator;
+mod segments;
 mod state;
 mod term;
 

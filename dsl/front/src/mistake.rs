@@ -257,8 +257,8 @@ catalogue! {
         "`{name}` is not an output of this kernel{hint}; write `let {name} = …;` for an intermediate value"
     // ---- laws
     /// A law that a counter-example breaks.
-    Law { operator, law, example } "law"
-        "operator `{operator}` breaks {law}: {example}"
+    Law { message, hint } "law"
+        "{message}; {hint}"
     /// What the program's verifier found although the front end had not.
     Invalid { message } "invalid"
         "this is not a valid program: {message}"

@@ -106,6 +106,25 @@ pub fn softmax_merge(m: f32[B, P], d: f32[B, P], o: [B, P, V]) -> (mean: [B, V],
     lse = all.m + ln(all.d);
 }
 
+/// Cumulative sum of packed sequences: sequence s is x[cu_seqlens[s]] … x[cu_seqlens[s + 1] − 1] of every row.
+pub fn segmented_cumsum(x: [B, T], cu_seqlens: i32[S]) -> (y: [B, T]) {
+    y = scan(T, segmented(Sum)(x), offsets = cu_seqlens);
+}
+
+/// First-order affine recurrence of packed sequences; each begins with h[−1] = 0.
+pub fn segmented_affine(a: [B, T], b: [B, T], cu_seqlens: i32[S]) -> (h: [B, T]) {
+    h = scan(T, segmented(Affine)(a, b), offsets = cu_seqlens).b;
+}
+
+/// First-order affine recurrence that forgets its state before each element where `reset` holds.
+pub fn affine_with_resets(
+    a: [B, T], b: [B, T], reset: bool[B, T], h0: f32[B] = 0,
+) -> (h: [B, T], h_last: f32[B]) {
+    let state = scan(T, segmented(Affine)(a, b), reset = reset, init = h0);
+    h = state.b;
+    h_last = last(T, state.b);
+}
+
 /// First-order affine recurrence over the complex numbers, h[t] = a[t]·h[t−1] + b[t], real and imaginary parts apart.
 pub fn complex_affine(
     ar: [B, T], ai: [B, T], br: [B, T], bi: [B, T], hr0: f32[B] = 0, hi0: f32[B] = 0,

@@ -23,3 +23,8 @@ fn every_standard_kernel_has_a_valid_program() {
     assert_eq!(names, standard);
     assert_eq!(names.len(), text.matches("pub fn").count());
 }
+
+#[test]
+fn the_standard_operators_keep_the_laws() {
+    lowered(include_str!("../standard/operators.rs"));
+}

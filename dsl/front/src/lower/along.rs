@@ -26,7 +26,7 @@ impl Lower<'_> {
         let applied = self.applied("scan", given.positional[1]);
         let init = self.init(given.key("init"), applied.as_ref());
         let direction = Direction { reverse: given.flag("reverse"), exclusive: given.flag("exclusive") };
-        let resets = Some(None::<Value>);
+        let resets = self.segments(axis, &given, applied.as_ref(), direction);
         let (Some(axis), Some(applied), Some(init), Some(resets)) = (axis, applied, init, resets) else {
             return Term::Wrong;
         };
@@ -52,7 +52,10 @@ impl Lower<'_> {
                 let id = self.builder.operator(operator.clone());
                 self.builder.scan(axis, id, &elements, if has_init { &before } else { &[] }, direction)
             }
-            Some(_) => return None,
+            Some(resets) => {
+                let init = has_init.then_some(&before[..]);
+                self.scan_segments(axis, &operator, &elements, init, resets, direction)
+            }
         };
         let fields = fields.map_err(|error| self.report(extent, super::explain::mistake(&error))).ok()?;
         for (field, before) in fields.iter().zip(before) {

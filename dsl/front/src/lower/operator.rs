@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Field, Literal, Operator, Value};
 
 use super::state::{Applied, are};
 use super::term::State;
-use super::{Lower, Term, explain, number};
+use super::{Lower, Term, explain, laws, number};
 use crate::diagnostics::Diagnostics;
 use crate::extent::Extent;
 use crate::library::{Library, Template};
@@ -22,6 +22,7 @@ pub(super) fn declared(item: &OperatorItem, library: &Library, mistakes: &mut Di
     let template = library.operator(&item.name.text)?;
     let types = declared_types(item, Ty::F64);
     let operator = instantiate(template, types, library, mistakes)?;
+    laws::check(item, &operator, mistakes);
     Some(operator)
 }
 
