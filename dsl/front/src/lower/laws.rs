@@ -38,9 +38,7 @@ fn advice(item: &OperatorItem, field: usize, law: Law) -> (Extent, &'static str)
             let value = item.identity.as_ref().and_then(|identity| identity.list.get(field));
             (value.map(|value| value.extent), "write the state that changes nothing on either side")
         }
-        Law::Associativity => {
-            (combination, "write a combination that does not depend on how its elements are grouped")
-        }
+        Law::Associativity => (combination, "write a combination that does not depend on how its elements are grouped"),
         Law::Gauge => {
             let name = item.gauge.as_ref().map(|name| name.extent());
             (name, "leave `gauge` out, or scale the other fields when it changes")

@@ -10,9 +10,9 @@ use oplus_dsl::ir::{Axis, Literal, Operator, Value};
 use oplus_dsl::segmented::segmented;
 use oplus_dsl::typing::TypeError;
 
+use super::Lower;
 use super::arguments::Arguments;
 use super::state::Applied;
-use super::Lower;
 use crate::mistake::Mistake;
 use crate::syntax::Expr;
 
