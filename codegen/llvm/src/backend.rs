@@ -11,9 +11,9 @@ use std::sync::Once;
 /// The triple of every kernel.
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
-/// Registers to values, simplification, and nothing that unrolls, vectorises or moves loads: schedules decide that.
-const PASSES: &str = "function(mem2reg,instcombine<no-verify-fixpoint>,early-cse<memssa>,simplifycfg,\
-    loop-mssa(licm),instcombine<no-verify-fixpoint>,early-cse<memssa>,adce,simplifycfg)";
+/// Registers to values, common subexpressions, empty blocks; and nothing that unrolls, vectorises or moves code:
+/// schedules decide that, and what stretches a value's life costs registers that `ptxas` does not have.
+const PASSES: &str = "function(mem2reg,early-cse,simplifycfg)";
 
 /// The PTX features each instruction set is written in: the lowest that have what the lowering emits.
 fn features(isa: Isa) -> &'static str {

@@ -1,24 +1,23 @@
 //! Why a kernel could not be compiled.
 
-use oplus_codegen::target::Isa;
+use oplus_codegen::verify::VerifyError;
 
 /// Why a kernel could not be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// The kernel uses an instruction that the target does not have.
-    #[error("{what} needs another instruction set than {}", .isa.name())]
-    Unsupported {
-        /// The statement.
-        what: &'static str,
-        /// The instruction set asked for.
-        isa: Isa,
-    },
-    /// The kernel breaks a rule of the tile IR.
-    #[error("not a valid tile kernel: {0}")]
-    Invalid(String),
+    /// The kernel breaks rules of the tile IR, or uses what the instruction set lacks.
+    #[error("not a valid tile kernel:{}", list(.0))]
+    Invalid(Vec<VerifyError>),
+    /// A statement that the verifier lets pass and the lowering does not know.
+    #[error("cannot be lowered: {0}")]
+    Lowering(String),
     /// LLVM reported an error.
     #[error("LLVM: {0}")]
     Llvm(String),
+}
+
+fn list(errors: &[VerifyError]) -> String {
+    errors.iter().map(|e| format!("\n  {e}")).collect()
 }
 
 impl From<inkwell::builder::BuilderError> for CompileError {

@@ -11,16 +11,18 @@ pub mod ptxas;
 
 pub use error::CompileError;
 
-use oplus_codegen::target::Isa;
+use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::Kernel;
 
 /// The PTX text of a kernel for an instruction set. The same kernel gives the same text every time, on every thread.
 ///
 /// # Errors
 ///
-/// [`CompileError::Unsupported`] when the kernel uses what the instruction set lacks, [`CompileError::Invalid`] when
-/// the kernel breaks a rule of the tile IR, [`CompileError::Llvm`] when LLVM refuses what was made of it.
+/// [`CompileError::Invalid`] when the kernel breaks a rule of the tile IR (as every use of what the instruction set
+/// lacks does), [`CompileError::Lowering`] and [`CompileError::Llvm`] when LLVM lacks or refuses what it would become.
 pub fn compile(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
+    let target = Target { isa, ..Target::H200 };
+    oplus_codegen::verify::verify(kernel, &target).map_err(CompileError::Invalid)?;
     let context = inkwell::context::Context::create();
     let module = lower::lower(&context, kernel, isa)?;
     backend::ptx(&module, isa)

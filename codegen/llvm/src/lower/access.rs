@@ -4,12 +4,28 @@
 
 use super::{Lower, Result};
 use crate::CompileError;
-use inkwell::AddressSpace;
 use inkwell::IntPredicate;
 use inkwell::types::IntType;
-use inkwell::values::{BasicValueEnum, IntValue, PointerValue};
+use inkwell::values::{BasicValueEnum, IntValue};
 use oplus_codegen::tile::{Memory, Operand, ParamId, SharedId};
 use oplus_dsl::{Elem, Ty};
+
+/// A byte address: a value, 64 bits in global and 32 bits in shared memory, and a constant.
+#[derive(Clone, Copy)]
+pub(super) struct Address<'c> {
+    pub(super) base: IntValue<'c>,
+    pub(super) offset: i32,
+}
+
+impl Address<'_> {
+    /// The address `bytes` further, as PTX writes it when operand `position` is the base.
+    pub(super) fn text(self, position: usize, bytes: usize) -> String {
+        match i64::from(self.offset) + bytes as i64 {
+            0 => format!("[${position}]"),
+            offset => format!("[${position}+{offset}]"),
+        }
+    }
+}
 
 /// The words of an access.
 #[derive(Clone, Copy)]
@@ -45,26 +61,21 @@ impl<'c> Lower<'c, '_> {
     /// The words of an access of `count` elements.
     pub(super) fn words(&self, memory: Memory, count: usize) -> Result<Words> {
         let elem = self.kernel.elem(memory);
-        let elem = elem.ok_or_else(|| CompileError::Invalid("loads and stores move elements".into()))?;
+        let elem = elem.ok_or_else(|| CompileError::Lowering("loads and stores move elements".into()))?;
         let words = Words { elem, count };
         if !matches!(count, 1 | 2 | 4 | 8) || words.bytes() > 16 {
-            return Err(CompileError::Invalid(format!("an access of {count} × {elem}")));
+            return Err(CompileError::Lowering(format!("an access of {count} × {elem}")));
         }
         Ok(words)
     }
 
-    /// The integer type of a word.
+    /// The register that a word travels in: PTX has none of 8 bits, and 16 would need a class of its own.
     pub(super) fn word_type(&self, words: Words) -> IntType<'c> {
-        match words.bits() {
-            8 => self.context.i8_type(),
-            16 => self.context.i16_type(),
-            64 => self.context.i64_type(),
-            _ => self.context.i32_type(),
-        }
+        if words.bits() == 64 { self.context.i64_type() } else { self.context.i32_type() }
     }
 
-    /// The byte address of an element: 64 bits in global, 32 bits in shared memory.
-    pub(super) fn address(&self, memory: Memory, index: Operand) -> Result<IntValue<'c>> {
+    /// The address of an element.
+    pub(super) fn address(&self, memory: Memory, index: Operand) -> Result<Address<'c>> {
         let bytes = self.kernel.elem(memory).and_then(Elem::bytes).unwrap_or(8);
         match memory {
             Memory::Global(param) => self.global_address(param, index, bytes),
@@ -73,30 +84,43 @@ impl<'c> Lower<'c, '_> {
     }
 
     /// The address of entry `index` of a pointer parameter.
-    pub(super) fn global_address(&self, param: ParamId, index: Operand, bytes: usize) -> Result<IntValue<'c>> {
+    pub(super) fn global_address(&self, param: ParamId, index: Operand, bytes: usize) -> Result<Address<'c>> {
         let base = self.param(param)?.into_int_value();
-        let offset = self.scaled(self.int(index)?, bytes)?;
-        Ok(self.builder.build_int_add(base, offset, "")?)
+        self.displaced(base, 0, index, bytes)
     }
 
     /// The address of entry `index` of a shared array.
-    pub(super) fn shared_address(&self, array: SharedId, index: Operand, bytes: usize) -> Result<IntValue<'c>> {
+    pub(super) fn shared_address(&self, array: SharedId, index: Operand, bytes: usize) -> Result<Address<'c>> {
         let offset = self.offsets.get(array.0 as usize);
-        let offset = offset.ok_or_else(|| CompileError::Invalid(format!("no shared array {}", array.0)))?;
-        let base = self.builder.build_int_add(self.shared, self.i32(*offset), "")?;
-        let offset = self.scaled(self.int(index)?, bytes)?;
-        Ok(self.builder.build_int_add(base, offset, "")?)
+        let offset = offset.ok_or_else(|| CompileError::Lowering(format!("no shared array {}", array.0)))?;
+        self.displaced(self.shared, *offset, index, bytes)
     }
 
-    fn scaled(&self, index: IntValue<'c>, bytes: usize) -> Result<IntValue<'c>> {
-        Ok(self.builder.build_int_mul(index, index.get_type().const_int(bytes as u64, false), "")?)
+    /// `base + offset + index·bytes`.
+    fn displaced(&self, base: IntValue<'c>, offset: u32, index: Operand, bytes: usize) -> Result<Address<'c>> {
+        let (sum, ty) = (self.sums.sum(index), base.get_type());
+        let mut value = ty.const_zero();
+        for term in sum.terms {
+            let term = self.int(term.into())?;
+            let term = self.builder.build_int_cast_sign_flag(term, ty, true, "")?;
+            value = self.builder.build_int_add(value, term, "")?;
+        }
+        value = self.builder.build_int_mul(value, ty.const_int(bytes as u64, false), "")?;
+        value = self.builder.build_int_add(base, value, "")?;
+        let offset = sum.constant.wrapping_mul(bytes as i64).wrapping_add(i64::from(offset));
+        match i32::try_from(offset) {
+            Ok(offset) => Ok(Address { base: value, offset }),
+            Err(_) => {
+                let base = self.builder.build_int_add(value, ty.const_int(offset as u64, true), "")?;
+                Ok(Address { base, offset: 0 })
+            }
+        }
     }
 
-    /// The address as a pointer.
-    pub(super) fn pointer(&self, memory: Memory, address: IntValue<'c>) -> Result<PointerValue<'c>> {
-        let space = if matches!(memory, Memory::Global(_)) { 1 } else { 3 };
-        let ty = self.context.ptr_type(AddressSpace::from(space));
-        Ok(self.builder.build_int_to_ptr(address, ty, "")?)
+    /// The address as one value.
+    pub(super) fn whole(&self, address: Address<'c>) -> Result<IntValue<'c>> {
+        let offset = address.base.get_type().const_int(i64::from(address.offset) as u64, true);
+        Ok(self.builder.build_int_add(address.base, offset, "")?)
     }
 
     /// Values as words, rounded to their elements.
@@ -110,7 +134,7 @@ impl<'c> Lower<'c, '_> {
             Elem::Bf16 | Elem::F16 => {
                 let low = self.float(part[0])?;
                 let high = if part.len() > 1 { self.float(part[1])? } else { low };
-                Ok(self.builder.build_int_cast(self.narrow_two(words.elem, low, high)?, ty, "")?)
+                self.narrow_two(words.elem, low, high)
             }
             Elem::Bool => {
                 let mut word = ty.const_zero();
@@ -126,11 +150,11 @@ impl<'c> Lower<'c, '_> {
     }
 
     /// The values of words, widened from their elements.
-    pub(super) fn unpack(&self, words: Words, packed: &[IntValue<'c>]) -> Result<Vec<BasicValueEnum<'c>>> {
+    pub(super) fn unpack(&self, words: Words, packed: &[BasicValueEnum<'c>]) -> Result<Vec<BasicValueEnum<'c>>> {
         let mut values = Vec::with_capacity(words.count);
         for word in packed {
             for k in 0..words.per_word() {
-                values.push(self.unpack_element(words.elem, *word, k)?);
+                values.push(self.unpack_element(words.elem, word.into_int_value(), k)?);
             }
         }
         Ok(values)
@@ -138,10 +162,8 @@ impl<'c> Lower<'c, '_> {
 
     fn unpack_element(&self, elem: Elem, word: IntValue<'c>, k: usize) -> Result<BasicValueEnum<'c>> {
         match elem {
-            Elem::Bf16 | Elem::F16 => {
-                let word = self.builder.build_int_cast_sign_flag(word, self.context.i32_type(), false, "")?;
-                Ok(if k == 0 { self.widen(elem, word)? } else { self.widen_high(elem, word)? }.into())
-            }
+            Elem::Bf16 | Elem::F16 if k == 0 => Ok(self.widen(elem, word)?.into()),
+            Elem::Bf16 | Elem::F16 => Ok(self.widen_high(elem, word)?.into()),
             Elem::Bool => {
                 let byte = word.get_type().const_int(0xff << (8 * k), false);
                 let byte = self.builder.build_and(word, byte, "")?;
@@ -156,6 +178,6 @@ impl<'c> Lower<'c, '_> {
         if elem.value() == ty {
             return Ok(());
         }
-        Err(CompileError::Invalid(format!("{elem} elements are {} values, not {ty}", elem.value())))
+        Err(CompileError::Lowering(format!("{elem} elements are {} values, not {ty}", elem.value())))
     }
 }

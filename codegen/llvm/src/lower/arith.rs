@@ -62,7 +62,7 @@ impl<'c> Lower<'c, '_> {
                 let rest = self.builder.build_select(negative, x.get_type().const_float(-1.0), x, "")?;
                 Ok(self.builder.build_select(positive, one.into(), rest, "")?)
             }
-            _ => Err(CompileError::Invalid(format!("{op:?} of a float is no instruction"))),
+            _ => Err(CompileError::Lowering(format!("{op:?} of a float is no instruction"))),
         }
     }
 
@@ -73,10 +73,9 @@ impl<'c> Lower<'c, '_> {
             Unary::Neg => Ok(self.builder.build_int_neg(x, "")?.into()),
             Unary::Not => Ok(self.builder.build_not(x, "")?.into()),
             Unary::Abs if signed => {
-                let negated = self.builder.build_int_neg(x, "")?;
-                self.choose(IntPredicate::SLT, [x, zero], [negated, x])
+                self.call("llvm.abs", &[x.get_type().into()], &[x.into(), self.truth(false).into()])
             }
-            Unary::Relu if signed => self.choose(IntPredicate::SGT, [x, zero], [x, zero]),
+            Unary::Relu if signed => self.int_call("llvm.smax", x, zero),
             Unary::Abs | Unary::Relu => Ok(x.into()),
             Unary::Sign => {
                 let minus = if signed { x.get_type().const_all_ones() } else { zero };
@@ -85,7 +84,7 @@ impl<'c> Lower<'c, '_> {
                 let nonzero = if signed { negative } else { one };
                 self.choose(IntPredicate::EQ, [x, zero], [zero, nonzero])
             }
-            _ => Err(CompileError::Invalid(format!("{op:?} of an integer is no instruction"))),
+            _ => Err(CompileError::Lowering(format!("{op:?} of an integer is no instruction"))),
         }
     }
 
@@ -106,7 +105,7 @@ impl<'c> Lower<'c, '_> {
             Binary::Ge => compare(FloatPredicate::OGE),
             Binary::Eq => compare(FloatPredicate::OEQ),
             Binary::Ne => compare(FloatPredicate::UNE),
-            _ => Err(CompileError::Invalid(format!("{op:?} of floats is no instruction"))),
+            _ => Err(CompileError::Lowering(format!("{op:?} of floats is no instruction"))),
         }
     }
 
@@ -119,8 +118,8 @@ impl<'c> Lower<'c, '_> {
             Binary::Sub => Ok(self.builder.build_int_sub(a, b, "")?.into()),
             Binary::Mul => Ok(self.builder.build_int_mul(a, b, "")?.into()),
             Binary::Div | Binary::Rem => self.quotient(op == Binary::Rem, a, b, signed),
-            Binary::Max => self.choose(order(SGT, UGT), [a, b], [a, b]),
-            Binary::Min => self.choose(order(SLT, ULT), [a, b], [a, b]),
+            Binary::Max => self.int_call(if signed { "llvm.smax" } else { "llvm.umax" }, a, b),
+            Binary::Min => self.int_call(if signed { "llvm.smin" } else { "llvm.umin" }, a, b),
             Binary::Lt => self.compare(order(SLT, ULT), a, b),
             Binary::Le => self.compare(order(SLE, ULE), a, b),
             Binary::Gt => self.compare(order(SGT, UGT), a, b),
@@ -185,6 +184,11 @@ impl<'c> Lower<'c, '_> {
     ) -> Result<BasicValueEnum<'c>> {
         let condition = self.builder.build_int_compare(predicate, x, y, "")?;
         Ok(self.builder.build_select(condition, a, b, "")?.into_int_value().into())
+    }
+
+    /// An intrinsic of two integers of one type.
+    fn int_call(&self, name: &str, a: IntValue<'c>, b: IntValue<'c>) -> Result<BasicValueEnum<'c>> {
+        self.call(name, &[a.get_type().into()], &[a.into(), b.into()])
     }
 
     /// An intrinsic over one float type.

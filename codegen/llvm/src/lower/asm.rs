@@ -80,7 +80,7 @@ impl<'c> Asm<'c> {
     /// Appends the instructions; their only output.
     pub(super) fn one(self, lower: &Lower<'c, '_>) -> Result<BasicValueEnum<'c>> {
         let outputs = self.emit(lower)?;
-        outputs.first().copied().ok_or_else(|| CompileError::Invalid("inline PTX without an output".into()))
+        outputs.first().copied().ok_or_else(|| CompileError::Lowering("inline PTX without an output".into()))
     }
 }
 
@@ -88,7 +88,7 @@ fn input_type<'c>(value: &BasicMetadataValueEnum<'c>) -> Result<inkwell::types::
     match value {
         BasicMetadataValueEnum::IntValue(v) => Ok(v.get_type().into()),
         BasicMetadataValueEnum::FloatValue(v) => Ok(v.get_type().into()),
-        _ => Err(CompileError::Invalid("inline PTX takes numbers only".into())),
+        _ => Err(CompileError::Lowering("inline PTX takes numbers only".into())),
     }
 }
 

@@ -54,7 +54,7 @@ impl<'c> Lower<'c, '_> {
     }
 
     pub(super) fn leave(&mut self, condition: Operand) -> Result<()> {
-        let outside = || CompileError::Invalid("a Break outside of every Loop".into());
+        let outside = || CompileError::Lowering("a Break outside of every Loop".into());
         let exit = *self.exits.last().ok_or_else(outside)?;
         let next = self.new_block();
         self.branch(self.int(condition)?, exit, next)?;

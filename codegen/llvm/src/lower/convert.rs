@@ -45,7 +45,7 @@ impl<'c> Lower<'c, '_> {
             (BasicValueEnum::IntValue(v), BasicTypeEnum::IntType(t)) => {
                 Ok(self.builder.build_int_cast_sign_flag(v, t, signed(from), "")?.into())
             }
-            _ => Err(CompileError::Invalid(format!("no conversion from {from} to {to}"))),
+            _ => Err(CompileError::Lowering(format!("no conversion from {from} to {to}"))),
         }
     }
 

@@ -16,13 +16,11 @@ const TEST_WAIT: &str = "{\n\t.reg .pred done;\nagain:\n\t\
 
 impl<'c> Lower<'c, '_> {
     fn mbarrier(&self, mbarrier: &Mbarrier) -> Result<IntValue<'c>> {
-        self.shared_address(mbarrier.array, mbarrier.index, 8)
+        self.whole(self.shared_address(mbarrier.array, mbarrier.index, 8)?)
     }
 
-    /// Fails where the copy engine does not exist.
-    fn needs_bulk_copies(&self, what: &'static str) -> Result<()> {
-        let isa = self.isa;
-        if isa.has_bulk_copies() { Ok(()) } else { Err(CompileError::Unsupported { what, isa }) }
+    fn whole_address(&self, memory: Memory, index: Operand) -> Result<IntValue<'c>> {
+        self.whole(self.address(memory, index)?)
     }
 
     fn effect(&self, asm: Asm<'c>) -> Result<()> {
@@ -40,7 +38,6 @@ impl<'c> Lower<'c, '_> {
     }
 
     pub(super) fn mbarrier_expect(&self, mbarrier: &Mbarrier, bytes: Operand) -> Result<()> {
-        self.needs_bulk_copies("announcing bytes on an mbarrier")?;
         let text = "{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared::cta.b64 state, [$0], $1;\n\t}";
         self.effect(Asm::effect(text).input(self.mbarrier(mbarrier)?).input(self.int(bytes)?))
     }
@@ -58,11 +55,7 @@ impl<'c> Lower<'c, '_> {
         self.effect(Asm::effect("fence.mbarrier_init.release.cluster;"))
     }
 
-    /// As [`Self::fence_init`]: per-thread copies see what the thread's ordinary accesses see.
     pub(super) fn fence_async(&self) -> Result<()> {
-        if !self.isa.has_bulk_copies() {
-            return Ok(());
-        }
         self.effect(Asm::effect("fence.proxy.async.shared::cta;"))
     }
 
@@ -73,11 +66,10 @@ impl<'c> Lower<'c, '_> {
         count: Operand,
         mbarrier: &Mbarrier,
     ) -> Result<()> {
-        self.needs_bulk_copies("a bulk load")?;
         let text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];";
         let asm = Asm::effect(text)
-            .input(self.address(Memory::Shared(to), to_index)?)
-            .input(self.address(Memory::Global(from), from_index)?)
+            .input(self.whole_address(Memory::Shared(to), to_index)?)
+            .input(self.whole_address(Memory::Global(from), from_index)?)
             .input(self.byte_count(Memory::Shared(to), count)?)
             .input(self.mbarrier(mbarrier)?);
         self.effect(asm)
@@ -89,11 +81,10 @@ impl<'c> Lower<'c, '_> {
         (from, from_index): (SharedId, Operand),
         count: Operand,
     ) -> Result<()> {
-        self.needs_bulk_copies("a bulk store")?;
         let text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;\n\tcp.async.bulk.commit_group;";
         let asm = Asm::effect(text)
-            .input(self.address(Memory::Global(to), to_index)?)
-            .input(self.address(Memory::Shared(from), from_index)?)
+            .input(self.whole_address(Memory::Global(to), to_index)?)
+            .input(self.whole_address(Memory::Shared(from), from_index)?)
             .input(self.byte_count(Memory::Shared(from), count)?);
         self.effect(asm)
     }
@@ -104,7 +95,6 @@ impl<'c> Lower<'c, '_> {
     }
 
     pub(super) fn bulk_wait(&self, pending: u32, read: bool) -> Result<()> {
-        self.needs_bulk_copies("waiting for bulk stores")?;
         let read = if read { ".read" } else { "" };
         self.effect(Asm::effect(format!("cp.async.bulk.wait_group{read} {pending};")))
     }
@@ -119,14 +109,14 @@ impl<'c> Lower<'c, '_> {
     ) -> Result<()> {
         let bytes = elements * self.words(Memory::Shared(to), 1)?.bytes() as u32;
         if !matches!(bytes, 4 | 8 | 16) {
-            return Err(CompileError::Invalid(format!("an asynchronous copy of {bytes} bytes")));
+            return Err(CompileError::Lowering(format!("an asynchronous copy of {bytes} bytes")));
         }
         let cache = if bytes == 16 { "cg" } else { "ca" };
         let size = if guard.is_some() { ", $2" } else { "" };
         let text = format!("cp.async.{cache}.shared.global [$0], [$1], {bytes}{size};");
         let mut asm = Asm::effect(text)
-            .input(self.address(Memory::Shared(to), to_index)?)
-            .input(self.address(Memory::Global(from), from_index)?);
+            .input(self.whole_address(Memory::Shared(to), to_index)?)
+            .input(self.whole_address(Memory::Global(from), from_index)?);
         if let Some(guard) = guard {
             let pair = [self.i32(bytes), self.i32(0)];
             asm = asm.input(self.choose(IntPredicate::NE, [self.int(guard)?, self.truth(false)], pair)?);

@@ -1,6 +1,7 @@
 //! The kernel's function: parameters, launch bounds, register slots, shared memory.
 
-use super::{Lower, Result};
+use super::index::Sums;
+use super::{Lower, Register, Result};
 use inkwell::attributes::AttributeLoc;
 use inkwell::context::Context;
 use inkwell::module::Module;
@@ -8,7 +9,7 @@ use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum};
 use inkwell::values::{FunctionValue, IntValue};
 use inkwell::{AddressSpace, builder::Builder};
 use oplus_codegen::target::Isa;
-use oplus_codegen::tile::{Kernel, ParamKind};
+use oplus_codegen::tile::{Kernel, ParamKind, Reg};
 use oplus_dsl::Ty;
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 const PTX_KERNEL: u32 = 71;
 
 impl<'c, 'k> Lower<'c, 'k> {
-    /// An empty function of the kernel's signature, with a slot per register.
+    /// An empty function of the kernel's signature, with a slot for every register that is assigned more than once.
     pub(super) fn new(context: &'c Context, kernel: &'k Kernel, isa: Isa) -> Result<Lower<'c, 'k>> {
         let module = context.create_module("kernel");
         // ptxas unrolls loops on its own; the schedule has already unrolled what it wants.
@@ -40,14 +41,17 @@ impl<'c, 'k> Lower<'c, 'k> {
             function,
             entry,
             body,
-            slots: vec![],
+            registers: vec![],
             specials: HashMap::new(),
             shared,
             offsets,
+            sums: Sums::of(kernel),
             exits: vec![],
         };
-        for ty in &kernel.regs {
-            lower.slots.push(lower.builder.build_alloca(lower.ty(*ty), "")?);
+        for (r, ty) in (0..).zip(&kernel.regs) {
+            let once = lower.sums.is_assigned_once(Reg(r));
+            let slot = if once { None } else { Some(lower.builder.build_alloca(lower.ty(*ty), "")?) };
+            lower.registers.push(slot.map_or(Register::Unassigned, Register::Slot));
         }
         lower.builder.position_at_end(body);
         Ok(lower)

@@ -3,32 +3,36 @@
 //! LLVM's atomics lose their order and scope on this target, so all of it is inline PTX. A 64-bit word is written and
 //! read whole; two adjacent words share one 16-byte access, each with its own tag.
 
+use super::access::Address;
 use super::{Asm, Lower, Result};
 use crate::CompileError;
-use inkwell::values::IntValue;
 use oplus_codegen::tile::{Operand, ParamId, PollEntry, Reg};
 use std::fmt::Write;
 
 impl<'c> Lower<'c, '_> {
-    fn control(&self, control: ParamId, word: u32) -> Result<IntValue<'c>> {
+    fn control(&self, control: ParamId, word: u32) -> Result<Address<'c>> {
         self.global_address(control, Operand::i64(i64::from(word)), 4)
     }
 
-    pub(super) fn atomic_add(&self, dst: Reg, control: ParamId, word: u32, value: Operand) -> Result<()> {
-        let asm = Asm::effect("atom.relaxed.gpu.global.add.u32 $0, [$1], $2;").output(self.context.i32_type());
-        let old = asm.input(self.control(control, word)?).input(self.int(value)?).one(self)?;
+    pub(super) fn atomic_add(&mut self, dst: Reg, control: ParamId, word: u32, value: Operand) -> Result<()> {
+        let address = self.control(control, word)?;
+        let text = format!("atom.relaxed.gpu.global.add.u32 $0, {}, $2;", address.text(1, 0));
+        let asm = Asm::effect(text).output(self.context.i32_type());
+        let old = asm.input(address.base).input(self.int(value)?).one(self)?;
         self.assign(dst, old)
     }
 
-    pub(super) fn control_load(&self, dst: Reg, control: ParamId, word: u32) -> Result<()> {
-        let asm = Asm::effect("ld.relaxed.gpu.global.u32 $0, [$1];").output(self.context.i32_type());
-        let value = asm.input(self.control(control, word)?).one(self)?;
+    pub(super) fn control_load(&mut self, dst: Reg, control: ParamId, word: u32) -> Result<()> {
+        let address = self.control(control, word)?;
+        let asm = Asm::effect(format!("ld.relaxed.gpu.global.u32 $0, {};", address.text(1, 0)));
+        let value = asm.output(self.context.i32_type()).input(address.base).one(self)?;
         self.assign(dst, value)
     }
 
     pub(super) fn control_store(&self, control: ParamId, word: u32, value: Operand) -> Result<()> {
-        let asm = Asm::effect("st.relaxed.gpu.global.u32 [$0], $1;");
-        asm.input(self.control(control, word)?).input(self.int(value)?).emit(self).map(|_| ())
+        let address = self.control(control, word)?;
+        let asm = Asm::effect(format!("st.relaxed.gpu.global.u32 {}, $1;", address.text(0, 0)));
+        asm.input(address.base).input(self.int(value)?).emit(self).map(|_| ())
     }
 
     /// Operands: address, tag, guard (if any), values.
@@ -39,6 +43,7 @@ impl<'c> Lower<'c, '_> {
         tag: Operand,
         guard: Option<Operand>,
     ) -> Result<()> {
+        let address = self.global_address(messages, index, 8)?;
         let first = if guard.is_some() { 3 } else { 2 };
         let predicate = if guard.is_some() { "@$2 " } else { "" };
         let mut text = String::from("{\n");
@@ -47,14 +52,15 @@ impl<'c> Lower<'c, '_> {
             let _ = writeln!(text, "\tmov.b64 w{k}, {{${}, $1}};", first + k);
         }
         for (k, pair) in accesses(values.len()) {
+            let to = address.text(0, 8 * k);
             let _ = if pair {
-                writeln!(text, "\t{predicate}st.relaxed.gpu.global.v2.b64 [$0+{}], {{w{k}, w{}}};", 8 * k, k + 1)
+                writeln!(text, "\t{predicate}st.relaxed.gpu.global.v2.b64 {to}, {{w{k}, w{}}};", k + 1)
             } else {
-                writeln!(text, "\t{predicate}st.relaxed.gpu.global.b64 [$0+{}], w{k};", 8 * k)
+                writeln!(text, "\t{predicate}st.relaxed.gpu.global.b64 {to}, w{k};")
             };
         }
         text.push_str("\t}");
-        let mut asm = Asm::effect(text).input(self.global_address(messages, index, 8)?).input(self.int(tag)?);
+        let mut asm = Asm::effect(text).input(address.base).input(self.int(tag)?);
         if let Some(guard) = guard {
             asm = asm.input(self.int(guard)?);
         }
@@ -68,15 +74,16 @@ impl<'c> Lower<'c, '_> {
     /// or with the predicate kept outside, the loads of several entries would wait for one another.
     ///
     /// Operands: values, tags (both read and written), address, tag.
-    pub(super) fn poll(&self, messages: ParamId, entry: &PollEntry, tag: Operand) -> Result<()> {
+    pub(super) fn poll(&mut self, messages: ParamId, entry: &PollEntry, tag: Operand) -> Result<()> {
         let n = entry.values.len();
         if n == 0 || entry.tags.len() != n {
-            return Err(CompileError::Invalid("a poll entry has as many tags as values, and at least one".into()));
+            return Err(CompileError::Lowering("a poll entry has as many tags as values, and at least one".into()));
         }
         let i32 = self.context.i32_type();
-        let mut asm = (0..2 * n).fold(Asm::effect(poll_text(n)), |asm, _| asm.output(i32));
+        let address = self.global_address(messages, entry.index, 8)?;
+        let mut asm = (0..2 * n).fold(Asm::effect(poll_text(n, address)), |asm, _| asm.output(i32));
         let registers: Vec<Reg> = entry.values.iter().chain(&entry.tags).copied().collect();
-        asm = asm.input(self.global_address(messages, entry.index, 8)?).input(self.int(tag)?);
+        asm = asm.input(address.base).input(self.int(tag)?);
         for (k, reg) in registers.iter().enumerate() {
             asm = asm.tied(k, self.int((*reg).into())?);
         }
@@ -85,8 +92,8 @@ impl<'c> Lower<'c, '_> {
     }
 }
 
-fn poll_text(n: usize) -> String {
-    let (address, tag) = (2 * n, 2 * n + 1);
+fn poll_text(n: usize, address: Address<'_>) -> String {
+    let tag = 2 * n + 1;
     let mut text = String::from("{\n\t.reg .pred missing;\n");
     declare_words(&mut text, n);
     for k in 0..n {
@@ -97,11 +104,11 @@ fn poll_text(n: usize) -> String {
         let _ = writeln!(text, "\tsetp.ne.or.u32 missing, ${}, ${tag}, missing;", n + k);
     }
     for (k, pair) in accesses(n) {
+        let from = address.text(2 * n, 8 * k);
         let _ = if pair {
-            let at = 8 * k;
-            writeln!(text, "\t@missing ld.relaxed.gpu.global.v2.b64 {{w{k}, w{}}}, [${address}+{at}];", k + 1)
+            writeln!(text, "\t@missing ld.relaxed.gpu.global.v2.b64 {{w{k}, w{}}}, {from};", k + 1)
         } else {
-            writeln!(text, "\t@missing ld.relaxed.gpu.global.b64 w{k}, [${address}+{}];", 8 * k)
+            writeln!(text, "\t@missing ld.relaxed.gpu.global.b64 w{k}, {from};")
         };
     }
     for k in 0..n {

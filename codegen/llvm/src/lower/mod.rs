@@ -1,8 +1,8 @@
 //! Tile IR to LLVM IR.
 //!
-//! Registers are stack slots that `mem2reg` turns into values. Addresses are integers: 64-bit in global, 32-bit in
+//! A register that is assigned once is a value; the others are stack slots, which `mem2reg` turns into values. Addresses are integers: 64-bit in global, 32-bit in
 //! shared memory, converted to a pointer of their address space at each access. What LLVM has no instruction for, or
-//! would reorder, is inline PTX ([`asm`]).
+//! must not reorder, is inline PTX ([`asm`]).
 
 mod access;
 mod arith;
@@ -11,6 +11,7 @@ mod control;
 mod convert;
 mod copies;
 mod function;
+mod index;
 mod memory;
 mod messages;
 mod special;
@@ -18,6 +19,7 @@ mod warp;
 
 use crate::CompileError;
 use asm::Asm;
+use index::Sums;
 use inkwell::basic_block::BasicBlock;
 use inkwell::builder::Builder;
 use inkwell::context::Context;
@@ -50,14 +52,27 @@ struct Lower<'c, 'k> {
     /// Slots, built-in numbers and the shared base live here; it runs before everything else.
     entry: BasicBlock<'c>,
     body: BasicBlock<'c>,
-    slots: Vec<PointerValue<'c>>,
+    registers: Vec<Register<'c>>,
     specials: HashMap<Special, IntValue<'c>>,
     /// Address of the block's shared memory, 32 bits.
     shared: IntValue<'c>,
     /// Byte offset of every shared array.
     offsets: Vec<u32>,
+    /// Indices as sums of registers.
+    sums: Sums,
     /// Where `Break` goes, innermost loop last.
     exits: Vec<BasicBlock<'c>>,
+}
+
+/// Where a register is.
+#[derive(Clone, Copy)]
+enum Register<'c> {
+    /// Assigned once, not yet.
+    Unassigned,
+    /// Assigned once.
+    Value(BasicValueEnum<'c>),
+    /// Assigned more than once.
+    Slot(PointerValue<'c>),
 }
 
 impl<'c> Lower<'c, '_> {
@@ -124,9 +139,11 @@ impl<'c> Lower<'c, '_> {
     /// The value of an operand.
     fn value(&self, operand: Operand) -> Result<BasicValueEnum<'c>> {
         match operand {
-            Operand::Reg(r) => {
-                Ok(self.builder.build_load(self.ty(self.kernel.ty(operand)), self.slots[r.0 as usize], "")?)
-            }
+            Operand::Reg(r) => match self.registers[r.0 as usize] {
+                Register::Value(value) => Ok(value),
+                Register::Slot(slot) => Ok(self.builder.build_load(self.ty(self.kernel.ty(operand)), slot, "")?),
+                Register::Unassigned => Err(CompileError::Lowering(format!("register {} is read first", r.0))),
+            },
             Operand::Const(ty, literal) => Ok(self.constant(ty, literal)),
         }
     }
@@ -135,7 +152,7 @@ impl<'c> Lower<'c, '_> {
     fn int(&self, operand: Operand) -> Result<IntValue<'c>> {
         match self.value(operand)? {
             BasicValueEnum::IntValue(value) => Ok(value),
-            _ => Err(CompileError::Invalid(format!("{operand:?} is not an integer"))),
+            _ => Err(CompileError::Lowering(format!("{operand:?} is not an integer"))),
         }
     }
 
@@ -143,7 +160,7 @@ impl<'c> Lower<'c, '_> {
     fn float(&self, operand: Operand) -> Result<FloatValue<'c>> {
         match self.value(operand)? {
             BasicValueEnum::FloatValue(value) => Ok(value),
-            _ => Err(CompileError::Invalid(format!("{operand:?} is not a float"))),
+            _ => Err(CompileError::Lowering(format!("{operand:?} is not a float"))),
         }
     }
 
@@ -169,14 +186,19 @@ impl<'c> Lower<'c, '_> {
     }
 
     /// Assigns a register.
-    fn assign(&self, dst: Reg, value: impl Into<BasicValueEnum<'c>>) -> Result<()> {
-        self.builder.build_store(self.slots[dst.0 as usize], value.into())?;
+    fn assign(&mut self, dst: Reg, value: impl Into<BasicValueEnum<'c>>) -> Result<()> {
+        let register = &mut self.registers[dst.0 as usize];
+        if let Register::Slot(slot) = *register {
+            self.builder.build_store(slot, value.into())?;
+        } else {
+            *register = Register::Value(value.into());
+        }
         Ok(())
     }
 
     /// The argument that the launch passes for a parameter; 64 bits for pointers.
     fn param(&self, param: ParamId) -> Result<BasicValueEnum<'c>> {
-        let missing = || CompileError::Invalid(format!("there is no parameter {}", param.0));
+        let missing = || CompileError::Lowering(format!("there is no parameter {}", param.0));
         self.function.get_nth_param(param.0).ok_or_else(missing)
     }
 }

@@ -80,7 +80,7 @@ impl<'c> Lower<'c, '_> {
         Ok(self.builder.build_bit_cast(bits, value.get_type(), "")?)
     }
 
-    pub(super) fn all(&self, dst: Reg, condition: Operand) -> Result<()> {
+    pub(super) fn all(&mut self, dst: Reg, condition: Operand) -> Result<()> {
         let args = [self.i32(u32::MAX).into(), self.int(condition)?.into()];
         let all = self.call("llvm.nvvm.vote.all.sync", &[], &args)?;
         self.assign(dst, all)
