@@ -1,7 +1,10 @@
 //! The program IR of oplus, and everything that is true of a program before any hardware is known.
 
+pub mod adjoint;
 pub mod build;
+mod copy;
 pub mod elem;
+pub mod forward;
 pub mod interpret;
 pub mod ir;
 pub mod laws;
@@ -12,6 +15,7 @@ pub mod rng;
 pub mod scalar;
 pub mod segmented;
 pub mod testing;
+pub mod simplify;
 pub mod typing;
 pub mod verify;
 

@@ -1,0 +1,340 @@
+//! λ, the cotangents of a scan's states, by the closure of J_L's zero pattern.
+//!
+//! λᵢ[t] = gᵢ[t] + Σⱼ J_L(t+1)ⱼᵢ·λⱼ[t+1]. Fields that nothing comes back to are not there at all. The others fall into
+//! strongly connected components of the graph "J_Lⱼᵢ is not a structural zero"; taken in topological order, what comes
+//! from components already solved is part of gᵢ, and a component alone is one of these:
+//!
+//! | component | λ |
+//! |---|---|
+//! | Jᵢᵢ = 0 | λᵢ = gᵢ: no scan |
+//! | Jᵢᵢ = 1 | λᵢ[t] = gᵢ[t] + λᵢ[t+1]: a sum |
+//! | Jᵢᵢ = a, and only the last state has a cotangent z | λᵢ[t] = (Π a over u > t)·z: a product without payload axes |
+//! | Jᵢᵢ = a | λᵢ[t] = gᵢ[t] + a[t+1]·λᵢ[t+1]: a scalar affine scan |
+//! | k×k | λ[t] = g[t] + A[t+1]·λ[t+1], A = J_Lᵀ: an affine scan of the closure of A's [pattern](super::pattern) |
+//!
+//! Independent components with the same matrix are one scan with several vectors.
+
+use crate::build::{Builder, Built, Direction};
+use crate::elem::Ty;
+use crate::ir::{Binary, Literal, Op, Unary, Value};
+use crate::typing::TypeError;
+
+use super::combination::Jacobian;
+use super::components::components;
+use super::cotangents::sum_over;
+use super::pattern::Pattern;
+use super::recurrence::{Recurrence, States};
+use super::sweep::last_index;
+use super::{AdjointError, linear, rules};
+
+/// What comes back to the states of a scan from outside it, field by field; `None` where nothing does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// g[t], to what the scan gives at t.
+    pub(crate) source: Vec<Option<Value>>,
+    /// z, to the last state.
+    pub(crate) last: Vec<Option<Value>>,
+}
+
+impl Known {
+    /// Forgets what came back to fields that do not take part.
+    pub(crate) fn keep(&mut self, takes_part: impl Fn(usize) -> bool) {
+        for (k, value) in self.source.iter_mut().enumerate().chain(self.last.iter_mut().enumerate()) {
+            *value = value.filter(|_| takes_part(k));
+        }
+    }
+
+    /// Whether nothing came back.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.source.iter().chain(&self.last).all(Option::is_none)
+    }
+}
+
+/// λ of every field, `None` where it is zero. `jacobian` is J_L(t) in the program under construction.
+pub(crate) fn solve(
+    b: &mut Builder,
+    scan: &Recurrence,
+    known: &Known,
+    jacobian: &Jacobian,
+) -> Result<Vec<Option<Value>>, AdjointError> {
+    let lambda = vec![None; scan.elements.len()];
+    let mut solver = Solver { b, scan, jacobian, known: known.clone(), lambda, done: 0 };
+    let active = solver.active();
+    let mut left = components(&active, |j, i| jacobian[j][i].is_some());
+    while let Some(first) = left.iter().find(|c| solver.is_ready(c, &active)).cloned() {
+        let like_first = |c: &Vec<usize>| solver.is_ready(c, &active) && solver.kind(c) == solver.kind(&first);
+        let (group, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(like_first);
+        left = rest;
+        solver.solve(&group)?;
+    }
+    Ok(solver.lambda)
+}
+
+struct Solver<'a> {
+    b: &'a mut Builder,
+    scan: &'a Recurrence,
+    jacobian: &'a Jacobian,
+    /// The source of a field grows by what comes from components already solved.
+    known: Known,
+    lambda: Vec<Option<Value>>,
+    /// The fields solved, as a set.
+    done: u64,
+}
+
+/// What components must have in common to share a scan: the matrix, and whether there is a source.
+#[derive(PartialEq, Eq)]
+struct Kind {
+    matrix: Vec<Option<Value>>,
+    driven: bool,
+}
+
+impl Solver<'_> {
+    /// The fields that something comes back to, directly or through other fields.
+    fn active(&self) -> Vec<usize> {
+        let n = self.lambda.len();
+        let mut active: Vec<bool> =
+            (0..n).map(|k| self.known.source[k].is_some() || self.known.last[k].is_some()).collect();
+        for _ in 0..n {
+            for i in 0..n {
+                active[i] |= (0..n).any(|j| active[j] && self.couples(j, i));
+            }
+        }
+        (0..n).filter(|k| active[*k]).collect()
+    }
+
+    /// Whether λᵢ depends on λⱼ; a gauge takes part in no recursion.
+    fn couples(&self, j: usize, i: usize) -> bool {
+        self.jacobian[j][i].is_some() && self.scan.operator.gauge != Some(i as u32)
+    }
+
+    /// Whether everything outside a component that it depends on is solved.
+    fn is_ready(&self, component: &[usize], active: &[usize]) -> bool {
+        let outside = |j: &&usize| !component.contains(j) && self.done >> **j & 1 == 0;
+        active.iter().filter(outside).all(|j| component.iter().all(|i| !self.couples(*j, *i)))
+    }
+
+    fn kind(&self, component: &[usize]) -> Kind {
+        Kind { matrix: self.matrix(component), driven: component.iter().any(|i| self.is_driven(*i)) }
+    }
+
+    /// A = J_Lᵀ of a component, row by row.
+    fn matrix(&self, component: &[usize]) -> Vec<Option<Value>> {
+        component.iter().flat_map(|i| component.iter().map(|j| self.jacobian[*j][*i])).collect()
+    }
+
+    /// Whether something is added to λᵢ at every step.
+    fn is_driven(&self, i: usize) -> bool {
+        self.known.source[i].is_some() || (0..self.lambda.len()).any(|j| self.comes_from(j, i))
+    }
+
+    fn comes_from(&self, j: usize, i: usize) -> bool {
+        self.done >> j & 1 == 1 && self.couples(j, i)
+    }
+
+    fn is_inclusive(&self) -> bool {
+        self.scan.gives == States::Inclusive
+    }
+
+    /// The components of a group, which have the same matrix.
+    fn solve(&mut self, group: &[Vec<usize>]) -> Result<(), AdjointError> {
+        let kind = self.kind(&group[0]);
+        group.iter().flatten().try_for_each(|i| self.add_couplings(*i))?;
+        match kind.matrix[..] {
+            [None] => group.iter().flatten().try_for_each(|i| self.uncoupled(*i))?,
+            [Some(a)] if self.is_one(a) => group.iter().flatten().try_for_each(|i| self.sum(*i))?,
+            [Some(a)] if !kind.driven => group.iter().flatten().try_for_each(|i| self.product(*i, a))?,
+            _ => self.affine(group, &kind.matrix)?,
+        }
+        self.done = group.iter().flatten().fold(self.done, |set, i| set | 1 << i);
+        Ok(())
+    }
+
+    fn is_one(&self, a: Value) -> bool {
+        self.b.program().node(a).op == Op::Const(Literal::Float(1.0))
+    }
+
+    /// gᵢ[t] += J_L(t+1)ⱼᵢ·λⱼ[t+1] for all fields j already solved; in the exclusive form κᵢ gets J_L(t)ⱼᵢ·κⱼ[t+1].
+    fn add_couplings(&mut self, i: usize) -> Result<(), TypeError> {
+        for j in 0..self.lambda.len() {
+            let (Some(lambda), true) = (self.lambda[j], self.comes_from(j, i)) else { continue };
+            let Some(entry) = self.jacobian[j][i] else { continue };
+            let mut term = self.b.binary(Binary::Mul, entry, lambda)?;
+            term = sum_over(self.b, term, self.scan.fields[j].minus(self.scan.fields[i]))?;
+            if self.is_inclusive() {
+                let zero = rules::zero_of(self.b, term)?;
+                term = self.next(term, zero)?;
+            }
+            let term = rules::convert_to(self.b, term, self.scan.operator.fields[i].ty)?;
+            self.known.source[i] = Some(rules::add(self.b, self.known.source[i], term)?);
+        }
+        Ok(())
+    }
+
+    /// The value that the next element visited has.
+    fn next(&mut self, value: Value, end: Value) -> Built {
+        self.b.shift(self.scan.axis, -self.scan.later(), value, end)
+    }
+
+    /// λ = g, and z at the last element; in the exclusive form κ[t] = g[t] and λ[t] = κ[t+1].
+    fn uncoupled(&mut self, i: usize) -> Result<(), TypeError> {
+        self.lambda[i] = match (self.known.source[i], self.known.last[i]) {
+            (Some(source), last) if !self.is_inclusive() => {
+                let end = last.map_or_else(|| rules::zero_of(self.b, source), Ok)?;
+                Some(self.next(source, end)?)
+            }
+            (source, Some(last)) => {
+                let last = self.at_last(last)?;
+                Some(rules::add(self.b, source, last)?)
+            }
+            (source, None) => source,
+        };
+        Ok(())
+    }
+
+    /// A value at the last element visited, zero at all others.
+    fn at_last(&mut self, value: Value) -> Built {
+        let axis = self.scan.axis;
+        let end = if self.scan.reverse { self.b.number(Ty::I64, 0)? } else { last_index(self.b, axis)? };
+        let index = self.b.index(axis)?;
+        let there = self.b.binary(Binary::Eq, index, end)?;
+        let zero = rules::zero_of(self.b, value)?;
+        self.b.select(there, value, zero)
+    }
+
+    /// λ[t] = g[t] + λ[t+1] from z.
+    fn sum(&mut self, i: usize) -> Result<(), TypeError> {
+        self.lambda[i] = match self.known.source[i] {
+            None => self.known.last[i],
+            Some(source) => {
+                let sum = linear::sum(self.b.ty(source)?)?;
+                let last = self.known.last[i];
+                Some(self.scan(sum, &[source], last.as_slice(), !self.is_inclusive())?[0])
+            }
+        };
+        Ok(())
+    }
+
+    /// λ[t] = (a[t+1]·a[t+2]⋯)·z.
+    fn product(&mut self, i: usize, a: Value) -> Result<(), TypeError> {
+        if let Some(last) = self.known.last[i] {
+            let product = linear::product(self.b.ty(a)?)?;
+            let weight = self.scan(product, &[a], &[], true)?[0];
+            self.lambda[i] = Some(self.b.binary(Binary::Mul, weight, last)?);
+        }
+        Ok(())
+    }
+
+    /// λ[t] = g[t] + A[t+1]·λ[t+1] from z, every component of the group a vector of its own.
+    fn affine(&mut self, group: &[Vec<usize>], matrix: &[Option<Value>]) -> Result<(), AdjointError> {
+        let fields: Vec<usize> = group.concat();
+        let ty = self.common_type(&fields);
+        let pattern = self.pattern(group[0].len(), matrix);
+        let operator = linear::affine(&pattern, group.len(), ty)?;
+        if operator.fields.len() > 32 {
+            let operator = self.scan.operator.name.clone();
+            return Err(AdjointError::TooManyFields { operator, coupled: group[0].len() });
+        }
+        let entries = self.entries(&pattern, matrix, ty)?;
+        let varies = entries.iter().any(|a| self.b.program().node(*a).axes.contains(self.scan.axis));
+        if self.is_inclusive() && !varies {
+            fields.iter().try_for_each(|i| self.add_last_to_source(*i))?;
+        }
+        let mut elements = entries;
+        if self.is_inclusive() && varies {
+            for (class, a) in elements.iter_mut().enumerate() {
+                let end = self.identity(&pattern, class, ty)?;
+                *a = self.b.shift(self.scan.axis, -self.scan.later(), *a, end)?;
+            }
+        }
+        elements.extend(self.vectors(&fields, ty, |known, i| known.source[i])?);
+        let init = self.affine_init(&pattern, &fields, ty)?;
+        let states = self.scan(operator, &elements, &init, !self.is_inclusive())?;
+        for (i, state) in fields.iter().zip(&states[pattern.representatives.len()..]) {
+            self.lambda[*i] = Some(rules::convert_to(self.b, *state, self.scan.operator.fields[*i].ty)?);
+        }
+        Ok(())
+    }
+
+    /// The widest of the fields' types.
+    fn common_type(&self, fields: &[usize]) -> Ty {
+        let ty = |i: &usize| self.scan.operator.fields[*i].ty;
+        fields.iter().map(ty).reduce(|a, b| a.join(b).unwrap_or(a)).unwrap_or(Ty::Call)
+    }
+
+    fn pattern(&self, size: usize, matrix: &[Option<Value>]) -> Pattern {
+        let signed = |entry: &Option<Value>| {
+            entry.map(|v| match self.b.program().node(v).op {
+                Op::Unary(Unary::Neg, inner) => (inner, true),
+                _ => (v, false),
+            })
+        };
+        Pattern::closure(size, &matrix.iter().map(signed).collect::<Vec<_>>())
+    }
+
+    /// One entry of the matrix for each class of its pattern.
+    fn entries(&mut self, pattern: &Pattern, matrix: &[Option<Value>], ty: Ty) -> Result<Vec<Value>, TypeError> {
+        let mut entries = vec![];
+        for at in &pattern.representatives {
+            entries.push(match matrix[*at] {
+                Some(entry) => rules::convert_to(self.b, entry, ty)?,
+                None => self.b.float(ty, 0.0)?,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// The entry of the identity matrix that stands for a class.
+    fn identity(&mut self, pattern: &Pattern, class: usize, ty: Ty) -> Built {
+        let (row, column) = pattern.place(class);
+        self.b.number(ty, i32::from(row == column))
+    }
+
+    /// The identity matrix and z; empty when there is no z.
+    fn affine_init(&mut self, pattern: &Pattern, fields: &[usize], ty: Ty) -> Result<Vec<Value>, TypeError> {
+        if fields.iter().all(|i| self.known.last[*i].is_none()) {
+            return Ok(vec![]);
+        }
+        let classes = 0..pattern.representatives.len();
+        let mut init: Vec<Value> = classes.map(|c| self.identity(pattern, c, ty)).collect::<Result<_, _>>()?;
+        init.extend(self.vectors(fields, ty, |known, i| known.last[i])?);
+        Ok(init)
+    }
+
+    fn vectors(
+        &mut self,
+        fields: &[usize],
+        ty: Ty,
+        of: impl Fn(&Known, usize) -> Option<Value>,
+    ) -> Result<Vec<Value>, TypeError> {
+        let mut vectors = vec![];
+        for i in fields {
+            vectors.push(match of(&self.known, *i) {
+                Some(value) => rules::convert_to(self.b, value, ty)?,
+                None => self.b.float(ty, 0.0)?,
+            });
+        }
+        Ok(vectors)
+    }
+
+    /// A matrix that is the same at every t needs no shift when z enters as part of g[n−1].
+    fn add_last_to_source(&mut self, i: usize) -> Result<(), TypeError> {
+        if let Some(last) = self.known.last[i].take() {
+            let last = self.at_last(last)?;
+            self.known.source[i] = Some(rules::add(self.b, self.known.source[i], last)?);
+        }
+        Ok(())
+    }
+
+    /// A scan against the direction of the forward pass.
+    fn scan(
+        &mut self,
+        operator: crate::ir::Operator,
+        elements: &[Value],
+        init: &[Value],
+        exclusive: bool,
+    ) -> Result<Vec<Value>, TypeError> {
+        let operator = self.b.operator(operator);
+        let direction = Direction { reverse: !self.scan.reverse, exclusive };
+        self.b.scan(self.scan.axis, operator, elements, init, direction)
+    }
+}

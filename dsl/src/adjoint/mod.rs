@@ -1,0 +1,226 @@
+//! Reverse mode: the program of all gradients of a program.
+
+mod combination;
+mod components;
+mod cotangents;
+mod evaluate;
+mod gauge;
+mod lambda;
+mod linear;
+mod pattern;
+mod recurrence;
+mod reduce;
+pub(crate) mod rules;
+mod scan;
+mod sweep;
+mod telescope;
+mod winner;
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+use crate::build::Builder;
+use crate::copy::Copy;
+use crate::elem::Elem;
+use crate::ir::{AxisSet, Literal, Node, Op, Output, Param, Program, Value};
+use crate::simplify::{retain_params, simplify};
+use crate::typing::TypeError;
+use crate::verify::{VerifyError, verify};
+
+use sweep::Sweep;
+
+/// Why a program has no adjoint.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum AdjointError {
+    /// The program is not valid.
+    #[error("`{program}` is not a valid program: {}", errors.iter().map(VerifyError::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid {
+        /// The program's name.
+        program: String,
+        /// What is wrong with it.
+        errors: Vec<VerifyError>,
+    },
+    /// No output depends on a parameter in a differentiable way.
+    #[error("`{program}` has no gradient: {reason}")]
+    NothingToDifferentiate {
+        /// The program's name.
+        program: String,
+        /// Why, in words.
+        reason: &'static str,
+    },
+    /// A matrix of coupled fields is too large for one operator.
+    #[error(
+        "the adjoint of a scan by `{operator}` couples {coupled} fields, \
+         whose matrix and vectors do not fit into the 32 fields of an operator"
+    )]
+    TooManyFields {
+        /// The operator.
+        operator: String,
+        /// How many fields depend on each other.
+        coupled: usize,
+    },
+    /// A gauge that does not act on a field as gauges do.
+    #[error(
+        "`{gauge}` is not a gauge of `{operator}`: field `{field}` of l does not enter by a factor exp(κ·(l.{gauge} − {gauge}))"
+    )]
+    Gauge {
+        /// The operator.
+        operator: String,
+        /// The field declared as its gauge.
+        gauge: String,
+        /// The field that shows it.
+        field: String,
+    },
+    /// An operation of the adjoint cannot be typed.
+    #[error(transparent)]
+    Type(#[from] TypeError),
+}
+
+/// The adjoint of a program: cotangents of its outputs in, cotangents of its parameters out.
+///
+/// It is called `<name>.bar`. Its parameters are, in this order:
+///
+/// * those parameters of the program that it needs;
+/// * those outputs of the program that it reads instead of computing them again (residuals): outputs that hold a value
+///   behind a scan or a reduction without rounding it;
+/// * for every floating-point output y its cotangent `y.bar`, 0 by default.
+///
+/// Its outputs are `p.bar` for every floating-point parameter p, with p's axes and element type: the sum over outputs
+/// y of (∂y/∂p)ᵀ·ȳ, zero for a parameter that nothing depends on differentiably. The result is a valid program, so it
+/// has an adjoint in turn (residuals are parameters like any other).
+pub fn adjoint(program: &Program) -> Result<Program, AdjointError> {
+    let mut reverse = Reverse::of(program)?;
+    let gradients = reverse.gradients()?;
+    if gradients.iter().all(Option::is_none) {
+        let reason = reason(program);
+        return Err(AdjointError::NothingToDifferentiate { program: program.name.clone(), reason });
+    }
+    reverse.finish(&gradients)
+}
+
+/// The names of the parameters that have a gradient: floating-point parameters that some output depends on
+/// differentiably. In [`adjoint`] the others get zeros.
+pub fn differentiable_params(program: &Program) -> Result<Vec<String>, AdjointError> {
+    let gradients = Reverse::of(program)?.gradients()?;
+    let named = program.params.iter().zip(&gradients);
+    Ok(named.filter(|(_, gradient)| gradient.is_some()).map(|(param, _)| param.name.clone()).collect())
+}
+
+fn reason(program: &Program) -> &'static str {
+    if !program.params.iter().any(|p| p.elem.is_float()) {
+        "no parameter is floating-point"
+    } else if !program.outputs.iter().any(|o| o.elem.is_float()) {
+        "no output is floating-point"
+    } else {
+        "outputs depend on its floating-point parameters only through integers, bools and functions that are constant \
+         between jumps"
+    }
+}
+
+/// The adjoint of one program under construction.
+struct Reverse {
+    forward: Program,
+    sweep: Sweep,
+    /// The parameters that stand for values of the forward pass.
+    residuals: HashMap<Value, u32>,
+}
+
+impl Reverse {
+    /// The nodes of the forward pass, the parameters of the adjoint, and the cotangents of the outputs.
+    fn of(program: &Program) -> Result<Reverse, AdjointError> {
+        verify(program).map_err(|errors| AdjointError::Invalid { program: program.name.clone(), errors })?;
+        let forward = simplify(program);
+        let name = format!("{}.bar", program.name);
+        let start = Program { name, outputs: vec![], ..forward.clone() };
+        let mut reverse =
+            Reverse { forward, sweep: Sweep::of(Builder::from_program(start)), residuals: HashMap::new() };
+        reverse.add_residuals()?;
+        reverse.add_cotangents()?;
+        Ok(reverse)
+    }
+
+    fn add_residuals(&mut self) -> Result<(), TypeError> {
+        for output in self.forward.outputs.iter().filter(|o| is_residual(&self.forward, o)) {
+            let k = self.sweep.b.program().params.len() as u32;
+            if self.sweep.residuals.insert(output.value) {
+                self.sweep.b.param(&output.name, &output.axes, output.elem, None)?;
+                self.residuals.insert(output.value, k);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_cotangents(&mut self) -> Result<(), TypeError> {
+        for Output { name, axes, elem, value } in &self.forward.outputs {
+            if elem.is_float() {
+                let b = &mut self.sweep.b;
+                let bar = b.param(&format!("{name}.bar"), axes, *elem, Some(Literal::Float(0.0)))?;
+                self.sweep.cotangents.add(b, *value, bar, axes.iter().copied().collect())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradient of every parameter of the program; `None` where there is none.
+    fn gradients(&mut self) -> Result<Vec<Option<Value>>, AdjointError> {
+        self.sweep.run()?;
+        let mut gradients = vec![];
+        for (k, param) in self.forward.params.iter().enumerate() {
+            let b = &mut self.sweep.b;
+            let value = b.append(Op::Param(k as u32), param.elem.value(), AxisSet::EMPTY)?;
+            gradients.push(if param.elem.is_float() { self.sweep.cotangents.take(b, value)? } else { None });
+        }
+        Ok(gradients)
+    }
+
+    fn finish(mut self, gradients: &[Option<Value>]) -> Result<Program, AdjointError> {
+        let params = self.forward.params.clone();
+        for (Param { name, axes, elem, .. }, gradient) in params.iter().zip(gradients) {
+            if elem.is_float() {
+                let b = &mut self.sweep.b;
+                let gradient = gradient.map_or_else(|| b.float(elem.value(), 0.0), Ok)?;
+                b.output(&format!("{name}.bar"), axes, *elem, gradient)?;
+            }
+        }
+        let outputs = self.forward.outputs.iter().filter(|o| o.elem.is_float()).count();
+        let program = simplify(&self.read_residuals()?);
+        let cotangents = program.params.len() - outputs;
+        Ok(retain_params(&program, |k, read| read || k as usize >= cotangents))
+    }
+
+    /// The program in which residuals are read from their parameters.
+    fn read_residuals(self) -> Result<Program, TypeError> {
+        let program = self.sweep.b.finish();
+        let mut into = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.clone() });
+        let mut copy = Copy::of(&program);
+        let mut residuals: Vec<_> = self.residuals.into_iter().collect();
+        residuals.sort_by_key(|(_, k)| *k);
+        for (value, k) in residuals {
+            copy.set(value, into.append(Op::Param(k), program.node(value).ty, AxisSet::EMPTY)?);
+        }
+        let roots: Vec<Value> = program.outputs.iter().map(|o| o.value).collect();
+        let roots = copy.run(&mut into, &roots)?;
+        let renamed = |(o, value): (&Output, Value)| Output { value, ..o.clone() };
+        let outputs = program.outputs.iter().zip(roots).map(renamed).collect();
+        Ok(Program { outputs, ..into.finish() })
+    }
+}
+
+/// Whether an output holds exactly a value that would be dear to compute again: one behind a scan or a reduction.
+fn is_residual(program: &Program, output: &Output) -> bool {
+    let Node { ty, axes, .. } = *program.node(output.value);
+    let exact = !matches!(output.elem, Elem::Bf16 | Elem::F16) && output.elem.value() == ty;
+    let whole = axes == output.axes.iter().copied().collect();
+    exact && whole && program.param(&output.name).is_none() && is_behind_combination(program, output.value)
+}
+
+fn is_behind_combination(program: &Program, value: Value) -> bool {
+    let mut behind = vec![false; value.0 as usize + 1];
+    for i in 0..behind.len() {
+        let op = &program.nodes[i].op;
+        let combination = matches!(op, Op::Scan { .. } | Op::Reduce { .. });
+        behind[i] = combination || op.operands().iter().any(|v| behind[v.0 as usize]);
+    }
+    behind[value.0 as usize]
+}

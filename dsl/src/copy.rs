@@ -1,0 +1,76 @@
+//! Copying values of one program into another, with all that they depend on.
+
+use std::collections::HashMap;
+
+use crate::build::{Builder, Built};
+use crate::ir::{Node, Op, Program, Value};
+use crate::typing::TypeError;
+
+/// A copy in progress: what the values of `from` are in the target.
+///
+/// Both programs must have the same axes. A value whose image was set beforehand is a leaf of the copy; this is how
+/// parameters, inputs of an operator's body or any other values are replaced.
+pub(crate) struct Copy<'a> {
+    from: &'a Program,
+    images: HashMap<Value, Value>,
+}
+
+impl<'a> Copy<'a> {
+    /// Nothing copied yet.
+    pub(crate) fn of(from: &'a Program) -> Copy<'a> {
+        Copy { from, images: HashMap::new() }
+    }
+
+    /// Sets what a value is in the target.
+    pub(crate) fn set(&mut self, value: Value, image: Value) {
+        self.images.insert(value, image);
+    }
+
+    /// Sets what several values are in the target.
+    pub(crate) fn set_all(&mut self, values: &[Value], images: &[Value]) {
+        self.images.extend(values.iter().copied().zip(images.iter().copied()));
+    }
+
+    /// The images of the roots, after whatever they need was copied.
+    pub(crate) fn run(&mut self, into: &mut Builder, roots: &[Value]) -> Result<Vec<Value>, TypeError> {
+        self.run_with(into, roots, |into, op, node| into.append(op, node.ty, node.axes))
+    }
+
+    /// [`Copy::run`] where `append` adds each operation, its operands already those of the target.
+    pub(crate) fn run_with(
+        &mut self,
+        into: &mut Builder,
+        roots: &[Value],
+        mut append: impl FnMut(&mut Builder, Op, &Node) -> Built,
+    ) -> Result<Vec<Value>, TypeError> {
+        for value in self.missing(roots)? {
+            let node = self.from.node(value);
+            let mut op = node.op.map_operands(|v| self.images[&v]);
+            if let Op::Reduce { operator, .. } | Op::Scan { operator, .. } = &mut op {
+                let unknown = TypeError::Unknown { kind: "operator", index: operator.0 };
+                let own = self.from.operators.get(operator.0 as usize).ok_or(unknown)?;
+                *operator = into.operator(own.clone());
+            }
+            let image = append(into, op, node)?;
+            self.set(value, image);
+        }
+        Ok(roots.iter().map(|v| self.images[v]).collect())
+    }
+
+    /// The values that the roots need and that have no image yet, in order of evaluation.
+    pub(crate) fn missing(&self, roots: &[Value]) -> Result<Vec<Value>, TypeError> {
+        let mut needed = vec![false; self.from.nodes.len()];
+        let need = |needed: &mut Vec<bool>, value: Value, before: usize| {
+            let known = needed.get_mut(value.0 as usize).filter(|_| (value.0 as usize) < before);
+            known.map(|flag| *flag = true).ok_or(TypeError::Unknown { kind: "value", index: value.0 })
+        };
+        roots.iter().try_for_each(|v| need(&mut needed, *v, usize::MAX))?;
+        for i in (0..needed.len()).rev() {
+            needed[i] = needed[i] && !self.images.contains_key(&Value(i as u32));
+            if needed[i] {
+                self.from.nodes[i].op.operands().iter().try_for_each(|v| need(&mut needed, *v, i))?;
+            }
+        }
+        Ok((0..needed.len()).filter(|i| needed[*i]).map(|i| Value(i as u32)).collect())
+    }
+}

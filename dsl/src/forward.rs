@@ -1,0 +1,189 @@
+//! Forward mode: the program of all tangents of a program.
+//!
+//! Every value y of the program gets a tangent ẏ, the derivative of y along a direction given by the tangents of the
+//! parameters. Maps follow the table of derivatives; everything along an axis is linear. A scan or a reduction runs on
+//! dual elements: the operator on (fields, tangents) is associative because the original is, and its identity is
+//! (identity, 0). Nothing is known here of λ, gauges or telescoping weights, which makes forward mode the check of
+//! reverse mode.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+use crate::adjoint::rules;
+use crate::build::{Builder, Direction};
+use crate::ir::{AxisSet, Field, Literal, Node, Op, Operator, Output, Program, Value};
+use crate::simplify::simplify;
+use crate::typing::TypeError;
+use crate::verify::{VerifyError, verify};
+
+/// Why a program has no tangent program.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum TangentError {
+    /// The program is not valid.
+    #[error("the program is not valid: {}", .0.iter().map(VerifyError::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<VerifyError>),
+    /// The fields of an operator and their tangents are too many for one operator.
+    #[error("operator `{operator}` and its tangents have {fields} fields, more than the 32 of an operator")]
+    TooManyFields {
+        /// The operator.
+        operator: String,
+        /// How many fields there would be.
+        fields: usize,
+    },
+    /// An operation on tangents cannot be typed.
+    #[error(transparent)]
+    Type(#[from] TypeError),
+}
+
+/// The program that computes outputs and their tangents, ẏ = Σ (∂y/∂p)·ṗ.
+///
+/// It is called `<name>.dot`. Its parameters are those of the program and then, for every floating-point parameter p,
+/// its tangent `p.dot`, 0 by default; its outputs are those of the program and then, for every floating-point output
+/// y, `y.dot`.
+pub fn tangent(program: &Program) -> Result<Program, TangentError> {
+    verify(program).map_err(TangentError::Invalid)?;
+    let forward = simplify(program);
+    let start = Program { name: format!("{}.dot", program.name), ..forward.clone() };
+    let mut sweep = Forward { b: Builder::from_program(start), tangents: HashMap::new() };
+    sweep.add_params(&forward)?;
+    (0..forward.nodes.len() as u32).try_for_each(|i| sweep.visit(Value(i)))?;
+    sweep.add_outputs(&forward)?;
+    Ok(simplify(&sweep.b.finish()))
+}
+
+/// The forward sweep in progress.
+struct Forward {
+    b: Builder,
+    /// The tangents that are not zero.
+    tangents: HashMap<Value, Value>,
+}
+
+impl Forward {
+    fn add_params(&mut self, program: &Program) -> Result<(), TypeError> {
+        for (k, param) in program.params.iter().enumerate().filter(|(_, p)| p.elem.is_float()) {
+            let value = self.b.append(Op::Param(k as u32), param.elem.value(), AxisSet::EMPTY)?;
+            let zero = Some(Literal::Float(0.0));
+            let dot = self.b.param(&format!("{}.dot", param.name), &param.axes, param.elem, zero)?;
+            self.tangents.insert(value, dot);
+        }
+        Ok(())
+    }
+
+    fn add_outputs(&mut self, program: &Program) -> Result<(), TypeError> {
+        for Output { name, axes, elem, value } in program.outputs.iter().filter(|o| o.elem.is_float()) {
+            let dot = self.tangent_or_zero(*value)?;
+            self.b.output(&format!("{name}.dot"), axes, *elem, dot)?;
+        }
+        Ok(())
+    }
+
+    fn tangent_or_zero(&mut self, value: Value) -> Result<Value, TypeError> {
+        match self.tangents.get(&value) {
+            Some(dot) => Ok(*dot),
+            None => rules::zero_of(&mut self.b, value),
+        }
+    }
+
+    fn visit(&mut self, y: Value) -> Result<(), TangentError> {
+        let Node { op, .. } = self.b.program().node(y).clone();
+        if !op.operands().iter().any(|v| self.tangents.contains_key(v)) {
+            return Ok(());
+        }
+        match op {
+            Op::Reduce { .. } | Op::Scan { .. } => return self.combination(y, &op),
+            Op::Last { axis, value, empty } => self.linear(y, value, empty, |b, v, e| b.last(axis, v, e))?,
+            Op::First { axis, value, empty } => self.linear(y, value, empty, |b, v, e| b.first(axis, v, e))?,
+            Op::Shift { axis, by, value, fill } => self.linear(y, value, fill, |b, v, f| b.shift(axis, by, v, f))?,
+            _ => {
+                if let Some(dot) = rules::tangent(&mut self.b, y, &self.tangents)? {
+                    self.tangents.insert(y, dot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same operation on the tangents of two operands.
+    fn linear(
+        &mut self,
+        y: Value,
+        value: Value,
+        other: Value,
+        op: impl FnOnce(&mut Builder, Value, Value) -> Result<Value, TypeError>,
+    ) -> Result<(), TypeError> {
+        let (value, other) = (self.tangent_or_zero(value)?, self.tangent_or_zero(other)?);
+        let dot = op(&mut self.b, value, other)?;
+        self.tangents.insert(y, dot);
+        Ok(())
+    }
+
+    /// The scan or reduction on dual elements, and the tangents of its fields.
+    fn combination(&mut self, y: Value, op: &Op) -> Result<(), TangentError> {
+        let (Op::Reduce { operator, .. } | Op::Scan { operator, .. }) = op else { return Ok(()) };
+        let original = self.b.program().operator(*operator).clone();
+        let dual = self.b.operator(dual(&original)?);
+        let fields = match op {
+            Op::Reduce { axis, elements, .. } => {
+                let elements = self.duals(&original, elements)?;
+                self.b.reduce(*axis, dual, &elements)?
+            }
+            Op::Scan { axis, elements, init, reverse, exclusive, .. } => {
+                let direction = Direction { reverse: *reverse, exclusive: *exclusive };
+                let elements = self.duals(&original, elements)?;
+                let init = if init.is_empty() { vec![] } else { self.duals(&original, init)? };
+                self.b.scan(*axis, dual, &elements, &init, direction)?
+            }
+            _ => return Ok(()),
+        };
+        let mut dots = fields.into_iter().skip(original.fields.len());
+        for k in floats(&original) {
+            let field = self.b.field(y, k as u32)?;
+            dots.next().map(|dot| self.tangents.insert(field, dot));
+        }
+        Ok(())
+    }
+
+    /// Values field by field, then the tangents of those that are floats.
+    fn duals(&mut self, operator: &Operator, values: &[Value]) -> Result<Vec<Value>, TypeError> {
+        let dots = floats(operator).map(|k| self.tangent_or_zero(values[k])).collect::<Result<Vec<_>, _>>()?;
+        Ok([values, &dots].concat())
+    }
+}
+
+/// The fields that have a tangent.
+fn floats(operator: &Operator) -> impl Iterator<Item = usize> + '_ {
+    (0..operator.fields.len()).filter(|k| operator.fields[*k].ty.is_float())
+}
+
+/// The operator on fields and tangents.
+fn dual(operator: &Operator) -> Result<Operator, TangentError> {
+    let n = operator.fields.len();
+    let dots = floats(operator).map(|k| &operator.fields[k]);
+    let dots = dots.map(|f| Field { name: format!("{}.dot", f.name), ty: f.ty });
+    let fields: Vec<Field> = operator.fields.iter().cloned().chain(dots).collect();
+    if fields.len() > 32 {
+        return Err(TangentError::TooManyFields { operator: operator.name.clone(), fields: fields.len() });
+    }
+    let mut body = Builder::body(fields);
+    let (l, r) = body.inputs()?;
+    let mut combine = body.inline(operator, &l[..n], &r[..n])?;
+    let mut tangents = HashMap::new();
+    for (place, k) in floats(operator).enumerate() {
+        tangents.extend([(l[k], l[n + place]), (r[k], r[n + place])]);
+    }
+    for y in (0..body.program().nodes.len() as u32).map(Value) {
+        if let Some(dot) = rules::tangent(&mut body, y, &tangents)? {
+            tangents.insert(y, dot);
+        }
+    }
+    for k in floats(operator) {
+        combine.push(match tangents.get(&combine[k]) {
+            Some(dot) => *dot,
+            None => body.float(operator.fields[k].ty, 0.0)?,
+        });
+    }
+    let zeros = floats(operator).map(|_| Literal::Float(0.0));
+    let identity = operator.identity.iter().copied().chain(zeros).collect();
+    Ok(body.finish_operator(&format!("{}.dot", operator.name), identity, &combine, None)?)
+}
