@@ -14,8 +14,8 @@ pub mod print;
 pub mod rng;
 pub mod scalar;
 pub mod segmented;
-pub mod testing;
 pub mod simplify;
+pub mod testing;
 pub mod typing;
 pub mod verify;
 

@@ -41,8 +41,8 @@ impl Axes {
 #[derive(Clone, Debug)]
 pub(crate) struct Combination {
     builder: Builder,
-    full: Vec<AxisSet>,
-    gauge: Option<usize>,
+    operator: Operator,
+    axes: Axes,
     /// 1; what comes back to it comes back to the gauge of e[t].
     unit: Option<Value>,
     /// s[t−1], field by field.
@@ -61,13 +61,8 @@ pub(crate) struct Combination {
 pub(crate) type Jacobian = Vec<Vec<Option<Value>>>;
 
 impl Combination {
-    /// The combination of an operator in a program with these axes; `charges` are those of [`super::gauge`].
-    pub(crate) fn new(
-        names: &[String],
-        operator: &Operator,
-        axes: &Axes,
-        charges: Option<&[f64]>,
-    ) -> Result<Combination, TypeError> {
+    /// The combination of an operator in a program with these axes.
+    pub(crate) fn new(names: &[String], operator: &Operator, axes: &Axes) -> Result<Combination, TypeError> {
         let program = Program {
             name: operator.name.clone(),
             axes: names.to_vec(),
@@ -81,16 +76,9 @@ impl Combination {
         let right = tuple(&mut b, "r", operator, &axes.right)?;
         let after = tuple(&mut b, "c", operator, &axes.after)?;
         let lambda = tuple(&mut b, "lambda", operator, &axes.after)?;
-        let (mut unit, mut scaled) = (None, right.clone());
-        if let (Some(charges), Some(m)) = (charges, operator.gauge) {
-            let m = m as usize;
-            let one = param(&mut b, "unit", operator.fields[m].ty, axes.right[m])?;
-            scaled = gauge::scaled(&mut b, &right, charges, one)?;
-            unit = Some(one);
-        }
-        let combine = combine(&mut b, operator, &left, &scaled, &after)?;
-        let (full, gauge) = (axes.full.clone(), operator.gauge.map(|m| m as usize));
-        Ok(Combination { builder: b, full, gauge, unit, left, right, after, lambda, combine })
+        let combine = combine(&mut b, operator, &left, &right, &after)?;
+        let (operator, axes) = (operator.clone(), axes.clone());
+        Ok(Combination { builder: b, operator, axes, unit: None, left, right, after, lambda, combine })
     }
 
     /// The program that its values belong to.
@@ -129,7 +117,7 @@ impl Combination {
     fn jacobian(&mut self, inputs: &[Value]) -> Result<Jacobian, TypeError> {
         let mut rows: Jacobian = vec![vec![]; inputs.len()];
         for (i, input) in inputs.iter().enumerate() {
-            let column = if self.gauge == Some(i) { HashMap::new() } else { self.column(*input)? };
+            let column = if self.operator.gauge == Some(i as u32) { HashMap::new() } else { self.column(*input)? };
             rows.iter_mut().zip(&self.combine).for_each(|(row, c)| row.push(column.get(c).copied()));
         }
         Ok(rows)
@@ -154,19 +142,30 @@ impl Combination {
 
     /// ē = J_R ᵀ·λ, λ taken of the fields given: values of the combination's program, summed to the elements' axes.
     pub(crate) fn element_cotangents(&mut self, fields: &[usize]) -> Result<Vec<Option<Value>>, AdjointError> {
+        let combine = self.gauged_combine()?;
         let mut sweep = Sweep::of(self.builder.clone());
         for &j in fields {
-            sweep.cotangents.add(&sweep.b, self.combine[j], self.lambda[j], self.full[j])?;
+            sweep.cotangents.add(&sweep.b, combine[j], self.lambda[j], self.axes.full[j])?;
         }
         sweep.run()?;
-        let source = |(k, r): (usize, &Value)| if self.gauge == Some(k) { self.unit } else { Some(*r) };
-        let mut found = vec![];
-        for source in self.right.iter().enumerate().map(source) {
-            let bar = source.map(|source| sweep.cotangents.take(&mut sweep.b, source)).transpose()?;
-            found.push(bar.flatten());
+        let mut sources = self.right.clone();
+        if let (Some(unit), Some(m)) = (self.unit, self.operator.gauge) {
+            sources[m as usize] = unit;
         }
+        let found = sources.into_iter().map(|source| sweep.cotangents.take(&mut sweep.b, source));
+        let found = found.collect::<Result<_, _>>()?;
         self.builder = sweep.b;
         Ok(found)
+    }
+
+    /// The combination with the fields of r scaled by the unit that stands for the gauge's action.
+    fn gauged_combine(&mut self) -> Result<Vec<Value>, TypeError> {
+        let Some(m) = self.operator.gauge.map(|m| m as usize) else { return Ok(self.combine.clone()) };
+        let b = &mut self.builder;
+        let unit = param(b, "unit", self.operator.fields[m].ty, self.axes.right[m])?;
+        self.unit = Some(unit);
+        let scaled = gauge::scaled(b, &self.operator, &self.right, unit)?;
+        combine(b, &self.operator, &self.left, &scaled, &self.after)
     }
 }
 

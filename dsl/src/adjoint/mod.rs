@@ -60,18 +60,6 @@ pub enum AdjointError {
         /// How many fields depend on each other.
         coupled: usize,
     },
-    /// A gauge that does not act on a field as gauges do.
-    #[error(
-        "`{gauge}` is not a gauge of `{operator}`: field `{field}` of l does not enter by a factor exp(κ·(l.{gauge} − {gauge}))"
-    )]
-    Gauge {
-        /// The operator.
-        operator: String,
-        /// The field declared as its gauge.
-        gauge: String,
-        /// The field that shows it.
-        field: String,
-    },
     /// An operation of the adjoint cannot be typed.
     #[error(transparent)]
     Type(#[from] TypeError),

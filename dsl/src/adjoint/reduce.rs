@@ -18,7 +18,6 @@ use crate::ir::{AxisSet, Binary, Literal, Unary, Value};
 use crate::typing::TypeError;
 
 use super::combination::{Axes, Combination};
-use super::gauge::charges;
 use super::lambda::Known;
 use super::recurrence::Recurrence;
 use super::sweep::Sweep;
@@ -36,7 +35,7 @@ pub(crate) fn pull_back(sweep: &mut Sweep, reduction: &Recurrence) -> Result<(),
     if z.iter().all(Option::is_none) {
         return Ok(());
     }
-    let mut combination = Combination::new(&[], &reduction.operator, &Axes::none(n), None)?;
+    let mut combination = Combination::new(&[], &reduction.operator, &Axes::none(n))?;
     let shapes = classify(&mut combination, &reduction.operator)?;
     let of_shape = |shape: fn(&Shape) -> bool| {
         z.iter().zip(&shapes).map(|(z, found)| z.filter(|_| shape(found))).collect::<Vec<_>>()
@@ -55,13 +54,12 @@ pub(crate) fn pull_back(sweep: &mut Sweep, reduction: &Recurrence) -> Result<(),
 }
 
 /// The combination as it is used when only the total is known: c and λ do not vary along the axis.
-fn combination(sweep: &Sweep, reduction: &Recurrence) -> Result<Combination, AdjointError> {
+fn combination(sweep: &Sweep, reduction: &Recurrence) -> Result<Combination, TypeError> {
     let axes = |v: &Value| sweep.b.axes_of(*v);
     let right = reduction.elements.iter().map(axes).collect::<Result<Vec<AxisSet>, _>>()?;
     let full = reduction.full_axes();
     let axes = Axes { left: full.clone(), right, after: reduction.fields.clone(), full };
-    let charges = charges(&reduction.operator)?;
-    Ok(Combination::new(&sweep.b.program().axes, &reduction.operator, &axes, charges.as_deref())?)
+    Combination::new(&sweep.b.program().axes, &reduction.operator, &axes)
 }
 
 /// ē[t] = D(e[t], total)ᵀ·z, written by the same rule as J_R(l, e[t])ᵀ·λ with the total for c and z for λ.

@@ -22,7 +22,6 @@ use crate::typing::TypeError;
 
 use super::combination::{Axes, Combination, Jacobian};
 use super::cotangents::sum_over;
-use super::gauge::charges;
 use super::lambda::{Known, solve};
 use super::recurrence::{Recurrence, States};
 use super::sweep::Sweep;
@@ -45,8 +44,7 @@ pub(crate) fn pull_back_known(sweep: &mut Sweep, scan: &Recurrence, mut known: K
     if known.is_zero() {
         return Ok(());
     }
-    let charges = charges(&scan.operator)?;
-    let mut step = Step::new(sweep, scan, known, charges.as_deref())?;
+    let mut step = Step::new(sweep, scan, known)?;
     let lambda = solve(&mut sweep.b, scan, &step.known, &step.jacobian)?;
     step.elements(sweep, &lambda)?;
     step.init(sweep, &lambda)
@@ -56,7 +54,6 @@ pub(crate) fn pull_back_known(sweep: &mut Sweep, scan: &Recurrence, mut known: K
 struct Step<'a> {
     scan: &'a Recurrence,
     known: Known,
-    charges: Option<&'a [f64]>,
     combination: Combination,
     /// J_L(t) in the program under construction.
     jacobian: Jacobian,
@@ -65,23 +62,18 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn new<'a>(
-        sweep: &mut Sweep,
-        scan: &'a Recurrence,
-        known: Known,
-        charges: Option<&'a [f64]>,
-    ) -> Result<Step<'a>, TypeError> {
+    fn new<'a>(sweep: &mut Sweep, scan: &'a Recurrence, known: Known) -> Result<Step<'a>, TypeError> {
         let full = scan.full_axes();
         let right = scan.elements.iter().map(|e| sweep.b.axes_of(*e)).collect::<Result<_, _>>()?;
         let axes = Axes { left: full.clone(), right, after: full.clone(), full };
-        let mut combination = Combination::new(&sweep.b.program().axes, &scan.operator, &axes, charges)?;
+        let mut combination = Combination::new(&sweep.b.program().axes, &scan.operator, &axes)?;
         let local = combination.left_jacobian()?;
         let (before, after) = (scan.states_before(sweep)?, scan.states_after(sweep)?);
         let mut copy = combination.at(&mut sweep.b, &before, &scan.elements, &after)?;
         let mut entry = |v: &Option<Value>| v.map(|v| Ok(copy.run(&mut sweep.b, &[v])?[0])).transpose();
         let jacobian = local.iter().map(|row| row.iter().map(&mut entry).collect());
         let jacobian = jacobian.collect::<Result<_, TypeError>>()?;
-        Ok(Step { scan, known, charges, combination, jacobian, before, after })
+        Ok(Step { scan, known, combination, jacobian, before, after })
     }
 
     /// ē[t] = J_R(t)ᵀ·λ[t].
@@ -102,25 +94,22 @@ impl Step<'_> {
 
     /// init̄ = J_L(0)ᵀ·λ[0] (exclusive: κ[0]), and z where there is no element.
     fn init(&mut self, sweep: &mut Sweep, lambda: &[Option<Value>]) -> Result<(), AdjointError> {
-        let mut found = vec![];
         for (i, init) in self.scan.init.iter().enumerate() {
-            let cotangent = self.init_field(&mut sweep.b, i, lambda)?;
-            if let Some(cotangent) = cotangent {
-                sweep.cotangents.add(&sweep.b, *init, cotangent, self.scan.fields[i])?;
-            }
-            found.push(cotangent);
-        }
-        if let (Some(charges), Some(m)) = (self.charges, self.scan.operator.gauge) {
-            let m = m as usize;
-            for (p, cotangent) in found.into_iter().enumerate() {
-                let (Some(cotangent), true) = (cotangent, charges[p] != 0.0) else { continue };
-                let scaled = gauge::charged(&mut sweep.b, self.scan.init[p], charges[p])?;
-                let term = sweep.b.binary(Binary::Mul, scaled, cotangent)?;
-                let term = sum_over(&mut sweep.b, term, self.scan.fields[p].minus(self.scan.fields[m]))?;
-                sweep.cotangents.add(&sweep.b, self.scan.init[m], term, self.scan.fields[m])?;
+            let Some(cotangent) = self.init_field(&mut sweep.b, i, lambda)? else { continue };
+            sweep.cotangents.add(&sweep.b, *init, cotangent, self.scan.fields[i])?;
+            if gauge::acts_on(&self.scan.operator, i) {
+                self.init_gauge(sweep, i, cotangent)?;
             }
         }
         Ok(())
+    }
+
+    /// m̄ += Σ p·p̄ for the gauge m of the init and its field p.
+    fn init_gauge(&self, sweep: &mut Sweep, p: usize, cotangent: Value) -> Result<(), AdjointError> {
+        let Some(m) = self.scan.operator.gauge.map(|m| m as usize) else { return Ok(()) };
+        let product = sweep.b.binary(Binary::Mul, self.scan.init[p], cotangent)?;
+        let term = sum_over(&mut sweep.b, product, self.scan.fields[p].minus(self.scan.fields[m]))?;
+        Ok(sweep.cotangents.add(&sweep.b, self.scan.init[m], term, self.scan.fields[m])?)
     }
 
     /// What comes back to one field of the init; `None` where nothing does, and for the gauge.

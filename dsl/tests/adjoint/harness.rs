@@ -48,6 +48,16 @@ impl<'a> Case<'a> {
         self
     }
 
+    /// The same with the parameters of these names moved into (0.5, 1.5), if there are such.
+    pub(crate) fn positive(mut self, params: &[&str]) -> Case<'a> {
+        for param in params {
+            if let Some(Data::Float(xs)) = self.inputs.get_mut(*param).map(|array| &mut array.data) {
+                xs.iter_mut().for_each(|x| *x = 1.0 + *x / 2.0);
+            }
+        }
+        self
+    }
+
     /// The same with one integer parameter given.
     pub(crate) fn with_ints(mut self, param: &str, data: &[i64]) -> Case<'a> {
         let sizes = self.inputs[param].sizes.clone();

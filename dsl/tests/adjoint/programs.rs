@@ -1,10 +1,11 @@
 //! Programs of the tests, written with the builder.
 
-use oplus_dsl::Ty;
 use oplus_dsl::build::{Builder, Direction};
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Operator, Program, Unary, Value};
 
-use crate::operators::{self, ELEM};
+use oplus_dsl::segmented::segmented;
+use oplus_dsl::testing::operators;
+use oplus_dsl::{Elem, Ty};
 
 /// A program under construction; every method panics where the builder gives an error.
 pub(crate) struct Draft(pub(crate) Builder);
@@ -18,7 +19,7 @@ impl Draft {
     }
     pub(crate) fn param(&mut self, name: &str, axes: &str) -> Value {
         let axes = self.axes(axes);
-        self.0.param(name, &axes, ELEM, None).unwrap()
+        self.0.param(name, &axes, Elem::F64, None).unwrap()
     }
     pub(crate) fn output(&mut self, name: &str, axes: &str, value: Value) {
         let axes = self.axes(axes);
@@ -59,7 +60,7 @@ impl Draft {
         self.0.reduce(axis, op, elements).unwrap()
     }
     pub(crate) fn sum(&mut self, axis: &str, value: Value) -> Value {
-        self.reduce(axis, operators::sum(), &[value])[0]
+        self.reduce(axis, operators::sum(Ty::F64), &[value])[0]
     }
     pub(crate) fn last(&mut self, axis: &str, value: Value, empty: Value) -> Value {
         let axis = self.axis(axis);
@@ -92,7 +93,7 @@ pub(crate) fn affine(how: Direction) -> Program {
     let mut p = Draft::new("affine");
     let (a, b, h0) = (p.param("a", "B L"), p.param("b", "B L"), p.param("h0", "B"));
     let one = p.float(1.0);
-    let h = p.scan("L", operators::affine(), &[a, b], &[one, h0], how)[1];
+    let h = p.scan("L", operators::affine(Ty::F64), &[a, b], &[one, h0], how)[1];
     let end = if how.reverse { p.first("L", h, h0) } else { p.last("L", h, h0) };
     p.output("h", "B L", h);
     p.output("h_last", "B", end);
@@ -104,7 +105,7 @@ pub(crate) fn affine_all_states() -> Program {
     let mut p = Draft::new("affine_all_states");
     let (a, b) = (p.param("a", "B L"), p.param("b", "B L"));
     let (a0, h0) = (p.param("a0", "B"), p.param("h0", "B"));
-    let s = p.scan("L", operators::affine(), &[a, b], &[a0, h0], FORWARD);
+    let s = p.scan("L", operators::affine(Ty::F64), &[a, b], &[a0, h0], FORWARD);
     let product = p.mul(s[0], s[1]);
     p.output("a_total", "B L", s[0]);
     p.output("y", "B L", product);
@@ -118,7 +119,7 @@ pub(crate) fn ema() -> Program {
     let one = p.float(1.0);
     let rest = p.binary(Binary::Sub, one, decay);
     let weighted = p.mul(rest, x);
-    let h = p.scan("L", operators::affine(), &[decay, weighted], &[one, h0], FORWARD)[1];
+    let h = p.scan("L", operators::affine(Ty::F64), &[decay, weighted], &[one, h0], FORWARD)[1];
     let last = p.last("L", h, h0);
     p.output("y", "L", h);
     p.output("last", "", last);
@@ -136,7 +137,7 @@ pub(crate) fn selective_scan() -> Program {
     let b_bar = p.mul(delta, b);
     let driven = p.mul(b_bar, u);
     let one = p.float(1.0);
-    let h = p.scan("L", operators::affine(), &[a_bar, driven], &[one, h0], FORWARD)[1];
+    let h = p.scan("L", operators::affine(Ty::F64), &[a_bar, driven], &[one, h0], FORWARD)[1];
     let read = p.mul(c, h);
     let sum = p.sum("N", read);
     let skipped = p.mul(skip, u);
@@ -154,7 +155,7 @@ pub(crate) fn log_decay(how: Direction) -> Program {
     let x0 = p.param("x0", "K V");
     let kv = p.mul(k, v);
     let zero = p.float(0.0);
-    let s = p.scan("L", operators::decay(), &[g, kv], &[zero, x0], how);
+    let s = p.scan("L", operators::log_decay(Ty::F64), &[g, kv], &[zero, x0], how);
     let read = p.mul(q, s[1]);
     let y = p.sum("K", read);
     p.output("y", "L V", y);
@@ -166,7 +167,7 @@ pub(crate) fn log_decay(how: Direction) -> Program {
 pub(crate) fn log_decay_total() -> Program {
     let mut p = Draft::new("log_decay_total");
     let (g, x) = (p.param("g", "L"), p.param("x", "L K"));
-    let total = p.reduce("L", operators::decay(), &[g, x]);
+    let total = p.reduce("L", operators::log_decay(Ty::F64), &[g, x]);
     p.output("y", "K", total[1]);
     p.finish()
 }
@@ -176,7 +177,7 @@ pub(crate) fn attention() -> Program {
     let mut p = Draft::new("attention");
     let (s, v) = (p.param("s", "Q T"), p.param("v", "T V"));
     let one = p.float(1.0);
-    let total = p.reduce("T", operators::softmax(), &[s, one, v]);
+    let total = p.reduce("T", operators::softmax(Ty::F64), &[s, one, v]);
     let y = p.binary(Binary::Div, total[2], total[1]);
     let ln = p.unary(Unary::Ln, total[1]);
     let lse = p.add(total[0], ln);
@@ -191,7 +192,7 @@ pub(crate) fn attention_scan(how: Direction) -> Program {
     let (s, v) = (p.param("s", "T"), p.param("v", "T V"));
     let (m0, d0, o0) = (p.param("m0", ""), p.param("d0", ""), p.param("o0", "V"));
     let one = p.float(1.0);
-    let states = p.scan("T", operators::softmax(), &[s, one, v], &[m0, d0, o0], how);
+    let states = p.scan("T", operators::softmax(Ty::F64), &[s, one, v], &[m0, d0, o0], how);
     let y = p.binary(Binary::Div, states[2], states[1]);
     p.output("y", "T V", y);
     let last: Vec<Value> = states.iter().zip([m0, d0, o0]).map(|(s, init)| p.last("T", *s, init)).collect();
@@ -232,7 +233,7 @@ pub(crate) fn argmax() -> Program {
     let x = p.param("x", "B T");
     let axis = p.axis("T");
     let index = p.0.index(axis).unwrap();
-    let total = p.reduce("T", operators::argmax(), &[x, index]);
+    let total = p.reduce("T", operators::argmax(Ty::F64), &[x, index]);
     p.output("value", "B", total[0]);
     p.output("index", "B", total[1]);
     p.finish()
@@ -243,9 +244,9 @@ pub(crate) fn segmented_affine() -> Program {
     let mut p = Draft::new("segmented_affine");
     let (a, b) = (p.param("a", "T"), p.param("b", "T D"));
     let (axis, list) = (p.axis("T"), p.axis("S"));
-    let offsets = p.0.param("offsets", &[list], oplus_dsl::Elem::I32, None).unwrap();
+    let offsets = p.0.param("offsets", &[list], Elem::I32, None).unwrap();
     let start = p.0.starts(axis, list, offsets).unwrap();
-    let h = p.scan("T", operators::segmented_affine(), &[start, a, b], &[], FORWARD)[2];
+    let h = p.scan("T", segmented(&operators::affine(Ty::F64)).unwrap(), &[start, a, b], &[], FORWARD)[2];
     p.output("h", "T D", h);
     p.finish()
 }
@@ -290,7 +291,7 @@ pub(crate) fn many_uses() -> Program {
 pub(crate) fn running_max() -> Program {
     let mut p = Draft::new("running_max");
     let (x, m0) = (p.param("x", "B T"), p.param("m0", "B"));
-    let m = p.scan("T", operators::max(), &[x], &[m0], FORWARD)[0];
+    let m = p.scan("T", operators::max(Ty::F64), &[x], &[m0], FORWARD)[0];
     let weighted = p.mul(m, x);
     p.output("y", "B T", weighted);
     p.finish()
