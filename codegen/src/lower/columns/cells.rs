@@ -12,8 +12,8 @@ use crate::lower::point::{Anchor, Leaves, Point, Position};
 use crate::schedule::{Columns, Form};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, SharedId};
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op, Value};
-use oplus_dsl::{Elem, Ty};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Displacements up to this many rows are read with the tile; farther ones when they are asked for.
@@ -240,16 +240,32 @@ impl<'k> Cells<'k> {
         b.add(self.place.time, Operand::i64(i64::from(row)))
     }
 
-    /// The scan's element at a cell; the identity where it does not exist and would be combined before those that do.
+    /// The scan's element at a cell; the identity where it does not exist and would be noticed: in reverse it comes
+    /// before those that do, and a final state is taken after it.
     pub(super) fn element(&self, b: &mut Builder, point: &mut Point, cell: (u32, u32)) -> Fields {
         let layout = self.layout;
         let fields: Fields = layout.scan.elements.iter().map(|e| self.value(b, point, cell, *e, None)).collect();
-        if !layout.reverse() {
+        if !layout.reverse() && !layout.has_finals() {
             return fields;
         }
         let time = self.time(b, cell.0);
         let exists = b.lt(time, layout.len);
         select(b, exists, &fields, &layout.monoid.identity())
+    }
+
+    /// Stores the outputs of a column's final state.
+    pub(super) fn store_finals(&self, b: &mut Builder, column: u32, states: &[Operand]) {
+        let layout = self.layout;
+        let mut point = layout.point();
+        b.if_(self.exists, |b| {
+            for (k, output) in layout.stage.program.outputs.iter().enumerate() {
+                if layout.stage.is_final(k) {
+                    let mut leaves = FinalLeaves { cells: self, column, states };
+                    let value = point.here(b, &mut leaves, output.value);
+                    self.store_final(b, k as u32, column, value);
+                }
+            }
+        });
     }
 
     /// A value at a cell, given the states before and after its row if the value depends on them.
@@ -281,13 +297,28 @@ impl<'k> Cells<'k> {
     }
 
     /// Stores an output without the scan axis at a column.
-    pub(super) fn store_final(&self, b: &mut Builder, output: u32, column: u32, value: Operand) {
+    fn store_final(&self, b: &mut Builder, output: u32, column: u32, value: Operand) {
         let tensor = Tensor::Output(output);
         let offset = self.offset(b, tensor, None);
         let step = self.layout.args.stride(tensor, self.layout.lane);
         let across = b.mul(step, Operand::i64(i64::from(column)));
         let offset = b.add(offset, across);
         b.store(self.layout.pointer(tensor), offset, &[value], None);
+    }
+
+    /// The index of a position whose anchor is an end of the scan axis.
+    fn end(&self, b: &mut Builder, at: Position) -> Operand {
+        let anchor = if at.anchor == Anchor::First { Operand::i64(0) } else { b.sub(self.layout.len, Operand::i64(1)) };
+        b.add(anchor, Operand::i64(at.offset))
+    }
+
+    /// The index along an axis that is not scanned.
+    fn outer_index(&self, b: &mut Builder, axis: Axis, column: u32) -> Operand {
+        if axis == self.layout.lane {
+            return b.add(self.place.column, Operand::i64(i64::from(column)));
+        }
+        let found = self.place.outer.iter().find(|(a, _)| *a == axis);
+        found.map_or(Operand::i64(0), |(_, index)| *index)
     }
 
     /// A parameter at a time that no register holds.
@@ -317,11 +348,7 @@ impl Leaves for CellLeaves<'_, '_> {
                 Some(value) => return *value,
                 None => b.add(cells.place.time, Operand::i64(row)),
             },
-            Anchor::First => Operand::i64(at.offset),
-            Anchor::Last => {
-                let last = b.sub(cells.layout.len, Operand::i64(1));
-                b.add(last, Operand::i64(at.offset))
-            }
+            _ => cells.end(b, at),
         };
         cells.far(b, param, self.column, time)
     }
@@ -340,11 +367,46 @@ impl Leaves for CellLeaves<'_, '_> {
         if axis == cells.layout.scan.axis {
             return cells.time(b, self.row);
         }
-        if axis == cells.layout.lane {
-            return b.add(cells.place.column, Operand::i64(i64::from(self.column)));
+        cells.outer_index(b, axis, self.column)
+    }
+
+    fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        self.cells.layout.args.size(axis)
+    }
+}
+
+/// The leaves at a column's last cell in the order of the scan, after which the states are `states`.
+struct FinalLeaves<'a, 'k> {
+    cells: &'a Cells<'k>,
+    column: u32,
+    states: &'a [Operand],
+}
+
+impl FinalLeaves<'_, '_> {
+    fn end(&self) -> Anchor {
+        if self.cells.layout.reverse() { Anchor::First } else { Anchor::Last }
+    }
+}
+
+impl Leaves for FinalLeaves<'_, '_> {
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
+        if let Some(values) = self.cells.fixed.get(&param) {
+            return values[self.column as usize];
         }
-        let found = cells.place.outer.iter().find(|(a, _)| *a == axis);
-        found.map_or(Operand::Const(Ty::I64, oplus_dsl::ir::Literal::Int(0)), |(_, index)| *index)
+        let anchor = if at.anchor == Anchor::Here { self.end() } else { at.anchor };
+        let time = self.cells.end(b, Position { anchor, ..at });
+        self.cells.far(b, param, self.column, time)
+    }
+
+    fn state(&mut self, _: &mut Builder, _: Value, field: u32, _: Position) -> Operand {
+        self.states[self.cells.layout.monoid.slot(field)]
+    }
+
+    fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
+        if axis == self.cells.layout.scan.axis {
+            return self.cells.end(b, Position { anchor: self.end(), offset: 0 });
+        }
+        self.cells.outer_index(b, axis, self.column)
     }
 
     fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {

@@ -64,6 +64,11 @@ impl Ring<'_> {
         let next = b.add(group, Operand::i32(1));
         let index = self.state_message(b, tile.scan, next, column);
         b.push(Stmt::Publish { messages, index, values, tag, guard: Some(ends) });
+        if self.layout.has_finals() {
+            let count = b.add(tile.order, Operand::i32(1));
+            let last = b.eq(count, self.time_tiles);
+            b.if_(last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
+        }
     }
 
     /// The aggregate of the group's tiles before this one; `None` when groups are single tiles.
@@ -80,10 +85,10 @@ impl Ring<'_> {
             return None;
         }
         let start = b.sub(tile.order, within);
+        let base = self.aggregate_message(b, tile.scan, start, column);
         let entries = (0..others).map(|m| {
             let wanted = b.binary(Binary::Gt, within, Operand::i32(m as i32));
-            let order = b.add(start, Operand::i32(m as i32));
-            let index = self.aggregate_message(b, tile.scan, order, column);
+            let index = b.add(base, Operand::i64(i64::from(m) * self.message_step()));
             entry(b, index, self.words, wanted, tag)
         });
         let wanted = Wanted { entries: entries.collect(), tag };
@@ -127,13 +132,16 @@ impl Ring<'_> {
         let window = self.layout.schedule.window as usize;
         let state_types = self.layout.monoid.state_types();
         let (mut aggregates, mut starts) = (vec![], vec![]);
+        let aggregate_base = self.group_message(b, tile.scan, group, column);
+        let state_base = self.state_message(b, tile.scan, group, column);
         for m in 0..window {
             let before = b.sub(group, Operand::i32(m as i32 + 1));
             let exists = b.ge(before, Operand::i32(0));
-            let index = self.group_message(b, tile.scan, before, column);
+            let back = Operand::i64((m as i64 + 1) * self.message_step());
+            let index = b.sub(aggregate_base, back);
             aggregates.push(entry(b, index, self.words, exists, tag));
             let later = b.binary(Binary::Gt, before, Operand::i32(0));
-            let index = self.state_message(b, tile.scan, before, column);
+            let index = b.sub(state_base, back);
             let start = entry(b, index, words(&state_types), later, tag);
             let known = to_words(b, initial);
             for (reg, word) in start.values.iter().zip(known) {
@@ -179,12 +187,16 @@ impl Ring<'_> {
 
     /// The state of a column before the first tile of its scan.
     fn initial(&self, b: &mut Builder, tile: &Tile, column: Operand) -> Fields {
-        let layout = self.layout;
+        let cells = self.column(b, tile, column);
+        self.layout.initial(b, &cells, 0)
+    }
+
+    /// One column of a tile without its rows.
+    fn column(&self, b: &mut Builder, tile: &Tile, column: Operand) -> Cells<'_> {
         let wide = b.convert(Ty::I64, column);
         let first = b.add(tile.column, wide);
         let place = Place { time: Operand::i64(0), column: first, outer: tile.outer.clone() };
-        let cells = Cells::without_rows(b, layout, place, 1);
-        layout.initial(b, &cells, 0)
+        Cells::without_rows(b, self.layout, place, 1)
     }
 }
 

@@ -93,10 +93,8 @@ impl<'s> Layout<'s> {
         Point::new(&self.stage.program, Some(self.scan.axis))
     }
 
-    /// Numbers of the outputs that are final states, or of the others.
-    fn outputs(&self, finals: bool) -> Vec<u32> {
-        let all = 0..self.stage.program.outputs.len();
-        all.filter(|k| self.stage.is_final(*k) == finals).map(|k| k as u32).collect()
+    fn has_finals(&self) -> bool {
+        (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k))
     }
 
     /// The state of a column before the first row.
@@ -121,45 +119,16 @@ impl<'s> Layout<'s> {
     ) -> Vec<Fields> {
         let after: Vec<Fields> =
             states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
-        for output in self.outputs(false) {
-            let value = self.stage.program.outputs[output as usize].value;
-            let values: Vec<Operand> = (0..self.vector() as usize)
-                .map(|v| cells.value(b, &mut points[v], (row, v as u32), value, Some((&states[v], &after[v]))))
-                .collect();
-            cells.store(b, output, row, &values);
-        }
-        self.store_finals(b, cells, row, points, (&states, &after));
-        after
-    }
-
-    /// Outputs of the final state, where the row is the one that the scan visits last.
-    fn store_finals(
-        &self,
-        b: &mut Builder,
-        cells: &Cells,
-        row: u32,
-        points: &[Point],
-        (before, after): (&[Fields], &[Fields]),
-    ) {
-        let finals = self.outputs(true);
-        if finals.is_empty() {
-            return;
-        }
-        let index = cells.time(b, row);
-        let end = if self.reverse() { Operand::i64(0) } else { b.sub(self.len, Operand::i64(1)) };
-        let last = b.eq(index, end);
-        let last = b.and(last, cells.exists);
-        b.if_(last, |b| {
-            for output in finals {
-                let value = self.stage.program.outputs[output as usize].value;
-                for v in 0..self.vector() {
-                    let mut point = points[v as usize].clone();
-                    let states = (&before[v as usize][..], &after[v as usize][..]);
-                    let value = cells.value(b, &mut point, (row, v), value, Some(states));
-                    cells.store_final(b, output, v, value);
-                }
+        for (k, output) in self.stage.program.outputs.iter().enumerate() {
+            if self.stage.is_final(k) {
+                continue;
             }
-        });
+            let values: Vec<Operand> = (0..self.vector() as usize)
+                .map(|v| cells.value(b, &mut points[v], (row, v as u32), output.value, Some((&states[v], &after[v]))))
+                .collect();
+            cells.store(b, k as u32, row, &values);
+        }
+        after
     }
 
     /// The scan's elements at a row, one per column.

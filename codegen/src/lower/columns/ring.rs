@@ -28,7 +28,7 @@ use oplus_dsl::ir::{Axis, Binary};
 use std::collections::HashMap;
 
 /// Warps that copy tiles into the ring.
-pub(super) const PRODUCERS: u32 = 4;
+pub(super) const PRODUCERS: u32 = 2;
 /// Warps that look back, taking tiles in turn.
 pub(super) const LOOKERS: u32 = 2;
 /// Warps besides those that scan and reduce.
@@ -241,6 +241,11 @@ impl<'s> Ring<'s> {
         let each = b.add(tiles, wide);
         let region = b.mul(scans, each);
         self.message(b, region, (scan, groups), group, column)
+    }
+
+    /// Message words from one tile or group to the next.
+    pub(super) fn message_step(&self) -> i64 {
+        i64::from(self.layout.schedule.tile_columns() * padded(self.words))
     }
 
     /// Groups of a scan and one more, `i32`.

@@ -49,4 +49,11 @@ pub(super) fn lower(b: &mut Builder, layout: &Layout) {
         }
         assign(b, &states.concat(), &now.concat());
     });
+    if layout.has_finals() {
+        let cells = Cells::without_rows(b, layout, place(Operand::i64(0)), layout.vector());
+        for (v, state) in states.iter().enumerate() {
+            let state: Vec<Operand> = state.iter().map(|r| Operand::Reg(*r)).collect();
+            cells.store_finals(b, v as u32, &state);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::lower::persistent::{load_fields, store_fields};
 use crate::schedule::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal};
+use oplus_dsl::ir::Binary;
 
 /// What the look-ahead warp carries from tile to tile.
 struct Carry {
@@ -50,7 +50,7 @@ impl LookBackKernel<'_> {
             });
             b.push(Stmt::SyncWarp);
             self.block.elected(b, |b| self.block.arrive(b, self.block.carried, slot));
-            if self.schedule.fold == Fold::Strict {
+            if self.schedule.fold == Fold::Strict || self.has_finals() {
                 self.take_own(b, &carry, &state, tile, slot);
             }
             self.block.advance(b, &at);
@@ -103,13 +103,14 @@ impl LookBackKernel<'_> {
 
     /// Lane l polls tiles first + 32·chunk + l; those that are not wanted count as present.
     fn window(&self, b: &mut Builder, first: Operand, tile: Operand, tag: Operand) -> Window {
+        let own = b.add(first, self.block.lane);
+        let base = self.message(b, own);
         let entries = (0..self.schedule.window).map(|chunk| {
-            let place = b.add(first, Operand::i32(32 * chunk as i32));
-            let place = b.add(place, self.block.lane);
+            let place = b.add(own, Operand::i32(32 * chunk as i32));
             let wanted = b.lt(place, tile);
             let missing = b.sub(tag, Operand::u32(1));
             let start = b.select(wanted, missing, tag);
-            let index = self.message(b, place);
+            let index = b.add(base, Operand::i64(32 * i64::from(chunk) * self.message_step()));
             let values = (0..self.words).map(|_| b.var(Operand::u32(0))).collect();
             let tags = (0..self.words).map(|_| b.var(start)).collect();
             PollEntry { index, values, tags }
@@ -193,13 +194,25 @@ impl LookBackKernel<'_> {
         assign(b, state, &next);
     }
 
-    /// Strictly folded, the carry moves past the block's own tile.
+    /// The state after the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
     fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: Operand) {
         let own = load_fields(b, &self.shared.totals, slot);
         let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
         let next = self.monoid.apply(b, &now, &own);
-        assign(b, &carry.state, &next);
-        let after = b.add(tile, Operand::Const(Ty::I32, Literal::Int(1)));
-        b.assign(carry.next, after);
+        let after = b.add(tile, Operand::i32(1));
+        if self.schedule.fold == Fold::Strict {
+            assign(b, &carry.state, &next);
+            b.assign(carry.next, after);
+        }
+        if self.has_finals() {
+            let place = b.binary(Binary::Rem, after, self.row_tiles);
+            let last = b.eq(place, Operand::i32(0));
+            let first = b.eq(self.block.lane, Operand::i32(0));
+            let stores = b.and(last, first);
+            b.if_(stores, |b| {
+                let row = b.convert(Ty::I64, carry.row.into());
+                self.store_finals(b, row, &next);
+            });
+        }
     }
 }

@@ -152,6 +152,10 @@ impl<'s> LookBackKernel<'s> {
         self.scan.reverse
     }
 
+    fn has_finals(&self) -> bool {
+        (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k))
+    }
+
     /// Whether tiles pass through shared memory.
     fn bulk(&self) -> bool {
         self.schedule.loader == Loader::Bulk
@@ -194,7 +198,7 @@ impl<'s> LookBackKernel<'s> {
         if init.is_empty() {
             return self.monoid.identity_state();
         }
-        let mut leaves = self.row_leaves(b, row);
+        let mut leaves = self.row_leaves(b, row, &[]);
         let mut point = super::point::Point::new(&self.stage.program, Some(self.scan.axis));
         let live: Vec<_> = self.monoid.keep(init);
         live.into_iter().map(|v| point.here(b, &mut leaves, v)).collect()

@@ -44,7 +44,7 @@ impl LookBackKernel<'_> {
             let index = self.message(b, tile);
             let tag = self.block.tag(b);
             b.push(Stmt::Publish { messages: self.block.messages, index, values, tag, guard: None });
-            if self.schedule.fold == Fold::Strict {
+            if self.schedule.fold == Fold::Strict || self.has_finals() {
                 store_fields(b, &self.shared.totals, slot, &total);
             }
         });
@@ -55,9 +55,14 @@ impl LookBackKernel<'_> {
         WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: false }
     }
 
+    /// Message words from one tile to the next.
+    pub(super) fn message_step(&self) -> i64 {
+        i64::from(padded(self.words))
+    }
+
     /// The first message word of a tile, `i64`.
     pub(super) fn message(&self, b: &mut Builder, tile: Operand) -> Operand {
         let tile = b.convert(Ty::I64, tile);
-        b.mul(tile, Operand::i64(i64::from(padded(self.words))))
+        b.mul(tile, Operand::i64(self.message_step()))
     }
 }

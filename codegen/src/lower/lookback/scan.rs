@@ -107,7 +107,6 @@ impl LookBackKernel<'_> {
                     values[k][v as usize] = span.output(b, point, (r, v), output.value, (&state, &after));
                 }
             }
-            self.store_final(b, span, point, (r, v), (&state, &after));
             state = after;
         }
         for (k, values) in values.iter().enumerate() {
@@ -124,36 +123,8 @@ impl LookBackKernel<'_> {
         for (k, part) in values.chunks(n).enumerate() {
             let index = span.index(b, r, (k * n) as u32);
             let guard = guarded.then(|| b.lt(index, self.len));
-            let offset = span.output_offset(b, output, Some(index));
+            let offset = span.output_offset(b, output, index);
             b.store(memory, offset, part, guard);
         }
-    }
-
-    /// Outputs of the final state, where the place is the one that the scan visits last.
-    fn store_final(
-        &self,
-        b: &mut Builder,
-        span: &Span,
-        point: &mut Point,
-        (r, v): (u32, u32),
-        states: (&[Operand], &[Operand]),
-    ) {
-        let finals: Vec<u32> =
-            (0..self.stage.program.outputs.len()).filter(|k| self.stage.is_final(*k)).map(|k| k as u32).collect();
-        if finals.is_empty() {
-            return;
-        }
-        let index = span.index(b, r, v);
-        let end = if self.reverse() { Operand::i64(0) } else { b.sub(self.len, Operand::i64(1)) };
-        let last = b.eq(index, end);
-        let mut scoped = point.clone();
-        b.if_(last, |b| {
-            for output in finals {
-                let value = self.stage.program.outputs[output as usize].value;
-                let value = span.output(b, &mut scoped, (r, v), value, states);
-                let offset = span.output_offset(b, output, None);
-                b.store(self.pointer(Tensor::Output(output)), offset, &[value], None);
-            }
-        });
     }
 }

@@ -168,9 +168,24 @@ impl<'k> LookBackKernel<'k> {
         span
     }
 
-    /// Leaves of values that do not depend on the scan axis.
-    pub(super) fn row_leaves(&'k self, b: &mut Builder, row: Operand) -> RowLeaves<'k> {
-        RowLeaves { kernel: self, row: self.row(b, row) }
+    /// Leaves of what there is once per row: values that do not depend on the scan axis, and those at the row's last
+    /// element in the order of the scan, after which the states are `states`.
+    pub(super) fn row_leaves(&'k self, b: &mut Builder, row: Operand, states: &'k [Operand]) -> RowLeaves<'k> {
+        RowLeaves { kernel: self, row: self.row(b, row), states }
+    }
+
+    /// Stores the outputs of a row's final state.
+    pub(super) fn store_finals(&self, b: &mut Builder, row: Operand, states: &[Operand]) {
+        let mut leaves = self.row_leaves(b, row, states);
+        let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
+        for (k, output) in self.stage.program.outputs.iter().enumerate() {
+            if self.stage.is_final(k) {
+                let tensor = Tensor::Output(k as u32);
+                let value = point.here(b, &mut leaves, output.value);
+                let offset = self.args.offset(b, tensor, &leaves.row.indices);
+                b.store(self.pointer(tensor), offset, &[value], None);
+            }
+        }
     }
 }
 
@@ -270,12 +285,13 @@ impl<'k> Span<'k> {
         b.add(self.index, Operand::i64(i64::from(r * self.kernel.stretch() + v)))
     }
 
-    /// The scan's element at a place; the identity where it does not exist and would be combined before those that do.
+    /// The scan's element at a place; the identity where it does not exist and would be noticed: in reverse it comes
+    /// before those that do, and a final state is taken from the tile's aggregate.
     pub(super) fn element(&self, b: &mut Builder, point: &mut Point, r: u32, v: u32, guarded: bool) -> Fields {
         let kernel = self.kernel;
         let mut leaves = SpanLeaves { span: self, r, v, states: None };
         let fields: Fields = kernel.scan.elements.iter().map(|e| point.here(b, &mut leaves, *e)).collect();
-        if !(guarded && kernel.reverse()) {
+        if !guarded || !kernel.reverse() && !kernel.has_finals() {
             return fields;
         }
         let index = self.index(b, r, v);
@@ -296,10 +312,10 @@ impl<'k> Span<'k> {
         point.here(b, &mut leaves, value)
     }
 
-    /// The offset of an output's element at a place, `i64`.
-    pub(super) fn output_offset(&self, b: &mut Builder, output: u32, index: Option<Operand>) -> Operand {
+    /// The offset of an output's element at an index along the scan axis, `i64`.
+    pub(super) fn output_offset(&self, b: &mut Builder, output: u32, index: Operand) -> Operand {
         let mut indices = self.row.indices.clone();
-        indices.extend(index.map(|i| (self.kernel.scan.axis, i)));
+        indices.push((self.kernel.scan.axis, index));
         self.kernel.args.offset(b, Tensor::Output(output), &indices)
     }
 }
@@ -387,10 +403,17 @@ impl Leaves for SpanLeaves<'_, '_> {
     }
 }
 
-/// The leaves of a row's own values.
+/// The leaves of a row, at its last element.
 pub(super) struct RowLeaves<'k> {
     kernel: &'k LookBackKernel<'k>,
     row: Row,
+    states: &'k [Operand],
+}
+
+impl RowLeaves<'_> {
+    fn end(&self) -> Anchor {
+        if self.kernel.reverse() { Anchor::First } else { Anchor::Last }
+    }
 }
 
 impl Leaves for RowLeaves<'_> {
@@ -398,15 +421,19 @@ impl Leaves for RowLeaves<'_> {
         if let Some(value) = self.row.params.get(&param) {
             return *value;
         }
-        let index = self.kernel.end(b, at);
+        let anchor = if at.anchor == Anchor::Here { self.end() } else { at.anchor };
+        let index = self.kernel.end(b, Position { anchor, ..at });
         self.kernel.far(b, &self.row, param, index)
     }
 
-    fn state(&mut self, _: &mut Builder, _: Value, _: u32, _: Position) -> Operand {
-        unreachable!("the initial state does not depend on states")
+    fn state(&mut self, _: &mut Builder, _: Value, field: u32, _: Position) -> Operand {
+        self.states[self.kernel.monoid.slot(field)]
     }
 
-    fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+    fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
+        if axis == self.kernel.scan.axis {
+            return self.kernel.end(b, Position { anchor: self.end(), offset: 0 });
+        }
         outer_index(&self.row, axis)
     }
 
