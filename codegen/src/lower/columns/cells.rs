@@ -12,8 +12,8 @@ use crate::lower::point::{Anchor, Leaves, Point, Position};
 use crate::schedule::{Columns, Form};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, SharedId};
-use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Op, Value};
+use oplus_dsl::ir::{Axis, Binary, Op, Value};
+use oplus_dsl::{Elem, Ty};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Displacements up to this many rows are read with the tile; farther ones when they are asked for.
@@ -126,6 +126,8 @@ pub(super) struct Cells<'k> {
     vector: u32,
     /// Whether the thread's columns exist.
     pub(super) exists: Operand,
+    /// Rows of the scan axis from the first one on, `i32`, cut off above those that a thread can hold.
+    left: Operand,
     /// Values of streams by parameter, row (which may lie outside) and column.
     rows: HashMap<(u32, i64, u32), Operand>,
     /// Values of the other parameters by column.
@@ -160,7 +162,11 @@ impl<'k> Cells<'k> {
     /// Cells of some columns without rows, for values that do not depend on the scan axis.
     pub(super) fn without_rows(b: &mut Builder, layout: &'k Layout<'k>, place: Place, vector: u32) -> Cells<'k> {
         let exists = b.lt(place.column, layout.width);
-        let mut cells = Cells { layout, place, vector, exists, rows: HashMap::new(), fixed: HashMap::new() };
+        let left = b.sub(layout.len, place.time);
+        let left = b.binary(Binary::Min, left, Operand::i64(1 << 20));
+        let left = b.convert(Ty::I32, left);
+        let (rows, fixed) = (HashMap::new(), HashMap::new());
+        let mut cells = Cells { layout, place, vector, exists, left, rows, fixed };
         cells.load_fixed(b);
         cells
     }
@@ -172,7 +178,8 @@ impl<'k> Cells<'k> {
                 continue;
             }
             let wide = param.axes.contains(&layout.lane);
-            let values = self.read(b, i as u32, wide, None);
+            let offset = self.offset(b, Tensor::Param(i as u32), None);
+            let values = self.read(b, i as u32, wide, offset, None);
             self.fixed.insert(i as u32, values);
         }
     }
@@ -190,21 +197,20 @@ impl<'k> Cells<'k> {
     }
 
     fn global_row(&self, b: &mut Builder, stream: &Stream, row: i64) -> Vec<Operand> {
-        let time = b.add(self.place.time, Operand::i64(row));
-        self.read(b, stream.param, stream.wide, Some(time))
+        let offset = self.row_offset(b, Tensor::Param(stream.param), row);
+        let inside = if (0..i64::from(self.layout.schedule.steps)).contains(&row) {
+            self.row_exists(b, row as u32)
+        } else {
+            let time = b.add(self.place.time, Operand::i64(row));
+            self.inside(b, time)
+        };
+        self.read(b, stream.param, stream.wide, offset, Some(inside))
     }
 
-    /// A parameter at a time: one value per column.
-    fn read(&self, b: &mut Builder, param: u32, wide: bool, time: Option<Operand>) -> Vec<Operand> {
-        let layout = self.layout;
-        let tensor = Tensor::Param(param);
-        let memory = layout.pointer(tensor);
-        let offset = self.offset(b, tensor, time);
-        let mut guard = self.exists;
-        if let Some(time) = time {
-            let inside = self.inside(b, time);
-            guard = b.and(guard, inside);
-        }
+    /// A parameter at an offset, where that exists: one value per column.
+    fn read(&self, b: &mut Builder, param: u32, wide: bool, offset: Operand, inside: Option<Operand>) -> Vec<Operand> {
+        let memory = self.layout.pointer(Tensor::Param(param));
+        let guard = inside.map_or(self.exists, |inside| b.and(self.exists, inside));
         let elem = b.elem(memory);
         let nothing = zero(elem.value());
         if !wide {
@@ -226,13 +232,26 @@ impl<'k> Cells<'k> {
         b.and(above, below)
     }
 
-    /// The offset of a tensor's element at the thread's first column.
+    /// The offset of a tensor's element at a row and the thread's first column: all rows share one origin.
+    fn row_offset(&self, b: &mut Builder, tensor: Tensor, row: i64) -> Operand {
+        let origin = self.offset(b, tensor, Some(self.place.time));
+        let stride = self.layout.args.stride(tensor, self.layout.scan.axis);
+        let step = b.mul(stride, Operand::i64(row));
+        b.add(origin, step)
+    }
+
+    /// The offset of a tensor's element at a time and the thread's first column.
     fn offset(&self, b: &mut Builder, tensor: Tensor, time: Option<Operand>) -> Operand {
         let layout = self.layout;
         let mut indices = self.place.outer.clone();
         indices.push((layout.lane, self.place.column));
         indices.extend(time.map(|t| (layout.scan.axis, t)));
         layout.args.offset(b, tensor, &indices)
+    }
+
+    /// Whether a row exists.
+    fn row_exists(&self, b: &mut Builder, row: u32) -> Operand {
+        b.binary(Binary::Gt, self.left, Operand::i32(row as i32))
     }
 
     /// The index of a row along the scan axis, `i64`.
@@ -248,8 +267,7 @@ impl<'k> Cells<'k> {
         if !layout.reverse() && !layout.has_finals() {
             return fields;
         }
-        let time = self.time(b, cell.0);
-        let exists = b.lt(time, layout.len);
+        let exists = self.row_exists(b, cell.0);
         select(b, exists, &fields, &layout.monoid.identity())
     }
 
@@ -285,10 +303,9 @@ impl<'k> Cells<'k> {
     pub(super) fn store(&self, b: &mut Builder, output: u32, row: u32, values: &[Operand]) {
         let layout = self.layout;
         let memory = layout.pointer(Tensor::Output(output));
-        let time = self.time(b, row);
-        let below = b.lt(time, layout.len);
+        let below = self.row_exists(b, row);
         let guard = b.and(below, self.exists);
-        let offset = self.offset(b, Tensor::Output(output), Some(time));
+        let offset = self.row_offset(b, Tensor::Output(output), i64::from(row));
         let n = values.len().min(16 / b.elem(memory).bytes().unwrap_or(16));
         for (k, part) in values.chunks(n).enumerate() {
             let at = b.add(offset, Operand::i64((k * n) as i64));
@@ -324,7 +341,9 @@ impl<'k> Cells<'k> {
     /// A parameter at a time that no register holds.
     fn far(&self, b: &mut Builder, param: u32, column: u32, time: Operand) -> Operand {
         let wide = self.layout.stage.program.params[param as usize].axes.contains(&self.layout.lane);
-        self.read(b, param, wide, Some(time))[column as usize]
+        let inside = self.inside(b, time);
+        let offset = self.offset(b, Tensor::Param(param), Some(time));
+        self.read(b, param, wide, offset, Some(inside))[column as usize]
     }
 }
 

@@ -117,13 +117,14 @@ impl LookBackKernel<'_> {
     }
 
     fn store(&self, b: &mut Builder, span: &Span, output: u32, r: u32, values: &[Operand], guarded: bool) {
+        let origin = span.origin(b, Tensor::Output(output));
         let memory = self.pointer(Tensor::Output(output));
         let elem = b.elem(memory);
         let n = if guarded { 1 } else { values.len().min(16 / elem.bytes().unwrap_or(16)) };
         for (k, part) in values.chunks(n).enumerate() {
-            let index = span.index(b, r, (k * n) as u32);
-            let guard = guarded.then(|| b.lt(index, self.len));
-            let offset = span.output_offset(b, output, index);
+            let v = (k * n) as u32;
+            let guard = guarded.then(|| span.exists(b, r, v));
+            let offset = span.further(b, Tensor::Output(output), origin, i64::from(r * self.stretch() + v));
             b.store(memory, offset, part, guard);
         }
     }

@@ -105,6 +105,9 @@ pub(super) struct Span<'k> {
     kernel: &'k LookBackKernel<'k>,
     /// Index of the lane's first element along the scan axis, `i64`.
     index: Operand,
+    /// Elements of the row from there on, `i32`, cut off above a tile. Comparing it with constants is cheaper than
+    /// comparing every element's index.
+    left: Operand,
     /// Values by parameter, stretch, and place relative to the lane's first element of the stretch.
     values: HashMap<(u32, u32, i64), Operand>,
     row: Row,
@@ -155,7 +158,10 @@ impl<'k> LookBackKernel<'k> {
         let place = b.add(first, lane);
         let wide = b.convert(Ty::I64, place);
         let index = b.add(tile.start, wide);
-        let mut span = Span { kernel: self, index, values: HashMap::new(), row };
+        let left = b.sub(self.len, index);
+        let left = b.binary(Binary::Min, left, Operand::i64(i64::from(self.schedule.tile())));
+        let left = b.convert(Ty::I32, left);
+        let mut span = Span { kernel: self, index, left, values: HashMap::new(), row };
         for (k, stream) in self.streams.list.iter().enumerate() {
             let offsets = if need == Need::All { Some(stream.offsets) } else { stream.element_offsets };
             if let Some(offsets) = offsets {
@@ -212,7 +218,7 @@ impl<'k> Span<'k> {
         let start = b.add(start, place);
         for r in 0..kernel.schedule.vectors {
             let at = b.add(start, Operand::i32((r * kernel.stretch()) as i32));
-            self.vector(b, stream, r, |b, from, n| {
+            self.vector(b, stream, r, |_, b, from, n| {
                 let index = b.add(at, Operand::i32(from as i32));
                 b.load(memory, index, n, None, zero(stream.elem.value()))
             });
@@ -225,23 +231,19 @@ impl<'k> Span<'k> {
 
     fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64), guarded: bool) {
         let kernel = self.kernel;
+        let tensor = Tensor::Param(stream.param);
+        let origin = self.origin(b, tensor);
         for r in 0..kernel.schedule.vectors {
-            let at = b.add(self.index, Operand::i64(i64::from(r * kernel.stretch())));
-            let base = self.row.bases[&stream.param];
-            self.vector(b, stream, r, |b, from, n| {
+            self.vector(b, stream, r, |span, b, from, n| {
                 if guarded {
-                    let places = (from..from + n).map(|v| {
-                        let index = b.add(at, Operand::i64(i64::from(v)));
-                        kernel.guarded(b, stream.param, base, index)
-                    });
-                    return places.collect();
+                    return (from..from + n).map(|v| span.guarded(b, stream.param, origin, (r, v))).collect();
                 }
-                let index = b.add(at, Operand::i64(i64::from(from)));
-                let offset = kernel.along(b, Tensor::Param(stream.param), base, index);
-                b.load(kernel.pointer(Tensor::Param(stream.param)), offset, n, None, zero(stream.elem.value()))
+                let offset = span.further(b, tensor, origin, i64::from(r * kernel.stretch() + from));
+                b.load(kernel.pointer(tensor), offset, n, None, zero(stream.elem.value()))
             });
+            let (index, base) = (self.index(b, r, 0), self.row.bases[&stream.param]);
             self.outside(b, stream, r, offsets, |b, place| {
-                let index = b.add(at, Operand::i64(place));
+                let index = b.add(index, Operand::i64(place));
                 kernel.guarded(b, stream.param, base, index)
             });
         }
@@ -253,12 +255,12 @@ impl<'k> Span<'k> {
         b: &mut Builder,
         stream: &Stream,
         r: u32,
-        mut load: impl FnMut(&mut Builder, u32, u32) -> Vec<Operand>,
+        mut load: impl FnMut(&Self, &mut Builder, u32, u32) -> Vec<Operand>,
     ) {
         let vector = self.kernel.schedule.vector;
         let n = vector.min(16 / stream.elem.bytes().unwrap_or(16) as u32);
         for from in (0..vector).step_by(n as usize) {
-            for (i, value) in load(b, from, n).into_iter().enumerate() {
+            for (i, value) in load(self, b, from, n).into_iter().enumerate() {
                 self.values.insert((stream.param, r, i64::from(from) + i as i64), value);
             }
         }
@@ -285,6 +287,36 @@ impl<'k> Span<'k> {
         b.add(self.index, Operand::i64(i64::from(r * self.kernel.stretch() + v)))
     }
 
+    /// Whether an element exists.
+    pub(super) fn exists(&self, b: &mut Builder, r: u32, v: u32) -> Operand {
+        b.binary(Binary::Gt, self.left, Operand::i32((r * self.kernel.stretch() + v) as i32))
+    }
+
+    /// The offset of the lane's first element of a tensor, `i64`.
+    pub(super) fn origin(&self, b: &mut Builder, tensor: Tensor) -> Operand {
+        let mut indices = self.row.indices.clone();
+        indices.push((self.kernel.scan.axis, self.index));
+        self.kernel.args.offset(b, tensor, &indices)
+    }
+
+    /// The offset `n` elements further along the row. Added to the origin as a constant where the stride is 1, so that
+    /// all of a lane's accesses share one address.
+    pub(super) fn further(&self, b: &mut Builder, tensor: Tensor, origin: Operand, n: i64) -> Operand {
+        let stride = self.kernel.args.stride(tensor, self.kernel.scan.axis);
+        let step = b.mul(stride, Operand::i64(n));
+        b.add(origin, step)
+    }
+
+    /// One of the lane's own elements of a parameter where it exists, zero elsewhere.
+    fn guarded(&self, b: &mut Builder, param: u32, origin: Operand, (r, v): (u32, u32)) -> Operand {
+        let tensor = Tensor::Param(param);
+        let memory = self.kernel.pointer(tensor);
+        let offset = self.further(b, tensor, origin, i64::from(r * self.kernel.stretch() + v));
+        let exists = self.exists(b, r, v);
+        let nothing = zero(b.elem(memory).value());
+        b.load(memory, offset, 1, Some(exists), nothing)[0]
+    }
+
     /// The scan's element at a place; the identity where it does not exist and would be noticed: in reverse it comes
     /// before those that do, and a final state is taken from the tile's aggregate.
     pub(super) fn element(&self, b: &mut Builder, point: &mut Point, r: u32, v: u32, guarded: bool) -> Fields {
@@ -294,8 +326,7 @@ impl<'k> Span<'k> {
         if !guarded || !kernel.reverse() && !kernel.has_finals() {
             return fields;
         }
-        let index = self.index(b, r, v);
-        let exists = b.lt(index, kernel.len);
+        let exists = self.exists(b, r, v);
         crate::lower::carry::select(b, exists, &fields, &kernel.monoid.identity())
     }
 
@@ -310,13 +341,6 @@ impl<'k> Span<'k> {
     ) -> Operand {
         let mut leaves = SpanLeaves { span: self, r, v, states: Some(states) };
         point.here(b, &mut leaves, value)
-    }
-
-    /// The offset of an output's element at an index along the scan axis, `i64`.
-    pub(super) fn output_offset(&self, b: &mut Builder, output: u32, index: Operand) -> Operand {
-        let mut indices = self.row.indices.clone();
-        indices.push((self.kernel.scan.axis, index));
-        self.kernel.args.offset(b, Tensor::Output(output), &indices)
     }
 }
 
