@@ -66,7 +66,7 @@ impl Ring<'_> {
         }
     }
 
-    /// The exclusive scan of a column's spans; gives the total.
+    /// Replaces a column's spans by their exclusive scan; gives the total.
     fn scan_spans(&self, b: &mut Builder, slot: Operand, column: Operand) -> Fields {
         let warps = self.layout.schedule.warps;
         let entry = b.mul(slot, Operand::i32(warps as i32));
@@ -75,8 +75,8 @@ impl Ring<'_> {
             let entry = b.add(entry, Operand::i32(span as i32));
             let base = self.slot_columns(b, entry);
             let index = b.add(base, column);
-            store_fields(b, &self.prefixes, index, &sum);
             let own = load_fields(b, &self.spans, index);
+            store_fields(b, &self.spans, index, &sum);
             sum = if span == 0 { own } else { self.layout.monoid.combine(b, &sum, &own) };
         }
         sum

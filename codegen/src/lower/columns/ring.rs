@@ -89,10 +89,9 @@ pub(super) struct Ring<'s> {
     pub(super) words: u32,
     /// The ring, by parameter.
     pub(super) arrays: HashMap<u32, SharedId>,
-    /// Field by field and column by column: each span's aggregate, the exclusive scan of these, the tile's aggregate,
+    /// Field by field and column by column: each span's aggregate and, in its place later, the exclusive scan of these; the tile's aggregate,
     /// the state before the tile.
     pub(super) spans: Vec<SharedId>,
-    pub(super) prefixes: Vec<SharedId>,
     pub(super) totals: Vec<SharedId>,
     pub(super) carry: Vec<SharedId>,
 }
@@ -133,11 +132,10 @@ impl<'s> Ring<'s> {
         let (elements, states) = (layout.monoid.types(), layout.monoid.state_types());
         let columns = SLOTS * schedule.tile_columns();
         let spans = shared_fields(b, "spans", &elements, columns * schedule.warps);
-        let prefixes = shared_fields(b, "prefixes", &elements, columns * schedule.warps);
         let totals = shared_fields(b, "totals", &elements, columns);
         let carry = shared_fields(b, "carry", &states, columns);
         let words = words(&elements);
-        Ring { layout, block, scans, time_tiles, column_groups, words, arrays, spans, prefixes, totals, carry }
+        Ring { layout, block, scans, time_tiles, column_groups, words, arrays, spans, totals, carry }
     }
 
     fn start(&self, b: &mut Builder) -> Reg {

@@ -105,7 +105,7 @@ impl Ring<'_> {
             let carry = load_fields(b, &self.carry, index);
             let base = self.span_columns(b, slot, self.block.warp);
             let index = b.add(base, column);
-            let before = load_fields(b, &self.prefixes, index);
+            let before = load_fields(b, &self.spans, index);
             let state = layout.monoid.apply(b, &carry, &before);
             states.push(layout.monoid.apply(b, &state, prefix));
         }

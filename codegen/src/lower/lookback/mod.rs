@@ -84,9 +84,8 @@ struct LookBackKernel<'s> {
 struct Shared {
     /// One array per streamed parameter, `stages` tiles each.
     ring: Vec<SharedId>,
-    /// Field by field: each span's aggregate, the exclusive scan of these, the tile's aggregate, the carry.
+    /// Field by field: each span's aggregate and, in its place later, the exclusive scan of these; the tile's aggregate, the carry.
     spans: Vec<SharedId>,
-    prefixes: Vec<SharedId>,
     totals: Vec<SharedId>,
     carry: Vec<SharedId>,
 }
@@ -220,10 +219,9 @@ impl Shared {
             .map(|s| b.shared(format!("ring_{}", s.name), SharedKind::Elem(s.elem), ring_len(s.after, s.before)));
         let ring = ring.collect();
         let spans = shared_fields(b, "spans", &monoid.types(), SLOTS * schedule.scan_warps);
-        let prefixes = shared_fields(b, "prefixes", &monoid.types(), SLOTS * schedule.scan_warps);
         let totals = shared_fields(b, "totals", &monoid.types(), SLOTS);
         let carry = shared_fields(b, "carry", &monoid.state_types(), SLOTS);
-        Shared { ring, spans, prefixes, totals, carry }
+        Shared { ring, spans, totals, carry }
     }
 }
 

@@ -53,7 +53,7 @@ impl LookBackKernel<'_> {
         self.block.wait(b, self.block.carried, slot, parity);
         let carry = load_fields(b, &self.shared.carry, slot);
         let index = self.span_index(b, slot, self.block.warp);
-        let before = load_fields(b, &self.shared.prefixes, index);
+        let before = load_fields(b, &self.shared.spans, index);
         let state = self.monoid.apply(b, &carry, &before);
         for r in self.in_order(self.schedule.vectors) {
             let state = self.monoid.apply(b, &state, &prefixes[r as usize]);
