@@ -4,12 +4,30 @@ pub mod args;
 pub mod carry;
 pub mod columns;
 pub mod lookback;
+pub mod map;
 pub mod persistent;
 pub mod point;
+pub mod reads;
+pub mod rows;
 pub mod scalar;
 
+use crate::key::Key;
 use crate::schedule::Schedule;
+use crate::stage::Stage;
+use crate::target::Isa;
+use crate::tile::Kernel;
 use thiserror::Error;
+
+/// The tile kernel of a stage under a schedule, for an instruction set; its symbol is that of its key.
+pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, LowerError> {
+    let symbol = Key::of(stage, schedule, isa).symbol(stage, schedule);
+    match schedule {
+        Schedule::Map(s) => map::lower(stage, s, &symbol),
+        Schedule::Rows(s) => rows::lower(stage, s, &symbol),
+        Schedule::LookBack(s) => lookback::lower(stage, s, &symbol),
+        Schedule::Columns(s) => columns::lower(stage, s, &symbol),
+    }
+}
 
 /// Why a stage has no kernel under a schedule.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -17,6 +35,12 @@ pub enum LowerError {
     /// The schedule needs a scan.
     #[error("the schedule `{schedule}` needs a scan, and the stage has none")]
     NoScan {
+        /// The schedule's name.
+        schedule: &'static str,
+    },
+    /// The schedule is for stages without a scan.
+    #[error("the schedule `{schedule}` is for stages without a scan")]
+    HasScan {
         /// The schedule's name.
         schedule: &'static str,
     },

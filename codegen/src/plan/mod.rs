@@ -1,5 +1,9 @@
 //! Plans: a program for given sizes and strides as a list of kernel launches.
 
+mod variants;
+
+pub use variants::words_per_element;
+
 use oplus_dsl::Elem;
 use thiserror::Error;
 

@@ -1,0 +1,59 @@
+//! Which parameters a stage reads along its scan axis, and what does not change along it.
+
+use crate::stage::Stage;
+use oplus_dsl::ir::{Axis, Op, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The least and the greatest displacement at which each parameter with the scan axis is read at the point.
+pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>) -> BTreeMap<u32, (i64, i64)> {
+    let (mut ranges, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    let mut stack: Vec<(Value, i64)> = roots.map(|v| (v, 0)).collect();
+    while let Some((value, at)) = stack.pop() {
+        let node = stage.program.node(value);
+        if !node.axes.contains(axis) || !seen.insert((value, at)) {
+            continue;
+        }
+        match &node.op {
+            Op::Param(p) => {
+                let range = ranges.entry(*p).or_insert((at, at));
+                *range = (range.0.min(at), range.1.max(at));
+            }
+            Op::Shift { axis: along, by, value, .. } if *along == axis => stack.push((*value, at - by)),
+            Op::Field(..) => {}
+            op => stack.extend(op.operands().into_iter().map(|v| (v, at))),
+        }
+    }
+    ranges
+}
+
+/// The values without the scan axis beneath `roots` that depend on no state: they are the same along a row.
+pub fn constant_along(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>) -> Vec<Value> {
+    let (mut found, mut seen) = (vec![], BTreeSet::new());
+    let mut stack: Vec<Value> = roots.collect();
+    while let Some(value) = stack.pop() {
+        let node = stage.program.node(value);
+        if !seen.insert(value) || matches!(node.op, Op::Field(..) | Op::Const(_)) {
+            continue;
+        }
+        if node.axes.contains(axis) || has_state(stage, value) {
+            stack.extend(node.op.operands());
+        } else {
+            found.push(value);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Whether a value depends on the scan.
+fn has_state(stage: &Stage, value: Value) -> bool {
+    let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
+    while let Some(value) = stack.pop() {
+        let op = &stage.program.node(value).op;
+        if matches!(op, Op::Field(..)) {
+            return true;
+        }
+        stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v)));
+    }
+    false
+}
