@@ -6,6 +6,7 @@
 
 mod backend;
 mod error;
+pub mod library;
 mod lower;
 pub mod ptxas;
 

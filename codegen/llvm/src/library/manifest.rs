@@ -1,0 +1,163 @@
+//! `manifest.toml`.
+
+use super::LibraryError;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What a folder of kernels holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version of the format.
+    pub version: u32,
+    /// The compiler's version, part of every key.
+    pub compiler: u32,
+    /// The kernels, by program, schedule and key.
+    #[serde(default)]
+    pub kernel: Vec<Entry>,
+}
+
+/// One kernel of a manifest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What it is found by: a hash of everything its code depends on.
+    pub key: String,
+    /// Its PTX file, relative to the manifest.
+    pub file: String,
+    /// Its entry point.
+    pub symbol: String,
+    /// The instruction set.
+    pub isa: String,
+    /// The program whose stage it computes.
+    pub program: String,
+    /// The element types of the stage's tensors, `name: elem` in order.
+    pub elements: Vec<String>,
+    /// The schedule's text.
+    pub schedule: String,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Shared memory of a block, bytes.
+    pub shared_bytes: u32,
+    /// Registers of a thread, where `ptxas` was at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// The hash of the PTX file.
+    pub blake3: String,
+    /// What a GPU said of this very text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Receipt>,
+}
+
+/// The result of a kernel's check on a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The device's name.
+    pub device: String,
+    /// The day, `YYYY-MM-DD`.
+    pub date: String,
+    /// The largest error found, in units of the bound that holds for it: at most 1.
+    pub worst_error: f64,
+    /// The hash of the PTX that was checked.
+    pub blake3: String,
+}
+
+/// Version of the format.
+const VERSION: u32 = 1;
+
+/// First lines of every manifest.
+const HEADER: &str = "# Written by `oplus`, not by hand.\n\n";
+
+impl Manifest {
+    /// The manifest of some kernels, in the order of the file.
+    pub fn new(mut kernel: Vec<Entry>) -> Manifest {
+        let order = |e: &Entry| (e.program.clone(), e.isa.clone(), e.schedule.clone(), e.key.clone());
+        kernel.sort_by_key(order);
+        kernel.dedup_by(|a, b| a.key == b.key);
+        Manifest { version: VERSION, compiler: oplus_codegen::key::COMPILER_VERSION, kernel }
+    }
+
+    /// Reads the manifest of a folder; `None` when it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`LibraryError`] when there is one that cannot be read.
+    pub fn read(folder: &Path) -> Result<Option<Manifest>, LibraryError> {
+        let path = folder.join("manifest.toml");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(LibraryError::File { path, error }),
+        };
+        match toml::from_str(&text) {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(error) => Err(LibraryError::Damaged { path, reason: error.to_string() }),
+        }
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> String {
+        // Every field has a representation in TOML, so the serialiser has nothing to refuse.
+        HEADER.to_owned() + &toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Takes over what an older manifest knows of the same PTX: receipts, and registers where this one has none.
+    pub fn inherit(&mut self, older: &Manifest) {
+        for entry in &mut self.kernel {
+            let same = older.kernel.iter().find(|e| e.key == entry.key && e.blake3 == entry.blake3);
+            if let Some(known) = same {
+                entry.receipt = entry.receipt.take().or(known.receipt.clone());
+                entry.registers = entry.registers.or(known.registers);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// An entry of that key whose PTX is `text`.
+    pub(in crate::library) fn entry(key: &str, text: &str) -> Entry {
+        Entry {
+            key: key.into(),
+            file: format!("ptx/{key}.sm_80.ptx"),
+            symbol: key.into(),
+            isa: "sm_80".into(),
+            program: "cumsum".into(),
+            elements: vec!["x: f32".into()],
+            schedule: "rows(warps=4)".into(),
+            threads: 128,
+            shared_bytes: 0,
+            registers: Some(32),
+            blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            receipt: None,
+        }
+    }
+
+    /// A receipt for that PTX.
+    pub(in crate::library) fn receipt(text: &str) -> Receipt {
+        let blake3 = blake3::hash(text.as_bytes()).to_hex().to_string();
+        Receipt { device: "NVIDIA H200".into(), date: "2026-11-21".into(), worst_error: 0.25, blake3 }
+    }
+
+    #[test]
+    fn a_manifest_reads_back() {
+        let mut manifest = Manifest::new(vec![entry("b", "2"), entry("a", "1"), entry("b", "2")]);
+        manifest.kernel[0].receipt = Some(receipt("1"));
+        assert_eq!(manifest.kernel.iter().map(|e| e.key.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Manifest::read(folder.path()).unwrap(), None);
+        std::fs::write(folder.path().join("manifest.toml"), manifest.text()).unwrap();
+        assert_eq!(Manifest::read(folder.path()).unwrap(), Some(manifest));
+    }
+
+    #[test]
+    fn receipts_stay_with_their_text() {
+        let mut older = Manifest::new(vec![entry("a", "1"), entry("b", "2")]);
+        older.kernel.iter_mut().for_each(|e| e.receipt = Some(receipt("1")));
+        let mut newer = Manifest::new(vec![entry("a", "1"), entry("b", "changed")]);
+        newer.kernel[0].registers = None;
+        newer.inherit(&older);
+        assert_eq!(newer.kernel[0].receipt, Some(receipt("1")));
+        assert_eq!((newer.kernel[0].registers, newer.kernel[1].receipt.clone()), (Some(32), None));
+    }
+}

@@ -1,0 +1,50 @@
+//! Folders of compiled kernels: PTX files, a manifest that says what each is, and a table to embed them.
+//!
+//! ```text
+//! manifest.toml             what is here: keys, schedules, hashes, receipts
+//! ptx/<symbol>.<isa>.ptx    the kernels
+//! table.rs                  pairs of key and text, ascending, for a program that embeds the folder
+//! ```
+//!
+//! A folder is a function of the kernels in it: made again, it is the same to the byte. Only receipts come from
+//! elsewhere, and stay as long as the PTX does that they were given for.
+
+mod folder;
+mod manifest;
+mod receipt;
+mod table;
+
+pub use folder::{Contents, Difference};
+pub use manifest::{Entry, Manifest, Receipt};
+pub use receipt::{ReceiptLine, apply_receipts};
+
+use std::path::PathBuf;
+
+/// Why a folder of kernels could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// A file could not be read or written.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {reason}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A receipt is for no kernel of the folder.
+    #[error("line {line}: {reason}")]
+    Receipt {
+        /// Its line in the file of receipts.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
