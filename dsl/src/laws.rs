@@ -12,8 +12,8 @@
 //! exactly. States are small whole numbers first, so that a counter-example is readable.
 //!
 //! A sampled field has its identity's value only in the identity itself, and a sample on whose way one appears breaks
-//! no law: states such as (count 0, mean 5) mean nothing. Where the integer fields of the identity are 0, 1, …, n − 1, the operator is taken to compose functions
-//! of n states, and fields are sampled among those.
+//! no law: states such as (count 0, mean 5) mean nothing. Where neighbouring integer fields of the identity are
+//! 0, 1, …, n − 1, they are taken to be a function of n states, and are sampled among those.
 //!
 //! A *gauge* m ([`Operator::gauge`]) promises that what is read from a state are the products p·exp(m) with its other
 //! floating-point fields p: (m, p) and (m + c, p·exp(−c)) mean the same, for each operand on its own.

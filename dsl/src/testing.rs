@@ -1,8 +1,14 @@
 //! Operators and programs for tests, of this crate and of those that execute programs.
 //!
+//! Known operators are in [`operators`]; [`family`] makes random ones that are associative by construction, and
+//! [`program`] random programs around them, with [`inputs`] to run them on. Everything is a function of a seed.
 //! Unlike the rest of the crate this module panics when it is used wrongly.
 
 mod expression;
+mod families;
 pub mod operators;
+mod programs;
 
 pub use expression::{Expression, operator};
+pub use families::{Domain, Family, family};
+pub use programs::{Ingredients, inputs, program};

@@ -24,21 +24,19 @@ pub(super) const KINDS: [(Kind, usize); 4] =
 /// Random states of an operator.
 pub(super) struct Samples<'a> {
     operator: &'a Operator,
-    /// The number of states, when the operator composes functions of an automaton's states.
-    automaton: Option<usize>,
+    /// The number of states of the automaton that each field is part of.
+    automata: Vec<Option<usize>>,
     rng: Rng,
 }
 
 impl<'a> Samples<'a> {
     pub(super) fn new(operator: &'a Operator) -> Samples<'a> {
-        Samples { operator, automaton: automaton(operator), rng: Rng::new(operator.fields.len() as u64) }
+        Samples { operator, automata: automata(operator), rng: Rng::new(operator.fields.len() as u64) }
     }
 
     /// A state of one kind.
     pub(super) fn state(&mut self, kind: Kind) -> Vec<Literal> {
-        let operator = self.operator;
-        let fields = operator.fields.iter().zip(&operator.identity);
-        fields.map(|(field, identity)| self.scalar(kind, field.ty, *identity)).collect()
+        (0..self.operator.fields.len()).map(|k| self.scalar(kind, k)).collect()
     }
 
     /// A number for the shift of a gauge.
@@ -47,11 +45,12 @@ impl<'a> Samples<'a> {
     }
 
     /// A scalar other than the identity's, except where there are too few.
-    fn scalar(&mut self, kind: Kind, ty: Ty, identity: Literal) -> Literal {
+    fn scalar(&mut self, kind: Kind, k: usize) -> Literal {
+        let (ty, identity) = (self.operator.fields[k].ty, self.operator.identity[k]);
         if ty == Ty::Bool {
             return Literal::Bool(self.rng.once_in(2));
         }
-        if let (true, Some(states)) = (ty.is_int(), self.automaton) {
+        if let Some(states) = self.automata[k] {
             return Literal::Int(self.rng.below(states) as i64);
         }
         loop {
@@ -82,10 +81,16 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// The number of states of an automaton: the integer fields of its identity are 0, 1, 2, …, at least two.
-fn automaton(operator: &Operator) -> Option<usize> {
-    let fields = operator.fields.iter().zip(&operator.identity);
-    let ints: Vec<Literal> = fields.filter(|(field, _)| field.ty.is_int()).map(|(_, literal)| *literal).collect();
-    let counts = ints.iter().enumerate().all(|(i, literal)| *literal == Literal::Int(i as i64));
-    (counts && ints.len() >= 2).then_some(ints.len())
+/// For every field, the number of states if it is part of an automaton: of neighbouring integer fields whose identity
+/// is 0, 1, 2, …, at least two.
+fn automata(operator: &Operator) -> Vec<Option<usize>> {
+    let mut states = vec![None; operator.fields.len()];
+    let is = |k: usize, state: i64| operator.fields[k].ty.is_int() && operator.identity[k] == Literal::Int(state);
+    for start in 0..states.len() {
+        let n = (start..states.len()).take_while(|&k| is(k, (k - start) as i64)).count();
+        if n >= 2 {
+            states[start..start + n].fill(Some(n));
+        }
+    }
+    states
 }
