@@ -51,15 +51,58 @@ fn item(cursor: &mut Cursor, block: &mut Block) -> Option<()> {
 /// Attributes and visibility.
 fn head(cursor: &mut Cursor) -> Head {
     let mut head = Head::default();
-    while matches!(cursor.peek_second(), Some(TokenTree::Group(g)) if g.delimiter() == Delimiter::Bracket)
-        && cursor.peek_operator().as_deref() == Some("#")
-    {
-        head.attributes.extend(cursor.next());
-        head.attributes.extend(cursor.next());
+    while cursor.peek_operator().as_deref() == Some("#") {
+        let hash = cursor.next();
+        let Some(group) = cursor.take_group(Delimiter::Bracket) else { break };
+        if is_attribute(&mut cursor.inside(&group)) {
+            head.attributes.extend(hash);
+            head.attributes.extend([TokenTree::Group(group)]);
+        }
     }
     if cursor.is_word("pub") {
         head.visibility.extend(cursor.next());
-        head.visibility.extend(cursor.take_group(Delimiter::Parenthesis).map(TokenTree::Group));
+        let group = cursor.take_group(Delimiter::Parenthesis);
+        let group = group.filter(|group| is_restriction(&mut cursor.inside(group)));
+        head.visibility.extend(group.map(TokenTree::Group));
     }
     head
+}
+
+/// Whether this is the inside of an attribute: `name`, `name(…)` or `name = value`. Reports it otherwise.
+fn is_attribute(inside: &mut Cursor) -> bool {
+    if path(inside).is_none() {
+        return false;
+    }
+    let is_value = if inside.take_operator("=").is_none() {
+        inside.take_group(Delimiter::Parenthesis);
+        true
+    } else if matches!(inside.peek(), Some(TokenTree::Literal(_))) {
+        inside.next().is_some()
+    } else {
+        let call = path(inside).and_then(|()| inside.operator("!"));
+        call.and_then(|_| inside.take_group(Delimiter::Parenthesis)).is_some()
+    };
+    if !is_value || !inside.is_done() {
+        inside.expected::<()>("an attribute, `name`, `name(…)` or `name = \"value\"`,");
+        return false;
+    }
+    true
+}
+
+/// Whether this is the inside of `pub(…)`. Reports it otherwise.
+fn is_restriction(inside: &mut Cursor) -> bool {
+    inside.take_word("in");
+    let is_path = path(inside).is_some();
+    inside.finish("`)`");
+    is_path && inside.is_done()
+}
+
+/// `a::b`.
+fn path(cursor: &mut Cursor) -> Option<()> {
+    cursor.take_operator("::");
+    cursor.name("a name")?;
+    while cursor.take_operator("::").is_some() {
+        cursor.name("a name")?;
+    }
+    Some(())
 }

@@ -1,13 +1,7 @@
 //! Programs that blocks become.
 
-use oplus_dsl::ir::Program;
-use oplus_front::{programs, standard_programs};
-use proc_macro2::TokenStream;
-
-fn lowered(block: &str) -> Vec<Program> {
-    let tokens: TokenStream = block.parse().expect("tokens");
-    programs(tokens).unwrap_or_else(|mistakes| panic!("{mistakes}"))
-}
+use crate::common::lowered;
+use oplus_front::standard_programs;
 
 #[test]
 fn the_selective_scan_reads_like_its_equations() {
@@ -17,7 +11,7 @@ fn the_selective_scan_reads_like_its_equations() {
 
 #[test]
 fn every_standard_kernel_has_a_valid_program() {
-    let text = include_str!("../standard/kernels.rs");
+    let text = include_str!("../../standard/kernels.rs");
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = standard_programs().into_iter().map(|program| program.name).collect();
     assert_eq!(names, standard);
@@ -26,5 +20,5 @@ fn every_standard_kernel_has_a_valid_program() {
 
 #[test]
 fn the_standard_operators_keep_the_laws() {
-    lowered(include_str!("../standard/operators.rs"));
+    lowered(include_str!("../../standard/operators.rs"));
 }

@@ -1,0 +1,9 @@
+//! Tests of the front end, from tokens to programs and Rust items.
+
+mod arbitrary;
+mod common;
+mod diagnostics;
+mod expansion;
+mod meaning;
+mod programs;
+mod standard;
