@@ -1,6 +1,7 @@
 //! Documentation of the generated items.
 
 use oplus_dsl::Elem;
+use oplus_dsl::adjoint::{AdjointError, adjoint};
 use oplus_dsl::ir::{Operator, Program};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -30,8 +31,14 @@ pub(super) struct Kernel {
 
 /// Documents a kernel: its equations and those of its gradient.
 pub(super) fn kernel(item: &KernelItem, program: Option<&Program>) -> Kernel {
-    let gradient = if may_have_gradient(item) { Ok(()) } else { Err("no floats".into()) };
-    let Some(program) = program else { return Kernel { function: Doc(String::new()), gradient } };
+    let Some(program) = program else {
+        let gradient = if may_have_gradient(item) { Ok(()) } else { Err(String::new()) };
+        return Kernel { function: Doc(String::new()), gradient };
+    };
+    let gradient = adjoint(program).map(drop).map_err(|error| match error {
+        AdjointError::NothingToDifferentiate { reason, .. } => reason.into(),
+        error => error.to_string(),
+    });
     let errors =
         "When a tensor's shape, element type or device does not fit, when memory runs out, and faults of the device.";
     let function = Doc(format!("\n# Equations\n{}\n# Errors\n{errors}", fenced(&program.to_string())));

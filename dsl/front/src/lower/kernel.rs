@@ -2,6 +2,7 @@
 
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, Literal, Program, Value};
+use oplus_dsl::simplify::simplify;
 use oplus_dsl::{Elem, Ty};
 
 use super::{Lower, Term, explain, number};
@@ -55,7 +56,7 @@ fn verified(program: Program, item: &KernelItem, mistakes: &mut Diagnostics) -> 
         }
         return None;
     }
-    Some(program)
+    Some(simplify(&program))
 }
 
 /// A kernel's outputs and what is assigned to them.
