@@ -5,6 +5,7 @@ pub mod build;
 pub mod key;
 pub mod lower;
 pub mod math;
+mod operands;
 pub mod path;
 pub mod plan;
 mod print;

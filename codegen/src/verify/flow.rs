@@ -2,7 +2,7 @@
 
 use super::{Checker, Fault};
 use crate::path::Step;
-use crate::tile::{Expr, Mbarrier, Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg, Stmt};
 
 /// The registers that are assigned on every path to a point.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Assigned {
 impl Checker<'_> {
     /// Checks the statement's uses, then the statements inside it, and adds what it assigns.
     pub(super) fn flow(&mut self, stmt: &Stmt, assigned: &mut Assigned) {
-        uses(stmt, &mut |operand| {
+        stmt.for_each_use(|operand| {
             if let Operand::Reg(reg) = operand
                 && (reg.0 as usize) < self.kernel.regs.len()
                 && !assigned.contains(reg)
@@ -49,7 +49,7 @@ impl Checker<'_> {
                 Some(left) => *left = Some(assigned.clone()),
                 None => self.fault(Fault::NoLoop),
             },
-            _ => definitions(stmt, &mut |reg| {
+            _ => stmt.for_each_definition(|reg| {
                 if self.controls.contains(&reg) {
                     self.fault(Fault::LoopControl(reg));
                 }
@@ -90,79 +90,5 @@ impl Checker<'_> {
         self.path.push(step);
         self.list(list, assigned);
         self.path.pop();
-    }
-}
-
-/// The operands that a statement reads, without those of the statements inside it.
-fn uses(stmt: &Stmt, f: &mut impl FnMut(Operand)) {
-    let at = |mbarrier: &Mbarrier| mbarrier.index;
-    match stmt {
-        Stmt::Let(_, expr) => expr_uses(expr, f),
-        Stmt::If { condition, .. } | Stmt::Break(condition) | Stmt::All { condition, .. } => f(*condition),
-        Stmt::For { from, to, step, .. } => [*from, *to, *step].into_iter().for_each(f),
-        Stmt::Load { index, guard, otherwise, .. } => [*index, *otherwise].into_iter().chain(*guard).for_each(f),
-        Stmt::Store { index, values, guard, .. } => values.iter().chain(guard).chain([index]).for_each(|x| f(*x)),
-        Stmt::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
-        Stmt::MbarrierInit(m, _) | Stmt::MbarrierArrive(m) | Stmt::CopyAsyncArrive(m) => f(at(m)),
-        Stmt::MbarrierExpect(m, x) | Stmt::MbarrierWait(m, x) => [at(m), *x].into_iter().for_each(f),
-        Stmt::BulkLoad { to_index, from_index, count, mbarrier, .. } => {
-            [*to_index, *from_index, *count, at(mbarrier)].into_iter().for_each(f);
-        }
-        Stmt::BulkStore { to_index, from_index, count, .. } => {
-            [*to_index, *from_index, *count].into_iter().for_each(f);
-        }
-        Stmt::CopyAsync { to_index, from_index, guard, .. } => {
-            [*to_index, *from_index].into_iter().chain(*guard).for_each(f);
-        }
-        Stmt::AtomicAdd { value, .. } | Stmt::ControlStore { value, .. } => f(*value),
-        Stmt::Publish { index, values, tag, guard, .. } => {
-            values.iter().chain(guard).chain([index, tag]).for_each(|x| f(*x));
-        }
-        Stmt::Poll { entries, tag, .. } => {
-            f(*tag);
-            for entry in entries {
-                f(entry.index);
-                entry.values.iter().chain(&entry.tags).for_each(|r| f((*r).into()));
-            }
-        }
-        Stmt::Loop(_)
-        | Stmt::SyncWarp
-        | Stmt::Barrier { .. }
-        | Stmt::FenceInit
-        | Stmt::FenceAsync
-        | Stmt::BulkWait { .. }
-        | Stmt::ControlLoad { .. } => {}
-    }
-}
-
-fn expr_uses(expr: &Expr, f: &mut impl FnMut(Operand)) {
-    match *expr {
-        Expr::Copy(a)
-        | Expr::Unary(_, a)
-        | Expr::Convert(_, a)
-        | Expr::Bits(a)
-        | Expr::Exp2Fast(a)
-        | Expr::Log2Fast(a)
-        | Expr::TanhFast(a)
-        | Expr::RecipFast(a) => f(a),
-        Expr::Binary(_, a, b) => [a, b].into_iter().for_each(f),
-        Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
-        Expr::Param(_) | Expr::Special(_) => {}
-    }
-}
-
-/// The registers that a simple statement assigns.
-fn definitions(stmt: &Stmt, f: &mut impl FnMut(Reg)) {
-    match stmt {
-        Stmt::Let(dst, _)
-        | Stmt::Shuffle { dst, .. }
-        | Stmt::All { dst, .. }
-        | Stmt::AtomicAdd { dst, .. }
-        | Stmt::ControlLoad { dst, .. } => f(*dst),
-        Stmt::Load { dst, .. } => dst.iter().for_each(|r| f(*r)),
-        Stmt::Poll { entries, .. } => {
-            entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).for_each(|r| f(*r));
-        }
-        _ => {}
     }
 }

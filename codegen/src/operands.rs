@@ -1,0 +1,82 @@
+//! What a statement reads and assigns.
+
+use crate::tile::{Expr, Mbarrier, Operand, Reg, Stmt};
+
+impl Stmt {
+    /// Visits the operands that the statement reads, without those of the statements inside it.
+    pub fn for_each_use(&self, mut f: impl FnMut(Operand)) {
+        let at = |mbarrier: &Mbarrier| mbarrier.index;
+        match self {
+            Stmt::Let(_, expr) => expr.for_each_use(f),
+            Stmt::If { condition, .. } | Stmt::Break(condition) | Stmt::All { condition, .. } => f(*condition),
+            Stmt::For { from, to, step, .. } => [*from, *to, *step].into_iter().for_each(f),
+            Stmt::Load { index, guard, otherwise, .. } => [*index, *otherwise].into_iter().chain(*guard).for_each(f),
+            Stmt::Store { index, values, guard, .. } => values.iter().chain(guard).chain([index]).for_each(|x| f(*x)),
+            Stmt::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
+            Stmt::MbarrierInit(m, _) | Stmt::MbarrierArrive(m) | Stmt::CopyAsyncArrive(m) => f(at(m)),
+            Stmt::MbarrierExpect(m, x) | Stmt::MbarrierWait(m, x) => [at(m), *x].into_iter().for_each(f),
+            Stmt::BulkLoad { to_index, from_index, count, mbarrier, .. } => {
+                [*to_index, *from_index, *count, at(mbarrier)].into_iter().for_each(f);
+            }
+            Stmt::BulkStore { to_index, from_index, count, .. } => {
+                [*to_index, *from_index, *count].into_iter().for_each(f);
+            }
+            Stmt::CopyAsync { to_index, from_index, guard, .. } => {
+                [*to_index, *from_index].into_iter().chain(*guard).for_each(f);
+            }
+            Stmt::AtomicAdd { value, .. } | Stmt::ControlStore { value, .. } => f(*value),
+            Stmt::Publish { index, values, tag, guard, .. } => {
+                values.iter().chain(guard).chain([index, tag]).for_each(|x| f(*x));
+            }
+            Stmt::Poll { entries, tag, .. } => {
+                f(*tag);
+                for entry in entries {
+                    f(entry.index);
+                    entry.values.iter().chain(&entry.tags).for_each(|r| f((*r).into()));
+                }
+            }
+            Stmt::Loop(_)
+            | Stmt::SyncWarp
+            | Stmt::Barrier { .. }
+            | Stmt::FenceInit
+            | Stmt::FenceAsync
+            | Stmt::BulkWait { .. }
+            | Stmt::ControlLoad { .. } => {}
+        }
+    }
+
+    /// Visits the registers that a statement other than control flow assigns.
+    pub fn for_each_definition(&self, mut f: impl FnMut(Reg)) {
+        match self {
+            Stmt::Let(dst, _)
+            | Stmt::Shuffle { dst, .. }
+            | Stmt::All { dst, .. }
+            | Stmt::AtomicAdd { dst, .. }
+            | Stmt::ControlLoad { dst, .. } => f(*dst),
+            Stmt::Load { dst, .. } => dst.iter().for_each(|r| f(*r)),
+            Stmt::Poll { entries, .. } => {
+                entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).for_each(|r| f(*r));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Expr {
+    /// Visits the operands.
+    pub fn for_each_use(&self, mut f: impl FnMut(Operand)) {
+        match *self {
+            Expr::Copy(a)
+            | Expr::Unary(_, a)
+            | Expr::Convert(_, a)
+            | Expr::Bits(a)
+            | Expr::Exp2Fast(a)
+            | Expr::Log2Fast(a)
+            | Expr::TanhFast(a)
+            | Expr::RecipFast(a) => f(a),
+            Expr::Binary(_, a, b) => [a, b].into_iter().for_each(f),
+            Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
+            Expr::Param(_) | Expr::Special(_) => {}
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Control words, and messages between blocks. A published word is under way for a while before others see it.
+
+use super::clocks::bits;
+use super::device::InFlight;
+use super::fault::{Hazard, Hit};
+use super::run::{Flow, Run};
+use super::warp::Status;
+use crate::tile::{Memory, Operand, ParamId, PollEntry, Stmt};
+
+/// A message word of a value and a tag.
+fn word(value: u64, tag: u64) -> u64 {
+    tag << 32 | value & 0xffff_ffff
+}
+
+impl Run<'_, '_> {
+    /// The position of `n` words, aligned as the access needs it.
+    fn words(&mut self, param: ParamId, index: i64, n: usize, lane: usize) -> Result<usize, Hit> {
+        let (view, _) = self.view(Memory::Global(param), lane);
+        let bytes = if n >= 2 { 16 } else { 8 };
+        view.locate(index, n, bytes).map_err(|hazard| Hit { lane, hazard })
+    }
+
+    pub(super) fn control_word(&mut self, stmt: &Stmt) -> Result<Flow, Hit> {
+        let (Stmt::AtomicAdd { control, word, .. }
+        | Stmt::ControlLoad { control, word, .. }
+        | Stmt::ControlStore { control, word, .. }) = *stmt
+        else {
+            return Ok(Flow::Next);
+        };
+        let mut seen = [0; super::lanes::LANES];
+        for lane in self.lanes() {
+            let (view, _) = self.view(Memory::Global(control), lane);
+            let position = view.locate(i64::from(word), 1, 4).map_err(|hazard| Hit { lane, hazard })?;
+            let old = self.device.buffer(control).get(position);
+            seen[lane] = old;
+            let new = match stmt {
+                Stmt::AtomicAdd { value, .. } => (old + self.value(*value)[lane]) & 0xffff_ffff,
+                Stmt::ControlStore { value, .. } => self.value(*value)[lane],
+                _ => continue,
+            };
+            self.device.buffer(control).set(position, new);
+            self.device.events += 1;
+        }
+        if let Stmt::AtomicAdd { dst, .. } | Stmt::ControlLoad { dst, .. } = stmt {
+            self.warp.assign(dst.0 as usize, &seen);
+        }
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn publish(
+        &mut self,
+        (messages, index): (ParamId, Operand),
+        values: &[Operand],
+        tag: Operand,
+        guard: Option<Operand>,
+    ) -> Result<Flow, Hit> {
+        for lane in bits(self.guarded(guard)) {
+            let index = self.i64(index, lane);
+            let position = self.words(messages, index, values.len(), lane)?;
+            let tag = self.value(tag)[lane];
+            for (k, value) in values.iter().enumerate() {
+                let word = word(self.value(*value)[lane], tag);
+                if !self.device.send(messages, position + k, word) {
+                    let messages = self.device.program.kernel.params[messages.0 as usize].name.clone();
+                    return Err(Hit { lane, hazard: Hazard::Republished { messages, index: index + k as i64 } });
+                }
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn poll(&mut self, messages: ParamId, entries: &[PollEntry], tag: Operand) -> Result<Flow, Hit> {
+        let mut missing = false;
+        for (lane, entry) in self.lanes().flat_map(|lane| entries.iter().map(move |e| (lane, e))) {
+            let wanted = self.value(tag)[lane];
+            let has_all = |run: &Self| entry.tags.iter().all(|t| run.warp.slots[t.0 as usize][lane] == wanted);
+            if has_all(self) {
+                continue;
+            }
+            let position = self.words(messages, self.i64(entry.index, lane), entry.values.len(), lane)?;
+            for (k, (value, tag)) in entry.values.iter().zip(&entry.tags).enumerate() {
+                let word = self.device.buffer(messages).get(position + k);
+                self.warp.slots[value.0 as usize][lane] = word & 0xffff_ffff;
+                self.warp.slots[tag.0 as usize][lane] = word >> 32;
+            }
+            missing |= !has_all(self);
+        }
+        Ok(if missing { Flow::Then(Status::Polling { events: self.device.events }) } else { Flow::Next })
+    }
+}
+
+impl super::device::Device<'_> {
+    /// Sends a message word; `false` where the word has, or will have, that tag already.
+    fn send(&mut self, messages: ParamId, position: usize, word: u64) -> bool {
+        let buffer = self.buffer_of(messages);
+        let under_way = self.in_flight.iter().any(|item| {
+            matches!(item, InFlight::Word { buffer: b, position: p, word: w }
+                if *b == buffer && *p == position && w >> 32 == word >> 32)
+        });
+        let there = self.memory.buffers[buffer].get(position) >> 32 == word >> 32;
+        if !under_way && !there {
+            self.in_flight.push(InFlight::Word { buffer, position, word });
+        }
+        !under_way && !there
+    }
+}
