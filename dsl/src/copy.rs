@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::build::{Builder, Built};
-use crate::ir::{Node, Op, Program, Value};
+use crate::ir::{Op, Program, Value};
 use crate::typing::TypeError;
 
 /// A copy in progress: what the values of `from` are in the target.
@@ -33,25 +33,25 @@ impl<'a> Copy<'a> {
 
     /// The images of the roots, after whatever they need was copied.
     pub(crate) fn run(&mut self, into: &mut Builder, roots: &[Value]) -> Result<Vec<Value>, TypeError> {
-        self.run_with(into, roots, |into, op, node| into.append(op, node.ty, node.axes))
+        let from = self.from;
+        self.run_with(into, roots, |into, op, value| into.append(op, from.node(value).ty, from.node(value).axes))
     }
 
-    /// [`Copy::run`] where `append` adds each operation, its operands already those of the target.
+    /// [`Copy::run`] where `append` adds the operation of each value, its operands already those of the target.
     pub(crate) fn run_with(
         &mut self,
         into: &mut Builder,
         roots: &[Value],
-        mut append: impl FnMut(&mut Builder, Op, &Node) -> Built,
+        mut append: impl FnMut(&mut Builder, Op, Value) -> Built,
     ) -> Result<Vec<Value>, TypeError> {
         for value in self.missing(roots)? {
-            let node = self.from.node(value);
-            let mut op = node.op.map_operands(|v| self.images[&v]);
+            let mut op = self.from.node(value).op.map_operands(|v| self.images[&v]);
             if let Op::Reduce { operator, .. } | Op::Scan { operator, .. } = &mut op {
                 let unknown = TypeError::Unknown { kind: "operator", index: operator.0 };
                 let own = self.from.operators.get(operator.0 as usize).ok_or(unknown)?;
                 *operator = into.operator(own.clone());
             }
-            let image = append(into, op, node)?;
+            let image = append(into, op, value)?;
             self.set(value, image);
         }
         Ok(roots.iter().map(|v| self.images[v]).collect())

@@ -15,6 +15,7 @@ pub mod rng;
 pub mod scalar;
 pub mod segmented;
 pub mod simplify;
+pub mod specialize;
 pub mod testing;
 pub mod typing;
 pub mod verify;

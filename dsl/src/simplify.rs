@@ -20,7 +20,7 @@ mod fields;
 
 use crate::build::Builder;
 use crate::copy::Copy;
-use crate::ir::{Node, Op, Operator, Output, Program, Value};
+use crate::ir::{Op, Operator, Output, Program, Value};
 use crate::typing::TypeError;
 
 use algebra::Algebra;
@@ -80,7 +80,7 @@ fn copied(program: &Program) -> Result<Program, TypeError> {
     let mut into = Builder::from_program(start);
     let mut algebra = Algebra::default();
     let roots: Vec<Value> = program.outputs.iter().map(|o| o.value).collect();
-    let append = |b: &mut Builder, op: Op, node: &Node| algebra.append(b, op, node.ty, node.axes);
+    let append = |b: &mut Builder, op: Op, v: Value| algebra.append(b, op, program.node(v));
     let roots = Copy::of(program).run_with(&mut into, &roots, append)?;
     let outputs = program.outputs.iter().zip(roots).map(|(o, value)| Output { value, ..o.clone() }).collect();
     Ok(Program { outputs, ..into.finish() })
@@ -98,7 +98,7 @@ fn simplify_operator(operator: &Operator) -> Result<Operator, TypeError> {
     };
     let mut into = Builder::body(operator.fields.clone());
     let mut algebra = Algebra::default();
-    let append = |b: &mut Builder, op: Op, node: &Node| algebra.append(b, op, node.ty, node.axes);
+    let append = |b: &mut Builder, op: Op, v: Value| algebra.append(b, op, body.node(v));
     let mut copy = Copy::of(&body);
     for (k, value) in inputs(&copy, operator)? {
         copy.set(value, into.input(k)?);

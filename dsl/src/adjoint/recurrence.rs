@@ -1,10 +1,11 @@
 //! A scan or a reduction as the adjoint sees it, and the states that it went through.
 
 use crate::build::{Builder, Built, Direction};
-use crate::ir::{Axis, AxisSet, Op, Operator, OperatorId, Value};
+use crate::elem::Ty;
+use crate::ir::{Axis, AxisSet, Binary, Op, Operator, OperatorId, Value};
 use crate::typing::TypeError;
 
-use super::sweep::Sweep;
+use super::sweep::{Sweep, last_index};
 
 /// One scan or reduction of the forward pass.
 #[derive(Clone, Debug)]
@@ -83,20 +84,32 @@ impl Recurrence {
 
     /// s[t−1], field by field: the states of an exclusive scan, or the neighbours of s[t] where the caller has that.
     pub(crate) fn states_before(&self, sweep: &mut Sweep) -> Result<Vec<Value>, TypeError> {
-        if self.gives == States::Exclusive {
-            return sweep.b.fields(self.tuple);
-        }
-        let mut before = self.scan(&mut sweep.b, true)?;
-        if self.gives == States::Inclusive {
-            for (k, state) in before.iter_mut().enumerate() {
+        let mut before = match self.gives {
+            States::Exclusive => sweep.b.fields(self.tuple)?,
+            States::Inclusive | States::Total => self.scan(&mut sweep.b, true)?,
+        };
+        for (k, state) in before.iter_mut().enumerate() {
+            if self.gives == States::Inclusive {
                 let after = sweep.b.field(self.tuple, k as u32)?;
                 if sweep.residuals.contains(&after) {
                     let first = self.first_state(&mut sweep.b, k)?;
                     *state = sweep.b.shift(self.axis, self.later(), after, first)?;
                 }
             }
+            if self.operator.gauge == Some(k as u32) && !self.init.is_empty() {
+                *state = self.with_first(&mut sweep.b, *state, self.init[k])?;
+            }
         }
         Ok(before)
+    }
+
+    /// s[t−1] with its first value, which it has anyway, read from the init: the gauge of a state is a constant when
+    /// the adjoint is differentiated in turn, that of the init is not.
+    fn with_first(&self, b: &mut Builder, state: Value, init: Value) -> Built {
+        let first = if self.reverse { last_index(b, self.axis)? } else { b.number(Ty::I64, 0)? };
+        let index = b.index(self.axis)?;
+        let at_first = b.binary(Binary::Eq, index, first)?;
+        b.select(at_first, init, state)
     }
 
     /// The state before the first element.

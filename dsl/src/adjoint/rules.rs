@@ -9,7 +9,7 @@ use std::f64::consts::LN_2;
 
 use crate::build::{Builder, Built};
 use crate::elem::Ty;
-use crate::ir::{Binary, Op, Unary, Value};
+use crate::ir::{Binary, Literal, Op, Unary, Value};
 use crate::typing::TypeError;
 
 /// A partial derivative ∂y/∂x.
@@ -59,11 +59,32 @@ pub(crate) fn partials(b: &mut Builder, y: Value) -> Result<Vec<(Value, Partial)
             let [dl, dr] = binary(b, op, l, r, y)?;
             Ok(dl.map(|d| (l, d)).into_iter().chain(dr.map(|d| (r, d))).collect())
         }
-        Op::Select(c, l, r) => Ok(vec![(l, Partial::Where(c)), (r, Partial::Unless(c))]),
+        Op::Select(c, l, r) => match weight(b, c, l, r) {
+            Some((x, m)) => {
+                let minus = b.unary(Unary::Neg, y)?;
+                Ok(vec![(x, Partial::Times(y)), (m, Partial::Times(minus))])
+            }
+            None => Ok(vec![(l, Partial::Where(c)), (r, Partial::Unless(c))]),
+        },
         Op::Convert(_, x) if b.ty(x)?.is_float() => Ok(vec![(x, Partial::One)]),
         Op::Broadcast(x) => Ok(vec![(x, Partial::One)]),
         _ => Ok(vec![]),
     }
+}
+
+/// x and m where a selection is `if x == m { 1 } else { exp(x − m) }`.
+///
+/// This is how a weight is written that must not be NaN for x = m = −∞. As a function it is exp(x − m), and it is
+/// differentiated as that: its branches alone would say that it does not depend on x where x = m, which is no rare
+/// case when m is a maximum.
+fn weight(b: &Builder, condition: Value, one: Value, exp: Value) -> Option<(Value, Value)> {
+    let op = |v: Value| b.program().node(v).op.clone();
+    let (Op::Binary(Binary::Eq, x, m), Op::Unary(Unary::Exp, difference)) = (op(condition), op(exp)) else {
+        return None;
+    };
+    let Op::Binary(Binary::Sub, left, right) = op(difference) else { return None };
+    let same = (left, right) == (x, m) || (left, right) == (m, x);
+    (same && op(one) == Op::Const(Literal::Float(1.0))).then_some((left, right))
 }
 
 /// The tangent of a map, Σ ẋᵢ·∂y/∂xᵢ, from the tangents of its operands (absent where 0); `None` when it is 0.

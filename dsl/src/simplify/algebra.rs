@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use crate::build::{Builder, Built};
-use crate::elem::Ty;
-use crate::ir::{AxisSet, Binary, Literal, Op, OperatorId, Unary, Value};
+use crate::ir::{AxisSet, Binary, Literal, Node, Op, OperatorId, Unary, Value};
 
 /// Adds operations to a builder in their simplest form.
 #[derive(Debug, Default)]
@@ -14,8 +13,9 @@ pub(super) struct Algebra {
 }
 
 impl Algebra {
-    /// The operation, or a value that is equal to it.
-    pub(super) fn append(&mut self, b: &mut Builder, op: Op, ty: Ty, axes: AxisSet) -> Built {
+    /// The operation of a node, or a value that is equal to it. The operands are those of the builder.
+    pub(super) fn append(&mut self, b: &mut Builder, op: Op, node: &Node) -> Built {
+        let (ty, axes) = (node.ty, node.axes);
         match without_broadcasts(b, op) {
             Op::Binary(op, l, r) => self.binary(b, op, l, r),
             Op::Select(c, x, y) => select(b, c, x, y),

@@ -1,6 +1,9 @@
 //! The adjoint of programs: values against forward mode and finite differences, and structure.
 
+mod corners;
 mod gradients;
 mod harness;
 mod operators;
 mod programs;
+mod second;
+mod structure;

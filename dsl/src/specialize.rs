@@ -1,0 +1,66 @@
+//! Programs for calls that leave something out.
+//!
+//! An absent optional parameter has its default everywhere, so its reads become a constant and the program is
+//! simplified. Cotangents and tangents (`y.bar`, `y.dot`) are different: an absent one is a *structural zero*. What is
+//! multiplied by it is not computed, so 0·∞ does not arise, and scans of nothing disappear.
+
+mod zeros;
+
+use crate::build::Builder;
+use crate::copy::Copy;
+use crate::ir::{Literal, Node, Op, Output, Program, Value};
+use crate::simplify::{retain_params, simplify};
+use crate::typing::TypeError;
+
+/// The program for calls without an optional parameter, which is no longer in the signature.
+///
+/// A program without a parameter of that name, or whose parameter is required, is only simplified.
+pub fn without_param(program: &Program, name: &str) -> Program {
+    let absent = program.param(name).and_then(|k| Some((k, program.params[k as usize].default?)));
+    let Some((k, default)) = absent else { return simplify(program) };
+    let is_zero = default.as_f64() == 0.0 && (name.ends_with(".bar") || name.ends_with(".dot"));
+    let specialised = if is_zero { zeros::with_zero(program, k) } else { with_constant(program, k, default) };
+    match specialised {
+        Ok(specialised) => retain_params(&simplify(&specialised), |other, _| other != k),
+        Err(_) => program.clone(),
+    }
+}
+
+/// The program with only the outputs of these names, simplified. Its signature keeps all parameters.
+pub fn keep_outputs(program: &Program, names: &[&str]) -> Program {
+    let mut kept = program.clone();
+    kept.outputs.retain(|output| names.contains(&output.name.as_str()));
+    simplify(&kept)
+}
+
+/// The program in which a parameter is read as a constant.
+fn with_constant(program: &Program, k: u32, literal: Literal) -> Result<Program, TypeError> {
+    let mut into = empty_like(program);
+    let mut copy = Copy::of(program);
+    for value in reads(program, k) {
+        copy.set(value, into.constant(program.node(value).ty, literal)?);
+    }
+    let roots = copy.run(&mut into, &outputs(program))?;
+    Ok(with_outputs(into, program, &roots))
+}
+
+/// A builder with the axes and parameters of a program.
+fn empty_like(program: &Program) -> Builder {
+    Builder::from_program(Program { operators: vec![], nodes: vec![], outputs: vec![], ..program.clone() })
+}
+
+/// The values that read a parameter.
+fn reads(program: &Program, k: u32) -> Vec<Value> {
+    let reads = |(_, node): &(usize, &Node)| node.op == Op::Param(k);
+    program.nodes.iter().enumerate().filter(reads).map(|(i, _)| Value(i as u32)).collect()
+}
+
+fn outputs(program: &Program) -> Vec<Value> {
+    program.outputs.iter().map(|o| o.value).collect()
+}
+
+/// The finished program with the outputs of another, whose values these are.
+fn with_outputs(builder: Builder, like: &Program, values: &[Value]) -> Program {
+    let outputs = like.outputs.iter().zip(values).map(|(o, value)| Output { value: *value, ..o.clone() }).collect();
+    Program { outputs, ..builder.finish() }
+}
