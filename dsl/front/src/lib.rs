@@ -1,4 +1,90 @@
-//! The front end of `scan!`.
+//! The front end of `scan!`: from tokens to programs and Rust items.
+//!
+//! The macro is a thin wrapper of this crate; `oplus bake` and fuzzers use it too. The stages are `parse` (tokens to a
+//! [surface tree](syntax)), `lower` (names, types and axes; the result is an [`oplus_dsl::ir::Program`]) and `expand` (Rust
+//! items). Everything that is wrong is collected as [`Diagnostics`], each with its tokens; no input panics.
+//!
+//! # The language
+//!
+//! A block holds operators, helper functions and kernels, in any order:
+//!
+//! ```text
+//! scan! {
+//!     /// First-order affine recurrence, h[t] = a[t]·h[t-1] + b[t].
+//!     pub op Affine(a, b) {
+//!         identity (1, 0);
+//!         combine(l, r) (l.a * r.a, r.a * l.b + r.b);
+//!     }
+//!
+//!     fn discretize(a, b, delta) -> (a_bar, b_bar) { (exp(delta * a), delta * b) }
+//!
+//!     /// Mamba S6 selective scan.
+//!     pub fn selective_scan(
+//!         u: [B, D, L], delta: [B, D, L], a: f32[D, N], b: [B, N, L], c: [B, N, L], skip: f32[D], h0: f32[B, D, N] = 0,
+//!     ) -> (y: [B, D, L], h_last: f32[B, D, N]) {
+//!         let (a_bar, b_bar) = discretize(a, b, delta);
+//!         let h = scan(L, Affine(a_bar, b_bar * u), init = h0);
+//!         y = sum(N, c * h.b) + skip * u;
+//!         h_last = last(L, h.b);
+//!     }
+//! }
+//! ```
+//!
+//! ## Operators
+//!
+//! `op Name(fields) { identity (…); combine(l, r) (…); }` declares an associative operator: its identity and, field by field,
+//! the combination of a left and a right state. `combine` may have a block with `let`s as its body, and calls helper
+//! functions. A field without a type takes the type of its element at each use, so an operator serves all types; a field
+//! with one (`index: i64`) keeps it. In an identity `inf` and `-inf` mean the limits of the type, also of integer types.
+//! `gauge m;` says that what users read from a state are the products p·exp(m) with its other fields p: no gradient flows
+//! through m.
+//!
+//! The laws (identity, associativity, gauge) are checked where the operator is declared. The operators of the standard
+//! library (`standard/operators.rs`) are always visible; a block's own operator of the same name goes first.
+//!
+//! ## Functions
+//!
+//! An `fn` without types is a helper: it is inlined where it is called, may give a tuple, and cannot call itself.
+//!
+//! An `fn` with types is a kernel. A tensor's type names its element type and its axes in memory order, last fastest:
+//! `f32[B, L]`; `[B, L]` takes the element type of the call; `f32` and `[]` are scalars. A parameter with a default
+//! (`= 0`) may be left out by the caller. Element types are `f64`, `f32`, `bf16`, `f16`, `i32`, `i64`, `u32`, `u64` and
+//! `bool`. Each output is assigned once, `y = …;` or `(y, z) = …;`.
+//!
+//! ## Expressions
+//!
+//! Tokens and precedence are Rust's. Values have named axes and broadcast by name: the axes of `a * b` are those of both.
+//!
+//! | | |
+//! |---|---|
+//! | arithmetic | `+ - * / %`, `-x`; on integers also `& \| ^ << >>`, `!x` |
+//! | truth values | `== != < <= > >=`, `&& \|\| !`, `if c { a } else { b }`, `select(c, a, b)`, `true`, `false` |
+//! | functions | `exp exp2 ln log1p sqrt rsqrt recip tanh sigmoid softplus silu relu sin cos abs sign floor`, `min(x, y)`, `max(x, y)`, `powi(x, 3)` |
+//! | conversion | `x as f32`; to `bf16` and `f16` rounds and goes on in f32 |
+//! | constants | `2`, `0.5`, `0xff`, `inf`, `pi` |
+//! | blocks | `{ let (a, b) = f(x); a + b }` |
+//! | positions | `index(L)` and `size(L)`, both `i64` |
+//! | along an axis | `sum(N, x)`, `reduce(N, Op(x))`, `scan(L, Op(x))`, `last(L, x)`, `first(L, x)`, `shift(L, x, 1, fill = 0)` |
+//!
+//! A literal has no type of its own: it takes that of the operand it meets (of the call where it meets none), and arithmetic
+//! between literals is exact, so `1 / 3` is a third. Floats of different width meet in the wider one. Nothing else converts
+//! by itself, except that an output rounds a float to its element type.
+//!
+//! ## Scans and reductions
+//!
+//! `scan(L, Affine(a, b))` gives the running combinations along L as a state whose fields are read as `h.b`; a state of one
+//! field is that field. `reduce` gives the total, `sum` is the reduction by addition. After the operator may follow:
+//!
+//! * `reverse`: from the last index to the first. `exclusive`: the state before each element instead of after it.
+//! * `init = …`, the state before the first element: `(x, y)` gives all fields, `(b: x)` some by name, a state of the same
+//!   operator all of its own; a single value means the *payload*, the one field that no other field's combination depends
+//!   on (`b` of the affine operator). Fields that are not given start at the identity.
+//! * For `segmented(Op)(…)`, a scan that begins anew in each segment: `reset = flags`, true at the elements before which the
+//!   state is forgotten, in the order in which the scan visits them; or `offsets = cu_seqlens`, a sorted list of the
+//!   indices at which segments begin.
+//!
+//! `last(L, h.b)` of a scan's state gives the initial state when L has size 0; of any other value it gives `empty = …`, zero
+//! by default. `shift(L, x, n, fill = …)` is x[t − n].
 
 mod cursor;
 mod diagnostics;
