@@ -196,6 +196,9 @@ catalogue! {
     IdentityNotConstant { operator } "identity-not-constant"
         "the identity of `{operator}` must be made of literals, `inf` and `pi`"
     // ---- axes
+    /// An axis that only optional parameters have.
+    OptionalAxis { axis } "optional-axis"
+        "only parameters that may be left out have axis `{axis}`, so its size may be unknown; give a required parameter this axis"
     /// A reduction or selection over an axis that the value lacks.
     AxisNotPresent { function, axis, axes } "axis-not-present"
         "nothing here varies along `{axis}`, there is {axes}; `{function}` over `{axis}` needs an operand with that axis"
@@ -239,6 +242,9 @@ catalogue! {
     /// Elements of types that an operator's body does not take.
     ElementTypes { operator, types, reason } "element-types"
         "operator `{operator}` does not take elements of type {types}: {reason}"
+    /// An output of the call's type where no parameter has it.
+    CallType { output } "call-type"
+        "no parameter takes the call's type, so the type of output `{output}` is not known; write one, as in `{output}: f32[L]`"
     /// A power that is not a literal integer.
     NotALiteral { what } "not-a-literal"
         "{what} must be a literal, such as `2`"

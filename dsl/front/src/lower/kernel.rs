@@ -19,6 +19,7 @@ pub(super) fn kernel(item: &KernelItem, library: &Library, mistakes: &mut Diagno
     for param in &item.params {
         lower.param(param, item);
     }
+    lower.check_signature(item);
     let count = item.outputs.len();
     let mut outputs = Outputs { items: &item.outputs, values: vec![None; count], is_whole: item.body.is_whole };
     for statement in &item.body.statements {
@@ -76,6 +77,24 @@ impl Lower<'_> {
         let value = self.built(built, item.name.extent());
         let value = value.filter(|_| item.is_typed);
         self.scope.push((item.name.text.clone(), value.into()));
+    }
+
+    /// A call must tell the size of every axis and its own element type.
+    fn check_signature(&mut self, item: &KernelItem) {
+        let mut seen: Vec<&str> = vec![];
+        let required = item.params.iter().filter(|param| param.default.is_none());
+        seen.extend(required.flat_map(|param| &param.axes).map(|axis| axis.text.as_str()));
+        for axis in item.params.iter().flat_map(|param| &param.axes) {
+            if !seen.contains(&axis.text.as_str()) {
+                seen.push(&axis.text);
+                self.report(axis.extent(), Mistake::OptionalAxis { axis: axis.text.clone() });
+            }
+        }
+        let mut of_call = item.outputs.iter().filter(|output| output.elem == Elem::Call && output.is_typed);
+        let is_known = item.params.iter().any(|param| param.elem == Elem::Call);
+        if let Some(output) = of_call.next().filter(|_| !is_known) {
+            self.report(output.name.extent(), Mistake::CallType { output: output.name.text.clone() });
+        }
     }
 
     fn declare_axis(&mut self, name: &Name, kernel: &KernelItem) -> Option<Axis> {
