@@ -36,6 +36,8 @@ impl LookBackKernel<'_> {
         let span = select(b, own, &loaded, &self.monoid.identity());
         let inclusive = self.monoid.warp_scan(b, span, &self.all_lanes());
         let exclusive = self.monoid.warp_shift(b, &inclusive, &self.all_lanes());
+        // Idle lanes have read the first lane's span.
+        b.push(Stmt::SyncWarp);
         b.if_(own, |b| store_fields(b, &self.shared.spans, index, &exclusive));
         let last = Operand::i32(spans as i32 - 1);
         let total: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
