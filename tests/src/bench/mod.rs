@@ -1,0 +1,32 @@
+//! The bench program's parts: what is timed, and how.
+
+pub mod cases;
+pub mod random;
+pub mod run;
+pub mod timer;
+
+use thiserror::Error;
+
+/// Why a case has no time.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// The library refused.
+    #[error("{0}")]
+    Oplus(#[from] oplus::Error),
+    /// The driver refused.
+    #[error("the CUDA driver: {0}")]
+    Driver(#[from] cudarc::driver::DriverError),
+    /// The result is wrong, so that its time means nothing.
+    #[error("output {output}: relative error {error:.1e} is above {bound:.1e}")]
+    Wrong {
+        /// Which output.
+        output: usize,
+        /// ‖ours − reference‖ / ‖reference‖.
+        error: f64,
+        /// What is allowed.
+        bound: f64,
+    },
+    /// The device is not a GPU.
+    #[error("a benchmark needs a GPU: {0}")]
+    NoGpu(String),
+}

@@ -1,0 +1,173 @@
+//! One case: inputs, check against the CPU, time.
+
+use cudarc::driver::CudaSlice;
+use oplus::{Call, Device, Elem, Kernel, Tensor};
+use serde::Serialize;
+
+use super::cases::{Case, Work};
+use super::random;
+use super::timer::Timer;
+use super::{BenchError, cases::Fill};
+
+/// A line of the bench program's output, in the yardstick's format.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    /// The case.
+    pub case: String,
+    /// Whose time it is.
+    #[serde(rename = "impl")]
+    pub implementation: &'static str,
+    /// Median milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ms: Option<f64>,
+    /// Bytes that had to move.
+    pub bytes: u64,
+    /// The schedules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Why there is no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Runs a case and gives its line; a failure is part of the line.
+pub fn line(case: &Case, timer: &mut Timer, seed: u64) -> Line {
+    let (ms, plan, error) = match run(case, timer, seed) {
+        Ok((ms, plan)) => (Some(ms), Some(plan), None),
+        Err(error) => (None, None, Some(error.to_string())),
+    };
+    Line { case: case.name.clone(), implementation: "oplus", ms, bytes: case.bytes, plan, error }
+}
+
+fn run(case: &Case, timer: &mut Timer, seed: u64) -> Result<(f64, String), BenchError> {
+    if let Work::Copy(n) = case.work {
+        return Ok((copy(n, timer)?, "cuMemcpyDtoDAsync".into()));
+    }
+    let device = Device::from_stream(timer.stream().clone())?;
+    let prepared = Prepared::new(case, &device, seed)?;
+    prepared.check(case)?;
+    let ms = timer.median(|| prepared.run().map_err(Into::into))?;
+    Ok((ms, prepared.plan()?))
+}
+
+fn copy(n: usize, timer: &mut Timer) -> Result<f64, BenchError> {
+    let host: Vec<f32> = random::tensor(Elem::F32, &[n], Fill::Normal, 1)?.to_vec()?;
+    let stream = timer.stream().clone();
+    let from = stream.clone_htod(&host)?;
+    let mut to: CudaSlice<f32> = stream.alloc_zeros(n)?;
+    timer.median(|| Ok(stream.memcpy_dtod(&from, &mut to)?))
+}
+
+/// A case whose tensors are on the device.
+struct Prepared {
+    kernel: &'static Kernel,
+    inputs: Vec<Option<Tensor>>,
+    outputs: Vec<Tensor>,
+    call: Call,
+    /// Cotangents and gradients of a backward case.
+    backward: Option<(Vec<Option<Tensor>>, Vec<Option<Tensor>>)>,
+}
+
+impl Prepared {
+    fn new(case: &Case, device: &Device, seed: u64) -> Result<Prepared, oplus::Error> {
+        let program = case.kernel.program()?;
+        let mut inputs = vec![];
+        for (k, (shape, fill)) in case.inputs.iter().enumerate() {
+            let host = random::tensor(case.elem, shape, *fill, seed + k as u64)?;
+            inputs.push(Some(host.to_device(device)?));
+        }
+        inputs.resize(program.params.len(), None);
+        let (outputs, call) = case.kernel.call(&borrowed(&inputs))?;
+        let backward = match case.work {
+            Work::Backward => Some(backward(case, &inputs, &outputs, device, seed)?),
+            _ => None,
+        };
+        Ok(Prepared { kernel: case.kernel, inputs, outputs, call, backward })
+    }
+
+    fn run(&self) -> Result<(), oplus::Error> {
+        match &self.backward {
+            None => {
+                let outputs: Vec<&Tensor> = self.outputs.iter().collect();
+                self.kernel.call_into(&borrowed(&self.inputs), &outputs).map(drop)
+            }
+            Some((cotangents, gradients)) => {
+                self.kernel.backward_into(&self.call, &borrowed(cotangents), &borrowed(gradients))
+            }
+        }
+    }
+
+    /// Compares with the same kernel on the CPU.
+    fn check(&self, case: &Case) -> Result<(), BenchError> {
+        self.run()?;
+        let inputs = to_cpu(&self.inputs)?;
+        let (outputs, call) = self.kernel.call(&borrowed(&inputs))?;
+        let (ours, reference) = match &self.backward {
+            None => (self.outputs.iter().cloned().map(Some).collect(), outputs.into_iter().map(Some).collect()),
+            Some((cotangents, gradients)) => {
+                let reference = self.kernel.backward(&call, &borrowed(&to_cpu(cotangents)?))?;
+                (gradients.clone(), reference)
+            }
+        };
+        let bound = if case.elem == Elem::Bf16 { 2e-2 } else { 2e-5 };
+        for (output, (ours, reference)) in Vec::into_iter(ours).zip(reference).enumerate() {
+            if let (Some(ours), Some(reference)) = (ours, reference) {
+                let error = distance(&floats(&ours.to_cpu()?)?, &floats(&reference)?);
+                if error.is_nan() || error > bound {
+                    return Err(BenchError::Wrong { output, error, bound });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&self) -> Result<String, oplus::Error> {
+        let schedules = match &self.backward {
+            None => self.kernel.schedules(&borrowed(&self.inputs))?,
+            Some((cotangents, _)) => self.kernel.gradient_schedules(&self.call, &borrowed(cotangents))?,
+        };
+        Ok(schedules.join("; "))
+    }
+}
+
+/// A cotangent of the first output, and room for the gradients of the inputs that were given.
+#[expect(clippy::type_complexity, reason = "cotangents and gradients")]
+fn backward(
+    case: &Case,
+    inputs: &[Option<Tensor>],
+    outputs: &[Tensor],
+    device: &Device,
+    seed: u64,
+) -> Result<(Vec<Option<Tensor>>, Vec<Option<Tensor>>), oplus::Error> {
+    let shape = outputs[0].shape().to_vec();
+    let cotangent = random::tensor(outputs[0].elem(), &shape, Fill::Normal, seed + 1000)?.to_device(device)?;
+    let mut cotangents = vec![Some(cotangent)];
+    cotangents.resize(outputs.len(), None);
+    let room = |t: &Option<Tensor>| t.as_ref().map(|t| Tensor::zeros(t.elem(), t.shape(), device)).transpose();
+    let gradients = inputs.iter().map(room).collect::<Result<Vec<_>, _>>()?;
+    debug_assert!(case.inputs.len() <= gradients.len());
+    Ok((cotangents, gradients))
+}
+
+fn borrowed(tensors: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
+    tensors.iter().map(Option::as_ref).collect()
+}
+
+fn to_cpu(tensors: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, oplus::Error> {
+    tensors.iter().map(|t| t.as_ref().map(Tensor::to_cpu).transpose()).collect()
+}
+
+fn floats(tensor: &Tensor) -> Result<Vec<f64>, oplus::Error> {
+    Ok(match tensor.elem() {
+        Elem::Bf16 => tensor.to_vec::<half::bf16>()?.into_iter().map(f64::from).collect(),
+        Elem::F16 => tensor.to_vec::<half::f16>()?.into_iter().map(f64::from).collect(),
+        Elem::F64 => tensor.to_vec::<f64>()?,
+        _ => tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
+    })
+}
+
+/// ‖ours − reference‖ / ‖reference‖.
+fn distance(ours: &[f64], reference: &[f64]) -> f64 {
+    let sum = |f: &dyn Fn(f64, f64) -> f64| ours.iter().zip(reference).map(|(x, y)| f(*x, *y)).sum::<f64>();
+    (sum(&|x, y| (x - y) * (x - y)) / sum(&|_, y| y * y).max(f64::MIN_POSITIVE)).sqrt()
+}

@@ -1,0 +1,65 @@
+//! Timing on a stream: events around the work, the L2 cache flushed before it, the median of many runs.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUevent_flags;
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
+
+use super::BenchError;
+
+const WARM_UP: usize = 10;
+const RUNS: usize = 50;
+/// What is overwritten between runs; several times the L2 cache.
+const FLUSH_BYTES: usize = 256 << 20;
+
+/// A stream with events and a buffer that flushes the cache.
+pub struct Timer {
+    stream: Arc<CudaStream>,
+    flush: CudaSlice<u8>,
+}
+
+impl Timer {
+    /// A timer on a new stream of the first GPU.
+    ///
+    /// # Errors
+    /// [`BenchError::NoGpu`] without one; faults of the driver.
+    pub fn new() -> Result<Timer, BenchError> {
+        if oplus::Device::cuda_count() == 0 {
+            return Err(BenchError::NoGpu("there is none that the CUDA driver knows".into()));
+        }
+        let stream = CudaContext::new(0)?.new_stream()?;
+        let flush = stream.alloc_zeros(FLUSH_BYTES)?;
+        Ok(Timer { stream, flush })
+    }
+
+    /// The stream that is timed.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// The median of the runs' times, in milliseconds.
+    ///
+    /// # Errors
+    /// Those of the work and of the driver.
+    pub fn median(&mut self, mut work: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
+        for _ in 0..WARM_UP {
+            work()?;
+        }
+        let mut times = (0..RUNS).map(|_| self.once(&mut work)).collect::<Result<Vec<f32>, _>>()?;
+        times.sort_by(f32::total_cmp);
+        Ok(f64::from(times[RUNS / 2]))
+    }
+
+    fn once(&mut self, work: &mut impl FnMut() -> Result<(), BenchError>) -> Result<f32, BenchError> {
+        self.stream.memset_zeros(&mut self.flush)?;
+        let start = self.event()?;
+        work()?;
+        let end = self.event()?;
+        end.synchronize()?;
+        Ok(start.elapsed_ms(&end)?)
+    }
+
+    fn event(&self) -> Result<cudarc::driver::CudaEvent, DriverError> {
+        self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+    }
+}

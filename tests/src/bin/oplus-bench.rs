@@ -1,0 +1,49 @@
+//! Times the library's kernels on the yardstick's cases, one JSON line each.
+
+use clap::Parser;
+use oplus_tests::bench::cases::{self, Group};
+use oplus_tests::bench::{run, timer::Timer};
+use regex_lite::Regex;
+
+/// Times oplus on a GPU: each case is checked against the CPU first, then run 10 times to warm up and 50 times for the
+/// median, with the L2 cache flushed before each run.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// Only the cases of this group.
+    #[arg(long)]
+    group: Option<Group>,
+    /// Only the cases whose names match this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    case: Option<Regex>,
+    /// Seed of the random inputs; the clock by default, so that every run has fresh ones.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// A folder of baked kernels to look in first.
+    #[arg(long, value_name = "FOLDER")]
+    kernels: Option<std::path::PathBuf>,
+    /// Only name the cases.
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    if let Some(folder) = &args.kernels {
+        oplus::source::add_folder(folder)?;
+    }
+    let wanted = |case: &cases::Case| {
+        args.group.is_none_or(|g| g == case.group) && args.case.as_ref().is_none_or(|r| r.is_match(&case.name))
+    };
+    let cases: Vec<_> = cases::all().into_iter().filter(wanted).collect();
+    if args.list {
+        cases.iter().for_each(|case| println!("{}", case.name));
+        return Ok(());
+    }
+    let mut timer = Timer::new()?;
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    for case in &cases {
+        println!("{}", serde_json::to_string(&run::line(case, &mut timer, seed))?);
+    }
+    Ok(())
+}
