@@ -11,6 +11,7 @@ pub mod laws;
 pub mod names;
 pub mod parse;
 pub mod print;
+pub mod rebase;
 pub mod rng;
 pub mod scalar;
 pub mod segmented;
