@@ -6,9 +6,11 @@
 
 mod expression;
 mod families;
+mod inputs;
 pub mod operators;
 mod programs;
 
 pub use expression::{Expression, operator};
 pub use families::{Domain, Family, family};
-pub use programs::{Ingredients, inputs, program};
+pub use inputs::inputs;
+pub use programs::{Ingredients, program};

@@ -1,9 +1,8 @@
-//! Random programs, and inputs for them.
+//! Random programs.
 
 use crate::build::{Builder, Built, Direction};
 use crate::elem::{Elem, Ty};
-use crate::interpret::{Array, Data};
-use crate::ir::{Axis, AxisSet, Binary, Literal, OperatorId, Param, Program, Unary, Value};
+use crate::ir::{Axis, AxisSet, Binary, Literal, Op, OperatorId, Program, Unary, Value};
 use crate::rng::Rng;
 
 use super::families::{Domain, Family, family};
@@ -36,40 +35,6 @@ pub fn program(seed: u64, ingredients: &Ingredients) -> Program {
         generator.step();
     }
     generator.finish()
-}
-
-/// Random inputs for a program whose axes have these sizes: floats in [−1, 1], whole numbers below 8, offsets in order
-/// (for integer parameters named `offsets`). Parameters with a default are left out half of the time, unless only they
-/// have an axis.
-pub fn inputs(program: &Program, sizes: &[usize], seed: u64) -> Vec<Option<Array>> {
-    let mut rng = Rng::new(seed);
-    let bound: AxisSet = required(program).flat_map(|p| p.axes.iter().copied()).collect();
-    let mut input = |param: &Param| {
-        let optional = param.default.is_some() && bound.contains_all(param.axes.iter().copied().collect());
-        if optional && rng.once_in(2) { None } else { Some(array(program, param, sizes, &mut rng)) }
-    };
-    program.params.iter().map(&mut input).collect()
-}
-
-fn required(program: &Program) -> impl Iterator<Item = &Param> {
-    program.params.iter().filter(|p| p.default.is_none())
-}
-
-fn array(program: &Program, param: &Param, sizes: &[usize], rng: &mut Rng) -> Array {
-    let shape: Vec<usize> = param.axes.iter().map(|axis| sizes[axis.0 as usize]).collect();
-    let n = shape.iter().product();
-    let data = match param.elem.value() {
-        Ty::Bool => Data::Bool((0..n).map(|_| rng.once_in(3)).collect()),
-        ty if ty.is_float() => Data::Float((0..n).map(|_| rng.between(-1.0, 1.0)).collect()),
-        _ if param.name == "offsets" => {
-            let end = program.axis("L").map_or(0, |axis| sizes[axis.0 as usize]);
-            let mut offsets: Vec<i64> = (0..n).map(|_| rng.below(end + 1) as i64).collect();
-            offsets.sort_unstable();
-            Data::Int(offsets)
-        }
-        _ => Data::Int((0..n).map(|_| rng.below(8) as i64).collect()),
-    };
-    Array { sizes: shape, data }
 }
 
 /// A program under construction, and the values that more can be made of.
@@ -296,7 +261,7 @@ impl Generator<'_> {
         let (axis, value, other) = (self.axes[1], self.float(), self.float());
         let list = self.builder.axis("S").expect(VALID);
         let offsets = match self.builder.program().param("offsets") {
-            Some(k) => Value(k_th_param(self.builder.program(), k)),
+            Some(k) => param_node(self.builder.program(), k),
             None => self.builder.param("offsets", &[list], Elem::I32, None).expect(VALID),
         };
         let starts = self.builder.starts(axis, list, offsets).expect(VALID);
@@ -306,8 +271,8 @@ impl Generator<'_> {
 }
 
 /// The node of a parameter.
-fn k_th_param(program: &Program, k: u32) -> u32 {
-    program.nodes.iter().position(|node| node.op == crate::ir::Op::Param(k)).map_or(0, |i| i as u32)
+fn param_node(program: &Program, k: u32) -> Value {
+    Value(program.nodes.iter().position(|node| node.op == Op::Param(k)).map_or(0, |i| i as u32))
 }
 
 /// Operands.
