@@ -52,7 +52,8 @@
 //! more give 0 (a negative count is a large one). Conversions float → integer truncate and saturate, NaN gives 0;
 //! between integers they keep the low bits; to bool they give x ≠ 0, from bool 0 or 1.
 
-use std::hash::{Hash, Hasher};
+mod axis_set;
+mod literal;
 
 use crate::elem::{Elem, Ty};
 
@@ -340,115 +341,6 @@ pub enum Binary {
     Shl,
     /// l / 2ʳ rounded down, integers (logical for unsigned).
     Shr,
-}
-
-impl PartialEq for Literal {
-    /// Bitwise for floats, so that NaN equals itself and −0 differs from 0: a program equals its printed text.
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Literal::Float(a), Literal::Float(b)) => a.to_bits() == b.to_bits(),
-            (Literal::Int(a), Literal::Int(b)) => a == b,
-            (Literal::Bool(a), Literal::Bool(b)) => a == b,
-            _ => false,
-        }
-    }
-}
-
-impl Eq for Literal {}
-
-impl Hash for Literal {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match self {
-            Literal::Float(x) => (0, x.to_bits()).hash(state),
-            Literal::Int(i) => (1, i).hash(state),
-            Literal::Bool(b) => (2, b).hash(state),
-        }
-    }
-}
-
-impl Literal {
-    /// The literal as a float; 0 and 1 for bools.
-    pub fn as_f64(self) -> f64 {
-        match self {
-            Literal::Float(x) => x,
-            Literal::Int(i) => i as f64,
-            Literal::Bool(b) => f64::from(b),
-        }
-    }
-
-    /// Zero of a type.
-    pub fn zero(ty: Ty) -> Literal {
-        match ty {
-            Ty::Bool => Literal::Bool(false),
-            t if t.is_int() => Literal::Int(0),
-            _ => Literal::Float(0.0),
-        }
-    }
-}
-
-impl AxisSet {
-    /// No axes.
-    pub const EMPTY: AxisSet = AxisSet(0);
-
-    /// The set of one axis.
-    pub fn of(axis: Axis) -> AxisSet {
-        AxisSet(1 << axis.0)
-    }
-
-    /// Whether the axis is in the set.
-    pub fn contains(self, axis: Axis) -> bool {
-        self.0 >> axis.0 & 1 == 1
-    }
-
-    /// Whether every axis of `other` is in the set.
-    pub fn contains_all(self, other: AxisSet) -> bool {
-        other.0 & !self.0 == 0
-    }
-
-    /// The set with an axis added.
-    #[must_use]
-    pub fn with(self, axis: Axis) -> AxisSet {
-        AxisSet(self.0 | 1 << axis.0)
-    }
-
-    /// The set with an axis taken out.
-    #[must_use]
-    pub fn without(self, axis: Axis) -> AxisSet {
-        AxisSet(self.0 & !(1 << axis.0))
-    }
-
-    /// All axes of both.
-    #[must_use]
-    pub fn union(self, other: AxisSet) -> AxisSet {
-        AxisSet(self.0 | other.0)
-    }
-
-    /// The axes that `other` lacks.
-    #[must_use]
-    pub fn minus(self, other: AxisSet) -> AxisSet {
-        AxisSet(self.0 & !other.0)
-    }
-
-    /// Whether there is no axis.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// How many axes.
-    pub fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// The axes in order of declaration.
-    pub fn iter(self) -> impl Iterator<Item = Axis> {
-        (0..64).filter(move |i| self.0 >> i & 1 == 1).map(Axis)
-    }
-}
-
-impl FromIterator<Axis> for AxisSet {
-    fn from_iter<I: IntoIterator<Item = Axis>>(axes: I) -> AxisSet {
-        axes.into_iter().fold(AxisSet::EMPTY, AxisSet::with)
-    }
 }
 
 impl Binary {

@@ -15,17 +15,19 @@ pub(super) struct Number {
     error: f64,
     /// Whether it hangs on a comparison that rounding may have turned.
     turned: bool,
+    /// The node that computed it, where that is known: a maximum is one of its operands, and equal to it for sure.
+    origin: Option<usize>,
 }
 
 impl From<Literal> for Number {
     fn from(literal: Literal) -> Number {
-        Number { literal, error: 0.0, turned: false }
+        Number { literal, error: 0.0, turned: false, origin: None }
     }
 }
 
 impl From<Approx> for Number {
     fn from(Approx { x, error }: Approx) -> Number {
-        Number { literal: Literal::Float(x), error, turned: false }
+        Number { literal: Literal::Float(x), error, turned: false, origin: None }
     }
 }
 
@@ -53,14 +55,14 @@ impl Number {
 
 /// l ⊕ r.
 pub(super) fn combine(operator: &Operator, l: &[Number], r: &[Number]) -> Vec<Number> {
+    let inputs = [l, r].concat();
     let mut values: Vec<Number> = Vec::with_capacity(operator.body.len());
-    for node in &operator.body {
+    for (i, node) in operator.body.iter().enumerate() {
         let number = match node.op {
-            Op::Input(k) if (k as usize) < l.len() => l[k as usize],
-            Op::Input(k) => r[k as usize - l.len()],
+            Op::Input(k) => Number { origin: None, ..inputs[k as usize] },
             _ => map(operator, node, |v| values[v.0 as usize]),
         };
-        values.push(number);
+        values.push(Number { origin: number.origin.or(Some(i)), ..number });
     }
     operator.combine.iter().map(|v| values[v.0 as usize]).collect()
 }
@@ -87,6 +89,11 @@ fn unary(op: Unary, ty: Ty, a: Number) -> Number {
 fn binary(op: Binary, ty: Ty, l: Number, r: Number) -> Number {
     let plain = || Number::from(scalar::binary(op, ty, l.literal, r.literal));
     match (l.approx(), r.approx()) {
+        (Some(_), Some(_)) if l.origin == r.origin && (op.is_comparison() || op == Binary::Sub) => plain(),
+        (Some(a), Some(b)) if matches!(op, Binary::Max | Binary::Min) => {
+            let result = Approx::binary(op, a, b);
+            Number { origin: if result.x == a.x { l.origin } else { r.origin }, ..result.into() }
+        }
         (Some(l), Some(r)) if op.is_comparison() => {
             let difference = Approx { x: l.x, error: l.error + r.error };
             Number { turned: difference.may_reach(r.x), ..plain() }

@@ -1,5 +1,5 @@
 use crate::elem::Ty;
-use crate::ir::Field;
+use crate::ir::{Field, Op};
 use crate::testing::{operator, operators};
 
 use super::*;
@@ -179,4 +179,34 @@ fn a_check_takes_less_than_five_milliseconds() {
     }
     let each = start.elapsed() / operators.len() as u32;
     assert!(each < std::time::Duration::from_millis(5), "{each:?} each");
+}
+
+#[test]
+fn every_changed_sign_is_noticed() {
+    let all = [
+        operators::sum(T),
+        operators::affine(T),
+        operators::log_decay(T),
+        operators::log_sum_exp(T),
+        operators::softmax(T),
+        operators::complex_affine(T),
+        operators::matrix(T),
+        operators::counts(),
+    ];
+    let mut changed = 0;
+    for operator in &all {
+        for i in 0..operator.body.len() {
+            let mut wrong = operator.clone();
+            match &mut wrong.body[i].op {
+                Op::Binary(op @ Binary::Add, ..) => *op = Binary::Sub,
+                Op::Binary(op @ Binary::Sub, ..) => *op = Binary::Add,
+                Op::Binary(op @ Binary::Max, ..) => *op = Binary::Min,
+                Op::Binary(_, a, b) if operator.name.ends_with("Affine") && a != b => *a = *b,
+                _ => continue,
+            }
+            changed += 1;
+            assert!(check(&wrong).is_err(), "{wrong}");
+        }
+    }
+    assert!(changed > 30, "{changed}");
 }
