@@ -2,6 +2,7 @@
 
 mod check;
 mod copies;
+mod folding;
 mod memory;
 mod numbers;
 mod structure;
