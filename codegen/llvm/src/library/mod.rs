@@ -9,11 +9,13 @@
 //! A folder is a function of the kernels in it: made again, it is the same to the byte. Only receipts come from
 //! elsewhere, and stay as long as the PTX does that they were given for.
 
+mod build;
 mod folder;
 mod manifest;
 mod receipt;
 mod table;
 
+pub use build::{BuildError, BuildReason, Variant, build};
 pub use folder::{Contents, Difference};
 pub use manifest::{Entry, Manifest, Receipt};
 pub use receipt::{ReceiptLine, apply_receipts};

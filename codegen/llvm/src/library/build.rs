@@ -1,0 +1,179 @@
+//! Compiling many kernels at once.
+
+use super::Entry;
+use crate::CompileError;
+use crate::ptxas::{Ptxas, PtxasError};
+use oplus_codegen::key::Key;
+use oplus_codegen::lower::{LowerError, lower};
+use oplus_codegen::schedule::Schedule;
+use oplus_codegen::stage::Stage;
+use oplus_codegen::target::Isa;
+use rayon::prelude::*;
+
+/// A kernel to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// What it computes.
+    pub stage: Stage,
+    /// How.
+    pub schedule: Schedule,
+    /// For which instruction set.
+    pub isa: Isa,
+}
+
+/// A kernel that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{program} under {schedule} on {}: {reason}", .isa.name())]
+pub struct BuildError {
+    /// The stage's program.
+    pub program: String,
+    /// The schedule.
+    pub schedule: Schedule,
+    /// The instruction set.
+    pub isa: Isa,
+    /// What went wrong.
+    pub reason: BuildReason,
+}
+
+/// What can go wrong with a kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildReason {
+    /// The schedule does not fit the stage.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// LLVM has no code for it.
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    /// `ptxas` refuses it.
+    #[error(transparent)]
+    Ptxas(#[from] PtxasError),
+}
+
+/// Compiles kernels in parallel; with an assembler, every one must pass it. `command` is what made them.
+///
+/// # Errors
+///
+/// Those of all kernels that failed, in order.
+pub fn build(
+    variants: &[Variant],
+    ptxas: Option<&Ptxas>,
+    command: &str,
+) -> Result<Vec<(Entry, String)>, Vec<BuildError>> {
+    let results: Vec<_> = variants.par_iter().map(|v| v.build(ptxas, command)).collect();
+    let (mut kernels, mut errors) = (vec![], vec![]);
+    for result in results {
+        match result {
+            Ok(kernel) => kernels.push(kernel),
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(kernels) } else { Err(errors) }
+}
+
+impl Variant {
+    /// What the kernel is found by.
+    pub fn key(&self) -> Key {
+        Key::of(&self.stage, &self.schedule, self.isa)
+    }
+
+    fn build(&self, ptxas: Option<&Ptxas>, command: &str) -> Result<(Entry, String), BuildError> {
+        self.try_build(ptxas, command).map_err(|reason| BuildError {
+            program: self.stage.program.name.clone(),
+            schedule: self.schedule,
+            isa: self.isa,
+            reason,
+        })
+    }
+
+    fn try_build(&self, ptxas: Option<&Ptxas>, command: &str) -> Result<(Entry, String), BuildReason> {
+        let kernel = lower(&self.stage, &self.schedule, self.isa)?;
+        let code = crate::compile(&kernel, self.isa)?;
+        let registers = ptxas.map(|p| p.assemble(&code, self.isa)).transpose()?.map(|facts| facts.registers);
+        let text = format!("// {} by `{command}`: {}\n{code}", kernel.name, self.schedule);
+        let entry = Entry {
+            key: self.key().to_string(),
+            file: format!("ptx/{}.{}.ptx", kernel.name, self.isa.name()),
+            symbol: kernel.name.clone(),
+            isa: self.isa.name().into(),
+            program: self.stage.program.name.clone(),
+            elements: self.elements(),
+            schedule: self.schedule.to_string(),
+            threads: kernel.threads,
+            shared_bytes: kernel.shared_layout().1,
+            registers,
+            blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            receipt: None,
+        };
+        Ok((entry, text))
+    }
+
+    fn elements(&self) -> Vec<String> {
+        let program = &self.stage.program;
+        let params = program.params.iter().map(|p| format!("{}: {}", p.name, p.elem));
+        params.chain(program.outputs.iter().map(|o| format!("{}: {}", o.name, o.elem))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oplus_codegen::schedule::{Fold, Loader, LookBack};
+
+    fn cumsum() -> Stage {
+        let text = "program cumsum {
+    axes B, L;
+    param x: bf16[B, L];
+    operator Sum(s: f32) {
+        identity (0.0);
+        %0: f32 = input l.s;
+        %1: f32 = input r.s;
+        %2: f32 = %0 + %1;
+        combine (%2);
+    }
+    %0: f32[B, L] = param x;
+    %1: tuple[B, L] = scan(L, Sum, (%0));
+    %2: f32[B, L] = %1.s;
+    output y: f32[B, L] = %2;
+}";
+        let program = oplus_dsl::parse::parse(text).unwrap();
+        oplus_codegen::stage::cut(&program).unwrap().stages.remove(0)
+    }
+
+    fn variant(isa: Isa, loader: Loader) -> Variant {
+        let look_back = LookBack {
+            scan_warps: 2,
+            reduce_warps: 1,
+            vector: 4,
+            vectors: 2,
+            stages: 2,
+            window: 1,
+            fold: Fold::Strict,
+            loader,
+        };
+        Variant { stage: cumsum(), schedule: Schedule::LookBack(look_back), isa }
+    }
+
+    #[test]
+    fn entries_say_what_a_kernel_is() {
+        let variants = [variant(Isa::Sm90a, Loader::Bulk), variant(Isa::Sm80, Loader::Registers)];
+        let kernels = build(&variants, None, "oplus generate").unwrap();
+        for (variant, (entry, text)) in variants.iter().zip(&kernels) {
+            assert_eq!(entry.key, variant.key().to_string());
+            assert_eq!((entry.isa.as_str(), entry.program.as_str()), (variant.isa.name(), "cumsum"));
+            assert_eq!(entry.elements, ["x: bf16", "y: f32"]);
+            assert_eq!(entry.schedule, variant.schedule.to_string());
+            assert_eq!(entry.blake3, blake3::hash(text.as_bytes()).to_hex().as_str());
+            assert!(text.starts_with(&format!("// {} by `oplus generate`: lookback(", entry.symbol)), "{text}");
+            assert!(text.contains(&format!(".entry {}(", entry.symbol)), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_failure_is_reported() {
+        let bad = variant(Isa::Sm80, Loader::Bulk);
+        let errors = build(&[bad.clone(), variant(Isa::Sm80, Loader::Registers), bad], None, "").unwrap_err();
+        assert_eq!(errors.len(), 2);
+        let text = errors[0].to_string();
+        assert!(text.starts_with("cumsum under lookback(") && text.contains("on sm_80:"), "{text}");
+    }
+}
