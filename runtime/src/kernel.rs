@@ -7,7 +7,7 @@ use oplus_dsl::ir::Program;
 use crate::bind::{Known, check_count};
 use crate::execute::{Executable, Sink};
 use crate::gradient::Gradient;
-use crate::{Call, Error, Tensor};
+use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
 
 /// A program that `scan!` has written down, and its gradient. Text becomes a program at the first call.
 pub struct Kernel {
@@ -124,6 +124,15 @@ impl Kernel {
             return Err(Error::NoGradient { kernel: self.name.into(), reason });
         }
         self.gradient()?.run(call, cotangents, sinks)
+    }
+
+    /// What a call of these shapes does and why: the program, its gradient as equations, the plan, and facts of the
+    /// kernels' PTX.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSize`] when an axis has no size, [`Error::Plan`].
+    pub fn explain(&self, shapes: &Shapes) -> Result<Explanation, Error> {
+        explain::explain(self, shapes)
     }
 
     pub(crate) fn forward(&self) -> Result<&Executable, Error> {

@@ -17,13 +17,14 @@ pub struct Shapes {
     pub(crate) axes: Vec<(String, usize)>,
     pub(crate) elem: Elem,
     pub(crate) target: Option<Target>,
+    pub(crate) device: Option<Device>,
     pub(crate) without: Vec<String>,
     pub(crate) strides: Vec<(String, Vec<i64>)>,
 }
 
 impl Default for Shapes {
     fn default() -> Shapes {
-        Shapes { axes: vec![], elem: Elem::F32, target: None, without: vec![], strides: vec![] }
+        Shapes { axes: vec![], elem: Elem::F32, target: None, device: None, without: vec![], strides: vec![] }
     }
 }
 
@@ -48,9 +49,10 @@ impl Shapes {
         self
     }
 
-    /// Where the call runs.
+    /// Where the call runs. With a GPU that is there, the kernels are loaded and its driver's facts of them are told.
     #[must_use]
     pub fn device(mut self, device: &Device) -> Shapes {
+        self.device = Some(device.clone());
         self.target = match device {
             Device::Cpu => None,
             Device::Cuda(device) => Some(device.target()),
@@ -61,7 +63,7 @@ impl Shapes {
     /// A GPU that need not be there.
     #[must_use]
     pub fn target(mut self, target: Target) -> Shapes {
-        self.target = Some(target);
+        (self.target, self.device) = (Some(target), None);
         self
     }
 
