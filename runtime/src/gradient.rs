@@ -34,7 +34,7 @@ impl Gradient {
     /// Derives the gradient of a program.
     pub(crate) fn of(forward: &Program) -> Result<Gradient, Error> {
         let failed = |reason: String| Error::NoGradient { kernel: forward.name.clone(), reason };
-        let program: Program = Err(failed("SEAM".into()))?;
+        let program = oplus_dsl::adjoint::adjoint(forward).map_err(|e| failed(e.to_string()))?;
         let source = |name: &str| source(forward, name).ok_or_else(|| failed(format!("nothing is called `{name}`")));
         let sources = program.params.iter().map(|p| source(&p.name)).collect::<Result<_, _>>()?;
         let gradient = |p: usize| {

@@ -2,11 +2,23 @@
 
 mod common;
 
-use common::{AFFINE, affine, ramp};
+use common::{AFFINE, ramp};
 use oplus::{Device, Elem, Error, Tensor};
 
 fn floats(tensor: &Tensor) -> Vec<f32> {
     tensor.to_vec().unwrap()
+}
+
+/// The recurrence, row by row, in f64.
+fn affine(a: &[f32], x: &[f32], h0: &[f32], len: usize) -> Vec<f32> {
+    let row = |b: usize| {
+        let mut h = f64::from(h0[b]);
+        (0..len).map(move |t| {
+            h = f64::from(a[b * len + t]) * h + f64::from(x[b * len + t]);
+            h as f32
+        })
+    };
+    (0..h0.len()).flat_map(row).collect()
 }
 
 fn message(result: Result<(Vec<Tensor>, oplus::Call), Error>) -> String {

@@ -43,15 +43,3 @@ pub(crate) fn ramp(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
     Tensor::from_vec((0..n).map(|k| k as f32 * 0.25 - 1.0).collect(), shape).unwrap()
 }
-
-/// The recurrence, row by row, in f64.
-pub(crate) fn affine(a: &[f32], x: &[f32], h0: &[f32], len: usize) -> Vec<f32> {
-    let row = |b: usize| {
-        let mut h = f64::from(h0[b]);
-        (0..len).map(move |t| {
-            h = f64::from(a[b * len + t]) * h + f64::from(x[b * len + t]);
-            h as f32
-        })
-    };
-    (0..h0.len()).flat_map(row).collect()
-}
