@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::build::{Builder, Built};
-use crate::elem::Elem;
+use crate::elem::{Elem, Ty};
 use crate::ir::{Axis, AxisSet, Binary, Value};
 use crate::typing::TypeError;
 
@@ -69,6 +69,10 @@ fn sum_along(b: &mut Builder, value: Value, axis: Axis) -> Built {
         return Ok(b.reduce(axis, sum, &[value])?[0]);
     }
     let size = b.size(axis)?;
-    let size = b.convert(ty.elem().unwrap_or(Elem::Call), size)?;
-    b.binary(Binary::Mul, size, value)
+    let count = b.convert(ty.elem().unwrap_or(Elem::Call), size)?;
+    let sum = b.binary(Binary::Mul, count, value)?;
+    // Where there is nothing to add, the value belongs to no element and may be infinite.
+    let (none, zero) = (b.number(Ty::I64, 0)?, b.float(ty, 0.0)?);
+    let is_empty = b.binary(Binary::Eq, size, none)?;
+    b.select(is_empty, zero, sum)
 }

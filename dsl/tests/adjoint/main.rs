@@ -5,5 +5,6 @@ mod gradients;
 mod harness;
 mod operators;
 mod programs;
+mod random;
 mod second;
 mod structure;

@@ -1,0 +1,156 @@
+//! Random operators and programs: reverse mode against forward mode, simplification against the interpreter.
+
+use std::collections::HashMap;
+
+use oplus_dsl::adjoint::{AdjointError, adjoint};
+use oplus_dsl::forward::tangent;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::simplify::simplify;
+use oplus_dsl::testing::{Ingredients, inputs, program};
+use oplus_dsl::verify::verify;
+use oplus_dsl::{Elem, Ty};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+type Tensors = HashMap<String, Array>;
+
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, rng_seed: RngSeed::Fixed(0x00ad_7017), failure_persistence: None, ..Default::default() }
+}
+
+fn sizes() -> impl Strategy<Value = [usize; 4]> {
+    let size = prop::sample::select(vec![0usize, 1, 2, 3, 5, 7]);
+    [size.clone(), size.clone(), size.clone(), size]
+}
+
+/// A random differentiable program in f64. It may read any field of a state, so no field is declared a gauge.
+fn differentiable(seed: u64, steps: usize) -> Program {
+    let mut program = program(seed, &Ingredients { elems: vec![Elem::F64], steps, differentiable: true });
+    program.operators.iter_mut().for_each(|operator| operator.gauge = None);
+    program
+}
+
+/// The outputs by name, for parameters by name.
+fn run(program: &Program, tensors: &Tensors, sizes: &[usize]) -> Tensors {
+    let given: Vec<_> = program.params.iter().map(|p| tensors.get(&p.name).cloned()).collect();
+    let sizes: Vec<_> = sizes.iter().take(program.axes.len()).enumerate().map(|(k, n)| (Axis(k as u32), *n)).collect();
+    let outputs = interpret_sized(program, &given, &sizes, Mode::default());
+    let outputs = outputs.unwrap_or_else(|error| panic!("{error}\n{program}"));
+    program.outputs.iter().map(|o| o.name.clone()).zip(outputs).collect()
+}
+
+fn named_inputs(program: &Program, sizes: &[usize], seed: u64) -> Tensors {
+    let given = program.params.iter().zip(inputs(program, sizes, seed));
+    given.filter_map(|(param, input)| Some((param.name.clone(), input?))).collect()
+}
+
+/// A random tensor of the shape of each float one, its name with a suffix.
+fn directions(like: &Tensors, suffix: &str, rng: &mut Rng) -> Tensors {
+    let mut names: Vec<&String> = like.keys().collect();
+    names.sort();
+    let mut direction = |name: &&String| {
+        let n = like[*name].as_floats()?.len();
+        let xs: Vec<f64> = (0..n).map(|_| rng.between(-1.0, 1.0)).collect();
+        Some((format!("{name}{suffix}"), Array::floats(&like[*name].sizes, xs)))
+    };
+    names.iter().filter_map(&mut direction).collect()
+}
+
+/// Σ x·y and Σ |x·y| over tensors with the same names up to their suffixes.
+fn inner(xs: &Tensors, x_suffix: &str, ys: &Tensors, y_suffix: &str) -> (f64, f64) {
+    let mut sums = (0.0, 0.0);
+    for (name, x) in xs {
+        let stem = name.strip_suffix(x_suffix).expect("the suffix is there");
+        let y = &ys[&format!("{stem}{y_suffix}")];
+        for (x, y) in x.as_floats().unwrap().iter().zip(y.as_floats().unwrap()) {
+            sums = (sums.0 + x * y, sums.1 + (x * y).abs());
+        }
+    }
+    sums
+}
+
+/// Whether all values are finite: the maximum of nothing is −∞, and 0 times what is computed from it is NaN, in an
+/// output or where no output shows it.
+fn is_finite(program: &Program, tensors: &Tensors, sizes: &[usize]) -> bool {
+    let mut all = program.clone();
+    all.outputs.clear();
+    for (k, node) in program.nodes.iter().enumerate() {
+        if node.ty == Ty::F64 && !matches!(node.op, Op::Const(_)) {
+            let (name, axes) = (format!("v{k}"), node.axes.iter().collect());
+            all.outputs.push(Output { name, axes, elem: Elem::F64, value: Value(k as u32) });
+        }
+    }
+    run(&all, tensors, sizes).values().filter_map(Array::as_floats).flatten().all(|x| x.is_finite())
+}
+
+/// ⟨ȳ, ẏ⟩ = ⟨p̄, ṗ⟩ for random ȳ and ṗ, where all values are finite.
+fn check_duality(program: &Program, sizes: &[usize], seed: u64) {
+    let bar = match adjoint(program) {
+        Ok(bar) => bar,
+        Err(AdjointError::NothingToDifferentiate { .. }) => return,
+        Err(error) => panic!("{error}\n{program}"),
+    };
+    assert_eq!(verify(&bar), Ok(()), "{bar}");
+    let tangent = tangent(program).unwrap();
+    assert_eq!(verify(&tangent), Ok(()), "{tangent}");
+
+    let mut rng = Rng::new(seed);
+    let given = named_inputs(program, sizes, seed);
+    if !is_finite(program, &given, sizes) {
+        return;
+    }
+    let outputs = run(program, &given, sizes);
+    let (dots, bars) = (directions(&given, ".dot", &mut rng), directions(&outputs, ".bar", &mut rng));
+    let forward = run(&tangent, &given.clone().into_iter().chain(dots.clone()).collect(), sizes);
+    let known = outputs.into_iter().chain(given).chain(bars.clone()).collect();
+    let reverse = run(&bar, &known, sizes);
+    let ((left, scale), (right, other)) =
+        (inner(&bars, ".bar", &forward, ".dot"), inner(&dots, ".dot", &reverse, ".bar"));
+    let tolerance = 1e-12 * scale.max(other).max(1.0);
+    assert!((left - right).abs() <= tolerance, "{left} by forward mode, {right} by reverse mode\n{program}\n{bar}");
+}
+
+/// Whether two tensors are the same bit by bit, any NaN being equal to any.
+fn same(x: &Array, y: &Array) -> bool {
+    match (&x.data, &y.data) {
+        (Data::Float(x), Data::Float(y)) => {
+            x.iter().zip(y).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
+        }
+        (x, y) => x == y,
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(600))]
+
+    #[test]
+    fn reverse_mode_is_dual_to_forward_mode(seed: u64, steps in 1usize..12, sizes in sizes()) {
+        check_duality(&differentiable(seed, steps), &sizes, seed);
+    }
+
+    #[test]
+    fn simplification_keeps_the_bits(seed: u64, steps in 1usize..16, sizes in sizes()) {
+        let program = program(seed, &Ingredients { steps, ..Ingredients::default() });
+        let simple = simplify(&program);
+        prop_assert_eq!(verify(&simple), Ok(()), "{}", simple);
+        prop_assert_eq!(&simplify(&simple), &simple);
+        let given = named_inputs(&program, &sizes, seed);
+        let (before, after) = (run(&program, &given, &sizes), run(&simple, &given, &sizes));
+        for (name, x) in &before {
+            prop_assert!(same(x, &after[name]), "{}\n{}", program, simple);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn adjoints_have_adjoints(seed: u64, steps in 1usize..6, sizes in sizes()) {
+        if let Ok(bar) = adjoint(&differentiable(seed, steps)) {
+            check_duality(&bar, &sizes, seed);
+        }
+    }
+}
