@@ -30,3 +30,9 @@ pub use oplus_codegen::target::Target;
 pub use oplus_dsl::Elem;
 pub use shapes::Shapes;
 pub use tensor::Tensor;
+pub use oplus_macros::scan;
+
+// `scan!` names this crate `oplus` also where it is this crate.
+extern crate self as oplus;
+
+oplus_macros::standard! {}
