@@ -29,6 +29,16 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
     }
 }
 
+/// The shared memory of that kernel, in bytes.
+pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
+    match schedule {
+        Schedule::Map(_) => 0,
+        Schedule::Rows(s) => rows::shared_bytes(stage, s),
+        Schedule::LookBack(s) => lookback::shared_bytes(stage, s),
+        Schedule::Columns(s) => columns::shared_bytes(stage, s),
+    }
+}
+
 /// Why a stage has no kernel under a schedule.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum LowerError {

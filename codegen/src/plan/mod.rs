@@ -1,15 +1,31 @@
 //! Plans: a program for given sizes and strides as a list of kernel launches.
+//!
+//! ```text
+//! program ─ cut ─▶ stages ─ sizes, strides ─▶ merged axes ─ fits? cost? ─▶ schedule ─ geometry ─▶ launch
+//! ```
+//!
+//! A [`Planner`] holds what depends on the program and the target only; planning one call is then a matter of
+//! microseconds.
 
+mod bound;
+mod collapse;
+mod cost;
+mod fits;
+mod geometry;
+mod planner;
 mod variants;
 
-pub use variants::words_per_element;
+pub use planner::{Planner, plan};
+pub use variants::{variants, words_per_element};
+
+use std::sync::Arc;
 
 use oplus_dsl::Elem;
 use thiserror::Error;
 
 use crate::key::Key;
 use crate::schedule::Schedule;
-use crate::stage::Stage;
+use crate::stage::{CutError, Stage};
 
 /// What a program is called with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +49,7 @@ pub struct Layout {
 }
 
 /// Why a call cannot be planned.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
     /// A list of the call has not the length that the program asks for.
     #[error("the call gives {given} {what}, the program has {wanted}")]
@@ -72,9 +88,17 @@ pub enum PlanError {
     /// The call has more elements than 64-bit indices can count.
     #[error("`{0}` has more than 2^63 elements")]
     TooLarge(String),
-    /// The element type of the call is still open.
-    #[error("the program is generic: instantiate it with an element type before planning")]
-    Generic,
+    /// The program cannot be cut into stages.
+    #[error(transparent)]
+    Cut(#[from] CutError),
+    /// No schedule of a stage can run this call; says why not, schedule by schedule.
+    #[error("no kernel can run `{stage}` for these sizes: {reasons}")]
+    NoSchedule {
+        /// The stage's name.
+        stage: String,
+        /// What each schedule lacks.
+        reasons: String,
+    },
 }
 
 /// A program's launches in order, and the scratch memory that they need.
@@ -103,7 +127,7 @@ pub struct Buffer {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// What the kernel computes.
-    pub stage: Stage,
+    pub stage: Arc<Stage>,
     /// How.
     pub schedule: Schedule,
     /// What the kernel is found by.

@@ -1,8 +1,101 @@
-//! The schedules that a stage may run under.
+//! The schedules that a stage may run under: a small set that covers every size, stride and alignment.
+//!
+//! A kernel's schedules have numbers chosen from its element types, its fields and how many tensors it reads; the
+//! planner only picks among them. Per stage there are vector schedules for contiguous, aligned tensors, and scalar ones
+//! that run anything. Vector schedules are for the stage with merged axes (where there are such), scalar ones for both.
 
+use super::collapse::collapse;
+use super::cost::bytes_per_point;
+use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
 use crate::lower::reads::displacements;
+use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
+use crate::target::Isa;
+use oplus_dsl::ir::Axis;
+
+/// Bytes of shared memory that a persistent block's ring may take: all but what the messages need, or what every
+/// device of the instruction set has.
+fn ring_bytes(isa: Isa) -> u32 {
+    match isa {
+        Isa::Sm80 => 88 << 10,
+        Isa::Sm90a => 200 << 10,
+    }
+}
+
+/// Every stage and schedule that a plan of this stage may use on an instruction set.
+pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
+    let with =
+        |stage: &Stage, schedules: Vec<Schedule>| schedules.into_iter().map(|s| (stage.clone(), s)).collect::<Vec<_>>();
+    match collapse(stage) {
+        None => with(stage, all_schedules(stage, isa)),
+        Some(merged) => {
+            let mut all = with(&merged.stage, all_schedules(&merged.stage, isa));
+            all.extend(with(stage, scalar_schedules(stage)));
+            all
+        }
+    }
+}
+
+/// The schedules of a stage in its simplest form.
+pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
+    let mut all = vector_schedules(stage, isa);
+    all.extend(scalar_schedules(stage));
+    all
+}
+
+/// The schedules that assume nothing of strides and addresses.
+pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
+    if stage.axis().is_none() {
+        return vec![Schedule::Map(map(stage, 1))];
+    }
+    let shape = Shape::of(stage);
+    let mut all = vec![Schedule::Rows(shape.short_rows(1)), Schedule::Rows(shape.long_rows(1))];
+    all.push(Schedule::LookBack(shape.look_back_registers(1)));
+    all.extend(lane_axis(stage).map(|lane| Schedule::Columns(shape.walk(lane, 1))));
+    if is_strided(stage) {
+        all.extend(lane_axis(stage).map(|lane| Schedule::Columns(shape.ring(lane, 8, 1, Isa::Sm80))));
+    }
+    all
+}
+
+fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
+    let Some(axis) = stage.axis() else {
+        let lane = Axis(map(stage, 1).lane);
+        return vector(stage, lane).map(|v| Schedule::Map(map(stage, v))).into_iter().collect();
+    };
+    let shape = Shape::of(stage);
+    match lane_axis(stage).filter(|_| is_strided(stage)) {
+        None => vector(stage, axis).map(|v| shape.along(v, isa)).unwrap_or_default(),
+        Some(lane) => vector(stage, lane).map(|v| shape.across(lane, v, isa)).unwrap_or_default(),
+    }
+}
+
+/// Whether an outer axis, not the scan axis, is the last one, and so the one that is contiguous.
+fn is_strided(stage: &Stage) -> bool {
+    lane_axis(stage).is_some_and(|lane| Some(lane) > stage.axis())
+}
+
+/// The last outer axis.
+fn lane_axis(stage: &Stage) -> Option<Axis> {
+    stage.outer_axes().iter().last()
+}
+
+/// Elements per access along an axis: 16 bytes of the elements that make up most of the bytes; `None` for one.
+fn vector(stage: &Stage, axis: Axis) -> Option<u32> {
+    let along = |t: &Tensor| axes(stage, *t).contains(&axis);
+    let sizes: Vec<usize> = tensors(stage).filter(along).filter_map(|t| elem(stage, t).bytes()).collect();
+    let weight = |size: usize| size * sizes.iter().filter(|s| **s == size).count();
+    let size = sizes.iter().copied().max_by_key(|s| (weight(*s), *s))?;
+    Some((16 / size as u32).clamp(1, 8)).filter(|v| *v > 1)
+}
+
+fn map(stage: &Stage, vector: u32) -> Map {
+    let lane = stage.outer_axes().iter().last().map_or(0, |a| a.0);
+    let params = stage.program.params.len().max(1) as u32;
+    let vectors = if vector == 1 { 4 } else { (8 / params).clamp(1, 4) };
+    Map { lane, warps: 8, vector, vectors }
+}
 
 /// Registers of 32 bits that one element of a scan takes in a thread: its parameters, or its fields if those are more.
 pub fn words_per_element(stage: &Stage) -> u32 {
@@ -11,5 +104,144 @@ pub fn words_per_element(stage: &Stage) -> u32 {
     let params = displacements(stage, scan.axis, outputs.chain(scan.elements.iter().copied())).into_keys();
     let params: Vec<_> = params.map(|p| stage.program.params[p as usize].elem.value()).collect();
     let fields: Vec<_> = stage.program.operator(scan.operator).fields.iter().map(|f| f.ty).collect();
-    words(&params).max(words(&fields))
+    words(&params).max(words(&fields)).max(1)
+}
+
+/// What the numbers of a scan's schedules depend on.
+struct Shape {
+    /// Registers per element.
+    words: u32,
+    /// Bytes read per point.
+    read: u32,
+}
+
+impl Shape {
+    fn of(stage: &Stage) -> Shape {
+        Shape { words: words_per_element(stage), read: bytes_per_point(stage, true).max(1) }
+    }
+
+    /// Elements per thread that take about this many registers.
+    fn items(&self, registers: u32) -> u32 {
+        let items = (registers / self.words).max(1);
+        1 << items.ilog2()
+    }
+
+    /// Schedules for a contiguous scan axis.
+    fn along(&self, vector: u32, isa: Isa) -> Vec<Schedule> {
+        let rows = [self.long_rows(vector), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
+        let look_back = match isa {
+            Isa::Sm80 => vec![self.look_back_registers(vector)],
+            Isa::Sm90a => vec![self.look_back(vector), self.look_back_rows(vector)],
+        };
+        rows.map(Schedule::Rows).into_iter().chain(look_back.into_iter().map(Schedule::LookBack)).collect()
+    }
+
+    /// Schedules for a contiguous axis that is not the scan axis.
+    fn across(&self, lane: Axis, vector: u32, isa: Isa) -> Vec<Schedule> {
+        let rings = [8, 1].map(|lanes| self.ring(lane, lanes, vector.min(4), isa));
+        [self.walk(lane, vector.min(4))].into_iter().chain(rings).map(Schedule::Columns).collect()
+    }
+
+    /// One row per block, 4096 elements at once.
+    fn long_rows(&self, vector: u32) -> Rows {
+        let vectors = (self.items(32) / vector).clamp(1, 8);
+        let tile = if vector == 1 { 1024 } else { 4096 };
+        let warps = (tile / (WARP * vector * vectors)).clamp(1, 16);
+        Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
+    }
+
+    /// One row per block, 1024 elements at once.
+    fn middle_rows(&self, vector: u32) -> Rows {
+        let vectors = (self.items(8) / vector).clamp(1, 2);
+        let warps = (1024 / (WARP * vector * vectors)).clamp(1, 8);
+        Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
+    }
+
+    /// 256 elements at once: several rows per warp, or two warps per row where a row already fills the registers.
+    fn short_rows(&self, vector: u32) -> Rows {
+        if self.words > 1 && vector == 4 {
+            return Rows { warps: 2, row_warps: 2, lanes: WARP, rows: 1, vector, vectors: 1 };
+        }
+        let vectors = (256 / (WARP * vector)).min(self.items(8) / vector).clamp(1, 4);
+        let rows = (self.items(32) / (vector * vectors)).clamp(1, 4);
+        Rows { warps: 4, row_warps: 1, lanes: WARP, rows, vector, vectors }
+    }
+
+    /// Eight lanes per row.
+    fn tiny_rows(&self, vector: u32) -> Rows {
+        let rows = (self.items(16) / vector).clamp(1, 4);
+        Rows { warps: 4, row_warps: 1, lanes: 8, rows, vector, vectors: 1 }
+    }
+
+    /// Few very long rows: large tiles, 48 to 64 KB, a ring that fills shared memory.
+    fn look_back(&self, vector: u32) -> LookBack {
+        let items = self.items(if self.words > 2 { 48 } else { 64 }).min(32).max(vector);
+        let scan_warps = match (self.words, self.read) {
+            (1, 0..4) => 16,
+            (1, _) => 12,
+            _ => 8,
+        };
+        self.ring_of(scan_warps, if self.words > 2 { 8 } else { 4 }, vector, items, 6)
+    }
+
+    /// Many rows of a few tiles: tiles of about 32 KB, more of them in flight.
+    fn look_back_rows(&self, vector: u32) -> LookBack {
+        let most = (32 << 10) / (8 * WARP * self.read);
+        let items = self.items(64).min(1 << most.max(1).ilog2()).min(32).max(vector);
+        self.ring_of(8, 8, vector, items, 3)
+    }
+
+    fn ring_of(&self, scan_warps: u32, reduce_warps: u32, vector: u32, items: u32, window: u32) -> LookBack {
+        let vectors = (items / vector).max(1);
+        let tile = scan_warps * WARP * vectors * vector;
+        let stages = (ring_bytes(Isa::Sm90a) / (tile * self.read)).clamp(2, 7);
+        let (fold, loader) = (Fold::Strict, Loader::Bulk);
+        LookBack { scan_warps, reduce_warps, vector, vectors, stages, window, fold, loader }
+    }
+
+    /// Tiles read straight from global memory.
+    fn look_back_registers(&self, vector: u32) -> LookBack {
+        let vectors = (self.items(32).min(16) / vector).max(1);
+        let (fold, loader) = (Fold::Strict, Loader::Registers);
+        LookBack { scan_warps: 8, reduce_warps: 8, vector, vectors, stages: 4, window: 6, fold, loader }
+    }
+
+    /// A thread per `vector` columns.
+    fn walk(&self, lane: Axis, vector: u32) -> Columns {
+        Columns {
+            lane: lane.0,
+            form: Form::Walk,
+            warps: if self.words == 1 { 4 } else { 2 },
+            reduce_warps: 0,
+            lanes: WARP,
+            vector,
+            steps: self.items(16).min(8),
+            stages: 0,
+            group: 0,
+            window: 0,
+        }
+    }
+
+    /// Tiles of `lanes·vector` columns; an odd number of rows per thread keeps shared memory free of conflicts.
+    fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
+        let steps = match self.words {
+            1 => 7,
+            2 => 5,
+            _ => 3,
+        };
+        let rows = 8 * (WARP / lanes) * steps;
+        let stages = (ring_bytes(isa) / (rows * lanes * vector * self.read)).clamp(2, 6);
+        Columns {
+            lane: lane.0,
+            form: Form::Ring,
+            warps: 8,
+            reduce_warps: if self.words == 1 { 8 } else { 4 },
+            lanes,
+            vector,
+            steps,
+            stages,
+            group: 12,
+            window: 6,
+        }
+    }
 }

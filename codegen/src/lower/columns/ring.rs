@@ -109,7 +109,7 @@ pub(super) struct Tile {
 }
 
 impl<'s> Ring<'s> {
-    fn declare(b: &mut Builder, layout: &'s Layout<'s>) -> Ring<'s> {
+    pub(super) fn declare(b: &mut Builder, layout: &'s Layout<'s>) -> Ring<'s> {
         let schedule = layout.schedule;
         let up = |b: &mut Builder, size: Operand, tile: u32| {
             let up = b.add(size, Operand::i64(i64::from(tile) - 1));

@@ -48,6 +48,14 @@ pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str) -> Result<Kernel,
     Ok(b.finish())
 }
 
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &LookBack) -> u32 {
+    let Some(scan) = stage.scan() else { return 0 };
+    let mut b = Builder::new("", 32);
+    LookBackKernel::declare(&mut b, stage, scan, schedule);
+    b.finish().shared_layout().1
+}
+
 /// How many 64-bit message words a launch over that many tiles needs.
 pub fn message_words(stage: &Stage, tiles: u64) -> u64 {
     let words = stage.scan().map_or(0, |s| super::carry::words(&types(stage, &s)));

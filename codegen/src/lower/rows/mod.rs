@@ -51,10 +51,18 @@ pub fn lower(stage: &Stage, schedule: &Rows, symbol: &str) -> Result<Kernel, Low
     Ok(b.finish())
 }
 
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
+    let Some(scan) = stage.scan() else { return 0 };
+    let mut b = Builder::new("", WARP);
+    RowsKernel::declare(&mut b, stage, scan, schedule);
+    b.finish().shared_layout().1
+}
+
 /// As many blocks as the registers of a multiprocessor certainly allow.
-fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
+pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     let held = schedule.rows * schedule.vectors * schedule.vector * crate::plan::words_per_element(stage);
-    let registers = (held * 3 / 2 + 40).clamp(32, 255);
+    let registers = (held * 5 / 4 + 28).clamp(32, 255);
     (65536 / (registers * schedule.warps * WARP)).clamp(1, 16)
 }
 

@@ -1,12 +1,10 @@
 //! Cutting programs into stages: the stages, run one after another, give what the program gives.
 
-mod programs;
-mod run;
-
 use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut};
 use oplus_dsl::ir::Program;
 
-use run::{check, program};
+use super::programs;
+use super::run::{check, program};
 
 /// A program's stages, after checking that they compute what it does.
 fn stages(text: &str) -> (Program, Cut) {

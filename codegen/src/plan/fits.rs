@@ -1,0 +1,89 @@
+//! Whether a schedule can run a stage of these sizes and strides.
+
+use super::bound::Bound;
+use super::geometry::{blocks, tiles};
+use crate::abi::{Tensor, axes, elem, name, tensors};
+use crate::schedule::{Columns, Form, Loader, LookBack, Schedule};
+use crate::stage::Stage;
+use crate::target::Target;
+use oplus_dsl::ir::Axis;
+
+/// Blocks of a grid and tiles of a persistent kernel are counted in 31 bits.
+const MAX_COUNT: u64 = i32::MAX as u64;
+
+/// `Err` says in words why the schedule cannot be used.
+pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Result<(), String> {
+    if let Some(unit) = schedule.unit_axis(stage) {
+        let bulk = matches!(schedule, Schedule::LookBack(LookBack { loader: Loader::Bulk, .. }));
+        tensors(stage).try_for_each(|t| aligned(stage, schedule, bound, (t, unit), bulk))?;
+    }
+    match schedule {
+        Schedule::Map(_) | Schedule::Rows(_) => {}
+        Schedule::LookBack(s) => looks_back(stage, s, bound, target)?,
+        Schedule::Columns(s) => columns(stage, s, bound)?,
+    }
+    if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
+        return Err("the scan axis is empty".to_owned());
+    }
+    let persistent = tiles(stage, schedule, bound);
+    let count = persistent.unwrap_or_else(|| blocks(stage, schedule, bound));
+    let counted = count <= MAX_COUNT || matches!(schedule, Schedule::Map(_) | Schedule::Rows(_));
+    if counted { Ok(()) } else { Err(format!("{count} tiles are more than 31 bits count")) }
+}
+
+/// Whether vector accesses along the unit axis are aligned.
+fn aligned(
+    stage: &Stage,
+    schedule: &Schedule,
+    bound: &Bound,
+    (tensor, unit): (Tensor, Axis),
+    bulk: bool,
+) -> Result<(), String> {
+    let (name, bytes) = (name(stage, tensor), elem(stage, tensor).bytes().unwrap_or(8) as i64);
+    let Some(own) = bound.stride(stage, tensor, unit) else { return Ok(()) };
+    let axis_name = stage.program.axis_name(unit);
+    if own != 1 && bound.size(unit) > 1 {
+        return Err(format!("`{name}` has stride {own} along {axis_name}"));
+    }
+    if let Tensor::Param(i) = tensor
+        && stage.views[i as usize].iter().any(|v| v.axis == unit)
+    {
+        return Err(format!("`{name}` is displaced along {axis_name}"));
+    }
+    let access = if bulk { 16 } else { (i64::from(schedule.vector()) * bytes).min(16) };
+    let placed = bound.tensor(stage, tensor);
+    if i64::from(placed.align.min(16)) < access {
+        return Err(format!("the address of `{name}` is not a multiple of {access} bytes"));
+    }
+    let apart =
+        |(axis, stride): &(&Axis, &i64)| **axis != unit && bound.size(**axis) > 1 && **stride * bytes % access != 0;
+    match axes(stage, tensor).iter().zip(&placed.strides).find(apart) {
+        None => Ok(()),
+        Some((axis, stride)) => {
+            let axis = stage.program.axis_name(*axis);
+            Err(format!("the stride of `{name}` along {axis}, {stride}, is not a multiple of {access} bytes"))
+        }
+    }
+}
+
+fn looks_back(stage: &Stage, schedule: &LookBack, bound: &Bound, target: &Target) -> Result<(), String> {
+    if schedule.loader == Loader::Bulk && !target.isa.has_bulk_copies() {
+        return Err(format!("{} has no bulk copies", target.isa.name()));
+    }
+    let rows = bound.count(stage.outer_axes().iter());
+    if rows > MAX_COUNT { Err(format!("{rows} rows are more than 31 bits count")) } else { Ok(()) }
+}
+
+fn columns(stage: &Stage, schedule: &Columns, bound: &Bound) -> Result<(), String> {
+    let lane = Axis(schedule.lane);
+    let axis = stage.program.axis_name(lane);
+    let width = bound.size(lane);
+    if width % i64::from(schedule.vector) != 0 {
+        return Err(format!("{axis} has size {width}, not a multiple of {}", schedule.vector));
+    }
+    let displaced = stage.views.iter().flatten().any(|v| v.axis == lane);
+    if schedule.form == Form::Ring && displaced {
+        return Err(format!("a parameter is displaced along {axis}"));
+    }
+    Ok(())
+}

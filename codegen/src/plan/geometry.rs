@@ -1,0 +1,82 @@
+//! How many blocks, tiles and messages a schedule needs for a stage of these sizes.
+
+use super::bound::Bound;
+use crate::lower::{columns, lookback};
+use crate::schedule::{Form, Schedule, WARP};
+use crate::stage::Stage;
+use crate::target::Target;
+use oplus_dsl::ir::Axis;
+
+/// Rows: points of the outer axes.
+pub(super) fn rows(stage: &Stage, bound: &Bound) -> u64 {
+    bound.count(stage.outer_axes().iter())
+}
+
+/// Elements of a row.
+pub(super) fn length(stage: &Stage, bound: &Bound) -> u64 {
+    stage.axis().map_or(1, |axis| bound.size(axis) as u64)
+}
+
+/// Tiles of a persistent kernel; `None` for other schedules.
+pub(super) fn tiles(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Option<u64> {
+    let (rows, length) = (rows(stage, bound), length(stage, bound));
+    match schedule {
+        Schedule::LookBack(s) => Some(rows.saturating_mul(length.div_ceil(u64::from(s.tile())))),
+        Schedule::Columns(s) if s.form == Form::Ring => {
+            let width = bound.size(Axis(s.lane)).max(1) as u64;
+            Some(columns::scans(s, rows / width, width).saturating_mul(columns::time_tiles(s, length)))
+        }
+        _ => None,
+    }
+}
+
+/// Blocks of a kernel that is not persistent, one for each piece of work.
+pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
+    let rows = rows(stage, bound);
+    match schedule {
+        Schedule::Map(s) => {
+            let written = stage.outer_axes().contains(Axis(s.lane));
+            let width = if written { bound.size(Axis(s.lane)) as u64 } else { 1 };
+            let chunks = width.div_ceil(u64::from(s.vector)).saturating_mul(rows / width.max(1));
+            chunks.div_ceil(u64::from(s.warps * WARP * s.vectors))
+        }
+        Schedule::Rows(s) => rows.div_ceil(u64::from(s.block_rows())),
+        Schedule::Columns(s) => {
+            let width = bound.size(Axis(s.lane)).max(1) as u64;
+            rows / width * width.div_ceil(u64::from(s.threads() * s.vector))
+        }
+        Schedule::LookBack(_) => 1,
+    }
+}
+
+/// The grid of a launch. Maps and rows go round when there is more work than blocks.
+pub(super) fn grid(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> [u32; 3] {
+    let count = match tiles(stage, schedule, bound) {
+        Some(tiles) => tiles.min(u64::from(target.multiprocessors)),
+        None => blocks(stage, schedule, bound).min(i32::MAX as u64),
+    };
+    [count.max(1) as u32, 1, 1]
+}
+
+/// Message words of a launch.
+pub(super) fn message_words(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
+    let tiles = tiles(stage, schedule, bound).unwrap_or(0);
+    match schedule {
+        Schedule::LookBack(_) => lookback::message_words(stage, tiles),
+        Schedule::Columns(s) if s.form == Form::Ring => {
+            let time = columns::time_tiles(s, length(stage, bound)).max(1);
+            columns::message_words(stage, s, tiles / time, time)
+        }
+        _ => 0,
+    }
+}
+
+/// Threads of a block.
+pub(super) fn threads(schedule: &Schedule) -> u32 {
+    match schedule {
+        Schedule::Map(s) => s.warps * WARP,
+        Schedule::Rows(s) => s.warps * WARP,
+        Schedule::LookBack(s) => s.warps() * WARP,
+        Schedule::Columns(s) => s.threads(),
+    }
+}

@@ -1,0 +1,6 @@
+//! From programs to stages and plans.
+
+mod cut;
+mod plan;
+mod programs;
+mod run;

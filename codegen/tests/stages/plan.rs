@@ -1,0 +1,214 @@
+//! Plans: which schedule a call gets, what is launched, what is refused.
+
+use oplus_codegen::abi::abi;
+use oplus_codegen::plan::{Arg, Call, Layout, Plan, PlanError, Planner, plan, variants};
+use oplus_codegen::schedule::{Form, Loader, Schedule};
+use oplus_codegen::stage::cut;
+use oplus_codegen::target::{Isa, Target};
+use oplus_codegen::tile::ParamKind;
+use oplus_dsl::ir::{Axis, Program};
+
+use super::programs;
+use super::run::program;
+
+fn contiguous(axes: &[Axis], sizes: &[i64]) -> Layout {
+    let mut strides = vec![1; axes.len()];
+    for i in (1..axes.len()).rev() {
+        strides[i - 1] = strides[i] * sizes[axes[i].0 as usize].max(1);
+    }
+    Layout { strides, align: 256 }
+}
+
+/// A call with contiguous, aligned tensors.
+fn call(program: &Program, sizes: &[i64]) -> Call {
+    Call {
+        sizes: sizes.to_vec(),
+        params: program.params.iter().map(|p| Some(contiguous(&p.axes, sizes))).collect(),
+        outputs: program.outputs.iter().map(|o| contiguous(&o.axes, sizes)).collect(),
+    }
+}
+
+fn plan_of(text: &str, sizes: &[i64], target: &Target) -> Plan {
+    let program = program(text);
+    plan(&program, &call(&program, sizes), target).expect("plans")
+}
+
+fn schedule(text: &str, sizes: &[i64]) -> Schedule {
+    plan_of(text, sizes, &Target::H200).steps[0].schedule
+}
+
+/// x[T, C] summed along T.
+fn columns_sum() -> String {
+    programs::CUMSUM.replace("[B, L]", "[T, C]").replace("B, L", "T, C").replace("scan(L", "scan(T")
+}
+
+#[test]
+fn long_rows_look_back() {
+    for sizes in [[1, 1 << 20], [1, 1 << 28], [1, (1 << 28) + 13], [64, 262_144]] {
+        for text in [programs::CUMSUM, programs::AFFINE] {
+            let chosen = schedule(text, &sizes);
+            assert!(matches!(chosen, Schedule::LookBack(s) if s.loader == Loader::Bulk), "{sizes:?}: {chosen}");
+        }
+    }
+    let backward = schedule(programs::AFFINE_BACKWARD, &[64, 262_144]);
+    assert!(matches!(backward, Schedule::LookBack(_)), "{backward}");
+}
+
+#[test]
+fn many_rows_stay_in_one_team() {
+    for sizes in [[8192, 4096], [131_072, 256], [100_000, 17], [4096, 1 << 16]] {
+        for text in [programs::CUMSUM, programs::AFFINE, programs::AFFINE_BACKWARD] {
+            let chosen = schedule(text, &sizes);
+            assert!(matches!(chosen, Schedule::Rows(_)), "{sizes:?}: {chosen}");
+        }
+    }
+    let (long, short) = (schedule(programs::CUMSUM, &[8192, 4096]), schedule(programs::CUMSUM, &[131_072, 256]));
+    assert!(matches!(long, Schedule::Rows(s) if s.tile() == 4096), "{long}");
+    assert!(matches!(short, Schedule::Rows(s) if s.tile() == 256), "{short}");
+}
+
+#[test]
+fn a_strided_scan_axis_takes_columns() {
+    let ring = schedule(&columns_sum(), &[1 << 20, 32]);
+    assert!(matches!(ring, Schedule::Columns(s) if s.form == Form::Ring && s.vector == 4), "{ring}");
+    let walk = schedule(&columns_sum(), &[2048, 131_072]);
+    assert!(matches!(walk, Schedule::Columns(s) if s.form == Form::Walk), "{walk}");
+    let odd = schedule(&columns_sum(), &[1 << 20, 31]);
+    assert!(matches!(odd, Schedule::Columns(s) if s.form == Form::Ring && s.vector == 1), "{odd}");
+}
+
+#[test]
+fn one_column_is_a_row() {
+    let program = program(&columns_sum());
+    let plan = plan(&program, &call(&program, &[1 << 20, 1]), &Target::H200).expect("plans");
+    assert!(plan.steps[0].schedule.vector() == 1 || matches!(plan.steps[0].schedule, Schedule::LookBack(_)));
+}
+
+#[test]
+fn a_portable_target_gets_no_bulk_copies() {
+    for sizes in [[1, 1 << 24], [64, 262_144]] {
+        let plan = plan_of(programs::AFFINE, &sizes, &Target::A100);
+        assert!(matches!(plan.steps[0].schedule, Schedule::LookBack(s) if s.loader == Loader::Registers));
+    }
+}
+
+#[test]
+fn unaligned_and_strided_tensors_take_scalar_accesses() {
+    let program = program(programs::CUMSUM);
+    let mut misaligned = call(&program, &[1000, 4096]);
+    misaligned.outputs[0].align = 4;
+    let mut strided = call(&program, &[1000, 4096]);
+    strided.params[0] = Some(Layout { strides: vec![3 * 8192, -2], align: 16 });
+    let odd_length = call(&program, &[1000, 4095]);
+    for call in [misaligned, strided, odd_length] {
+        let plan = plan(&program, &call, &Target::H200).expect("plans");
+        assert_eq!(plan.steps[0].schedule.vector(), 1, "{call:?}");
+        assert!(plan.choices[0].refused.len() >= 4);
+    }
+}
+
+#[test]
+fn neighbouring_outer_axes_are_merged_where_strides_allow() {
+    let text = programs::CUMSUM.replace("[B, L]", "[B, H, L]").replace("axes B, L", "axes B, H, L");
+    let program = program(&text);
+    let sizes = [6, 7, 4096];
+    let merged = plan(&program, &call(&program, &sizes), &Target::H200).expect("plans");
+    assert_eq!(merged.steps[0].stage.program.axes, ["B_H", "L"]);
+    assert!(merged.steps[0].args.contains(&Arg::I64(42)));
+    let mut apart = call(&program, &sizes);
+    apart.params[0] = Some(Layout { strides: vec![4096, 6 * 4096, 1], align: 16 });
+    let apart = plan(&program, &apart, &Target::H200).expect("plans");
+    assert_eq!(apart.steps[0].stage.program.axes, ["B", "H", "L"]);
+    let mut single = call(&program, &[1, 7, 4096]);
+    single.params[0] = Some(Layout { strides: vec![0, 4096, 1], align: 16 });
+    let single = plan(&program, &single, &Target::H200).expect("plans");
+    assert_eq!(single.steps[0].stage.program.axes, ["B_H", "L"], "the stride of an axis of size 1 does not matter");
+}
+
+#[test]
+fn arguments_are_those_of_the_abi() {
+    let program = program(programs::DECAY_BACKWARD);
+    let plan = plan(&program, &call(&program, &[2, 300, 16, 8]), &Target::H200).expect("plans");
+    assert_eq!(plan.steps.len(), 3);
+    for launch in &plan.steps {
+        let slots = abi(&launch.stage, &launch.schedule);
+        assert_eq!(slots.len(), launch.args.len());
+        for (slot, arg) in slots.iter().zip(&launch.args) {
+            let agrees = match slot.param.kind {
+                ParamKind::Read(_) | ParamKind::Write(_) => {
+                    matches!(arg, Arg::Param(_) | Arg::Output(_) | Arg::Buffer(_))
+                }
+                ParamKind::Messages => *arg == Arg::Messages,
+                ParamKind::Control => *arg == Arg::Control,
+                ParamKind::Scalar(_) => matches!(arg, Arg::I64(_)),
+            };
+            assert!(agrees, "{slot:?} {arg:?}");
+        }
+    }
+    assert_eq!(plan.buffers.iter().map(|b| b.len).collect::<Vec<_>>(), [2 * 300 * 16]);
+}
+
+#[test]
+fn empty_axes_launch_what_still_has_a_value() {
+    let finals = plan_of(programs::AFFINE, &[5, 0], &Target::H200);
+    assert_eq!(finals.steps.len(), 1, "the last state is the initial one");
+    assert!(matches!(finals.steps[0].schedule, Schedule::Rows(_)));
+    assert!(plan_of(programs::CUMSUM, &[5, 0], &Target::H200).steps.is_empty());
+    assert!(plan_of(programs::AFFINE, &[0, 7], &Target::H200).steps.is_empty());
+}
+
+#[test]
+fn a_parameter_that_is_left_out_is_a_constant() {
+    let program = program(programs::AFFINE);
+    let mut call = call(&program, &[8, 4096]);
+    let with = plan(&program, &call, &Target::H200).expect("plans");
+    call.params[2] = None;
+    let without = plan(&program, &call, &Target::H200).expect("plans");
+    assert_eq!(without.steps[0].stage.program.params.len(), 2);
+    assert!(without.steps[0].stage.scan().is_some_and(|s| s.init.is_empty()), "zero is the identity");
+    assert_ne!(with.steps[0].key, without.steps[0].key);
+    call.params[0] = None;
+    assert_eq!(plan(&program, &call, &Target::H200), Err(PlanError::Missing("a".into())));
+}
+
+#[test]
+fn bad_calls_are_refused_in_words() {
+    let program = program(programs::CUMSUM);
+    let good = call(&program, &[3, 5]);
+    let error = |change: &dyn Fn(&mut Call)| {
+        let mut call = good.clone();
+        change(&mut call);
+        plan(&program, &call, &Target::H200).expect_err("is refused").to_string()
+    };
+    assert_eq!(error(&|c| c.sizes[1] = -1), "axis L has size -1");
+    assert_eq!(error(&|c| c.sizes.truncate(1)), "the call gives 1 sizes, the program has 2");
+    assert_eq!(error(&|c| c.outputs[0].strides.truncate(1)), "`y` has 2 axes, its layout has 1 strides");
+    assert!(error(&|c| c.outputs[0].strides[0] = 0).contains("overlap"));
+    assert!(error(&|c| c.sizes = vec![i64::MAX, 4]).contains("more than 2^63"));
+}
+
+#[test]
+fn more_than_2_to_the_31_elements_are_planned() {
+    for sizes in [[1, (1 << 33) + 5], [1 << 32, 3], [1 << 16, 1 << 17]] {
+        let plan = plan_of(programs::CUMSUM, &sizes, &Target::H200);
+        assert!(plan.steps[0].grid[0] > 0);
+        assert!(plan.choices[0].candidates[0].bytes > 1 << 34);
+    }
+}
+
+#[test]
+fn every_plan_uses_a_baked_variant() {
+    for text in [programs::CUMSUM, programs::AFFINE_BACKWARD, programs::DECAY_BACKWARD, programs::SEGMENTED] {
+        let program = program(text);
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        for n in [0, 1, 2, 31, 64, 1000, 4096, 100_003] {
+            let sizes: Vec<i64> = (0..program.axes.len()).map(|i| if i == 1 { n } else { 3 }).collect();
+            let plan = planner.plan(&call(&program, &sizes)).expect("plans");
+            for launch in &plan.steps {
+                let stages = &cut(&program).expect("cuts").stages;
+                let baked = stages.iter().flat_map(|s| variants(s, Isa::Sm90a));
+                assert!(baked.into_iter().any(|(stage, s)| stage == *launch.stage && s == launch.schedule));
+            }
+        }
+    }
+}
