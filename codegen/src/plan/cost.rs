@@ -97,28 +97,34 @@ fn moved_bytes(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     tensors(stage).map(extra).fold(total, u64::saturating_add)
 }
 
+/// Blocks of the multiprocessor that has the most of them; where there are many, they even out.
+fn share_of_one(blocks: f64, work: &Work) -> f64 {
+    let mean = blocks / work.multiprocessors;
+    if mean > 8.0 { mean } else { mean.ceil() }
+}
+
 /// Teams take rows in rounds; in a round all blocks of a multiprocessor load, scan and store a tile.
 fn by_rows(stage: &Stage, schedule: &Rows, bound: &Bound, work: &Work) -> (f64, String) {
     let blocks = blocks(stage, &Schedule::Rows(*schedule), bound) as f64;
-    let of_one = (blocks / work.multiprocessors).ceil();
+    let of_one = share_of_one(blocks, work);
     let resident = f64::from(blocks_per_sm(stage, schedule)).min(of_one);
     let row_tiles = length(stage, bound).div_ceil(u64::from(schedule.tile())) as f64;
     let rounds = (of_one / resident.max(1.0)).ceil() * row_tiles;
     let tile = work.moved / (blocks * row_tiles).max(1.0) / work.one;
-    let time = rounds * (resident * tile).max(ROUND + tile);
-    (time + UNSTEADY * rounds, format!("{rounds} rounds of {resident} blocks per multiprocessor"))
+    let time = (of_one * row_tiles * tile).max(rounds * (ROUND + tile));
+    (time + UNSTEADY * rounds, format!("{rounds} rounds of {resident:.0} blocks per multiprocessor"))
 }
 
 /// Threads walk their columns, `steps` rows in flight.
 fn by_walk(stage: &Stage, schedule: &Columns, bound: &Bound, work: &Work) -> (f64, String) {
     let blocks = blocks(stage, &Schedule::Columns(*schedule), bound) as f64;
-    let of_one = (blocks / work.multiprocessors).ceil();
+    let of_one = share_of_one(blocks, work);
     let resident = (1024.0 / f64::from(schedule.threads())).min(of_one);
     let steps = length(stage, bound).div_ceil(u64::from(schedule.steps)) as f64;
     let rounds = (of_one / resident.max(1.0)).ceil() * steps;
     let step = work.moved / (blocks * steps).max(1.0) / work.one;
-    let time = rounds * (resident * step).max(ROUND);
-    (time, format!("{rounds} steps of {resident} blocks per multiprocessor"))
+    let time = (of_one * steps * step).max(rounds * ROUND);
+    (time, format!("{rounds} steps of {resident:.0} blocks per multiprocessor"))
 }
 
 /// Persistent blocks take tiles in turn; a tile that is not full costs as much as a full one.

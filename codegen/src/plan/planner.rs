@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use oplus_dsl::ir::{Axis, Op, Program};
+use oplus_dsl::ir::{Axis, Op, Param, Program};
+use oplus_dsl::specialize::without_param;
 
 use super::bound::{Bound, Placed};
 use super::collapse::{Collapsed, collapse};
@@ -16,19 +17,31 @@ use crate::abi::{Role, Tensor, abi, axes, tensors};
 use crate::key::Key;
 use crate::lower::shared_bytes;
 use crate::schedule::Schedule;
-use crate::stage::{Cut, CutError, Sink, Source, Stage, cut, without_params};
+use crate::stage::{Cut, Sink, Source, Stage, cut};
 use crate::target::Target;
 
-/// The plan of one call of a verified, instantiated program.
+/// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
 pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, PlanError> {
-    let absent: Vec<u32> = (0..).zip(&call.params).filter(|(_, layout)| layout.is_none()).map(|(i, _)| i).collect();
-    let program = without_params(program, &absent).map_err(CutError::from)?;
-    Planner::new(&program, target)?.plan(call)
+    let given = |(i, param): (usize, &Param)| param.default.is_none() || call.params.get(i).is_none_or(Option::is_some);
+    let kept: Vec<usize> = program.params.iter().enumerate().filter(|p| given(*p)).map(|(i, _)| i).collect();
+    if kept.len() == program.params.len() {
+        return Planner::new(program, target)?.plan(call);
+    }
+    let absent = (0..program.params.len()).filter(|i| !kept.contains(i)).map(|i| &program.params[i].name);
+    let specialised = absent.fold(program.clone(), |program, name| without_param(&program, name));
+    let params = kept.iter().map(|i| call.params[*i].clone()).collect();
+    let mut plan = Planner::new(&specialised, target)?.plan(&Call { params, ..call.clone() })?;
+    for arg in plan.steps.iter_mut().flat_map(|step| &mut step.args) {
+        if let Arg::Param(i) = arg {
+            *i = kept[*i as usize] as u32;
+        }
+    }
+    Ok(plan)
 }
 
 /// A program made ready for planning.
 ///
-/// Parameters that a call leaves out must be replaced by their defaults beforehand ([`without_params`]).
+/// Parameters that calls leave out must be gone from it (`oplus_dsl::specialize`), or unread.
 #[derive(Debug)]
 pub struct Planner {
     program: Program,
@@ -98,6 +111,31 @@ impl Planner {
         Ok(plan)
     }
 
+    /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible.
+    ///
+    /// For tests and measurements: [`Planner::plan`] chooses among the [`variants`](super::variants()) of a stage.
+    pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
+        let form = &self.stages[stage].plain;
+        let bound = self.bind(call, &form.stage);
+        fits(&form.stage, &schedule, &bound, &self.target)?;
+        self.has_room(stage, false, form, schedule)?;
+        Ok(self.launch_of(stage, false, form, schedule, &bound))
+    }
+
+    fn launch_of(&self, index: usize, merged: bool, form: &Form, schedule: Schedule, bound: &Bound) -> Launch {
+        let kernel = self.kernel(index, merged, form, schedule);
+        Launch {
+            stage: form.stage.clone(),
+            schedule,
+            key: kernel.key,
+            symbol: kernel.symbol,
+            grid: grid(&form.stage, &schedule, bound, &self.target),
+            threads: threads(&schedule),
+            shared_bytes: kernel.shared_bytes,
+            args: args(&form.stage, &schedule, bound),
+        }
+    }
+
     fn step(&self, call: &Call, index: usize, plan: &mut Plan) -> Result<(), PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
@@ -115,19 +153,9 @@ impl Planner {
             return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });
         };
         let schedule = best.schedule;
-        let kernel = self.kernel(index, is_merged, form, schedule);
         plan.message_words = plan.message_words.max(message_words(&form.stage, &schedule, &bound));
         plan.choices.push(Choice { step: Some(plan.steps.len()), candidates, refused });
-        plan.steps.push(Launch {
-            stage: form.stage.clone(),
-            schedule,
-            key: kernel.key,
-            symbol: kernel.symbol,
-            grid: grid(&form.stage, &schedule, &bound, &self.target),
-            threads: threads(&schedule),
-            shared_bytes: kernel.shared_bytes,
-            args: args(&form.stage, &schedule, &bound),
-        });
+        plan.steps.push(self.launch_of(index, is_merged, form, schedule, &bound));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use oplus_dsl::typing::TypeError;
 
 use super::cut::{Cutter, Root};
 use super::group::Group;
-use super::needs::{Context, Course, is_reduction, needs};
+use super::needs::{Context, Course, is_reduction, needs, position_axis};
 use super::product::{closure, product};
 use super::{Sink, Source, Stage, View};
 
@@ -152,11 +152,12 @@ impl<'a> Assembly<'a> {
     }
 
     /// The stage's axis that stands for one of the whole program.
-    fn axis(&self, axis: Axis) -> Axis {
-        Axis(self.axes.iter().position(|a| *a == axis).unwrap_or(0) as u32)
+    fn axis(&self, axis: Axis) -> Result<Axis, TypeError> {
+        let place = self.axes.iter().position(|a| *a == axis);
+        place.map(|i| Axis(i as u32)).ok_or(TypeError::Unknown { kind: "axis", index: axis.0 })
     }
 
-    fn axis_list(&self, axes: &[Axis]) -> Vec<Axis> {
+    fn axis_list(&self, axes: &[Axis]) -> Result<Vec<Axis>, TypeError> {
         axes.iter().map(|a| self.axis(*a)).collect()
     }
 
@@ -187,15 +188,15 @@ impl<'a> Assembly<'a> {
         let (mut name, axes, elem) = match source {
             Source::Param(i) => {
                 let param = &program.params[i as usize];
-                (param.name.clone(), self.axis_list(&param.axes), param.elem)
+                (param.name.clone(), self.axis_list(&param.axes)?, param.elem)
             }
             Source::Output(i) => {
                 let output = &program.outputs[i as usize];
-                (output.name.clone(), self.axis_list(&output.axes), output.elem)
+                (output.name.clone(), self.axis_list(&output.axes)?, output.elem)
             }
             Source::Buffer(i) => {
                 let buffer = &self.cutter.buffers[i as usize];
-                (buffer.name.clone(), self.axis_list(&buffer.axes), buffer.elem)
+                (buffer.name.clone(), self.axis_list(&buffer.axes)?, buffer.elem)
             }
         };
         let views: Vec<View> = views.into_iter().filter(|v| v.by != 0 && axes.contains(&v.axis)).collect();
@@ -231,7 +232,7 @@ impl<'a> Assembly<'a> {
             }
         }
         let init = if starts { init } else { vec![] };
-        let axis = self.axis(course.axis);
+        let axis = self.axis(course.axis)?;
         self.scan = Some(Running { course, axis, families, operator, elements, init });
         Ok(())
     }
@@ -247,7 +248,7 @@ impl<'a> Assembly<'a> {
     fn output(&mut self, root: &Root) -> Result<(), TypeError> {
         let mut import = Import { read: &root.read, known: HashMap::new() };
         let value = self.import(&mut import, root.value, &Place::default())?;
-        let axes = self.axis_list(&root.axes);
+        let axes = self.axis_list(&root.axes)?;
         self.builder.output(&tensor_name(self.cutter, root.sink), &axes, root.elem, value)
     }
 
@@ -276,21 +277,21 @@ impl<'a> Assembly<'a> {
             _ if place.before && !depends => self.earlier(import, value, place),
             _ if import.read.contains(&value) => self.param(self.holder(value), place.views.clone()),
             Op::Param(p) => self.param(Source::Param(*p), place.views.clone()),
-            Op::Index(axis) => self.index(self.axis(*axis), place),
+            Op::Index(axis) => self.index(self.axis(*axis)?, place),
             Op::Field(tuple, k) => self.state(*tuple, *k, place.before),
             Op::Shift { value: inner, fill, .. } if self.cutter.depends(*inner, import.read) => {
                 self.exclusive(import, *inner, *fill)
             }
             Op::Shift { axis, by, value: inner, fill } if !self.is_scanned(*axis) => {
-                self.view(import, (self.axis(*axis), *by), (*inner, *fill), place)
+                self.view(import, (self.axis(*axis)?, *by), (*inner, *fill), place)
             }
             op => {
                 let mut operands = HashMap::new();
                 for operand in op.operands() {
                     operands.insert(operand, self.import(import, operand, place)?);
                 }
-                let op = self.move_axes(op.map_operands(|v| operands[&v]));
-                let axes = node.axes.iter().map(|a| self.axis(a)).collect::<AxisSet>();
+                let op = self.move_axes(op.map_operands(|v| operands[&v]))?;
+                let axes = if let Op::Broadcast(_) = op { self.axis_set(node.axes)? } else { AxisSet::EMPTY };
                 self.builder.append(op, node.ty, axes)
             }
         }
@@ -400,14 +401,18 @@ impl<'a> Assembly<'a> {
         self.builder.last(axis, field, empty)
     }
 
-    fn move_axes(&self, mut op: Op) -> Op {
+    fn axis_set(&self, axes: AxisSet) -> Result<AxisSet, TypeError> {
+        axes.iter().map(|a| self.axis(a)).collect()
+    }
+
+    fn move_axes(&self, mut op: Op) -> Result<Op, TypeError> {
         match &mut op {
-            Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis),
-            Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis),
-            Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis), self.axis(*list)),
+            Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis)?,
+            Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis)?,
+            Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis)?, self.axis(*list)?),
             _ => {}
         }
-        op
+        Ok(op)
     }
 }
 
@@ -429,7 +434,7 @@ fn tensor_name(cutter: &Cutter<'_>, sink: Sink) -> String {
 struct Leaves {
     params: BTreeSet<u32>,
     read: BTreeSet<Value>,
-    /// Axes of indices and sizes.
+    /// Axes of indices, sizes and positions.
     axes: AxisSet,
 }
 
@@ -459,7 +464,10 @@ impl Leaves {
                 Op::Param(p) => _ = self.params.insert(*p),
                 Op::Index(axis) | Op::Size(axis) => self.axes = self.axes.with(*axis),
                 Op::Field(..) => {}
-                op => stack.extend(op.operands()),
+                op => {
+                    self.axes = position_axis(cutter.program, value).map_or(self.axes, |axis| self.axes.with(axis));
+                    stack.extend(op.operands());
+                }
             }
         }
     }

@@ -21,14 +21,12 @@
 //! What crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
 //! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
 
-mod absent;
 mod assemble;
 mod cut;
 mod group;
 mod needs;
 mod product;
 
-pub use absent::without_params;
 pub use cut::{CutError, cut};
 
 use oplus_dsl::Elem;

@@ -1,7 +1,10 @@
 //! Cutting programs into stages: the stages, run one after another, give what the program gives.
 
 use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
+use oplus_dsl::testing::{Ingredients, program as random};
 
 use super::programs;
 use super::run::{check, program};
@@ -139,4 +142,27 @@ fn maps_of_scalars_and_constants_are_stages_too() {
 fn a_generic_program_is_refused() {
     let program = program(&programs::CUMSUM.replace("f32", "call"));
     assert!(cut(&program).is_err());
+}
+
+#[test]
+fn random_programs_are_cut_into_stages_that_compute_them() {
+    let ingredients = Ingredients { elems: vec![Elem::Call, Elem::F32], ..Ingredients::default() };
+    for seed in 0..400 {
+        let program = random(seed, &ingredients).instantiate(if seed % 2 == 0 { Elem::F64 } else { Elem::F32 });
+        let cut = cut(&program).unwrap_or_else(|e| panic!("{program}{e}"));
+        check(&program, &cut);
+    }
+}
+
+#[test]
+fn adjoints_of_random_programs_are_cut_into_stages_that_compute_them() {
+    let ingredients = Ingredients { differentiable: true, ..Ingredients::default() };
+    let mut checked = 0;
+    for seed in 0..200 {
+        let Ok(program) = adjoint(&random(seed, &ingredients).instantiate(Elem::F64)) else { continue };
+        let cut = cut(&program).expect("cuts");
+        check(&program, &cut);
+        checked += 1;
+    }
+    assert!(checked > 100, "{checked}");
 }

@@ -1,0 +1,155 @@
+//! A simulated device: launches of a plan on tensors of any layout.
+
+use std::collections::HashMap;
+
+use oplus_codegen::lower::lower;
+use oplus_codegen::plan::{Arg, Call, Launch, Layout, Planner};
+use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
+use oplus_codegen::stage::Temporary;
+use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_dsl::interpret::{Array, Data};
+use oplus_dsl::ir::{Axis, Literal, Program};
+
+/// How the tensors of a test lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// One element after the other, from an aligned address.
+    Contiguous,
+    /// From an address that is a multiple of one element only.
+    Misaligned,
+    /// Rows longer than they need be, by a multiple of 16 bytes.
+    Padded,
+    /// The first axis fastest, and every second element.
+    Strided,
+}
+
+/// A tensor's layout and where its first element lies in its buffer.
+#[derive(Clone, Debug)]
+struct Place {
+    layout: Layout,
+    first: usize,
+    len: usize,
+}
+
+fn place(axes: &[Axis], sizes: &[usize], elem: Elem, placement: Placement) -> Place {
+    let sizes: Vec<usize> = axes.iter().map(|a| sizes[a.0 as usize]).collect();
+    let pad = match placement {
+        Placement::Padded => 16,
+        _ => 0,
+    };
+    let mut strides = vec![1i64; sizes.len()];
+    let mut step = if placement == Placement::Strided { 2 } else { 1 };
+    let order: Vec<usize> =
+        if placement == Placement::Strided { (0..sizes.len()).collect() } else { (0..sizes.len()).rev().collect() };
+    for (i, k) in order.into_iter().enumerate() {
+        strides[k] = step;
+        let size = sizes[k].max(1) as i64;
+        step *= if i == 0 && pad > 0 { (size + pad).next_multiple_of(pad) } else { size };
+    }
+    let first = usize::from(placement == Placement::Misaligned);
+    let bytes = elem.bytes().unwrap_or(8) as u32;
+    let align = if first == 0 { 16 } else { bytes };
+    Place { layout: Layout { strides, align }, first, len: first + step as usize }
+}
+
+/// The elements' places in the buffer, in the order of the array.
+fn positions(place: &Place, sizes: &[usize]) -> Vec<usize> {
+    let count: usize = sizes.iter().product();
+    let position = |number: usize| {
+        let mut rest = number;
+        let mut at = place.first as i64;
+        for (size, stride) in sizes.iter().zip(&place.layout.strides).rev() {
+            at += (rest % size) as i64 * stride;
+            rest /= size;
+        }
+        at as usize
+    };
+    (0..count).map(position).collect()
+}
+
+/// The call of a program with all tensors placed alike.
+pub(crate) fn call(program: &Program, sizes: &[usize], placement: Placement) -> Call {
+    let layout = |axes: &[Axis], elem| place(axes, sizes, elem, placement).layout;
+    Call {
+        sizes: sizes.iter().map(|n| *n as i64).collect(),
+        params: program.params.iter().map(|p| Some(layout(&p.axes, p.elem))).collect(),
+        outputs: program.outputs.iter().map(|o| layout(&o.axes, o.elem)).collect(),
+    }
+}
+
+/// Runs launches on inputs and gives the outputs.
+pub(crate) fn run(
+    planner: &Planner,
+    launches: &[Launch],
+    message_words: u64,
+    inputs: &[Array],
+    sizes: &[usize],
+    (placement, order, isa): (Placement, Order, Isa),
+) -> Vec<Array> {
+    let program = planner.program();
+    let mut memory = Memory::new();
+    let mut tensors: HashMap<Arg, (BufferId, usize)> = HashMap::new();
+    for (i, (param, input)) in program.params.iter().zip(inputs).enumerate() {
+        let place = place(&param.axes, sizes, param.elem, placement);
+        let id = memory.add(filled(param.elem, &place, input));
+        tensors.insert(Arg::Param(i as u32), (id, place.first));
+    }
+    let outputs: Vec<Place> = program.outputs.iter().map(|o| place(&o.axes, sizes, o.elem, placement)).collect();
+    for (i, (output, place)) in program.outputs.iter().zip(&outputs).enumerate() {
+        let id = memory.add(Buffer::unwritten(output.elem, place.len));
+        tensors.insert(Arg::Output(i as u32), (id, place.first));
+    }
+    for (i, Temporary { axes, elem, .. }) in planner.cut().buffers.iter().enumerate() {
+        let place = self::place(axes, sizes, *elem, Placement::Contiguous);
+        tensors.insert(Arg::Buffer(i as u32), (memory.add(Buffer::unwritten(*elem, place.len)), 0));
+    }
+    tensors.insert(Arg::Messages, (memory.add(Buffer::messages(message_words as usize)), 0));
+    tensors.insert(Arg::Control, (memory.add(Buffer::control()), 0));
+    for launch in launches {
+        step(launch, &tensors, &mut memory, (order, isa));
+    }
+    let read = |(i, (output, place)): (usize, (&oplus_dsl::ir::Output, &Place))| {
+        let (id, _) = tensors[&Arg::Output(i as u32)];
+        let own: Vec<usize> = output.axes.iter().map(|a| sizes[a.0 as usize]).collect();
+        gather(memory.buffer(id), &positions(place, &own), own, output.elem)
+    };
+    program.outputs.iter().zip(&outputs).enumerate().map(read).collect()
+}
+
+fn step(launch: &Launch, tensors: &HashMap<Arg, (BufferId, usize)>, memory: &mut Memory, (order, isa): (Order, Isa)) {
+    let kernel = lower(&launch.stage, &launch.schedule, isa).expect("lowers");
+    let arg = |arg: &Arg| match *arg {
+        Arg::I32(x) => simulate::Arg::Scalar(Literal::Int(i64::from(x))),
+        Arg::I64(x) => simulate::Arg::Scalar(Literal::Int(x)),
+        tensor => {
+            let (buffer, offset) = tensors[&tensor];
+            simulate::Arg::Buffer { buffer, offset }
+        }
+    };
+    let args = launch.args.iter().map(arg).collect();
+    let grid = [launch.grid[0].min(64), launch.grid[1]];
+    let options = Options { order, ..Options::default() };
+    let done = simulate(&kernel, &simulate::Launch { grid, args }, memory, &options);
+    if let Err(error) = done {
+        panic!("{}\n{}\n{error}", launch.schedule, launch.stage.program);
+    }
+}
+
+fn filled(elem: Elem, place: &Place, array: &Array) -> Buffer {
+    let mut values = vec![oplus_dsl::ir::Literal::zero(elem.value()); place.len];
+    for (i, at) in positions(place, &array.sizes).into_iter().enumerate() {
+        values[at] = array.data.get(i);
+    }
+    Buffer::of(elem, values)
+}
+
+fn gather(buffer: &Buffer, positions: &[usize], sizes: Vec<usize>, elem: Elem) -> Array {
+    let values = positions.iter().map(|at| buffer.value(*at).expect("every element of an output is written"));
+    let data = match elem.value() {
+        oplus_dsl::Ty::Bool => Data::Bool(values.map(|v| v == Literal::Bool(true)).collect()),
+        ty if ty.is_int() => Data::Int(values.map(|v| if let Literal::Int(i) = v { i } else { 0 }).collect()),
+        _ => Data::Float(values.map(Literal::as_f64).collect()),
+    };
+    Array { sizes, data }
+}
