@@ -8,9 +8,17 @@ mod zeros;
 
 use crate::build::Builder;
 use crate::copy::Copy;
+use crate::elem::Elem;
 use crate::ir::{Literal, Node, Op, Output, Program, Value};
 use crate::simplify::{retain_params, simplify};
 use crate::typing::TypeError;
+
+/// The program of a call: with its element type, the outputs that are wanted, and without the optional parameters that it
+/// leaves out. Kernels are made from programs in this form, so those made ahead of time must come from it too.
+pub fn for_call(program: &Program, elem: Elem, outputs: &[&str], absent: &[&str]) -> Program {
+    let kept = keep_outputs(&program.instantiate(elem), outputs);
+    absent.iter().fold(kept, |program, name| without_param(&program, name))
+}
 
 /// The program for calls without an optional parameter, which is no longer in the signature.
 ///
