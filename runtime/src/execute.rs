@@ -1,29 +1,43 @@
 //! Running a program on tensors, wherever they are.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use oplus_codegen::plan::{self, Plan};
+use oplus_codegen::plan::{self, Plan, Planner};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Output, Program};
+use oplus_dsl::specialize::for_call;
 
 use crate::bind::{Binding, Known, bind, check_count, check_overlaps};
 use crate::cuda::{CudaDevice, Pointers, Prepared};
 use crate::tensor::Storage;
 use crate::{Device, Error, Tensor, host, source};
 
-/// A program that can be called: for any element type, any sizes, with any of its outputs.
+/// A program that can be called: for any element type and sizes, with or without its optional parameters, for any of its
+/// outputs.
 pub(crate) struct Executable {
     /// Distinguishes programs in the caches of a device.
     pub(crate) id: u64,
     pub(crate) program: Program,
-    instances: RwLock<HashMap<Variant, Arc<Program>>>,
+    variants: RwLock<HashMap<Signature, Arc<Variant>>>,
 }
 
-/// The call's element type, and which outputs are wanted.
-type Variant = (Elem, Vec<bool>);
+/// What selects a variant of a program: the call's element type, the parameters given and the outputs wanted.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Signature {
+    pub(crate) elem: Elem,
+    pub(crate) given: Vec<bool>,
+    pub(crate) wanted: Vec<bool>,
+}
+
+/// A program as calls of one signature run it: without what they leave out.
+pub(crate) struct Variant {
+    pub(crate) program: Program,
+    planners: Mutex<HashMap<Target, Planner>>,
+}
 
 /// What becomes of an output.
 #[derive(Clone, Copy)]
@@ -36,10 +50,9 @@ pub(crate) enum Sink<'a> {
     Into(&'a Tensor),
 }
 
-/// A call with everything known: tensors of the outputs that are wanted, in order.
+/// A call with everything known: the tensors of the outputs that are wanted, in order.
 struct Ready<'a> {
-    wanted: Vec<bool>,
-    elem: Elem,
+    signature: Signature,
     sizes: Vec<usize>,
     inputs: &'a [Option<&'a Tensor>],
     outputs: Vec<Tensor>,
@@ -49,21 +62,18 @@ impl Executable {
     /// A program of the user's, already verified.
     pub(crate) fn new(program: Program) -> Executable {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Executable { id: NEXT.fetch_add(1, Ordering::Relaxed), program, instances: RwLock::default() }
+        Executable { id: NEXT.fetch_add(1, Ordering::Relaxed), program, variants: RwLock::default() }
     }
 
-    /// The program with the call's element type in place, and only the outputs that are wanted.
-    pub(crate) fn instance(&self, elem: Elem, wanted: &[bool]) -> Arc<Program> {
-        let key = (elem, wanted.to_vec());
-        let known = self.instances.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        known.unwrap_or_else(|| {
-            let mut program = self.program.instantiate(elem);
-            let mut wanted = wanted.iter();
-            program.outputs.retain(|_| wanted.next().copied().unwrap_or(true));
-            let program = Arc::new(program);
-            let mut instances = self.instances.write().unwrap_or_else(PoisonError::into_inner);
-            instances.entry(key).or_insert(program).clone()
-        })
+    /// The variant for calls of a signature.
+    pub(crate) fn variant(&self, signature: &Signature) -> Result<Arc<Variant>, Error> {
+        let known = self.variants.read().unwrap_or_else(PoisonError::into_inner).get(signature).cloned();
+        if let Some(variant) = known {
+            return Ok(variant);
+        }
+        let variant = Arc::new(Variant::of(&self.program, signature)?);
+        let mut variants = self.variants.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(variants.entry(signature.clone()).or_insert(variant).clone())
     }
 
     /// Runs the program where its tensors are. Gives the tensors of the outputs, `None` for those skipped, and what the
@@ -83,13 +93,13 @@ impl Executable {
         }
         let device = binding.home.map_or(Device::Cpu, Storage::device);
         let outputs = self.outputs(&binding, sinks, &device)?;
-        let ready = Ready {
-            wanted: sinks.iter().map(|s| !matches!(s, Sink::Skip)).collect(),
+        let signature = Signature {
             elem: binding.elem,
-            sizes: binding.sizes.clone(),
-            inputs,
-            outputs: outputs.iter().flatten().cloned().collect(),
+            given: inputs.iter().map(Option::is_some).collect(),
+            wanted: sinks.iter().map(|s| !matches!(s, Sink::Skip)).collect(),
         };
+        let written = outputs.iter().flatten().cloned().collect();
+        let ready = Ready { signature, sizes: binding.sizes.clone(), inputs, outputs: written };
         match device {
             Device::Cpu => self.run_on_cpu(&ready)?,
             Device::Cuda(device) => self.run_on_cuda(&ready, &device)?,
@@ -113,7 +123,8 @@ impl Executable {
     }
 
     fn run_on_cpu(&self, ready: &Ready<'_>) -> Result<(), Error> {
-        host::run(&self.instance(ready.elem, &ready.wanted), &ready.sizes, ready.inputs, &ready.outputs)
+        let variant = self.variant(&ready.signature)?;
+        host::run(&variant.program, &ready.sizes, &ready.given(), &ready.outputs)
     }
 
     fn run_on_cuda(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
@@ -132,7 +143,7 @@ impl Executable {
             },
         };
         let address = |tensor: &Tensor| tensor.device_ptr().unwrap_or(0);
-        let params: Vec<u64> = ready.inputs.iter().map(|t| t.map_or(0, address)).collect();
+        let params: Vec<u64> = ready.inputs.iter().flatten().map(|t| address(t)).collect();
         let outputs: Vec<u64> = ready.outputs.iter().map(address).collect();
         prepared.run(device, Pointers { params: &params, outputs: &outputs })
     }
@@ -141,37 +152,44 @@ impl Executable {
     /// whether it is there, its alignment and its strides.
     fn call_words(&self, ready: &Ready<'_>) -> Vec<u64> {
         let mut words = Vec::with_capacity(64);
-        words.extend([self.id, ready.elem as u64]);
-        words.extend(ready.wanted.iter().map(|&w| u64::from(w)));
+        let Signature { elem, given, wanted } = &ready.signature;
+        words.extend([self.id, *elem as u64]);
+        words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
         words.extend(ready.sizes.iter().map(|&n| n as u64));
-        let tensors = ready.inputs.iter().copied().chain(ready.outputs.iter().map(Some));
-        for tensor in tensors {
-            words.push(tensor.map_or(0, |t| u64::from(alignment(t))));
-            words.extend(tensor.iter().flat_map(|t| t.strides()).map(|&s| s as u64));
+        for tensor in ready.inputs.iter().flatten().copied().chain(&ready.outputs) {
+            words.push(u64::from(alignment(tensor)));
+            words.extend(tensor.strides().iter().map(|&s| s as u64));
         }
         words
     }
 
     fn prepare(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Prepared, Error> {
-        let program = self.instance(ready.elem, &ready.wanted);
+        let variant = self.variant(&ready.signature)?;
         let call = plan::Call {
             sizes: ready.sizes.iter().map(|&n| n as i64).collect(),
-            params: ready.inputs.iter().map(|t| t.map(plan_layout)).collect(),
+            params: ready.given().into_iter().map(|t| Some(plan_layout(t))).collect(),
             outputs: ready.outputs.iter().map(plan_layout).collect(),
         };
-        let plan = make_plan(&program, &call, &device.target())?;
-        let isa = device.target().isa;
-        Prepared::new(&device.0.context, plan, |launch| source::find(&program.name, launch, isa))
+        let plan = variant.plan(&call, &device.target())?;
+        let (name, isa) = (&self.program.name, device.target().isa);
+        Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))
     }
 
     /// Runs a call of a GPU on the CPU: copies there and back.
     fn run_aside(&self, ready: &Ready<'_>) -> Result<(), Error> {
-        let inputs = ready.inputs.iter().map(|t| t.map(Tensor::to_cpu).transpose()).collect::<Result<Vec<_>, _>>()?;
-        let inputs: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
+        let variant = self.variant(&ready.signature)?;
+        let inputs = ready.given().into_iter().map(Tensor::to_cpu).collect::<Result<Vec<_>, _>>()?;
         let fresh = |t: &Tensor| Tensor::uninitialised(t.elem(), t.shape(), &Device::Cpu);
         let outputs = ready.outputs.iter().map(fresh).collect::<Result<Vec<_>, _>>()?;
-        host::run(&self.instance(ready.elem, &ready.wanted), &ready.sizes, &inputs, &outputs)?;
+        host::run(&variant.program, &ready.sizes, &inputs.iter().collect::<Vec<_>>(), &outputs)?;
         outputs.iter().zip(&ready.outputs).try_for_each(|(from, to)| from.write_to(to))
+    }
+}
+
+impl<'a> Ready<'a> {
+    /// The inputs that are given: one per parameter of the variant.
+    fn given(&self) -> Vec<&'a Tensor> {
+        self.inputs.iter().copied().flatten().collect()
     }
 }
 
@@ -184,10 +202,31 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Plans a call of an instantiated program.
-pub(crate) fn make_plan(program: &Program, call: &plan::Call, target: &Target) -> Result<Plan, Error> {
-    let _ = (call, target);
-    Err(Error::Plan { kernel: program.name.clone(), reason: "SEAM".into() })
+impl Variant {
+    fn of(program: &Program, signature: &Signature) -> Result<Variant, Error> {
+        let Signature { elem, given, wanted } = signature;
+        let params = program.params.iter().zip(given).map(|(p, given)| (p.name.as_str(), *given));
+        let outputs = program.outputs.iter().zip(wanted).map(|(o, wanted)| (o.name.as_str(), *wanted));
+        let absent: Vec<&str> = params.filter(|(_, given)| !given).map(|(name, _)| name).collect();
+        let wanted: Vec<&str> = outputs.filter(|(_, wanted)| *wanted).map(|(name, _)| name).collect();
+        let variant = for_call(program, *elem, &wanted, &absent);
+        if let Some(param) = variant.params.iter().find(|p| absent.contains(&p.name.as_str())) {
+            let reason = format!("it cannot do without `{}`", param.name);
+            return Err(Error::Plan { kernel: program.name.clone(), reason });
+        }
+        Ok(Variant { program: variant, planners: Mutex::default() })
+    }
+
+    /// The plan of a call on a target.
+    pub(crate) fn plan(&self, call: &plan::Call, target: &Target) -> Result<Plan, Error> {
+        let failed = |e: plan::PlanError| Error::Plan { kernel: self.program.name.clone(), reason: e.to_string() };
+        let mut planners = self.planners.lock().unwrap_or_else(PoisonError::into_inner);
+        let planner = match planners.entry(*target) {
+            Entry::Occupied(planner) => planner.into_mut(),
+            Entry::Vacant(place) => place.insert(Planner::new(&self.program, target).map_err(failed)?),
+        };
+        planner.plan(call).map_err(failed)
+    }
 }
 
 fn plan_layout(tensor: &Tensor) -> plan::Layout {

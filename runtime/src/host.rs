@@ -29,18 +29,12 @@ pub(crate) struct CpuViewMut<'a> {
     pub(crate) strides: &'a [i64],
 }
 
-/// Runs an instantiated program. Inputs that are absent have their default. Outputs have memory of their own.
-pub(crate) fn run(
-    program: &Program,
-    sizes: &[usize],
-    inputs: &[Option<&Tensor>],
-    outputs: &[Tensor],
-) -> Result<(), Error> {
+/// Runs an instantiated program. Outputs have memory of their own.
+pub(crate) fn run(program: &Program, sizes: &[usize], inputs: &[&Tensor], outputs: &[Tensor]) -> Result<(), Error> {
     let mut locks = Locks::take(inputs, outputs);
     let mut parts = locks.parts(inputs, outputs);
     let mut outputs: Vec<CpuViewMut<'_>> = outputs.iter().zip(parts.outputs.iter_mut()).map(write_view).collect();
-    let inputs: Vec<Option<CpuView<'_>>> =
-        inputs.iter().zip(&parts.inputs).map(|(t, bytes)| t.map(|t| read_view(t, bytes))).collect();
+    let inputs: Vec<CpuView<'_>> = inputs.iter().zip(&parts.inputs).map(|(t, bytes)| read_view(t, bytes)).collect();
     cpu::run(program, sizes, &inputs, &mut outputs)
 }
 
@@ -68,16 +62,16 @@ enum Lock<'a> {
     Write(RwLockWriteGuard<'a, Box<dyn HostBytes>>),
 }
 
-/// The bytes of every tensor's span; empty for absent inputs.
+/// The bytes of every tensor's span.
 struct Parts<'a> {
     inputs: Vec<&'a [u8]>,
     outputs: Vec<&'a mut [u8]>,
 }
 
 impl<'a> Locks<'a> {
-    fn take(inputs: &[Option<&'a Tensor>], outputs: &'a [Tensor]) -> Locks<'a> {
+    fn take(inputs: &[&'a Tensor], outputs: &'a [Tensor]) -> Locks<'a> {
         let written = outputs.iter().filter_map(memory).map(|m| (m, true));
-        let read = inputs.iter().flatten().filter_map(|t| memory(t)).map(|m| (m, false));
+        let read = inputs.iter().filter_map(|t| memory(t)).map(|m| (m, false));
         let mut all: Vec<(&HostMemory, bool)> = written.chain(read).collect();
         all.sort_by_key(|(m, write)| (std::ptr::from_ref(*m).addr(), !write));
         all.dedup_by_key(|(m, _)| std::ptr::from_ref(*m));
@@ -93,14 +87,14 @@ impl<'a> Locks<'a> {
     }
 
     /// Takes the memories apart into the spans of the tensors.
-    fn parts<'l>(&'l mut self, inputs: &[Option<&Tensor>], outputs: &[Tensor]) -> Parts<'l> {
+    fn parts<'l>(&'l mut self, inputs: &[&Tensor], outputs: &[Tensor]) -> Parts<'l> {
         // Spans without bytes stay as they are here: slices at an address that suits every element type.
         let mut parts = Parts { inputs: vec![bytemuck::cast_slice::<u64, u8>(&[]); inputs.len()], outputs: Vec::new() };
         parts.outputs.resize_with(outputs.len(), || bytemuck::cast_slice_mut::<u64, u8>(&mut []));
         for (address, lock) in &mut self.0 {
             let here = |tensor: &Tensor| memory(tensor).is_some_and(|m| std::ptr::eq(m, *address));
             let inputs =
-                inputs.iter().enumerate().filter_map(|(k, t)| t.filter(|t| here(t)).map(|t| (k, t.byte_span())));
+                inputs.iter().enumerate().filter(|(_, t)| here(t)).map(|(k, t)| (k, t.byte_span()));
             match lock {
                 Lock::Read(bytes) => {
                     let filled = inputs.filter(|(_, span)| !span.is_empty());

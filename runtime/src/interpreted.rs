@@ -12,13 +12,13 @@ use crate::layout::Layout;
 pub(crate) fn run(
     program: &Program,
     sizes: &[usize],
-    inputs: &[Option<CpuView<'_>>],
+    inputs: &[CpuView<'_>],
     outputs: &mut [CpuViewMut<'_>],
 ) -> Result<(), Error> {
     let failed = |reason: String| Error::Plan { kernel: program.name.clone(), reason };
     let shape = |axes: &[Axis]| axes.iter().map(|a| sizes[a.0 as usize]).collect::<Vec<_>>();
     let arrays: Vec<Option<Array>> =
-        program.params.iter().zip(inputs).map(|(p, view)| view.map(|v| load(&v, shape(&p.axes)))).collect();
+        program.params.iter().zip(inputs).map(|(p, view)| Some(load(view, shape(&p.axes)))).collect();
     let axis_sizes: Vec<(Axis, usize)> = sizes.iter().enumerate().map(|(a, &n)| (Axis(a as u32), n)).collect();
     let mode = Mode { precision: Precision::Storage, order: Order::Sequential };
     let results = interpret_sized(program, &arrays, &axis_sizes, mode).map_err(|e| failed(e.to_string()))?;

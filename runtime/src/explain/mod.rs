@@ -8,7 +8,7 @@ use oplus_codegen::plan::{self, Choice, Launch, Plan};
 use oplus_codegen::target::Target;
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::execute::make_plan;
+use crate::execute::{Executable, Signature};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::{Device, Error, Shapes, source};
@@ -73,22 +73,29 @@ pub struct Candidate {
 
 /// Explains a kernel for the shapes of a call.
 pub(crate) fn explain(kernel: &Kernel, shapes: &Shapes) -> Result<Explanation, Error> {
-    let forward = explain_program(&kernel.program()?.instantiate(shapes.elem), shapes)?;
-    let gradient = match kernel.gradient_program() {
-        Ok(program) => Ok(explain_program(&program.instantiate(shapes.elem), shapes)?),
+    let forward = explain_program(kernel.forward()?, shapes)?;
+    let gradient = match kernel.gradient() {
+        Ok(gradient) => Ok(explain_program(&gradient.executable, shapes)?),
         Err(e @ Error::NoGradient { .. }) => Err(e),
         Err(e) => return Err(e),
     };
     Ok(Explanation { kernel: kernel.name().into(), forward, gradient })
 }
 
-fn explain_program(program: &Program, shapes: &Shapes) -> Result<Explained, Error> {
-    let equations = program.to_string();
-    let call = call(program, shapes)?;
+fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained, Error> {
+    let given = |name: &str| !shapes.without.iter().any(|absent| absent == name);
+    let wanted = |name: &str| given(name.strip_suffix(".bar").unwrap_or(name));
+    let program = &executable.program;
+    let variant = executable.variant(&Signature {
+        elem: shapes.elem,
+        given: program.params.iter().map(|p| p.default.is_none() || given(&p.name)).collect(),
+        wanted: program.outputs.iter().map(|o| wanted(&o.name)).collect(),
+    })?;
+    let (equations, call) = (variant.program.to_string(), call(&variant.program, shapes)?);
     let Some(target) = shapes.target else {
         return Ok(Explained { equations, launches: None, temporary_bytes: 0 });
     };
-    let plan = make_plan(program, &call, &target)?;
+    let plan = variant.plan(&call, &target)?;
     let bytes = |b: &plan::Buffer| b.len * b.elem.bytes().unwrap_or(0) as u64;
     let explain = |(step, launch)| explain_launch(&program.name, &plan, step, launch, &target, shapes);
     Ok(Explained {
@@ -111,8 +118,7 @@ fn call(program: &Program, shapes: &Shapes) -> Result<plan::Call, Error> {
         let chosen = shapes.strides.iter().find(|(tensor, _)| tensor == name).map(|(_, strides)| strides.clone());
         Ok(plan::Layout { strides: chosen.unwrap_or(contiguous), align: 16 })
     };
-    let given = |name: &String| !shapes.without.contains(name);
-    let params = program.params.iter().map(|p| given(&p.name).then(|| layout(&p.name, &p.axes)).transpose());
+    let params = program.params.iter().map(|p| layout(&p.name, &p.axes).map(Some));
     let outputs = program.outputs.iter().map(|o| layout(&o.name, &o.axes));
     Ok(plan::Call {
         params: params.collect::<Result<_, _>>()?,
