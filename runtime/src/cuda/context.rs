@@ -15,7 +15,6 @@ use crate::Error;
 
 /// A CUDA context and everything cached for it.
 pub(crate) struct Context {
-    pub(super) raw: Arc<CudaContext>,
     /// `NVIDIA H200 (cuda:0)`.
     pub(crate) label: String,
     pub(crate) target: Target,
@@ -24,6 +23,8 @@ pub(crate) struct Context {
     prepared: RwLock<HashMap<Box<[u64]>, Arc<Prepared>>>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
     poisoned: AtomicBool,
+    /// Last, so that it outlives the pool.
+    pub(super) raw: Arc<CudaContext>,
 }
 
 /// Plans kept per context. Programs that see ever new sizes must not grow without bound: when it is reached, the cache
