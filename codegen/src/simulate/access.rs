@@ -19,12 +19,13 @@ impl Run<'_, '_> {
         otherwise: Operand,
     ) -> Result<Flow, Hit> {
         let mut values: [Lanes; WIDEST] = [*self.value(otherwise); WIDEST];
-        let at = self.at();
-        for lane in bits(self.guarded(guard)) {
-            let index = self.index(place, lane);
-            let (mut view, who) = self.view(place.0, lane);
+        let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(place));
+        let (mut view, who) = self.view(place.0);
+        let bytes = dst.len() * size(view.elem);
+        for lane in bits(guarded) {
             let hit = |hazard| Hit { lane, hazard };
-            let position = view.locate(index, dst.len(), dst.len() * size(view.elem)).map_err(hit)?;
+            let who = who.lane(lane);
+            let position = view.locate(indices[lane], dst.len(), bytes).map_err(hit)?;
             for (k, value) in values[..dst.len()].iter_mut().enumerate() {
                 value[lane] = view.read(&who, at, position + k).map_err(hit)?;
             }
@@ -45,12 +46,13 @@ impl Run<'_, '_> {
         for (to, operand) in lanes.iter_mut().zip(values) {
             *to = *self.value(*operand);
         }
-        let at = self.at();
-        for lane in bits(self.guarded(guard)) {
-            let index = self.index(place, lane);
-            let (mut view, who) = self.view(place.0, lane);
+        let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(place));
+        let (mut view, who) = self.view(place.0);
+        let bytes = values.len() * size(view.elem);
+        for lane in bits(guarded) {
             let hit = |hazard| Hit { lane, hazard };
-            let position = view.locate(index, values.len(), values.len() * size(view.elem)).map_err(hit)?;
+            let who = who.lane(lane);
+            let position = view.locate(indices[lane], values.len(), bytes).map_err(hit)?;
             for (k, value) in lanes[..values.len()].iter().enumerate() {
                 view.write(&who, at, position + k, value[lane]).map_err(hit)?;
             }

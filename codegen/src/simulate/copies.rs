@@ -192,12 +192,12 @@ impl Run<'_, '_> {
             return Err(hit(Hazard::CopyBytes(bytes)));
         }
         let count = ends.count as usize;
-        let (global_index, shared_index) = (self.i64(ends.global.1, lane), self.index((to, ends.shared.1), lane));
-        let shared = self.view(to, lane).0.locate(shared_index, count, ends.alignment).map_err(hit)?;
+        let (global_index, shared_index) = (self.i64(ends.global.1, lane), i64::from(self.i32(ends.shared.1, lane)));
+        let shared = self.view(to).0.locate(shared_index, count, ends.alignment).map_err(hit)?;
         let global = if ends.zeros {
             0
         } else {
-            self.view(from, lane).0.locate(global_index, count, ends.alignment).map_err(hit)?
+            self.view(from).0.locate(global_index, count, ends.alignment).map_err(hit)?
         };
         let copy = Copy {
             id: self.device.next_copy(),
@@ -226,7 +226,8 @@ impl Run<'_, '_> {
         fenced: bool,
     ) -> Result<(), Hazard> {
         let access = copy.access(self.block.number);
-        let (mut view, who) = self.view(memory, lane);
+        let (mut view, who) = self.view(memory);
+        let who = who.lane(lane);
         for position in from..from + copy.count {
             if is_write {
                 view.check_write(position, |cell| cell.start_write(&who, access, fenced))?;

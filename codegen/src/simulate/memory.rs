@@ -126,12 +126,19 @@ impl Buffer {
     }
 }
 
-/// Bytes of an element of a concrete type.
+/// Bytes of an element of a concrete type: `Elem::bytes`, in a form that is inlined into every access.
+#[inline]
 pub(super) fn size(elem: Elem) -> usize {
-    elem.bytes().unwrap_or(8)
+    match elem {
+        Elem::Bool => 1,
+        Elem::Bf16 | Elem::F16 => 2,
+        Elem::F32 | Elem::I32 | Elem::U32 => 4,
+        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call => 8,
+    }
 }
 
 /// The register's bits for an element: half precision is widened.
+#[inline]
 pub(super) fn read(elem: Elem, bytes: &[u8], index: usize) -> u64 {
     let at = index * size(elem);
     match elem {
@@ -144,6 +151,7 @@ pub(super) fn read(elem: Elem, bytes: &[u8], index: usize) -> u64 {
 }
 
 /// Stores a register's bits as an element: half precision is rounded to nearest-even.
+#[inline]
 pub(super) fn write(elem: Elem, bytes: &mut [u8], index: usize, bits: u64) {
     let at = index * size(elem);
     let to = &mut bytes[at..at + size(elem)];
@@ -156,8 +164,9 @@ pub(super) fn write(elem: Elem, bytes: &mut [u8], index: usize, bits: u64) {
     }
 }
 
+#[inline]
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|i| bytes[at + i])
+    bytes[at..].first_chunk().copied().unwrap_or([0; N])
 }
 
 #[cfg(test)]
@@ -167,6 +176,7 @@ mod tests {
     #[test]
     fn elements_round_trip_and_round() {
         for elem in Elem::ALL {
+            assert_eq!(elem.bytes(), Some(size(elem)));
             let one = if elem.is_float() { Literal::Float(1.0) } else { Literal::Int(1) };
             let one = if elem == Elem::Bool { Literal::Bool(true) } else { one };
             let buffer = Buffer::of(elem, [one, one]);

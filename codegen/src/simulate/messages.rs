@@ -15,7 +15,7 @@ fn word(value: u64, tag: u64) -> u64 {
 impl Run<'_, '_> {
     /// The position of `n` words, aligned as the access needs it.
     fn words(&mut self, param: ParamId, index: i64, n: usize, lane: usize) -> Result<usize, Hit> {
-        let (view, _) = self.view(Memory::Global(param), lane);
+        let (view, _) = self.view(Memory::Global(param));
         let bytes = if n >= 2 { 16 } else { 8 };
         view.locate(index, n, bytes).map_err(|hazard| Hit { lane, hazard })
     }
@@ -29,7 +29,7 @@ impl Run<'_, '_> {
         };
         let mut seen = [0; super::lanes::LANES];
         for lane in self.lanes() {
-            let (view, _) = self.view(Memory::Global(control), lane);
+            let (view, _) = self.view(Memory::Global(control));
             let position = view.locate(i64::from(word), 1, 4).map_err(|hazard| Hit { lane, hazard })?;
             let old = self.device.buffer(control).get(position);
             seen[lane] = old;

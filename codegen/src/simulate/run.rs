@@ -4,9 +4,9 @@ use super::block::Block;
 use super::clocks::bits;
 use super::device::Device;
 use super::fault::{Fault, Hazard, Hit, SimError};
-use super::lanes::{Lanes, Value};
+use super::lanes::{LANES, Lanes, Value};
 use super::program::Instruction;
-use super::shadow::Accessor;
+use super::shadow::{Accessor, Accessors};
 use super::view::View;
 use super::warp::{Status, Warp};
 use crate::tile::{Memory, Operand, ParamId, SharedId, Special, Stmt};
@@ -140,11 +140,11 @@ impl Run<'_, '_> {
         guard.map_or(self.warp.active, |g| self.warp.active_where(self.device.program.slot(g)))
     }
 
-    /// An index into a memory in one lane.
-    pub(super) fn index(&self, (memory, index): (Memory, Operand), lane: usize) -> i64 {
+    /// An index into a memory in every lane.
+    pub(super) fn indices(&self, (memory, index): (Memory, Operand)) -> [i64; LANES] {
         match memory {
-            Memory::Global(_) => self.i64(index, lane),
-            Memory::Shared(_) => i64::from(self.i32(index, lane)),
+            Memory::Global(_) => self.value(index).map(i64::from_lane),
+            Memory::Shared(_) => self.value(index).map(|bits| i64::from(i32::from_lane(bits))),
         }
     }
 
@@ -160,11 +160,10 @@ impl Run<'_, '_> {
         Accessor { clocks: &self.block.clocks, block: self.block.number, thread: self.warp.thread(lane) }
     }
 
-    /// The array behind a memory, and the thread of a lane.
-    pub(super) fn view(&mut self, memory: Memory, lane: usize) -> (View<'_>, Accessor<'_>) {
-        let thread = self.warp.thread(lane);
+    /// The array behind a memory, and those who access it.
+    pub(super) fn view(&mut self, memory: Memory) -> (View<'_>, Accessors<'_>) {
         let block = &mut *self.block;
-        let who = Accessor { clocks: &block.clocks, block: block.number, thread };
+        let who = Accessors { clocks: &block.clocks, block: block.number, warp: self.warp.index };
         let view = match memory {
             Memory::Global(ParamId(p)) => self.device.view(p as usize),
             Memory::Shared(SharedId(s)) => self.device.names().shared(&mut block.arrays, s as usize),
@@ -195,7 +194,7 @@ impl Device<'_> {
     pub(super) fn fault(&self, block: u32, at: u32, thread: usize, hazard: Hazard) -> SimError {
         let path = self.program.paths[at as usize].clone();
         let line = path.statement(self.program.kernel).map(|s| self.program.kernel.line(s)).unwrap_or_default();
-        let (warp, lane) = (thread / super::lanes::LANES, thread % super::lanes::LANES);
+        let (warp, lane) = (thread / LANES, thread % LANES);
         SimError::Fault(Box::new(Fault { path, line, block: self.names().block(block), warp, lane, hazard }))
     }
 }

@@ -68,6 +68,21 @@ pub(super) struct Accessor<'a> {
     pub thread: usize,
 }
 
+/// The lanes of a warp that access elements.
+#[derive(Clone, Copy)]
+pub(super) struct Accessors<'a> {
+    pub clocks: &'a Clocks,
+    pub block: u32,
+    pub warp: usize,
+}
+
+impl<'a> Accessors<'a> {
+    /// One of the lanes.
+    pub(super) fn lane(&self, lane: usize) -> Accessor<'a> {
+        Accessor { clocks: self.clocks, block: self.block, thread: self.warp * LANES + lane }
+    }
+}
+
 impl Access {
     /// Before the launch.
     pub(super) const HOST: Access = Access { block: 0, by: By::Host, lanes: 0, time: 0, at: 0 };
