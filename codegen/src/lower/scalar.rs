@@ -13,7 +13,7 @@ pub fn emit_map(b: &mut Builder, op: &Op, ty: Ty, operands: &[Operand]) -> Opera
     match (op, operands) {
         (Op::Const(literal), _) => Operand::Const(ty, *literal),
         (Op::Unary(function, _), [x]) => math::expand(b, *function, *x),
-        (Op::Binary(function, ..), [x, y]) => b.binary(*function, *x, *y),
+        (Op::Binary(function, ..), [x, y]) => math::expand_binary(b, *function, *x, *y),
         (Op::Select(..), [c, x, y]) => b.select(*c, *x, *y),
         (Op::Convert(elem, _), [x]) => b.let_(ty, Expr::Convert(*elem, *x)),
         (Op::Broadcast(_), [x]) => *x,

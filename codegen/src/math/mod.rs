@@ -1,4 +1,4 @@
-//! Functions of one value as tile arithmetic, the same for the simulator and for PTX.
+//! Functions as tile arithmetic, the same for the simulator and for PTX.
 //!
 //! Error bounds, in units in the last place of the exact result, for results that are normal numbers; results below
 //! the smallest normal number may be flushed to zero. On a GPU the `f32` functions use the special-function unit
@@ -16,18 +16,20 @@
 //! | sin, cos, \|x\| ≤ 2⁴⁵ | 1.5, or 2⁻²⁴ of an argument near a zero | 1.5 |
 //! | sqrt, recip | 0.5 | 0.5 |
 //! | rsqrt | 1.5 | 1.5 |
+//! | remainder | exact | exact |
 //!
 //! Beyond 2⁴⁵ sine and cosine lose their argument and only stay in −1 … 1. NaN gives NaN everywhere; ±∞ and ±0 give
 //! the limits of the exact function.
 
 mod angle;
 mod double;
+mod remainder;
 mod single;
 #[cfg(test)]
 mod tests;
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Literal, Unary};
+use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use crate::build::Builder;
 use crate::tile::Operand;
@@ -66,6 +68,17 @@ pub fn expand(b: &mut Builder, op: Unary, x: Operand) -> Operand {
         (_, Ty::F32) => single(b, op, x),
         (_, Ty::F64) => double(b, op, x),
         _ => b.unary(op, x),
+    }
+}
+
+/// Appends the statements of a function of two values of one type; gives the result.
+///
+/// All are native but the remainder of floats, a loop of some ten statements for every 20 (`f32`) or 49 (`f64`) bits of
+/// the quotient.
+pub fn expand_binary(b: &mut Builder, op: Binary, x: Operand, y: Operand) -> Operand {
+    match op {
+        Binary::Rem if b.ty(x).is_float() => remainder::remainder(b, x, y),
+        _ => b.binary(op, x, y),
     }
 }
 

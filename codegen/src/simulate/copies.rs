@@ -194,11 +194,8 @@ impl Run<'_, '_> {
         let count = ends.count as usize;
         let (global_index, shared_index) = (self.i64(ends.global.1, lane), i64::from(self.i32(ends.shared.1, lane)));
         let shared = self.view(to).0.locate(shared_index, count, ends.alignment).map_err(hit)?;
-        let global = if ends.zeros {
-            0
-        } else {
-            self.view(from).0.locate(global_index, count, ends.alignment).map_err(hit)?
-        };
+        let global =
+            if ends.zeros { 0 } else { self.view(from).0.locate(global_index, count, ends.alignment).map_err(hit)? };
         let copy = Copy {
             id: self.device.next_copy(),
             at,
