@@ -3,6 +3,7 @@
 mod faults;
 mod features;
 mod pipeline;
+mod random;
 
 use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
