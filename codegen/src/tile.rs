@@ -36,14 +36,14 @@
 //! for any layout; [`Stmt::CopyAsyncArrive`] makes one arrival on an mbarrier when the thread's earlier copies have
 //! landed. [`Stmt::BulkStore`] goes the other way; the threads that wrote the shared memory execute
 //! [`Stmt::FenceAsync`] and then a barrier before one thread issues it, and the memory may be written again after
-//! [`Stmt::BulkWait`].
+//! [`Stmt::BulkWait`]. A block must not end before its copies have landed, or for stores, have read their source.
 //!
 //! # Messages between blocks
 //!
 //! A *message word* is 64 bits in global scratch: a 32-bit value and the 32-bit *tag* of the launch. It is written
 //! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered.
-//! [`Stmt::Poll`] reads again those entries whose tags are still missing; a loop around it waits. Tickets are drawn
-//! with [`Stmt::AtomicAdd`] on a `u32`. There are no float atomics.
+//! A word is published once with one tag. [`Stmt::Poll`] reads again those entries whose tags are still missing; a
+//! loop around it waits. Tickets are drawn with [`Stmt::AtomicAdd`] on a `u32`. There are no float atomics.
 
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_dsl::{Elem, Ty};
@@ -216,9 +216,10 @@ pub enum Shuffle {
 pub struct PollEntry {
     /// Index of the first message word, `i64`; even when there are two or more words.
     pub index: Operand,
-    /// The values, `u32`.
+    /// The values, `u32`, assigned before the poll: it keeps those of entries that it does not read.
     pub values: Vec<Reg>,
-    /// The tags that came with them, `u32`; an entry is read while one of them differs from the poll's tag.
+    /// The tags that came with them, `u32`, assigned before; an entry is read while one of them differs from the
+    /// poll's tag.
     pub tags: Vec<Reg>,
 }
 

@@ -1,19 +1,20 @@
 //! Functions as tile arithmetic, the same for the simulator and for PTX.
 //!
-//! Error bounds, in units in the last place of the exact result, for results that are normal numbers; results below
-//! the smallest normal number may be flushed to zero. On a GPU the `f32` functions use the special-function unit
-//! ([`Expr::Exp2Fast`](crate::tile::Expr), [`Expr::RecipFast`](crate::tile::Expr)), whose own error is included; the
-//! simulator rounds these two correctly and so lies within the same bounds.
+//! Bounds of the relative error in units of ε = 2⁻²³ (`f32`) or 2⁻⁵² (`f64`), for results that are normal numbers;
+//! results below the smallest normal number may be flushed to zero. On a GPU the `f32` functions use the
+//! special-function unit ([`Expr::Exp2Fast`](crate::tile::Expr), [`Expr::RecipFast`](crate::tile::Expr)), whose own
+//! error is included; the simulator rounds these two correctly and so lies within the same bounds.
 //!
 //! | function | `f32` | `f64` |
 //! |---|---|---|
-//! | exp, exp2 | 3 | 1 |
+//! | exp | 3 | 1 |
+//! | exp2 | 2 | 1 |
 //! | ln, log1p | 1.5 | 1.5 |
 //! | tanh | 3 | 2 |
 //! | sigmoid | 5 | 2 |
 //! | softplus | 4 | 2 |
 //! | silu | 6, or 2⁻¹¹⁹ absolute | 3 |
-//! | sin, cos, \|x\| ≤ 2⁴⁵ | 1.5, or 2⁻²⁴ of an argument near a zero | 1.5 |
+//! | sin, cos, \|x\| ≤ 2⁴⁵ | 1.5 | 1.5 |
 //! | sqrt, recip | 0.5 | 0.5 |
 //! | rsqrt | 1.5 | 1.5 |
 //! | remainder | exact | exact |
