@@ -42,13 +42,14 @@ fn aligned(
     let (name, bytes) = (name(stage, tensor), elem(stage, tensor).bytes().unwrap_or(8) as i64);
     let Some(own) = bound.stride(stage, tensor, unit) else { return Ok(()) };
     let axis_name = stage.program.axis_name(unit);
+    let views = if let Tensor::Param(i) = tensor { &stage.views[i as usize][..] } else { &[] };
+    if views.iter().any(|v| v.axis == unit) {
+        let element_by_element = matches!(schedule, Schedule::Map(_));
+        let displaced = format!("`{name}` is displaced along {axis_name}");
+        return if element_by_element { Ok(()) } else { Err(displaced) };
+    }
     if own != 1 && bound.size(unit) > 1 {
         return Err(format!("`{name}` has stride {own} along {axis_name}"));
-    }
-    if let Tensor::Param(i) = tensor
-        && stage.views[i as usize].iter().any(|v| v.axis == unit)
-    {
-        return Err(format!("`{name}` is displaced along {axis_name}"));
     }
     let access = if bulk { 16 } else { (i64::from(schedule.vector()) * bytes).min(16) };
     let placed = bound.tensor(stage, tensor);

@@ -45,7 +45,7 @@ fn place(axes: &[Axis], sizes: &[usize], elem: Elem, placement: Placement) -> Pl
     for (i, k) in order.into_iter().enumerate() {
         strides[k] = step;
         let size = sizes[k].max(1) as i64;
-        step *= if i == 0 && pad > 0 { (size + pad).next_multiple_of(pad) } else { size };
+        step *= if i == 0 && pad > 0 { (size + 2 * pad - 1) / pad * pad } else { size };
     }
     let first = usize::from(placement == Placement::Misaligned);
     let bytes = elem.bytes().unwrap_or(8) as u32;

@@ -154,7 +154,9 @@ impl<'s> RowsKernel<'s> {
         let last = (self.schedule.vectors - 1, self.schedule.vector - 1);
         let from = if by < 0 { tile.first } else { self.index(b, tile.first, last) };
         let index = b.add(from, Operand::i64(by));
-        let inside = if by < 0 { b.ge(index, Operand::i64(0)) } else { b.lt(index, self.len) };
+        let below = b.lt(index, self.len);
+        let inside = if by < 0 { b.ge(index, Operand::i64(0)) } else { Operand::bool(true) };
+        let inside = b.and(inside, below);
         let guard = b.and(edge, inside);
         let stride = self.args.stride(tensor, self.scan.axis);
         let along = b.mul(index, stride);

@@ -1,0 +1,7 @@
+//! Schedules on a simulated device, against the interpreter.
+
+mod device;
+mod map;
+mod oracle;
+mod plans;
+mod rows;

@@ -1,0 +1,103 @@
+//! What the outputs of a program must be.
+
+use oplus_codegen::plan::{Launch, Planner};
+use oplus_codegen::schedule::Schedule;
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::testing::inputs;
+use oplus_dsl::verify::verify;
+
+use crate::device::{Placement, call, run};
+
+/// A valid program.
+pub(crate) fn program(text: &str) -> Program {
+    let program = oplus_dsl::parse::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    verify(&program).unwrap_or_else(|e| panic!("{program}\n{e:?}"));
+    program
+}
+
+/// A test case: one program, how its tensors lie, and the order of events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) sizes: &'a [usize],
+    pub(crate) placement: Placement,
+    pub(crate) order: Order,
+}
+
+impl Case<'_> {
+    /// The stages under this schedule give what the program means.
+    pub(crate) fn check(&self, schedule: Schedule) {
+        let planner = Planner::new(self.program, &Target::H200).expect("cuts");
+        let call = call(self.program, self.sizes, self.placement);
+        let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
+        let launches: Vec<Launch> = (0..planner.cut().stages.len()).map(launch).collect();
+        self.compare(&planner, &launches, 1 << 12, Isa::Sm90a);
+    }
+
+    /// The plan for a target gives what the program means.
+    pub(crate) fn check_plan(&self, target: &Target) {
+        let planner = Planner::new(self.program, target).expect("cuts");
+        let call = call(self.program, self.sizes, self.placement);
+        let plan = planner.plan(&call).unwrap_or_else(|e| panic!("{}{e}", self.program));
+        self.compare(&planner, &plan.steps, plan.message_words, target.isa);
+    }
+
+    fn compare(&self, planner: &Planner, launches: &[Launch], message_words: u64, isa: Isa) {
+        let given: Vec<Array> = given(self.program, self.sizes);
+        let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();
+        let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
+        let wanted = interpret_sized(self.program, &optional, &named, Mode::default()).expect("runs");
+        let found = run(planner, launches, message_words, &given, self.sizes, (self.placement, self.order, isa));
+        for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.program.outputs) {
+            if let Some(place) = differs(wanted, found, output.elem) {
+                let schedules: Vec<String> = launches.iter().map(|l| l.schedule.to_string()).collect();
+                let (a, b) = (wanted.data.get(place), found.data.get(place));
+                let text = format!("`{}` at {place}: {b} instead of {a}", output.name);
+                panic!("{text}\n{:?} {:?}\n{}\n{}", self.sizes, self.placement, schedules.join("\n"), self.program);
+            }
+        }
+    }
+}
+
+/// Inputs for all parameters, those with defaults too.
+fn given(program: &Program, sizes: &[usize]) -> Vec<Array> {
+    let mut required = program.clone();
+    required.params.iter_mut().for_each(|p| p.default = None);
+    let mut arrays: Vec<Array> = inputs(&required, sizes, 7).into_iter().flatten().collect();
+    for (array, param) in arrays.iter_mut().zip(&program.params) {
+        if let Data::Float(values) = &mut array.data {
+            values.iter_mut().for_each(|x| *x = rounded(*x, param.elem));
+        }
+    }
+    arrays
+}
+
+/// A number of the element type.
+fn rounded(x: f64, elem: Elem) -> f64 {
+    match elem {
+        Elem::F32 => f64::from(x as f32),
+        Elem::Bf16 => half::bf16::from_f64(x).to_f64(),
+        Elem::F16 => half::f16::from_f64(x).to_f64(),
+        _ => x,
+    }
+}
+
+/// The first element that is not what it should be.
+fn differs(wanted: &Array, found: &Array, elem: Elem) -> Option<usize> {
+    assert_eq!(wanted.sizes, found.sizes);
+    let tolerance = match elem {
+        Elem::F64 => 1e-9,
+        Elem::Bf16 => 2e-2,
+        Elem::F16 => 4e-3,
+        _ => 2e-4,
+    };
+    let equal = |i: usize| match (wanted.data.get(i).as_f64(), found.data.get(i).as_f64()) {
+        (a, b) if elem.is_float() => a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * (1.0 + a.abs()),
+        (a, b) => a == b,
+    };
+    (0..wanted.data.len()).find(|i| !equal(*i))
+}

@@ -1,0 +1,41 @@
+//! Whole plans of random programs, on both instruction sets.
+
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Target;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+use oplus_dsl::testing::{Ingredients, program as random};
+
+use crate::device::Placement;
+use crate::oracle::Case;
+
+const SIZES: [[usize; 4]; 4] = [[2, 40, 3, 4], [3, 5, 16, 2], [1, 1, 2, 1], [2, 0, 3, 2]];
+
+fn check(program: &Program, seed: u64) {
+    let sizes = &SIZES[seed as usize % 4][..program.axes.len()];
+    let placement = [Placement::Padded, Placement::Contiguous, Placement::Strided][seed as usize % 3];
+    let target = if seed % 2 == 0 { Target::H200 } else { Target::A100 };
+    Case { program, sizes, placement, order: Order::Random(seed) }.check_plan(&target);
+}
+
+#[test]
+fn plans_of_random_programs() {
+    let ingredients = Ingredients { elems: vec![Elem::F32, Elem::Bf16], steps: 5, ..Ingredients::default() };
+    for seed in 0..48 {
+        check(&random(seed, &ingredients).instantiate(Elem::F32), seed);
+    }
+}
+
+#[test]
+fn plans_of_adjoints_of_random_programs() {
+    let ingredients = Ingredients { differentiable: true, steps: 3, ..Ingredients::default() };
+    let programs =
+        (0..48).filter_map(|seed| Some((seed, adjoint(&random(seed, &ingredients).instantiate(Elem::F64)).ok()?)));
+    let mut checked = 0;
+    for (seed, program) in programs {
+        check(&program, seed);
+        checked += 1;
+    }
+    assert!(checked > 24, "{checked}");
+}
