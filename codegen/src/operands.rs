@@ -1,6 +1,37 @@
-//! What a statement reads and assigns.
+//! Operands: making them, and what a statement reads and assigns.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Literal;
 
 use crate::tile::{Expr, Mbarrier, Operand, Reg, Stmt};
+
+impl From<Reg> for Operand {
+    fn from(reg: Reg) -> Operand {
+        Operand::Reg(reg)
+    }
+}
+
+impl Operand {
+    /// An `i32` constant.
+    pub fn i32(x: i32) -> Operand {
+        Operand::Const(Ty::I32, Literal::Int(i64::from(x)))
+    }
+
+    /// An `i64` constant.
+    pub fn i64(x: i64) -> Operand {
+        Operand::Const(Ty::I64, Literal::Int(x))
+    }
+
+    /// A `u32` constant.
+    pub fn u32(x: u32) -> Operand {
+        Operand::Const(Ty::U32, Literal::Int(i64::from(x)))
+    }
+
+    /// A `bool` constant.
+    pub fn bool(x: bool) -> Operand {
+        Operand::Const(Ty::Bool, Literal::Bool(x))
+    }
+}
 
 impl Stmt {
     /// Visits the operands that the statement reads, without those of the statements inside it.

@@ -429,34 +429,6 @@ pub enum Stmt {
     },
 }
 
-impl From<Reg> for Operand {
-    fn from(reg: Reg) -> Operand {
-        Operand::Reg(reg)
-    }
-}
-
-impl Operand {
-    /// An `i32` constant.
-    pub fn i32(x: i32) -> Operand {
-        Operand::Const(Ty::I32, Literal::Int(i64::from(x)))
-    }
-
-    /// An `i64` constant.
-    pub fn i64(x: i64) -> Operand {
-        Operand::Const(Ty::I64, Literal::Int(x))
-    }
-
-    /// A `u32` constant.
-    pub fn u32(x: u32) -> Operand {
-        Operand::Const(Ty::U32, Literal::Int(i64::from(x)))
-    }
-
-    /// A `bool` constant.
-    pub fn bool(x: bool) -> Operand {
-        Operand::Const(Ty::Bool, Literal::Bool(x))
-    }
-}
-
 impl SharedKind {
     /// Bytes per entry.
     pub fn bytes(self) -> u32 {

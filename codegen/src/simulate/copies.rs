@@ -35,10 +35,26 @@ pub(super) struct Group {
     pub copy: Copy,
     /// It has happened.
     pub landed: bool,
-    /// The thread has waited for its reading.
-    pub read: bool,
-    /// The thread has waited for all of it.
-    pub complete: bool,
+    /// What the thread has waited for.
+    pub waited: Waited,
+}
+
+/// How far a thread has waited for a bulk store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Waited {
+    /// Not at all.
+    No,
+    /// Its source has been read.
+    Read,
+    /// Its destination has been written.
+    Complete,
+}
+
+/// The groups that a wait for all but the last `pending` ones concerns, latest first: earlier waits have dealt with
+/// those before.
+fn awaited(groups: &[Group], pending: usize, wanted: Waited) -> impl Iterator<Item = usize> {
+    let count = groups.len().saturating_sub(pending);
+    (0..count).rev().take_while(move |group| groups[*group].waited < wanted)
 }
 
 /// Both ends of a copy as a statement names them, and what may be copied.
@@ -105,46 +121,43 @@ impl Run<'_, '_> {
             )?;
             let groups = &mut self.block.groups[copy.thread];
             let (block, group) = (self.block.number, groups.len());
-            groups.push(Group { copy: copy.clone(), landed: false, read: false, complete: false });
+            groups.push(Group { copy: copy.clone(), landed: false, waited: Waited::No });
             self.device.in_flight.push(InFlight::Store { block, copy, group });
         }
         Ok(Flow::Next)
     }
 
     pub(super) fn bulk_wait(&mut self, pending: usize, read: bool) -> Result<Flow, Hit> {
-        let groups = &self.block.groups;
-        let waited = |thread: usize| groups[thread].len().saturating_sub(pending);
-        let has_landed = |thread: usize| groups[thread][..waited(thread)].iter().all(|g| g.landed);
-        if !self.lanes().all(|lane| has_landed(self.warp.thread(lane))) {
-            return Ok(Flow::Again(Status::Block { events: self.block.events }));
+        let wanted = if read { Waited::Read } else { Waited::Complete };
+        for lane in self.lanes() {
+            let groups = &self.block.groups[self.warp.thread(lane)];
+            if !awaited(groups, pending, wanted).all(|group| groups[group].landed) {
+                return Ok(Flow::Again(Status::Block { events: self.block.events }));
+            }
         }
         for lane in self.lanes() {
             let thread = self.warp.thread(lane);
-            let count = self.block.groups[thread].len().saturating_sub(pending);
-            for group in 0..count {
-                self.finish_group(lane, group, read);
-            }
+            let groups: Vec<usize> = awaited(&self.block.groups[thread], pending, wanted).collect();
+            groups.into_iter().for_each(|group| self.finish(lane, group, wanted));
         }
         Ok(Flow::Next)
     }
 
-    /// What a waited-for bulk store read and wrote now counts as accesses of the waiting thread.
-    fn finish_group(&mut self, lane: usize, group: usize, read: bool) {
-        let thread = self.warp.thread(lane);
-        let now = self.accessor(lane).access(0);
-        let group = &mut self.block.groups[thread][group];
-        let access = Access { at: group.copy.at, ..now };
-        let Copy { id, global, shared, count, .. } = group.copy;
-        if !std::mem::replace(&mut group.read, true) {
+    /// What a waited-for bulk store has read and written now counts as accesses of the waiting thread.
+    fn finish(&mut self, lane: usize, group: usize, wanted: Waited) {
+        let now = self.accessor(lane).access(self.at());
+        let group = &mut self.block.groups[self.warp.thread(lane)][group];
+        let before = std::mem::replace(&mut group.waited, wanted);
+        let Copy { id, at, global, shared, count, .. } = group.copy;
+        let access = Access { at, ..now };
+        if before == Waited::No {
             let cells = &mut self.block.arrays[shared.0].cells[shared.1..][..count];
             cells.iter_mut().for_each(|c| c.finish_read(id, access));
         }
-        let group = &mut self.block.groups[thread];
-        if let Some(group) = group.iter_mut().find(|g| g.copy.id == id && !g.complete && !read) {
-            group.complete = true;
-            if let Some(cells) = &mut self.device.cells[global.0] {
-                cells[global.1..][..count].iter_mut().for_each(|c| c.finish_write(id, access));
-            }
+        if wanted == Waited::Complete
+            && let Some(cells) = &mut self.device.cells[global.0]
+        {
+            cells[global.1..][..count].iter_mut().for_each(|c| c.finish_write(id, access));
         }
     }
 
@@ -322,7 +335,7 @@ impl Device<'_> {
             _ => None,
         };
         let started = self.in_flight.iter().find_map(of_block);
-        let unread = block.groups.iter().flatten().find(|g| !g.read).map(|g| (g.copy.at, g.copy.thread));
+        let unread = block.groups.iter().flatten().find(|g| g.waited == Waited::No).map(|g| (g.copy.at, g.copy.thread));
         let uncovered = block.copies.iter().flatten().next().map(|c| (c.at, c.thread));
         let (at, thread) = started.or(unread).or(uncovered)?;
         Some(self.fault(block.number, at, thread, Hazard::Abandoned))
