@@ -17,11 +17,14 @@
 
 mod algebra;
 mod fields;
+#[cfg(test)]
+mod tests;
 
 use crate::build::Builder;
 use crate::copy::Copy;
 use crate::ir::{Op, Operator, Output, Program, Value};
 use crate::typing::TypeError;
+use crate::verify::verify;
 
 use algebra::Algebra;
 
@@ -31,6 +34,9 @@ const ROUNDS: usize = 16;
 /// The program simplified. A program that does not verify is given back as it is.
 pub fn simplify(program: &Program) -> Program {
     let mut simplest = program.clone();
+    if verify(program).is_err() {
+        return simplest;
+    }
     for _ in 0..ROUNDS {
         match round(&simplest) {
             Ok(simpler) if simpler != simplest => simplest = simpler,
@@ -40,9 +46,9 @@ pub fn simplify(program: &Program) -> Program {
     simplest
 }
 
-/// The program without the parameters that nothing reads.
+/// The program without the parameters that nothing reads. One that does not verify is given back as it is.
 pub fn prune_params(program: &Program) -> Program {
-    retain_params(program, |_, read| read)
+    if verify(program).is_err() { program.clone() } else { retain_params(program, |_, read| read) }
 }
 
 /// The program with those parameters for which `keep`, told the index and whether a node reads it, is true; reads of

@@ -12,6 +12,7 @@ use crate::elem::Elem;
 use crate::ir::{Literal, Node, Op, Output, Program, Value};
 use crate::simplify::{retain_params, simplify};
 use crate::typing::TypeError;
+use crate::verify::verify;
 
 /// The program of a call: with its element type, the outputs that are wanted, and without the optional parameters that it
 /// leaves out. Kernels are made from programs in this form, so those made ahead of time must come from it too.
@@ -22,8 +23,12 @@ pub fn for_call(program: &Program, elem: Elem, outputs: &[&str], absent: &[&str]
 
 /// The program for calls without an optional parameter, which is no longer in the signature.
 ///
-/// A program without a parameter of that name, or whose parameter is required, is only simplified.
+/// A program without a parameter of that name, or whose parameter is required, is only simplified; one that does not
+/// verify is given back as it is.
 pub fn without_param(program: &Program, name: &str) -> Program {
+    if verify(program).is_err() {
+        return program.clone();
+    }
     let absent = program.param(name).and_then(|k| Some((k, program.params[k as usize].default?)));
     let Some((k, default)) = absent else { return simplify(program) };
     let is_zero = default.as_f64() == 0.0 && (name.ends_with(".bar") || name.ends_with(".dot"));

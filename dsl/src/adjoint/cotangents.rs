@@ -42,7 +42,7 @@ impl Cotangents {
         for term in self.terms.remove(&target).unwrap_or_default() {
             let value = rules::convert_to(b, term.value, ty)?;
             match sums.iter_mut().find(|sum| sum.over == term.over) {
-                Some(sum) => sum.value = b.binary(Binary::Add, sum.value, value)?,
+                Some(sum) => sum.value = rules::add(b, Some(sum.value), value)?,
                 None => sums.push(Term { value, over: term.over }),
             }
         }

@@ -3,6 +3,7 @@
 mod combination;
 mod components;
 mod cotangents;
+mod equations;
 mod evaluate;
 mod gauge;
 mod lambda;
@@ -28,6 +29,7 @@ use crate::simplify::{retain_params, simplify};
 use crate::typing::TypeError;
 use crate::verify::{VerifyError, verify};
 
+pub use equations::equations;
 use sweep::Sweep;
 
 /// Why a program has no adjoint.

@@ -9,7 +9,7 @@ use std::f64::consts::LN_2;
 
 use crate::build::{Builder, Built};
 use crate::elem::Ty;
-use crate::ir::{Binary, Literal, Op, Unary, Value};
+use crate::ir::{Binary, Literal, Node, Op, Unary, Value};
 use crate::typing::TypeError;
 
 /// A partial derivative ∂y/∂x.
@@ -59,8 +59,8 @@ pub(crate) fn partials(b: &mut Builder, y: Value) -> Result<Vec<(Value, Partial)
             let [dl, dr] = binary(b, op, l, r, y)?;
             Ok(dl.map(|d| (l, d)).into_iter().chain(dr.map(|d| (r, d))).collect())
         }
-        Op::Select(c, l, r) => match weight(b, c, l, r) {
-            Some((x, m)) => {
+        Op::Select(c, l, r) => match weight(&b.program().nodes, &node.op) {
+            Some((x, m, _)) => {
                 let minus = b.unary(Unary::Neg, y)?;
                 Ok(vec![(x, Partial::Times(y)), (m, Partial::Times(minus))])
             }
@@ -72,19 +72,20 @@ pub(crate) fn partials(b: &mut Builder, y: Value) -> Result<Vec<(Value, Partial)
     }
 }
 
-/// x and m where a selection is `if x == m { 1 } else { exp(x − m) }`.
+/// x, m and exp(x − m) where a selection is `if x == m { 1 } else { exp(x − m) }`.
 ///
 /// This is how a weight is written that must not be NaN for x = m = −∞. As a function it is exp(x − m), and it is
 /// differentiated as that: its branches alone would say that it does not depend on x where x = m, which is no rare
 /// case when m is a maximum.
-fn weight(b: &Builder, condition: Value, one: Value, exp: Value) -> Option<(Value, Value)> {
-    let op = |v: Value| b.program().node(v).op.clone();
+pub(crate) fn weight(nodes: &[Node], select: &Op) -> Option<(Value, Value, Value)> {
+    let op = |v: Value| nodes[v.0 as usize].op.clone();
+    let Op::Select(condition, one, exp) = *select else { return None };
     let (Op::Binary(Binary::Eq, x, m), Op::Unary(Unary::Exp, difference)) = (op(condition), op(exp)) else {
         return None;
     };
     let Op::Binary(Binary::Sub, left, right) = op(difference) else { return None };
     let same = (left, right) == (x, m) || (left, right) == (m, x);
-    (same && op(one) == Op::Const(Literal::Float(1.0))).then_some((left, right))
+    (same && op(one) == Op::Const(Literal::Float(1.0))).then_some((left, right, exp))
 }
 
 /// The tangent of a map, Σ ẋᵢ·∂y/∂xᵢ, from the tangents of its operands (absent where 0); `None` when it is 0.
@@ -100,10 +101,29 @@ pub(crate) fn tangent(b: &mut Builder, y: Value, tangents: &HashMap<Value, Value
 }
 
 /// The sum of two contributions, the first of which may be absent.
+///
+/// Zeros of branches not taken are structural: `if c { x } else { 0 }` and `if c { 0 } else { y }` add to
+/// `if c { x } else { y }`.
 pub(crate) fn add(b: &mut Builder, total: Option<Value>, term: Value) -> Built {
-    match total {
-        Some(total) => b.binary(Binary::Add, total, term),
-        None => Ok(term),
+    let Some(total) = total else { return Ok(term) };
+    match (branch(b, total), branch(b, term)) {
+        (Some((c, x, true)), Some((d, y, false))) if c == d => b.select(c, x, y),
+        (Some((c, x, false)), Some((d, y, true))) if c == d => b.select(c, y, x),
+        (Some((c, x, side)), Some((d, y, other))) if c == d && side == other => {
+            let sum = b.binary(Binary::Add, x, y)?;
+            if side { Partial::Where(c) } else { Partial::Unless(c) }.times(b, sum)
+        }
+        _ => b.binary(Binary::Add, total, term),
+    }
+}
+
+/// The condition, the other branch and whether that is taken where the condition holds, of a selection with a zero.
+fn branch(b: &Builder, value: Value) -> Option<(Value, Value, bool)> {
+    let is_zero = |v: Value| b.program().node(v).op == Op::Const(Literal::Float(0.0));
+    match b.program().node(value).op {
+        Op::Select(c, x, zero) if is_zero(zero) => Some((c, x, true)),
+        Op::Select(c, zero, x) if is_zero(zero) => Some((c, x, false)),
+        _ => None,
     }
 }
 

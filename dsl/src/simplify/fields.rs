@@ -22,7 +22,8 @@ pub(super) fn drop_dead(program: &Program) -> Program {
     narrowed
 }
 
-/// For every scan or reduction that is live, the set of its live fields.
+/// For every scan or reduction that is live, the set of its live fields. Scans that go through the same states, one
+/// inclusive and one exclusive, keep the same fields, so that they stay one scan for whoever runs them.
 fn live_fields(program: &Program) -> HashMap<Value, u64> {
     let mut live = vec![false; program.nodes.len()];
     let mut fields: HashMap<Value, u64> = HashMap::new();
@@ -39,7 +40,26 @@ fn live_fields(program: &Program) -> HashMap<Value, u64> {
             live[v.0 as usize] = true;
         }
     }
+    unite_pairs(program, &mut fields);
     fields
+}
+
+fn unite_pairs(program: &Program, fields: &mut HashMap<Value, u64>) {
+    let mut pairs: HashMap<Op, u64> = HashMap::new();
+    let states = |tuple: &Value| match program.node(*tuple).op.clone() {
+        Op::Scan { axis, operator, elements, init, reverse, .. } => {
+            Some(Op::Scan { axis, operator, elements, init, reverse, exclusive: false })
+        }
+        _ => None,
+    };
+    for (tuple, set) in fields.iter() {
+        if let Some(states) = states(tuple) {
+            *pairs.entry(states).or_default() |= set;
+        }
+    }
+    for (tuple, set) in fields.iter_mut() {
+        *set |= states(tuple).and_then(|states| pairs.get(&states)).copied().unwrap_or_default();
+    }
 }
 
 /// The operands of a live node that are live: for a scan or a reduction those of its live fields only.

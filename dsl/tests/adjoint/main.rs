@@ -6,5 +6,7 @@ mod harness;
 mod operators;
 mod programs;
 mod random;
+mod rules;
 mod second;
 mod structure;
+mod text;
