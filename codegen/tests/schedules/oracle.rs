@@ -38,6 +38,15 @@ impl Case<'_> {
         self.compare(&planner, &launches, 1 << 12, Isa::Sm90a);
     }
 
+    /// The same for a program of one stage, if the schedule fits its layout; gives whether it does.
+    pub(crate) fn check_if_it_fits(&self, schedule: Schedule, target: &Target) -> bool {
+        let planner = Planner::new(self.program, target).expect("cuts");
+        let launch = planner.launch(&call(self.program, self.sizes, self.placement), 0, schedule);
+        let fits = launch.is_ok();
+        launch.into_iter().for_each(|launch| self.compare(&planner, &[launch], 1 << 14, target.isa));
+        fits
+    }
+
     /// The plan for a target gives what the program means.
     pub(crate) fn check_plan(&self, target: &Target) {
         let planner = Planner::new(self.program, target).expect("cuts");

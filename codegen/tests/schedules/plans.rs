@@ -1,14 +1,17 @@
 //! Whole plans of random programs, on both instruction sets.
 
+use oplus_codegen::plan::variants;
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::cut;
 use oplus_codegen::target::Target;
-use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
-use oplus_dsl::testing::{Ingredients, program as random};
+use oplus_dsl::testing::{Ingredients, operators, program as random};
+use oplus_dsl::{Elem, Ty};
 
 use crate::device::Placement;
 use crate::oracle::Case;
+use crate::rows::{along, scan};
 
 const SIZES: [[usize; 4]; 4] = [[2, 40, 3, 4], [3, 5, 16, 2], [1, 1, 2, 1], [2, 0, 3, 2]];
 
@@ -38,4 +41,34 @@ fn plans_of_adjoints_of_random_programs() {
         checked += 1;
     }
     assert!(checked > 24, "{checked}");
+}
+
+/// Every schedule that a plan may choose, each where it fits.
+fn check_variants(program: &Program, sizes: &[usize], target: &Target) -> usize {
+    let stages = cut(program).expect("cuts").stages;
+    let [stage] = &stages[..] else { panic!("{program} has {} stages", stages.len()) };
+    let mut checked = 0;
+    for (own, schedule) in variants(stage, target.isa) {
+        let case = Case { program, sizes, placement: Placement::Padded, order: Order::Random(5) };
+        checked += usize::from(own == *stage && case.check_if_it_fits(schedule, target));
+    }
+    checked
+}
+
+#[test]
+fn every_variant_of_a_contiguous_scan() {
+    for (operator, reverse) in [(operators::sum(Ty::F32), false), (operators::affine(Ty::F32), true)] {
+        let program = scan(&operator, reverse, None);
+        for (target, least) in [(Target::H200, 8), (Target::A100, 7)] {
+            assert!(check_variants(&program, &[3, 5000], &target) >= least);
+        }
+    }
+}
+
+#[test]
+fn every_variant_of_a_strided_scan() {
+    let program = along(&operators::affine(Ty::F32), true, None, &["L", "C"]);
+    for target in [Target::H200, Target::A100] {
+        assert!(check_variants(&program, &[300, 36], &target) >= 7);
+    }
 }

@@ -16,9 +16,15 @@ const BLOCK: Rows = Rows { warps: 2, row_warps: 2, lanes: 32, rows: 1, vector: 4
 
 /// A scan of an operator over tensors of an element type: with an initial state, every state before and after, and
 /// the last one. Whole numbers are taken modulo 3, the states of the automaton.
-fn scan(operator: &Operator, reverse: bool, elem: Option<Elem>) -> Program {
+pub(crate) fn scan(operator: &Operator, reverse: bool, elem: Option<Elem>) -> Program {
+    along(operator, reverse, elem, &["B", "L"])
+}
+
+/// The same over tensors with these axes, one of them L.
+pub(crate) fn along(operator: &Operator, reverse: bool, elem: Option<Elem>, axes: &[&str; 2]) -> Program {
     let mut b = Builder::new(&operator.name);
-    let [batch, axis] = ["B", "L"].map(|name| b.axis(name).expect("a new axis"));
+    let all = axes.map(|name| b.axis(name).expect("a new axis"));
+    let (axis, batch) = if axes[0] == "L" { (all[0], all[1]) } else { (all[1], all[0]) };
     let elem = |ty: Ty| elem.filter(|_| ty.is_float()).or(ty.elem()).expect("a scalar");
     let input = |b: &mut Builder, name: &str, axes: &[Axis], ty: Ty| {
         let value = b.param(name, axes, elem(ty), None)?;
@@ -31,7 +37,7 @@ fn scan(operator: &Operator, reverse: bool, elem: Option<Elem>) -> Program {
     let mut build = || {
         let (mut elements, mut init) = (vec![], vec![]);
         for field in &operator.fields {
-            elements.push(input(&mut b, &field.name, &[batch, axis], field.ty)?);
+            elements.push(input(&mut b, &field.name, &all, field.ty)?);
             init.push(input(&mut b, &format!("{}_init", field.name), &[batch], field.ty)?);
         }
         let id = b.operator(operator.clone());
@@ -40,8 +46,8 @@ fn scan(operator: &Operator, reverse: bool, elem: Option<Elem>) -> Program {
         for (k, field) in operator.fields.iter().enumerate() {
             let (name, elem) = (&field.name, elem(field.ty));
             let last = if reverse { b.first(axis, after[k], init[k])? } else { b.last(axis, after[k], init[k])? };
-            b.output(&format!("{name}_after"), &[batch, axis], elem, after[k])?;
-            b.output(&format!("{name}_before"), &[batch, axis], elem, before[k])?;
+            b.output(&format!("{name}_after"), &all, elem, after[k])?;
+            b.output(&format!("{name}_before"), &all, elem, before[k])?;
             b.output(&format!("{name}_last"), &[batch], elem, last)?;
         }
         Ok::<(), TypeError>(())
