@@ -1,0 +1,9 @@
+//! What rustc shows for every entry of the catalogue of mistakes.
+//!
+//! The messages are those of one toolchain (`rust-version` in the workspace). To write them anew after a change of words:
+//! `TRYBUILD=overwrite cargo test -p oplus-tests --test compile_fail`, and read the difference.
+
+#[test]
+fn every_mistake_is_told_on_its_token() {
+    trybuild::TestCases::new().compile_fail("ui/*.rs");
+}

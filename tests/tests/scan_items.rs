@@ -1,0 +1,96 @@
+//! The items that `scan!` declares, as a user's crate sees them: documented, without warnings, callable, differentiable.
+
+#![deny(warnings, missing_docs)]
+
+use oplus::{Tensor, scan};
+
+/// Kernels of the crate's interface.
+pub mod public {
+    oplus::scan! {
+        /// Addition, written anew.
+        pub op Plus(s) {
+            identity (0);
+            combine(l, r) (l.s + r.s);
+        }
+
+        /// Sums from the left, and the total.
+        pub fn sums(x: [B, T], s0: f32[B] = 0) -> (y: [B, T], total: f32[B]) {
+            let s = scan(T, Plus(x), init = s0);
+            y = s;
+            total = last(T, s);
+        }
+    }
+}
+
+scan! {
+    // Names that the expansion itself might use.
+    fn awkward(inputs: [T], outputs: [T], gradients: f32, kernel: f32 = 1) -> (call: [T], call_: [T], cotangents: []) {
+        call = scan(T, Sum(inputs * outputs));
+        call_ = kernel * gradients * inputs;
+        cotangents = sum(T, inputs);
+    }
+
+    fn counted(x: [T]) -> (n: i64) {
+        n = sum(T, select(x > 0, 1, 0) as i64);
+    }
+}
+
+fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
+    Tensor::from_slice(data, shape).expect("a tensor")
+}
+
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_vec().expect("f32 on the CPU")
+}
+
+#[test]
+fn a_kernel_is_called_with_named_fields_and_optional_ones() {
+    use public::{Sums, SumsCotangents, sums};
+    let x = tensor(&[1, 3], &[1.0, 2.0, 3.0]);
+    let out = sums(Sums { x: x.clone(), s0: None }).expect("outputs");
+    assert_eq!(floats(&out.y), [1.0, 3.0, 6.0]);
+    let grads = out.backward(SumsCotangents { y: Some(x.clone()), total: None }).expect("gradients");
+    assert_eq!(floats(&grads.x), [6.0, 5.0, 3.0]);
+    assert!(grads.s0.is_none());
+    let s0 = Some(tensor(&[1], &[10.0]));
+    let out = sums(Sums { x: x.clone(), s0 }).expect("outputs");
+    assert_eq!(floats(&out.total), [16.0]);
+    let total = Some(tensor(&[1], &[2.0]));
+    let grads = out.backward(SumsCotangents { total, ..SumsCotangents::default() }).expect("gradients");
+    assert_eq!(floats(&grads.s0.expect("a gradient of a given input")), [2.0]);
+    assert_eq!(floats(&grads.x), [2.0, 2.0, 2.0]);
+}
+
+#[test]
+fn names_do_not_collide_with_those_of_the_expansion() {
+    let x = tensor(&[2], &[1.0, 2.0]);
+    let gradients = tensor(&[], &[3.0]);
+    let out = awkward(Awkward { inputs: x.clone(), outputs: x, gradients, kernel: None }).expect("outputs");
+    assert_eq!(floats(&out.call), [1.0, 5.0]);
+    assert_eq!(floats(&out.call_), [3.0, 6.0]);
+    let cotangents = AwkwardCotangents { cotangents: Some(tensor(&[], &[1.0])), ..AwkwardCotangents::default() };
+    assert_eq!(floats(&out.backward(cotangents).expect("gradients").inputs), [1.0, 1.0]);
+}
+
+#[test]
+fn a_block_may_stand_in_a_function() {
+    scan! { fn doubled(x: [T]) -> (y: [T]) { y = 2 * x; } }
+    let out = doubled(Doubled { x: tensor(&[1], &[4.0]) }).expect("outputs");
+    assert_eq!(floats(&out.y), [8.0]);
+    assert_eq!(doubled::kernel().name(), "doubled");
+    assert!(doubled::TEXT.starts_with("program doubled {"));
+}
+
+#[test]
+fn integers_have_no_gradient_and_no_items_for_one() {
+    let out = counted(Counted { x: tensor(&[3], &[1.0, -1.0, 2.0]) }).expect("outputs");
+    assert_eq!(out.n.to_vec::<i64>().expect("an integer"), [2]);
+}
+
+#[test]
+fn the_standard_library_documents_and_runs() {
+    use oplus::kernels::{Ema, ema};
+    let inputs = Ema { x: tensor(&[1, 2], &[1.0, 1.0]), alpha: tensor(&[], &[0.5]), y0: None };
+    assert_eq!(floats(&ema(inputs).expect("outputs").y), [0.5, 0.75]);
+    assert!(oplus::operators::Affine::TEXT.contains("operator Affine"));
+}
