@@ -1,13 +1,15 @@
 //! Documentation of the generated items.
 
 use oplus_dsl::Elem;
-use oplus_dsl::adjoint::{AdjointError, adjoint};
-use oplus_dsl::ir::{Operator, Program};
+use oplus_dsl::adjoint::{AdjointError, adjoint, equations};
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Field, Operator, Program, Value};
+use oplus_dsl::typing::TypeError;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::kernel::may_have_gradient;
-use crate::syntax::{Expr, ExprKind, KernelItem, OperatorItem, TensorItem};
+use crate::syntax::{Expr, ExprKind, KernelItem, TensorItem};
 
 /// Lines of a doc comment.
 pub(super) struct Doc(String);
@@ -35,27 +37,58 @@ pub(super) fn kernel(item: &KernelItem, program: Option<&Program>) -> Kernel {
         let gradient = if may_have_gradient(item) { Ok(()) } else { Err(String::new()) };
         return Kernel { function: Doc(String::new()), gradient };
     };
-    let gradient = adjoint(program).map(drop).map_err(|error| match error {
-        AdjointError::NothingToDifferentiate { reason, .. } => reason.into(),
+    let adjoint = adjoint(program).map_err(|error| match error {
+        AdjointError::NothingToDifferentiate { reason, .. } => reason.to_owned(),
         error => error.to_string(),
     });
+    let gradient = match &adjoint {
+        Ok(adjoint) => fenced(&equations(adjoint)),
+        Err(reason) => format!("None: {reason}.\n"),
+    };
     let errors =
         "When a tensor's shape, element type or device does not fit, when memory runs out, and faults of the device.";
-    let function = Doc(format!("\n# Equations\n{}\n# Errors\n{errors}", fenced(&program.to_string())));
-    Kernel { function, gradient }
+    let function =
+        format!("\n# Equations\n{}\n# Gradient\n{gradient}\n# Errors\n{errors}", fenced(&equations(program)));
+    Kernel { function: Doc(function), gradient: adjoint.map(drop) }
 }
 
 fn fenced(text: &str) -> String {
     format!("```text\n{}\n```\n", text.trim_end())
 }
 
-/// Documents an operator by its text.
-pub(super) fn operator(item: &OperatorItem, operator: Option<&Operator>) -> Doc {
+/// Documents an operator: its identity and, field by field, its combination.
+pub(super) fn operator(operator: Option<&Operator>) -> Doc {
     let Some(operator) = operator else { return Doc(String::new()) };
-    let free = item.fields.iter().any(|field| field.elem.is_none());
-    let types =
-        if free { "Fields without a type take the type of their element; here they are `f64`.\n\n" } else { "" };
-    Doc(format!("\n# Operator\n\n{types}{}", fenced(&operator.to_string())))
+    let combination = combination(operator).map(|program| equations(&program)).unwrap_or_default();
+    let identity: Vec<String> = operator
+        .fields
+        .iter()
+        .zip(&operator.identity)
+        .map(|(field, literal)| format!("{} = {literal}", field.name))
+        .collect();
+    Doc(format!(
+        "\n# Operator\nThe combination of a left and a right state; the identity is {}.\n{}",
+        identity.join(", "),
+        fenced(&combination)
+    ))
+}
+
+/// The combination as a program of scalars: parameters `l.a`, `r.a` and so on, outputs named as the fields.
+fn combination(operator: &Operator) -> Result<Program, TypeError> {
+    let mut builder = Builder::new(&operator.name);
+    let mut operand = |side: &str| -> Result<Vec<Value>, TypeError> {
+        let param = |field: &Field| {
+            let elem = field.ty.elem().unwrap_or(Elem::Call);
+            builder.param(&format!("{side}.{}", field.name), &[], elem, None)
+        };
+        operator.fields.iter().map(param).collect()
+    };
+    let (left, right) = (operand("l")?, operand("r")?);
+    let combined = builder.inline(operator, &left, &right)?;
+    for (field, value) in operator.fields.iter().zip(combined) {
+        builder.output(&field.name, &[], field.ty.elem().unwrap_or(Elem::Call), value)?;
+    }
+    Ok(builder.finish())
 }
 
 /// `The inputs of …`.

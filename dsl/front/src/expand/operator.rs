@@ -11,7 +11,7 @@ use crate::syntax::OperatorItem;
 pub(super) fn items(item: &OperatorItem, operator: Option<&Operator>) -> TokenStream {
     let (attributes, shared) = super::attributes(&item.head);
     let (visibility, name) = (&item.head.visibility, &item.name.ident);
-    let doc = docs::operator(item, operator);
+    let doc = docs::operator(operator);
     let text = operator.map(ToString::to_string).unwrap_or_default();
     quote! {
         #shared
