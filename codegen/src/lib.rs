@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod build;
+pub mod explain;
 pub mod key;
 pub mod lower;
 pub mod math;

@@ -70,15 +70,41 @@ pub(super) fn assemble(cutter: &Cutter<'_>, group: &Group, of: (usize, usize)) -
         (_, 1) => cutter.program.name.clone(),
         (i, _) => format!("{}_{}", cutter.program.name, i + 1),
     };
+    let stage = assemble_without(cutter, group, &name, &BTreeSet::new())?;
+    match unread(&stage) {
+        none if none.is_empty() => Ok(stage),
+        unread => assemble_without(cutter, group, &name, &unread),
+    }
+}
+
+/// The stage without a parameter for these tensors, of which only views are read.
+fn assemble_without(
+    cutter: &Cutter<'_>,
+    group: &Group,
+    name: &str,
+    unread: &BTreeSet<Source>,
+) -> Result<Stage, TypeError> {
     let families = families(cutter, &group.roots);
     let leaves = Leaves::of(cutter, &group.roots, &families);
-    let mut assembly = Assembly::new(cutter, group, &name, stage_axes(cutter, &group.roots, &leaves))?;
-    assembly.declare_tensors(leaves)?;
+    let mut assembly = Assembly::new(cutter, group, name, stage_axes(cutter, &group.roots, &leaves))?;
+    assembly.declare_tensors(leaves, unread)?;
     assembly.declare_scan(group, families)?;
     for root in &group.roots {
         assembly.output(&cutter.roots[*root])?;
     }
     Ok(assembly.finish(group))
+}
+
+/// The tensors whose parameter no value depends on.
+fn unread(stage: &Stage) -> BTreeSet<Source> {
+    let nodes = &stage.program.nodes;
+    let used: BTreeSet<Value> = nodes.iter().flat_map(|n| n.op.operands()).collect();
+    let written: BTreeSet<Value> = stage.program.outputs.iter().map(|o| o.value).collect();
+    let dead = |(i, node): (usize, &oplus_dsl::ir::Node)| match node.op {
+        Op::Param(p) if !used.contains(&Value(i as u32)) && !written.contains(&Value(i as u32)) => Some(p as usize),
+        _ => None,
+    };
+    nodes.iter().enumerate().filter_map(dead).map(|p| stage.sources[p]).collect()
 }
 
 /// A stage's program under construction.
@@ -164,12 +190,11 @@ impl<'a> Assembly<'a> {
     // ---- declarations
 
     /// Declares a parameter for everything that is read.
-    fn declare_tensors(&mut self, leaves: Leaves) -> Result<(), TypeError> {
-        for p in leaves.params {
-            self.param(Source::Param(p), vec![])?;
-        }
-        for value in leaves.read {
-            self.param(self.holder(value), vec![])?;
+    fn declare_tensors(&mut self, leaves: Leaves, unread: &BTreeSet<Source>) -> Result<(), TypeError> {
+        let params = leaves.params.into_iter().map(Source::Param);
+        let read: Vec<Source> = leaves.read.into_iter().map(|value| self.holder(value)).collect();
+        for source in params.chain(read).filter(|source| !unread.contains(source)) {
+            self.param(source, vec![])?;
         }
         Ok(())
     }
@@ -328,7 +353,11 @@ impl<'a> Assembly<'a> {
         let zero = self.builder.constant(Ty::I64, Literal::Int(0))?;
         let above = self.builder.binary(Binary::Ge, index, zero)?;
         let below = self.builder.binary(Binary::Lt, index, size)?;
-        let inside = self.builder.binary(Binary::And, above, below)?;
+        let inside = match by {
+            _ if place.by(axis) != 0 => self.builder.binary(Binary::And, above, below)?,
+            0.. => above,
+            _ => below,
+        };
         self.builder.select(inside, inner, fill)
     }
 

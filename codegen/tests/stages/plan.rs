@@ -20,7 +20,7 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Layout {
 }
 
 /// A call with contiguous, aligned tensors.
-fn call(program: &Program, sizes: &[i64]) -> Call {
+pub(super) fn call(program: &Program, sizes: &[i64]) -> Call {
     Call {
         sizes: sizes.to_vec(),
         params: program.params.iter().map(|p| Some(contiguous(&p.axes, sizes))).collect(),
