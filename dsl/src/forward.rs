@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use crate::adjoint::rules;
+use crate::adjoint::{MAX_FIELDS, marked, rules};
 use crate::build::{Builder, Direction};
 use crate::ir::{AxisSet, Field, Literal, Node, Op, Operator, Output, Program, Value};
 use crate::simplify::simplify;
@@ -24,7 +24,7 @@ pub enum TangentError {
     #[error("the program is not valid: {}", .0.iter().map(VerifyError::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<VerifyError>),
     /// The fields of an operator and their tangents are too many for one operator.
-    #[error("operator `{operator}` and its tangents have {fields} fields, more than the 32 of an operator")]
+    #[error("operator `{operator}` and its tangents have {fields} fields, more than the {MAX_FIELDS} of an operator")]
     TooManyFields {
         /// The operator.
         operator: String,
@@ -40,7 +40,7 @@ pub enum TangentError {
 ///
 /// It is called `<name>.dot`. Its parameters are those of the program and then, for every floating-point parameter p,
 /// its tangent `p.dot`, 0 by default; its outputs are those of the program and then, for every floating-point output
-/// y, `y.dot`.
+/// y, `y.dot`. Where such a name is taken, `.dot` is repeated.
 pub fn tangent(program: &Program) -> Result<Program, TangentError> {
     verify(program).map_err(TangentError::Invalid)?;
     let forward = simplify(program);
@@ -64,7 +64,8 @@ impl Forward {
         for (k, param) in program.params.iter().enumerate().filter(|(_, p)| p.elem.is_float()) {
             let value = self.b.append(Op::Param(k as u32), param.elem.value(), AxisSet::EMPTY)?;
             let zero = Some(Literal::Float(0.0));
-            let dot = self.b.param(&format!("{}.dot", param.name), &param.axes, param.elem, zero)?;
+            let name = marked(&param.name, ".dot", |name| self.b.program().param(name).is_some());
+            let dot = self.b.param(&name, &param.axes, param.elem, zero)?;
             self.tangents.insert(value, dot);
         }
         Ok(())
@@ -73,7 +74,8 @@ impl Forward {
     fn add_outputs(&mut self, program: &Program) -> Result<(), TypeError> {
         for Output { name, axes, elem, value } in program.outputs.iter().filter(|o| o.elem.is_float()) {
             let dot = self.tangent_or_zero(*value)?;
-            self.b.output(&format!("{name}.dot"), axes, *elem, dot)?;
+            let name = marked(name, ".dot", |name| self.b.program().outputs.iter().any(|o| o.name == name));
+            self.b.output(&name, axes, *elem, dot)?;
         }
         Ok(())
     }
@@ -159,10 +161,13 @@ fn floats(operator: &Operator) -> impl Iterator<Item = usize> + '_ {
 /// The operator on fields and tangents.
 fn dual(operator: &Operator) -> Result<Operator, TangentError> {
     let n = operator.fields.len();
-    let dots = floats(operator).map(|k| &operator.fields[k]);
-    let dots = dots.map(|f| Field { name: format!("{}.dot", f.name), ty: f.ty });
-    let fields: Vec<Field> = operator.fields.iter().cloned().chain(dots).collect();
-    if fields.len() > 32 {
+    let mut fields = operator.fields.clone();
+    for k in floats(operator) {
+        let Field { name, ty } = &operator.fields[k];
+        let name = marked(name, ".dot", |name| fields.iter().any(|f| f.name == name));
+        fields.push(Field { name, ty: *ty });
+    }
+    if fields.len() > MAX_FIELDS {
         return Err(TangentError::TooManyFields { operator: operator.name.clone(), fields: fields.len() });
     }
     let mut body = Builder::body(fields);

@@ -13,15 +13,17 @@
 
 mod expression;
 mod names;
+mod recurrence;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
+use crate::ir::{Op, Program, Value};
 use crate::simplify::simplify;
 use crate::verify::verify;
 
 use expression::{Environment, Level};
-use names::{Index, Names, display_name};
+use names::{Names, display_name};
+use recurrence::Family;
 
 /// The equations of a program, one a line: those of states and of values used more than once where they are first
 /// needed, and one for every output. Nothing for a program that does not verify.
@@ -54,33 +56,6 @@ struct Writer<'a> {
     lines: Vec<String>,
     /// What holds outside the axis, for the line under way.
     conditions: Vec<String>,
-}
-
-/// Scans that go through the same states: all but `exclusive`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Family {
-    axis: Axis,
-    operator: OperatorId,
-    elements: Vec<Value>,
-    init: Vec<Value>,
-    reverse: bool,
-}
-
-impl Family {
-    fn of(op: &Op) -> Option<(Family, bool)> {
-        match op {
-            Op::Scan { axis, operator, elements, init, reverse, exclusive } => {
-                let (elements, init) = (elements.clone(), init.clone());
-                Some((Family { axis: *axis, operator: *operator, elements, init, reverse: *reverse }, *exclusive))
-            }
-            _ => None,
-        }
-    }
-
-    /// How far from t the state before t is.
-    fn back(&self) -> i64 {
-        if self.reverse { 1 } else { -1 }
-    }
 }
 
 impl<'a> Writer<'a> {
@@ -157,77 +132,5 @@ impl<'a> Writer<'a> {
         });
         self.defined.insert(value, name.clone());
         name
-    }
-
-    /// The name of a field of a scan's states, whose recurrences are written if they are not yet.
-    fn state(&mut self, family: &Family, field: u32) -> String {
-        if !self.states.contains_key(family) {
-            self.aside(|writer| writer.recurrences(family));
-        }
-        self.states[family][field as usize].clone().unwrap_or_default()
-    }
-
-    fn recurrences(&mut self, family: &Family) {
-        let operator = self.program.operator(family.operator).clone();
-        let fields = self.state_fields(family);
-        let names = (0..operator.fields.len() as u32).map(|k| fields.contains(&k).then(|| self.state_name(family, k)));
-        let names: Vec<Option<String>> = names.collect();
-        self.states.insert(family.clone(), names.clone());
-        let axis = AxisSet::of(family.axis);
-        for k in fields {
-            let name = names[k as usize].clone().unwrap_or_default();
-            let axes = self.state_axes(family, k).union(axis);
-            let right = self.combination(family, &names, k);
-            let left = self.names.indexed(&name, axes, &Environment::default());
-            if let Some(init) = family.init.get(k as usize) {
-                let init = self.whole(*init);
-                let before = if family.reverse { Index::End(0) } else { Index::First(-1) };
-                let at = Environment::default().at(family.axis, before);
-                self.conditions.push(format!("{} = {init}", self.names.indexed(&name, axes, &at)));
-            }
-            self.line(&left, &right);
-        }
-    }
-
-    /// The fields that are read, and those whose states they depend on.
-    fn state_fields(&self, family: &Family) -> Vec<u32> {
-        let operator = self.program.operator(family.operator);
-        let n = operator.fields.len() as u32;
-        let mut set = self.read.get(family).copied().unwrap_or_default();
-        for _ in 0..n {
-            let needed = operator.dependencies().into_iter().enumerate().filter(|(k, _)| set >> k & 1 == 1);
-            set |= needed.fold(0, |all, (_, inputs)| all | inputs) & ((1 << n) - 1);
-        }
-        (0..n).filter(|k| set >> k & 1 == 1).collect()
-    }
-
-    /// The axes of a field of the states.
-    fn state_axes(&self, family: &Family, field: u32) -> AxisSet {
-        let axes = |v: Option<&Value>| v.map_or(AxisSet::EMPTY, |v| self.program.node(*v).axes);
-        let k = |k: usize| axes(family.elements.get(k)).union(axes(family.init.get(k)));
-        let given: Vec<AxisSet> = (0..family.elements.len()).map(k).collect();
-        self.program.operator(family.operator).field_axes(&given)[field as usize]
-    }
-
-    /// λ for a state of the reverse sweep, the output that the state is, or the field's name.
-    fn state_name(&mut self, family: &Family, field: u32) -> String {
-        if self.is_adjoint(family) {
-            return self.names.fresh(&["λ"]);
-        }
-        let is_state = |value: Value| match self.program.node(value).op {
-            Op::Field(tuple, k) => {
-                k == field && Family::of(&self.program.node(tuple).op) == Some((family.clone(), false))
-            }
-            _ => false,
-        };
-        match self.program.outputs.iter().find(|output| is_state(output.value)) {
-            Some(output) => display_name(&output.name),
-            None => self.names.fresh(&[&self.program.operator(family.operator).fields[field as usize].name, "s"]),
-        }
-    }
-
-    /// Whether the states depend on a cotangent.
-    fn is_adjoint(&self, family: &Family) -> bool {
-        family.elements.iter().chain(&family.init).any(|v| self.cotangents.contains(v))
     }
 }

@@ -12,17 +12,16 @@
 //! | Jᵢᵢ = a | λᵢ[t] = gᵢ[t] + a[t+1]·λᵢ[t+1]: a scalar affine scan |
 //! | k×k | λ[t] = g[t] + A[t+1]·λ[t+1], A = J_Lᵀ: an affine scan of the closure of A's [pattern](super::pattern) |
 //!
-//! Independent components with the same matrix are one scan with several vectors.
+//! Independent components with the same matrix are one scan with several vectors ([`super::affine`]).
 
 use crate::build::{Builder, Built, Direction};
 use crate::elem::Ty;
-use crate::ir::{Binary, Literal, Op, Unary, Value};
+use crate::ir::{Binary, Literal, Op, Operator, Value};
 use crate::typing::TypeError;
 
 use super::combination::Jacobian;
 use super::components::components;
 use super::cotangents::sum_over;
-use super::pattern::Pattern;
 use super::recurrence::{Recurrence, States};
 use super::sweep::last_index;
 use super::{AdjointError, linear, rules};
@@ -70,13 +69,13 @@ pub(crate) fn solve(
     Ok(solver.lambda)
 }
 
-struct Solver<'a> {
-    b: &'a mut Builder,
-    scan: &'a Recurrence,
+pub(super) struct Solver<'a> {
+    pub(super) b: &'a mut Builder,
+    pub(super) scan: &'a Recurrence,
     jacobian: &'a Jacobian,
     /// The source of a field grows by what comes from components already solved.
-    known: Known,
-    lambda: Vec<Option<Value>>,
+    pub(super) known: Known,
+    pub(super) lambda: Vec<Option<Value>>,
     /// The fields solved, as a set.
     done: u64,
 }
@@ -131,7 +130,7 @@ impl Solver<'_> {
         self.done >> j & 1 == 1 && self.couples(j, i)
     }
 
-    fn is_inclusive(&self) -> bool {
+    pub(super) fn is_inclusive(&self) -> bool {
         self.scan.gives == States::Inclusive
     }
 
@@ -143,7 +142,7 @@ impl Solver<'_> {
             [None] => group.iter().flatten().try_for_each(|i| self.uncoupled(*i))?,
             [Some(a)] if self.is_one(a) => group.iter().flatten().try_for_each(|i| self.sum(*i))?,
             [Some(a)] if !kind.driven => group.iter().flatten().try_for_each(|i| self.product(*i, a))?,
-            _ => self.affine(group, &kind.matrix)?,
+            _ => self.affine_scans(group, &kind.matrix)?,
         }
         self.done = group.iter().flatten().fold(self.done, |set, i| set | 1 << i);
         Ok(())
@@ -171,7 +170,7 @@ impl Solver<'_> {
     }
 
     /// The value that the next element visited has.
-    fn next(&mut self, value: Value, end: Value) -> Built {
+    pub(super) fn next(&mut self, value: Value, end: Value) -> Built {
         self.b.shift(self.scan.axis, -self.scan.later(), value, end)
     }
 
@@ -192,7 +191,7 @@ impl Solver<'_> {
     }
 
     /// A value at the last element visited, zero at all others.
-    fn at_last(&mut self, value: Value) -> Built {
+    pub(super) fn at_last(&mut self, value: Value) -> Built {
         let axis = self.scan.axis;
         let end = if self.scan.reverse { self.b.number(Ty::I64, 0)? } else { last_index(self.b, axis)? };
         let index = self.b.index(axis)?;
@@ -208,7 +207,7 @@ impl Solver<'_> {
             Some(source) => {
                 let sum = linear::sum(self.b.ty(source)?)?;
                 let last = self.known.last[i];
-                Some(self.scan(sum, &[source], last.as_slice(), !self.is_inclusive())?[0])
+                Some(self.run_scan(sum, &[source], last.as_slice(), !self.is_inclusive())?[0])
             }
         };
         Ok(())
@@ -218,117 +217,16 @@ impl Solver<'_> {
     fn product(&mut self, i: usize, a: Value) -> Result<(), TypeError> {
         if let Some(last) = self.known.last[i] {
             let product = linear::product(self.b.ty(a)?)?;
-            let weight = self.scan(product, &[a], &[], true)?[0];
+            let weight = self.run_scan(product, &[a], &[], true)?[0];
             self.lambda[i] = Some(self.b.binary(Binary::Mul, weight, last)?);
         }
         Ok(())
     }
 
-    /// λ[t] = g[t] + A[t+1]·λ[t+1] from z, every component of the group a vector of its own.
-    fn affine(&mut self, group: &[Vec<usize>], matrix: &[Option<Value>]) -> Result<(), AdjointError> {
-        let fields: Vec<usize> = group.concat();
-        let ty = self.common_type(&fields);
-        let pattern = self.pattern(group[0].len(), matrix);
-        let operator = linear::affine(&pattern, group.len(), ty)?;
-        if operator.fields.len() > 32 {
-            let operator = self.scan.operator.name.clone();
-            return Err(AdjointError::TooManyFields { operator, coupled: group[0].len() });
-        }
-        let entries = self.entries(&pattern, matrix, ty)?;
-        let varies = entries.iter().any(|a| self.b.program().node(*a).axes.contains(self.scan.axis));
-        if self.is_inclusive() && !varies {
-            fields.iter().try_for_each(|i| self.add_last_to_source(*i))?;
-        }
-        let mut elements = entries;
-        if self.is_inclusive() && varies {
-            for (class, a) in elements.iter_mut().enumerate() {
-                let end = self.identity(&pattern, class, ty)?;
-                *a = self.b.shift(self.scan.axis, -self.scan.later(), *a, end)?;
-            }
-        }
-        elements.extend(self.vectors(&fields, ty, |known, i| known.source[i])?);
-        let init = self.affine_init(&pattern, &fields, ty)?;
-        let states = self.scan(operator, &elements, &init, !self.is_inclusive())?;
-        for (i, state) in fields.iter().zip(&states[pattern.representatives.len()..]) {
-            self.lambda[*i] = Some(rules::convert_to(self.b, *state, self.scan.operator.fields[*i].ty)?);
-        }
-        Ok(())
-    }
-
-    /// The widest of the fields' types.
-    fn common_type(&self, fields: &[usize]) -> Ty {
-        let ty = |i: &usize| self.scan.operator.fields[*i].ty;
-        fields.iter().map(ty).reduce(|a, b| a.join(b).unwrap_or(a)).unwrap_or(Ty::Call)
-    }
-
-    fn pattern(&self, size: usize, matrix: &[Option<Value>]) -> Pattern {
-        let signed = |entry: &Option<Value>| {
-            entry.map(|v| match self.b.program().node(v).op {
-                Op::Unary(Unary::Neg, inner) => (inner, true),
-                _ => (v, false),
-            })
-        };
-        Pattern::closure(size, &matrix.iter().map(signed).collect::<Vec<_>>())
-    }
-
-    /// One entry of the matrix for each class of its pattern.
-    fn entries(&mut self, pattern: &Pattern, matrix: &[Option<Value>], ty: Ty) -> Result<Vec<Value>, TypeError> {
-        let mut entries = vec![];
-        for at in &pattern.representatives {
-            entries.push(match matrix[*at] {
-                Some(entry) => rules::convert_to(self.b, entry, ty)?,
-                None => self.b.float(ty, 0.0)?,
-            });
-        }
-        Ok(entries)
-    }
-
-    /// The entry of the identity matrix that stands for a class.
-    fn identity(&mut self, pattern: &Pattern, class: usize, ty: Ty) -> Built {
-        let (row, column) = pattern.place(class);
-        self.b.number(ty, i32::from(row == column))
-    }
-
-    /// The identity matrix and z; empty when there is no z.
-    fn affine_init(&mut self, pattern: &Pattern, fields: &[usize], ty: Ty) -> Result<Vec<Value>, TypeError> {
-        if fields.iter().all(|i| self.known.last[*i].is_none()) {
-            return Ok(vec![]);
-        }
-        let classes = 0..pattern.representatives.len();
-        let mut init: Vec<Value> = classes.map(|c| self.identity(pattern, c, ty)).collect::<Result<_, _>>()?;
-        init.extend(self.vectors(fields, ty, |known, i| known.last[i])?);
-        Ok(init)
-    }
-
-    fn vectors(
-        &mut self,
-        fields: &[usize],
-        ty: Ty,
-        of: impl Fn(&Known, usize) -> Option<Value>,
-    ) -> Result<Vec<Value>, TypeError> {
-        let mut vectors = vec![];
-        for i in fields {
-            vectors.push(match of(&self.known, *i) {
-                Some(value) => rules::convert_to(self.b, value, ty)?,
-                None => self.b.float(ty, 0.0)?,
-            });
-        }
-        Ok(vectors)
-    }
-
-    /// A matrix that is the same at every t needs no shift when z enters as part of g[n−1].
-    fn add_last_to_source(&mut self, i: usize) -> Result<(), TypeError> {
-        if let Some(last) = self.known.last[i].take() {
-            let last = self.at_last(last)?;
-            self.known.source[i] = Some(rules::add(self.b, self.known.source[i], last)?);
-        }
-        Ok(())
-    }
-
     /// A scan against the direction of the forward pass.
-    fn scan(
+    pub(super) fn run_scan(
         &mut self,
-        operator: crate::ir::Operator,
+        operator: Operator,
         elements: &[Value],
         init: &[Value],
         exclusive: bool,

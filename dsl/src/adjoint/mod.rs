@@ -1,5 +1,22 @@
 //! Reverse mode: the program of all gradients of a program.
+//!
+//! [`adjoint`] copies the nodes of the forward pass, then takes cotangents from the outputs back to the parameters:
+//!
+//! | step | module |
+//! |---|---|
+//! | ȳ of a map goes to its operands, times the partial derivatives | `rules`, the table |
+//! | what was broadcast is summed over the axes it lacked | `cotangents` |
+//! | the same for positions, node by node from the last to the first | `sweep` |
+//! | a scan: λ by a reverse scan, then a map | `scan` |
+//! | the Jacobians of `combine`, found symbolically | `combination` |
+//! | λ by the closure of J_L's zero pattern | `lambda`, `components`, `affine`, `pattern`, `linear` |
+//! | a field that nothing read depends on | `gauge` |
+//! | a reduction: no scan if its weights telescope or it chooses one element | `reduce`, `telescope`, `winner` |
+//!
+//! Values of the forward pass are read if they are outputs and computed again if not; what nothing needs is dropped by
+//! [`crate::simplify`].
 
+mod affine;
 mod combination;
 mod components;
 mod cotangents;
@@ -32,6 +49,9 @@ use crate::verify::{VerifyError, verify};
 pub use equations::equations;
 use sweep::Sweep;
 
+/// The most fields an operator may have ([`crate::verify`]).
+pub(crate) const MAX_FIELDS: usize = 32;
+
 /// Why a program has no adjoint.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum AdjointError {
@@ -54,7 +74,7 @@ pub enum AdjointError {
     /// A matrix of coupled fields is too large for one operator.
     #[error(
         "the adjoint of a scan by `{operator}` couples {coupled} fields, \
-         whose matrix and vectors do not fit into the 32 fields of an operator"
+         whose matrix and vector do not fit into the {MAX_FIELDS} fields of an operator"
     )]
     TooManyFields {
         /// The operator.
@@ -74,7 +94,8 @@ pub enum AdjointError {
 /// * those parameters of the program that it needs;
 /// * those outputs of the program that it reads instead of computing them again (residuals): outputs that hold a value
 ///   behind a scan or a reduction without rounding it;
-/// * for every floating-point output y its cotangent `y.bar`, 0 by default.
+/// * for every floating-point output y its cotangent `y.bar` (`y.bar.bar` and so on if that is taken, as in adjoints of
+///   adjoints), 0 by default.
 ///
 /// Its outputs are `p.bar` for every floating-point parameter p, with p's axes and element type: the sum over outputs
 /// y of (∂y/∂p)ᵀ·ȳ, zero for a parameter that nothing depends on differentiably. The result is a valid program, so it
@@ -145,7 +166,8 @@ impl Reverse {
         for Output { name, axes, elem, value } in &self.forward.outputs {
             if elem.is_float() {
                 let b = &mut self.sweep.b;
-                let bar = b.param(&format!("{name}.bar"), axes, *elem, Some(Literal::Float(0.0)))?;
+                let name = marked(name, ".bar", |name| b.program().param(name).is_some());
+                let bar = b.param(&name, axes, *elem, Some(Literal::Float(0.0)))?;
                 self.sweep.cotangents.add(b, *value, bar, axes.iter().copied().collect())?;
             }
         }
@@ -203,6 +225,15 @@ fn is_residual(program: &Program, output: &Output) -> bool {
     let exact = !matches!(output.elem, Elem::Bf16 | Elem::F16) && output.elem.value() == ty;
     let whole = axes == output.axes.iter().copied().collect();
     exact && whole && program.param(&output.name).is_none() && is_behind_combination(program, output.value)
+}
+
+/// A name with a mark, repeated until the name is not taken.
+pub(crate) fn marked(name: &str, mark: &str, taken: impl Fn(&str) -> bool) -> String {
+    let mut marked = format!("{name}{mark}");
+    while taken(&marked) {
+        marked.push_str(mark);
+    }
+    marked
 }
 
 fn is_behind_combination(program: &Program, value: Value) -> bool {

@@ -5,6 +5,7 @@ use crate::copy::Copy;
 use crate::ir::{Literal, Op, Operator, Value};
 use crate::typing::TypeError;
 
+use super::MAX_FIELDS;
 use super::combination::{Combination, Jacobian};
 use super::evaluate::{Samples, at, close, combined};
 
@@ -53,7 +54,8 @@ impl Recogniser<'_> {
             return Ok(Shape::General);
         }
         Ok(match self.choice(j) {
-            Some(choice) => Shape::Choice(choice),
+            Some(choice) if self.operator.fields.len() < MAX_FIELDS => Shape::Choice(choice),
+            Some(_) => Shape::General,
             None if self.telescopes(j)? => Shape::Telescoping,
             None if self.is_log_sum_exp(j) => Shape::LogSumExp,
             None => Shape::General,
@@ -87,17 +89,16 @@ impl Recogniser<'_> {
 
     /// The parameters that a value depends on.
     fn leaves(&self, value: Value) -> Vec<Value> {
-        let program = self.combination.program();
-        let mut needed = vec![value];
-        let mut leaves = vec![];
-        while let Some(v) = needed.pop() {
-            let node = program.node(v);
-            needed.extend(node.op.operands());
-            if matches!(node.op, Op::Param(_)) {
-                leaves.push(v);
+        let nodes = &self.combination.program().nodes[..=value.0 as usize];
+        let mut needed = vec![false; nodes.len()];
+        needed[value.0 as usize] = true;
+        for (i, node) in nodes.iter().enumerate().rev() {
+            if needed[i] {
+                node.op.operands().iter().for_each(|v| needed[v.0 as usize] = true);
             }
         }
-        leaves
+        let is_leaf = |i: &usize| needed[*i] && matches!(nodes[*i].op, Op::Param(_));
+        (0..nodes.len()).filter(is_leaf).map(|i| Value(i as u32)).collect()
     }
 
     /// Whether the entry of J is D(x, c) for both operands and D telescopes.

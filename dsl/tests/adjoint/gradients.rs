@@ -91,6 +91,13 @@ fn operators_of_several_states() {
 }
 
 #[test]
+fn fields_that_all_depend_on_each_other() {
+    let program = programs::states(operators::mixed_products::<3>(), FORWARD, true);
+    Case::new(&program, &[("B", 1), ("T", 3)], 16).check();
+    Case::new(&programs::totals(operators::mixed_products::<3>()), &[("B", 2), ("T", 4)], 17).check();
+}
+
+#[test]
 fn products_with_zeros() {
     let program = programs::totals(standard::product(Ty::F64));
     for x in [[0.0, 2.0, 3.0], [2.0, 0.0, 3.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]] {

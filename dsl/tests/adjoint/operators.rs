@@ -2,7 +2,7 @@
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Operator};
-use oplus_dsl::testing::operator;
+use oplus_dsl::testing::{Expression, operator};
 
 const ZERO: Literal = Literal::Float(0.0);
 const ONE: Literal = Literal::Float(1.0);
@@ -42,4 +42,29 @@ pub(crate) fn quaternion() -> Operator {
             lw * rz + lx * ry - ly * rx + lz * rw,
         ]
     })
+}
+
+/// n products l·r seen through a change of basis x = M·p, M = 1 + 1·vᵀ with weights v: every field depends on every
+/// other, and no two entries of the Jacobian are the same.
+pub(crate) fn mixed_products<const N: usize>() -> Operator {
+    let names: [String; N] = std::array::from_fn(|k| format!("x{k}"));
+    // M·1 is the identity; M⁻¹ = 1 − u·vᵀ/(1 + vᵀu) with u = 1.
+    let total: f64 = (0..N).map(weight).sum();
+    let fields = std::array::from_fn(|k| (names[k].as_str(), Ty::F64, Literal::Float(1.0 + total)));
+    operator(&format!("Mixed{N}"), fields, |l, r| {
+        let (dl, dr) = (weighted_sum(l), weighted_sum(r));
+        let shrink = dl.number(1.0 / (1.0 + total));
+        let products: [Expression<'_>; N] = std::array::from_fn(|k| (l[k] - dl * shrink) * (r[k] - dr * shrink));
+        let mixed = weighted_sum(products);
+        products.map(|p| p + mixed)
+    })
+}
+
+fn weighted_sum<'a, const N: usize>(x: [Expression<'a>; N]) -> Expression<'a> {
+    let terms = x.into_iter().enumerate().map(|(k, x)| x * x.number(weight(k)));
+    terms.reduce(|sum, term| sum + term).expect("there is a field")
+}
+
+fn weight(k: usize) -> f64 {
+    0.1 + k as f64 / 32.0
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use oplus_dsl::adjoint::{AdjointError, adjoint};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::{AdjointError, adjoint, equations};
 use oplus_dsl::forward::tangent;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
@@ -10,7 +11,6 @@ use oplus_dsl::rng::Rng;
 use oplus_dsl::simplify::simplify;
 use oplus_dsl::testing::{Ingredients, inputs, program};
 use oplus_dsl::verify::verify;
-use oplus_dsl::{Elem, Ty};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -25,9 +25,9 @@ fn sizes() -> impl Strategy<Value = [usize; 4]> {
     [size.clone(), size.clone(), size.clone(), size]
 }
 
-/// A random differentiable program in f64. It may read any field of a state, so no field is declared a gauge.
-fn differentiable(seed: u64, steps: usize) -> Program {
-    let mut program = program(seed, &Ingredients { elems: vec![Elem::F64], steps, differentiable: true });
+/// A random differentiable program. It may read any field of a state, so no field is declared a gauge.
+fn differentiable(seed: u64, steps: usize, elems: &[Elem]) -> Program {
+    let mut program = program(seed, &Ingredients { elems: elems.to_vec(), steps, differentiable: true });
     program.operators.iter_mut().for_each(|operator| operator.gauge = None);
     program
 }
@@ -77,12 +77,18 @@ fn is_finite(program: &Program, tensors: &Tensors, sizes: &[usize]) -> bool {
     let mut all = program.clone();
     all.outputs.clear();
     for (k, node) in program.nodes.iter().enumerate() {
-        if node.ty == Ty::F64 && !matches!(node.op, Op::Const(_)) {
+        if let (true, Some(elem)) = (node.ty.is_float(), node.ty.elem()) {
             let (name, axes) = (format!("v{k}"), node.axes.iter().collect());
-            all.outputs.push(Output { name, axes, elem: Elem::F64, value: Value(k as u32) });
+            all.outputs.push(Output { name, axes, elem, value: Value(k as u32) });
         }
     }
-    run(&all, tensors, sizes).values().filter_map(Array::as_floats).flatten().all(|x| x.is_finite())
+    let constant = |name: &String| {
+        let value = name[1..].parse::<usize>().expect("a number after the letter");
+        matches!(program.nodes[value].op, Op::Const(_))
+    };
+    let values = run(&all, tensors, sizes);
+    let computed = values.iter().filter(|(name, _)| !constant(name)).filter_map(|(_, value)| value.as_floats());
+    computed.flatten().all(|x| x.is_finite())
 }
 
 /// ⟨ȳ, ẏ⟩ = ⟨p̄, ṗ⟩ for random ȳ and ṗ, where all values are finite.
@@ -127,7 +133,27 @@ proptest! {
 
     #[test]
     fn reverse_mode_is_dual_to_forward_mode(seed: u64, steps in 1usize..12, sizes in sizes()) {
-        check_duality(&differentiable(seed, steps), &sizes, seed);
+        check_duality(&differentiable(seed, steps, &[Elem::F64]), &sizes, seed);
+    }
+
+    /// Exact precision leaves the conversions between float types out, so duality holds to the same tolerance.
+    #[test]
+    fn types_of_cotangents_follow_those_of_values(seed: u64, steps in 1usize..8, sizes in sizes()) {
+        let elems = [Elem::Call, Elem::F64, Elem::F32, Elem::Bf16];
+        let program = differentiable(seed, steps, &elems[seed as usize % 4..]);
+        check_duality(&program, &sizes, seed);
+        if let Ok(bar) = adjoint(&program) {
+            prop_assert_eq!(verify(&bar.instantiate(Elem::F16)), Ok(()), "{}", bar);
+        }
+    }
+
+    #[test]
+    fn equations_can_be_written_of_anything(seed: u64, steps in 1usize..16) {
+        let program = program(seed, &Ingredients { steps, ..Ingredients::default() });
+        let text = equations(&program);
+        for output in &program.outputs {
+            prop_assert!(text.contains(&output.name), "{}\n{}", program, text);
+        }
     }
 
     #[test]
@@ -149,7 +175,7 @@ proptest! {
 
     #[test]
     fn adjoints_have_adjoints(seed: u64, steps in 1usize..6, sizes in sizes()) {
-        if let Ok(bar) = adjoint(&differentiable(seed, steps)) {
+        if let Ok(bar) = adjoint(&differentiable(seed, steps, &[Elem::F64])) {
             check_duality(&bar, &sizes, seed);
         }
     }

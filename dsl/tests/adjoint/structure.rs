@@ -2,10 +2,12 @@
 
 use oplus_dsl::Ty;
 use oplus_dsl::adjoint::{AdjointError, adjoint, differentiable_params};
+use oplus_dsl::forward::{TangentError, tangent};
 use oplus_dsl::ir::{Op, Operator, Program};
 use oplus_dsl::parse::parse;
 use oplus_dsl::specialize::{keep_outputs, without_param};
 use oplus_dsl::testing::operators as standard;
+use oplus_dsl::verify::verify;
 
 use crate::operators;
 use crate::programs::{self, EXCLUSIVE, FORWARD, REVERSE};
@@ -191,6 +193,30 @@ fn integers_have_no_gradient() {
     assert_eq!(case("i32", "f32", "convert(f32, %0)"), "no parameter is floating-point");
     assert_eq!(case("f32", "bool", "%0 < %0"), "no output is floating-point");
     assert!(case("f32", "f32", "floor(%0)").contains("constant between jumps"));
+}
+
+#[test]
+fn matrices_that_do_not_fit_are_refused() {
+    let fitting = adjoint(&programs::states(operators::mixed_products::<4>(), FORWARD, false)).unwrap();
+    assert_eq!(verify(&fitting), Ok(()));
+    let error = adjoint(&programs::states(operators::mixed_products::<6>(), FORWARD, false)).unwrap_err();
+    assert_eq!(error, AdjointError::TooManyFields { operator: "Mixed6".to_owned(), coupled: 6 });
+    let tangent_error = tangent(&programs::states(operators::mixed_products::<17>(), FORWARD, false)).unwrap_err();
+    assert_eq!(tangent_error, TangentError::TooManyFields { operator: "Mixed17".to_owned(), fields: 34 });
+}
+
+#[test]
+fn marks_are_repeated_where_a_name_is_taken() {
+    let second = adjoint_of(&adjoint_of(&programs::affine(FORWARD)));
+    let third = adjoint_of(&second);
+    assert_eq!(verify(&third), Ok(()));
+    assert!(params(&third).contains(&"a.bar.bar.bar"), "a.bar.bar is the cotangent of the second derivative's a.bar");
+    let twice = tangent(&tangent(&programs::affine(FORWARD)).unwrap()).unwrap();
+    assert_eq!(verify(&twice), Ok(()));
+    assert_eq!(
+        params(&twice)[6..],
+        ["a.dot.dot", "b.dot.dot", "h0.dot.dot", "a.dot.dot.dot", "b.dot.dot.dot", "h0.dot.dot.dot"]
+    );
 }
 
 #[test]

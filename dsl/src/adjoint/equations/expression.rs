@@ -4,8 +4,9 @@ use crate::adjoint::rules;
 use crate::elem::Elem;
 use crate::ir::{Axis, Binary, Literal, Node, Op, Operator, Unary, Value};
 
+use super::Writer;
 use super::names::{Index, display_name, superscript};
-use super::{Family, Writer};
+use super::recurrence::Family;
 
 /// Where a value is read: an index for every axis that is not at t.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,7 +45,7 @@ pub(super) enum Level {
     Atom,
 }
 
-type Written = (String, Level);
+pub(super) type Written = (String, Level);
 
 impl Writer<'_> {
     /// A value in a place that asks for a level: by name if it has an equation, else written out.
@@ -53,9 +54,9 @@ impl Writer<'_> {
         parenthesised(written, place)
     }
 
-    fn named(&mut self, value: Value, at: &Environment) -> Written {
+    pub(super) fn named(&mut self, value: Value, at: &Environment) -> Written {
         let node = self.program.node(value);
-        let is_shared = self.uses[value.0 as usize] > 1 && node.op.is_map() && self.weight(value, 0) > 2;
+        let is_shared = self.uses[value.0 as usize] > 1 && node.op.is_map() && is_long(&self.program.nodes, value);
         if is_shared {
             self.bind(value);
         }
@@ -69,16 +70,6 @@ impl Writer<'_> {
     pub(super) fn expand(&mut self, value: Value, at: &Environment, place: Level) -> String {
         let written = self.written(value, at);
         parenthesised(written, place)
-    }
-
-    /// How many operations a value takes to write out, counted up to a few.
-    fn weight(&self, value: Value, so_far: usize) -> usize {
-        let node = self.program.node(value);
-        if so_far > 3 || !node.op.is_map() {
-            return so_far;
-        }
-        let own = usize::from(!matches!(node.op, Op::Broadcast(_) | Op::Convert(..)));
-        node.op.operands().into_iter().fold(so_far + own, |sum, v| self.weight(v, sum))
     }
 
     fn written(&mut self, value: Value, at: &Environment) -> Written {
@@ -143,7 +134,7 @@ impl Writer<'_> {
         if let Some((family, exclusive)) = Family::of(&op) {
             let name = self.state(&family, k);
             let at = if exclusive { at.moved(family.axis, family.back()) } else { at.clone() };
-            let axes = self.state_axes(&family, k).with(family.axis);
+            let axes = self.state_axes(&family, k);
             return (self.names.indexed(&name, axes, &at), Level::Atom);
         }
         match op {
@@ -191,56 +182,29 @@ impl Writer<'_> {
         self.defined.insert(tuple, names.join(", "));
         names
     }
-
-    /// Field k of `combine` on the state before t and the element at t.
-    pub(super) fn combination(&mut self, family: &Family, names: &[Option<String>], k: u32) -> String {
-        let operator = self.program.operator(family.operator).clone();
-        self.body_value(family, &operator, names, operator.combine[k as usize], k, Level::Choice)
-    }
-
-    fn body_value(
-        &mut self,
-        family: &Family,
-        operator: &Operator,
-        names: &[Option<String>],
-        value: Value,
-        k: u32,
-        place: Level,
-    ) -> String {
-        let n = operator.fields.len() as u32;
-        let here = Environment::default();
-        let state = |writer: &Self, j: u32, at: &Environment| {
-            let axes = writer.state_axes(family, j).with(family.axis);
-            writer.names.indexed(names[j as usize].as_deref().unwrap_or_default(), axes, at)
-        };
-        let node = &operator.body[value.0 as usize];
-        let other = operator.combine.iter().position(|v| *v == value).filter(|j| *j as u32 != k && *j < k as usize);
-        match (&node.op, other) {
-            (Op::Input(j), _) if *j < n => state(self, *j, &here.moved(family.axis, family.back())),
-            (Op::Input(j), _) => self.render(family.elements[(*j - n) as usize], &here, place),
-            (_, Some(j)) if names[j].is_some() => state(self, j as u32, &here),
-            (op, _) => {
-                let op = match (rules::weight(&operator.body, op), op) {
-                    (Some((.., exp)), _) => operator.body[exp.0 as usize].op.clone(),
-                    // λ[t] = g[t] + …: what comes from outside first.
-                    (_, Op::Binary(Binary::Add, carried, own)) if self.is_adjoint(family) => {
-                        Op::Binary(Binary::Add, *own, *carried)
-                    }
-                    (_, op) => op.clone(),
-                };
-                let written = map(&op, &mut |v, place| self.body_value(family, operator, names, v, k, place));
-                parenthesised(written, place)
-            }
-        }
-    }
 }
 
-fn parenthesised((text, level): Written, place: Level) -> String {
+/// Whether a map takes more than two operations to write out.
+pub(super) fn is_long(nodes: &[Node], value: Value) -> bool {
+    count(nodes, value, 0) > 2
+}
+
+/// How many operations a value takes to write out, counted up to a few.
+fn count(nodes: &[Node], value: Value, so_far: usize) -> usize {
+    let op = &nodes[value.0 as usize].op;
+    if so_far > 3 || !op.is_map() {
+        return so_far;
+    }
+    let own = usize::from(!matches!(op, Op::Broadcast(_) | Op::Convert(..)));
+    op.operands().into_iter().fold(so_far + own, |sum, v| count(nodes, v, sum))
+}
+
+pub(super) fn parenthesised((text, level): Written, place: Level) -> String {
     if level < place { format!("({text})") } else { text }
 }
 
 /// A constant or a map, its operands written by `operand` for the level that their place asks for.
-fn map(op: &Op, operand: &mut dyn FnMut(Value, Level) -> String) -> Written {
+pub(super) fn map(op: &Op, operand: &mut dyn FnMut(Value, Level) -> String) -> Written {
     match op {
         Op::Const(literal) => (literal_text(*literal), Level::Atom),
         Op::Unary(op, a) => unary(*op, *a, operand),
