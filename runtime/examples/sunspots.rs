@@ -91,7 +91,8 @@ fn read(path: &PathBuf) -> Result<(Vec<i32>, Vec<f64>), Box<dyn Error>> {
 /// The mean over a cycle around each year, and 1 where all its years are there.
 fn centred_mean(x: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let half = CYCLE / 2;
-    let at = |t: usize| (t >= half && t + half < x.len()).then(|| x[t - half..=t + half].iter().sum::<f64>() / CYCLE as f64);
+    let at =
+        |t: usize| (t >= half && t + half < x.len()).then(|| x[t - half..=t + half].iter().sum::<f64>() / CYCLE as f64);
     (0..x.len()).map(|t| (at(t).unwrap_or(0.0), f64::from(at(t).is_some()))).unzip()
 }
 
@@ -108,7 +109,10 @@ fn draw(path: &PathBuf, years: &[i32], x: &[f64], h: &[f64]) -> Result<(), Box<d
         .build_cartesian_2d(span, 0.0..top)?;
     chart.configure_mesh().x_desc("year").y_desc("sunspot number").draw()?;
     let series = |values: &[f64]| years.iter().copied().zip(values.iter().copied()).collect::<Vec<_>>();
-    chart.draw_series(LineSeries::new(series(x), RGBColor(170, 170, 170)))?.label("yearly").legend(key(RGBColor(170, 170, 170)));
+    chart
+        .draw_series(LineSeries::new(series(x), RGBColor(170, 170, 170)))?
+        .label("yearly")
+        .legend(key(RGBColor(170, 170, 170)));
     chart.draw_series(LineSeries::new(series(h), RED.stroke_width(2)))?.label("moving average").legend(key(RED));
     chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
     root.present()?;

@@ -93,8 +93,7 @@ impl<'a> Locks<'a> {
         parts.outputs.resize_with(outputs.len(), || bytemuck::cast_slice_mut::<u64, u8>(&mut []));
         for (address, lock) in &mut self.0 {
             let here = |tensor: &Tensor| memory(tensor).is_some_and(|m| std::ptr::eq(m, *address));
-            let inputs =
-                inputs.iter().enumerate().filter(|(_, t)| here(t)).map(|(k, t)| (k, t.byte_span()));
+            let inputs = inputs.iter().enumerate().filter(|(_, t)| here(t)).map(|(k, t)| (k, t.byte_span()));
             match lock {
                 Lock::Read(bytes) => {
                     let filled = inputs.filter(|(_, span)| !span.is_empty());

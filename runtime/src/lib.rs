@@ -28,9 +28,9 @@ pub use explain::Explanation;
 pub use kernel::Kernel;
 pub use oplus_codegen::target::Target;
 pub use oplus_dsl::Elem;
+pub use oplus_macros::scan;
 pub use shapes::Shapes;
 pub use tensor::Tensor;
-pub use oplus_macros::scan;
 
 // `scan!` names this crate `oplus` also where it is this crate.
 extern crate self as oplus;

@@ -11,7 +11,8 @@ struct Llvm;
 impl Compile for Llvm {
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Ptx, Error> {
         let failed = |reason: String| Error::Compile { key: launch.key.to_string(), reason };
-        let kernel = oplus_codegen::lower::lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(e.to_string()))?;
+        let kernel =
+            oplus_codegen::lower::lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(e.to_string()))?;
         let text = oplus_llvm::compile(&kernel, isa).map_err(|e| failed(e.to_string()))?;
         Ok(Ptx { text })
     }

@@ -1,12 +1,10 @@
 //! Tensors and calls on a GPU: memory, streams, graphs and faults. On a machine without a GPU there is nothing to test,
 //! and every test says so and ends.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{AFFINE, ramp};
-use cudarc::driver::{CudaContext, sys};
+use crate::common::{AFFINE, ramp};
+use cudarc::driver::CudaContext;
 use oplus::source::{Isa, KernelSource, Launch, Ptx, fall_back_to_cpu, register};
 use oplus::{Device, Elem, Error, Kernel, Tensor};
 
@@ -144,73 +142,76 @@ fn ptx_that_the_driver_refuses_is_an_error_with_its_words() {
     assert_eq!(floats(&x), floats(&ramp(&[100])));
 }
 
-/// Queues calls of the affine scan on a stream and compares with the CPU.
-fn run_affine(device: &Device, rows: usize, len: usize) {
-    let (a, x) = (ramp(&[rows, len]), ramp(&[rows, len]));
-    let a = Tensor::from_vec(floats(&a).iter().map(|v| v.cos()).collect::<Vec<f32>>(), &[rows, len]).unwrap();
-    let (expected, _) = AFFINE.call(&[Some(&a), Some(&x), None, None]).unwrap();
-    let (a, x) = (a.to_device(device).unwrap(), x.to_device(device).unwrap());
-    let (found, _) = AFFINE.call(&[Some(&a), Some(&x), None, None]).unwrap();
-    drop((a, x));
-    let close = |(f, e): (&f32, &f32)| (f - e).abs() <= 1e-3 * e.abs().max(1.0);
-    assert!(floats(&found[0]).iter().zip(&floats(&expected[0])).all(close), "{rows}×{len}");
-    assert!(floats(&found[1]).iter().zip(&floats(&expected[1])).all(close), "{rows}×{len}");
-}
-
+/// Calls of kernels that no source but the compiler has.
 #[cfg(feature = "jit")]
-#[test]
-fn threads_with_streams_of_their_own_do_not_disturb_each_other() {
-    let Some(device) = gpu() else { return };
-    let Device::Cuda(cuda) = &device else { unreachable!() };
-    std::thread::scope(|scope| {
-        for k in 0..4 {
-            scope.spawn(move || {
-                let own = Device::from_stream(cuda.context().new_stream().unwrap()).unwrap();
-                for round in 0..10 {
-                    run_affine(&own, 1 + k, 40_000 + 1000 * round);
-                    run_affine(&own, 3, [0, 1, 2, 31, 33, 8191, 8192, 8193, 9973, 5][round]);
-                }
-            });
-        }
-    });
-}
+mod compiled {
+    use cudarc::driver::sys::{CUgraphInstantiate_flags as Flags, CUstreamCaptureMode as Mode};
 
-#[cfg(feature = "jit")]
-#[test]
-fn a_call_into_the_callers_tensors_can_be_captured_and_replayed() {
-    use sys::{CUgraphInstantiate_flags as Flags, CUstreamCaptureMode as Mode};
+    use super::*;
 
-    let Some(device) = gpu() else { return };
-    let Device::Cuda(cuda) = &device else { unreachable!() };
-    let (rows, len) = (2, 100_003);
-    let a = Tensor::full(0.5_f32, &[rows, len], &device).unwrap();
-    let x = ramp(&[rows, len]).to_device(&device).unwrap();
-    let fresh = |elem, shape: &[usize]| Tensor::zeros(elem, shape, &device).unwrap();
-    let outputs = [fresh(Elem::F32, &[rows, len]), fresh(Elem::F32, &[rows]), fresh(Elem::I32, &[rows])];
-    let outputs: Vec<&Tensor> = outputs.iter().collect();
-    let inputs = [Some(&a), Some(&x), None, None];
-    AFFINE.call_into(&inputs, &outputs).unwrap();
-    let expected = floats(outputs[0]);
-    cuda.stream().begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
-    AFFINE.call_into(&inputs, &outputs).unwrap();
-    let graph = cuda.stream().end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap().unwrap();
-    for _ in 0..5 {
-        let cleared = Tensor::zeros(Elem::F32, &[rows, len], &device).unwrap();
-        AFFINE.call_into(&[Some(&cleared), Some(&cleared), None, None], &outputs).unwrap();
-        assert!(floats(outputs[0]).iter().all(|&h| h == 0.0));
-        graph.launch().unwrap();
-        assert_eq!(floats(outputs[0]), expected);
+    /// Queues calls of the affine scan on a stream and compares with the CPU.
+    fn run_affine(device: &Device, rows: usize, len: usize) {
+        let (a, x) = (ramp(&[rows, len]), ramp(&[rows, len]));
+        let a = Tensor::from_vec(floats(&a).iter().map(|v| v.cos()).collect::<Vec<f32>>(), &[rows, len]).unwrap();
+        let (expected, _) = AFFINE.call(&[Some(&a), Some(&x), None, None]).unwrap();
+        let (a, x) = (a.to_device(device).unwrap(), x.to_device(device).unwrap());
+        let (found, _) = AFFINE.call(&[Some(&a), Some(&x), None, None]).unwrap();
+        drop((a, x));
+        let close = |(f, e): (&f32, &f32)| (f - e).abs() <= 1e-3 * e.abs().max(1.0);
+        assert!(floats(&found[0]).iter().zip(&floats(&expected[0])).all(close), "{rows}×{len}");
+        assert!(floats(&found[1]).iter().zip(&floats(&expected[1])).all(close), "{rows}×{len}");
     }
-}
 
-#[cfg(feature = "jit")]
-#[test]
-fn one_stream_serves_several_threads() {
-    let Some(device) = gpu() else { return };
-    std::thread::scope(|scope| {
-        for k in 1..5 {
-            let device = &device;
-            scope.spawn(move || (0..10).for_each(|round| run_affine(device, k, 30_000 + 10_000 * round)));
+    #[test]
+    fn threads_with_streams_of_their_own_do_not_disturb_each_other() {
+        let Some(device) = gpu() else { return };
+        let Device::Cuda(cuda) = &device else { unreachable!() };
+        std::thread::scope(|scope| {
+            for k in 0..4 {
+                scope.spawn(move || {
+                    let own = Device::from_stream(cuda.context().new_stream().unwrap()).unwrap();
+                    for round in 0..10 {
+                        run_affine(&own, 1 + k, 40_000 + 1000 * round);
+                        run_affine(&own, 3, [0, 1, 2, 31, 33, 8191, 8192, 8193, 9973, 5][round]);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_call_into_the_callers_tensors_can_be_captured_and_replayed() {
+        let Some(device) = gpu() else { return };
+        let Device::Cuda(cuda) = &device else { unreachable!() };
+        let (rows, len) = (2, 100_003);
+        let a = Tensor::full(0.5_f32, &[rows, len], &device).unwrap();
+        let x = ramp(&[rows, len]).to_device(&device).unwrap();
+        let fresh = |elem, shape: &[usize]| Tensor::zeros(elem, shape, &device).unwrap();
+        let outputs = [fresh(Elem::F32, &[rows, len]), fresh(Elem::F32, &[rows]), fresh(Elem::I32, &[rows])];
+        let outputs: Vec<&Tensor> = outputs.iter().collect();
+        let inputs = [Some(&a), Some(&x), None, None];
+        AFFINE.call_into(&inputs, &outputs).unwrap();
+        let expected = floats(outputs[0]);
+        cuda.stream().begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+        AFFINE.call_into(&inputs, &outputs).unwrap();
+        let graph = cuda.stream().end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap().unwrap();
+        for _ in 0..5 {
+            let cleared = Tensor::zeros(Elem::F32, &[rows, len], &device).unwrap();
+            AFFINE.call_into(&[Some(&cleared), Some(&cleared), None, None], &outputs).unwrap();
+            assert!(floats(outputs[0]).iter().all(|&h| h == 0.0));
+            graph.launch().unwrap();
+            assert_eq!(floats(outputs[0]), expected);
         }
-    });
+    }
+
+    #[test]
+    fn one_stream_serves_several_threads() {
+        let Some(device) = gpu() else { return };
+        std::thread::scope(|scope| {
+            for k in 1..5 {
+                let device = &device;
+                scope.spawn(move || (0..10).for_each(|round| run_affine(device, k, 30_000 + 10_000 * round)));
+            }
+        });
+    }
 }

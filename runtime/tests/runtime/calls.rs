@@ -1,8 +1,6 @@
 //! Calls on the CPU: results, and every way in which tensors can be wrong, word by word.
 
-mod common;
-
-use common::{AFFINE, ramp};
+use crate::common::{AFFINE, ramp};
 use oplus::{Device, Elem, Error, Tensor};
 
 fn floats(tensor: &Tensor) -> Vec<f32> {

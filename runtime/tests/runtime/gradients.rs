@@ -1,8 +1,6 @@
 //! Gradients of calls on the CPU.
 
-mod common;
-
-use common::{AFFINE, ramp};
+use crate::common::{AFFINE, ramp};
 use oplus::{Call, Device, Elem, Error, Kernel, Tensor};
 
 const LEN: usize = 7;

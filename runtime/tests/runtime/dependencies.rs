@@ -34,7 +34,8 @@ fn the_cuda_driver_is_loaded_at_run_time_and_nothing_else_of_cuda_is_used() {
     let cudarc = features.lines().find(|line| line.starts_with("cudarc ")).unwrap();
     let features: Vec<&str> = cudarc.split([' ', ',']).collect();
     assert!(features.contains(&"dynamic-loading") && features.contains(&"driver"), "{cudarc}");
-    for toolkit in ["dynamic-linking", "static-linking", "cuda-version-from-build-system", "nvrtc", "runtime", "cublas"] {
+    for toolkit in ["dynamic-linking", "static-linking", "cuda-version-from-build-system", "nvrtc", "runtime", "cublas"]
+    {
         assert!(!features.contains(&toolkit), "cudarc has the feature {toolkit}");
     }
 }

@@ -1,0 +1,9 @@
+//! Tests of the runtime as a user meets it.
+
+mod calls;
+mod common;
+mod cuda;
+mod dependencies;
+mod explain;
+mod gradients;
+mod tensors;
