@@ -1,9 +1,10 @@
 //! `combine` of one scan or reduction as a program of its own, to be differentiated.
 //!
 //! Its parameters stand for the fields of the left operand l = s[t−1], of the right operand r = e[t], of the
-//! combination c = l ⊕ r = s[t], and for the cotangents λ[t] of c; its nodes are the body of the operator. A gauge
-//! field of the combination is not computed but read from c: so its gradient is stopped, and what is differentiated
-//! treats the gauge as a sequence of constants.
+//! combination c = l ⊕ r = s[t], and for the cotangents λ[t] of c; its nodes are the body of the operator.
+//!
+//! A [gauge](super::gauge) is a constant here: that of the combination is not computed but read from c, so its gradient
+//! is stopped.
 
 use std::collections::HashMap;
 

@@ -69,6 +69,7 @@ pub(crate) fn solve(
     Ok(solver.lambda)
 }
 
+/// λ under way.
 pub(super) struct Solver<'a> {
     pub(super) b: &'a mut Builder,
     pub(super) scan: &'a Recurrence,
@@ -101,9 +102,9 @@ impl Solver<'_> {
         (0..n).filter(|k| active[*k]).collect()
     }
 
-    /// Whether λᵢ depends on λⱼ; a gauge takes part in no recursion.
+    /// Whether λᵢ depends on λⱼ.
     fn couples(&self, j: usize, i: usize) -> bool {
-        self.jacobian[j][i].is_some() && self.scan.operator.gauge != Some(i as u32)
+        self.jacobian[j][i].is_some()
     }
 
     /// Whether everything outside a component that it depends on is solved.

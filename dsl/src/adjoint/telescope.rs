@@ -3,11 +3,12 @@
 use crate::build::Builder;
 use crate::copy::Copy;
 use crate::ir::{Literal, Op, Operator, Value};
+use crate::rng::Rng;
 use crate::typing::TypeError;
 
 use super::MAX_FIELDS;
 use super::combination::{Combination, Jacobian};
-use super::evaluate::{Samples, at, close, combined};
+use super::evaluate::{POINTS, close, combined, point, values};
 
 /// How the total of a field depends on the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +31,6 @@ pub(crate) struct Choice {
     /// Whether it is the left operand's where the condition holds, or the right one's.
     pub(crate) left: bool,
 }
-
-/// How many sample points a law is checked at.
-const POINTS: usize = 32;
 
 /// The shape of every field of a combination.
 pub(crate) fn classify(combination: &mut Combination, operator: &Operator) -> Result<Vec<Shape>, TypeError> {
@@ -124,9 +122,9 @@ impl Recogniser<'_> {
 
     /// D(x, c)·D(c, d) = D(x, d) at sample points, c = x ⊕ y and d = c ⊕ z. `weight` is D(r, c).
     fn chain_holds(&self, weight: Value) -> bool {
-        let mut samples = Samples::new();
+        let mut rng = Rng::new(0);
         (0..POINTS).all(|_| {
-            let [x, y, z] = [(); 3].map(|()| samples.point(self.operator));
+            let [x, y, z] = [(); 3].map(|()| point(&mut rng, self.operator));
             let c = combined(self.operator, &x, &y);
             let d = combined(self.operator, &c, &z);
             let [xc, cd, xd] = [(&x, &c), (&c, &d), (&x, &d)].map(|(x, c)| self.at(weight, x, x, c));
@@ -136,9 +134,9 @@ impl Recogniser<'_> {
 
     fn is_log_sum_exp(&self, j: usize) -> bool {
         let [Some(left), Some(right)] = [self.jacobians[0][j][j], self.jacobians[1][j][j]] else { return false };
-        let mut samples = Samples::new();
+        let mut rng = Rng::new(0);
         (0..POINTS).all(|_| {
-            let [l, r] = [(); 2].map(|()| samples.point(self.operator));
+            let [l, r] = [(); 2].map(|()| point(&mut rng, self.operator));
             let c = combined(self.operator, &l, &r);
             let weight = |x: &[Literal]| (x[j].as_f64() - c[j].as_f64()).exp();
             close(self.at(left, &l, &r, &c), weight(&l)) && close(self.at(right, &l, &r, &c), weight(&r))
@@ -147,6 +145,6 @@ impl Recogniser<'_> {
 
     /// A value of the combination's program for these operands.
     fn at(&self, value: Value, l: &[Literal], r: &[Literal], c: &[Literal]) -> f64 {
-        at(self.combination.program(), &[l, r, c].concat())[value.0 as usize].as_f64()
+        values(self.combination.program(), &[l, r, c].concat())[value.0 as usize].as_f64()
     }
 }

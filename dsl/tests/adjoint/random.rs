@@ -9,6 +9,7 @@ use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::simplify::simplify;
+use oplus_dsl::specialize::without_param;
 use oplus_dsl::testing::{Ingredients, inputs, program};
 use oplus_dsl::verify::verify;
 use proptest::prelude::*;
@@ -118,6 +119,13 @@ fn check_duality(program: &Program, sizes: &[usize], seed: u64) {
     assert!((left - right).abs() <= tolerance, "{left} by forward mode, {right} by reverse mode\n{program}\n{bar}");
 }
 
+/// Whether two tensors are the same up to rounding.
+fn close(x: &Array, y: &Array) -> bool {
+    let (Some(x), Some(y)) = (x.as_floats(), y.as_floats()) else { return false };
+    let scale = x.iter().fold(1.0f64, |scale, x| scale.max(x.abs()));
+    x.len() == y.len() && x.iter().zip(y).all(|(x, y)| (x - y).abs() <= 1e-12 * scale)
+}
+
 /// Whether two tensors are the same bit by bit, any NaN being equal to any.
 fn same(x: &Array, y: &Array) -> bool {
     match (&x.data, &y.data) {
@@ -129,7 +137,7 @@ fn same(x: &Array, y: &Array) -> bool {
 }
 
 proptest! {
-    #![proptest_config(cases(600))]
+    #![proptest_config(cases(400))]
 
     #[test]
     fn reverse_mode_is_dual_to_forward_mode(seed: u64, steps in 1usize..12, sizes in sizes()) {
@@ -153,6 +161,39 @@ proptest! {
         let text = equations(&program);
         for output in &program.outputs {
             prop_assert!(text.contains(&output.name), "{}\n{}", program, text);
+        }
+    }
+
+    #[test]
+    fn an_absent_parameter_is_its_default(seed: u64, steps in 1usize..12, sizes in sizes()) {
+        let program = program(seed, &Ingredients { steps, ..Ingredients::default() });
+        let without = without_param(&program, "optional");
+        prop_assert_eq!(verify(&without), Ok(()), "{}", without);
+        prop_assert_eq!(without.param("optional"), None);
+        let mut given = named_inputs(&program, &sizes, seed);
+        given.remove("optional");
+        let (before, after) = (run(&program, &given, &sizes), run(&without, &given, &sizes));
+        for (name, x) in &before {
+            prop_assert!(same(x, &after[name]), "{}\n{}", program, without);
+        }
+    }
+
+    #[test]
+    fn an_absent_cotangent_is_zero(seed: u64, steps in 1usize..10, sizes in sizes()) {
+        let program = differentiable(seed, steps, &[Elem::F64]);
+        let Ok(bar) = adjoint(&program) else { return Ok(()) };
+        let absent = without_param(&bar, "y0.bar");
+        prop_assert_eq!(verify(&absent), Ok(()), "{}", absent);
+        let given = named_inputs(&program, &sizes, seed);
+        if is_finite(&program, &given, &sizes) {
+            let outputs = run(&program, &given, &sizes);
+            let mut bars = directions(&outputs, ".bar", &mut Rng::new(seed));
+            bars.remove("y0.bar");
+            let known: Tensors = outputs.into_iter().chain(given).chain(bars).collect();
+            let (zero, absent) = (run(&bar, &known, &sizes), run(&absent, &known, &sizes));
+            for (name, x) in &zero {
+                prop_assert!(close(x, &absent[name]), "{}\n{:?}\n{:?}", bar, x, absent[name]);
+            }
         }
     }
 

@@ -119,6 +119,17 @@ fn log_sum_exp_and_choices_need_no_scan() {
 }
 
 #[test]
+fn recognition_does_not_depend_on_the_type() {
+    let programs = [programs::attention(), programs::totals(standard::log_sum_exp(Ty::F64)), programs::argmax()];
+    for program in programs {
+        for ty in ["f32", "call"] {
+            let other = parse(&program.to_string().replace("f64", ty)).unwrap();
+            assert!(scans(&adjoint_of(&other)).is_empty(), "{other}");
+        }
+    }
+}
+
+#[test]
 fn products_use_prefixes_and_suffixes() {
     let bar = adjoint_of(&programs::totals(standard::product(Ty::F64)));
     assert_eq!(scans(&bar), ["Product(p) exclusive", "Product(p) reverse exclusive"]);
