@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What the project is tested and measured with on a GPU. The tests that need none are in `tests/`.
+
+pub mod bench;

@@ -1,7 +1,7 @@
 //! One case: inputs, check against the CPU, time.
 
 use cudarc::driver::CudaSlice;
-use oplus::{Call, Device, Elem, Kernel, Tensor};
+use oplus::{Call, Device, Elem, Kernel, Shapes, Tensor};
 use serde::Serialize;
 
 use super::cases::{Case, Work};
@@ -31,23 +31,25 @@ pub struct Line {
 }
 
 /// Runs a case and gives its line; a failure is part of the line.
-pub fn line(case: &Case, timer: &mut Timer, seed: u64) -> Line {
-    let (ms, plan, error) = match run(case, timer, seed) {
+pub fn line(case: &Case, timer: &mut Timer, seed: u64, check: bool) -> Line {
+    let (ms, plan, error) = match run(case, timer, seed, check) {
         Ok((ms, plan)) => (Some(ms), Some(plan), None),
         Err(error) => (None, None, Some(error.to_string())),
     };
     Line { case: case.name.clone(), implementation: "oplus", ms, bytes: case.bytes, plan, error }
 }
 
-fn run(case: &Case, timer: &mut Timer, seed: u64) -> Result<(f64, String), BenchError> {
+fn run(case: &Case, timer: &mut Timer, seed: u64, check: bool) -> Result<(f64, String), BenchError> {
     if let Work::Copy(n) = case.work {
         return Ok((copy(n, timer)?, "cuMemcpyDtoDAsync".into()));
     }
     let device = Device::from_stream(timer.stream().clone())?;
     let prepared = Prepared::new(case, &device, seed)?;
-    prepared.check(case)?;
+    if check {
+        prepared.check(case)?;
+    }
     let ms = timer.median(|| prepared.run().map_err(Into::into))?;
-    Ok((ms, prepared.plan()?))
+    Ok((ms, prepared.plan(case, &device)?))
 }
 
 fn copy(n: usize, timer: &mut Timer) -> Result<f64, BenchError> {
@@ -121,12 +123,22 @@ impl Prepared {
         Ok(())
     }
 
-    fn plan(&self) -> Result<String, oplus::Error> {
-        let schedules = match &self.backward {
-            None => self.kernel.schedules(&borrowed(&self.inputs))?,
-            Some((cotangents, _)) => self.kernel.gradient_schedules(&self.call, &borrowed(cotangents))?,
-        };
-        Ok(schedules.join("; "))
+    /// The schedules of the launches.
+    fn plan(&self, case: &Case, device: &Device) -> Result<String, oplus::Error> {
+        let program = self.kernel.program()?;
+        let mut shapes = Shapes::new().elem(case.elem).device(device);
+        for (param, (shape, _)) in program.params.iter().zip(&case.inputs) {
+            for (axis, size) in param.axes.iter().zip(shape) {
+                shapes = shapes.axis(program.axis_name(*axis), *size);
+            }
+        }
+        for param in &program.params[case.inputs.len()..] {
+            shapes = shapes.without(&param.name);
+        }
+        let explanation = self.kernel.explain(&shapes)?;
+        let explained = if self.backward.is_some() { explanation.gradient? } else { explanation.forward };
+        let schedules = explained.launches.unwrap_or_default().into_iter().map(|l| l.schedule);
+        Ok(schedules.collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -22,6 +22,9 @@ struct Args {
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<std::path::PathBuf>,
+    /// Do not compare results with the CPU before timing them.
+    #[arg(long)]
+    unchecked: bool,
     /// Only name the cases.
     #[arg(long)]
     list: bool,
@@ -30,7 +33,7 @@ struct Args {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     if let Some(folder) = &args.kernels {
-        oplus::source::add_folder(folder)?;
+        oplus::source::register(std::sync::Arc::new(oplus::source::Folder::open(folder)?));
     }
     let wanted = |case: &cases::Case| {
         args.group.is_none_or(|g| g == case.group) && args.case.as_ref().is_none_or(|r| r.is_match(&case.name))
@@ -43,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut timer = Timer::new()?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     for case in &cases {
-        println!("{}", serde_json::to_string(&run::line(case, &mut timer, seed))?);
+        println!("{}", serde_json::to_string(&run::line(case, &mut timer, seed, !args.unchecked))?);
     }
     Ok(())
 }
