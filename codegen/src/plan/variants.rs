@@ -67,7 +67,11 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let shape = Shape::of(stage);
     match lane_axis(stage).filter(|_| is_strided(stage)) {
         None => vector(stage, axis).map(|v| shape.along(v, isa)).unwrap_or_default(),
-        Some(lane) => vector(stage, lane).map(|v| shape.across(lane, v, isa)).unwrap_or_default(),
+        Some(lane) => {
+            // The scan axis is contiguous, too, where the lane axis has size 1.
+            let along = vector(stage, axis).map(|v| shape.alone(v, isa));
+            vector(stage, lane).map(|v| shape.across(lane, v, isa)).into_iter().flatten().chain(along).collect()
+        }
     }
 }
 
@@ -136,9 +140,17 @@ impl Shape {
         rows.map(Schedule::Rows).into_iter().chain(look_back.into_iter().map(Schedule::LookBack)).collect()
     }
 
+    /// The schedule for a single contiguous row.
+    fn alone(&self, vector: u32, isa: Isa) -> Schedule {
+        Schedule::LookBack(match isa {
+            Isa::Sm80 => self.look_back_registers(vector),
+            Isa::Sm90a => self.look_back_rows(vector),
+        })
+    }
+
     /// Schedules for a contiguous axis that is not the scan axis.
     fn across(&self, lane: Axis, vector: u32, isa: Isa) -> Vec<Schedule> {
-        let rings = [8, 1].map(|lanes| self.ring(lane, lanes, vector.min(4), isa));
+        let rings = [16, 8, 1].map(|lanes| self.ring(lane, lanes, vector.min(4), isa));
         [self.walk(lane, vector.min(4))].into_iter().chain(rings).map(Schedule::Columns).collect()
     }
 
@@ -146,7 +158,7 @@ impl Shape {
     fn long_rows(&self, vector: u32) -> Rows {
         let vectors = (self.items(32) / vector).clamp(1, 8);
         let tile = if vector == 1 { 1024 } else { 4096 };
-        let warps = (tile / (WARP * vector * vectors)).clamp(1, 16);
+        let warps = (tile / (WARP * vector * vectors)).clamp(1, 8);
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
     }
 
@@ -195,14 +207,14 @@ impl Shape {
         let vectors = (items / vector).max(1);
         let tile = scan_warps * WARP * vectors * vector;
         let stages = (ring_bytes(Isa::Sm90a) / (tile * self.read)).clamp(2, 7);
-        let (fold, loader) = (Fold::Strict, Loader::Bulk);
+        let (fold, loader) = (Fold::Blocks, Loader::Bulk);
         LookBack { scan_warps, reduce_warps, vector, vectors, stages, window, fold, loader }
     }
 
     /// Tiles read straight from global memory.
     fn look_back_registers(&self, vector: u32) -> LookBack {
         let vectors = (self.items(32).min(16) / vector).max(1);
-        let (fold, loader) = (Fold::Strict, Loader::Registers);
+        let (fold, loader) = (Fold::Blocks, Loader::Registers);
         LookBack { scan_warps: 8, reduce_warps: 8, vector, vectors, stages: 4, window: 6, fold, loader }
     }
 
@@ -222,12 +234,12 @@ impl Shape {
         }
     }
 
-    /// Tiles of `lanes·vector` columns; an odd number of rows per thread keeps shared memory free of conflicts.
+    /// Tiles of `lanes·vector` columns, up to 64 KB of input, in as many stages as shared memory has room for.
     fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
         let steps = match self.words {
-            1 => 7,
-            2 => 5,
-            _ => 3,
+            1 => 11,
+            2 => 7,
+            _ => 4,
         };
         let rows = 8 * (WARP / lanes) * steps;
         let stages = (ring_bytes(isa) / (rows * lanes * vector * self.read)).clamp(2, 6);
@@ -235,13 +247,13 @@ impl Shape {
             lane: lane.0,
             form: Form::Ring,
             warps: 8,
-            reduce_warps: if self.words == 1 { 8 } else { 4 },
+            reduce_warps: if self.words == 1 { 4 } else { 3 },
             lanes,
             vector,
             steps,
             stages,
             group: 12,
-            window: 6,
+            window: if self.words == 1 { 12 } else { 6 },
         }
     }
 }

@@ -62,7 +62,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
 /// As many blocks as the registers of a multiprocessor certainly allow.
 pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     let held = schedule.rows * schedule.vectors * schedule.vector * crate::plan::words_per_element(stage);
-    let registers = (held * 5 / 4 + 28).clamp(32, 255);
+    let registers = (held + 40).next_multiple_of(8).clamp(40, 255);
     (65536 / (registers * schedule.warps * WARP)).clamp(1, 16)
 }
 

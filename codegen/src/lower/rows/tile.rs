@@ -87,10 +87,14 @@ impl<'s> RowsKernel<'s> {
         b.add(first, Operand::i64(i64::from(r * self.stretch() + v)))
     }
 
-    /// Whether the element at a place exists.
-    pub(super) fn exists(&self, b: &mut Builder, first: Operand, place: Place) -> Operand {
-        let index = self.index(b, first, place);
-        b.lt(index, self.len)
+    /// Whether the element at a place exists: the rest of the row, cut off above a tile, reaches beyond it. One `i32`
+    /// compared with constants takes fewer registers than the index of every place.
+    pub(super) fn exists(&self, b: &mut Builder, first: Operand, (r, v): Place) -> Operand {
+        use oplus_dsl::ir::Binary::{Gt, Min};
+        let left = b.sub(self.len, first);
+        let left = b.binary(Min, left, Operand::i64(i64::from(self.schedule.tile())));
+        let left = b.convert(Ty::I32, left);
+        b.binary(Gt, left, Operand::i32((r * self.stretch() + v) as i32))
     }
 
     // ---- neighbours
