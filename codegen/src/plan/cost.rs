@@ -25,6 +25,8 @@ const LOOK_BACK: f64 = 5.0;
 const LOOK_BACK_COLUMNS: f64 = 7.0;
 /// Least microseconds between two tiles of a persistent block: a look-ahead must be hidden behind it.
 const TILE: f64 = 2.0;
+/// The same where the carry begins anew at every row, and so fewer aggregates are folded.
+const ROW_TILE: f64 = 1.5;
 /// Share of the bandwidth that scalar accesses reach.
 const SCALAR: f64 = 0.75;
 /// Share that persistent blocks reach.
@@ -136,9 +138,11 @@ fn by_tiles(stage: &Stage, schedule: &Schedule, bound: &Bound, work: &Work) -> (
         _ => (1, 0.0),
     };
     let points = (rows(stage, bound) * length(stage, bound)).max(1) as f64;
-    let tile = (work.moved / points * elements as f64 / work.one).max(TILE);
+    let least = if rows(stage, bound) > 1 { ROW_TILE } else { TILE };
+    let tile = (work.moved / points * elements as f64 / work.one).max(least);
     let waves = (count / work.multiprocessors).ceil();
-    (fixed + waves * tile, format!("{count} tiles in {waves} waves"))
+    // The first tile of every block is loaded with nothing to do meanwhile.
+    (fixed + (waves + 1.0) * tile, format!("{count} tiles in {waves} waves"))
 }
 
 /// Bytes that one point of the iteration reads and writes.

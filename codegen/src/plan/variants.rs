@@ -150,13 +150,13 @@ impl Shape {
 
     /// Schedules for a contiguous axis that is not the scan axis.
     fn across(&self, lane: Axis, vector: u32, isa: Isa) -> Vec<Schedule> {
-        let rings = [16, 8, 1].map(|lanes| self.ring(lane, lanes, vector.min(4), isa));
+        let rings = [8, 1].map(|lanes| self.ring(lane, lanes, vector.min(4), isa));
         [self.walk(lane, vector.min(4))].into_iter().chain(rings).map(Schedule::Columns).collect()
     }
 
     /// One row per block, 4096 elements at once.
     fn long_rows(&self, vector: u32) -> Rows {
-        let vectors = (self.items(32) / vector).clamp(1, 8);
+        let vectors = (self.items(if vector == 8 { 64 } else { 48 }) / vector).clamp(1, 8);
         let tile = if vector == 1 { 1024 } else { 4096 };
         let warps = (tile / (WARP * vector * vectors)).clamp(1, 8);
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
@@ -169,12 +169,9 @@ impl Shape {
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
     }
 
-    /// 256 elements at once: several rows per warp, or two warps per row where a row already fills the registers.
+    /// 256 elements at once, several rows per warp.
     fn short_rows(&self, vector: u32) -> Rows {
-        if self.words > 1 && vector == 4 {
-            return Rows { warps: 2, row_warps: 2, lanes: WARP, rows: 1, vector, vectors: 1 };
-        }
-        let vectors = (256 / (WARP * vector)).min(self.items(8) / vector).clamp(1, 4);
+        let vectors = (256 / (WARP * vector)).min(self.items(32) / vector).clamp(1, 4);
         let rows = (self.items(32) / (vector * vectors)).clamp(1, 4);
         Rows { warps: 4, row_warps: 1, lanes: WARP, rows, vector, vectors }
     }
@@ -200,7 +197,7 @@ impl Shape {
     fn look_back_rows(&self, vector: u32) -> LookBack {
         let most = (32 << 10) / (8 * WARP * self.read);
         let items = self.items(64).min(1 << most.max(1).ilog2()).min(32).max(vector);
-        self.ring_of(8, 8, vector, items, 3)
+        self.ring_of(8, 4, vector, items, 6)
     }
 
     fn ring_of(&self, scan_warps: u32, reduce_warps: u32, vector: u32, items: u32, window: u32) -> LookBack {
@@ -237,9 +234,9 @@ impl Shape {
     /// Tiles of `lanes·vector` columns, up to 64 KB of input, in as many stages as shared memory has room for.
     fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
         let steps = match self.words {
-            1 => 11,
-            2 => 7,
-            _ => 4,
+            1 => 15,
+            2 => 6,
+            _ => 5,
         };
         let rows = 8 * (WARP / lanes) * steps;
         let stages = (ring_bytes(isa) / (rows * lanes * vector * self.read)).clamp(2, 6);
@@ -252,7 +249,7 @@ impl Shape {
             vector,
             steps,
             stages,
-            group: 12,
+            group: if self.words == 1 { 12 } else { 8 },
             window: if self.words == 1 { 12 } else { 6 },
         }
     }
