@@ -235,7 +235,6 @@ impl Shape {
     fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
         let steps = match self.words {
             1 => 15,
-            2 => 6,
             _ => 5,
         };
         let rows = 8 * (WARP / lanes) * steps;

@@ -9,6 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
+use oplus_dsl::rebase::rebase;
+use oplus_dsl::simplify::simplify;
 use oplus_dsl::typing::TypeError;
 use thiserror::Error;
 
@@ -33,6 +35,8 @@ pub fn cut(program: &Program) -> Result<Cut, CutError> {
     if program.is_generic() {
         return Err(CutError::Generic);
     }
+    // Here, not earlier: the interpreter and the adjoint see the program as it was written.
+    let program = &simplify(&rebase(program));
     let mut cutter = Cutter::new(program);
     for root in 0..program.outputs.len() {
         cutter.resolve(root);
