@@ -1,0 +1,60 @@
+//! `oplus bake`.
+
+use crate::Outcome;
+use crate::programs::{all_variants, compile, in_sources, named, parse_elem, parse_isa};
+use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_llvm::library::Contents;
+use oplus_llvm::ptxas::Ptxas;
+use std::path::{Path, PathBuf};
+
+/// Writes the PTX of a crate's own kernels into a folder, so that the program needs no compiler where it runs.
+///
+/// The folder is to be committed. The program registers it as a kernel source: by path with `Folder::open`, or inside
+/// the program with `include!("…/table.rs")` and `Embedded::new(KERNELS)`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The crate whose `scan!` blocks are compiled, by its manifest.
+    #[arg(long, value_name = "Cargo.toml", conflicts_with = "source")]
+    manifest_path: Option<PathBuf>,
+    /// Rust file, or folder of Rust files, whose `scan!` blocks are compiled.
+    #[arg(long, value_name = "PATH")]
+    source: Option<PathBuf>,
+    /// Only the kernel of this name, of the sources or (without any) of the standard library. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    kernel: Vec<String>,
+    /// The folder to write.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Element types of calls.
+    #[arg(long, value_delimiter = ',', value_parser = parse_elem, default_value = "f32,bf16,f16")]
+    elem: Vec<Elem>,
+    /// Instruction sets: sm_80 runs on every GPU since Ampere, sm_90a is for Hopper.
+    #[arg(long, value_delimiter = ',', value_parser = parse_isa, default_value = "sm_80,sm_90a")]
+    isa: Vec<Isa>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let source = args.source.clone().or_else(|| args.manifest_path.as_deref().map(folder_of));
+    let programs = match source {
+        Some(path) => in_sources(&path)?,
+        None if args.kernel.is_empty() => return Err("say what to bake: --source, --manifest-path or --kernel".into()),
+        None => oplus_front::standard_programs(),
+    };
+    if programs.is_empty() {
+        return Err("there is no kernel in any `scan!` block".into());
+    }
+    let variants = all_variants(&named(programs, &args.kernel)?, &args.elem, &args.isa)?;
+    let ptxas = Ptxas::find().ok();
+    let mut contents = Contents::new(compile(&variants, ptxas.as_ref(), "oplus bake")?);
+    contents.inherit(&args.out)?;
+    let changed = contents.write(&args.out)?.len();
+    let unchecked = if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" };
+    println!("{} kernels, {} bytes of PTX, {changed} files changed{unchecked}", variants.len(), contents.bytes());
+    Ok(())
+}
+
+/// The folder of a crate's manifest.
+fn folder_of(manifest: &Path) -> PathBuf {
+    manifest.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}

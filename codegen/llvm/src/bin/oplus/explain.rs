@@ -1,0 +1,161 @@
+//! `oplus explain`.
+
+use crate::Outcome;
+use crate::programs::{in_sources, named, parse_elem, parse_isa};
+use oplus_codegen::lower::lower;
+use oplus_codegen::plan::{Call, Choice, Launch, Layout, Plan, plan};
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::{Axis, Program};
+use oplus_llvm::ptxas::Ptxas;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+/// Prints what a kernel computes, forward and backward, how it would run, why so, and facts of its PTX.
+///
+/// Tensors are taken to be contiguous, and all optional parameters to be given.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A standard kernel; or a Rust file, all of whose kernels are explained.
+    #[arg(value_name = "NAME|FILE")]
+    what: String,
+    /// Sizes of the axes, such as B=8,L=4096.
+    #[arg(long, value_delimiter = ',', value_parser = parse_size, required = true)]
+    shape: Vec<(String, i64)>,
+    /// Element type of the call.
+    #[arg(long, value_parser = parse_elem, default_value = "f32")]
+    elem: Elem,
+    /// Instruction set.
+    #[arg(long, value_parser = parse_isa, default_value = "sm_90a")]
+    isa: Isa,
+    /// Streaming multiprocessors of the device.
+    #[arg(long)]
+    multiprocessors: Option<u32>,
+}
+
+fn parse_size(text: &str) -> Result<(String, i64), String> {
+    let wrong = || format!("`{text}` is not an axis and its size, such as L=4096");
+    let (axis, size) = text.split_once('=').ok_or_else(wrong)?;
+    let size = size.trim().parse().ok().filter(|n| *n >= 0).ok_or_else(wrong)?;
+    Ok((axis.trim().to_owned(), size))
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let path = PathBuf::from(&args.what);
+    let programs = if Path::is_file(&path) {
+        in_sources(&path)?
+    } else {
+        named(oplus_front::standard_programs(), std::slice::from_ref(&args.what))?
+    };
+    for program in programs {
+        println!("{}", program_text(&program.instantiate(args.elem), args)?);
+        match adjoint(&program) {
+            Ok(gradient) => println!("gradient:\n{}", program_text(&gradient.instantiate(args.elem), args)?),
+            Err(reason) => println!("no gradient: {reason}\n"),
+        }
+    }
+    Ok(())
+}
+
+/// A program's equations, and its launches with the reasons for each.
+fn program_text(program: &Program, args: &Args) -> Result<String, Box<dyn Error>> {
+    let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
+    let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
+    let plan = plan(program, &contiguous_call(program, &args.shape)?, &target)?;
+    let mut text = format!("{program}\n");
+    for (number, launch) in plan.steps.iter().enumerate() {
+        text += &format!("launch {}: {}\n", number + 1, launch_text(launch, args.isa)?);
+        let reasons = plan.choices.iter().filter(|c| c.step == Some(number));
+        text.extend(reasons.map(choice_text));
+    }
+    Ok(text + &memory_text(&plan))
+}
+
+/// The call of a program on contiguous, aligned tensors of a shape.
+fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, Box<dyn Error>> {
+    let size = |axis: &String| {
+        let found = shape.iter().find(|(name, _)| name == axis).map(|(_, size)| *size);
+        found.ok_or_else(|| format!("--shape lacks axis {axis}; `{}` has {}", program.name, program.axes.join(", ")))
+    };
+    let sizes = program.axes.iter().map(size).collect::<Result<Vec<_>, _>>()?;
+    let layout = |axes: &[Axis]| {
+        let mut stride = 1_i64;
+        let mut strides: Vec<i64> = axes.iter().rev().map(|a| {
+            let own = stride;
+            stride = stride.saturating_mul(sizes[a.0 as usize]);
+            own
+        }).collect();
+        strides.reverse();
+        Layout { strides, align: 16 }
+    };
+    let params = program.params.iter().map(|p| Some(layout(&p.axes))).collect();
+    let outputs = program.outputs.iter().map(|o| layout(&o.axes)).collect();
+    Ok(Call { params, outputs, sizes })
+}
+
+fn launch_text(launch: &Launch, isa: Isa) -> Result<String, Box<dyn Error>> {
+    let kernel = lower(&launch.stage, &launch.schedule, isa)?;
+    let ptx = oplus_llvm::compile(&kernel, isa)?;
+    let [x, y, z] = launch.grid;
+    let grid = format!("{x}×{y}×{z} blocks of {} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes);
+    let facts = match Ptxas::find().and_then(|ptxas| ptxas.assemble(&ptx, isa)) {
+        Ok(facts) => format!("{} registers, {} bytes of machine code, no spills", facts.registers, facts.code),
+        Err(reason) => reason.to_string(),
+    };
+    let kinds: Vec<String> = instructions(&ptx).into_iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+    Ok(format!(
+        "{}\n  kernel {}\n  {grid}\n  {facts}\n  PTX instructions: {}\n",
+        launch.schedule,
+        launch.symbol,
+        kinds.join(", ")
+    ))
+}
+
+fn choice_text(choice: &Choice) -> String {
+    let candidates = choice.candidates.iter().map(|c| format!("  {:.1} µs  {}: {}\n", c.micros, c.schedule, c.why));
+    let refused = choice.refused.iter().map(|(schedule, reason)| format!("  not {schedule}: {reason}\n"));
+    candidates.chain(refused).collect()
+}
+
+fn memory_text(plan: &Plan) -> String {
+    let bytes: u64 = plan.buffers.iter().map(|b| b.len * b.elem.bytes().unwrap_or(0) as u64).sum();
+    format!("{bytes} bytes of temporary tensors, {} message words\n", plan.message_words)
+}
+
+/// How often each kind of instruction stands in a PTX text; memory accesses by their space.
+fn instructions(ptx: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    let code = ptx.lines().map(str::trim).filter(|line| line.ends_with(';') && !line.starts_with('.'));
+    for line in code {
+        let word = line.trim_start_matches(|c| c == '@').split_whitespace();
+        let word = word.skip(usize::from(line.starts_with('@'))).next().unwrap_or("");
+        let mut parts = word.trim_end_matches(';').split('.');
+        let name = parts.next().unwrap_or("");
+        let space = parts.find(|p| matches!(*p, "global" | "shared" | "param")).map(|s| format!(".{s}"));
+        let memory = matches!(name, "ld" | "st" | "atom");
+        *counts.entry(format!("{name}{}", space.filter(|_| memory).unwrap_or_default())).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_counted_by_kind_and_space() {
+        let ptx = ".reg .b32 %r<2>;\n\tld.global.nc.v4.b32 {%r1}, [%rd1];\n\t@%p1 st.shared.b32 [%r1], %r2;\n\
+                   \tfma.rn.f32 %f1, %f1, %f1, %f1;\n\tld.param.b64 %rd1, [k];\n\tret;\n";
+        let counts = instructions(ptx);
+        let found: Vec<(&str, usize)> = counts.iter().map(|(kind, n)| (kind.as_str(), *n)).collect();
+        assert_eq!(found, [("fma", 1), ("ld.global", 1), ("ld.param", 1), ("ret", 1), ("st.shared", 1)]);
+    }
+
+    #[test]
+    fn sizes_are_an_axis_and_a_number() {
+        assert_eq!(parse_size("B=8").unwrap(), ("B".to_owned(), 8));
+        assert!(["B", "B=", "B=-1", "B=x"].iter().all(|text| parse_size(text).is_err()));
+    }
+}

@@ -1,0 +1,49 @@
+//! `oplus generate`.
+
+use crate::Outcome;
+use crate::programs::{all_variants, compile};
+use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_llvm::library::{Contents, Difference};
+use oplus_llvm::ptxas::Ptxas;
+use std::path::PathBuf;
+
+/// Writes the PTX of the standard kernels, their manifest and their look-up table.
+///
+/// The files are a function of the sources: nothing changes when it is run twice. Receipts of kernels that did not
+/// change are kept. Needs `ptxas`, which every kernel must pass.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Change nothing; fail when a file is not what would be written.
+    #[arg(long)]
+    check: bool,
+    /// The crate of committed kernels.
+    #[arg(long, value_name = "DIR", default_value = "kernels-generated")]
+    out: PathBuf,
+}
+
+/// The element types that committed kernels have.
+const ELEMS: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
+
+/// All PTX together may have so many bytes.
+const MOST_BYTES: usize = 20_000_000;
+
+const COMMAND: &str = "oplus generate";
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let ptxas = Ptxas::find()?;
+    let variants = all_variants(&oplus_front::standard_programs(), &ELEMS, &Isa::ALL)?;
+    let mut contents = Contents::of_crate(compile(&variants, Some(&ptxas), COMMAND)?);
+    if contents.bytes() > MOST_BYTES {
+        return Err(format!("{} kernels have {} bytes, more than {MOST_BYTES}", variants.len(), contents.bytes()).into());
+    }
+    contents.inherit(&args.out)?;
+    let differences = if args.check { contents.differences(&args.out)? } else { contents.write(&args.out)? };
+    if args.check && !differences.is_empty() {
+        let list: String = differences.iter().map(|d: &Difference| format!("\n  {d}")).collect();
+        return Err(format!("{} is out of date; run `{COMMAND}`:{list}", args.out.display()).into());
+    }
+    let (n, bytes) = (variants.len(), contents.bytes());
+    println!("{n} kernels, {bytes} bytes of PTX, {} files changed", if args.check { 0 } else { differences.len() });
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Where commands take programs from, and the forms in which calls run them.
+
+use oplus_codegen::plan::variants;
+use oplus_codegen::stage::cut;
+use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+use oplus_dsl::specialize::without_param;
+use oplus_llvm::library::{Variant, build};
+use oplus_llvm::ptxas::Ptxas;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+/// The programs of all `scan!` blocks in a file, or in the Rust files of a folder.
+pub(crate) fn in_sources(path: &Path) -> Result<Vec<Program>, Box<dyn Error>> {
+    let mut programs = vec![];
+    for file in rust_files(path)? {
+        let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let found = oplus_front::scan_source_file(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+        programs.extend(found);
+    }
+    Ok(programs)
+}
+
+/// The Rust files under a path, in order of their names; build output and hidden folders are left out.
+fn rust_files(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let listed = std::fs::read_dir(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut entries = listed.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>()?;
+    entries.sort();
+    let mut files = vec![];
+    for entry in entries {
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if entry.is_dir() && name != "target" && !name.starts_with('.') {
+            files.extend(rust_files(&entry)?);
+        } else if entry.is_file() && name.ends_with(".rs") {
+            files.push(entry);
+        }
+    }
+    Ok(files)
+}
+
+/// Only the programs of these names; all when there are none.
+pub(crate) fn named(mut programs: Vec<Program>, names: &[String]) -> Result<Vec<Program>, Box<dyn Error>> {
+    if let Some(unknown) = names.iter().find(|name| programs.iter().all(|p| p.name != **name)) {
+        let known: Vec<&str> = programs.iter().map(|p| p.name.as_str()).collect();
+        return Err(format!("there is no kernel `{unknown}`; there are {}", known.join(", ")).into());
+    }
+    programs.retain(|p| names.is_empty() || names.contains(&p.name));
+    Ok(programs)
+}
+
+/// The kernels of programs and of their gradients: for every element type, instruction set, and schedule that calls of
+/// any shape may be given.
+pub(crate) fn all_variants(
+    programs: &[Program],
+    elems: &[Elem],
+    isas: &[Isa],
+) -> Result<Vec<Variant>, Box<dyn Error>> {
+    let mut all: Vec<(String, Variant)> = vec![];
+    for program in programs.iter().flat_map(|p| forms(p, elems)) {
+        let stages = cut(&program).map_err(|e| format!("`{}`: {e}", program.name))?.stages;
+        for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
+            let of_stage = variants(stage, isa).into_iter().map(|(stage, schedule)| Variant { stage, schedule, isa });
+            all.extend(of_stage.map(|v| (v.key().to_string(), v)));
+        }
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all.dedup_by(|a, b| a.0 == b.0);
+    Ok(all.into_iter().map(|(_, variant)| variant).collect())
+}
+
+/// The programs that calls of a kernel run: forward and backward, in each element type, with all optional parameters
+/// and with none.
+fn forms(program: &Program, elems: &[Elem]) -> Vec<Program> {
+    let both = std::iter::once(program.clone()).chain(adjoint(program).ok());
+    let elems = if program.is_generic() { elems } else { &[Elem::F32] };
+    let typed = both.flat_map(|p| elems.iter().map(move |elem| p.instantiate(*elem)));
+    typed.flat_map(|p| [lean(&p), p]).collect()
+}
+
+/// The program without its optional parameters; of cotangents the first one stays, or there would be nothing to do.
+fn lean(program: &Program) -> Program {
+    let first = program.params.iter().position(|p| p.name.ends_with(".bar"));
+    let optional = program.params.iter().enumerate().filter(|(k, p)| p.default.is_some() && Some(*k) != first);
+    optional.fold(program.clone(), |lean, (_, param)| without_param(&lean, &param.name))
+}
+
+/// Compiles kernels; all failures become one error.
+pub(crate) fn compile(
+    variants: &[Variant],
+    ptxas: Option<&Ptxas>,
+    command: &str,
+) -> Result<Vec<(oplus_llvm::library::Entry, String)>, Box<dyn Error>> {
+    build(variants, ptxas, command).map_err(|errors| {
+        let list: String = errors.iter().map(|e| format!("\n{e}")).collect();
+        format!("{} of {} kernels cannot be made:{list}", errors.len(), variants.len()).into()
+    })
+}
+
+/// An instruction set by its name.
+pub(crate) fn parse_isa(name: &str) -> Result<Isa, String> {
+    let known = Isa::ALL.map(Isa::name).join(", ");
+    Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| format!("must be one of {known}"))
+}
+
+/// An element type that a call can have.
+pub(crate) fn parse_elem(name: &str) -> Result<Elem, String> {
+    let elem = Elem::from_name(name).filter(|e| e.is_float() && *e != Elem::Call);
+    elem.ok_or_else(|| "must be one of f32, f64, bf16, f16".into())
+}
