@@ -82,11 +82,15 @@ fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, B
     let sizes = program.axes.iter().map(size).collect::<Result<Vec<_>, _>>()?;
     let layout = |axes: &[Axis]| {
         let mut stride = 1_i64;
-        let mut strides: Vec<i64> = axes.iter().rev().map(|a| {
-            let own = stride;
-            stride = stride.saturating_mul(sizes[a.0 as usize]);
-            own
-        }).collect();
+        let mut strides: Vec<i64> = axes
+            .iter()
+            .rev()
+            .map(|a| {
+                let own = stride;
+                stride = stride.saturating_mul(sizes[a.0 as usize]);
+                own
+            })
+            .collect();
         strides.reverse();
         Layout { strides, align: 16 }
     };
@@ -99,7 +103,8 @@ fn launch_text(launch: &Launch, isa: Isa) -> Result<String, Box<dyn Error>> {
     let kernel = lower(&launch.stage, &launch.schedule, isa)?;
     let ptx = oplus_llvm::compile(&kernel, isa)?;
     let [x, y, z] = launch.grid;
-    let grid = format!("{x}×{y}×{z} blocks of {} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes);
+    let grid =
+        format!("{x}×{y}×{z} blocks of {} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes);
     let facts = match Ptxas::find().and_then(|ptxas| ptxas.assemble(&ptx, isa)) {
         Ok(facts) => format!("{} registers, {} bytes of machine code, no spills", facts.registers, facts.code),
         Err(reason) => reason.to_string(),
@@ -129,8 +134,8 @@ fn instructions(ptx: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     let code = ptx.lines().map(str::trim).filter(|line| line.ends_with(';') && !line.starts_with('.'));
     for line in code {
-        let word = line.trim_start_matches(|c| c == '@').split_whitespace();
-        let word = word.skip(usize::from(line.starts_with('@'))).next().unwrap_or("");
+        let mut words = line.split_whitespace().filter(|word| !word.starts_with('@'));
+        let word = words.next().unwrap_or("");
         let mut parts = word.trim_end_matches(';').split('.');
         let name = parts.next().unwrap_or("");
         let space = parts.find(|p| matches!(*p, "global" | "shared" | "param")).map(|s| format!(".{s}"));

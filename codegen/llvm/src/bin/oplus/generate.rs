@@ -35,7 +35,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let variants = all_variants(&oplus_front::standard_programs(), &ELEMS, &Isa::ALL)?;
     let mut contents = Contents::of_crate(compile(&variants, Some(&ptxas), COMMAND)?);
     if contents.bytes() > MOST_BYTES {
-        return Err(format!("{} kernels have {} bytes, more than {MOST_BYTES}", variants.len(), contents.bytes()).into());
+        return Err(
+            format!("{} kernels have {} bytes, more than {MOST_BYTES}", variants.len(), contents.bytes()).into()
+        );
     }
     contents.inherit(&args.out)?;
     let differences = if args.check { contents.differences(&args.out)? } else { contents.write(&args.out)? };

@@ -6,7 +6,7 @@ use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
-use oplus_dsl::specialize::without_param;
+use oplus_dsl::specialize::for_call;
 use oplus_llvm::library::{Variant, build};
 use oplus_llvm::ptxas::Ptxas;
 use std::error::Error;
@@ -55,11 +55,7 @@ pub(crate) fn named(mut programs: Vec<Program>, names: &[String]) -> Result<Vec<
 
 /// The kernels of programs and of their gradients: for every element type, instruction set, and schedule that calls of
 /// any shape may be given.
-pub(crate) fn all_variants(
-    programs: &[Program],
-    elems: &[Elem],
-    isas: &[Isa],
-) -> Result<Vec<Variant>, Box<dyn Error>> {
+pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -> Result<Vec<Variant>, Box<dyn Error>> {
     let mut all: Vec<(String, Variant)> = vec![];
     for program in programs.iter().flat_map(|p| forms(p, elems)) {
         let stages = cut(&program).map_err(|e| format!("`{}`: {e}", program.name))?.stages;
@@ -78,15 +74,24 @@ pub(crate) fn all_variants(
 fn forms(program: &Program, elems: &[Elem]) -> Vec<Program> {
     let both = std::iter::once(program.clone()).chain(adjoint(program).ok());
     let elems = if program.is_generic() { elems } else { &[Elem::F32] };
-    let typed = both.flat_map(|p| elems.iter().map(move |elem| p.instantiate(*elem)));
-    typed.flat_map(|p| [lean(&p), p]).collect()
+    both.flat_map(|p| elems.iter().flat_map(|elem| [full(&p, *elem), lean(&p, *elem)]).collect::<Vec<_>>()).collect()
 }
 
-/// The program without its optional parameters; of cotangents the first one stays, or there would be nothing to do.
-fn lean(program: &Program) -> Program {
+/// The program of calls that give every parameter and want every output.
+fn full(program: &Program, elem: Elem) -> Program {
+    let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).collect();
+    for_call(program, elem, &wanted, &[])
+}
+
+/// The program of calls without optional parameters, and so without their gradients. Of the cotangents the first one
+/// is given, or there would be nothing to compute.
+fn lean(program: &Program, elem: Elem) -> Program {
     let first = program.params.iter().position(|p| p.name.ends_with(".bar"));
     let optional = program.params.iter().enumerate().filter(|(k, p)| p.default.is_some() && Some(*k) != first);
-    optional.fold(program.clone(), |lean, (_, param)| without_param(&lean, &param.name))
+    let absent: Vec<&str> = optional.map(|(_, p)| p.name.as_str()).collect();
+    let is_wanted = |name: &&str| name.strip_suffix(".bar").is_none_or(|param| !absent.contains(&param));
+    let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).filter(is_wanted).collect();
+    for_call(program, elem, &wanted, &absent)
 }
 
 /// Compiles kernels; all failures become one error.
