@@ -212,7 +212,7 @@ impl Shape {
     fn look_back_registers(&self, vector: u32) -> LookBack {
         let vectors = (self.items(32).min(16) / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Registers);
-        LookBack { scan_warps: 8, reduce_warps: 8, vector, vectors, stages: 4, window: 6, fold, loader }
+        LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window: 6, fold, loader }
     }
 
     /// A thread per `vector` columns.

@@ -66,8 +66,13 @@ struct Prepared {
     inputs: Vec<Option<Tensor>>,
     outputs: Vec<Tensor>,
     call: Call,
-    /// Cotangents and gradients of a backward case.
-    backward: Option<(Vec<Option<Tensor>>, Vec<Option<Tensor>>)>,
+    backward: Option<Backward>,
+}
+
+/// The tensors of a backward case.
+struct Backward {
+    cotangents: Vec<Option<Tensor>>,
+    gradients: Vec<Option<Tensor>>,
 }
 
 impl Prepared {
@@ -93,7 +98,7 @@ impl Prepared {
                 let outputs: Vec<&Tensor> = self.outputs.iter().collect();
                 self.kernel.call_into(&borrowed(&self.inputs), &outputs).map(drop)
             }
-            Some((cotangents, gradients)) => {
+            Some(Backward { cotangents, gradients }) => {
                 self.kernel.backward_into(&self.call, &borrowed(cotangents), &borrowed(gradients))
             }
         }
@@ -106,7 +111,7 @@ impl Prepared {
         let (outputs, call) = self.kernel.call(&borrowed(&inputs))?;
         let (ours, reference) = match &self.backward {
             None => (self.outputs.iter().cloned().map(Some).collect(), outputs.into_iter().map(Some).collect()),
-            Some((cotangents, gradients)) => {
+            Some(Backward { cotangents, gradients }) => {
                 let reference = self.kernel.backward(&call, &borrowed(&to_cpu(cotangents)?))?;
                 (gradients.clone(), reference)
             }
@@ -143,14 +148,13 @@ impl Prepared {
 }
 
 /// A cotangent of the first output, and room for the gradients of the inputs that were given.
-#[expect(clippy::type_complexity, reason = "cotangents and gradients")]
 fn backward(
     case: &Case,
     inputs: &[Option<Tensor>],
     outputs: &[Tensor],
     device: &Device,
     seed: u64,
-) -> Result<(Vec<Option<Tensor>>, Vec<Option<Tensor>>), oplus::Error> {
+) -> Result<Backward, oplus::Error> {
     let shape = outputs[0].shape().to_vec();
     let cotangent = random::tensor(outputs[0].elem(), &shape, Fill::Normal, seed + 1000)?.to_device(device)?;
     let mut cotangents = vec![Some(cotangent)];
@@ -158,7 +162,7 @@ fn backward(
     let room = |t: &Option<Tensor>| t.as_ref().map(|t| Tensor::zeros(t.elem(), t.shape(), device)).transpose();
     let gradients = inputs.iter().map(room).collect::<Result<Vec<_>, _>>()?;
     debug_assert!(case.inputs.len() <= gradients.len());
-    Ok((cotangents, gradients))
+    Ok(Backward { cotangents, gradients })
 }
 
 fn borrowed(tensors: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {

@@ -62,7 +62,9 @@ pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
 /// As many blocks as the registers of a multiprocessor certainly allow.
 pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     let held = schedule.rows * schedule.vectors * schedule.vector * crate::plan::words_per_element(stage);
-    let registers = (held + 40).next_multiple_of(8).clamp(40, 255);
+    // Scalar accesses keep an address per element; every row has its own bases.
+    let addresses = if schedule.vector == 1 { 120 } else { 40 + 8 * (schedule.rows - 1) };
+    let registers = (held + addresses).next_multiple_of(8).clamp(40, 255);
     (65536 / (registers * schedule.warps * WARP)).clamp(1, 16)
 }
 
