@@ -4,8 +4,10 @@ mod ptx;
 
 use std::fmt;
 
-use oplus_codegen::plan::{self, Choice, Launch, Plan};
+use oplus_codegen::explain::Explanation as Planned;
+use oplus_codegen::plan::{self, Launch};
 use oplus_codegen::target::Target;
+use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::execute::{Executable, Signature};
@@ -20,7 +22,7 @@ pub use ptx::PtxFacts;
 pub struct Explanation {
     /// Name of the kernel.
     pub kernel: String,
-    /// The program as it is computed.
+    /// The program.
     pub forward: Explained,
     /// The derived gradient, or why there is none.
     pub gradient: Result<Explained, Error>,
@@ -28,47 +30,11 @@ pub struct Explanation {
 
 /// One program of an explanation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Explained {
-    /// Its equations.
-    pub equations: String,
-    /// Its launches on the GPU; `None` where it runs on the CPU.
-    pub launches: Option<Vec<ExplainedLaunch>>,
-    /// Bytes of temporary tensors between the launches.
-    pub temporary_bytes: u64,
-}
-
-/// One launch of a plan.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ExplainedLaunch {
-    /// The equations of the part of the program that it computes.
-    pub equations: String,
-    /// How it runs.
-    pub schedule: String,
-    /// The schedules that were weighed, best first.
-    pub candidates: Vec<Candidate>,
-    /// The schedules that do not fit, and why.
-    pub refused: Vec<(String, String)>,
-    /// Blocks.
-    pub grid: [u32; 3],
-    /// Threads of a block.
-    pub threads: u32,
-    /// Shared memory of a block.
-    pub shared_bytes: u32,
-    /// What the kernel is found by.
-    pub key: String,
-    /// Facts of its PTX, or why there is none.
-    pub ptx: Result<PtxFacts, Error>,
-}
-
-/// A schedule that was weighed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
-    /// The schedule.
-    pub schedule: String,
-    /// Its estimated time in microseconds.
-    pub micros: f64,
-    /// The estimate in words.
-    pub why: String,
+pub enum Explained {
+    /// On the threads of the CPU: the equations.
+    Cpu(String),
+    /// On a GPU: the equations and the plan.
+    Gpu(Planned),
 }
 
 /// Explains a kernel for the shapes of a call.
@@ -91,18 +57,14 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
         given: program.params.iter().map(|p| p.default.is_none() || given(&p.name)).collect(),
         wanted: program.outputs.iter().map(|o| wanted(&o.name)).collect(),
     })?;
-    let (equations, call) = (variant.program.to_string(), call(&variant.program, shapes)?);
-    let Some(target) = shapes.target else {
-        return Ok(Explained { equations, launches: None, temporary_bytes: 0 });
-    };
+    let call = call(&variant.program, shapes)?;
+    let Some(target) = shapes.target else { return Ok(Explained::Cpu(equations(&variant.program))) };
     let plan = variant.plan(&call, &target)?;
-    let bytes = |b: &plan::Buffer| b.len * b.elem.bytes().unwrap_or(0) as u64;
-    let explain = |(step, launch)| explain_launch(&program.name, &plan, step, launch, &target, shapes);
-    Ok(Explained {
-        equations,
-        launches: Some(plan.steps.iter().enumerate().map(explain).collect()),
-        temporary_bytes: plan.buffers.iter().map(bytes).sum(),
-    })
+    let mut planned = Planned::of(&variant.program, &plan);
+    for (explained, launch) in planned.launches.iter_mut().zip(&plan.steps) {
+        explained.facts = facts(&program.name, launch, &target, shapes.device.as_ref());
+    }
+    Ok(Explained::Gpu(planned))
 }
 
 /// The call that the shapes describe.
@@ -127,93 +89,40 @@ fn call(program: &Program, shapes: &Shapes) -> Result<plan::Call, Error> {
     })
 }
 
-fn explain_launch(
-    name: &str,
-    plan: &Plan,
-    step: usize,
-    launch: &Launch,
-    target: &Target,
-    shapes: &Shapes,
-) -> ExplainedLaunch {
-    let choice = plan.choices.iter().find(|choice| choice.step == Some(step));
-    let candidates = |choice: &Choice| choice.candidates.iter().map(Candidate::of).collect();
-    let refused = |choice: &Choice| choice.refused.iter().map(|(s, why)| (s.to_string(), why.clone())).collect();
-    ExplainedLaunch {
-        equations: launch.stage.program.to_string(),
-        schedule: launch.schedule.to_string(),
-        candidates: choice.map(candidates).unwrap_or_default(),
-        refused: choice.map(refused).unwrap_or_default(),
-        grid: launch.grid,
-        threads: launch.threads,
-        shared_bytes: launch.shared_bytes,
-        key: launch.key.to_string(),
-        ptx: facts(name, launch, target, shapes.device.as_ref()),
-    }
-}
-
-/// Facts of a launch's PTX; with a GPU at hand also what its driver makes of it.
-fn facts(name: &str, launch: &Launch, target: &Target, device: Option<&Device>) -> Result<PtxFacts, Error> {
-    let ptx = source::find(name, launch, target.isa)?;
-    let mut facts = PtxFacts::of(&ptx.text);
+/// Facts of a launch's PTX, or why there is none; with a GPU at hand also what its driver makes of it.
+fn facts(name: &str, launch: &Launch, target: &Target, device: Option<&Device>) -> Vec<(String, String)> {
+    let ptx = match source::find(name, launch, target.isa) {
+        Ok(ptx) => ptx,
+        Err(e) => return vec![("PTX".into(), e.to_string())],
+    };
+    let mut facts = vec![("PTX".to_owned(), PtxFacts::of(&ptx.text).to_string())];
     if let Some(Device::Cuda(device)) = device {
-        let function = device.0.context.function(launch, || Ok(ptx))?;
-        facts.registers = Some(function.registers);
-        facts.local_bytes = Some(function.local_bytes);
+        match device.0.context.function(launch, || Ok(ptx)) {
+            Ok(loaded) => facts.extend([
+                ("registers".to_owned(), loaded.registers.to_string()),
+                ("bytes spilled".to_owned(), loaded.local_bytes.to_string()),
+            ]),
+            Err(e) => facts.push(("driver".into(), e.to_string())),
+        }
     }
-    Ok(facts)
-}
-
-impl Candidate {
-    fn of(estimate: &plan::Estimate) -> Candidate {
-        let plan::Estimate { schedule, micros, why, .. } = estimate;
-        Candidate { schedule: schedule.to_string(), micros: *micros, why: why.clone() }
-    }
+    facts
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n\nforward\n{}", self.kernel, self.forward)?;
+        writeln!(f, "{}\n\n{}", self.kernel, self.forward)?;
         match &self.gradient {
-            Ok(gradient) => writeln!(f, "gradient\n{gradient}"),
-            Err(e) => writeln!(f, "no gradient: {e}"),
+            Ok(gradient) => writeln!(f, "gradient\n\n{gradient}"),
+            Err(e) => writeln!(f, "{e}"),
         }
     }
 }
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_indented(f, 1, &self.equations)?;
-        let Some(launches) = &self.launches else { return writeln!(f, "  on the threads of the CPU") };
-        for (step, launch) in launches.iter().enumerate() {
-            writeln!(f, "  launch {} of {}", step + 1, launches.len())?;
-            write_indented(f, 2, &launch.to_string())?;
-        }
-        match self.temporary_bytes {
-            0 => Ok(()),
-            bytes => writeln!(f, "  {bytes} bytes of temporary tensors"),
+        match self {
+            Explained::Cpu(equations) => writeln!(f, "{}\n\non the threads of the CPU", equations.trim_end()),
+            Explained::Gpu(planned) => planned.fmt(f),
         }
     }
-}
-
-impl fmt::Display for ExplainedLaunch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [x, y, z] = self.grid;
-        writeln!(f, "{}", self.schedule)?;
-        writeln!(f, "{x}×{y}×{z} blocks of {} threads, {} bytes shared memory", self.threads, self.shared_bytes)?;
-        for candidate in &self.candidates {
-            writeln!(f, "estimate {:.1} µs for {}: {}", candidate.micros, candidate.schedule, candidate.why)?;
-        }
-        for (schedule, why) in &self.refused {
-            writeln!(f, "not {schedule}: {why}")?;
-        }
-        writeln!(f, "key {}", self.key)?;
-        match &self.ptx {
-            Ok(facts) => writeln!(f, "{facts}"),
-            Err(e) => writeln!(f, "{e}"),
-        }
-    }
-}
-
-fn write_indented(f: &mut fmt::Formatter<'_>, depth: usize, text: &str) -> fmt::Result {
-    text.lines().try_for_each(|line| writeln!(f, "{:indent$}{line}", "", indent = 2 * depth))
 }

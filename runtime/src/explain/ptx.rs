@@ -1,19 +1,15 @@
-//! Facts of a PTX text.
+//! What a PTX text says of itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a PTX text says of itself, and what the driver makes of it.
+/// What a PTX text says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PtxFacts {
     /// Instructions of the PTX text.
     pub instructions: usize,
     /// How many there are of each kind: the operation and, for memory, the space (`ld.global`).
     pub kinds: BTreeMap<String, usize>,
-    /// Registers per thread; known where a GPU has loaded the kernel.
-    pub registers: Option<u32>,
-    /// Bytes per thread that did not fit into registers; known where a GPU has loaded the kernel.
-    pub local_bytes: Option<u32>,
 }
 
 impl PtxFacts {
@@ -53,13 +49,10 @@ fn kind(operation: &str) -> String {
 
 impl fmt::Display for PtxFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let (Some(registers), Some(local)) = (self.registers, self.local_bytes) {
-            write!(f, "{registers} registers, {local} bytes spilled, ")?;
-        }
         let mut kinds: Vec<(&String, &usize)> = self.kinds.iter().collect();
         kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
         let kinds: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        write!(f, "{} PTX instructions: {}", self.instructions, kinds.join(", "))
+        write!(f, "{} instructions: {}", self.instructions, kinds.join(", "))
     }
 }
 
@@ -95,12 +88,6 @@ $L__BB0_1:
             [("add", 1), ("bra", 1), ("cp.shared", 1), ("ld.global", 2), ("ld.param", 1), ("ret", 1), ("setp", 1)];
         assert_eq!(kinds, expected);
         assert_eq!(facts.instructions, 8);
-        assert!(facts.to_string().starts_with("8 PTX instructions: 2 ld.global, 1 add"));
-    }
-
-    #[test]
-    fn what_the_driver_knows_comes_first() {
-        let facts = PtxFacts { registers: Some(72), local_bytes: Some(0), ..PtxFacts::of("\tret;") };
-        assert_eq!(facts.to_string(), "72 registers, 0 bytes spilled, 1 PTX instructions: 1 ret");
+        assert!(facts.to_string().starts_with("8 instructions: 2 ld.global, 1 add"));
     }
 }

@@ -1,52 +1,56 @@
 //! Explanations: of calls on the CPU, and of plans for GPUs that are not here.
 
 use crate::common::AFFINE;
+use oplus::explain::Explained;
 use oplus::{Elem, Error, Shapes, Target};
 
 fn shapes(rows: usize, len: usize) -> Shapes {
     Shapes::new().axis("B", rows).axis("L", len)
 }
 
+/// The launches of a program that is explained for a GPU.
+fn launches(explained: &Explained) -> &[oplus_codegen::explain::Explained] {
+    let Explained::Gpu(planned) = explained else { panic!("{explained}") };
+    &planned.launches
+}
+
 #[test]
 fn on_the_cpu_there_are_equations_and_no_launches() {
     let explained = AFFINE.explain(&shapes(2, 100)).unwrap();
-    assert_eq!((explained.kernel.as_str(), &explained.forward.launches), ("affine", &None));
     let text = explained.to_string();
-    assert!(text.contains("gradient") && text.contains("on the threads of the CPU"), "{text}");
+    assert!(text.starts_with("affine\n") && text.contains("gradient") && text.contains("on the threads of the CPU"));
+    assert!(text.contains("λ[t]") && text.contains("h̄[t]"), "{text}");
+    assert!(matches!(explained.gradient, Ok(Explained::Cpu(_))));
 }
 
 #[test]
 fn sizes_decide_the_schedule_and_every_candidate_is_shown() {
-    let schedule = |rows, len| {
+    let schedules = |rows, len| {
         let explained = AFFINE.explain(&shapes(rows, len).target(Target::H200)).unwrap();
-        let launches = explained.forward.launches.unwrap();
-        let weighed = launches.iter().all(|l| l.candidates.first().is_some_and(|c| c.schedule == l.schedule));
-        assert!(weighed && launches.iter().all(|l| l.threads % 32 == 0 && l.key.len() == 64));
-        launches.iter().map(|l| l.schedule.split('(').next().unwrap().to_owned()).collect::<Vec<_>>()
+        let taken =
+            launches(&explained.forward).iter().map(|l| l.candidates[0].0.split('(').next().unwrap().to_owned());
+        taken.collect::<Vec<_>>()
     };
-    assert!(schedule(1, 1 << 24).contains(&"lookback".to_owned()));
-    assert!(schedule(1 << 16, 256).contains(&"rows".to_owned()));
+    assert!(schedules(1, 1 << 24).contains(&"lookback".to_owned()));
+    assert!(schedules(1 << 16, 256).contains(&"rows".to_owned()));
 }
 
 #[test]
 fn a_kernel_that_no_source_has_is_explained_but_for_its_ptx() {
     let explained = AFFINE.explain(&shapes(1, 1 << 20).target(Target::H200)).unwrap();
-    let launches = explained.forward.launches.clone().unwrap();
-    if cfg!(feature = "jit") {
-        assert!(launches.iter().all(|l| l.ptx.as_ref().is_ok_and(|facts| facts.kinds.contains_key("ld.global"))));
-    } else {
-        assert!(launches.iter().all(|l| matches!(l.ptx, Err(Error::NoKernel { .. }))));
-        assert!(explained.to_string().contains("oplus bake"));
-    }
+    let expected = if cfg!(feature = "jit") { "ld.global" } else { "oplus bake" };
+    let ptx = launches(&explained.forward).iter().flat_map(|l| &l.facts);
+    let ptx: Vec<&String> = ptx.filter(|(name, _)| name == "PTX").map(|(_, fact)| fact).collect();
+    assert!(!ptx.is_empty() && ptx.iter().all(|fact| fact.contains(expected)), "{ptx:?}");
+    assert!(explained.to_string().contains(expected));
 }
 
 #[test]
 fn what_is_left_out_is_not_explained() {
     let explained = AFFINE.explain(&shapes(2, 100).without("h0").without("h.bar")).unwrap();
-    let gradient = explained.gradient.unwrap().equations;
-    assert!(!explained.forward.equations.contains("param h0"), "{}", explained.forward.equations);
-    assert!(!gradient.contains("output h0.bar") && !gradient.contains("param h.bar"), "{gradient}");
-    assert!(gradient.contains("output x.bar"));
+    let (forward, gradient) = (explained.forward.to_string(), explained.gradient.unwrap().to_string());
+    assert!(!forward.contains("h0"), "{forward}");
+    assert!(!gradient.contains("h̄0") && !gradient.contains("h̄[t]") && gradient.contains("x̄"), "{gradient}");
 }
 
 #[test]
