@@ -1,5 +1,6 @@
 //! The columns schedule.
 
+#[allow(dead_code, reason = "every test uses some of these stages")]
 mod common;
 
 use oplus_codegen::lower::columns;
