@@ -2,8 +2,8 @@
 
 use oplus_dsl::ir::{Axis, AxisSet, Op};
 
-use super::assemble::families;
 use super::cut::{Cutter, Root};
+use super::family::families;
 use super::needs::Course;
 
 /// More fields than this are not carried by one kernel if it can be avoided.

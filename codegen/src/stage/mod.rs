@@ -23,7 +23,10 @@
 
 mod assemble;
 mod cut;
+mod family;
 mod group;
+mod import;
+mod leaves;
 mod needs;
 mod product;
 

@@ -18,7 +18,7 @@ const SIZES: [[usize; 4]; 4] = [[2, 40, 3, 4], [3, 5, 16, 2], [1, 1, 2, 1], [2, 
 fn check(program: &Program, seed: u64) {
     let sizes = &SIZES[seed as usize % 4][..program.axes.len()];
     let placement = [Placement::Padded, Placement::Contiguous, Placement::Strided][seed as usize % 3];
-    let target = if seed % 2 == 0 { Target::H200 } else { Target::A100 };
+    let target = if seed.is_multiple_of(2) { Target::H200 } else { Target::A100 };
     Case { program, sizes, placement, order: Order::Random(seed) }.check_plan(&target);
 }
 
