@@ -1,6 +1,7 @@
 //! One case: inputs, check against the CPU, time.
 
 use cudarc::driver::CudaSlice;
+use oplus::explain::Explained;
 use oplus::{Call, Device, Elem, Kernel, Shapes, Tensor};
 use serde::Serialize;
 
@@ -142,8 +143,13 @@ impl Prepared {
         }
         let explanation = self.kernel.explain(&shapes)?;
         let explained = if self.backward.is_some() { explanation.gradient? } else { explanation.forward };
-        let schedules = explained.launches.unwrap_or_default().into_iter().map(|l| l.schedule);
-        Ok(schedules.collect::<Vec<_>>().join("; "))
+        let launches = match explained {
+            Explained::Cpu(_) => vec![],
+            Explained::Gpu(planned) => planned.launches,
+        };
+        // The first candidate is the one taken.
+        let schedules = launches.into_iter().filter_map(|l| l.candidates.into_iter().next());
+        Ok(schedules.map(|(schedule, ..)| schedule).collect::<Vec<_>>().join("; "))
     }
 }
 
