@@ -156,7 +156,8 @@ impl Shape {
 
     /// One row per block, 4096 elements at once.
     fn long_rows(&self, vector: u32) -> Rows {
-        let vectors = (self.items(if vector == 8 { 64 } else { 48 }) / vector).clamp(1, 8);
+        let vectors =
+            (self.items(if vector == 8 { 64 } else { 48 }) / vector).clamp(1, if vector == 1 { 4 } else { 8 });
         let tile = if vector == 1 { 1024 } else { 4096 };
         let warps = (tile / (WARP * vector * vectors)).clamp(1, 8);
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
@@ -171,8 +172,9 @@ impl Shape {
 
     /// 256 elements at once, several rows per warp.
     fn short_rows(&self, vector: u32) -> Rows {
-        let vectors = (256 / (WARP * vector)).min(self.items(32) / vector).clamp(1, 4);
-        let rows = (self.items(32) / (vector * vectors)).clamp(1, 4);
+        let most = if vector == 1 { 2 } else { 4 };
+        let vectors = (256 / (WARP * vector)).min(self.items(32) / vector).clamp(1, most);
+        let rows = (self.items(32) / (vector * vectors)).clamp(1, most);
         Rows { warps: 4, row_warps: 1, lanes: WARP, rows, vector, vectors }
     }
 

@@ -63,7 +63,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
 pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     let held = schedule.rows * schedule.vectors * schedule.vector * crate::plan::words_per_element(stage);
     // Scalar accesses keep an address per element; every row has its own bases.
-    let addresses = if schedule.vector == 1 { 120 } else { 40 + 8 * (schedule.rows - 1) };
+    let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let registers = (held + addresses).next_multiple_of(8).clamp(40, 255);
     (65536 / (registers * schedule.warps * WARP)).clamp(1, 16)
 }
