@@ -1,9 +1,9 @@
 //! Columns: lanes along a contiguous axis that is not scanned, time in registers.
 //!
-//! * [`walk`]: enough columns to fill the device. A thread walks its columns from one end of time to the other.
-//! * [`ring`]: few columns and much time. Persistent blocks scan tiles of time × columns and look back.
+//! * *walk*: enough columns to fill the device. A thread walks its columns from one end of time to the other.
+//! * *ring*: few columns and much time. Persistent blocks scan tiles of time × columns and look back.
 //!
-//! Both see a stage as *cells*: rows of time × adjacent columns that one thread holds ([`cells`]).
+//! Both see a stage as *cells*: rows of time × adjacent columns that one thread holds (`cells`).
 
 mod cells;
 mod look_back;
