@@ -3,6 +3,9 @@
 mod bind;
 mod call;
 mod construct;
+#[cfg(test)]
+#[allow(clippy::all, dropping_copy_types, dead_code, reason = "not yet called: see the module")]
+mod cpu;
 mod cuda;
 mod device;
 mod element;

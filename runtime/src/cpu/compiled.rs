@@ -1,0 +1,190 @@
+//! Calling a program: checks, plan, stages.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::verify::verify;
+
+use super::plan::{Layout, Plan, Request, Source, Stage, Target};
+use super::run::run_stage;
+use super::{CpuError, Data, DataMut, View, ViewMut};
+
+/// A program ready to be called.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    program: Program,
+    /// The plan of the latest call: sizes and strides seldom change from one to the next.
+    latest: Mutex<Option<(Request, Arc<Plan>)>>,
+}
+
+/// Memory of a tensor that stages pass on. Elements are at most as wide as its words.
+type Buffer = Vec<u64>;
+
+impl Compiled {
+    /// Takes a program whose element types are known.
+    ///
+    /// # Errors
+    /// [`CpuError::Invalid`] if it does not verify or an element type is open.
+    pub(crate) fn new(program: &Program) -> Result<Compiled, CpuError> {
+        let invalid = |reason: String| Err(CpuError::Invalid { reason });
+        if let Err(errors) = verify(program) {
+            return invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+        }
+        if program.is_generic() {
+            return invalid("the element type of the call is not known".to_owned());
+        }
+        Ok(Compiled { program: program.clone(), latest: Mutex::new(None) })
+    }
+
+    /// Computes all outputs. Sizes are those of the program's axes, in order; inputs and outputs are those of its
+    /// parameters and outputs. Tasks run on the current rayon pool.
+    ///
+    /// # Errors
+    /// Any [`CpuError`] but `Invalid`; outputs are untouched then.
+    pub(crate) fn run(
+        &self,
+        sizes: &[i64],
+        inputs: &[Option<View<'_>>],
+        outputs: &mut [ViewMut<'_>],
+    ) -> Result<(), CpuError> {
+        let request = self.request(sizes, inputs, outputs)?;
+        let plan = self.plan(request)?;
+        let mut buffers: Vec<Buffer> = plan.temporaries.iter().map(|_| vec![]).collect();
+        for (number, stage) in plan.stages.iter().enumerate() {
+            run_one(&plan, stage, inputs, outputs, &mut buffers);
+            for (buffer, temporary) in buffers.iter_mut().zip(&plan.temporaries) {
+                if temporary.last_use == number {
+                    *buffer = vec![];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&self, request: Request) -> Result<Arc<Plan>, CpuError> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, plan)) = &*latest
+            && *known == request
+        {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = Arc::new(Plan::new(&self.program, &request)?);
+        *latest = Some((request, Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    fn request(
+        &self,
+        sizes: &[i64],
+        inputs: &[Option<View<'_>>],
+        outputs: &[ViewMut<'_>],
+    ) -> Result<Request, CpuError> {
+        let Program { axes, params, outputs: results, .. } = &self.program;
+        count("axes", axes.len(), sizes.len())?;
+        count("parameters", params.len(), inputs.len())?;
+        count("outputs", results.len(), outputs.len())?;
+        let size = |(axis, size): (&String, &i64)| {
+            let fits = usize::try_from(*size).ok().filter(|size| *size < 1 << 48);
+            fits.ok_or_else(|| CpuError::Size { axis: axis.clone(), size: *size })
+        };
+        let sizes: Vec<usize> = axes.iter().zip(sizes).map(size).collect::<Result<_, _>>()?;
+        let mut layouts = vec![];
+        for (param, input) in params.iter().zip(inputs) {
+            layouts.push(match input {
+                Some(View { data, offset, strides }) => {
+                    let tensor = Tensor { name: &param.name, axes: &param.axes, elem: param.elem };
+                    Some(tensor.check(&sizes, data.elem(), data.len(), *offset, strides)?)
+                }
+                None if param.default.is_some() => None,
+                None => return Err(CpuError::Missing { tensor: param.name.clone() }),
+            });
+        }
+        let check = |(result, ViewMut { data, offset, strides }): (&oplus_dsl::ir::Output, &ViewMut<'_>)| {
+            let tensor = Tensor { name: &result.name, axes: &result.axes, elem: result.elem };
+            tensor.check(&sizes, data.elem(), data.len(), *offset, strides)
+        };
+        let outputs = results.iter().zip(outputs).map(check).collect::<Result<_, _>>()?;
+        Ok(Request { sizes, inputs: layouts, outputs })
+    }
+}
+
+fn count(what: &'static str, expected: usize, given: usize) -> Result<(), CpuError> {
+    if expected == given { Ok(()) } else { Err(CpuError::Count { what, expected, given }) }
+}
+
+/// A tensor as the program declares it.
+struct Tensor<'a> {
+    name: &'a str,
+    axes: &'a [Axis],
+    elem: Elem,
+}
+
+impl Tensor<'_> {
+    fn check(
+        &self,
+        sizes: &[usize],
+        elem: Elem,
+        len: usize,
+        offset: usize,
+        strides: &[i64],
+    ) -> Result<Layout, CpuError> {
+        let tensor = self.name.to_owned();
+        if elem != self.elem {
+            return Err(CpuError::WrongElem { tensor, expected: self.elem, found: elem });
+        }
+        if strides.len() != self.axes.len() {
+            return Err(CpuError::Rank { tensor, expected: self.axes.len(), given: strides.len() });
+        }
+        let reach = |(axis, stride): (&Axis, &i64)| i128::from(*stride) * (sizes[axis.0 as usize] as i128 - 1).max(0);
+        let is_empty = self.axes.iter().any(|axis| sizes[axis.0 as usize] == 0);
+        let (mut low, mut high) = (offset as i128, offset as i128);
+        for reach in self.axes.iter().zip(strides).map(reach) {
+            (low, high) = (low + reach.min(0), high + reach.max(0));
+        }
+        if !is_empty && (low < 0 || high >= len as i128) {
+            return Err(CpuError::Bounds { tensor, len, low, high });
+        }
+        if is_empty {
+            return Ok(Layout { offset: 0, strides: vec![0; strides.len()] });
+        }
+        Ok(Layout { offset, strides: strides.to_vec() })
+    }
+}
+
+/// Runs a stage between the tensors of a call and the buffers.
+fn run_one(
+    plan: &Plan,
+    stage: &Stage,
+    inputs: &[Option<View<'_>>],
+    outputs: &mut [ViewMut<'_>],
+    buffers: &mut [Buffer],
+) {
+    let mut written: Vec<Buffer> = vec![];
+    for store in &stage.stores {
+        if let Target::Temporary(k) = store.target {
+            let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
+            written.push(vec![0; bytes.div_ceil(8)]);
+        }
+    }
+    let source = |source: &Source| match source {
+        Source::Param(k) => inputs[*k].as_ref().map(|view| view.data),
+        Source::Temporary(k) => Data::cast(plan.temporaries[*k].elem, bytemuck::cast_slice(&buffers[*k])),
+    };
+    let sources: Vec<Data<'_>> = stage.sources.iter().map(|s| source(s).unwrap_or(Data::Bool(&[]))).collect();
+    let mut outputs: Vec<Option<DataMut<'_>>> = outputs.iter_mut().map(|view| Some(view.data.borrow())).collect();
+    let mut memory = written.iter_mut();
+    let target = |store: &super::plan::Store| match store.target {
+        Target::Output(k) => outputs[k].take(),
+        Target::Temporary(k) => {
+            memory.next().and_then(|words| DataMut::cast(plan.temporaries[k].elem, bytemuck::cast_slice_mut(words)))
+        }
+    };
+    let targets: Vec<DataMut<'_>> = stage.stores.iter().filter_map(target).collect();
+    run_stage(stage, &sources, targets);
+    let stored = stage.stores.iter().filter_map(|store| match store.target {
+        Target::Temporary(k) => Some(k),
+        Target::Output(_) => None,
+    });
+    stored.zip(written).for_each(|(k, words)| buffers[k] = words);
+}

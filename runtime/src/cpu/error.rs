@@ -1,0 +1,83 @@
+//! Why a call cannot run on the CPU.
+
+use oplus_dsl::Elem;
+use thiserror::Error;
+
+/// Why a call cannot run on the CPU.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub(crate) enum CpuError {
+    /// The program does not verify, or its element type is still open.
+    #[error("the program is not valid: {reason}")]
+    Invalid {
+        /// What is wrong.
+        reason: String,
+    },
+    /// Not one size per axis, input per parameter or output per result.
+    #[error("the program has {expected} {what}, but {given} are given")]
+    Count {
+        /// Axes, parameters or outputs.
+        what: &'static str,
+        /// How many the program has.
+        expected: usize,
+        /// How many are given.
+        given: usize,
+    },
+    /// A size that is negative or beyond memory.
+    #[error("axis `{axis}` cannot have size {size}")]
+    Size {
+        /// The axis.
+        axis: String,
+        /// Its size.
+        size: i64,
+    },
+    /// A parameter without default is not given.
+    #[error("parameter `{tensor}` is required")]
+    Missing {
+        /// The parameter.
+        tensor: String,
+    },
+    /// A tensor that stores something else than the program says.
+    #[error("`{tensor}` stores {found}, but the program expects {expected}")]
+    WrongElem {
+        /// The tensor.
+        tensor: String,
+        /// What the program expects.
+        expected: Elem,
+        /// What it stores.
+        found: Elem,
+    },
+    /// A tensor with the wrong number of strides.
+    #[error("`{tensor}` has {expected} axes, but {given} strides are given")]
+    Rank {
+        /// The tensor.
+        tensor: String,
+        /// How many axes it has.
+        expected: usize,
+        /// How many strides are given.
+        given: usize,
+    },
+    /// A tensor whose strides lead out of its memory.
+    #[error("`{tensor}` has {len} elements, but its strides reach elements {low} to {high}")]
+    Bounds {
+        /// The tensor.
+        tensor: String,
+        /// How many elements its memory has.
+        len: usize,
+        /// The least element that an index reaches.
+        low: i128,
+        /// The greatest.
+        high: i128,
+    },
+    /// An output whose indices share elements, or interleave so that tasks cannot share its memory.
+    #[error("output `{output}` has strides that overlap or interleave; give it nested strides")]
+    Interleaved {
+        /// The output.
+        output: String,
+    },
+    /// An intermediate value with too many elements.
+    #[error("value {value} must be kept in memory and has too many elements")]
+    TooLarge {
+        /// The value.
+        value: String,
+    },
+}

@@ -1,0 +1,42 @@
+//! Blocks in reverse order along one axis.
+
+use super::values::{Scalar, Slice, Values, with_type};
+
+/// Reverses an axis of the first `len` values: `size` rows of `inside` neighbouring values each.
+pub(super) fn flip(values: &mut Values, len: usize, size: usize, inside: usize) {
+    with_type!(values.ty(), T => flip_typed(values.room::<T>(len), size, inside));
+}
+
+/// A reversed copy of the first `len` values.
+pub(super) fn flipped(values: Slice<'_>, len: usize, size: usize, inside: usize) -> Values {
+    let mut copy = values.to(len).to_values();
+    flip(&mut copy, len, size, inside);
+    copy
+}
+
+fn flip_typed<T: Scalar>(values: &mut [T], size: usize, inside: usize) {
+    for block in values.chunks_exact_mut((size * inside).max(1)) {
+        if inside == 1 {
+            block.reverse();
+            continue;
+        }
+        let (front, back) = block.split_at_mut(size.div_ceil(2) * inside);
+        front.chunks_exact_mut(inside).zip(back.rchunks_exact_mut(inside)).for_each(|(a, b)| a.swap_with_slice(b));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_change_places() {
+        for (outside, size, inside) in [(2, 3, 1), (1, 4, 3), (3, 5, 2), (2, 1, 4), (2, 0, 4)] {
+            let n = outside * size * inside;
+            let found = flipped(Values::I64((0..n as i64 + 3).collect()).from(0), n, size, inside);
+            let at =
+                |i: usize| i / inside / size * size * inside + (size - 1 - i / inside % size) * inside + i % inside;
+            assert_eq!(found, Values::I64((0..n).map(|i| at(i) as i64).collect()));
+        }
+    }
+}

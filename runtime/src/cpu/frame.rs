@@ -1,0 +1,257 @@
+//! Running tile programs.
+
+mod combine;
+mod load;
+
+use std::ops::Range;
+
+use super::loops::Loops;
+use super::map;
+use super::sweep::Workspace;
+use super::tile::{Code, Instruction, Reg, TileOp, strides};
+use super::values::{Slice, Values};
+use super::view::Data;
+
+/// The streamed axis: its place in the order, its size and its direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Streamed {
+    pub(super) axis: usize,
+    pub(super) size: usize,
+    pub(super) reverse: bool,
+}
+
+/// A box of indices; along the streamed axis they count visits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Tile {
+    pub(super) starts: Vec<usize>,
+    pub(super) extents: Vec<usize>,
+}
+
+/// How the scans of one level and above are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sweeping {
+    /// Streamed scans give results.
+    Results,
+    /// Streamed scans of a level give totals only; those below give results.
+    Totals { level: usize },
+}
+
+/// The memory of one worker: what every register holds.
+pub(super) struct Frame<'a> {
+    code: &'a Code,
+    sizes: &'a [usize],
+    streamed: Option<Streamed>,
+    sources: &'a [Data<'a>],
+    slots: Vec<Slot<'a>>,
+    workspace: Workspace,
+    /// The tile that the registers are about.
+    pub(super) tile: Tile,
+    /// The loops of every instruction for the extents of the tile.
+    nests: Vec<Option<Nest>>,
+}
+
+/// Memory of registers.
+struct Slot<'a> {
+    values: Values,
+    /// Elements of a tensor that need neither gathering nor conversion.
+    alias: Option<Slice<'a>>,
+}
+
+/// The loops of an instruction.
+enum Nest {
+    One(Loops<2>),
+    Two(Loops<3>),
+    Three(Loops<4>),
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn new(
+        code: &'a Code,
+        sizes: &'a [usize],
+        streamed: Option<Streamed>,
+        sources: &'a [Data<'a>],
+    ) -> Frame<'a> {
+        let mut slots: Vec<Slot<'a>> = vec![];
+        for register in &code.registers {
+            while slots.len() <= register.slot {
+                slots.push(Slot { values: Values::empty(register.ty), alias: None });
+            }
+            if slots[register.slot].values.ty() != register.ty {
+                slots[register.slot].values = Values::empty(register.ty);
+            }
+        }
+        let nests = code.instructions.iter().map(|_| None).collect();
+        let (workspace, tile) = (Workspace::default(), Tile::default());
+        Frame { code, sizes, streamed, sources, slots, workspace, tile, nests }
+    }
+
+    /// Goes to another tile.
+    pub(super) fn go_to(&mut self, tile: &Tile) {
+        if self.tile.extents != tile.extents {
+            self.nests.fill_with(|| None);
+        }
+        self.tile.clone_from(tile);
+    }
+
+    /// The values of a register.
+    pub(super) fn get(&self, register: Reg) -> Slice<'_> {
+        let slot = &self.slots[self.code.registers[register.0].slot];
+        slot.alias.unwrap_or_else(|| slot.values.from(0))
+    }
+
+    /// The memory of a register, to be written.
+    pub(super) fn get_mut(&mut self, register: Reg) -> &mut Values {
+        let slot = &mut self.slots[self.code.registers[register.0].slot];
+        slot.alias = None;
+        &mut slot.values
+    }
+
+    /// A copy of a register's values.
+    pub(super) fn copy_of(&self, register: Reg) -> Values {
+        self.get(register).to(self.len(register)).to_values()
+    }
+
+    fn take(&mut self, register: Reg) -> Values {
+        let values = self.get_mut(register);
+        let ty = values.ty();
+        std::mem::replace(values, Values::empty(ty))
+    }
+
+    /// Runs some instructions in order.
+    pub(super) fn run(&mut self, instructions: &[usize], sweeping: Sweeping) {
+        for &at in instructions {
+            self.execute(at, sweeping);
+        }
+    }
+
+    fn execute(&mut self, at: usize, sweeping: Sweeping) {
+        let code = self.code;
+        let instruction = &code.instructions[at];
+        match (&instruction.op, instruction.result) {
+            (TileOp::Combine(combine), _) => self.combine(combine, sweeping),
+            (TileOp::Load(load), Some(result)) => self.load(load, result),
+            (TileOp::Capture { axis, position }, Some(result)) => self.capture(instruction, result, *axis, *position),
+            (_, Some(result)) => {
+                let mut dst = self.take(result);
+                self.evaluate(at, instruction, result, &mut dst);
+                *self.get_mut(result) = dst;
+            }
+            _ => {}
+        }
+    }
+
+    fn evaluate(&mut self, at: usize, instruction: &Instruction, result: Reg, dst: &mut Values) {
+        if self.nests[at].is_none() {
+            self.nests[at] = Some(self.nest(instruction, result));
+        }
+        let operand = |k: usize| self.get(instruction.operands[k]);
+        match (&instruction.op, self.nests[at].as_ref()) {
+            (TileOp::Unary(op), Some(Nest::One(loops))) => map::unary(*op, loops, dst, operand(0)),
+            (TileOp::Convert(elem), Some(Nest::One(loops))) => map::convert(*elem, loops, dst, operand(0)),
+            (TileOp::Binary(op), Some(Nest::Two(loops))) => map::binary(*op, loops, dst, operand(0), operand(1)),
+            (TileOp::Select, Some(Nest::Three(loops))) => {
+                map::select(loops, dst, operand(0), operand(1), operand(2));
+            }
+            (TileOp::Pick { axis, index }, Some(Nest::One(loops))) => {
+                let along = self.strides(instruction.operands[0])[*axis] as usize;
+                map::copy(loops, dst, operand(0).from(index * along));
+            }
+            (TileOp::Shift { axis, by }, _) => self.shift(instruction, result, *axis, *by, dst),
+            (TileOp::Const(literal), _) => dst.fill(1, *literal),
+            (TileOp::Index { axis, offset }, _) => self.index(*axis, *offset, dst),
+            (TileOp::Starts { axis }, _) => {
+                let offsets = operand(0).to(self.len(instruction.operands[0]));
+                map::starts(dst.room(self.tile.extents[*axis]), offsets);
+            }
+            _ => {}
+        }
+    }
+
+    fn nest(&self, instruction: &Instruction, result: Reg) -> Nest {
+        let own = self.strides(result);
+        let operands: Vec<Vec<isize>> = instruction.operands.iter().map(|register| self.strides(*register)).collect();
+        match &operands[..] {
+            [a] => Nest::One(self.loops(result, [&own, a])),
+            [a, b] => Nest::Two(self.loops(result, [&own, a, b])),
+            [a, b, c] => Nest::Three(self.loops(result, [&own, a, b, c])),
+            _ => Nest::One(self.loops(result, [&own, &own])),
+        }
+    }
+
+    /// The loops over the axes of a register.
+    fn loops<const N: usize>(&self, register: Reg, strides: [&[isize]; N]) -> Loops<N> {
+        self.loops_over(register, &self.tile.extents, strides).unit()
+    }
+
+    fn loops_over<const N: usize>(&self, register: Reg, extents: &[usize], strides: [&[isize]; N]) -> Loops<N> {
+        let dims = self.code.registers[register.0].dims;
+        let axes = (0..extents.len()).filter(|k| dims >> k & 1 == 1);
+        Loops::new(axes.map(|k| (extents[k], strides.map(|strides| strides[k]))))
+    }
+
+    fn strides(&self, register: Reg) -> Vec<isize> {
+        strides(self.code.registers[register.0].dims, &self.tile.extents)
+    }
+
+    fn index(&self, axis: usize, offset: i64, dst: &mut Values) {
+        let (start, n) = (self.tile.starts[axis], self.tile.extents[axis]);
+        let all = dst.room::<i64>(n);
+        match self.streamed {
+            Some(streamed) if streamed.axis == axis && streamed.reverse => {
+                let first = (streamed.size - 1 - start) as i64;
+                all.iter_mut().zip((0..).map(|i| first - i)).for_each(|(x, t)| *x = t.wrapping_add(offset));
+            }
+            _ => all.iter_mut().zip(start as i64..).for_each(|(x, t)| *x = t.wrapping_add(offset)),
+        }
+    }
+
+    fn shift(&self, instruction: &Instruction, result: Reg, axis: usize, by: i64, dst: &mut Values) {
+        let n = self.tile.extents[axis] as i64;
+        let inside = by.clamp(0, n)..n.saturating_add(by).clamp(0, n);
+        let total = self.len(result);
+        dst.grow(total);
+        let (value, fill) = (instruction.operands[0], instruction.operands[1]);
+        if inside.is_empty() {
+            return self.copy_part(result, dst, axis, 0..n, fill, 0);
+        }
+        self.copy_part(result, dst, axis, 0..inside.start, fill, 0);
+        self.copy_part(result, dst, axis, inside.end..n, fill, 0);
+        self.copy_part(result, dst, axis, inside, value, by);
+    }
+
+    /// Copies the part of a block whose indices along an axis lie in a range, from `by` earlier.
+    fn copy_part(&self, result: Reg, dst: &mut Values, axis: usize, range: Range<i64>, from: Reg, by: i64) {
+        let mut extents = self.tile.extents.clone();
+        extents[axis] = (range.end - range.start) as usize;
+        let (own, other) = (self.strides(result), self.strides(from));
+        let at = [range.start as isize * own[axis], (range.start - by) as isize * other[axis]];
+        map::place(&self.loops_over(result, &extents, [&own, &other]), dst, at, self.get(from));
+    }
+
+    fn capture(&mut self, instruction: &Instruction, result: Reg, axis: usize, position: usize) {
+        let start = self.tile.starts[axis];
+        if !(start..start + self.tile.extents[axis]).contains(&position) {
+            return;
+        }
+        let from = instruction.operands[0];
+        let (own, of_value) = (self.strides(result), self.strides(from));
+        let loops = self.loops(result, [&own, &of_value]);
+        let mut dst = self.take(result);
+        let at = [0, (position - start) as isize * of_value[axis]];
+        map::place(&loops, &mut dst, at, self.get(from));
+        *self.get_mut(result) = dst;
+    }
+
+    /// Fills a register from another one that may vary less.
+    pub(super) fn broadcast(&mut self, result: Reg, from: Reg) {
+        let loops = self.loops(result, [&self.strides(result), &self.strides(from)]);
+        let mut dst = self.take(result);
+        map::copy(&loops, &mut dst, self.get(from));
+        *self.get_mut(result) = dst;
+    }
+
+    /// How many elements a register has.
+    pub(super) fn len(&self, register: Reg) -> usize {
+        self.code.len(register, &self.tile.extents)
+    }
+}

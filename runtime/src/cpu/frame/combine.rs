@@ -1,0 +1,111 @@
+//! Scans and reductions of blocks.
+
+use crate::cpu::flip::{flip, flipped};
+use crate::cpu::lanes::{Block, Elements, Operand, Results};
+use crate::cpu::tile::{Combine, Reg, size};
+use crate::cpu::values::Values;
+
+use super::{Frame, Sweeping};
+
+impl Frame<'_> {
+    /// Puts the states of a combination before its first element.
+    pub(in crate::cpu) fn reset(&mut self, combine: &Combine) {
+        for (field, state) in combine.states.iter().enumerate() {
+            match (*state, combine.init.get(field)) {
+                (Some(state), Some(init)) => self.broadcast(state, *init),
+                _ => self.reset_to_identity(combine, field),
+            }
+        }
+    }
+
+    /// Makes a field's state the identity.
+    pub(in crate::cpu) fn reset_to_identity(&mut self, combine: &Combine, field: usize) {
+        if let Some(state) = combine.states[field] {
+            let n = self.len(state);
+            let identity = combine.totals.scan.fields[field].1;
+            self.get_mut(state).fill(n, identity);
+        }
+    }
+
+    /// Sweeps the tile.
+    pub(super) fn combine(&mut self, combine: &Combine, sweeping: Sweeping) {
+        let totals = combine.is_streamed && sweeping == Sweeping::Totals { level: combine.level };
+        if !combine.is_streamed {
+            self.reset(combine);
+        }
+        let mut states: Vec<Values> = combine.states.iter().map(|state| self.lend(*state)).collect();
+        let mut outputs: Vec<Option<Values>> =
+            combine.outputs.iter().map(|output| self.lend_output(*output, totals)).collect();
+        self.sweep(combine, totals, &mut states, &mut outputs);
+        for (state, values) in combine.states.iter().zip(states) {
+            if let Some(state) = state {
+                *self.get_mut(*state) = values;
+            }
+        }
+        for (output, values) in combine.outputs.iter().zip(outputs) {
+            if let (Some(output), Some(values)) = (output, values) {
+                *self.get_mut(*output) = values;
+            }
+        }
+    }
+
+    fn lend(&mut self, state: Option<Reg>) -> Values {
+        state.map_or(Values::Bool(vec![]), |state| self.take(state))
+    }
+
+    fn lend_output(&mut self, output: Option<Reg>, totals: bool) -> Option<Values> {
+        let output = output.filter(|_| !totals)?;
+        let n = self.len(output);
+        let mut values = self.take(output);
+        values.grow(n);
+        Some(values)
+    }
+
+    fn sweep(&mut self, combine: &Combine, totals: bool, states: &mut [Values], outputs: &mut [Option<Values>]) {
+        let mut workspace = std::mem::take(&mut self.workspace);
+        let of = if totals { &combine.totals } else { &combine.results };
+        let [of_scan, of_total] = &combine.elements;
+        let of_scan = if totals { of_total } else { of_scan };
+        let flipped = [self.flipped(combine, of_scan), self.flipped(combine, of_total)];
+        let (scan, total) = (self.operands(of_scan, &flipped[0]), self.operands(of_total, &flipped[1]));
+        let block = Block { extents: &self.tile.extents, axis: combine.axis, states: &combine.dims };
+        let mut targets: Vec<Option<&mut Values>> = outputs.iter_mut().map(Option::as_mut).collect();
+        let results = Results { states, outputs: &mut targets };
+        block.sweep(of, Elements { scan: &scan, total: &total }, results, &mut workspace);
+        if combine.is_flipped() {
+            for (values, dims) in outputs.iter_mut().zip(&combine.dims) {
+                if let Some(values) = values {
+                    let dims = dims | 1 << combine.axis;
+                    let (len, rows, inside) = self.rows(dims, combine.axis);
+                    flip(values, len, rows, inside);
+                }
+            }
+        }
+        self.workspace = workspace;
+    }
+
+    fn operands<'s>(&'s self, registers: &[Reg], flipped: &'s [Option<Values>]) -> Vec<Operand<'s>> {
+        let operand = |(register, flipped): (&Reg, &'s Option<Values>)| Operand {
+            dims: self.code.registers[register.0].dims,
+            values: flipped.as_ref().map_or_else(|| self.get(*register), |flipped| flipped.from(0)),
+        };
+        registers.iter().zip(flipped).map(operand).collect()
+    }
+
+    /// Elements in the order of visits, where that is not the order of the tile.
+    fn flipped(&self, combine: &Combine, registers: &[Reg]) -> Vec<Option<Values>> {
+        let flip = |register: &Reg| {
+            let dims = self.code.registers[register.0].dims;
+            let (len, rows, inside) = self.rows(dims, combine.axis);
+            let varies = combine.is_flipped() && dims >> combine.axis & 1 == 1;
+            varies.then(|| flipped(self.get(*register), len, rows, inside))
+        };
+        registers.iter().map(flip).collect()
+    }
+
+    /// The length of a block, its rows along an axis, and the length of a row.
+    fn rows(&self, dims: u64, axis: usize) -> (usize, usize, usize) {
+        let extents = &self.tile.extents;
+        (size(dims, extents), extents[axis], size(dims & u64::MAX << axis & !(1 << axis), extents))
+    }
+}

@@ -1,0 +1,145 @@
+//! Running sums and first-order linear recurrences of `f32` along contiguous memory, in registers.
+//!
+//! A block of 64 elements is 8 lanes of 8: transposed in registers, each lane is scanned from the operator's identity
+//! (8 steps for all lanes at once), the lanes' totals are scanned across the register, and every lane gets what
+//! precedes it. Only the state is carried from block to block, so the blocks overlap in the processor's pipeline.
+//! The order of all operations is fixed by the length alone.
+
+#[cfg(target_arch = "x86_64")]
+mod block;
+
+use super::simd::ARCH;
+
+/// The coefficients of s[t] = c[t]·s[t−1] + x[t].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Coefficient<'a> {
+    /// One per element.
+    Each(&'a [f32]),
+    /// The same for all.
+    All(f32),
+}
+
+impl Coefficient<'_> {
+    #[inline(always)]
+    fn at(&self, t: usize) -> f32 {
+        match self {
+            Coefficient::Each(c) => c[t],
+            Coefficient::All(c) => *c,
+        }
+    }
+}
+
+/// Whether this processor has the registers for it.
+pub(super) fn is_available() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return matches!(*ARCH, pulp::Arch::V3(_));
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
+/// Writes s[t] = s[t−1] + x[t] and returns the last s; `state` is s[−1].
+pub(super) fn sum(x: &[f32], out: &mut [f32], state: f32) -> f32 {
+    let (mut state, mut done) = (state, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = *ARCH {
+        done = x.len() / 64 * 64;
+        state = v3.vectorize(block::Sum { v3, x: &x[..done], out: &mut out[..done], state });
+    }
+    for (x, out) in x[done..].iter().zip(&mut out[done..]) {
+        state += x;
+        *out = state;
+    }
+    state
+}
+
+/// Writes s[t] = c[t]·s[t−1] + x[t] and returns the last s; `state` is s[−1].
+pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32) -> f32 {
+    let (mut state, mut done) = (state, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = *ARCH {
+        done = x.len() / 64 * 64;
+        state = v3.vectorize(block::Linear { v3, c, x: &x[..done], out: &mut out[..done], state });
+    }
+    for t in done..x.len() {
+        state = c.at(t) * state + x[t];
+        out[t] = state;
+    }
+    state
+}
+
+/// The last s of s[t] = c[t]·s[t−1] + x[t]; `state` is s[−1].
+pub(super) fn linear_total(c: Coefficient<'_>, x: &[f32], state: f32) -> f32 {
+    let (mut state, mut done) = (state, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = *ARCH {
+        done = x.len() / 64 * 64;
+        state = v3.vectorize(block::LinearTotal { v3, c, x: &x[..done], state });
+    }
+    for t in done..x.len() {
+        state = c.at(t) * state + x[t];
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 24) as f32
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    /// s[t] and Σ|terms of s[t]| in f64.
+    fn exact(c: &[f32], x: &[f32], state: f32) -> Vec<(f64, f64)> {
+        let mut s = (f64::from(state), f64::from(state.abs()));
+        let step = |(c, x): (&f32, &f32)| {
+            let (c, x) = (f64::from(*c), f64::from(*x));
+            s = (c * s.0 + x, c.abs() * s.1 + x.abs());
+            s
+        };
+        c.iter().zip(x).map(step).collect()
+    }
+
+    fn assert_close(found: &[f32], exact: &[(f64, f64)], what: &str) {
+        for (t, (found, (exact, scale))) in found.iter().zip(exact).enumerate() {
+            let bound = 3.0 * (t + 64) as f64 * f64::from(f32::EPSILON) * scale;
+            assert!((f64::from(*found) - exact).abs() <= bound, "{what}[{t}]: {found} against {exact}");
+        }
+    }
+
+    #[test]
+    fn blocks_and_tails_follow_the_recurrence() {
+        for n in [0, 1, 2, 63, 64, 65, 127, 128, 1009] {
+            let x: Vec<f32> = numbers(n, 1).iter().map(|x| x - 0.5).collect();
+            let c: Vec<f32> = numbers(n, 2).iter().map(|c| 1.1 - 0.2 * c).collect();
+            let mut out = vec![0.0; n];
+            let last = sum(&x, &mut out, 0.25);
+            assert_close(&out, &exact(&vec![1.0; n], &x, 0.25), "sum");
+            assert_eq!(out.last().copied().unwrap_or(0.25), last);
+            let last = linear(Coefficient::Each(&c), &x, &mut out, 0.25);
+            assert_close(&out, &exact(&c, &x, 0.25), "linear");
+            assert_eq!(out.last().copied().unwrap_or(0.25), last);
+            let expected = exact(&c, &x, 0.25).last().copied();
+            let total = linear_total(Coefficient::Each(&c), &x, 0.25);
+            expected.into_iter().for_each(|(s, scale)| {
+                assert!((f64::from(total) - s).abs() <= 3.0 * (n + 64) as f64 * f64::from(f32::EPSILON) * scale);
+            });
+            linear(Coefficient::All(0.9), &x, &mut out, 0.25);
+            assert_close(&out, &exact(&vec![0.9; n], &x, 0.25), "linear with one coefficient");
+        }
+    }
+
+    #[test]
+    fn a_coefficient_of_zero_forgets_what_was_before() {
+        let mut c = vec![1.0; 200];
+        c[100] = 0.0;
+        let mut out = vec![0.0; 200];
+        linear(Coefficient::Each(&c), &[1.0; 200], &mut out, 5.0);
+        assert_eq!((out[99], out[100], out[199]), (105.0, 1.0, 100.0));
+    }
+}

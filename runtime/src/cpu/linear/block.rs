@@ -1,0 +1,272 @@
+//! Blocks of 64 `f32` in AVX2 registers.
+
+use core::arch::x86_64::{__m128, __m256};
+
+use pulp::x86::V3;
+use pulp::{NullaryFnOnce, cast};
+
+use super::Coefficient;
+
+/// [`super::sum`] of whole blocks.
+pub(super) struct Sum<'a> {
+    pub(super) v3: V3,
+    pub(super) x: &'a [f32],
+    pub(super) out: &'a mut [f32],
+    pub(super) state: f32,
+}
+
+/// [`super::linear`] of whole blocks.
+pub(super) struct Linear<'a> {
+    pub(super) v3: V3,
+    pub(super) c: Coefficient<'a>,
+    pub(super) x: &'a [f32],
+    pub(super) out: &'a mut [f32],
+    pub(super) state: f32,
+}
+
+/// [`super::linear_total`] of whole blocks.
+pub(super) struct LinearTotal<'a> {
+    pub(super) v3: V3,
+    pub(super) c: Coefficient<'a>,
+    pub(super) x: &'a [f32],
+    pub(super) state: f32,
+}
+
+impl NullaryFnOnce for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn call(self) -> f32 {
+        let Sum { v3, x, out, state } = self;
+        let (zero, mut state) = (splat(0.0), splat(state));
+        for (x, out) in x.chunks_exact(64).zip(out.chunks_exact_mut(64)) {
+            let mut lanes = load(v3, x);
+            for step in 1..8 {
+                lanes[step] = add(v3, lanes[step - 1], lanes[step]);
+            }
+            let mut totals = lanes[7];
+            totals = add(v3, shift1(v3, totals, zero), totals);
+            totals = add(v3, shift2(v3, totals, zero), totals);
+            totals = add(v3, shift4(v3, totals, zero), totals);
+            let before = add(v3, previous(v3, totals, zero), state);
+            for lane in &mut lanes {
+                *lane = add(v3, before, *lane);
+            }
+            state = last(v3, lanes[7]);
+            store(v3, out, lanes);
+        }
+        first(state)
+    }
+}
+
+impl NullaryFnOnce for Linear<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn call(self) -> f32 {
+        let Linear { v3, c, x, out, state } = self;
+        let mut state = splat(state);
+        match c {
+            Coefficient::Each(c) => {
+                for ((c, x), out) in c.chunks_exact(64).zip(x.chunks_exact(64)).zip(out.chunks_exact_mut(64)) {
+                    state = linear_block(v3, load(v3, c), load(v3, x), out, state);
+                }
+            }
+            Coefficient::All(c) => {
+                for (x, out) in x.chunks_exact(64).zip(out.chunks_exact_mut(64)) {
+                    state = linear_block(v3, [splat(c); 8], load(v3, x), out, state);
+                }
+            }
+        }
+        first(state)
+    }
+}
+
+impl NullaryFnOnce for LinearTotal<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn call(self) -> f32 {
+        let LinearTotal { v3, c, x, state } = self;
+        let (mut state, splatted) = (splat(state), [if let Coefficient::All(c) = c { c } else { 0.0 }; 64]);
+        for (i, x) in x.chunks_exact(64).enumerate() {
+            let c = if let Coefficient::Each(c) = c { &c[64 * i..][..64] } else { &splatted };
+            state = total_block(v3, c, x, state);
+        }
+        first(state)
+    }
+}
+
+#[inline(always)]
+fn linear_block(v3: V3, mut c: [__m256; 8], mut x: [__m256; 8], out: &mut [f32], state: __m256) -> __m256 {
+    for step in 1..8 {
+        x[step] = add(v3, mul(v3, c[step], x[step - 1]), x[step]);
+        c[step] = mul(v3, c[step - 1], c[step]);
+    }
+    let (totals_c, totals_x) = scan_lanes(v3, c[7], x[7]);
+    let (before_c, before_x) = (previous(v3, totals_c, splat(1.0)), previous(v3, totals_x, splat(0.0)));
+    let before = add(v3, mul(v3, before_c, state), before_x);
+    for step in 0..8 {
+        x[step] = add(v3, mul(v3, c[step], before), x[step]);
+    }
+    store(v3, out, x);
+    last(v3, x[7])
+}
+
+/// The state after a block, by pairs: neighbours are combined until each half of the registers has four runs of 8.
+#[inline(always)]
+fn total_block(v3: V3, c: &[f32], x: &[f32], state: __m256) -> __m256 {
+    let (c, x) = (&c[..64], &x[..64]);
+    macro_rules! pair {
+        ($at:expr) => {
+            combine_neighbours(
+                v3,
+                (halves(v3, c, $at, $at + 32), halves(v3, x, $at, $at + 32)),
+                (halves(v3, c, $at + 4, $at + 36), halves(v3, x, $at + 4, $at + 36)),
+            )
+        };
+    }
+    let left = combine_neighbours(v3, pair!(0), pair!(8));
+    let right = combine_neighbours(v3, pair!(16), pair!(24));
+    let (c, x) = combine_neighbours(v3, left, right);
+    let (c, x) = scan_lanes(v3, c, x);
+    add(v3, mul(v3, last(v3, c), state), last(v3, x))
+}
+
+/// Combines element 2i with element 2i + 1 of the sequence that each half of two registers holds.
+#[inline(always)]
+fn combine_neighbours(v3: V3, a: (__m256, __m256), b: (__m256, __m256)) -> (__m256, __m256) {
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    let avx = v3.avx;
+    let (lc, lx) = (avx._mm256_shuffle_ps::<EVEN>(a.0, b.0), avx._mm256_shuffle_ps::<EVEN>(a.1, b.1));
+    let (rc, rx) = (avx._mm256_shuffle_ps::<ODD>(a.0, b.0), avx._mm256_shuffle_ps::<ODD>(a.1, b.1));
+    (mul(v3, lc, rc), add(v3, mul(v3, rc, lx), rx))
+}
+
+/// Scans the lanes of a register by the affine operator.
+#[inline(always)]
+fn scan_lanes(v3: V3, c: __m256, x: __m256) -> (__m256, __m256) {
+    let (one, zero) = (splat(1.0), splat(0.0));
+    let (c, x) = combine(v3, (shift1(v3, c, one), shift1(v3, x, zero)), (c, x));
+    let (c, x) = combine(v3, (shift2(v3, c, one), shift2(v3, x, zero)), (c, x));
+    combine(v3, (shift4(v3, c, one), shift4(v3, x, zero)), (c, x))
+}
+
+#[inline(always)]
+fn combine(v3: V3, l: (__m256, __m256), r: (__m256, __m256)) -> (__m256, __m256) {
+    (mul(v3, l.0, r.0), add(v3, mul(v3, r.0, l.1), r.1))
+}
+
+#[inline(always)]
+fn add(v3: V3, l: __m256, r: __m256) -> __m256 {
+    v3.avx._mm256_add_ps(l, r)
+}
+
+#[inline(always)]
+fn mul(v3: V3, l: __m256, r: __m256) -> __m256 {
+    v3.avx._mm256_mul_ps(l, r)
+}
+
+#[inline(always)]
+fn splat(x: f32) -> __m256 {
+    cast([x; 8])
+}
+
+#[inline(always)]
+fn first(x: __m256) -> f32 {
+    let lanes: [f32; 8] = cast(x);
+    lanes[0]
+}
+
+/// Lanes moved up by one within each half; `fill` in the half's first lane.
+#[inline(always)]
+fn shift1(v3: V3, x: __m256, fill: __m256) -> __m256 {
+    v3.avx._mm256_blend_ps::<0b0001_0001>(v3.avx._mm256_permute_ps::<0b10_01_00_00>(x), fill)
+}
+
+/// Lanes moved up by two within each half.
+#[inline(always)]
+fn shift2(v3: V3, x: __m256, fill: __m256) -> __m256 {
+    v3.avx._mm256_blend_ps::<0b0011_0011>(v3.avx._mm256_permute_ps::<0b01_00_00_00>(x), fill)
+}
+
+/// The last lane of the lower half in all of the upper half; `fill` in the lower half.
+#[inline(always)]
+fn shift4(v3: V3, x: __m256, fill: __m256) -> __m256 {
+    v3.avx._mm256_permute2f128_ps::<0x02>(v3.avx._mm256_permute_ps::<0xff>(x), fill)
+}
+
+/// All lanes moved up by one; `fill` in the first.
+#[inline(always)]
+fn previous(v3: V3, x: __m256, fill: __m256) -> __m256 {
+    let rotated = v3.avx._mm256_permute_ps::<0b10_01_00_11>(x);
+    let crossed = v3.avx._mm256_permute2f128_ps::<0x02>(rotated, fill);
+    v3.avx._mm256_blend_ps::<0b0001_0001>(rotated, crossed)
+}
+
+/// The last lane in all lanes.
+#[inline(always)]
+fn last(v3: V3, x: __m256) -> __m256 {
+    let of_half = v3.avx._mm256_permute_ps::<0xff>(x);
+    v3.avx._mm256_permute2f128_ps::<0x11>(of_half, of_half)
+}
+
+#[inline(always)]
+fn quarter(x: &[f32], at: usize) -> __m128 {
+    cast([x[at], x[at + 1], x[at + 2], x[at + 3]])
+}
+
+/// Four elements from each of two places.
+#[inline(always)]
+fn halves(v3: V3, x: &[f32], low: usize, high: usize) -> __m256 {
+    v3.avx._mm256_insertf128_ps::<1>(v3.avx._mm256_castps128_ps256(quarter(x, low)), quarter(x, high))
+}
+
+/// Transposes 4×4 in each half.
+#[inline(always)]
+fn transpose(v3: V3, r: [__m256; 4]) -> [__m256; 4] {
+    let avx = v3.avx;
+    let (a, b) = (avx._mm256_unpacklo_ps(r[0], r[1]), avx._mm256_unpacklo_ps(r[2], r[3]));
+    let (c, d) = (avx._mm256_unpackhi_ps(r[0], r[1]), avx._mm256_unpackhi_ps(r[2], r[3]));
+    [
+        avx._mm256_shuffle_ps::<0x44>(a, b),
+        avx._mm256_shuffle_ps::<0xee>(a, b),
+        avx._mm256_shuffle_ps::<0x44>(c, d),
+        avx._mm256_shuffle_ps::<0xee>(c, d),
+    ]
+}
+
+/// 64 elements as 8 lanes: register s holds element s of each lane's 8.
+#[inline(always)]
+fn load(v3: V3, x: &[f32]) -> [__m256; 8] {
+    let x = &x[..64];
+    macro_rules! steps {
+        ($at:expr) => {
+            transpose(
+                v3,
+                [
+                    halves(v3, x, $at, $at + 32),
+                    halves(v3, x, $at + 8, $at + 40),
+                    halves(v3, x, $at + 16, $at + 48),
+                    halves(v3, x, $at + 24, $at + 56),
+                ],
+            )
+        };
+    }
+    let ([a, b, c, d], [e, f, g, h]) = (steps!(0), steps!(4));
+    [a, b, c, d, e, f, g, h]
+}
+
+/// The inverse of [`load`].
+#[inline(always)]
+fn store(v3: V3, out: &mut [f32], [a, b, c, d, e, f, g, h]: [__m256; 8]) {
+    let out = &mut out[..64];
+    for (at, rows) in [(0, transpose(v3, [a, b, c, d])), (4, transpose(v3, [e, f, g, h]))] {
+        for (lane, row) in rows.into_iter().enumerate() {
+            let [low, high]: [[f32; 4]; 2] = cast(row);
+            out[8 * lane + at..][..4].copy_from_slice(&low);
+            out[8 * lane + at + 32..][..4].copy_from_slice(&high);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Maps over blocks of values: one loop nest per operation, compiled for the widest vectors.
+//!
+//! The result is dense; along the innermost loop an operand is either dense too or one value for the whole run.
+
+use half::f16;
+use oplus_dsl::ir::{Binary, Unary};
+use oplus_dsl::{Elem, Ty};
+
+use super::arithmetic::{Float, Integer};
+use super::loops::Loops;
+use super::simd::simd;
+use super::storage::round_bf16;
+use super::values::{Scalar, Slice, Values, with_type};
+
+/// op a, for a result of the operand's type.
+pub(super) fn unary(op: Unary, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
+    let n = loops.len();
+    match a {
+        Slice::F32(a) => float_unary(op, loops, dst.room(n), a),
+        Slice::F64(a) => float_unary(op, loops, dst.room(n), a),
+        Slice::I32(a) => integer_unary(op, loops, dst.room(n), a),
+        Slice::I64(a) => integer_unary(op, loops, dst.room(n), a),
+        Slice::U32(a) => integer_unary(op, loops, dst.room(n), a),
+        Slice::U64(a) => integer_unary(op, loops, dst.room(n), a),
+        Slice::Bool(a) => each(
+            loops,
+            dst.room(n),
+            a,
+            #[inline(always)]
+            |x: bool| !x,
+        ),
+    }
+}
+
+/// l op r; comparisons give bools.
+pub(super) fn binary(op: Binary, loops: &Loops<3>, dst: &mut Values, l: Slice<'_>, r: Slice<'_>) {
+    match (l, op.is_comparison()) {
+        (Slice::F32(l), false) => float_binary(op, loops, dst, l, r.of()),
+        (Slice::F64(l), false) => float_binary(op, loops, dst, l, r.of()),
+        (Slice::I32(l), false) => integer_binary(op, loops, dst, l, r.of()),
+        (Slice::I64(l), false) => integer_binary(op, loops, dst, l, r.of()),
+        (Slice::U32(l), false) => integer_binary(op, loops, dst, l, r.of()),
+        (Slice::U64(l), false) => integer_binary(op, loops, dst, l, r.of()),
+        (Slice::Bool(l), _) => bool_binary(op, loops, dst, l, r.of()),
+        (Slice::F32(l), true) => compare(op, loops, dst, l, r.of()),
+        (Slice::F64(l), true) => compare(op, loops, dst, l, r.of()),
+        (Slice::I32(l), true) => compare(op, loops, dst, l, r.of()),
+        (Slice::I64(l), true) => compare(op, loops, dst, l, r.of()),
+        (Slice::U32(l), true) => compare(op, loops, dst, l, r.of()),
+        (Slice::U64(l), true) => compare(op, loops, dst, l, r.of()),
+    }
+}
+
+/// `if c { a } else { b }`.
+pub(super) fn select(loops: &Loops<4>, dst: &mut Values, c: Slice<'_>, a: Slice<'_>, b: Slice<'_>) {
+    let n = loops.len();
+    with_type!(dst.ty(), T => select_typed::<T>(loops, dst.room(n), c.of(), a.of(), b.of()));
+}
+
+/// The same values, broadcast.
+pub(super) fn copy(loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
+    let n = loops.len();
+    with_type!(dst.ty(), T => each(loops, dst.room::<T>(n), a.of::<T>(), #[inline(always)] |x| x));
+}
+
+/// Sets the flags that the offsets name, and clears the others.
+pub(super) fn starts(flags: &mut [bool], offsets: Slice<'_>) {
+    flags.fill(false);
+    let mut set = |offset: Option<usize>| {
+        if let Some(flag) = offset.and_then(|i| flags.get_mut(i)) {
+            *flag = true;
+        }
+    };
+    match offsets {
+        Slice::I32(all) => all.iter().for_each(|i| set(usize::try_from(*i).ok())),
+        Slice::I64(all) => all.iter().for_each(|i| set(usize::try_from(*i).ok())),
+        Slice::U32(all) => all.iter().for_each(|i| set(usize::try_from(*i).ok())),
+        Slice::U64(all) => all.iter().for_each(|i| set(usize::try_from(*i).ok())),
+        _ => {}
+    }
+}
+
+/// The same values at other places: `at` is where the block begins in the result and in the operand.
+pub(super) fn place(loops: &Loops<2>, dst: &mut Values, at: [isize; 2], a: Slice<'_>) {
+    with_type!(dst.ty(), T => place_typed::<T>(loops, dst.all(), at, a.of()));
+}
+
+fn place_typed<T: Scalar>(loops: &Loops<2>, dst: &mut [T], at: [isize; 2], src: &[T]) {
+    let [to, from] = loops.step;
+    loops.each(|[d, s]| {
+        let (d, s) = (at[0].wrapping_add(d as isize), at[1].wrapping_add(s as isize));
+        match (to, from) {
+            (1, 1) => dst[d as usize..][..loops.run].copy_from_slice(&src[s as usize..][..loops.run]),
+            (1, 0) => dst[d as usize..][..loops.run].fill(src[s as usize]),
+            _ => (0..loops.run as isize).for_each(|i| dst[(d + i * to) as usize] = src[(s + i * from) as usize]),
+        }
+    });
+}
+
+/// Conversion to the value type of an element type, rounded to that element type.
+pub(super) fn convert(to: Elem, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
+    match a {
+        Slice::F64(a) => from_float(to, loops, dst, a, |x| x, |x| x as f32),
+        Slice::F32(a) => from_float(to, loops, dst, a, f64::from, |x| x),
+        Slice::I32(a) => from_integer(to, loops, dst, a, i64::from, f64::from, |x| x as f32),
+        Slice::I64(a) => from_integer(to, loops, dst, a, |x| x, |x| x as f64, |x| x as f32),
+        Slice::U32(a) => from_integer(to, loops, dst, a, i64::from, f64::from, |x| x as f32),
+        Slice::U64(a) => from_integer(to, loops, dst, a, |x| x as i64, |x| x as f64, |x| x as f32),
+        Slice::Bool(a) => {
+            from_integer(to, loops, dst, a, i64::from, |x| f64::from(u8::from(x)), |x| f32::from(u8::from(x)))
+        }
+    }
+}
+
+/// One function over a whole nest.
+#[inline(always)]
+fn each<T: Scalar, U: Scalar>(loops: &Loops<2>, dst: &mut [U], a: &[T], f: impl Fn(T) -> U + Copy) {
+    simd(
+        #[inline(always)]
+        || {
+            loops.each(
+                #[inline(always)]
+                |[d, i]| {
+                    let dst = &mut dst[d..][..loops.run];
+                    if loops.step[1] == 0 {
+                        dst.fill(f(a[i]));
+                    } else {
+                        dst.iter_mut().zip(&a[i..]).for_each(
+                            #[inline(always)]
+                            |(d, x)| *d = f(*x),
+                        );
+                    }
+                },
+            )
+        },
+    );
+}
+
+#[inline(always)]
+fn zip<T: Scalar, U: Scalar>(loops: &Loops<3>, dst: &mut [U], l: &[T], r: &[T], f: impl Fn(T, T) -> U + Copy) {
+    simd(
+        #[inline(always)]
+        || {
+            loops.each(
+                #[inline(always)]
+                |[d, i, j]| {
+                    let dst = &mut dst[d..][..loops.run];
+                    let (l, r) = (&l[i..], &r[j..]);
+                    match (loops.step[1], loops.step[2]) {
+                        (0, 0) => dst.fill(f(l[0], r[0])),
+                        (0, _) => dst.iter_mut().zip(r).for_each(
+                            #[inline(always)]
+                            |(d, y)| *d = f(l[0], *y),
+                        ),
+                        (_, 0) => dst.iter_mut().zip(l).for_each(
+                            #[inline(always)]
+                            |(d, x)| *d = f(*x, r[0]),
+                        ),
+                        _ => dst.iter_mut().zip(l).zip(r).for_each(
+                            #[inline(always)]
+                            |((d, x), y)| *d = f(*x, *y),
+                        ),
+                    }
+                },
+            )
+        },
+    );
+}
+
+fn select_typed<T: Scalar>(loops: &Loops<4>, dst: &mut [T], c: &[bool], a: &[T], b: &[T]) {
+    let [_, sc, sa, sb] = loops.step;
+    simd(
+        #[inline(always)]
+        || {
+            loops.each(
+                #[inline(always)]
+                |[d, i, j, k]| {
+                    let dst = &mut dst[d..][..loops.run];
+                    let (c, a, b) = (&c[i..], &a[j..], &b[k..]);
+                    match (sc, sa, sb) {
+                        (0, 0, _) if c[0] => dst.fill(a[0]),
+                        (0, _, _) if c[0] => dst.copy_from_slice(&a[..loops.run]),
+                        (0, _, 0) => dst.fill(b[0]),
+                        (0, ..) => dst.copy_from_slice(&b[..loops.run]),
+                        (_, 0, 0) => dst.iter_mut().zip(c).for_each(|(d, c)| *d = if *c { a[0] } else { b[0] }),
+                        (_, 0, _) => {
+                            dst.iter_mut().zip(c).zip(b).for_each(|((d, c), b)| *d = if *c { a[0] } else { *b })
+                        }
+                        (_, _, 0) => {
+                            dst.iter_mut().zip(c).zip(a).for_each(|((d, c), a)| *d = if *c { *a } else { b[0] })
+                        }
+                        _ => dst
+                            .iter_mut()
+                            .zip(c)
+                            .zip(a)
+                            .zip(b)
+                            .for_each(|(((d, c), a), b)| *d = if *c { *a } else { *b }),
+                    }
+                },
+            )
+        },
+    );
+}
+
+/// `match` on an operation; every arm is the same loop around another function.
+macro_rules! per_operation {
+    ($op:expr, $loop:ident $arguments:tt over $t:ty: $($name:pat => |$($x:ident),*| $value:expr,)*) => {
+        match $op {
+            $($name => per_operation!(@call $loop $arguments, $t, |$($x),*| $value),)*
+        }
+    };
+    (@call $loop:ident ($($argument:expr),*), $t:ty, |$($x:ident),*| $value:expr) => {
+        $loop($($argument,)* #[inline(always)] |$($x: $t),*| $value)
+    };
+}
+
+fn float_unary<T: Float>(op: Unary, loops: &Loops<2>, dst: &mut [T], a: &[T]) {
+    per_operation!(op, each(loops, dst, a) over T:
+        Unary::Neg | Unary::Not => |x| x.neg(),
+        Unary::Abs => |x| x.abs(),
+        Unary::Sign => |x| x.sign(),
+        Unary::Exp => |x| x.exp(),
+        Unary::Exp2 => |x| x.exp2(),
+        Unary::Ln => |x| x.ln(),
+        Unary::Log1p => |x| x.log1p(),
+        Unary::Sqrt => |x| x.sqrt(),
+        Unary::Rsqrt => |x| x.sqrt().recip(),
+        Unary::Recip => |x| x.recip(),
+        Unary::Tanh => |x| x.tanh(),
+        Unary::Sigmoid => |x| x.sigmoid(),
+        Unary::Softplus => |x| x.softplus(),
+        Unary::Silu => |x| x.silu(),
+        Unary::Relu => |x| x.relu(),
+        Unary::Sin => |x| x.sin(),
+        Unary::Cos => |x| x.cos(),
+        Unary::Floor => |x| x.floor(),
+        Unary::Powi(2) => |x| x.mul(x),
+        Unary::Powi(n) => |x| x.powi(n),
+    );
+}
+
+fn integer_unary<T: Integer>(op: Unary, loops: &Loops<2>, dst: &mut [T], a: &[T]) {
+    per_operation!(op, each(loops, dst, a) over T:
+        Unary::Not => |x| x.not(),
+        Unary::Abs => |x| x.abs(),
+        Unary::Sign => |x| x.sign(),
+        _ => |x| x.neg(),
+    );
+}
+
+fn float_binary<T: Float>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) {
+    let dst = dst.room(loops.len());
+    per_operation!(op, zip(loops, dst, l, r) over T:
+        Binary::Add => |l, r| l.add(r),
+        Binary::Sub => |l, r| l.sub(r),
+        Binary::Div => |l, r| l.div(r),
+        Binary::Rem => |l, r| l.rem(r),
+        Binary::Max => |l, r| l.max(r),
+        Binary::Min => |l, r| l.min(r),
+        _ => |l, r| l.mul(r),
+    );
+}
+
+fn integer_binary<T: Integer>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) {
+    let dst = dst.room(loops.len());
+    per_operation!(op, zip(loops, dst, l, r) over T:
+        Binary::Add => |l, r| l.add(r),
+        Binary::Sub => |l, r| l.sub(r),
+        Binary::Div => |l, r| l.div(r),
+        Binary::Rem => |l, r| l.rem(r),
+        Binary::Max => |l, r| l.max(r),
+        Binary::Min => |l, r| l.min(r),
+        Binary::And => |l, r| l.and(r),
+        Binary::Or => |l, r| l.or(r),
+        Binary::Xor => |l, r| l.xor(r),
+        Binary::Shl => |l, r| l.shl(r),
+        Binary::Shr => |l, r| l.shr(r),
+        _ => |l, r| l.mul(r),
+    );
+}
+
+fn bool_binary(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[bool], r: &[bool]) {
+    let dst = dst.room(loops.len());
+    per_operation!(op, zip(loops, dst, l, r) over bool:
+        Binary::And => |l, r| l & r,
+        Binary::Or => |l, r| l | r,
+        Binary::Eq => |l, r| l == r,
+        _ => |l, r| l ^ r,
+    );
+}
+
+fn compare<T: Scalar + PartialOrd>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) {
+    let dst = dst.room(loops.len());
+    per_operation!(op, zip(loops, dst, l, r) over T:
+        Binary::Lt => |l, r| l < r,
+        Binary::Le => |l, r| l <= r,
+        Binary::Gt => |l, r| l > r,
+        Binary::Ge => |l, r| l >= r,
+        Binary::Ne => |l, r| l != r,
+        _ => |l, r| l == r,
+    );
+}
+
+fn from_float<T: Scalar>(
+    to: Elem,
+    loops: &Loops<2>,
+    dst: &mut Values,
+    a: &[T],
+    wide: impl Fn(T) -> f64 + Copy,
+    narrow: impl Fn(T) -> f32 + Copy,
+) {
+    let n = loops.len();
+    match to {
+        Elem::F64 | Elem::Call => each(loops, dst.room(n), a, wide),
+        Elem::F32 => each(loops, dst.room(n), a, narrow),
+        Elem::Bf16 => each(
+            loops,
+            dst.room(n),
+            a,
+            #[inline(always)]
+            |x| round_bf16(narrow(x)),
+        ),
+        Elem::F16 => each(loops, dst.room(n), a, |x| f16::from_f32(narrow(x)).to_f32()),
+        Elem::I32 => each(loops, dst.room(n), a, |x| wide(x) as i32),
+        Elem::I64 => each(loops, dst.room(n), a, |x| wide(x) as i64),
+        Elem::U32 => each(loops, dst.room(n), a, |x| wide(x) as u32),
+        Elem::U64 => each(loops, dst.room(n), a, |x| wide(x) as u64),
+        Elem::Bool => each(loops, dst.room(n), a, |x| wide(x) != 0.0),
+    }
+}
+
+/// `integer` has the low 64 bits of the value, which is all that wrapping needs.
+fn from_integer<T: Scalar>(
+    to: Elem,
+    loops: &Loops<2>,
+    dst: &mut Values,
+    a: &[T],
+    integer: impl Fn(T) -> i64 + Copy,
+    wide: impl Fn(T) -> f64 + Copy,
+    narrow: impl Fn(T) -> f32 + Copy,
+) {
+    let n = loops.len();
+    match to.value() {
+        Ty::I32 => each(loops, dst.room(n), a, |x| integer(x) as i32),
+        Ty::I64 => each(loops, dst.room(n), a, integer),
+        Ty::U32 => each(loops, dst.room(n), a, |x| integer(x) as u32),
+        Ty::U64 => each(loops, dst.room(n), a, |x| integer(x) as u64),
+        Ty::Bool => each(loops, dst.room(n), a, |x| integer(x) != 0),
+        _ => from_float(to, loops, dst, a, wide, narrow),
+    }
+}

@@ -1,0 +1,46 @@
+//! The CPU engine: any program on threads and vector units, without a compiler at run time.
+//!
+//! A program is cut into stages ([`plan`]); a stage walks over the indices of some axes in tiles small enough for the
+//! nearest caches, and evaluates its straight-line code over each tile, one operation at a time, with loops that the
+//! Rust compiler has turned into vector code ([`frame`], [`map`], [`sweep`]). Maps before and after a scan are part of
+//! its stage, so tensors are read and written once. Tasks of fixed size run on the current rayon pool ([`run`]).
+//!
+//! Calls are still computed by the interpreter: the engine is tested beside it until the two agree on every random
+//! program.
+//!
+//! # Numbers
+//!
+//! Operations are those of the program IR in the storage type; elementary functions of `f32` are within 4 units in the
+//! last place ([`math`]), those of `f64` are the standard library's. Scans and reductions combine in an order that
+//! depends on the sizes, the strides and the instruction set only: neither the number of threads nor their timing
+//! changes a bit.
+
+mod arithmetic;
+mod compiled;
+mod error;
+mod flip;
+mod frame;
+mod kernel;
+mod lanes;
+mod linear;
+mod loops;
+mod map;
+mod math;
+mod memory;
+mod partition;
+mod plan;
+mod recurrence;
+mod run;
+mod simd;
+mod storage;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod turn;
+mod values;
+mod view;
+
+pub(crate) use compiled::Compiled;
+pub(crate) use error::CpuError;
+pub(crate) use view::{Data, DataMut, View, ViewMut};

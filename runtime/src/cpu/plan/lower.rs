@@ -1,0 +1,323 @@
+//! From the nodes of a stage to instructions on registers.
+
+mod anchors;
+mod moves;
+mod slots;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Value};
+use oplus_dsl::{Elem, Ty};
+
+use crate::cpu::tile::{Code, Instruction, Load, Reg, Register, Term, TileOp};
+
+use super::Source;
+use super::draft::{Draft, Drafts};
+use moves::{Move, Moves};
+
+pub(super) use slots::share_memory;
+
+/// A tensor in the memory of a stage.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor {
+    pub(super) source: Source,
+    /// Its axes and their strides.
+    pub(super) axes: Vec<(Axis, i64)>,
+    /// The element of index 0, 0, ….
+    pub(super) offset: usize,
+}
+
+/// What is known about memory when a stage is lowered.
+pub(super) struct Memory<'a> {
+    /// The tensors given for parameters; `None` for those that take their default.
+    pub(super) params: &'a [Option<Tensor>],
+    /// The tensors of anchored values that stages pass on.
+    pub(super) temporaries: &'a HashMap<Value, Tensor>,
+}
+
+/// The lowering of one stage.
+pub(super) struct Lower<'a> {
+    drafts: &'a Drafts<'a>,
+    draft: &'a Draft,
+    stage: usize,
+    order: &'a [Axis],
+    memory: Memory<'a>,
+    pub(super) code: Code,
+    /// The tensors that are read.
+    pub(super) sources: Vec<Source>,
+    known: HashMap<(Value, Moves), Reg>,
+    /// The registers of each field of the scans and reductions of the stage.
+    fields: HashMap<(Value, u32), Reg>,
+    /// The anchored values of the stage that are needed, with their fields.
+    needed: Vec<Vec<u32>>,
+}
+
+impl<'a> Lower<'a> {
+    pub(super) fn new(drafts: &'a Drafts<'a>, stage: usize, order: &'a [Axis], memory: Memory<'a>) -> Lower<'a> {
+        Lower {
+            drafts,
+            draft: &drafts.stages[stage],
+            stage,
+            order,
+            memory,
+            code: Code::default(),
+            sources: vec![],
+            known: HashMap::new(),
+            fields: HashMap::new(),
+            needed: vec![vec![]; drafts.program.nodes.len()],
+        }
+    }
+
+    /// Lowers some values, in the order of the program so that no chain of operands is followed far.
+    pub(super) fn values(&mut self, roots: &[Value]) {
+        let needed = self.needed_in_place(roots);
+        for at in (0..needed.len()).filter(|at| needed[*at]) {
+            if let Op::Field(tuple, k) = &self.drafts.program.nodes[at].op {
+                self.needed[tuple.0 as usize].push(*k);
+            }
+        }
+        for at in (0..needed.len()).filter(|at| needed[*at]) {
+            let value = Value(at as u32);
+            match self.drafts.program.nodes[at].op {
+                Op::Scan { .. } | Op::Reduce { .. } => self.combination(value),
+                _ => {
+                    self.value(value, &Moves::default());
+                }
+            }
+        }
+    }
+
+    /// Which nodes are computed at the tile's own indices.
+    fn needed_in_place(&self, roots: &[Value]) -> Vec<bool> {
+        let program = self.drafts.program;
+        let mut needed = vec![false; program.nodes.len()];
+        roots.iter().for_each(|root| needed[root.0 as usize] = true);
+        for at in (0..needed.len()).rev() {
+            let value = Value(at as u32);
+            if !needed[at] || self.drafts.is_borrowed(self.stage, value) {
+                continue;
+            }
+            let operands = program.nodes[at].op.operands();
+            let moved = usize::from(self.moves_operand(value));
+            operands.iter().skip(moved).for_each(|v| needed[v.0 as usize] = true);
+        }
+        needed
+    }
+
+    /// Whether a node reads its first operand at other indices than its own.
+    fn moves_operand(&self, value: Value) -> bool {
+        match self.drafts.program.node(value).op {
+            Op::Shift { axis, .. } => !self.holds(axis),
+            Op::Last { axis, .. } | Op::First { axis, .. } => {
+                self.size(axis) == 0 || !self.holds(axis) && !self.captures(value, axis)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the value at one index of an axis is taken while the axis streams past.
+    fn captures(&self, value: Value, axis: Axis) -> bool {
+        self.drafts.home[value.0 as usize] == Some(self.stage) && self.draft.streams(axis)
+    }
+
+    /// The register of a value that has been lowered.
+    pub(super) fn register(&mut self, value: Value) -> Reg {
+        self.value(value, &Moves::default())
+    }
+
+    fn size(&self, axis: Axis) -> usize {
+        self.drafts.sizes[axis.0 as usize]
+    }
+
+    fn position(&self, axis: Axis) -> usize {
+        self.order.iter().position(|a| *a == axis).unwrap_or_default()
+    }
+
+    fn dims(&self, axes: AxisSet) -> u64 {
+        (0..self.order.len()).filter(|k| axes.contains(self.order[*k])).fold(0, |dims, k| dims | 1 << k)
+    }
+
+    fn holds(&self, axis: Axis) -> bool {
+        self.draft.whole.contains(axis)
+    }
+
+    /// The value with its axes moved: computed once per value and moves.
+    fn value(&mut self, value: Value, moves: &Moves) -> Reg {
+        let node = self.drafts.program.node(value);
+        let moves = moves.along(node.axes);
+        if let Some(known) = self.known.get(&(value, moves.clone())) {
+            return *known;
+        }
+        let register = self.compute(value, &moves);
+        self.known.insert((value, moves), register);
+        register
+    }
+
+    fn compute(&mut self, value: Value, moves: &Moves) -> Reg {
+        if self.drafts.is_borrowed(self.stage, value)
+            && let Some(tensor) = self.memory.temporaries.get(&value)
+        {
+            let ty = self.drafts.program.node(value).ty;
+            return self.load(&tensor.clone(), ty, moves);
+        }
+        let node = self.drafts.program.node(value);
+        match &node.op {
+            Op::Param(k) => self.param(*k, moves),
+            Op::Const(literal) => self.constant(node.ty, *literal),
+            Op::Size(axis) => self.constant(Ty::I64, Literal::Int(self.size(*axis) as i64)),
+            Op::Index(axis) => self.index(*axis, moves),
+            Op::Unary(op, a) => self.map(TileOp::Unary(*op), node.ty, &[*a], moves),
+            Op::Binary(op, a, b) => self.map(TileOp::Binary(*op), node.ty, &[*a, *b], moves),
+            Op::Select(c, a, b) => self.map(TileOp::Select, node.ty, &[*c, *a, *b], moves),
+            Op::Convert(elem, a) => self.map(TileOp::Convert(*elem), node.ty, &[*a], moves),
+            Op::Broadcast(a) => self.value(*a, moves),
+            Op::Field(tuple, k) => self.fields[&(*tuple, *k)],
+            Op::Last { axis, value: over, empty } => self.end(value, *axis, *over, *empty, moves, true),
+            Op::First { axis, value: over, empty } => self.end(value, *axis, *over, *empty, moves, false),
+            Op::Shift { axis, by, value, fill } => self.shift(*axis, *by, *value, *fill, moves),
+            Op::Starts { axis, offsets, .. } => {
+                let (axis, offsets) = (self.position(*axis), self.value(*offsets, moves));
+                self.emit_over(1 << axis, TileOp::Starts { axis }, Ty::Bool, vec![offsets])
+            }
+            Op::Input(_) | Op::Scan { .. } | Op::Reduce { .. } => self.constant(node.ty, Literal::zero(node.ty)),
+        }
+    }
+
+    fn map(&mut self, op: TileOp, ty: Ty, operands: &[Value], moves: &Moves) -> Reg {
+        let operands: Vec<Reg> = operands.iter().map(|v| self.value(*v, moves)).collect();
+        self.emit(op, ty, operands)
+    }
+
+    fn constant(&mut self, ty: Ty, literal: Literal) -> Reg {
+        self.emit(TileOp::Const(literal), ty, vec![])
+    }
+
+    /// An instruction whose result varies as its operands do.
+    fn emit(&mut self, op: TileOp, ty: Ty, operands: Vec<Reg>) -> Reg {
+        let dims = operands.iter().fold(0, |dims, operand| dims | self.code.registers[operand.0].dims);
+        self.emit_over(dims, op, ty, operands)
+    }
+
+    fn emit_over(&mut self, dims: u64, op: TileOp, ty: Ty, operands: Vec<Reg>) -> Reg {
+        let result = self.fresh(ty, dims);
+        self.code.instructions.push(Instruction { op, operands, result: Some(result) });
+        result
+    }
+
+    fn fresh(&mut self, ty: Ty, dims: u64) -> Reg {
+        let slot = self.code.registers.len();
+        self.code.registers.push(Register { ty, dims, slot });
+        Reg(slot)
+    }
+
+    fn param(&mut self, k: u32, moves: &Moves) -> Reg {
+        let param = &self.drafts.program.params[k as usize];
+        let ty = param.elem.value();
+        match &self.memory.params[k as usize] {
+            Some(tensor) => self.load(&tensor.clone(), ty, moves),
+            None => {
+                let default = param.default.unwrap_or(Literal::zero(ty));
+                let constant = self.constant(ty, default);
+                let halves = matches!(param.elem, Elem::Bf16 | Elem::F16);
+                if halves { self.emit(TileOp::Convert(param.elem), ty, vec![constant]) } else { constant }
+            }
+        }
+    }
+
+    fn load(&mut self, tensor: &Tensor, ty: Ty, moves: &Moves) -> Reg {
+        let known = self.sources.iter().position(|source| *source == tensor.source);
+        let source = known.unwrap_or_else(|| {
+            self.sources.push(tensor.source);
+            self.sources.len() - 1
+        });
+        let mut load = Load { source, base: tensor.offset as i64, terms: vec![] };
+        let mut dims = 0;
+        for (axis, stride) in &tensor.axes {
+            match moves.of(*axis) {
+                Move::Pin(index) => load.base += index as i64 * stride,
+                Move::Shift(by) => {
+                    load.terms.push(Term { axis: self.position(*axis), stride: *stride, by });
+                    dims |= 1 << self.position(*axis);
+                }
+            }
+        }
+        self.emit_over(dims, TileOp::Load(load), ty, vec![])
+    }
+
+    fn index(&mut self, axis: Axis, moves: &Moves) -> Reg {
+        match moves.of(axis) {
+            Move::Pin(index) => self.constant(Ty::I64, Literal::Int(index as i64)),
+            Move::Shift(by) => {
+                let position = self.position(axis);
+                let op = TileOp::Index { axis: position, offset: by.wrapping_neg() };
+                self.emit_over(1 << position, op, Ty::I64, vec![])
+            }
+        }
+    }
+
+    /// The value at index t − by. In an axis that the tile holds, that is a copy; otherwise everything the value is
+    /// computed from is read elsewhere, and `fill` is selected where nothing was.
+    fn shift(&mut self, axis: Axis, by: i64, value: Value, fill: Value, moves: &Moves) -> Reg {
+        let size = self.size(axis) as i64;
+        match moves.of(axis) {
+            Move::Pin(index) => match (index as i64).checked_sub(by).filter(|t| (0..size).contains(t)) {
+                Some(t) => self.value(value, &moves.with(axis, Move::Pin(t as usize))),
+                None => self.value(fill, moves),
+            },
+            Move::Shift(0) if self.holds(axis) => {
+                let (value, fill) = (self.value(value, moves), self.value(fill, moves));
+                let dims = self.code.registers[value.0].dims | self.code.registers[fill.0].dims;
+                let (ty, axis) = (self.code.registers[value.0].ty, self.position(axis));
+                self.emit_over(dims | 1 << axis, TileOp::Shift { axis, by }, ty, vec![value, fill])
+            }
+            Move::Shift(outer) => {
+                let total = outer.saturating_add(by);
+                let shifted = self.value(value, &moves.with(axis, Move::Shift(total)));
+                let fill = self.value(fill, moves);
+                let inside = self.is_inside(axis, by, moves);
+                let ty = self.code.registers[shifted.0].ty;
+                self.emit(TileOp::Select, ty, vec![inside, shifted, fill])
+            }
+        }
+    }
+
+    /// Whether index t − by exists.
+    fn is_inside(&mut self, axis: Axis, by: i64, moves: &Moves) -> Reg {
+        let (op, bound) = match by {
+            0.. => (Binary::Ge, by),
+            _ => (Binary::Lt, (self.size(axis) as i64).saturating_add(by)),
+        };
+        let (index, bound) = (self.index(axis, moves), self.constant(Ty::I64, Literal::Int(bound)));
+        self.emit(TileOp::Binary(op), Ty::Bool, vec![index, bound])
+    }
+
+    /// The value at the first or last index of an axis.
+    fn end(&mut self, own: Value, axis: Axis, value: Value, empty: Value, moves: &Moves, is_last: bool) -> Reg {
+        let size = self.size(axis);
+        if size == 0 {
+            return self.value(empty, moves);
+        }
+        let index = if is_last { size - 1 } else { 0 };
+        if self.captures(own, axis) {
+            return self.capture(axis, index, value, empty);
+        }
+        if !self.holds(axis) {
+            return self.value(value, &moves.with(axis, Move::Pin(index)));
+        }
+        let (value, axis) = (self.value(value, moves), self.position(axis));
+        let Register { ty, dims, .. } = self.code.registers[value.0];
+        self.emit_over(dims & !(1 << axis), TileOp::Pick { axis, index }, ty, vec![value])
+    }
+
+    /// A value at one index of the streamed axis, known when that index has been visited.
+    fn capture(&mut self, axis: Axis, index: usize, value: Value, empty: Value) -> Reg {
+        let reversed = self.draft.streamed.is_some_and(|(_, reverse)| reverse);
+        let position = if reversed { self.size(axis) - 1 - index } else { index };
+        let (value, empty) = (self.value(value, &Moves::default()), self.value(empty, &Moves::default()));
+        let of = |register: Reg| self.code.registers[register.0].dims;
+        let (axis, ty) = (self.position(axis), self.code.registers[value.0].ty);
+        let dims = (of(value) | of(empty)) & !(1 << axis);
+        self.emit_over(dims, TileOp::Capture { axis, position }, ty, vec![value, empty])
+    }
+}

@@ -1,0 +1,123 @@
+//! Scans and reductions.
+
+use oplus_dsl::ir::{Axis, Op, Operator, Value};
+use oplus_dsl::typing::Scope;
+
+use super::*;
+use crate::cpu::lanes::Combination;
+use crate::cpu::tile::Combine;
+
+impl Lower<'_> {
+    /// Lowers a scan or reduction: what can be computed ahead of the sweep over the whole tile, then the sweep.
+    pub(super) fn combination(&mut self, tuple: Value) {
+        let program = self.drafts.program;
+        let (axis, operator, elements, init, direction): (_, _, _, &[Value], _) = match &program.node(tuple).op {
+            Op::Scan { axis, operator, elements, init, reverse, exclusive } => {
+                (*axis, *operator, elements, init, Some((*reverse, *exclusive)))
+            }
+            Op::Reduce { axis, operator, elements } => (*axis, *operator, elements, &[], None),
+            _ => return,
+        };
+        let operator = program.operator(operator);
+        let elements: Vec<Reg> = elements.iter().map(|v| self.value(*v, &Moves::default())).collect();
+        let init: Vec<Reg> = init.iter().map(|v| self.value(*v, &Moves::default())).collect();
+        let fields = self.needed[tuple.0 as usize].iter().fold(0, |set, k| set | 1 << k);
+        let (reverse, exclusive) = direction.unwrap_or_default();
+        let results = Arc::new(Combination::new(operator, fields, exclusive));
+        let totals = Arc::new(Combination::new(operator, results.total.kept(), false));
+        let ahead = self.ahead(operator, &elements, &results);
+        let is_scan = direction.is_some();
+        let dims = self.state_dims(tuple, axis, is_scan);
+        let keeps = |field: usize| results.total.kept() >> field & 1 == 1;
+        let states: Vec<Option<Reg>> =
+            (0..dims.len()).map(|k| keeps(k).then(|| self.fresh(operator.fields[k].ty, dims[k]))).collect();
+        let along = 1 << self.position(axis);
+        let output = |lower: &mut Self, k: usize| lower.fresh(operator.fields[k].ty, dims[k] | along);
+        let outputs: Vec<Option<Reg>> =
+            (0..dims.len()).map(|k| (is_scan && fields >> k & 1 == 1).then(|| output(self, k))).collect();
+        for k in (0..dims.len()).filter(|k| fields >> k & 1 == 1) {
+            let register = if is_scan { outputs[k] } else { states[k] };
+            register.into_iter().for_each(|register| drop(self.fields.insert((tuple, k as u32), register)));
+        }
+        let combine = Combine {
+            axis: self.position(axis),
+            reverse,
+            is_streamed: self.draft.streams(axis),
+            level: if is_scan && self.draft.streams(axis) { 1 + self.level(&ahead.concat()) } else { 0 },
+            results,
+            totals,
+            elements: ahead.clone(),
+            dims,
+            states,
+            init: init.clone(),
+            outputs,
+        };
+        let operands = ahead.concat().into_iter().chain(init).collect();
+        self.code.instructions.push(Instruction { op: TileOp::Combine(Box::new(combine)), operands, result: None });
+    }
+
+    /// Over which axes of the tile each field's state varies.
+    fn state_dims(&self, tuple: Value, axis: Axis, is_scan: bool) -> Vec<u64> {
+        let program = self.drafts.program;
+        let scope = Scope { program, nodes: &program.nodes, fields: None };
+        let fields = scope.fields_of(&program.node(tuple).op).unwrap_or_default();
+        fields.into_iter().map(|(_, axes)| self.dims(if is_scan { axes.without(axis) } else { axes })).collect()
+    }
+
+    /// The registers of the elements that the kernels sweep: for results, and for totals.
+    fn ahead(&mut self, operator: &Operator, elements: &[Reg], of: &Combination) -> [Vec<Reg>; 2] {
+        let mut known: HashMap<Value, Reg> = HashMap::new();
+        [&of.scan.elements, &of.total.elements]
+            .map(|values| values.iter().map(|v| self.body_value(operator, *v, elements, &mut known)).collect())
+    }
+
+    /// A value of an operator's body that does not depend on its left operand.
+    fn body_value(
+        &mut self,
+        operator: &Operator,
+        value: Value,
+        elements: &[Reg],
+        known: &mut HashMap<Value, Reg>,
+    ) -> Reg {
+        let mut needed = vec![false; value.0 as usize + 1];
+        needed[value.0 as usize] = true;
+        for at in (0..needed.len()).rev() {
+            if needed[at] {
+                operator.body[at].op.operands().iter().for_each(|v| needed[v.0 as usize] = true);
+            }
+        }
+        for at in (0..needed.len()).filter(|at| needed[*at]) {
+            if !known.contains_key(&Value(at as u32)) {
+                let register = self.body_node(operator, at, elements, known);
+                known.insert(Value(at as u32), register);
+            }
+        }
+        known[&value]
+    }
+
+    fn body_node(&mut self, operator: &Operator, at: usize, elements: &[Reg], known: &HashMap<Value, Reg>) -> Reg {
+        let node = &operator.body[at];
+        let operands = node.op.operands().iter().map(|v| known[v]).collect();
+        let op = match &node.op {
+            Op::Input(k) => return elements[*k as usize - operator.fields.len()],
+            Op::Const(literal) => TileOp::Const(*literal),
+            Op::Unary(op, _) => TileOp::Unary(*op),
+            Op::Binary(op, ..) => TileOp::Binary(*op),
+            Op::Convert(elem, _) => TileOp::Convert(*elem),
+            _ => TileOp::Select,
+        };
+        self.emit(op, node.ty, operands)
+    }
+
+    /// How many streamed scans lie between some registers and the tensors.
+    fn level(&self, registers: &[Reg]) -> usize {
+        let mut levels = vec![0; self.code.registers.len()];
+        for instruction in &self.code.instructions {
+            let operands = instruction.operands.iter().map(|register| levels[register.0]).max().unwrap_or(0);
+            let own =
+                if let TileOp::Combine(combine) = &instruction.op { combine.level.max(operands) } else { operands };
+            instruction.writes().iter().for_each(|register| levels[register.0] = own);
+        }
+        registers.iter().map(|register| levels[register.0]).max().unwrap_or(0)
+    }
+}

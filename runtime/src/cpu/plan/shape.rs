@@ -1,0 +1,208 @@
+//! The shape of a stage: the order of its axes, its tiles, and the blocks that tasks take.
+
+use oplus_dsl::ir::{Axis, AxisSet};
+
+use super::draft::Draft;
+
+/// How many elements a tile should have: a few registers of them fit the first-level cache.
+const TILE: usize = 4096;
+/// How many neighbours along contiguous axes a streamed tile should have before it grows along the streamed axis.
+const LANES: usize = 512;
+/// The least length of a tile along a contiguous streamed axis.
+const RUN: usize = 64;
+/// How many elements a task should have.
+const TASK: usize = 1 << 14;
+/// The least length of a chunk of the streamed axis.
+const CHUNK: usize = 32;
+/// With fewer independent blocks than this, tasks also share the streamed axis.
+const BLOCKS: usize = 32;
+
+/// A tensor that a stage reads or writes: the stride of every axis.
+pub(super) type Access = Vec<(Axis, i64)>;
+
+/// The shape of a stage, axes outermost first.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shape {
+    pub(super) order: Vec<Axis>,
+    /// The size of a tile; tiles at the end of an axis are smaller.
+    pub(super) tile: Vec<usize>,
+    /// The size of the block that a task takes: whole tiles along parallel axes, everything along axes held whole, and a
+    /// chunk of the streamed one.
+    pub(super) task: Vec<usize>,
+}
+
+impl Shape {
+    /// The shape for a stage that reads and writes some tensors; `sizes` are those of the program's axes.
+    pub(super) fn new(draft: &Draft, sizes: &[usize], accesses: &[Access]) -> Shape {
+        let order = order(draft, sizes, accesses);
+        let sizes: Vec<usize> = order.iter().map(|axis| sizes[axis.0 as usize]).collect();
+        let streamed = draft.streamed.and_then(|(axis, _)| order.iter().position(|a| *a == axis));
+        let parallel: Vec<usize> = (0..order.len()).filter(|k| draft.parallel.contains(order[*k])).collect();
+        let tile = tile(&sizes, streamed, &parallel);
+        let task = task(&sizes, &tile, streamed, &parallel);
+        Shape { order, tile, task }
+    }
+}
+
+impl Shape {
+    /// The size of a task's block along an axis.
+    pub(super) fn task_along(&self, axis: Axis) -> usize {
+        self.order.iter().position(|a| *a == axis).map_or(1, |k| self.task[k]).max(1)
+    }
+
+    /// Gives tasks everything along all axes but one.
+    pub(super) fn cut_only(&mut self, axis: Option<Axis>, sizes: &[usize]) {
+        for (task, own) in self.task.iter_mut().zip(&self.order) {
+            if Some(*own) != axis {
+                *task = sizes[own.0 as usize];
+            }
+        }
+    }
+}
+
+/// The streamed axis outermost, unless memory runs along it: then innermost. The others as most of memory has them.
+fn order(draft: &Draft, sizes: &[usize], accesses: &[Access]) -> Vec<Axis> {
+    let axes: AxisSet = draft.parallel.union(draft.whole);
+    let streamed = draft.streamed.map(|(axis, _)| axis);
+    let size = |axis: &Axis| sizes[axis.0 as usize];
+    let weight = |access: &Access| access.iter().map(|(axis, _)| size(axis)).fold(1_usize, usize::saturating_mul);
+    let contiguity = |axis: &Axis| {
+        let along = |access: &&Access| access.iter().any(|(a, stride)| a == axis && stride.abs() == 1);
+        let total = accesses.iter().filter(along).map(weight).fold(0, usize::saturating_add);
+        if size(axis) > 1 { total } else { 0 }
+    };
+    let mut largest: Vec<&Access> = accesses.iter().collect();
+    largest.sort_by_key(|access| std::cmp::Reverse(weight(access)));
+    let stride = |axis: &Axis| {
+        let of = |access: &&&Access| access.iter().any(|(a, stride)| a == axis && *stride != 0);
+        let access = largest.iter().find(of);
+        access.and_then(|access| access.iter().find(|(a, _)| a == axis)).map_or(0, |(_, stride)| stride.abs())
+    };
+    let mut order: Vec<Axis> = axes.iter().collect();
+    order.sort_by_key(|axis| (contiguity(axis), std::cmp::Reverse(stride(axis))));
+    order.sort_by_key(|axis| std::cmp::Reverse(stride(axis)));
+    if let Some(innermost) = axes.iter().max_by_key(contiguity).filter(|axis| contiguity(axis) > 0) {
+        order.retain(|axis| *axis != innermost);
+        order.push(innermost);
+    }
+    if let Some(streamed) = streamed {
+        let innermost = order.last().is_none_or(|last| contiguity(&streamed) > contiguity(last));
+        order.insert(if innermost { order.len() } else { 0 }, streamed);
+    }
+    order
+}
+
+fn tile(sizes: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usize> {
+    let mut tile: Vec<usize> = sizes.to_vec();
+    parallel.iter().chain(&streamed).for_each(|k| tile[*k] = 1);
+    let along_memory = streamed.is_some_and(|k| k + 1 == sizes.len());
+    if let Some(k) = streamed.filter(|_| along_memory) {
+        tile[k] = sizes[k].min(room(&tile).max(RUN));
+    } else {
+        let lanes = if streamed.is_some() { LANES } else { TILE };
+        let innermost = parallel.last().filter(|k| **k + 1 == sizes.len());
+        if let Some(k) = innermost {
+            tile[*k] = sizes[*k].min(room(&tile).clamp(16, lanes));
+        }
+        grow(&mut tile, sizes, parallel, lanes);
+        if let Some(k) = streamed {
+            tile[k] = sizes[k].min(room(&tile));
+        }
+    }
+    grow(&mut tile, sizes, parallel, TILE);
+    tile
+}
+
+/// How many times a tile fits into its budget, at least once.
+fn room(tile: &[usize]) -> usize {
+    (TILE / tile.iter().product::<usize>().max(1)).max(1)
+}
+
+/// Enlarges a tile along parallel axes, innermost first, while it has fewer than `most` elements and the axes inside
+/// are complete.
+fn grow(tile: &mut [usize], sizes: &[usize], parallel: &[usize], most: usize) {
+    for &k in parallel.iter().rev() {
+        let others = tile.iter().product::<usize>().max(1) / tile[k].max(1);
+        tile[k] = sizes[k].min((most / others.max(1)).max(tile[k]));
+        if tile[k] < sizes[k] {
+            return;
+        }
+    }
+}
+
+/// Tasks take several tiles along parallel axes, or a chunk of the streamed axis where there are few such blocks.
+fn task(sizes: &[usize], tile: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usize> {
+    let mut task = tile.to_vec();
+    let blocks: usize = parallel.iter().map(|k| sizes[*k].div_ceil(tile[*k].max(1))).product();
+    if let Some(k) = streamed {
+        let step = tile.iter().product::<usize>() / tile[k].max(1);
+        let chunk = (TASK / step.max(1)).max(CHUNK).next_multiple_of(tile[k].max(1));
+        task[k] = if blocks < BLOCKS && sizes[k] > 2 * chunk { chunk } else { sizes[k] };
+        if task[k] < sizes[k] {
+            return task;
+        }
+    }
+    for &k in parallel.iter().rev() {
+        let elements = task.iter().product::<usize>().max(1);
+        let blocks = sizes[k].div_ceil(tile[k].max(1));
+        task[k] = sizes[k].min(tile[k].max(1) * (TASK / elements).clamp(1, blocks.max(1)));
+        if task[k] < sizes[k] {
+            break;
+        }
+    }
+    task
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: Axis = Axis(0);
+    const L: Axis = Axis(1);
+
+    fn shape(streamed: Option<Axis>, sizes: [usize; 2], strides: [i64; 2]) -> Shape {
+        let parallel = [B, L].into_iter().filter(|axis| Some(*axis) != streamed).collect();
+        let draft = Draft { parallel, streamed: streamed.map(|axis| (axis, false)), ..Draft::default() };
+        Shape::new(&draft, &sizes, &[vec![(B, strides[0]), (L, strides[1])]])
+    }
+
+    #[test]
+    fn a_long_row_is_cut_into_chunks() {
+        let shape = shape(Some(L), [1, 1 << 25], [1 << 25, 1]);
+        assert_eq!((shape.order, shape.tile, shape.task), (vec![B, L], vec![1, TILE], vec![1, TASK]));
+    }
+
+    #[test]
+    fn many_rows_are_not() {
+        let shape = shape(Some(L), [1000, 20000], [20000, 1]);
+        assert_eq!((shape.tile, shape.task), (vec![1, TILE], vec![1, 20000]));
+    }
+
+    #[test]
+    fn short_rows_share_a_tile_and_tiles_a_task() {
+        let shape = shape(Some(L), [1 << 20, 16], [16, 1]);
+        assert_eq!((shape.tile, shape.task), (vec![256, 16], vec![1024, 16]));
+    }
+
+    #[test]
+    fn columns_are_lanes() {
+        let shape = shape(Some(L), [1000, 1 << 20], [1, 1000]);
+        assert_eq!((shape.order, shape.tile), (vec![L, B], vec![8, 512]));
+        assert_eq!(shape.task, [32, 512]);
+    }
+
+    #[test]
+    fn maps_follow_memory() {
+        let shape = shape(None, [3, 1 << 20], [1, 3]);
+        assert_eq!((shape.order, shape.tile), (vec![L, B], vec![1365, 3]));
+    }
+
+    #[test]
+    fn empty_axes_have_a_shape() {
+        for sizes in [[0, 5], [5, 0], [0, 0]] {
+            for streamed in [None, Some(B), Some(L)] {
+                assert_eq!(shape(streamed, sizes, [5, 1]).order.len(), 2);
+            }
+        }
+    }
+}

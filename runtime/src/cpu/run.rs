@@ -1,0 +1,99 @@
+//! Running a stage: tasks on threads.
+//!
+//! A task is a block of the stage's indices. Where tasks share the streamed axis, each first combines its chunk to
+//! totals, waits for the states before the chunk, passes on the states after it, and then goes through the chunk again
+//! for the results; the second time its tensors are in the cache. Tasks are taken in order, so whoever is waited for
+//! is running. Which thread runs a task changes nothing in what it computes.
+
+mod carry;
+mod task;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::plan::{Stage, Store};
+use super::view::{Data, DataMut, Parts};
+use carry::Chain;
+use task::Task;
+
+/// With fewer elements than this (times instructions), other threads are not worth waking.
+const SMALL: usize = 1 << 17;
+
+/// A stage with its tensors.
+struct Run<'a> {
+    stage: &'a Stage,
+    sources: &'a [Data<'a>],
+    /// For every store, the slices of every task.
+    parts: Vec<Vec<Mutex<Option<Parts<'a>>>>>,
+    /// For every block, what its chunks pass on.
+    chains: Vec<Chain>,
+    /// How many blocks there are along every axis; one along the streamed axis.
+    blocks: Vec<usize>,
+    chunks: usize,
+    next: AtomicUsize,
+}
+
+/// Runs a stage; `targets` are the tensors of its stores, in order.
+pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], targets: Vec<DataMut<'a>>) {
+    let blocks: Vec<usize> = (0..stage.sizes.len()).map(|k| stage.blocks_along(k)).collect();
+    let chunks = stage.chunks();
+    let split = |(target, store): (DataMut<'a>, &'a Store)| {
+        let parts = target.split(store.partition.start, &store.partition).into_iter();
+        parts.map(|parts| Mutex::new(Some(parts))).collect()
+    };
+    let count: usize = blocks.iter().product();
+    let run = Run {
+        stage,
+        sources,
+        parts: targets.into_iter().zip(&stage.stores).map(split).collect(),
+        chains: (0..if chunks > 1 { count } else { 0 }).map(|_| Chain::new(chunks, 1 + stage.passes.len())).collect(),
+        blocks,
+        chunks,
+        next: AtomicUsize::new(0),
+    };
+    let tasks = count * chunks;
+    let work = stage.sizes.iter().fold(stage.code.instructions.len(), |n, size| n.saturating_mul(*size));
+    let threads = if work < SMALL { 1 } else { rayon::current_num_threads().min(tasks) };
+    if threads <= 1 {
+        return run.work(tasks);
+    }
+    rayon::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|_| run.work(tasks));
+        }
+        run.work(tasks);
+    });
+}
+
+impl<'a> Run<'a> {
+    /// Takes tasks until there are no more.
+    fn work(&self, tasks: usize) {
+        let _guard = carry::Guard(&self.chains);
+        let mut task = None;
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= tasks {
+                return;
+            }
+            task.get_or_insert_with(|| Task::new(self)).run(number / self.chunks, number % self.chunks);
+        }
+    }
+
+    /// The slices that a task writes, once.
+    fn take_parts(&self, store: usize, task: usize) -> Option<Parts<'a>> {
+        let cell = self.parts.get(store)?.get(task)?;
+        cell.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Stage {
+    /// How many blocks tasks make along an axis; only parallel axes are cut into blocks.
+    fn blocks_along(&self, axis: usize) -> usize {
+        if self.parallel >> axis & 1 == 1 { self.sizes[axis].div_ceil(self.task[axis].max(1)) } else { 1 }
+    }
+
+    /// How many chunks the streamed axis has; one if it is empty or there is none.
+    fn chunks(&self) -> usize {
+        self.streamed.map_or(1, |streamed| streamed.size.div_ceil(self.task[streamed.axis].max(1)).max(1))
+    }
+}

@@ -1,0 +1,245 @@
+//! One worker at one task.
+
+use crate::cpu::frame::{Frame, Sweeping, Tile};
+use crate::cpu::lanes::merge;
+use crate::cpu::loops::Loops;
+use crate::cpu::memory;
+use crate::cpu::partition::Place;
+use crate::cpu::plan::{Stage, Store};
+use crate::cpu::tile::{Combine, Reg, TileOp, strides};
+use crate::cpu::values::Values;
+use crate::cpu::view::Parts;
+
+use super::Run;
+use super::carry::States;
+
+/// A worker.
+pub(super) struct Task<'r, 'a> {
+    run: &'r Run<'a>,
+    stage: &'a Stage,
+    frame: Frame<'a>,
+}
+
+/// The slices that a store writes in a task.
+struct Target<'a> {
+    place: Place,
+    parts: Option<Parts<'a>>,
+}
+
+/// The part of the streamed axis that a task goes through, in visits.
+#[derive(Clone, Copy)]
+struct Chunk {
+    block: usize,
+    number: usize,
+    start: usize,
+    end: usize,
+}
+
+impl<'r, 'a> Task<'r, 'a> {
+    pub(super) fn new(run: &'r Run<'a>) -> Task<'r, 'a> {
+        let stage = run.stage;
+        Task { run, stage, frame: Frame::new(&stage.code, &stage.sizes, stage.streamed, run.sources) }
+    }
+
+    /// Computes a chunk of a block.
+    pub(super) fn run(&mut self, block: usize, number: usize) {
+        let (mut start, mut end) = (vec![0; self.stage.sizes.len()], self.stage.sizes.clone());
+        let mut rest = block;
+        for k in (0..end.len()).rev() {
+            let blocks = self.run.blocks[k];
+            if blocks > 1 {
+                start[k] = rest % blocks * self.stage.task[k];
+                end[k] = end[k].min(start[k] + self.stage.task[k]);
+            }
+            rest /= blocks;
+        }
+        let chunk = self.chunk(block, number);
+        let mut targets = self.targets(&chunk);
+        let mut tile = Tile { starts: start.clone(), extents: vec![0; end.len()] };
+        loop {
+            for k in 0..end.len() {
+                tile.extents[k] = self.stage.tile[k].min(end[k] - tile.starts[k]);
+            }
+            self.go_along(&tile, chunk, &mut targets);
+            let parallel = |k: &usize| self.stage.parallel >> k & 1 == 1;
+            let more = |k: &usize| tile.starts[*k] + tile.extents[*k] < end[*k];
+            let Some(k) = (0..end.len()).rev().filter(parallel).find(more) else { return };
+            tile.starts[k] += tile.extents[k];
+            (k + 1..end.len()).for_each(|inner| tile.starts[inner] = start[inner]);
+        }
+    }
+
+    fn chunk(&self, block: usize, number: usize) -> Chunk {
+        let Some(streamed) = self.stage.streamed else { return Chunk { block, number, start: 0, end: 0 } };
+        let size = self.stage.task[streamed.axis];
+        Chunk { block, number, start: number * size, end: streamed.size.min((number + 1) * size) }
+    }
+
+    fn targets(&self, chunk: &Chunk) -> Vec<Target<'a>> {
+        let chunks = self.run.chunks;
+        let target = |(k, store): (usize, &Store)| {
+            let in_memory = match self.stage.streamed {
+                Some(streamed) if streamed.reverse => chunks - 1 - chunk.number,
+                _ => chunk.number,
+            };
+            let task = if store.is_final { chunk.block } else { chunk.block * chunks + in_memory };
+            let is_due = !store.is_final || self.is_final_chunk(store, chunk);
+            Target { place: store.partition.place(task), parts: is_due.then(|| self.run.take_parts(k, task)).flatten() }
+        };
+        self.stage.stores.iter().enumerate().map(target).collect()
+    }
+
+    /// Whether a value that is known late is known after this chunk.
+    fn is_final_chunk(&self, store: &Store, chunk: &Chunk) -> bool {
+        let captures = self.stage.carried.iter().map(|at| &self.stage.code.instructions[*at]);
+        let position =
+            captures.filter(|capture| capture.result == Some(store.register)).find_map(|capture| match capture.op {
+                TileOp::Capture { position, .. } => Some(position),
+                _ => None,
+            });
+        match position {
+            Some(position) => (chunk.start..chunk.end).contains(&position),
+            None => chunk.number + 1 == self.run.chunks,
+        }
+    }
+
+    /// Computes a chunk for one tile of the parallel axes.
+    fn go_along(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) {
+        self.frame.go_to(tile);
+        self.frame.run(&self.stage.prologue, Sweeping::Results);
+        if self.stage.streamed.is_none() {
+            self.frame.run(&self.stage.body, Sweeping::Results);
+            return self.store(targets, false);
+        }
+        self.reset();
+        if self.run.chunks == 1 {
+            self.stream(tile, chunk, &self.stage.body, Sweeping::Results, Some(targets));
+        } else if self.stream_chunk(tile, chunk, targets).is_none() {
+            return;
+        }
+        self.store(targets, true);
+    }
+
+    /// Puts everything that is carried before the first index.
+    fn reset(&mut self) {
+        for at in &self.stage.carried {
+            let instruction = &self.stage.code.instructions[*at];
+            match (&instruction.op, instruction.result) {
+                (TileOp::Combine(combine), _) => self.frame.reset(combine),
+                (_, Some(result)) => self.frame.broadcast(result, instruction.operands[1]),
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes through a chunk tile by tile.
+    fn stream(
+        &mut self,
+        tile: &Tile,
+        chunk: Chunk,
+        instructions: &[usize],
+        sweeping: Sweeping,
+        mut targets: Option<&mut [Target<'a>]>,
+    ) {
+        let Some(streamed) = self.stage.streamed else { return };
+        let mut tile = tile.clone();
+        let step = self.stage.tile[streamed.axis].max(1);
+        for start in (chunk.start..chunk.end).step_by(step) {
+            tile.starts[streamed.axis] = start;
+            tile.extents[streamed.axis] = step.min(chunk.end - start);
+            self.frame.go_to(&tile);
+            self.frame.run(instructions, sweeping);
+            targets.iter_mut().for_each(|targets| self.store(targets, false));
+        }
+    }
+
+    /// Goes through one of several chunks: for totals, level by level, then for results. `None` if another worker has
+    /// failed.
+    fn stream_chunk(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Option<()> {
+        let stage = self.stage;
+        let levels = 1 + stage.passes.len();
+        let initial: Vec<States> = (0..levels).map(|level| self.states(level)).collect();
+        let mut before: Vec<States> = vec![];
+        for (level, pass) in (1..levels).zip(&stage.passes) {
+            (1..level).for_each(|below| self.put(below, &before[below - 1]));
+            self.clear(level);
+            self.stream(tile, chunk, pass, Sweeping::Totals { level }, None);
+            before.push(self.pass_on(chunk, level, &initial[level])?.0);
+        }
+        (1..levels).for_each(|level| self.put(level, &before[level - 1]));
+        self.stream(tile, chunk, &stage.body, Sweeping::Totals { level: 0 }, Some(targets));
+        let (_, after) = self.pass_on(chunk, 0, &initial[0])?;
+        self.put(0, &after);
+        Some(())
+    }
+
+    /// The states before and after a chunk, whose totals the frame holds; the next chunk gets those after it.
+    fn pass_on(&mut self, chunk: Chunk, level: usize, initial: &States) -> Option<(States, States)> {
+        let chain = &self.run.chains[chunk.block];
+        let totals = self.states(level);
+        let before = match chunk.number {
+            0 => initial.clone(),
+            number => chain.wait(number - 1, level)?,
+        };
+        let mut after = before.clone();
+        for ((_, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
+            merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals);
+        }
+        if chunk.number + 1 < self.run.chunks {
+            chain.publish(chunk.number, level, after.clone());
+        }
+        Some((before, after))
+    }
+
+    /// The streamed scans of a level; of level 0, the reductions.
+    fn combines(&self, level: usize) -> impl Iterator<Item = (usize, &'a Combine)> + use<'a> {
+        self.stage.carried_combines().filter(move |(_, combine)| combine.level == level)
+    }
+
+    fn states(&self, level: usize) -> States {
+        let state =
+            |register: &Option<Reg>| register.map_or(Values::Bool(vec![]), |register| self.frame.copy_of(register));
+        self.combines(level).map(|(_, combine)| combine.states.iter().map(state).collect()).collect()
+    }
+
+    fn put(&mut self, level: usize, states: &States) {
+        for ((_, combine), states) in self.combines(level).zip(states) {
+            for (register, values) in combine.states.iter().zip(states) {
+                register.iter().for_each(|register| self.frame.get_mut(*register).clone_from(values));
+            }
+        }
+    }
+
+    /// Makes the states of a level the identity.
+    fn clear(&mut self, level: usize) {
+        for (_, combine) in self.combines(level) {
+            (0..combine.states.len()).for_each(|field| self.frame.reset_to_identity(combine, field));
+        }
+    }
+
+    /// Writes the values of a tile, or those that are known when the streamed axis is through.
+    fn store(&self, targets: &mut [Target<'a>], is_final: bool) {
+        for (store, target) in self.stage.stores.iter().zip(targets) {
+            if let (true, Some(parts)) = (store.is_final == is_final, &mut target.parts) {
+                let (loops, at) = self.place(store, &target.place);
+                memory::store(&loops, parts, at, self.frame.get(store.register));
+            }
+        }
+    }
+
+    /// Where the values of a tile go.
+    fn place(&self, store: &Store, place: &Place) -> (Loops<3>, [isize; 2]) {
+        let (tile, register) = (&self.frame.tile, &self.stage.code.registers[store.register.0]);
+        let own = strides(register.dims, &tile.extents);
+        let mut at = [place.origin.0, place.origin.1];
+        let mut loops = vec![];
+        for (k, axis) in store.axes.iter().enumerate() {
+            let Some((_, slices, elements)) = place.strides.iter().find(|(a, ..)| a == axis) else { continue };
+            let reversed = self.stage.streamed.filter(|streamed| streamed.axis == k && streamed.reverse);
+            let (first, sign) = reversed.map_or((tile.starts[k], 1), |s| (s.size - 1 - tile.starts[k], -1));
+            at = [at[0] + first as isize * slices, at[1] + first as isize * elements];
+            loops.push((tile.extents[k], [own[k], sign * slices, sign * elements]));
+        }
+        (Loops::new(loops), at)
+    }
+}

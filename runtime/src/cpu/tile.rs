@@ -1,0 +1,159 @@
+//! Tile programs: straight-line code over registers, each of which holds a dense block of values.
+//!
+//! The axes of a stage have a fixed order, outermost first; a register varies over some of them (bit k of its `dims`
+//! for axis k). A tile is a box of indices; along the streamed axis they count in the order of visits.
+
+use std::sync::Arc;
+
+use oplus_dsl::ir::{Binary, Literal, Unary};
+use oplus_dsl::{Elem, Ty};
+
+use super::lanes::Combination;
+
+/// A register: index into [`Code::registers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Reg(pub(super) usize);
+
+/// What a register holds, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Register {
+    pub(super) ty: Ty,
+    pub(super) dims: u64,
+    /// The memory it shares with registers that are not used at the same time.
+    pub(super) slot: usize,
+}
+
+/// The instructions of a stage and what they work on.
+#[derive(Debug, Default)]
+pub(super) struct Code {
+    pub(super) registers: Vec<Register>,
+    pub(super) instructions: Vec<Instruction>,
+}
+
+/// One operation on registers.
+#[derive(Debug)]
+pub(super) struct Instruction {
+    pub(super) op: TileOp,
+    /// The operands, in order.
+    pub(super) operands: Vec<Reg>,
+    /// The result; of a combination, nothing.
+    pub(super) result: Option<Reg>,
+}
+
+/// What an instruction computes.
+#[derive(Debug)]
+pub(super) enum TileOp {
+    Const(Literal),
+    /// The index along an axis of the stage, plus an offset.
+    Index {
+        axis: usize,
+        offset: i64,
+    },
+    Load(Load),
+    Unary(Unary),
+    Binary(Binary),
+    Select,
+    Convert(Elem),
+    /// The value `by` earlier along an axis that the tile holds whole; the second operand where there is none.
+    Shift {
+        axis: usize,
+        by: i64,
+    },
+    /// The value at one index of an axis that the tile holds whole.
+    Pick {
+        axis: usize,
+        index: usize,
+    },
+    /// The value at one position of the streamed axis, kept when a tile holds that position.
+    Capture {
+        axis: usize,
+        position: usize,
+    },
+    /// True at the indices of an axis that the operand, a list of integers, names.
+    Starts {
+        axis: usize,
+    },
+    Combine(Box<Combine>),
+}
+
+/// A block of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Load {
+    /// Which of the stage's sources.
+    pub(super) source: usize,
+    /// The element at which all indices are 0.
+    pub(super) base: i64,
+    pub(super) terms: Vec<Term>,
+}
+
+/// What an axis of a tile adds to the place of an element in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Term {
+    /// The axis of the stage.
+    pub(super) axis: usize,
+    /// How far apart neighbours lie.
+    pub(super) stride: i64,
+    /// How much later than in memory a value appears. Nothing (zero) appears where there is no such element.
+    pub(super) by: i64,
+}
+
+/// A scan or a reduction.
+#[derive(Debug)]
+pub(super) struct Combine {
+    /// The axis of the stage that is swept.
+    pub(super) axis: usize,
+    pub(super) reverse: bool,
+    /// Whether the tile is a part of the axis and the states live on from tile to tile.
+    pub(super) is_streamed: bool,
+    /// For results.
+    pub(super) results: Arc<Combination>,
+    /// For totals of chunks.
+    pub(super) totals: Arc<Combination>,
+    /// The elements of the kernels of `results` (`scan`, then `total`), then of those of `totals`.
+    pub(super) elements: [Vec<Reg>; 2],
+    /// Over which axes each field's state varies.
+    pub(super) dims: Vec<u64>,
+    /// The states; those of a reduction are its results.
+    pub(super) states: Vec<Option<Reg>>,
+    /// The initial state, if it is not the identity.
+    pub(super) init: Vec<Reg>,
+    /// The result of each field of a scan that something needs.
+    pub(super) outputs: Vec<Option<Reg>>,
+    /// How many streamed scans lie between this one and the tensors, itself included; 0 for others.
+    pub(super) level: usize,
+}
+
+impl Instruction {
+    /// The registers it writes.
+    pub(super) fn writes(&self) -> Vec<Reg> {
+        match &self.op {
+            TileOp::Combine(combine) => combine.states.iter().chain(&combine.outputs).flatten().copied().collect(),
+            _ => self.result.into_iter().collect(),
+        }
+    }
+}
+
+impl Combine {
+    /// Whether visits go against the order of the tile.
+    pub(super) fn is_flipped(&self) -> bool {
+        self.reverse && !self.is_streamed
+    }
+}
+
+impl Code {
+    /// How many elements a register has in a tile.
+    pub(super) fn len(&self, register: Reg, extents: &[usize]) -> usize {
+        size(self.registers[register.0].dims, extents)
+    }
+}
+
+/// The product of some extents.
+pub(super) fn size(dims: u64, extents: &[usize]) -> usize {
+    (0..extents.len()).filter(|k| dims >> k & 1 == 1).map(|k| extents[k]).product()
+}
+
+/// The strides of something dense over some axes; 0 for the others.
+pub(super) fn strides(dims: u64, extents: &[usize]) -> Vec<isize> {
+    let varies: Vec<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
+    super::sweep::dense(extents, &varies)
+}

@@ -1,0 +1,182 @@
+//! Vectors of values: what registers, states and temporaries hold.
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Literal;
+
+/// A type of values, as [`Ty`] names it.
+pub(super) trait Scalar: Copy + Default + Send + Sync + PartialEq + 'static {
+    /// The value that a literal stands for.
+    fn of(literal: Literal) -> Self;
+    /// The slice, if its elements have this type.
+    fn cast(slice: Slice<'_>) -> Option<&[Self]>;
+    /// The vector, if its elements have this type.
+    fn cast_mut(values: &mut Values) -> Option<&mut Vec<Self>>;
+    /// The slice without its type.
+    fn erase(slice: &[Self]) -> Slice<'_>;
+}
+
+macro_rules! value_types {
+    ($($t:ty, $variant:ident, $name:literal, $literal:ident => $value:expr;)*) => {
+        /// A vector of values of one type.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(super) enum Values {
+            $(#[doc = $name] $variant(Vec<$t>),)*
+        }
+
+        /// A slice of values of one type.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(super) enum Slice<'a> {
+            $(#[doc = $name] $variant(&'a [$t]),)*
+        }
+
+        impl Values {
+            /// The type of its values.
+            pub(super) fn ty(&self) -> Ty {
+                match self {
+                    $(Values::$variant(_) => Ty::$variant,)*
+                }
+            }
+
+            /// The values from one on; none if there are fewer.
+            pub(super) fn from(&self, start: usize) -> Slice<'_> {
+                match self {
+                    $(Values::$variant(all) => Slice::$variant(all.get(start..).unwrap_or_default()),)*
+                }
+            }
+        }
+
+        impl<'a> Slice<'a> {
+            /// The elements from one on; none if there are fewer.
+            pub(super) fn from(self, start: usize) -> Slice<'a> {
+                match self {
+                    $(Slice::$variant(all) => Slice::$variant(all.get(start..).unwrap_or_default()),)*
+                }
+            }
+
+            /// The first n elements.
+            pub(super) fn to(self, n: usize) -> Slice<'a> {
+                match self {
+                    $(Slice::$variant(all) => Slice::$variant(&all[..n]),)*
+                }
+            }
+
+            /// The type of its values.
+            pub(super) fn ty(self) -> Ty {
+                match self {
+                    $(Slice::$variant(_) => Ty::$variant,)*
+                }
+            }
+
+            /// A copy of the elements.
+            pub(super) fn to_values(self) -> Values {
+                match self {
+                    $(Slice::$variant(all) => Values::$variant(all.to_vec()),)*
+                }
+            }
+        }
+
+        $(impl Scalar for $t {
+            fn of($literal: Literal) -> Self {
+                $value
+            }
+
+            fn cast(slice: Slice<'_>) -> Option<&[Self]> {
+                if let Slice::$variant(all) = slice { Some(all) } else { None }
+            }
+
+            fn cast_mut(values: &mut Values) -> Option<&mut Vec<Self>> {
+                if let Values::$variant(all) = values { Some(all) } else { None }
+            }
+
+            fn erase(slice: &[Self]) -> Slice<'_> {
+                Slice::$variant(slice)
+            }
+        })*
+    };
+}
+
+value_types! {
+    f64, F64, "`f64`.", literal => literal.as_f64();
+    f32, F32, "`f32`.", literal => literal.as_f64() as f32;
+    i32, I32, "`i32`.", literal => integer(literal) as i32;
+    i64, I64, "`i64`.", literal => integer(literal);
+    u32, U32, "`u32`.", literal => integer(literal) as u32;
+    u64, U64, "`u64`.", literal => integer(literal) as u64;
+    bool, Bool, "`bool`.", literal => integer(literal) != 0;
+}
+
+/// Evaluates an expression with `$t` standing for the Rust type of a [`Ty`]. `call` and `tuple`, which no value of an
+/// instantiated program has, are taken for `f64`.
+macro_rules! with_type {
+    ($ty:expr, $t:ident => $body:expr) => {
+        with_type!(@arms $ty, $t, $body, F32 f32, I32 i32, I64 i64, U32 u32, U64 u64, Bool bool)
+    };
+    (@arms $ty:expr, $t:ident, $body:expr, $($variant:ident $rust:ty),*) => {
+        match $ty {
+            $(oplus_dsl::Ty::$variant => {
+                type $t = $rust;
+                $body
+            })*
+            oplus_dsl::Ty::F64 | oplus_dsl::Ty::Call | oplus_dsl::Ty::Tuple => {
+                type $t = f64;
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_type;
+
+impl Values {
+    /// No values of a type.
+    pub(super) fn empty(ty: Ty) -> Values {
+        with_type!(ty, T => T::erase(&[]).to_values())
+    }
+
+    /// The same value n times.
+    pub(super) fn filled(ty: Ty, n: usize, literal: Literal) -> Values {
+        let mut values = Values::empty(ty);
+        values.fill(n, literal);
+        values
+    }
+
+    /// The first n values become one literal.
+    pub(super) fn fill(&mut self, n: usize, literal: Literal) {
+        with_type!(self.ty(), T => self.room::<T>(n).fill(T::of(literal)));
+    }
+
+    /// Makes room for n values.
+    pub(super) fn grow(&mut self, n: usize) {
+        with_type!(self.ty(), T => {
+            self.room::<T>(n);
+        });
+    }
+
+    /// All values, to be written.
+    pub(super) fn all<T: Scalar>(&mut self) -> &mut [T] {
+        T::cast_mut(self).expect("the type that the verifier found")
+    }
+
+    /// The first n values, to be written; there are as many after this.
+    pub(super) fn room<T: Scalar>(&mut self, n: usize) -> &mut [T] {
+        let all = T::cast_mut(self).expect("the type that the verifier found");
+        if all.len() < n {
+            all.resize(n, T::default());
+        }
+        &mut all[..n]
+    }
+}
+
+impl<'a> Slice<'a> {
+    /// The elements as values of a type.
+    pub(super) fn of<T: Scalar>(self) -> &'a [T] {
+        T::cast(self).expect("the type that the verifier found")
+    }
+}
+
+fn integer(literal: Literal) -> i64 {
+    match literal {
+        Literal::Int(i) => i,
+        Literal::Bool(b) => i64::from(b),
+        Literal::Float(x) => x as i64,
+    }
+}

@@ -1,0 +1,146 @@
+//! Tensors of the caller, as the engine reads and writes them.
+
+use bytemuck::{try_cast_slice, try_cast_slice_mut};
+use half::{bf16, f16};
+use oplus_dsl::Elem;
+
+use super::partition::Partition;
+
+macro_rules! element_types {
+    ($($t:ty, $variant:ident;)*) => {
+        /// Elements to be read.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Data<'a> {
+            $(#[doc = concat!("`", stringify!($variant), "`.")] $variant(&'a [$t]),)*
+        }
+
+        /// Elements to be written.
+        #[derive(Debug)]
+        pub(crate) enum DataMut<'a> {
+            $(#[doc = concat!("`", stringify!($variant), "`.")] $variant(&'a mut [$t]),)*
+        }
+
+        /// The disjoint parts of a tensor that one task writes.
+        #[derive(Debug)]
+        pub(super) enum Parts<'a> {
+            $(#[doc = concat!("`", stringify!($variant), "`.")] $variant(Vec<&'a mut [$t]>),)*
+        }
+
+        impl<'a> Data<'a> {
+            /// The elements that the bytes encode; `None` for bytes that are misaligned or break off.
+            pub(crate) fn cast(elem: Elem, bytes: &'a [u8]) -> Option<Data<'a>> {
+                match elem {
+                    $(Elem::$variant => try_cast_slice(bytes).ok().map(Data::$variant),)*
+                    Elem::Call => None,
+                }
+            }
+
+            /// What the elements are.
+            pub(crate) fn elem(&self) -> Elem {
+                match self {
+                    $(Data::$variant(_) => Elem::$variant,)*
+                }
+            }
+
+            /// How many elements there are.
+            pub(crate) fn len(&self) -> usize {
+                match self {
+                    $(Data::$variant(all) => all.len(),)*
+                }
+            }
+        }
+
+        impl DataMut<'_> {
+            /// The same elements, for a while.
+            pub(super) fn borrow(&mut self) -> DataMut<'_> {
+                match self {
+                    $(DataMut::$variant(all) => DataMut::$variant(all),)*
+                }
+            }
+        }
+
+        impl<'a> DataMut<'a> {
+            /// The parts that each task writes, of the elements from one on.
+            pub(super) fn split(self, start: usize, partition: &Partition) -> Vec<Parts<'a>> {
+                match self {
+                    $(DataMut::$variant(all) => partition.split(&mut all[start..]).into_iter().map(Parts::$variant).collect(),)*
+                }
+            }
+
+            /// The elements that the bytes encode; `None` for bytes that are misaligned or break off.
+            pub(crate) fn cast(elem: Elem, bytes: &'a mut [u8]) -> Option<DataMut<'a>> {
+                match elem {
+                    $(Elem::$variant => try_cast_slice_mut(bytes).ok().map(DataMut::$variant),)*
+                    Elem::Call => None,
+                }
+            }
+
+            /// What the elements are.
+            pub(crate) fn elem(&self) -> Elem {
+                match self {
+                    $(DataMut::$variant(_) => Elem::$variant,)*
+                }
+            }
+
+            /// How many elements there are.
+            pub(crate) fn len(&self) -> usize {
+                match self {
+                    $(DataMut::$variant(all) => all.len(),)*
+                }
+            }
+        }
+    };
+}
+
+element_types! {
+    f64, F64;
+    f32, F32;
+    bf16, Bf16;
+    f16, F16;
+    i32, I32;
+    i64, I64;
+    u32, U32;
+    u64, U64;
+    u8, Bool;
+}
+
+/// Evaluates an expression with `$all` standing for the typed contents of a [`Data`], [`DataMut`] or [`Parts`].
+macro_rules! with_elements {
+    ($kind:ident, $value:expr, $all:ident => $body:expr) => {
+        match $value {
+            $kind::F64($all) => $body,
+            $kind::F32($all) => $body,
+            $kind::Bf16($all) => $body,
+            $kind::F16($all) => $body,
+            $kind::I32($all) => $body,
+            $kind::I64($all) => $body,
+            $kind::U32($all) => $body,
+            $kind::U64($all) => $body,
+            $kind::Bool($all) => $body,
+        }
+    };
+}
+pub(super) use with_elements;
+
+/// A tensor to be read: index i₀, i₁, … of its axes is element `offset + Σ iₖ·strides[k]`.
+#[derive(Clone, Debug)]
+pub(crate) struct View<'a> {
+    /// The memory.
+    pub(crate) data: Data<'a>,
+    /// The element of index 0, 0, ….
+    pub(crate) offset: usize,
+    /// The distance between neighbours along every axis; 0 where all indices share one element.
+    pub(crate) strides: Vec<i64>,
+}
+
+/// A tensor to be written: index i₀, i₁, … of its axes is element `offset + Σ iₖ·strides[k]`, and no two indices share
+/// an element.
+#[derive(Debug)]
+pub(crate) struct ViewMut<'a> {
+    /// The memory.
+    pub(crate) data: DataMut<'a>,
+    /// The element of index 0, 0, ….
+    pub(crate) offset: usize,
+    /// The distance between neighbours along every axis.
+    pub(crate) strides: Vec<i64>,
+}
