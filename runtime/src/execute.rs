@@ -129,10 +129,11 @@ impl Executable {
 
     fn run_on_cuda(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
         let context = &device.0.context;
-        let call = self.call_words(ready);
+        let rank = device.0.schedule_rank();
+        let call = self.call_words(ready, rank);
         let prepared = match context.prepared(&call) {
             Some(prepared) => prepared,
-            None => match self.prepare(ready, device) {
+            None => match self.prepare(ready, device, rank) {
                 Ok(prepared) => {
                     let prepared = Arc::new(prepared);
                     context.keep(call.into(), prepared.clone());
@@ -148,12 +149,12 @@ impl Executable {
         prepared.run(device, Pointers { params: &params, outputs: &outputs })
     }
 
-    /// Everything a plan depends on, as numbers: program, element type, outputs wanted, sizes, and for every tensor
-    /// whether it is there, its alignment and its strides.
-    fn call_words(&self, ready: &Ready<'_>) -> Vec<u64> {
+    /// Everything a plan depends on, as numbers: program, element type, rank of the schedules, outputs wanted, sizes, and
+    /// for every tensor whether it is there, its alignment and its strides.
+    fn call_words(&self, ready: &Ready<'_>, rank: usize) -> Vec<u64> {
         let mut words = Vec::with_capacity(64);
         let Signature { elem, given, wanted } = &ready.signature;
-        words.extend([self.id, *elem as u64]);
+        words.extend([self.id, *elem as u64, rank as u64]);
         words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
         words.extend(ready.sizes.iter().map(|&n| n as u64));
         for tensor in ready.inputs.iter().flatten().copied().chain(&ready.outputs) {
@@ -163,14 +164,14 @@ impl Executable {
         words
     }
 
-    fn prepare(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Prepared, Error> {
+    fn prepare(&self, ready: &Ready<'_>, device: &CudaDevice, rank: usize) -> Result<Prepared, Error> {
         let variant = self.variant(&ready.signature)?;
         let call = plan::Call {
             sizes: ready.sizes.iter().map(|&n| n as i64).collect(),
             params: ready.given().into_iter().map(|t| Some(plan_layout(t))).collect(),
             outputs: ready.outputs.iter().map(plan_layout).collect(),
         };
-        let plan = variant.plan(&call, &device.target())?;
+        let plan = variant.plan(&call, &device.target(), rank)?;
         let (name, isa) = (&self.program.name, device.target().isa);
         Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))
     }
@@ -217,15 +218,15 @@ impl Variant {
         Ok(Variant { program: variant, planners: Mutex::default() })
     }
 
-    /// The plan of a call on a target.
-    pub(crate) fn plan(&self, call: &plan::Call, target: &Target) -> Result<Plan, Error> {
+    /// The plan of a call on a target, with the schedules of that rank.
+    pub(crate) fn plan(&self, call: &plan::Call, target: &Target, rank: usize) -> Result<Plan, Error> {
         let failed = |e: plan::PlanError| Error::Plan { kernel: self.program.name.clone(), reason: e.to_string() };
         let mut planners = self.planners.lock().unwrap_or_else(PoisonError::into_inner);
         let planner = match planners.entry(*target) {
             Entry::Occupied(planner) => planner.into_mut(),
             Entry::Vacant(place) => place.insert(Planner::new(&self.program, target).map_err(failed)?),
         };
-        planner.plan(call).map_err(failed)
+        planner.plan_ranked(call, rank).map_err(failed)
     }
 }
 

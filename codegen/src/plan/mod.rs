@@ -168,7 +168,8 @@ pub enum Arg {
 pub struct Choice {
     /// The step of the plan; `None` for a stage that needs no launch because it produces nothing.
     pub step: Option<usize>,
-    /// Every schedule that fits the stage's layout, and its estimate; the first is the one taken.
+    /// Every schedule that fits the stage's layout, and its estimate; the first is the one taken, the others follow from the
+    /// fastest on.
     pub candidates: Vec<Estimate>,
     /// The schedules that do not fit, and why.
     pub refused: Vec<(Schedule, String)>,

@@ -102,11 +102,17 @@ impl Planner {
 
     /// The plan of a call.
     pub fn plan(&self, call: &Call) -> Result<Plan, PlanError> {
+        self.plan_ranked(call, 0)
+    }
+
+    /// A slower plan of a call, for tests and measurements: every stage takes the schedule that is estimated to be the
+    /// `rank`-th after the fastest, or the slowest where there are fewer.
+    pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let buffers = self.buffers(call)?;
         let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
         for index in 0..self.stages.len() {
-            self.step(call, index, &mut plan)?;
+            self.step((call, rank), index, &mut plan)?;
         }
         Ok(plan)
     }
@@ -136,7 +142,7 @@ impl Planner {
         }
     }
 
-    fn step(&self, call: &Call, index: usize, plan: &mut Plan) -> Result<(), PlanError> {
+    fn step(&self, (call, rank): (&Call, usize), index: usize, plan: &mut Plan) -> Result<(), PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
         if !produces(&ready.plain.stage, &bound) {
@@ -147,7 +153,11 @@ impl Planner {
         let merged = merged.and_then(|(collapsed, form)| Some((form, collapsed.bind(&ready.plain.stage, &bound)?)));
         let is_merged = merged.is_some();
         let (form, bound) = merged.unwrap_or((&ready.plain, bound));
-        let (candidates, refused) = self.candidates(index, is_merged, form, &bound);
+        let (mut candidates, refused) = self.candidates(index, is_merged, form, &bound);
+        let taken = rank.min(candidates.len().saturating_sub(1));
+        if let Some(better) = candidates.get_mut(..=taken) {
+            better.rotate_right(1);
+        }
         let Some(best) = candidates.first() else {
             let reasons = refused.iter().map(|(s, why)| format!("{s}: {why}")).collect::<Vec<_>>().join("; ");
             return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });

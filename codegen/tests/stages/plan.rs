@@ -55,6 +55,20 @@ fn long_rows_look_back() {
 }
 
 #[test]
+fn every_schedule_that_fits_has_a_rank() {
+    let program = program(programs::AFFINE);
+    let (planner, call) = (Planner::new(&program, &Target::H200).expect("cuts"), call(&program, &[64, 4096]));
+    let fitting = planner.plan(&call).expect("plans").choices[0].candidates.clone();
+    assert!(fitting.len() > 4);
+    for rank in 0..fitting.len() + 2 {
+        let plan = planner.plan_ranked(&call, rank).expect("plans");
+        let taken = &fitting[rank.min(fitting.len() - 1)];
+        assert_eq!((plan.steps[0].schedule, &plan.choices[0].candidates[0]), (taken.schedule, taken));
+        assert_eq!(plan.choices[0].candidates.len(), fitting.len());
+    }
+}
+
+#[test]
 fn many_rows_stay_in_one_team() {
     for sizes in [[8192, 4096], [131_072, 256], [100_000, 17], [4096, 1 << 16]] {
         for text in [programs::CUMSUM, programs::AFFINE, programs::AFFINE_BACKWARD] {

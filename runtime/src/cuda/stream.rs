@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
@@ -25,6 +26,7 @@ pub(crate) struct Stream {
     pub(super) scratch: Mutex<Scratch>,
     pub(crate) context: Arc<Context>,
     pub(super) raw: Arc<CudaStream>,
+    schedule_rank: AtomicUsize,
 }
 
 impl CudaDevice {
@@ -61,8 +63,8 @@ impl CudaDevice {
         known.retain(|weak| weak.strong_count() > 0);
         let found = known.iter().filter_map(std::sync::Weak::upgrade).find(|s| s.raw.cu_stream() == stream.cu_stream());
         let state = found.unwrap_or_else(|| {
-            let state = Stream { scratch: Mutex::default(), context: context.clone(), raw: stream };
-            let state = Arc::new(state);
+            let (scratch, schedule_rank) = (Mutex::default(), AtomicUsize::new(0));
+            let state = Arc::new(Stream { scratch, context: context.clone(), raw: stream, schedule_rank });
             known.push(Arc::downgrade(&state));
             state
         });
@@ -93,6 +95,12 @@ impl CudaDevice {
         self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))
     }
 
+    /// For tests and measurements: calls on this stream run under the schedules that are estimated to be the `rank`-th
+    /// after the fastest, 0 again for the fastest. Where a stage has fewer, it takes the slowest.
+    pub fn set_schedule_rank(&self, rank: usize) {
+        self.0.schedule_rank.store(rank, Ordering::Relaxed);
+    }
+
     /// Makes this stream wait for the work queued so far on another one.
     pub(crate) fn join(&self, other: &CudaDevice) -> Result<(), Error> {
         if self == other {
@@ -108,6 +116,11 @@ impl CudaDevice {
 }
 
 impl Stream {
+    /// The rank of the schedules that calls take.
+    pub(crate) fn schedule_rank(&self) -> usize {
+        self.schedule_rank.load(Ordering::Relaxed)
+    }
+
     /// Whether calls are recorded into a graph instead of being queued.
     pub(super) fn is_capturing(&self) -> Result<bool, Error> {
         // SAFETY: the stream is alive.

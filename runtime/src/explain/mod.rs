@@ -59,7 +59,7 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
     })?;
     let call = call(&variant.program, shapes)?;
     let Some(target) = shapes.target else { return Ok(Explained::Cpu(equations(&variant.program))) };
-    let plan = variant.plan(&call, &target)?;
+    let plan = variant.plan(&call, &target, 0)?;
     let mut planned = Planned::of(&variant.program, &plan);
     for (explained, launch) in planned.launches.iter_mut().zip(&plan.steps) {
         explained.facts = facts(&program.name, launch, &target, shapes.device.as_ref());
