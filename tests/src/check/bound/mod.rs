@@ -1,0 +1,33 @@
+//! Error bounds: how far a computed output may be from the exact one.
+//!
+//! A program is evaluated once more, over numbers that carry a *magnitude* m and an *error* e next to their value v. With
+//! u the unit roundoff of a value's type (2⁻⁵³, 2⁻²⁴; to store bf16 2⁻⁸, f16 2⁻¹¹):
+//!
+//! ```text
+//! inputs      m = |v|               e = 0
+//! x ± y       m = m(x) + m(y)       e = e(x) + e(y) + u·m
+//! x · y       m = m(x)·m(y)         e = m(x)·e(y) + e(x)·m(y) + u·m
+//! x / y       m = m(x)/|y|          e = (e(x) + m·e(y))/|y| + 4u·m
+//! f(x)        m = |f(x)|            e = |f′(x)|·e(x) + 4u·m
+//! max, min    m = max(m(x), m(y))   e = max(e(x), e(y))
+//! ```
+//!
+//! So m is a scan of absolute values, and e is that scan times u times the depth of the tree: scans are evaluated as
+//! balanced trees, of depth ⌈log₂ n⌉. A schedule's tree is another one, and deeper by the elements that a thread holds;
+//! an output may therefore be wrong by [`SLACK`]·e, and by the rounding to what it stores. Sums and products of whole
+//! numbers that u can tell apart are exact in every order: there e stays 0 and the output must agree in every bit.
+//!
+//! A condition that hangs on two numbers closer than their errors may go either way: what it selects is then uncertain by
+//! their difference. An integer that hangs on such a condition is not compared.
+
+mod evaluate;
+mod number;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+pub use evaluate::{Cell, evaluate};
+pub use number::{Number, unit};
+
+/// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
+pub const SLACK: f64 = 8.0;

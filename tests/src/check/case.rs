@@ -1,0 +1,212 @@
+//! What is checked: kernels, element types, sizes, layouts.
+
+use std::fmt;
+
+use oplus::{Elem, Kernel, kernels};
+use oplus_dsl::ir::Program;
+use oplus_dsl::testing::{Ingredients, program};
+
+use super::data::Placement;
+use super::inputs::Fill;
+
+/// One call of a kernel, and of its gradient if it has one.
+#[derive(Clone)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: &'static Kernel,
+    /// What stands before its name, to tell it from others of that name.
+    pub prefix: String,
+    /// The call's element type.
+    pub elem: Elem,
+    /// Without optional parameters, and with the first cotangent alone.
+    pub lean: bool,
+    /// Size of every axis, by name.
+    pub sizes: Vec<(String, usize)>,
+    /// How its tensors lie in memory.
+    pub placement: Placement,
+    /// What they hold.
+    pub fill: Fill,
+    /// Seed of what they hold.
+    pub seed: u64,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = if self.lean { "lean" } else { "full" };
+        let sizes = self.sizes.iter().map(|(axis, n)| format!("{axis}={n}")).collect::<Vec<_>>().join(",");
+        let (placement, fill) = (format!("{:?}", self.placement), format!("{:?}", self.fill));
+        let (prefix, name) = (&self.prefix, self.kernel.name());
+        write!(f, "{prefix}{name}/{}/{form}/{sizes}/{placement}/{fill}", self.elem)
+    }
+}
+
+/// The functions that give the standard kernels.
+macro_rules! standard {
+    ($($name:ident),+ $(,)?) => {
+        /// The standard kernels.
+        pub fn standard() -> Vec<&'static Kernel> {
+            vec![$(kernels::$name::kernel()),+]
+        }
+    };
+}
+
+standard!(
+    cumsum,
+    cumsum_exclusive,
+    cumsum_time_first,
+    cumprod,
+    cummax,
+    cummin,
+    cumargmax,
+    cumargmin,
+    logcumsumexp,
+    affine,
+    affine_time_first,
+    ema,
+    log_decay,
+    log_decay_channels,
+    monoid,
+    softmax_merge,
+    segmented_cumsum,
+    segmented_affine,
+    affine_with_resets,
+    complex_affine,
+    matrix2,
+    max_plus,
+    automaton,
+);
+
+/// How much is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A minute under a sanitizer.
+    Quick,
+    /// Every kernel under every schedule.
+    Default,
+    /// More lengths and more programs.
+    Long,
+}
+
+/// Lengths of the scan axis: nothing, one, two, around warps and tiles, primes.
+const LENGTHS: [usize; 17] = [0, 1, 2, 3, 31, 33, 127, 255, 257, 1021, 1023, 1025, 4095, 4097, 8209, 16_385, 20_011];
+/// Lengths of a quick check.
+const QUICK: [usize; 4] = [1, 33, 1025, 4097];
+/// Rows.
+const ROWS: [usize; 5] = [3, 1, 5, 2, 17];
+/// Sizes of axes that are not scanned.
+const INNER: [usize; 6] = [4, 3, 8, 1, 64, 33];
+
+/// All cases of the standard kernels.
+pub fn standard_cases(extent: Extent) -> Vec<Case> {
+    let mut cases = vec![];
+    for (k, kernel) in standard().into_iter().enumerate() {
+        let Ok(program) = kernel.program() else { continue };
+        let elems: &[Elem] = match (program.is_generic(), extent) {
+            (false, _) => &[Elem::F32],
+            (_, Extent::Quick) => &[Elem::F32, Elem::Bf16],
+            _ => &[Elem::F32, Elem::Bf16, Elem::F16, Elem::F64],
+        };
+        let optional = program.params.iter().any(|p| p.default.is_some()) || program.outputs.len() > 1;
+        let forms: &[bool] = if optional { &[true, false] } else { &[false] };
+        for (e, elem) in elems.iter().enumerate() {
+            for lean in forms {
+                let base = Case { kernel, prefix: String::new(), elem: *elem, lean: *lean, ..blank(kernel) };
+                cases.extend(shapes(&base, program, extent, k + e));
+            }
+        }
+    }
+    cases
+}
+
+fn blank(kernel: &'static Kernel) -> Case {
+    Case {
+        kernel,
+        prefix: String::new(),
+        elem: Elem::F32,
+        lean: false,
+        sizes: vec![],
+        placement: Placement::Contiguous,
+        fill: Fill::Random,
+        seed: 0,
+    }
+}
+
+/// A kernel for every length, with layouts and contents in turn.
+fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Case> {
+    let lengths: &[usize] = if extent == Extent::Quick { &QUICK } else { &LENGTHS };
+    // Other element types take the same paths with other numbers: every other length will do.
+    let skip = |i: usize| extent == Extent::Default && base.elem != Elem::F32 && (i + turn) % 2 == 1;
+    let mut cases = vec![];
+    for (i, length) in lengths.iter().enumerate().filter(|(i, _)| !skip(*i)) {
+        let placements: &[Placement] = match (extent, (i + turn) % 4) {
+            (Extent::Quick, _) => &[Placement::Contiguous],
+            (_, 0) => &[Placement::Contiguous, Placement::Misaligned, Placement::Strided],
+            _ => &[Placement::Contiguous, Placement::Padded],
+        };
+        for (p, placement) in placements.iter().enumerate() {
+            let turn = turn + i + p;
+            let fill = [Fill::Random, Fill::Whole, Fill::NearOne][turn % 3];
+            let sizes = sizes(program, *length, turn);
+            cases.push(Case { sizes, placement: *placement, fill, seed: turn as u64, ..base.clone() });
+        }
+    }
+    cases
+}
+
+/// Sizes of a standard kernel's axes; T, or P where parts are merged, is scanned.
+fn sizes(program: &Program, length: usize, turn: usize) -> Vec<(String, usize)> {
+    let scanned = if program.axis("T").is_some() { "T" } else { "P" };
+    let inner = program.axes.iter().filter(|a| !["B", "H", "S", scanned].contains(&a.as_str())).count();
+    let size = |(k, axis): (usize, &String)| match axis.as_str() {
+        name if name == scanned => length,
+        "B" | "H" if inner > 0 || length > 10_000 => [2, 1, 3][(turn + k) % 3],
+        "B" => ROWS[turn % ROWS.len()],
+        "S" => [4, 1, 9, 0][turn % 4],
+        _ if inner > 1 || length > 10_000 => [4, 3, 8][(turn + k) % 3],
+        _ => INNER[(turn + k) % INNER.len()],
+    };
+    program.axes.iter().enumerate().map(|axis| (axis.1.clone(), size(axis))).collect()
+}
+
+/// Random programs as a user might write them, fresh for every seed.
+pub fn random_cases(seeds: std::ops::Range<u64>) -> Vec<Case> {
+    seeds.map(random_case).collect()
+}
+
+fn random_case(seed: u64) -> Case {
+    let elem = [Elem::F32, Elem::Bf16, Elem::F64, Elem::F16][seed as usize % 4];
+    let elems = if seed.is_multiple_of(5) { vec![Elem::Call, Elem::F32] } else { vec![Elem::Call] };
+    let ingredients = Ingredients { elems, steps: 5, differentiable: seed.is_multiple_of(2) };
+    let mut program = program(seed, &ingredients);
+    program.name = format!("random{seed}");
+    let lengths = [[2, 300, 4], [3, 33, 5], [1, 1025, 8], [5, 7, 3], [2, 1, 2]][seed as usize % 5];
+    let size = |(k, axis): (usize, &String)| (axis.clone(), *lengths.get(k).unwrap_or(&3));
+    let sizes = program.axes.iter().enumerate().map(size).collect();
+    let placements = [Placement::Contiguous, Placement::Padded, Placement::Strided, Placement::Misaligned];
+    let placement = placements[(seed / 2) as usize % 4];
+    // A kernel lives as long as the process, like those that `scan!` writes down.
+    let kernel = Box::leak(Box::new(Kernel::new(program.name.clone().leak(), program.to_string().leak())));
+    let (prefix, lean) = ("user:".to_owned(), seed.is_multiple_of(3));
+    Case { prefix, elem, lean, sizes, placement, seed, ..blank(kernel) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_standard_kernel_is_checked() {
+        let checked: Vec<&str> = standard().iter().map(|kernel| kernel.name()).collect();
+        let all: Vec<String> = oplus_front::standard_programs().into_iter().map(|p| p.name).collect();
+        assert_eq!(checked, all);
+    }
+
+    #[test]
+    fn names_of_cases_tell_them_apart() {
+        let mut names: Vec<String> = standard_cases(Extent::Long).iter().map(ToString::to_string).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a check has found: lines, a summary, receipts.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::source::Recorder;
+
+/// One result.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Line {
+    /// What was checked.
+    pub check: String,
+    /// `forward`, `backward`, or empty.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub pass: &'static str,
+    /// The schedules of the launches.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub schedules: String,
+    /// The largest error in units of its bound.
+    pub worst: f64,
+    /// Elements compared.
+    pub compared: usize,
+    /// Elements without a bound.
+    pub unbounded: usize,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The keys of the launches' kernels.
+    #[serde(skip)]
+    pub keys: Vec<String>,
+}
+
+/// Collects lines.
+pub struct Report {
+    state: Mutex<State>,
+    begun: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    out: Option<Box<dyn Write + Send>>,
+    passed: usize,
+    failed: Vec<String>,
+    compared: usize,
+    unbounded: usize,
+    worst: (f64, String),
+    /// The worst error of every kernel; infinite after a failure.
+    kernels: BTreeMap<String, f64>,
+    done: usize,
+}
+
+/// A line of the file of receipts.
+#[derive(Serialize)]
+struct Receipt<'a> {
+    key: &'a str,
+    blake3: &'a str,
+    device: &'a str,
+    date: &'a str,
+    worst_error: f64,
+}
+
+/// Failures that are printed.
+const SHOWN: usize = 25;
+
+impl Report {
+    /// A report that writes its lines as JSON where `out` says.
+    pub fn new(out: Option<Box<dyn Write + Send>>) -> Report {
+        Report { state: Mutex::new(State { out, ..State::default() }), begun: Instant::now() }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a result.
+    pub fn add(&self, line: &Line) {
+        let state = &mut *self.state();
+        if let (Some(out), Ok(text)) = (&mut state.out, serde_json::to_string(line)) {
+            // A file that cannot be written costs the lines, not the verdict.
+            let _ = writeln!(out, "{text}");
+        }
+        let failed = line.error.is_some();
+        for key in &line.keys {
+            let worst = state.kernels.entry(key.clone()).or_default();
+            *worst = worst.max(if failed { f64::INFINITY } else { line.worst });
+        }
+        state.compared += line.compared;
+        state.unbounded += line.unbounded;
+        if line.worst > state.worst.0 {
+            state.worst = (line.worst, format!("{} {} {}", line.check, line.pass, line.schedules));
+        }
+        match &line.error {
+            None => state.passed += 1,
+            Some(error) => {
+                let text = format!("{} {} {}: {error}", line.check, line.pass, line.schedules);
+                if state.failed.len() < SHOWN {
+                    eprintln!("\nFAILED {text}");
+                }
+                state.failed.push(text);
+            }
+        }
+    }
+
+    /// Tells on the terminal how far a suite is.
+    pub fn progress(&self, suite: &str, total: usize) {
+        let state = &mut *self.state();
+        state.done += 1;
+        if state.done.is_multiple_of(50) || state.done == total {
+            eprint!("\r{suite}: {} of {total}, {:.0} s ", state.done, self.begun.elapsed().as_secs_f64());
+        }
+        if state.done == total {
+            state.done = 0;
+            eprintln!();
+        }
+    }
+
+    /// Prints the summary; whether everything passed.
+    pub fn summary(&self) -> bool {
+        let state = self.state();
+        let (passed, failed) = (state.passed, state.failed.len());
+        println!("{passed} passed, {failed} failed in {:.0} s", self.begun.elapsed().as_secs_f64());
+        println!("{} elements compared, {} more hang on rounding and have no bound", state.compared, state.unbounded);
+        println!("largest error: {:.3} of its bound, {}", state.worst.0, state.worst.1);
+        let of = |k: f64| state.kernels.values().filter(|worst| **worst <= k).count();
+        println!("{} kernels ran, {} of them within their bounds", state.kernels.len(), of(1.0));
+        state.failed.iter().take(SHOWN).for_each(|text| println!("FAILED {text}"));
+        failed == 0 && passed > 0
+    }
+
+    /// The receipts of all kernels that passed and whose text is known.
+    pub fn receipts(&self, recorder: &Recorder, device: &str) -> String {
+        let (state, date) = (self.state(), today());
+        let mut lines = String::new();
+        for (key, worst_error) in state.kernels.iter().filter(|(_, worst)| **worst <= 1.0) {
+            let Some(blake3) = recorder.hash(key) else { continue };
+            let receipt = Receipt { key, blake3: &blake3, device, date: &date, worst_error: *worst_error };
+            lines.extend(serde_json::to_string(&receipt).map(|line| line + "\n"));
+        }
+        lines
+    }
+}
+
+/// The date in UTC, as in 2026-11-21.
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    date((seconds / 86_400) as i64)
+}
+
+/// The date of a day since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
+fn date(day: i64) -> String {
+    let z = day + 719_468;
+    let (era, of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, year) = (if month < 10 { month + 3 } else { month - 9 }, year + era * 400);
+    format!("{:04}-{month:02}-{day:02}", year + i64::from(month <= 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_their_dates() {
+        let dates = [(0, "1970-01-01"), (11_016, "2000-02-29"), (20_778, "2026-11-21"), (47_541, "2100-03-01")];
+        assert!(dates.iter().all(|(day, expected)| date(*day) == *expected));
+    }
+
+    #[test]
+    fn a_failure_costs_the_receipt_and_the_verdict() {
+        let recorder = Recorder::default();
+        recorder.note("good", "text");
+        recorder.note("bad", "other text");
+        let report = Report::new(None);
+        let line = |key: &str, error: Option<&str>| Line {
+            keys: vec![key.into()],
+            worst: 0.5,
+            error: error.map(Into::into),
+            ..Line::default()
+        };
+        report.add(&line("good", None));
+        report.add(&line("unknown", None));
+        assert!(report.summary());
+        report.add(&line("bad", Some("wrong")));
+        report.add(&line("bad", None));
+        let receipts = report.receipts(&recorder, "GPU");
+        assert!(receipts.contains("\"key\":\"good\"") && receipts.contains("\"worst_error\":0.5"), "{receipts}");
+        assert_eq!((receipts.lines().count(), report.summary()), (1, false));
+    }
+}

@@ -1,0 +1,305 @@
+//! One case on a device: every schedule that fits, forward and backward.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cudarc::driver::CudaContext;
+use oplus::{Call, Device, Elem, Error, Tensor};
+use oplus_codegen::plan::{self, Planner};
+use oplus_dsl::interpret::Array;
+use oplus_dsl::ir::Program;
+use oplus_dsl::rng::Rng;
+use oplus_dsl::specialize::for_call;
+
+use super::CheckError;
+use super::case::Case;
+use super::data::{Found, Placed};
+use super::oracle::{Agreement, Expected, expected};
+use super::report::{Line, Report};
+use super::{inputs, same_bits};
+
+/// Runs cases on a stream of its own.
+pub struct Runner<'a> {
+    device: Device,
+    report: &'a Report,
+    repeat: usize,
+}
+
+/// A tensor of a call: what it holds and where it lies.
+struct Operand {
+    array: Array,
+    placed: Placed,
+}
+
+/// The program of one direction as a call runs it, and what its outputs must be.
+struct Pass<'a> {
+    name: &'static str,
+    program: Program,
+    sizes: Vec<usize>,
+    operands: &'a HashMap<String, Operand>,
+    expected: Vec<Expected>,
+}
+
+/// A call of a pass's kernel into these tensors, by the order of the program's outputs.
+type Run<'a> = dyn Fn(&[Placed]) -> Result<Option<Call>, Error> + 'a;
+
+/// The schedules of a rank: their texts and the keys of their kernels.
+#[derive(Default)]
+struct Ranked {
+    schedules: String,
+    keys: Vec<String>,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner on a new stream of a GPU, or on the CPU. Calls run `repeat` times.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn new(
+        context: Option<&Arc<CudaContext>>,
+        report: &'a Report,
+        repeat: usize,
+    ) -> Result<Runner<'a>, CheckError> {
+        let device = match context {
+            Some(context) => Device::from_stream(context.new_stream()?)?,
+            None => Device::Cpu,
+        };
+        Ok(Runner { device, report, repeat })
+    }
+
+    /// Checks a case; its lines go to the report.
+    pub fn check(&self, case: &Case) {
+        if let Err(error) = self.try_check(case) {
+            self.report.add(&Line { check: case.to_string(), error: Some(error.to_string()), ..Line::default() });
+        }
+    }
+
+    fn try_check(&self, case: &Case) -> Result<(), CheckError> {
+        let (program, mut rng) = (case.kernel.program()?, Rng::new(case.seed));
+        let mut operands = self.inputs(case, program, &mut rng)?;
+        let given: Vec<bool> = program.params.iter().map(|p| operands.contains_key(&p.name)).collect();
+        let outputs: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).collect();
+        let pass = Pass::new("forward", case, program, &outputs, &operands)?;
+        let run = |outputs: &[Placed]| {
+            let into: Vec<&Tensor> = outputs.iter().map(|o| &o.tensor).collect();
+            case.kernel.call_into(&tensors(program.params.iter().map(|p| &p.name), &operands), &into).map(Some)
+        };
+        let (call, found, placed) = self.pass(case, &pass, &run)?;
+        let Some(call) = call else { return Ok(()) };
+        let gradient = match case.kernel.gradient_program() {
+            Err(Error::NoGradient { .. }) => return Ok(()),
+            gradient => gradient?,
+        };
+        for ((output, array), placed) in program.outputs.iter().zip(found).zip(placed) {
+            operands.insert(output.name.clone(), Operand { array, placed });
+        }
+        self.backward(case, (program, gradient), (&call, &given), operands, &mut rng)
+    }
+
+    fn backward(
+        &self,
+        case: &Case,
+        (program, gradient): (&Program, &Program),
+        (call, given): (&Call, &[bool]),
+        mut operands: HashMap<String, Operand>,
+        rng: &mut Rng,
+    ) -> Result<(), CheckError> {
+        let outputs: Vec<_> = program.outputs.iter().filter(|o| o.elem.is_float()).collect();
+        for output in outputs.iter().take(if case.lean { 1 } else { outputs.len() }) {
+            let (shape, elem) = (case.shape(program, &output.axes), case.stored(output.elem));
+            let array = inputs::cotangent(&shape, elem, case.fill, rng);
+            let placed = Placed::input(&array, elem, case.placement, &self.device)?;
+            operands.insert(format!("{}.bar", output.name), Operand { array, placed });
+        }
+        let floats = program.params.iter().zip(given).filter(|(p, _)| p.elem.is_float());
+        let wanted: Vec<Option<String>> = floats.map(|(p, given)| given.then(|| format!("{}.bar", p.name))).collect();
+        let names: Vec<&str> = wanted.iter().flatten().map(String::as_str).collect();
+        let pass = Pass::new("backward", case, gradient, &names, &operands)?;
+        let order: Vec<&str> = pass.program.outputs.iter().map(|o| o.name.as_str()).collect();
+        let cotangents = outputs.iter().map(|o| format!("{}.bar", o.name)).collect::<Vec<_>>();
+        let run = |placed: &[Placed]| {
+            let sink = |name: &Option<String>| {
+                let at = order.iter().position(|o| Some(*o) == name.as_deref())?;
+                Some(&placed[at].tensor)
+            };
+            let sinks: Vec<Option<&Tensor>> = wanted.iter().map(sink).collect();
+            case.kernel.backward_into(call, &tensors(cotangents.iter(), &operands), &sinks).map(|()| None)
+        };
+        self.pass(case, &pass, &run).map(drop)
+    }
+
+    /// The inputs that a case gives.
+    fn inputs(&self, case: &Case, program: &Program, rng: &mut Rng) -> Result<HashMap<String, Operand>, CheckError> {
+        let mut operands = HashMap::new();
+        let sizes = case.axis_sizes(program);
+        for param in program.params.iter().filter(|p| !case.lean || p.default.is_none()) {
+            let elem = case.stored(param.elem);
+            let array = inputs::array(program, param, elem, &sizes, case.fill, rng);
+            let placed = Placed::input(&array, elem, case.placement, &self.device)?;
+            operands.insert(param.name.clone(), Operand { array, placed });
+        }
+        Ok(operands)
+    }
+
+    /// Runs one direction under every schedule; gives the call, the outputs' elements and the outputs of the best one.
+    fn pass(
+        &self,
+        case: &Case,
+        pass: &Pass<'_>,
+        run: &Run<'_>,
+    ) -> Result<(Option<Call>, Vec<Array>, Vec<Placed>), CheckError> {
+        let mut first = None;
+        for (rank, ranked) in self.ranks(case, pass)?.into_iter().enumerate() {
+            let result = self.ranked(case, pass, run, rank);
+            let mut line = Line { check: case.to_string(), pass: pass.name, ..Line::default() };
+            (line.schedules, line.keys) = (ranked.schedules, ranked.keys);
+            match result {
+                Ok((agreement, done)) => {
+                    (line.worst, line.compared) = (agreement.worst, agreement.compared);
+                    line.unbounded = agreement.unbounded;
+                    first.get_or_insert(done);
+                }
+                Err(error) => line.error = Some(error.to_string()),
+            }
+            self.report.add(&line);
+        }
+        self.set_rank(0);
+        Ok(first.unwrap_or_default())
+    }
+
+    #[allow(clippy::type_complexity, reason = "what `pass` hands on")]
+    fn ranked(
+        &self,
+        case: &Case,
+        pass: &Pass<'_>,
+        run: &Run<'_>,
+        rank: usize,
+    ) -> Result<(Agreement, (Option<Call>, Vec<Array>, Vec<Placed>)), CheckError> {
+        self.set_rank(rank);
+        let mut first: Option<(Option<Call>, Vec<Array>, Vec<Placed>)> = None;
+        let mut agreement = Agreement::default();
+        for round in 0..self.repeat {
+            let outputs = self.outputs(case, pass)?;
+            let call = run(&outputs)?;
+            let found = outputs.iter().map(Placed::read).collect::<Result<Vec<Found>, _>>()?;
+            pass.check_trespass(&found)?;
+            let arrays: Vec<Array> = found.into_iter().map(|f| f.array).collect();
+            match &first {
+                None => {
+                    agreement = pass.compare(&arrays)?;
+                    first = Some((call, arrays, outputs));
+                }
+                Some((_, before, _)) => pass.check_bits(round, before, &arrays)?,
+            }
+        }
+        Ok((agreement, first.unwrap_or_default()))
+    }
+
+    fn outputs(&self, case: &Case, pass: &Pass<'_>) -> Result<Vec<Placed>, CheckError> {
+        let room = |output: &oplus_dsl::ir::Output| {
+            let shape: Vec<usize> = output.axes.iter().map(|a| pass.sizes[a.0 as usize]).collect();
+            Placed::output(&shape, output.elem, case.placement, &self.device)
+        };
+        Ok(pass.program.outputs.iter().map(room).collect::<Result<_, _>>()?)
+    }
+
+    fn set_rank(&self, rank: usize) {
+        if let Device::Cuda(device) = &self.device {
+            device.set_schedule_rank(rank);
+        }
+    }
+
+    /// The schedules of every rank that a call of this pass has.
+    fn ranks(&self, case: &Case, pass: &Pass<'_>) -> Result<Vec<Ranked>, CheckError> {
+        let Device::Cuda(device) = &self.device else { return Ok(vec![Ranked::default()]) };
+        let outputs = self.outputs(case, pass)?;
+        let params = pass.program.params.iter().map(|p| pass.operands.get(&p.name).map(|o| layout(&o.placed.tensor)));
+        let call = plan::Call {
+            sizes: pass.sizes.iter().map(|n| *n as i64).collect(),
+            params: params.collect(),
+            outputs: outputs.iter().map(|o| layout(&o.tensor)).collect(),
+        };
+        let failed = |e: plan::PlanError| CheckError::Unexpected(e.to_string());
+        let planner = Planner::new(&pass.program, &device.target()).map_err(failed)?;
+        let best = planner.plan(&call).map_err(failed)?;
+        let count = best.choices.iter().map(|c| c.candidates.len()).max().unwrap_or(0).max(1);
+        let ranked = |rank| {
+            let steps = planner.plan_ranked(&call, rank).map_err(failed)?.steps;
+            let schedules = steps.iter().map(|s| s.schedule.to_string()).collect::<Vec<_>>().join("; ");
+            Ok(Ranked { schedules, keys: steps.iter().map(|s| s.key.to_string()).collect() })
+        };
+        (0..count).map(ranked).collect()
+    }
+}
+
+impl<'a> Pass<'a> {
+    fn new(
+        name: &'static str,
+        case: &Case,
+        program: &Program,
+        wanted: &[&str],
+        operands: &'a HashMap<String, Operand>,
+    ) -> Result<Pass<'a>, CheckError> {
+        let names = program.params.iter().map(|p| p.name.as_str());
+        let absent: Vec<&str> = names.filter(|name| !operands.contains_key(*name)).collect();
+        let program = for_call(program, case.elem, wanted, &absent);
+        let operand = |p: &oplus_dsl::ir::Param| operands.get(&p.name).map(|o| o.array.clone());
+        let given: Option<Vec<Array>> = program.params.iter().map(operand).collect();
+        let given = given.ok_or_else(|| CheckError::Unexpected(format!("`{}` lacks a parameter", program.name)))?;
+        let sizes = case.axis_sizes(&program);
+        let expected = expected(&program, &given, &sizes)?;
+        Ok(Pass { name, program, sizes, operands, expected })
+    }
+
+    fn compare(&self, found: &[Array]) -> Result<Agreement, CheckError> {
+        let mut all = Agreement::default();
+        for (expected, found) in self.expected.iter().zip(found) {
+            let one = expected.compare(found)?;
+            all.worst = all.worst.max(one.worst);
+            all.compared += one.compared;
+            all.unbounded += one.unbounded;
+        }
+        Ok(all)
+    }
+
+    fn check_trespass(&self, found: &[Found]) -> Result<(), CheckError> {
+        let trespass = found.iter().zip(&self.program.outputs).find_map(|(f, o)| Some((f.trespass?, o)));
+        trespass.map_or(Ok(()), |(at, o)| Err(CheckError::Trespass { output: o.name.clone(), at }))
+    }
+
+    fn check_bits(&self, run: usize, before: &[Array], now: &[Array]) -> Result<(), CheckError> {
+        let names = self.program.outputs.iter().map(|o| &o.name);
+        names.zip(before.iter().zip(now)).try_for_each(|(name, (before, now))| same_bits(run, name, before, now))
+    }
+}
+
+impl Case {
+    /// The sizes of a program's axes.
+    fn axis_sizes(&self, program: &Program) -> Vec<usize> {
+        let size = |name: &String| self.sizes.iter().find(|(axis, _)| axis == name).map_or(1, |(_, n)| *n);
+        program.axes.iter().map(size).collect()
+    }
+
+    fn shape(&self, program: &Program, axes: &[oplus_dsl::ir::Axis]) -> Vec<usize> {
+        let sizes = self.axis_sizes(program);
+        axes.iter().map(|a| sizes[a.0 as usize]).collect()
+    }
+
+    /// What a tensor of the call stores.
+    fn stored(&self, elem: Elem) -> Elem {
+        if elem == Elem::Call { self.elem } else { elem }
+    }
+}
+
+fn tensors<'t>(
+    names: impl Iterator<Item = &'t String>,
+    operands: &'t HashMap<String, Operand>,
+) -> Vec<Option<&'t Tensor>> {
+    names.map(|name| operands.get(name).map(|o| &o.placed.tensor)).collect()
+}
+
+/// How the planner sees a tensor.
+fn layout(tensor: &Tensor) -> plan::Layout {
+    let align = 1 << tensor.device_ptr().unwrap_or(0).trailing_zeros().min(4);
+    plan::Layout { strides: tensor.strides().to_vec(), align }
+}
