@@ -126,6 +126,23 @@ fn is_commutative(op: Binary) -> bool {
     matches!(op, Add | Mul | Max | Min | And | Or | Xor)
 }
 
+/// Whether both orders of two operands give the same, as the form of the operator shows: each field is a commutative
+/// operation of the two operands' fields.
+pub(super) fn commutes(operator: &Operator) -> bool {
+    let n = operator.fields.len() as u32;
+    let input = |v: Value| match operator.body[v.0 as usize].op {
+        Op::Input(k) => Some(k),
+        _ => None,
+    };
+    (0..n).zip(&operator.combine).all(|(field, value)| match operator.body[value.0 as usize].op {
+        Op::Binary(op, a, b) => {
+            let (l, r) = (Some(field), Some(field + n));
+            is_commutative(op) && [(l, r), (r, l)].contains(&(input(a), input(b)))
+        }
+        _ => false,
+    })
+}
+
 /// The given fields and all that their next values need of the state.
 fn needed_of_state(operator: &Operator, fields: u64) -> u64 {
     closure(operator, fields, |dependencies, n| dependencies & ((1 << n) - 1))
@@ -250,6 +267,15 @@ mod tests {
         let kernel = Kernel::new(&affine(), 0b10, Ahead::Elements);
         assert_eq!(kernel.elements, [Value(2), Value(3)]);
         assert_eq!(kernel.recurrences, Some(vec![None, Some(Recurrence::Linear { coefficient: 0, element: 1 })]));
+    }
+
+    #[test]
+    fn only_plain_folds_commute() {
+        let [l, r, max] = ["f32 = input l.s", "f32 = input r.s", "f32 = max(%1, %0)"];
+        assert!(commutes(&operator("s: f32", "-inf", &[l, r, max], "%2")));
+        assert!(!commutes(&operator("s: f32", "0.0", &[l, r, "f32 = %0 - %1"], "%2")));
+        assert!(!commutes(&operator("s: f32", "0.0", &[l, r], "%1")));
+        assert!(!commutes(&affine()));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Output, Program, Value};
 
+use crate::cpu::kernel::commutes;
+
 /// The most indices that the axes held whole may have together: a register of them fits the nearest caches.
 const WHOLE: usize = 1 << 14;
 
@@ -173,7 +175,7 @@ impl<'a> Drafts<'a> {
                 return None;
             }
         }
-        let turns = matches!(op, Op::Scan { .. }) && draft.streamed == Some((axis, !reverse));
+        let turns = draft.streamed == Some((axis, !reverse)) && self.keeps_order(op);
         if turns || !self.knows(&draft, stage, cone) {
             self.hold_streamed(&mut draft)?;
         }
@@ -183,6 +185,15 @@ impl<'a> Drafts<'a> {
             && domain.contains_all(draft.parallel.union(streamed))
             && self.knows(&draft, stage, cone);
         fits.then_some(draft)
+    }
+
+    /// Whether a node combines from the first index to the last (or back) and not in any other order.
+    fn keeps_order(&self, op: &Op) -> bool {
+        match op {
+            Op::Scan { .. } => true,
+            Op::Reduce { operator, .. } => !commutes(self.program.operator(*operator)),
+            _ => false,
+        }
     }
 
     /// Makes the streamed axis one that is held whole.

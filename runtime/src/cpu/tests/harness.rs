@@ -169,8 +169,7 @@ pub(super) fn run(program: &Program, sizes: &[usize], inputs: &[Option<Array>], 
         .collect();
     let mut targets: Vec<ViewMut<'_>> =
         results.iter_mut().zip(&shapes).map(|(memory, shape)| memory.view_mut(strides, shape)).collect();
-    let signed: Vec<i64> = sizes.iter().map(|n| *n as i64).collect();
-    Compiled::new(program).unwrap().run(&signed, &views, &mut targets).unwrap();
+    Compiled::new(program).unwrap().run(sizes, &views, &mut targets).unwrap();
     results.iter().zip(shapes).map(|(memory, sizes)| Array { data: memory.numbers(&sizes, strides), sizes }).collect()
 }
 
