@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, DevicePtr};
 use oplus_dsl::Elem;
+use oplus_dsl::ir::Literal;
 
 use crate::cuda::{CudaDevice, DeviceMemory};
 use crate::element::HostBytes;
@@ -53,6 +54,23 @@ impl Tensor {
         elements.try_reserve_exact(len).map_err(|_| out_of_memory(len * size_of::<T>()))?;
         elements.resize(len, value);
         Tensor::from_vec(elements, shape)?.to_device(device)
+    }
+
+    /// A tensor with the value of a literal everywhere.
+    pub(crate) fn constant(elem: Elem, value: Literal, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
+        let (float, int) = (value.as_f64(), if let Literal::Int(i) = value { i } else { value.as_f64() as i64 });
+        match elem {
+            _ if float.to_bits() == 0 => Tensor::zeros(elem, shape, device),
+            Elem::F64 => Tensor::full(float, shape, device),
+            Elem::F32 | Elem::Call => Tensor::full(float as f32, shape, device),
+            Elem::Bf16 => Tensor::full(half::bf16::from_f64(float), shape, device),
+            Elem::F16 => Tensor::full(half::f16::from_f64(float), shape, device),
+            Elem::I32 => Tensor::full(int as i32, shape, device),
+            Elem::I64 => Tensor::full(int, shape, device),
+            Elem::U32 => Tensor::full(int as u32, shape, device),
+            Elem::U64 => Tensor::full(int as u64, shape, device),
+            Elem::Bool => Tensor::full(value == Literal::Bool(true), shape, device),
+        }
     }
 
     /// A tensor whose elements are about to be written: zeros on the CPU, undefined on a GPU.
@@ -163,5 +181,24 @@ mod with_ndarray {
             let failed = |e: ndarray::ShapeError| Error::View { shape: self.shape().to_vec(), reason: e.to_string() };
             ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?).map_err(failed)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_have_the_value_of_their_literal() {
+        let bytes = |elem, value| Tensor::constant(elem, value, &[2], &Device::Cpu).unwrap();
+        assert_eq!(bytes(Elem::F32, Literal::Float(0.1)).to_vec::<f32>().unwrap(), [0.1; 2]);
+        assert!(bytes(Elem::F64, Literal::Float(-0.0)).to_vec::<f64>().unwrap()[0].is_sign_negative());
+        assert_eq!(bytes(Elem::I64, Literal::Int(i64::MAX)).to_vec::<i64>().unwrap(), [i64::MAX; 2]);
+        assert_eq!(bytes(Elem::U32, Literal::Int(-1)).to_vec::<u32>().unwrap(), [u32::MAX; 2]);
+        assert_eq!(bytes(Elem::Bool, Literal::Bool(true)).to_vec::<bool>().unwrap(), [true; 2]);
+        assert_eq!(
+            bytes(Elem::Bf16, Literal::Float(f64::INFINITY)).to_vec::<half::bf16>().unwrap(),
+            [half::bf16::INFINITY; 2]
+        );
     }
 }

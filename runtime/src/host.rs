@@ -1,49 +1,33 @@
-//! Calls on the CPU: locks the tensors' memory and hands it to the executor as slices.
+//! Calls on the CPU: locks the tensors' memory and hands it to the engine as slices.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-use oplus_dsl::Elem;
-use oplus_dsl::ir::Program;
-
+use crate::Tensor;
+use crate::cpu::{Compiled, CpuError, Data, DataMut, View, ViewMut};
 use crate::element::HostBytes;
 use crate::layout::Layout;
 use crate::tensor::{HostMemory, Storage};
-use crate::{Error, Tensor, interpreted as cpu};
 
-/// A tensor that is read: the element of an index is `offset + Σ index·stride` of `bytes`, in elements.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CpuView<'a> {
-    pub(crate) elem: Elem,
-    pub(crate) bytes: &'a [u8],
-    pub(crate) offset: usize,
-    pub(crate) strides: &'a [i64],
-}
-
-/// A tensor that is written. No two of a call share a byte, with each other or with a [`CpuView`].
-#[derive(Debug)]
-pub(crate) struct CpuViewMut<'a> {
-    pub(crate) elem: Elem,
-    pub(crate) bytes: &'a mut [u8],
-    pub(crate) offset: usize,
-    pub(crate) strides: &'a [i64],
-}
-
-/// Runs an instantiated program. Outputs have memory of their own.
-pub(crate) fn run(program: &Program, sizes: &[usize], inputs: &[&Tensor], outputs: &[Tensor]) -> Result<(), Error> {
+/// Runs a program. Outputs have memory of their own.
+pub(crate) fn run(program: &Compiled, sizes: &[usize], inputs: &[&Tensor], outputs: &[Tensor]) -> Result<(), CpuError> {
     let mut locks = Locks::take(inputs, outputs);
-    let mut parts = locks.parts(inputs, outputs);
-    let mut outputs: Vec<CpuViewMut<'_>> = outputs.iter().zip(parts.outputs.iter_mut()).map(write_view).collect();
-    let inputs: Vec<CpuView<'_>> = inputs.iter().zip(&parts.inputs).map(|(t, bytes)| read_view(t, bytes)).collect();
-    cpu::run(program, sizes, &inputs, &mut outputs)
+    let Parts { inputs: read, outputs: written } = locks.parts(inputs, outputs);
+    let inputs: Vec<Option<View<'_>>> =
+        inputs.iter().zip(read).map(|(tensor, bytes)| read_view(tensor, bytes).map(Some)).collect::<Result<_, _>>()?;
+    let mut outputs: Vec<ViewMut<'_>> =
+        outputs.iter().zip(written).map(|(tensor, bytes)| write_view(tensor, bytes)).collect::<Result<_, _>>()?;
+    program.run(sizes, &inputs, &mut outputs)
 }
 
-fn read_view<'a>(tensor: &'a Tensor, bytes: &'a [u8]) -> CpuView<'a> {
-    CpuView { elem: tensor.elem(), bytes, offset: offset(&tensor.layout), strides: tensor.strides() }
+fn read_view<'a>(tensor: &Tensor, bytes: &'a [u8]) -> Result<View<'a>, CpuError> {
+    let data = Data::cast(tensor.elem(), bytes).ok_or(CpuError::Misaligned { elem: tensor.elem() })?;
+    Ok(View { data, offset: offset(&tensor.layout), strides: tensor.strides().to_vec() })
 }
 
-fn write_view<'a>((tensor, bytes): (&'a Tensor, &'a mut &mut [u8])) -> CpuViewMut<'a> {
-    CpuViewMut { elem: tensor.elem(), bytes, offset: offset(&tensor.layout), strides: tensor.strides() }
+fn write_view<'a>(tensor: &Tensor, bytes: &'a mut [u8]) -> Result<ViewMut<'a>, CpuError> {
+    let data = DataMut::cast(tensor.elem(), bytes).ok_or(CpuError::Misaligned { elem: tensor.elem() })?;
+    Ok(ViewMut { data, offset: offset(&tensor.layout), strides: tensor.strides().to_vec() })
 }
 
 /// Distance from the first element of a layout's span to the element of index 0, 0, ….

@@ -18,6 +18,9 @@ pub(crate) struct Compiled {
     latest: Mutex<Option<(Request, Arc<Plan>)>>,
 }
 
+/// No axis is longer, so that products with strides stay far from overflow.
+const MOST: usize = 1 << 48;
+
 /// Memory of a tensor that stages pass on. Elements are at most as wide as its words.
 type Buffer = Vec<u64>;
 
@@ -38,13 +41,13 @@ impl Compiled {
     }
 
     /// Computes all outputs. Sizes are those of the program's axes, in order; inputs and outputs are those of its
-    /// parameters and outputs. Tasks run on the current rayon pool.
+    /// parameters and outputs. Large calls run on several threads.
     ///
     /// # Errors
     /// Any [`CpuError`] but `Invalid`; outputs are untouched then.
     pub(crate) fn run(
         &self,
-        sizes: &[i64],
+        sizes: &[usize],
         inputs: &[Option<View<'_>>],
         outputs: &mut [ViewMut<'_>],
     ) -> Result<(), CpuError> {
@@ -76,7 +79,7 @@ impl Compiled {
 
     fn request(
         &self,
-        sizes: &[i64],
+        sizes: &[usize],
         inputs: &[Option<View<'_>>],
         outputs: &[ViewMut<'_>],
     ) -> Result<Request, CpuError> {
@@ -84,17 +87,15 @@ impl Compiled {
         count("axes", axes.len(), sizes.len())?;
         count("parameters", params.len(), inputs.len())?;
         count("outputs", results.len(), outputs.len())?;
-        let size = |(axis, size): (&String, &i64)| {
-            let fits = usize::try_from(*size).ok().filter(|size| *size < 1 << 48);
-            fits.ok_or_else(|| CpuError::Size { axis: axis.clone(), size: *size })
-        };
-        let sizes: Vec<usize> = axes.iter().zip(sizes).map(size).collect::<Result<_, _>>()?;
+        if let Some((axis, size)) = axes.iter().zip(sizes).find(|(_, size)| **size >= MOST) {
+            return Err(CpuError::Size { axis: axis.clone(), size: *size });
+        }
         let mut layouts = vec![];
         for (param, input) in params.iter().zip(inputs) {
             layouts.push(match input {
                 Some(View { data, offset, strides }) => {
                     let tensor = Tensor { name: &param.name, axes: &param.axes, elem: param.elem };
-                    Some(tensor.check(&sizes, data.elem(), data.len(), *offset, strides)?)
+                    Some(tensor.check(sizes, data.elem(), data.len(), *offset, strides)?)
                 }
                 None if param.default.is_some() => None,
                 None => return Err(CpuError::Missing { tensor: param.name.clone() }),
@@ -102,10 +103,10 @@ impl Compiled {
         }
         let check = |(result, ViewMut { data, offset, strides }): (&oplus_dsl::ir::Output, &ViewMut<'_>)| {
             let tensor = Tensor { name: &result.name, axes: &result.axes, elem: result.elem };
-            tensor.check(&sizes, data.elem(), data.len(), *offset, strides)
+            tensor.check(sizes, data.elem(), data.len(), *offset, strides)
         };
         let outputs = results.iter().zip(outputs).map(check).collect::<Result<_, _>>()?;
-        Ok(Request { sizes, inputs: layouts, outputs })
+        Ok(Request { sizes: sizes.to_vec(), inputs: layouts, outputs })
     }
 }
 

@@ -22,13 +22,13 @@ pub(crate) enum CpuError {
         /// How many are given.
         given: usize,
     },
-    /// A size that is negative or beyond memory.
+    /// A size beyond memory.
     #[error("axis `{axis}` cannot have size {size}")]
     Size {
         /// The axis.
         axis: String,
         /// Its size.
-        size: i64,
+        size: usize,
     },
     /// A parameter without default is not given.
     #[error("parameter `{tensor}` is required")]
@@ -45,6 +45,12 @@ pub(crate) enum CpuError {
         expected: Elem,
         /// What it stores.
         found: Elem,
+    },
+    /// Memory whose address or length does not suit its element type.
+    #[error("memory is not aligned for elements of {elem}")]
+    Misaligned {
+        /// What it stores.
+        elem: Elem,
     },
     /// A tensor with the wrong number of strides.
     #[error("`{tensor}` has {expected} axes, but {given} strides are given")]

@@ -60,9 +60,9 @@ pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32)
         done = x.len() / 64 * 64;
         state = v3.vectorize(block::Linear { v3, c, x: &x[..done], out: &mut out[..done], state });
     }
-    for t in done..x.len() {
-        state = c.at(t) * state + x[t];
-        out[t] = state;
+    for ((t, x), out) in x.iter().enumerate().zip(out).skip(done) {
+        state = c.at(t) * state + x;
+        *out = state;
     }
     state
 }
@@ -75,8 +75,8 @@ pub(super) fn linear_total(c: Coefficient<'_>, x: &[f32], state: f32) -> f32 {
         done = x.len() / 64 * 64;
         state = v3.vectorize(block::LinearTotal { v3, c, x: &x[..done], state });
     }
-    for t in done..x.len() {
-        state = c.at(t) * state + x[t];
+    for (t, x) in x.iter().enumerate().skip(done) {
+        state = c.at(t) * state + x;
     }
     state
 }

@@ -3,10 +3,8 @@
 //! A program is cut into stages ([`plan`]); a stage walks over the indices of some axes in tiles small enough for the
 //! nearest caches, and evaluates its straight-line code over each tile, one operation at a time, with loops that the
 //! Rust compiler has turned into vector code ([`frame`], [`map`], [`sweep`]). Maps before and after a scan are part of
-//! its stage, so tensors are read and written once. Tasks of fixed size run on the current rayon pool ([`run`]).
-//!
-//! Calls are still computed by the interpreter: the engine is tested beside it until the two agree on every random
-//! program.
+//! its stage, so tensors are read and written once. Tasks of fixed size run on the engine's own threads
+//! ([`pool`], [`run`]).
 //!
 //! # Numbers
 //!
@@ -29,6 +27,7 @@ mod math;
 mod memory;
 mod partition;
 mod plan;
+mod pool;
 mod recurrence;
 mod run;
 mod simd;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::plan::{Stage, Store};
+use super::pool;
 use super::view::{Data, DataMut, Parts};
 use carry::Chain;
 use task::Task;
@@ -53,16 +54,7 @@ pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], targets: 
     };
     let tasks = count * chunks;
     let work = stage.sizes.iter().fold(stage.code.instructions.len(), |n, size| n.saturating_mul(*size));
-    let threads = if work < SMALL { 1 } else { rayon::current_num_threads().min(tasks) };
-    if threads <= 1 {
-        return run.work(tasks);
-    }
-    rayon::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|_| run.work(tasks));
-        }
-        run.work(tasks);
-    });
+    pool::together(if work < SMALL { 1 } else { tasks }, || run.work(tasks));
 }
 
 impl<'a> Run<'a> {

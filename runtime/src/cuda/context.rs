@@ -13,6 +13,9 @@ use super::stream::Stream;
 use super::{Prepared, is_sticky, name};
 use crate::Error;
 
+/// What a call that has been seen has shown: its prepared plan, or that its kernels are missing.
+type Seen = Option<Arc<Prepared>>;
+
 /// A CUDA context and everything cached for it.
 pub(crate) struct Context {
     /// `NVIDIA H200 (cuda:0)`.
@@ -20,7 +23,7 @@ pub(crate) struct Context {
     pub(crate) target: Target,
     pub(super) pool: Pool,
     pub(super) functions: Mutex<HashMap<String, Arc<Function>>>,
-    prepared: RwLock<HashMap<Box<[u64]>, Arc<Prepared>>>,
+    prepared: RwLock<HashMap<Box<[u64]>, Seen>>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
     poisoned: AtomicBool,
     /// Last, so that it outlives the pool.
@@ -82,13 +85,13 @@ impl Context {
         })
     }
 
-    /// The prepared plan of a call, if the call has been seen before.
-    pub(crate) fn prepared(&self, call: &[u64]) -> Option<Arc<Prepared>> {
+    /// What an equal call has shown, if there was one.
+    pub(crate) fn prepared(&self, call: &[u64]) -> Option<Seen> {
         self.prepared.read().unwrap_or_else(PoisonError::into_inner).get(call).cloned()
     }
 
-    /// Keeps a prepared plan.
-    pub(crate) fn keep(&self, call: Box<[u64]>, prepared: Arc<Prepared>) {
+    /// Keeps what a call has shown.
+    pub(crate) fn keep(&self, call: Box<[u64]>, prepared: Seen) {
         let mut cache = self.prepared.write().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= MAX_PREPARED {
             cache.clear();

@@ -16,7 +16,7 @@ mod folder;
 #[cfg(feature = "jit")]
 mod jit;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use oplus_codegen::plan::Launch;
@@ -45,6 +45,7 @@ pub trait KernelSource: Send + Sync {
 }
 
 static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 static FALL_BACK_TO_CPU: AtomicBool = AtomicBool::new(false);
 
 /// Adds a source for all kernels of the process. It is asked after those registered before, and before the embedded
@@ -59,6 +60,12 @@ static FALL_BACK_TO_CPU: AtomicBool = AtomicBool::new(false);
 /// ```
 pub fn register(source: Arc<dyn KernelSource>) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(source);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often sources have been added: what was missing may be there now.
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
 }
 
 /// Whether a call on a GPU whose kernel no source has is computed on the CPU, with copies there and back. At first it is

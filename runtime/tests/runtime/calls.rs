@@ -2,6 +2,7 @@
 
 use crate::common::{AFFINE, ramp};
 use oplus::{Device, Elem, Error, Tensor};
+use rayon::prelude::*;
 
 fn floats(tensor: &Tensor) -> Vec<f32> {
     tensor.to_vec().unwrap()
@@ -161,6 +162,20 @@ fn calls_from_many_threads_that_share_memory_do_not_wait_for_each_other_for_ever
         }
     });
     assert_eq!(floats(&memory)[..64], floats(&ramp(&[8, 32]))[..64]);
+}
+
+#[test]
+fn tasks_of_a_thread_pool_write_parts_of_one_memory() {
+    let (rows, len) = (16, 100_003);
+    let all = Tensor::zeros(Elem::F32, &[rows, len], &Device::Cpu).unwrap();
+    let ones = Tensor::full(1.0_f32, &[1, len], &Device::Cpu).unwrap();
+    (0..rows).into_par_iter().for_each(|row| {
+        let h = all.slice(0, row..row + 1).unwrap();
+        let last = Tensor::zeros(Elem::F32, &[1], &Device::Cpu).unwrap();
+        let steps = Tensor::zeros(Elem::I32, &[1], &Device::Cpu).unwrap();
+        AFFINE.call_into(&[Some(&ones), Some(&ones), None, None], &[&h, &last, &steps]).unwrap();
+    });
+    assert!(floats(&all).chunks(len).all(|row| (1..=len).zip(row).all(|(t, h)| *h == t as f32)));
 }
 
 #[test]

@@ -57,8 +57,8 @@ impl<'r, 'a> Task<'r, 'a> {
         let mut targets = self.targets(&chunk);
         let mut tile = Tile { starts: start.clone(), extents: vec![0; end.len()] };
         loop {
-            for k in 0..end.len() {
-                tile.extents[k] = self.stage.tile[k].min(end[k] - tile.starts[k]);
+            for (k, end) in end.iter().enumerate() {
+                tile.extents[k] = self.stage.tile[k].min(end - tile.starts[k]);
             }
             self.go_along(&tile, chunk, &mut targets);
             let parallel = |k: &usize| self.stage.parallel >> k & 1 == 1;

@@ -37,7 +37,7 @@ impl Lower<'_> {
             (0..dims.len()).map(|k| (is_scan && fields >> k & 1 == 1).then(|| output(self, k))).collect();
         for k in (0..dims.len()).filter(|k| fields >> k & 1 == 1) {
             let register = if is_scan { outputs[k] } else { states[k] };
-            register.into_iter().for_each(|register| drop(self.fields.insert((tuple, k as u32), register)));
+            self.fields.extend(register.map(|register| ((tuple, k as u32), register)));
         }
         let combine = Combine {
             axis: self.position(axis),

@@ -13,10 +13,10 @@ pub(in crate::cpu::plan) fn share_memory(code: &mut Code, order: &[usize], store
     for (time, at) in order.iter().enumerate() {
         let instruction = &code.instructions[*at];
         let used = instruction.operands.iter().copied().chain(instruction.writes());
-        used.for_each(|register| drop(last_use.insert(register, time)));
+        last_use.extend(used.map(|register| (register, time)));
     }
-    stored.iter().for_each(|register| drop(last_use.insert(*register, order.len())));
-    lasting.iter().for_each(|register| drop(last_use.remove(register)));
+    last_use.extend(stored.iter().map(|register| (*register, order.len())));
+    last_use.retain(|register, _| !lasting.contains(register));
     let mut free: HashMap<Ty, Vec<usize>> = HashMap::new();
     let mut is_owned = vec![false; code.registers.len()];
     for (time, at) in order.iter().enumerate() {

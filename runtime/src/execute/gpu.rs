@@ -1,0 +1,125 @@
+//! Running a program on a GPU.
+
+use std::sync::Arc;
+
+use oplus_codegen::plan;
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, Output, Param};
+
+use super::{Executable, Ready, Signature};
+use crate::cuda::{CudaDevice, Pointers, Prepared};
+use crate::{Device, Error, Tensor, host, source};
+
+impl Executable {
+    /// Queues a call on the stream of a GPU, or computes it on the CPU if its kernels are missing and the program has
+    /// said so.
+    pub(super) fn run_on_cuda(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
+        match self.queue(ready, device) {
+            Err(Error::NoKernel { .. }) if source::falls_back_to_cpu() => self.run_aside(ready),
+            result => result,
+        }
+    }
+
+    fn queue(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
+        let rank = device.0.schedule_rank();
+        let call = self.call_words(ready, rank);
+        let prepared = match device.0.context.prepared(&call) {
+            Some(known) => known,
+            None => self.prepare(ready, device, rank, call)?,
+        };
+        let Some(prepared) = prepared else { return self.run_whole(ready, device) };
+        let address = |tensor: &Tensor| tensor.device_ptr().unwrap_or(0);
+        let params: Vec<u64> = ready.inputs.iter().flatten().map(|t| address(t)).collect();
+        let outputs: Vec<u64> = ready.outputs.iter().map(address).collect();
+        prepared.run(device, Pointers { params: &params, outputs: &outputs })
+    }
+
+    /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules, what is
+    /// given and wanted, sizes, alignment and strides.
+    fn call_words(&self, ready: &Ready<'_>, rank: usize) -> Vec<u64> {
+        let mut words = Vec::with_capacity(64);
+        let Signature { elem, given, wanted } = &ready.signature;
+        words.extend([self.id, source::generation(), *elem as u64, rank as u64]);
+        words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
+        words.extend(ready.sizes.iter().map(|&n| n as u64));
+        for tensor in ready.inputs.iter().flatten().copied().chain(&ready.outputs) {
+            words.push(u64::from(alignment(tensor)));
+            words.extend(tensor.strides().iter().map(|&s| s as u64));
+        }
+        words
+    }
+
+    /// Plans a call that has not been seen before, and loads its kernels; `None` when they are missing and the call can
+    /// be made one of the whole program.
+    fn prepare(
+        &self,
+        ready: &Ready<'_>,
+        device: &CudaDevice,
+        rank: usize,
+        call: Vec<u64>,
+    ) -> Result<Option<Arc<Prepared>>, Error> {
+        let prepared = match self.load(ready, device, rank) {
+            Err(Error::NoKernel { .. }) if !ready.signature.is_whole() => None,
+            loaded => Some(Arc::new(loaded?)),
+        };
+        device.0.context.keep(call.into(), prepared.clone());
+        Ok(prepared)
+    }
+
+    fn load(&self, ready: &Ready<'_>, device: &CudaDevice, rank: usize) -> Result<Prepared, Error> {
+        let variant = self.variant(&ready.signature)?;
+        let call = plan::Call {
+            sizes: ready.sizes.iter().map(|&n| n as i64).collect(),
+            params: ready.given().into_iter().map(|t| Some(plan_layout(t))).collect(),
+            outputs: ready.outputs.iter().map(plan_layout).collect(),
+        };
+        let plan = variant.plan(&call, &device.target(), rank)?;
+        let (name, isa) = (&self.program.name, device.target().isa);
+        Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))
+    }
+
+    /// Runs a call as one that leaves nothing out: what is absent is a tensor of its default, what is not wanted goes to
+    /// a tensor that is dropped. Kernels made ahead of time cannot cover every choice of what is left out.
+    fn run_whole(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
+        let (elem, place) = (ready.signature.elem, Device::Cuda(device.clone()));
+        let shape = |axes: &[Axis]| axes.iter().map(|a| ready.sizes[a.0 as usize]).collect::<Vec<_>>();
+        let stored = |declared: Elem| if declared == Elem::Call { elem } else { declared };
+        let input = |(param, input): (&Param, &Option<&Tensor>)| match (input, param.default) {
+            (Some(tensor), _) => Ok((*tensor).clone()),
+            (None, Some(value)) => Tensor::constant(stored(param.elem), value, &shape(&param.axes), &place),
+            (None, None) => Err(Error::MissingTensor { tensor: param.name.clone() }),
+        };
+        let inputs = self.program.params.iter().zip(ready.inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+        let mut wanted = ready.outputs.iter();
+        let output = |(output, is_wanted): (&Output, &bool)| match is_wanted.then(|| wanted.next()).flatten() {
+            Some(tensor) => Ok(tensor.clone()),
+            None => Tensor::uninitialised(stored(output.elem), &shape(&output.axes), &place),
+        };
+        let outputs = self.program.outputs.iter().zip(&ready.signature.wanted).map(output);
+        let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+        let signature = Signature::whole(&self.program, elem);
+        let inputs: Vec<Option<&Tensor>> = inputs.iter().map(Some).collect();
+        let whole = Ready { signature, sizes: ready.sizes.clone(), inputs: &inputs, outputs };
+        self.queue(&whole, device)
+    }
+
+    /// Runs a call of a GPU on the CPU: copies there and back.
+    fn run_aside(&self, ready: &Ready<'_>) -> Result<(), Error> {
+        let variant = self.variant(&ready.signature)?;
+        let inputs = ready.given().into_iter().map(Tensor::to_cpu).collect::<Result<Vec<_>, _>>()?;
+        let fresh = |t: &Tensor| Tensor::uninitialised(t.elem(), t.shape(), &Device::Cpu);
+        let outputs = ready.outputs.iter().map(fresh).collect::<Result<Vec<_>, _>>()?;
+        host::run(variant.on_cpu()?, &ready.sizes, &inputs.iter().collect::<Vec<_>>(), &outputs)
+            .map_err(|e| variant.refusal(e))?;
+        outputs.iter().zip(&ready.outputs).try_for_each(|(from, to)| from.write_to(to))
+    }
+}
+
+fn plan_layout(tensor: &Tensor) -> plan::Layout {
+    plan::Layout { strides: tensor.strides().to_vec(), align: alignment(tensor) }
+}
+
+/// The power of two that divides the address of index 0, 0, …; at most 16.
+fn alignment(tensor: &Tensor) -> u32 {
+    1 << tensor.device_ptr().unwrap_or(0).trailing_zeros().min(4)
+}

@@ -1,0 +1,79 @@
+//! Programs in the form in which calls of one kind run them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use oplus_codegen::plan::{self, Plan, Planner};
+use oplus_codegen::target::Target;
+use oplus_dsl::Elem;
+use oplus_dsl::ir::Program;
+use oplus_dsl::specialize::for_call;
+
+use crate::Error;
+use crate::cpu::{Compiled, CpuError};
+
+/// What selects a variant of a program: the call's element type, the parameters given and the outputs wanted.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Signature {
+    pub(crate) elem: Elem,
+    pub(crate) given: Vec<bool>,
+    pub(crate) wanted: Vec<bool>,
+}
+
+impl Signature {
+    /// The signature of calls that leave nothing out.
+    pub(crate) fn whole(program: &Program, elem: Elem) -> Signature {
+        Signature { elem, given: vec![true; program.params.len()], wanted: vec![true; program.outputs.len()] }
+    }
+
+    /// Whether nothing is left out.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.given.iter().chain(&self.wanted).all(|&yes| yes)
+    }
+}
+
+/// A program as calls of one signature run it: without what they leave out.
+pub(crate) struct Variant {
+    pub(crate) program: Program,
+    planners: Mutex<HashMap<Target, Planner>>,
+    compiled: OnceLock<Result<Compiled, Error>>,
+}
+
+impl Variant {
+    pub(super) fn of(program: &Program, signature: &Signature) -> Result<Variant, Error> {
+        let Signature { elem, given, wanted } = signature;
+        let params = program.params.iter().zip(given).map(|(p, given)| (p.name.as_str(), *given));
+        let outputs = program.outputs.iter().zip(wanted).map(|(o, wanted)| (o.name.as_str(), *wanted));
+        let absent: Vec<&str> = params.filter(|(_, given)| !given).map(|(name, _)| name).collect();
+        let wanted: Vec<&str> = outputs.filter(|(_, wanted)| *wanted).map(|(name, _)| name).collect();
+        let variant = for_call(program, *elem, &wanted, &absent);
+        if let Some(param) = variant.params.iter().find(|p| absent.contains(&p.name.as_str())) {
+            let reason = format!("it cannot do without `{}`", param.name);
+            return Err(Error::Plan { kernel: program.name.clone(), reason });
+        }
+        Ok(Variant { program: variant, planners: Mutex::default(), compiled: OnceLock::new() })
+    }
+
+    /// The program ready to run on the CPU.
+    pub(super) fn on_cpu(&self) -> Result<&Compiled, Error> {
+        let compile = || Compiled::new(&self.program).map_err(|e| self.refusal(e));
+        self.compiled.get_or_init(compile).as_ref().map_err(Clone::clone)
+    }
+
+    /// The CPU's reason for refusing a call.
+    pub(super) fn refusal(&self, reason: CpuError) -> Error {
+        Error::Plan { kernel: self.program.name.clone(), reason: reason.to_string() }
+    }
+
+    /// The plan of a call on a target, with the schedules of that rank.
+    pub(crate) fn plan(&self, call: &plan::Call, target: &Target, rank: usize) -> Result<Plan, Error> {
+        let failed = |e: plan::PlanError| Error::Plan { kernel: self.program.name.clone(), reason: e.to_string() };
+        let mut planners = self.planners.lock().unwrap_or_else(PoisonError::into_inner);
+        let planner = match planners.entry(*target) {
+            Entry::Occupied(planner) => planner.into_mut(),
+            Entry::Vacant(place) => place.insert(Planner::new(&self.program, target).map_err(failed)?),
+        };
+        planner.plan_ranked(call, rank).map_err(failed)
+    }
+}
