@@ -1,6 +1,7 @@
 //! The bench program's parts: what is timed, and how.
 
 pub mod cases;
+pub mod host;
 pub mod random;
 pub mod run;
 pub mod timer;

@@ -18,9 +18,15 @@ pub struct Line {
     /// Whose time it is.
     #[serde(rename = "impl")]
     pub implementation: &'static str,
-    /// Median milliseconds.
+    /// Milliseconds: the median on a GPU, the least on the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<f64>,
+    /// On the CPU: the least milliseconds of a plain copy of as many bytes by all threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_ms: Option<f64>,
+    /// `ms / copy_ms`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
     /// Bytes that had to move.
     pub bytes: u64,
     /// The schedules.
@@ -37,7 +43,8 @@ pub fn line(case: &Case, timer: &mut Timer, seed: u64, check: bool) -> Line {
         Ok((ms, plan)) => (Some(ms), Some(plan), None),
         Err(error) => (None, None, Some(error.to_string())),
     };
-    Line { case: case.name.clone(), implementation: "oplus", ms, bytes: case.bytes, plan, error }
+    let (copy_ms, ratio) = (None, None);
+    Line { case: case.name.clone(), implementation: "oplus", ms, copy_ms, ratio, bytes: case.bytes, plan, error }
 }
 
 fn run(case: &Case, timer: &mut Timer, seed: u64, check: bool) -> Result<(f64, String), BenchError> {
@@ -62,7 +69,7 @@ fn copy(n: usize, timer: &mut Timer) -> Result<f64, BenchError> {
 }
 
 /// A case whose tensors are on the device.
-struct Prepared {
+pub(super) struct Prepared {
     kernel: &'static Kernel,
     inputs: Vec<Option<Tensor>>,
     outputs: Vec<Tensor>,
@@ -77,7 +84,8 @@ struct Backward {
 }
 
 impl Prepared {
-    fn new(case: &Case, device: &Device, seed: u64) -> Result<Prepared, oplus::Error> {
+    /// Random inputs of the seed, and room for the results.
+    pub(super) fn new(case: &Case, device: &Device, seed: u64) -> Result<Prepared, oplus::Error> {
         let program = case.kernel.program()?;
         let mut inputs = vec![];
         for (k, (shape, fill)) in case.inputs.iter().enumerate() {
@@ -93,7 +101,8 @@ impl Prepared {
         Ok(Prepared { kernel: case.kernel, inputs, outputs, call, backward })
     }
 
-    fn run(&self) -> Result<(), oplus::Error> {
+    /// Makes the call.
+    pub(super) fn run(&self) -> Result<(), oplus::Error> {
         match &self.backward {
             None => {
                 let outputs: Vec<&Tensor> = self.outputs.iter().collect();

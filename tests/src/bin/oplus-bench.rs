@@ -2,14 +2,20 @@
 
 use clap::Parser;
 use oplus_tests::bench::cases::{self, Group};
-use oplus_tests::bench::{run, timer::Timer};
+use oplus_tests::bench::{host, run, timer::Timer};
 use regex_lite::Regex;
 
-/// Times oplus on a GPU: each case is checked against the CPU first, then run 10 times to warm up and 50 times for the
-/// median, with the L2 cache flushed before each run.
+/// Times oplus on a GPU or on the CPU.
+///
+/// On a GPU each case is checked against the CPU first, then run 10 times to warm up and 50 times for the median, with
+/// the L2 cache flushed before each run. On the CPU each case takes turns with a plain copy of as many bytes by as many
+/// threads; the least time of each counts.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
+    /// Where to run.
+    #[arg(long, value_enum, default_value_t = Place::Gpu)]
+    device: Place,
     /// Only the cases of this group.
     #[arg(long)]
     group: Option<Group>,
@@ -22,12 +28,19 @@ struct Args {
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<std::path::PathBuf>,
-    /// Do not compare results with the CPU before timing them.
+    /// Do not compare results of a GPU with the CPU before timing them.
     #[arg(long)]
     unchecked: bool,
     /// Only name the cases.
     #[arg(long)]
     list: bool,
+}
+
+/// Where the cases run.
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Place {
+    Gpu,
+    Cpu,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,10 +56,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         cases.iter().for_each(|case| println!("{}", case.name));
         return Ok(());
     }
-    let mut timer = Timer::new()?;
+    let mut timer = if args.device == Place::Gpu { Some(Timer::new()?) } else { None };
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     for case in &cases {
-        println!("{}", serde_json::to_string(&run::line(case, &mut timer, seed, !args.unchecked))?);
+        let line = match &mut timer {
+            Some(timer) => run::line(case, timer, seed, !args.unchecked),
+            None => host::line(case, seed),
+        };
+        println!("{}", serde_json::to_string(&line)?);
     }
     Ok(())
 }
