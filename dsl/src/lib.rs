@@ -17,6 +17,7 @@ pub mod scalar;
 pub mod segmented;
 pub mod simplify;
 pub mod specialize;
+pub mod step;
 pub mod testing;
 pub mod typing;
 pub mod verify;

@@ -73,6 +73,32 @@ fn names_do_not_collide_with_those_of_the_expansion() {
 }
 
 #[test]
+fn a_kernel_whose_state_goes_in_and_out_has_a_step() {
+    use public::sums;
+    let step = |x: f32, s0: Option<Tensor>| sums::step(sums::Step { x: tensor(&[1], &[x]), s0 }).expect("outputs");
+    let first = step(1.0, None);
+    let second = step(2.0, Some(first.total));
+    assert_eq!((floats(&first.y), floats(&second.y)), (vec![1.0], vec![3.0]));
+    let cotangents = sums::StepCotangents { total: Some(tensor(&[1], &[4.0])), ..Default::default() };
+    let gradients = second.backward(cotangents).expect("gradients");
+    assert_eq!((floats(&gradients.x), floats(&gradients.s0.expect("of the state"))), (vec![4.0], vec![4.0]));
+    assert!(sums::step::TEXT.starts_with("program sums_step {\n    axes B;"));
+}
+
+#[test]
+fn the_standard_models_prefill_and_decode() {
+    use oplus::models::{SsmVarying, ssm_varying};
+    let all = tensor(&[1, 3], &[1.0, 0.5, 2.0]);
+    let whole = |x: &Tensor| SsmVarying { x: x.clone(), a: x.clone(), b: x.clone(), c: x.clone(), h0: None };
+    let part = |from: usize, to: usize| all.slice(1, from..to).expect("a part");
+    let expected = floats(&ssm_varying(whole(&all)).expect("outputs").y);
+    let prefill = ssm_varying(whole(&part(0, 2))).expect("outputs");
+    let x = part(2, 3).reshape(&[1]).expect("one time");
+    let inputs = ssm_varying::Step { x: x.clone(), a: x.clone(), b: x.clone(), c: x, h0: Some(prefill.h_last) };
+    assert_eq!(floats(&ssm_varying::step(inputs).expect("outputs").y), expected[2..]);
+}
+
+#[test]
 fn a_block_may_stand_in_a_function() {
     scan! { fn doubled(x: [T]) -> (y: [T]) { y = 2 * x; } }
     let out = doubled(Doubled { x: tensor(&[1], &[4.0]) }).expect("outputs");

@@ -7,6 +7,7 @@
 mod docs;
 mod kernel;
 mod operator;
+mod step;
 
 use std::collections::HashSet;
 

@@ -83,6 +83,9 @@
 //!   state is forgotten, in the order in which the scan visits them; or `offsets = cu_seqlens`, a sorted list of the
 //!   indices at which segments begin.
 //!
+//! A kernel whose scans run forward along one axis, and whose state comes in by `init` parameters and goes out by `last`
+//! outputs, also gets its one-step form for decoding, without that axis: see [`oplus_dsl::step`].
+//!
 //! `last(L, h.b)` of a scan's state gives the initial state when L has size 0; of any other value it gives `empty = …`, zero
 //! by default. `shift(L, x, n, fill = …)` is x[t − n].
 
@@ -117,10 +120,11 @@ pub fn expand(tokens: TokenStream) -> TokenStream {
     if mistakes.is_empty() { expand::items(&block, &lowered) } else { expand::fallback(block, &mistakes) }
 }
 
-/// The modules `operators` and `kernels` of the standard library.
+/// The modules `operators`, `kernels` and `models` of the standard library.
 pub fn expand_standard() -> TokenStream {
     let operators = expand(library::OPERATORS.parse().unwrap_or_default());
     let kernels = expand(library::KERNELS.parse().unwrap_or_default());
+    let models = expand(library::MODELS.parse().unwrap_or_default());
     quote! {
         /// The standard operators, which every `scan!` block can use by name. The items here document them.
         pub mod operators {
@@ -132,6 +136,16 @@ pub fn expand_standard() -> TokenStream {
         /// Rows come first and the time T, which is scanned, last. A single long row has B = 1.
         pub mod kernels {
             #kernels
+        }
+
+        /// Models of sequences, from the moving average to Mamba and gated linear attention: ready to call, with
+        /// gradients, and one step at a time for decoding.
+        ///
+        /// The time T, which is scanned, comes last. Each model takes its state in (`h0`, zero when it is left out) and
+        /// gives it out (`h_last`), so that a long sequence can be cut into chunks, and decoding goes on from a prefill by
+        /// the model's `step`.
+        pub mod models {
+            #models
         }
     }
 }
@@ -149,6 +163,15 @@ pub fn programs(tokens: TokenStream) -> Result<Vec<Program>, Diagnostics> {
 
 /// The programs of the standard kernels, in the order of `standard/kernels.rs`.
 pub fn standard_programs() -> Vec<Program> {
-    let tokens = library::KERNELS.parse().unwrap_or_default();
-    programs(tokens).unwrap_or_default()
+    of_text(library::KERNELS)
+}
+
+/// The programs of the standard models, in the order of `standard/models.rs`.
+pub fn model_programs() -> Vec<Program> {
+    of_text(library::MODELS)
+}
+
+/// The programs of a block of the standard library, which has no mistakes.
+fn of_text(text: &str) -> Vec<Program> {
+    programs(text.parse().unwrap_or_default()).unwrap_or_default()
 }

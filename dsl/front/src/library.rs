@@ -17,6 +17,9 @@ pub(crate) const OPERATORS: &str = include_str!("../standard/operators.rs");
 /// The text of the standard kernels, the body of a `scan!`.
 pub(crate) const KERNELS: &str = include_str!("../standard/kernels.rs");
 
+/// The text of the standard models, the body of a `scan!`.
+pub(crate) const MODELS: &str = include_str!("../standard/models.rs");
+
 /// An operator to be instantiated with the types of its elements, and the helper functions that it sees.
 #[derive(Clone)]
 pub(crate) struct Template {

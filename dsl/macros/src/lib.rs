@@ -5,18 +5,19 @@ use proc_macro::TokenStream;
 /// Recurrences as equations over named axes.
 ///
 /// A block declares associative operators (`op`), helper functions (`fn` without types) and kernels (`fn` with types). The
-/// language is described in the crate `oplus-front`; its standard operators and kernels in the modules `operators` and
-/// `kernels` of `oplus`.
+/// language is described in the crate `oplus-front`; its standard operators, kernels and models in the modules `operators`,
+/// `kernels` and `models` of `oplus`.
 ///
 /// For a kernel `ema` the block expands to a function `ema`, the structs `Ema` of its inputs and `EmaOutput` of its
 /// outputs, `EmaCotangents` and `EmaGradients` for the method `EmaOutput::backward` where there is a gradient, and a module
-/// `ema` with `kernel()` and `explain()`. An operator expands to a unit type that documents it.
+/// `ema` with `kernel()` and `explain()`. Where the state goes in by a parameter and out by an output, the module also has
+/// the kernel's one-step form for decoding: `ema::step`, `ema::Step`, `ema::StepOutput` and so on. An operator expands to a unit type that documents it.
 #[proc_macro]
 pub fn scan(tokens: TokenStream) -> TokenStream {
     oplus_front::expand(tokens.into()).into()
 }
 
-/// The modules of the standard operators and kernels, for the crate `oplus` itself.
+/// The modules of the standard operators, kernels and models, for the crate `oplus` itself.
 #[doc(hidden)]
 #[proc_macro]
 pub fn standard(_: TokenStream) -> TokenStream {

@@ -4,6 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::{AdjointError, adjoint, equations};
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Field, Operator, Program, Value};
+use oplus_dsl::step::{Step, StepError};
 use oplus_dsl::typing::TypeError;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -31,8 +32,8 @@ pub(super) struct Kernel {
     pub(super) gradient: Result<(), String>,
 }
 
-/// Documents a kernel: its equations and those of its gradient.
-pub(super) fn kernel(item: &KernelItem, program: Option<&Program>) -> Kernel {
+/// Documents a kernel: its equations and those of its gradient, and what is said about its one-step form.
+pub(super) fn kernel(item: &KernelItem, program: Option<&Program>, about_step: &str) -> Kernel {
     let Some(program) = program else {
         let gradient = if may_have_gradient(item) { Ok(()) } else { Err(String::new()) };
         return Kernel { function: Doc(String::new()), gradient };
@@ -47,9 +48,37 @@ pub(super) fn kernel(item: &KernelItem, program: Option<&Program>) -> Kernel {
     };
     let errors =
         "When a tensor's shape, element type or device does not fit, when memory runs out, and faults of the device.";
-    let function =
-        format!("\n# Equations\n{}\n# Gradient\n{gradient}\n# Errors\n{errors}", fenced(&equations(program)));
+    let function = format!(
+        "\n# Equations\n{}\n# Gradient\n{gradient}{about_step}\n# Errors\n{errors}",
+        fenced(&equations(program))
+    );
     Kernel { function: Doc(function), gradient: adjoint.map(drop) }
+}
+
+/// The section about a kernel's one-step form.
+pub(super) fn one_step(item: &KernelItem, step: &Result<Step, StepError>) -> String {
+    let name = &item.name.text;
+    let text = match step {
+        Ok(step) => format!("`{name}::step` is the same for one index of {}. {}", step.axis, handed_over(step)),
+        Err(reason) => format!("None: {reason}."),
+    };
+    format!("\n# One step\n{text}\n")
+}
+
+/// Documents the function of a one-step form.
+pub(super) fn of_step(item: &KernelItem, step: Option<&Step>) -> Doc {
+    let name = &item.name.text;
+    let text = step.map(|step| format!("for one index of {}.\n\n{}", step.axis, handed_over(step)));
+    Doc(format!("One step of `{name}`: the same {}", text.unwrap_or_default()))
+}
+
+/// Which output of a step is which input of the next one.
+fn handed_over(step: &Step) -> String {
+    let states = step.states.iter().map(|state| format!("`{}` is the `{}`", state.output, state.param));
+    match states.collect::<Vec<_>>().join(", its ") {
+        states if states.is_empty() => "It has no state.".into(),
+        states => format!("Its {states} of the next step."),
+    }
 }
 
 fn fenced(text: &str) -> String {

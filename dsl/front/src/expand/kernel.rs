@@ -6,14 +6,27 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::docs::{self, Doc};
-use super::{ident, idents, unused};
+use super::{ident, idents, step, unused};
 use crate::generated::Generated;
 use crate::syntax::{KernelItem, TensorItem};
 
-/// All items of a kernel; without a program they have the same names and types.
+/// All items of a kernel and of its one-step form; without a program they have the same names and types.
 pub(super) fn items(item: &KernelItem, program: Option<&Program>) -> TokenStream {
-    let docs = docs::kernel(item, program);
-    let kernel = Kernel { item, names: Generated::of(&item.name), call: unused("call", &item.outputs), docs: &docs };
+    let step = program.map(oplus_dsl::step::step);
+    let inner = match &step {
+        None => step::items(item, None),
+        Some(Ok(step)) => step::items(item, Some(step)),
+        Some(Err(_)) => TokenStream::new(),
+    };
+    let about = step.map(|step| docs::one_step(item, &step)).unwrap_or_default();
+    of_one(item, program, &about, inner)
+}
+
+/// The items of one kernel, with a section about its one-step form and that form's items in its module.
+pub(super) fn of_one(item: &KernelItem, program: Option<&Program>, about: &str, inner: TokenStream) -> TokenStream {
+    let docs = docs::kernel(item, program, about);
+    let call = unused("call", &item.outputs);
+    let kernel = Kernel { item, names: Generated::of(&item.name), call, docs: &docs, inner };
     let parts = [kernel.inputs(), kernel.output(), kernel.function(), kernel.module(program)];
     let gradient = docs.gradient.is_ok().then(|| kernel.gradient());
     parts.into_iter().chain(gradient).collect()
@@ -25,6 +38,8 @@ struct Kernel<'a> {
     /// The private field that remembers the call.
     call: Ident,
     docs: &'a docs::Kernel,
+    /// Items of its one-step form.
+    inner: TokenStream,
 }
 
 impl Kernel<'_> {
@@ -100,7 +115,8 @@ impl Kernel<'_> {
     fn module(&self, program: Option<&Program>) -> TokenStream {
         let (visibility, name, shared) = (&self.item.head.visibility, &self.item.name.ident, self.shared());
         let text = program.map(ToString::to_string).unwrap_or_default();
-        let (kernel, doc) = (&self.item.name.text, docs::about("program and the plans of", self.item));
+        let kernel = program.map_or(&self.item.name.text, |program| &program.name);
+        let (doc, inner) = (docs::about("program and the plans of", self.item), &self.inner);
         quote! {
             #shared
             #doc
@@ -123,6 +139,8 @@ impl Kernel<'_> {
                 pub fn explain(shapes: &::oplus::Shapes) -> ::core::result::Result<::oplus::Explanation, ::oplus::Error> {
                     KERNEL.explain(shapes)
                 }
+
+                #inner
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Programs that blocks become.
 
 use crate::common::lowered;
-use oplus_front::standard_programs;
+use oplus_front::{model_programs, standard_programs};
 
 #[test]
 fn the_selective_scan_reads_like_its_equations() {
@@ -14,6 +14,15 @@ fn every_standard_kernel_has_a_valid_program() {
     let text = include_str!("../../standard/kernels.rs");
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = standard_programs().into_iter().map(|program| program.name).collect();
+    assert_eq!(names, standard);
+    assert_eq!(names.len(), text.matches("pub fn").count());
+}
+
+#[test]
+fn every_standard_model_has_a_valid_program() {
+    let text = include_str!("../../standard/models.rs");
+    let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
+    let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
     assert_eq!(names, standard);
     assert_eq!(names.len(), text.matches("pub fn").count());
 }

@@ -1,0 +1,27 @@
+//! The one-step form of a kernel: a kernel named `step`, whose items stand in the module of the whole one.
+
+use oplus_dsl::step::Step;
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, quote};
+
+use super::{docs, kernel};
+use crate::syntax::{Head, KernelItem, Name, TensorItem};
+
+/// The items of a kernel's one-step form; without a program they have the same names and types.
+pub(super) fn items(item: &KernelItem, step: Option<&Step>) -> TokenStream {
+    let without_axis = |tensor: &TensorItem| {
+        let mut tensor = tensor.clone();
+        tensor.axes.retain(|axis| step.is_none_or(|step| step.axis != axis.text));
+        tensor
+    };
+    let name = Name { ident: Ident::new("step", item.name.ident.span()), text: "step".into() };
+    let attributes = docs::of_step(item, step).into_token_stream();
+    let one = KernelItem {
+        head: Head { attributes, visibility: quote!(pub) },
+        name,
+        params: item.params.iter().map(without_axis).collect(),
+        outputs: item.outputs.iter().map(without_axis).collect(),
+        body: item.body.clone(),
+    };
+    kernel::of_one(&one, step.map(|step| &step.program), "", TokenStream::new())
+}

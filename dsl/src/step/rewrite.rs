@@ -1,0 +1,140 @@
+//! The program for one index of an axis, without the axis.
+
+use crate::build::Builder;
+use crate::ir::{Axis, AxisSet, Node, Op, OperatorId, Program, Value};
+use crate::typing::TypeError;
+
+use super::StepError;
+
+/// The same program where an axis has the size 1, and does not appear.
+pub(super) fn one_index(program: &Program, axis: Axis) -> Result<Program, StepError> {
+    let mut rewrite = Rewrite { from: program, axis, into: Builder::new(&format!("{}_step", program.name)) };
+    let mut images: Vec<Image> = vec![];
+    let params = rewrite.signature()?;
+    for node in &program.nodes {
+        let image = rewrite.node(node, &params, &images)?;
+        images.push(image);
+    }
+    for output in &program.outputs {
+        let (axes, value) = (rewrite.axes(&output.axes), images[output.value.0 as usize].value());
+        rewrite.into.output(&output.name, &axes, output.elem, value)?;
+    }
+    Ok(rewrite.into.finish())
+}
+
+/// What a node has become.
+enum Image {
+    Value(Value),
+    /// The fields of a scan or a reduction.
+    Fields(Vec<Value>),
+}
+
+impl Image {
+    /// The value; of a tuple, which only `Field` reads, its first field.
+    fn value(&self) -> Value {
+        match self {
+            Image::Value(value) => *value,
+            Image::Fields(fields) => fields[0],
+        }
+    }
+}
+
+struct Rewrite<'a> {
+    from: &'a Program,
+    axis: Axis,
+    into: Builder,
+}
+
+impl Rewrite<'_> {
+    /// Declares axes and parameters; the values of the parameters.
+    fn signature(&mut self) -> Result<Vec<Value>, TypeError> {
+        for (k, name) in self.from.axes.iter().enumerate() {
+            if k != self.axis.0 as usize {
+                self.into.axis(name)?;
+            }
+        }
+        let params = &self.from.params;
+        params.iter().map(|p| self.into.param(&p.name, &self.axes(&p.axes), p.elem, p.default)).collect()
+    }
+
+    /// The axis of the same name.
+    fn axis(&self, axis: Axis) -> Axis {
+        Axis(axis.0 - u32::from(axis > self.axis))
+    }
+
+    /// The axes that remain.
+    fn axes(&self, axes: &[Axis]) -> Vec<Axis> {
+        axes.iter().filter(|axis| **axis != self.axis).map(|axis| self.axis(*axis)).collect()
+    }
+
+    fn node(&mut self, node: &Node, params: &[Value], images: &[Image]) -> Result<Image, StepError> {
+        let axes: AxisSet = self.axes(&node.axes.iter().collect::<Vec<_>>()).into_iter().collect();
+        let image = |value: &Value| images[value.0 as usize].value();
+        self.check(&node.op)?;
+        let value = match &node.op {
+            Op::Param(k) => params[*k as usize],
+            Op::Scan { operator, elements, init, exclusive, .. } => {
+                let elements: Vec<Value> = elements.iter().map(image).collect();
+                let init: Vec<Value> = init.iter().map(image).collect();
+                return Ok(Image::Fields(self.combination(*operator, &elements, &init, *exclusive)?));
+            }
+            Op::Reduce { axis, operator, elements } => {
+                let operator = self.into.operator(self.from.operator(*operator).clone());
+                let elements: Vec<Value> = elements.iter().map(image).collect();
+                return Ok(Image::Fields(self.into.reduce(self.axis(*axis), operator, &elements)?));
+            }
+            Op::Field(tuple, k) => match &images[tuple.0 as usize] {
+                Image::Fields(fields) => fields[*k as usize],
+                Image::Value(value) => *value,
+            },
+            Op::Last { axis, value, .. } | Op::First { axis, value, .. } if *axis == self.axis => image(value),
+            op => self.into.append(self.renamed(op).map_operands(|v| image(&v)), node.ty, axes)?,
+        };
+        // A combination may lack axes that the scan's state has, say of an init that it ignores.
+        Ok(Image::Value(self.into.broadcast(value, axes)?))
+    }
+
+    /// The state after one element; for an exclusive scan the one before it.
+    fn combination(
+        &mut self,
+        operator: OperatorId,
+        elements: &[Value],
+        init: &[Value],
+        exclusive: bool,
+    ) -> Result<Vec<Value>, TypeError> {
+        let operator = self.from.operator(operator);
+        let identity = operator.fields.iter().zip(&operator.identity);
+        let before = match init {
+            [] => identity.map(|(field, literal)| self.into.constant(field.ty, *literal)).collect::<Result<_, _>>()?,
+            _ => init.to_vec(),
+        };
+        if exclusive { Ok(before) } else { self.into.inline(operator, &before, elements) }
+    }
+
+    /// Refuses what sees more than one index.
+    fn check(&self, op: &Op) -> Result<(), StepError> {
+        let (what, along) = match op {
+            Op::Index(axis) => ("`index`", axis),
+            Op::Size(axis) => ("`size`", axis),
+            Op::Reduce { axis, .. } => ("a reduction", axis),
+            Op::Shift { axis, .. } => ("`shift`", axis),
+            Op::Starts { list, .. } if *list == self.axis => ("a list of offsets", list),
+            Op::Starts { axis, .. } => ("a list of offsets", axis),
+            _ => return Ok(()),
+        };
+        let axis = self.from.axis_name(self.axis).to_owned();
+        if *along == self.axis { Err(StepError::Whole { what, axis }) } else { Ok(()) }
+    }
+
+    /// The operation with the numbers that its axes have now.
+    fn renamed(&self, op: &Op) -> Op {
+        let mut op = op.clone();
+        match &mut op {
+            Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis), self.axis(*list)),
+            Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis),
+            Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis),
+            _ => {}
+        }
+        op
+    }
+}

@@ -1,0 +1,98 @@
+//! Where the state of each scan comes in and goes out.
+
+use crate::ir::{Axis, Node, Op, Operator, Param, Program, Value};
+
+use super::{State, StepError};
+
+/// What one step must hand to the next, by the parameters and outputs of the program.
+pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepError> {
+    let mut states: Vec<State> = vec![];
+    for (i, node) in program.nodes.iter().enumerate() {
+        let Op::Scan { operator, init, .. } = &node.op else { continue };
+        let (scan, operator) = (Value(i as u32), program.operator(*operator));
+        for k in carried(program, scan, operator) {
+            let (name, field) = (operator.name.clone(), operator.fields[k].name.clone());
+            let Some(param) = init.get(k).and_then(|value| param(program, *value)) else {
+                return Err(StepError::NoStateIn { operator: name, field });
+            };
+            let Some(output) = output(program, axis, node, k, param) else {
+                return Err(StepError::NoStateOut { operator: name, field });
+            };
+            let state = State { param: param.name.clone(), output };
+            match states.iter().find(|known| known.param == state.param) {
+                Some(known) if *known != state => return Err(StepError::SharedState { param: state.param }),
+                Some(_) => {}
+                None => states.push(state),
+            }
+        }
+    }
+    match states.iter().find(|state| is_read_elsewhere(program, &state.param)) {
+        Some(state) => Err(StepError::StateRead { param: state.param.clone() }),
+        None => Ok(states),
+    }
+}
+
+/// The fields of a scan's state that later states need: what the fields that are read depend on, left of `combine`.
+fn carried(program: &Program, scan: Value, operator: &Operator) -> Vec<usize> {
+    let (n, dependencies) = (operator.fields.len(), operator.dependencies());
+    let is_read = |k: usize| program.nodes.iter().any(|node| node.op == Op::Field(scan, k as u32));
+    let mut carried = vec![false; n];
+    for _ in 0..n {
+        let needed: Vec<usize> = (0..n).filter(|k| is_read(*k) || carried[*k]).collect();
+        (0..n).for_each(|k| carried[k] = needed.iter().any(|field| dependencies[*field] >> k & 1 == 1));
+    }
+    (0..n).filter(|k| carried[*k]).collect()
+}
+
+/// What is converted and broadcast to this value.
+fn stripped(program: &Program, mut value: Value) -> Value {
+    while let Op::Convert(_, from) | Op::Broadcast(from) = program.node(value).op {
+        value = from;
+    }
+    value
+}
+
+/// The parameter that a value is.
+fn param(program: &Program, value: Value) -> Option<&Param> {
+    match program.node(stripped(program, value)).op {
+        Op::Param(k) => program.params.get(k as usize),
+        _ => None,
+    }
+}
+
+/// The output that is the last state of a scan, or all of its states, and that loses nothing on the way to a parameter.
+fn output(program: &Program, axis: Axis, scan: &Node, k: usize, param: &Param) -> Option<String> {
+    let is_state = |value: Value| {
+        let value = match program.node(stripped(program, value)).op {
+            Op::Last { axis: along, value, .. } if along == axis => stripped(program, value),
+            _ => stripped(program, value),
+        };
+        matches!(program.node(value).op, Op::Field(tuple, field)
+            if field as usize == k && gives_states_of(&program.node(tuple).op, &scan.op))
+    };
+    let found = program.outputs.iter().find(|output| output.elem == param.elem && is_state(output.value));
+    found.map(|output| output.name.clone())
+}
+
+/// Whether a scan gives, after each element, the states of another one.
+fn gives_states_of(candidate: &Op, scan: &Op) -> bool {
+    match (candidate, scan) {
+        (
+            Op::Scan { operator, elements, init, exclusive: false, .. },
+            Op::Scan { operator: of, elements: from, init: start, .. },
+        ) => operator == of && elements == from && init == start,
+        _ => false,
+    }
+}
+
+/// Whether a parameter is anything else than the state before the first step.
+fn is_read_elsewhere(program: &Program, param: &str) -> bool {
+    let is_it = |value: Value| self::param(program, value).is_some_and(|p| p.name == param);
+    let in_nodes = program.nodes.iter().any(|node| match &node.op {
+        Op::Scan { elements, .. } => elements.iter().any(|value| is_it(*value)),
+        Op::Last { value, .. } | Op::First { value, .. } => is_it(*value),
+        Op::Convert(..) | Op::Broadcast(_) => false,
+        op => op.operands().into_iter().any(is_it),
+    });
+    in_nodes || program.outputs.iter().any(|output| is_it(output.value))
+}
