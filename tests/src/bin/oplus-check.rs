@@ -10,7 +10,9 @@ use clap::Parser;
 use cudarc::driver::CudaContext;
 use oplus_tests::check::case::{self, Case, Extent};
 use oplus_tests::check::report::Report;
-use oplus_tests::check::{cases, source::Recorder};
+use oplus_tests::check::scenario::{self, Scenario, World};
+use oplus_tests::check::source::Recorder;
+use oplus_tests::check::{cases, faults, large, stability};
 use regex_lite::Regex;
 
 /// Checks oplus on a GPU.
@@ -18,7 +20,8 @@ use regex_lite::Regex;
 /// Every standard kernel and its gradient, and random programs, run under every schedule that a plan may choose, for
 /// lengths of 0, 1, 2, around warps and tiles, and primes, for every element type and several layouts. Outputs are
 /// compared with the interpreter within bounds that follow from the program (see `oplus_tests::check::bound`), the memory
-/// around them must not change, and every run must give the same bits.
+/// around them must not change, and every run must give the same bits. Then faults, streams, threads and graphs, 100 runs
+/// of long scans beside a busy stream, and more than 2^31 elements.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -54,26 +57,65 @@ struct Args {
     list: bool,
 }
 
-fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let args = Args::parse();
-    let extent = match (args.quick, args.long) {
-        (true, _) => Extent::Quick,
-        (_, true) => Extent::Long,
-        _ => Extent::Default,
-    };
-    let mut suites = vec![("kernels", case::standard_cases(extent))];
-    if cfg!(feature = "jit") || args.cpu {
-        let count = match extent {
+/// What is to be run.
+struct Suites {
+    cases: Vec<(&'static str, Vec<Case>)>,
+    scenarios: Vec<(&'static str, Vec<Scenario>)>,
+}
+
+impl Args {
+    fn extent(&self) -> Extent {
+        match (self.quick, self.long) {
+            (true, _) => Extent::Quick,
+            (_, true) => Extent::Long,
+            _ => Extent::Default,
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|r| r.is_match(name))
+    }
+
+    /// All suites, without what `--only` leaves out. Random programs have kernels of their own, which need the compiler.
+    fn suites(&self) -> Suites {
+        let extent = self.extent();
+        let programs = match extent {
+            _ if !cfg!(feature = "jit") && !self.cpu => 0,
             Extent::Quick => 6,
             Extent::Default => 150,
             Extent::Long => 1000,
         };
-        suites.push(("programs", case::random_cases(0..count)));
+        let mut cases = vec![("kernels", case::standard_cases(extent)), ("programs", case::random_cases(0..programs))];
+        let mut scenarios = vec![("faults", faults::scenarios()), ("bits", stability::scenarios(extent))];
+        scenarios.push(("large", large::scenarios(extent)));
+        cases.iter_mut().for_each(|(_, cases)| cases.retain(|case| self.wants(&case.to_string())));
+        scenarios.iter_mut().for_each(|(_, all)| all.retain(|one| !self.cpu && self.wants(&one.name)));
+        Suites { cases, scenarios }
     }
-    let wanted = |case: &Case| args.only.as_ref().is_none_or(|r| r.is_match(&case.to_string()));
-    suites.iter_mut().for_each(|(_, cases)| cases.retain(wanted));
+}
+
+impl Suites {
+    fn list(&self) {
+        self.cases.iter().flat_map(|(_, cases)| cases).for_each(|case| println!("{case}"));
+        self.scenarios.iter().flat_map(|(_, all)| all).for_each(|one| println!("{}", one.name));
+    }
+
+    fn run(&self, args: &Args, context: Option<&Arc<CudaContext>>, report: &Report) {
+        for (suite, list) in &self.cases {
+            cases(suite, list, context, report, args.repeat.max(1));
+        }
+        if let Some(context) = context {
+            let world = World { context: context.clone(), extent: args.extent() };
+            self.scenarios.iter().for_each(|(suite, all)| scenario::run(suite, all, &world, report));
+        }
+    }
+}
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    let suites = args.suites();
     if args.list {
-        suites.iter().flat_map(|(_, cases)| cases).for_each(|case| println!("{case}"));
+        suites.list();
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(threads) = args.threads {
@@ -84,9 +126,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let context = if args.cpu { None } else { Some(CudaContext::new(0)?) };
     let out = args.json.as_ref().map(File::create).transpose()?;
     let report = Report::new(out.map(|file| Box::new(BufWriter::new(file)) as Box<dyn Write + Send>));
-    for (suite, list) in &suites {
-        cases(suite, list, context.as_ref(), &report, args.repeat.max(1));
-    }
+    suites.run(&args, context.as_ref(), &report);
     if let (Some(path), Some(context)) = (&args.receipts, &context) {
         std::fs::write(path, report.receipts(&recorder, &context.name()?))?;
     }

@@ -3,11 +3,15 @@
 pub mod bound;
 pub mod case;
 pub mod data;
+pub mod faults;
 pub mod inputs;
+pub mod large;
 pub mod oracle;
 pub mod report;
 pub mod run;
+pub mod scenario;
 pub mod source;
+pub mod stability;
 
 use std::sync::Arc;
 

@@ -40,6 +40,15 @@ struct Pass<'a> {
     expected: Vec<Expected>,
 }
 
+/// What a call has left.
+#[derive(Default)]
+struct Done {
+    /// For the gradient; a gradient itself leaves none.
+    call: Option<Call>,
+    arrays: Vec<Array>,
+    outputs: Vec<Placed>,
+}
+
 /// A call of a pass's kernel into these tensors, by the order of the program's outputs.
 type Run<'a> = dyn Fn(&[Placed]) -> Result<Option<Call>, Error> + 'a;
 
@@ -84,13 +93,13 @@ impl<'a> Runner<'a> {
             let into: Vec<&Tensor> = outputs.iter().map(|o| &o.tensor).collect();
             case.kernel.call_into(&tensors(program.params.iter().map(|p| &p.name), &operands), &into).map(Some)
         };
-        let (call, found, placed) = self.pass(case, &pass, &run)?;
-        let Some(call) = call else { return Ok(()) };
+        let done = self.pass(case, &pass, &run)?;
+        let Some(call) = done.call else { return Ok(()) };
         let gradient = match case.kernel.gradient_program() {
             Err(Error::NoGradient { .. }) => return Ok(()),
             gradient => gradient?,
         };
-        for ((output, array), placed) in program.outputs.iter().zip(found).zip(placed) {
+        for ((output, array), placed) in program.outputs.iter().zip(done.arrays).zip(done.outputs) {
             operands.insert(output.name.clone(), Operand { array, placed });
         }
         self.backward(case, (program, gradient), (&call, &given), operands, &mut rng)
@@ -141,13 +150,8 @@ impl<'a> Runner<'a> {
         Ok(operands)
     }
 
-    /// Runs one direction under every schedule; gives the call, the outputs' elements and the outputs of the best one.
-    fn pass(
-        &self,
-        case: &Case,
-        pass: &Pass<'_>,
-        run: &Run<'_>,
-    ) -> Result<(Option<Call>, Vec<Array>, Vec<Placed>), CheckError> {
+    /// Runs one direction under every schedule; gives what the best one has left.
+    fn pass(&self, case: &Case, pass: &Pass<'_>, run: &Run<'_>) -> Result<Done, CheckError> {
         let mut first = None;
         for (rank, ranked) in self.ranks(case, pass)?.into_iter().enumerate() {
             let result = self.ranked(case, pass, run, rank);
@@ -167,16 +171,16 @@ impl<'a> Runner<'a> {
         Ok(first.unwrap_or_default())
     }
 
-    #[allow(clippy::type_complexity, reason = "what `pass` hands on")]
+    /// Runs one schedule several times.
     fn ranked(
         &self,
         case: &Case,
         pass: &Pass<'_>,
         run: &Run<'_>,
         rank: usize,
-    ) -> Result<(Agreement, (Option<Call>, Vec<Array>, Vec<Placed>)), CheckError> {
+    ) -> Result<(Agreement, Done), CheckError> {
         self.set_rank(rank);
-        let mut first: Option<(Option<Call>, Vec<Array>, Vec<Placed>)> = None;
+        let mut first: Option<Done> = None;
         let mut agreement = Agreement::default();
         for round in 0..self.repeat {
             let outputs = self.outputs(case, pass)?;
@@ -187,9 +191,9 @@ impl<'a> Runner<'a> {
             match &first {
                 None => {
                     agreement = pass.compare(&arrays)?;
-                    first = Some((call, arrays, outputs));
+                    first = Some(Done { call, arrays, outputs });
                 }
-                Some((_, before, _)) => pass.check_bits(round, before, &arrays)?,
+                Some(before) => pass.check_bits(round, &before.arrays, &arrays)?,
             }
         }
         Ok((agreement, first.unwrap_or_default()))

@@ -1,0 +1,82 @@
+//! Checks that are not one call on small tensors: each has a name, and gives how well its outputs agree.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaContext;
+use oplus::{Device, Tensor};
+
+use super::CheckError;
+use super::case::Extent;
+use super::oracle::Agreement;
+use super::report::{Line, Report};
+
+/// Where scenarios run.
+pub struct World {
+    /// The GPU.
+    pub context: Arc<CudaContext>,
+    /// How much they do.
+    pub extent: Extent,
+}
+
+/// A scenario.
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub run: Box<Run>,
+}
+
+/// What a scenario does.
+type Run = dyn Fn(&World) -> Result<Agreement, CheckError>;
+
+impl World {
+    /// The GPU, on a new stream.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn device(&self) -> Result<Device, CheckError> {
+        Ok(Device::from_stream(self.context.new_stream()?)?)
+    }
+}
+
+impl Scenario {
+    /// A scenario of a name.
+    pub fn new(name: impl Into<String>, run: impl Fn(&World) -> Result<Agreement, CheckError> + 'static) -> Scenario {
+        Scenario { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Runs scenarios one after another.
+pub fn run(suite: &str, scenarios: &[Scenario], world: &World, report: &Report) {
+    for scenario in scenarios {
+        let mut line = Line { check: scenario.name.clone(), ..Line::default() };
+        match (scenario.run)(world) {
+            Ok(Agreement { worst, compared, unbounded }) => {
+                (line.worst, line.compared, line.unbounded) = (worst, compared, unbounded);
+            }
+            Err(error) => line.error = Some(error.to_string()),
+        }
+        report.add(&line);
+        report.progress(suite, scenarios.len());
+    }
+}
+
+/// The bits of an f32 tensor.
+pub(super) fn bits(tensor: &Tensor) -> Result<Vec<u32>, CheckError> {
+    Ok(tensor.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
+}
+
+/// Checks that a run gave the bits of the first one.
+pub(super) fn equal(run: usize, output: &str, first: &[u32], now: &[u32]) -> Result<(), CheckError> {
+    let differs = first.iter().zip(now).position(|(a, b)| a != b);
+    differs.map_or(Ok(()), |index| {
+        let value = |bits: &[u32]| f64::from(f32::from_bits(bits[index]));
+        let (found, wanted) = (value(now), value(first));
+        Err(CheckError::Bits { run, output: output.to_owned(), index, found, wanted })
+    })
+}
+
+/// What should not have happened.
+pub(super) fn unexpected<T>(what: impl Into<String>) -> Result<T, CheckError> {
+    Err(CheckError::Unexpected(what.into()))
+}
