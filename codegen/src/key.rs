@@ -8,10 +8,11 @@ use crate::target::Isa;
 
 /// The version of the compiler in every key. To be raised by every change that gives a kernel other code for the same
 /// stage and schedule.
-pub const COMPILER_VERSION: u32 = 1;
+pub const COMPILER_VERSION: u32 = 2;
 
 /// The hash of everything that a kernel's code depends on: the stage's program with its element types, the schedule,
-/// the instruction set and the compiler's version. The same for every size and stride.
+/// the instruction set it is compiled for ([`Schedule::isa`]) and the compiler's version. The same for every size and
+/// stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
@@ -19,7 +20,7 @@ impl Key {
     /// The key of a stage's kernel.
     pub fn of(stage: &Stage, schedule: &Schedule, isa: Isa) -> Key {
         let program = format!("{}{:?}", stage.program, stage.views);
-        Key::of_parts(&program, &schedule.to_string(), isa.name(), COMPILER_VERSION)
+        Key::of_parts(&program, &schedule.to_string(), schedule.isa(isa).name(), COMPILER_VERSION)
     }
 
     /// Every part is preceded by its length, so that no two lists of parts give the same bytes.

@@ -11,6 +11,7 @@ use oplus_dsl::ir::Axis;
 use thiserror::Error;
 
 use crate::stage::Stage;
+use crate::target::Isa;
 
 /// Lanes of a warp.
 pub const WARP: u32 = 32;
@@ -314,6 +315,17 @@ impl Schedule {
             Schedule::LookBack(s) => s.vector,
             Schedule::Columns(s) => s.vector,
         }
+    }
+
+    /// The instruction set that the kernel is compiled for on devices of `isa`. One for all devices, unless it has
+    /// vector accesses and blocks that wait for one another: newer devices wait better, and have copy engines.
+    pub fn isa(&self, isa: Isa) -> Isa {
+        let waits = match self {
+            Schedule::Map(_) | Schedule::Rows(_) => false,
+            Schedule::LookBack(_) => true,
+            Schedule::Columns(s) => s.form == Form::Ring,
+        };
+        if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
     }
 
     /// The axis along which accesses are vectors, and so every tensor that has it has stride 1 and its other strides

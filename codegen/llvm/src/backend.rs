@@ -2,10 +2,12 @@
 
 use crate::CompileError;
 use inkwell::OptimizationLevel;
+use inkwell::llvm_sys::support::LLVMParseCommandLineOptions;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, FileType, InitializationConfig, RelocMode, Target, TargetMachine, TargetTriple};
 use oplus_codegen::target::Isa;
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::Once;
 
 /// The triple of every kernel.
@@ -34,9 +36,33 @@ pub(crate) fn ptx(module: &Module<'_>, isa: Isa) -> Result<String, CompileError>
     Ok(tidy(&String::from_utf8_lossy(text.as_slice())))
 }
 
-fn machine(isa: Isa) -> Result<TargetMachine, CompileError> {
+/// Initialises the target and sets LLVM's options, both once per process.
+fn initialise() {
     static INITIALISED: Once = Once::new();
-    INITIALISED.call_once(|| Target::initialize_nvptx(&InitializationConfig::default()));
+    INITIALISED.call_once(|| {
+        set_options();
+        Target::initialize_nvptx(&InitializationConfig::default());
+    });
+}
+
+/// LLVM's options. `ptxas` does what they turn off, and does it with its registers in mind.
+///
+/// * Loop strength reduction keeps a pointer per access of an unrolled loop, two registers each, instead of one base.
+/// * Hoisting out of loops, and merging of equal instructions, keep what is cheaper to compute again: addresses, and the
+///   comparisons of guards and of operators.
+const OPTIONS: [&CStr; 3] = [c"-disable-lsr", c"-disable-machine-licm", c"-disable-machine-cse"];
+
+/// Sets [`OPTIONS`], which only a command line can.
+#[allow(unsafe_code)]
+fn set_options() {
+    let arguments: Vec<*const c_char> = [c"oplus"].iter().chain(&OPTIONS).map(|text| text.as_ptr()).collect();
+    // SAFETY: `arguments` are so many strings that end with a zero byte and live forever, and LLVM only reads them. The
+    // options are global to LLVM: this runs once, before any machine is made.
+    unsafe { LLVMParseCommandLineOptions(arguments.len() as c_int, arguments.as_ptr(), c"".as_ptr()) };
+}
+
+fn machine(isa: Isa) -> Result<TargetMachine, CompileError> {
+    initialise();
     let target = Target::from_triple(&TargetTriple::create(TRIPLE))?;
     target
         .create_target_machine(

@@ -212,7 +212,7 @@ impl Shape {
 
     /// Tiles read straight from global memory.
     fn look_back_registers(&self, vector: u32) -> LookBack {
-        let vectors = (self.items(32).min(16) / vector).max(1);
+        let vectors = (self.items(32).min(if vector == 1 { 8 } else { 16 }) / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Registers);
         LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window: 6, fold, loader }
     }
@@ -237,7 +237,8 @@ impl Shape {
     fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
         let steps = match self.words {
             1 => 15,
-            _ => 5,
+            2 => 5,
+            _ => 4,
         };
         let rows = 8 * (WARP / lanes) * steps;
         let stages = (ring_bytes(isa) / (rows * lanes * vector * self.read)).clamp(2, 6);
@@ -245,7 +246,8 @@ impl Shape {
             lane: lane.0,
             form: Form::Ring,
             warps: 8,
-            reduce_warps: if self.words == 1 { 4 } else { 3 },
+            // With 16 warps in all a thread may have 128 registers, with more of them 96.
+            reduce_warps: if self.words == 1 && isa == Isa::Sm90a { 4 } else { 3 },
             lanes,
             vector,
             steps,

@@ -37,7 +37,7 @@ pub struct Ptx {
 
 /// A place that may have compiled kernels.
 pub trait KernelSource: Send + Sync {
-    /// The kernel of a launch for an instruction set; `None` when it is not here.
+    /// The kernel of a launch, compiled for an instruction set that the device has; `None` when it is not here.
     ///
     /// # Errors
     /// [`Error::Source`] when the source is damaged, [`Error::Compile`] when it is a compiler that fails.
@@ -78,8 +78,9 @@ pub(crate) fn falls_back_to_cpu() -> bool {
     FALL_BACK_TO_CPU.load(Ordering::Relaxed)
 }
 
-/// The kernel of a launch of the kernel `name`, from the first source that has it.
+/// The kernel of a launch of the kernel `name` on devices of `isa`, from the first source that has it.
 pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Ptx, Error> {
+    let isa = launch.schedule.isa(isa);
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
     let standard = Embedded::standard();
     let mut sources: Vec<&dyn KernelSource> = registered.iter().map(AsRef::as_ref).collect();

@@ -1,6 +1,6 @@
 //! Compiling many kernels at once.
 
-use super::Entry;
+use super::{Entry, Manifest};
 use crate::CompileError;
 use crate::ptxas::{Ptxas, PtxasError};
 use oplus_codegen::key::Key;
@@ -49,17 +49,33 @@ pub enum BuildReason {
     Ptxas(#[from] PtxasError),
 }
 
-/// Compiles kernels in parallel; with an assembler, every one must pass it. `command` is what made them.
+/// What kernels have to pass.
+#[derive(Clone, Copy, Default)]
+pub struct Checks<'a> {
+    /// The assembler, on every device that the kernel is for: no spills, no local memory, no slow code.
+    pub ptxas: Option<&'a Ptxas>,
+    /// Kernels that have passed it before.
+    pub passed: Option<&'a Manifest>,
+}
+
+/// Compiles kernels in parallel. `command` is what made them, `done` is called after each.
 ///
 /// # Errors
 ///
 /// Those of all kernels that failed, in order.
 pub fn build(
     variants: &[Variant],
-    ptxas: Option<&Ptxas>,
+    checks: Checks<'_>,
     command: &str,
+    done: impl Fn() + Sync,
 ) -> Result<Vec<(Entry, String)>, Vec<BuildError>> {
-    let results: Vec<_> = variants.par_iter().map(|v| v.build(ptxas, command)).collect();
+    let build = |v: &Variant| {
+        let result = v.build(checks, command);
+        done();
+        result
+    };
+    // One at a time: kernels next to each other take the same time.
+    let results: Vec<_> = variants.par_iter().with_max_len(1).map(build).collect();
     let (mut kernels, mut errors) = (vec![], vec![]);
     for result in results {
         match result {
@@ -76,8 +92,8 @@ impl Variant {
         Key::of(&self.stage, &self.schedule, self.isa)
     }
 
-    fn build(&self, ptxas: Option<&Ptxas>, command: &str) -> Result<(Entry, String), BuildError> {
-        self.try_build(ptxas, command).map_err(|reason| BuildError {
+    fn build(&self, checks: Checks<'_>, command: &str) -> Result<(Entry, String), BuildError> {
+        self.try_build(checks, command).map_err(|reason| BuildError {
             program: self.stage.program.name.clone(),
             schedule: self.schedule,
             isa: self.isa,
@@ -85,12 +101,11 @@ impl Variant {
         })
     }
 
-    fn try_build(&self, ptxas: Option<&Ptxas>, command: &str) -> Result<(Entry, String), BuildReason> {
+    fn try_build(&self, checks: Checks<'_>, command: &str) -> Result<(Entry, String), BuildReason> {
         let kernel = lower(&self.stage, &self.schedule, self.isa)?;
         let code = crate::compile(&kernel, self.isa)?;
-        let registers = ptxas.map(|p| p.assemble(&code, self.isa)).transpose()?.map(|facts| facts.registers);
         let text = format!("// {} by `{command}`: {}\n{code}", kernel.name, self.schedule);
-        let entry = Entry {
+        let mut entry = Entry {
             key: self.key().to_string(),
             file: format!("ptx/{}.{}.ptx", kernel.name, self.isa.name()),
             symbol: kernel.name.clone(),
@@ -100,10 +115,11 @@ impl Variant {
             schedule: self.schedule.to_string(),
             threads: kernel.threads,
             shared_bytes: kernel.shared_layout().1,
-            registers,
+            registers: None,
             blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
             receipt: None,
         };
+        entry.registers = checks.registers(&entry, &code, self.isa)?;
         Ok((entry, text))
     }
 
@@ -111,6 +127,20 @@ impl Variant {
         let program = &self.stage.program;
         let params = program.params.iter().map(|p| format!("{}: {}", p.name, p.elem));
         params.chain(program.outputs.iter().map(|o| format!("{}: {}", o.name, o.elem))).collect()
+    }
+}
+
+impl Checks<'_> {
+    /// The registers of a thread, if the kernel has been checked. Of a kernel for all devices, those of the first.
+    fn registers(&self, entry: &Entry, code: &str, isa: Isa) -> Result<Option<u32>, PtxasError> {
+        let known = self.passed.and_then(|manifest| manifest.kernel.iter().find(|e| e.is_same_text(entry)));
+        if let Some(registers) = known.and_then(|e| e.registers) {
+            return Ok(Some(registers));
+        }
+        let Some(ptxas) = self.ptxas else { return Ok(None) };
+        let devices = Isa::ALL.into_iter().filter(|device| *device == isa || isa == Isa::Sm80);
+        let facts = devices.map(|device| ptxas.assemble(code, device)).collect::<Result<Vec<_>, _>>()?;
+        Ok(facts.first().map(|facts| facts.registers))
     }
 }
 
@@ -156,7 +186,7 @@ mod tests {
     #[test]
     fn entries_say_what_a_kernel_is() {
         let variants = [variant(Isa::Sm90a, Loader::Bulk), variant(Isa::Sm80, Loader::Registers)];
-        let kernels = build(&variants, None, "oplus generate").unwrap();
+        let kernels = build(&variants, Checks::default(), "oplus generate", || ()).unwrap();
         for (variant, (entry, text)) in variants.iter().zip(&kernels) {
             assert_eq!(entry.key, variant.key().to_string());
             assert_eq!((entry.isa.as_str(), entry.program.as_str()), (variant.isa.name(), "cumsum"));
@@ -171,7 +201,8 @@ mod tests {
     #[test]
     fn every_failure_is_reported() {
         let bad = variant(Isa::Sm80, Loader::Bulk);
-        let errors = build(&[bad.clone(), variant(Isa::Sm80, Loader::Registers), bad], None, "").unwrap_err();
+        let variants = [bad.clone(), variant(Isa::Sm80, Loader::Registers), bad];
+        let errors = build(&variants, Checks::default(), "", || ()).unwrap_err();
         assert_eq!(errors.len(), 2);
         let text = errors[0].to_string();
         assert!(text.starts_with("cumsum under lookback(") && text.contains("on sm_80:"), "{text}");

@@ -1,8 +1,12 @@
 //! The files of a folder of kernels: writing them, and telling what differs.
 
 use super::{Entry, LibraryError, Manifest, table};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Everything that a folder of kernels should contain.
@@ -10,10 +14,18 @@ use std::path::{Path, PathBuf};
 pub struct Contents {
     /// The manifest.
     pub manifest: Manifest,
-    /// The table's path and how its text leads back to the folder.
-    table: (&'static str, &'static str),
-    /// PTX texts by file name.
-    ptx: BTreeMap<String, String>,
+    form: Form,
+    /// PTX files by name.
+    ptx: BTreeMap<String, Vec<u8>>,
+}
+
+/// What a folder is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Programs embed it with `include!("…/table.rs")` or open it at run time.
+    Plain,
+    /// The crate of committed kernels.
+    Crate,
 }
 
 /// A file that is not as it should be.
@@ -40,18 +52,20 @@ impl fmt::Display for Difference {
 impl Contents {
     /// A folder that programs embed with `include!("…/table.rs")` or open at run time.
     pub fn new(kernels: Vec<(Entry, String)>) -> Contents {
-        Contents::with_table(kernels, ("table.rs", ""))
-    }
-
-    /// The crate of committed kernels: the table is one of its modules.
-    pub fn of_crate(kernels: Vec<(Entry, String)>) -> Contents {
-        Contents::with_table(kernels, ("src/table.rs", "../"))
-    }
-
-    fn with_table(kernels: Vec<(Entry, String)>, table: (&'static str, &'static str)) -> Contents {
-        let ptx = kernels.iter().map(|(entry, text)| (entry.file.clone(), text.clone())).collect();
+        let ptx = kernels.iter().map(|(entry, text)| (entry.file.clone(), text.clone().into_bytes())).collect();
         let manifest = Manifest::new(kernels.into_iter().map(|(entry, _)| entry).collect());
-        Contents { manifest, table, ptx }
+        Contents { manifest, form: Form::Plain, ptx }
+    }
+
+    /// The crate of committed kernels: the table is one of its modules, PTX files are compressed.
+    pub fn of_crate(mut kernels: Vec<(Entry, String)>) -> Contents {
+        let pack = |(entry, text): &mut (Entry, String)| {
+            entry.file.push_str(".gz");
+            (entry.file.clone(), pack(text))
+        };
+        let ptx = kernels.par_iter_mut().map(pack).collect();
+        let manifest = Manifest::new(kernels.into_iter().map(|(entry, _)| entry).collect());
+        Contents { manifest, form: Form::Crate, ptx }
     }
 
     /// Takes over the receipts of what is in the folder now.
@@ -68,14 +82,18 @@ impl Contents {
 
     /// Bytes of all PTX files.
     pub fn bytes(&self) -> usize {
-        self.ptx.values().map(String::len).sum()
+        self.ptx.values().map(Vec::len).sum()
     }
 
-    /// Path and text of every file.
-    fn files(&self) -> BTreeMap<String, String> {
+    /// Path and contents of every file.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = self.ptx.clone();
-        files.insert("manifest.toml".into(), self.manifest.text());
-        files.insert(self.table.0.into(), table::text(&self.manifest, self.table.1));
+        files.insert("manifest.toml".into(), self.manifest.text().into_bytes());
+        let (path, text) = match self.form {
+            Form::Plain => ("table.rs", table::of_texts(&self.manifest)),
+            Form::Crate => ("src/table.rs", table::of_packed(&self.manifest)),
+        };
+        files.insert(path.into(), text.into_bytes());
         files
     }
 
@@ -86,10 +104,10 @@ impl Contents {
     /// When a file is there and cannot be read.
     pub fn differences(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
         let mut found = vec![];
-        for (file, text) in self.files() {
+        for (file, contents) in self.files() {
             let path = folder.join(&file);
             match std::fs::read(&path) {
-                Ok(bytes) if bytes == text.as_bytes() => {}
+                Ok(bytes) if bytes == contents => {}
                 Ok(_) => found.push(Difference::Changed(file)),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => found.push(Difference::Missing(file)),
                 Err(error) => return Err(LibraryError::File { path, error }),
@@ -135,6 +153,12 @@ impl Contents {
     }
 }
 
+/// A text as a gzip file without name and date.
+fn pack(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(vec![], Compression::best());
+    encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("a vector takes all bytes")
+}
+
 /// Does something with a file; the error names it.
 fn at<T>(path: PathBuf, action: impl FnOnce(&PathBuf) -> std::io::Result<T>) -> Result<T, LibraryError> {
     action(&path).map_err(|error| LibraryError::File { path, error })
@@ -171,6 +195,18 @@ mod tests {
              ptx/c.sm_80.ptx does not belong here"
         );
         assert_eq!(newer.differences(folder.path()).unwrap(), []);
+    }
+
+    #[test]
+    fn the_crate_has_compressed_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let contents = Contents::of_crate(vec![(entry("a", "one"), "one".into())]);
+        contents.write(folder.path()).unwrap();
+        let packed = std::fs::read(folder.path().join("ptx/a.sm_80.ptx.gz")).unwrap();
+        assert_eq!(std::io::read_to_string(flate2::read::GzDecoder::new(&packed[..])).unwrap(), "one");
+        let table = std::fs::read_to_string(folder.path().join("src/table.rs")).unwrap();
+        assert!(table.contains("(\"a\", include_bytes!(\"../ptx/a.sm_80.ptx.gz\"))"), "{table}");
+        assert_eq!(contents.manifest.kernel[0].blake3, blake3::hash(b"one").to_hex().as_str());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Entry {
     /// Registers of a thread, where `ptxas` was at hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registers: Option<u32>,
-    /// The hash of the PTX file.
+    /// The hash of the PTX text.
     pub blake3: String,
     /// What a GPU said of this very text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,12 +102,19 @@ impl Manifest {
     /// Takes over what an older manifest knows of the same PTX: receipts, and registers where this one has none.
     pub fn inherit(&mut self, older: &Manifest) {
         for entry in &mut self.kernel {
-            let same = older.kernel.iter().find(|e| e.key == entry.key && e.blake3 == entry.blake3);
+            let same = older.kernel.iter().find(|e| e.is_same_text(entry));
             if let Some(known) = same {
                 entry.receipt = entry.receipt.take().or(known.receipt.clone());
                 entry.registers = entry.registers.or(known.registers);
             }
         }
+    }
+}
+
+impl Entry {
+    /// Whether another entry is of the same kernel and PTX.
+    pub(super) fn is_same_text(&self, other: &Entry) -> bool {
+        self.key == other.key && self.blake3 == other.blake3
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifest.toml             what is here: keys, schedules, hashes, receipts
-//! ptx/<symbol>.<isa>.ptx    the kernels
+//! ptx/<symbol>.<isa>.ptx    the kernels; with `.gz` in the crate of committed ones
 //! table.rs                  pairs of key and text, ascending, for a program that embeds the folder
 //! ```
 //!
@@ -15,7 +15,7 @@ mod manifest;
 mod receipt;
 mod table;
 
-pub use build::{BuildError, BuildReason, Variant, build};
+pub use build::{BuildError, BuildReason, Checks, Variant, build};
 pub use folder::{Contents, Difference};
 pub use manifest::{Entry, Manifest, Receipt};
 pub use receipt::{ReceiptLine, apply_receipts};

@@ -65,7 +65,9 @@ pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     // Scalar accesses keep an address per element; every row has its own bases.
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let registers = (held + addresses).next_multiple_of(8).clamp(40, 255);
-    (65536 / (registers * schedule.warps * WARP)).clamp(1, 16)
+    // Each of the four parts of a multiprocessor has 16384 registers for a quarter of the warps.
+    let warps = 4 * (16384 / (registers * WARP));
+    (warps / schedule.warps).clamp(1, 16)
 }
 
 /// Everything about the kernel that does not change while its body is emitted.

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::programs::{all_variants, compile, in_sources, named, parse_elem, parse_isa};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::Contents;
+use oplus_llvm::library::{Checks, Contents};
 use oplus_llvm::ptxas::Ptxas;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let variants = all_variants(&named(programs, &args.kernel)?, &args.elem, &args.isa)?;
     let ptxas = Ptxas::find().ok();
-    let mut contents = Contents::new(compile(&variants, ptxas.as_ref(), "oplus bake")?);
+    let checks = Checks { ptxas: ptxas.as_ref(), passed: None };
+    let mut contents = Contents::new(compile(&variants, checks, "oplus bake")?);
     contents.inherit(&args.out)?;
     let changed = contents.write(&args.out)?.len();
     let unchecked = if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" };

@@ -100,6 +100,7 @@ fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, B
 }
 
 fn launch_text(launch: &Launch, isa: Isa) -> Result<String, Box<dyn Error>> {
+    let isa = launch.schedule.isa(isa);
     let kernel = lower(&launch.stage, &launch.schedule, isa)?;
     let ptx = oplus_llvm::compile(&kernel, isa)?;
     let [x, y, z] = launch.grid;

@@ -1,5 +1,6 @@
 //! Where commands take programs from, and the forms in which calls run them.
 
+use indicatif::{ProgressBar, ProgressStyle};
 use oplus_codegen::plan::variants;
 use oplus_codegen::stage::cut;
 use oplus_codegen::target::Isa;
@@ -7,8 +8,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 use oplus_dsl::specialize::for_call;
-use oplus_llvm::library::{Variant, build};
-use oplus_llvm::ptxas::Ptxas;
+use oplus_llvm::library::{Checks, Entry, Variant, build};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,8 @@ pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -
     for program in programs.iter().flat_map(|p| forms(p, elems)) {
         let stages = cut(&program).map_err(|e| format!("`{}`: {e}", program.name))?.stages;
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
-            let of_stage = variants(stage, isa).into_iter().map(|(stage, schedule)| Variant { stage, schedule, isa });
+            let of_stage = variants(stage, isa).into_iter();
+            let of_stage = of_stage.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(isa) });
             all.extend(of_stage.map(|v| (v.key().to_string(), v)));
         }
     }
@@ -94,13 +95,17 @@ fn lean(program: &Program, elem: Elem) -> Program {
     for_call(program, elem, &wanted, &absent)
 }
 
-/// Compiles kernels; all failures become one error.
+/// Compiles kernels behind a progress bar; all failures become one error.
 pub(crate) fn compile(
     variants: &[Variant],
-    ptxas: Option<&Ptxas>,
+    checks: Checks<'_>,
     command: &str,
-) -> Result<Vec<(oplus_llvm::library::Entry, String)>, Box<dyn Error>> {
-    build(variants, ptxas, command).map_err(|errors| {
+) -> Result<Vec<(Entry, String)>, Box<dyn Error>> {
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} kernels, {eta} left")?;
+    let bar = ProgressBar::new(variants.len() as u64).with_style(style);
+    let result = build(variants, checks, command, || bar.inc(1));
+    bar.finish_and_clear();
+    result.map_err(|errors| {
         let list: String = errors.iter().map(|e| format!("\n{e}")).collect();
         format!("{} of {} kernels cannot be made:{list}", errors.len(), variants.len()).into()
     })
