@@ -98,7 +98,7 @@ pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
 /// Whether blocks exchange messages under a schedule.
 pub fn looks_back(schedule: &Schedule) -> bool {
     match schedule {
-        Schedule::Map(_) | Schedule::Rows(_) => false,
+        Schedule::Map(_) | Schedule::Rows(_) | Schedule::States(_) => false,
         Schedule::LookBack(_) => true,
         Schedule::Columns(s) => s.form == Form::Ring,
     }

@@ -6,7 +6,7 @@ use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::plan::{Arg, Choice, Launch, Plan};
-use crate::schedule::{Columns, Form, LookBack, Map, Rows, Schedule, WARP};
+use crate::schedule::{Columns, Form, LookBack, Map, Rows, Schedule, States, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
 
 /// How many of the schedules that fit are printed.
@@ -107,7 +107,8 @@ fn task(stage: &Stage) -> String {
     let axis = stage.program.axis_name(scan.axis);
     let direction = if scan.reverse { "reverse " } else { "" };
     let kind = if stage.kind() == Kind::Reduce { "reduction" } else { "scan" };
-    format!("{direction}{kind} along {axis} by {operator}")
+    let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
+    format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())
 }
 
 fn tensor(stage: &Stage, name: &str, axes: &[Axis], elem: oplus_dsl::Elem) -> String {
@@ -153,6 +154,11 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
                 axis(*lane)
             )
         }
+        Schedule::States(s @ States { states, lanes, steps, stages, .. }) => format!(
+            "{outer} rows of {length}, {} per block; {lanes} lanes × {states} states per row; tiles of {steps} steps, \
+             {stages} in flight",
+            s.rows()
+        ),
         Schedule::Columns(s) => format!(
             "{outer} columns along {} of {length}; tiles of {} steps × {} columns, {} in flight",
             axis(s.lane),

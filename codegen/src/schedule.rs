@@ -27,6 +27,8 @@ pub enum Schedule {
     LookBack(LookBack),
     /// Lanes along an axis that is not scanned, time in registers.
     Columns(Columns),
+    /// A scan whose states are summed away: states in registers, time walked step by step.
+    States(States),
 }
 
 /// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
@@ -141,6 +143,34 @@ schedule! {
         group: u32,
         /// Groups that a look-back warp polls together (ring).
         window: u32,
+    }
+}
+
+schedule! {
+    /// States: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
+    /// share a row and sum over its states. The `32·warps/lanes` rows of a block lie along the last outer axis; other warps
+    /// bring tiles of `steps` steps into shared memory and take the outputs back.
+    States, "states" {
+        /// Warps that walk.
+        warps: u32,
+        /// Warps that copy.
+        copy_warps: u32,
+        /// States per lane.
+        states: u32,
+        /// Lanes that share a row, a power of two.
+        lanes: u32,
+        /// Whether the state axis may be shorter than `states·lanes`; else it is exactly that long.
+        padded: bool,
+        /// Steps of a tile; a power of two.
+        steps: u32,
+        /// Tiles in flight in shared memory.
+        stages: u32,
+        /// Chunks of four steps per turn of the loop.
+        unroll: u32,
+        /// Consecutive steps per access; with more than one their number is a multiple of it.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
     }
 }
 
@@ -296,6 +326,23 @@ impl Columns {
     }
 }
 
+impl States {
+    /// The states that a row may have.
+    pub fn capacity(&self) -> u32 {
+        self.states * self.lanes
+    }
+
+    /// Rows of a block.
+    pub fn rows(&self) -> u32 {
+        self.warps * WARP / self.lanes
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        (self.warps + self.copy_warps) * WARP
+    }
+}
+
 impl Schedule {
     /// The schedule's name.
     pub fn name(&self) -> &'static str {
@@ -304,6 +351,7 @@ impl Schedule {
             Schedule::Rows(_) => "rows",
             Schedule::LookBack(_) => "lookback",
             Schedule::Columns(_) => "columns",
+            Schedule::States(_) => "states",
         }
     }
 
@@ -314,6 +362,7 @@ impl Schedule {
             Schedule::Rows(s) => s.vector,
             Schedule::LookBack(s) => s.vector,
             Schedule::Columns(s) => s.vector,
+            Schedule::States(s) => s.vector,
         }
     }
 
@@ -322,7 +371,7 @@ impl Schedule {
     pub fn isa(&self, isa: Isa) -> Isa {
         let waits = match self {
             Schedule::Map(_) | Schedule::Rows(_) => false,
-            Schedule::LookBack(_) => true,
+            Schedule::LookBack(_) | Schedule::States(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
@@ -335,7 +384,7 @@ impl Schedule {
             _ if self.vector() == 1 => None,
             Schedule::Map(s) => Some(Axis(s.lane)),
             Schedule::Columns(s) => Some(Axis(s.lane)),
-            Schedule::Rows(_) | Schedule::LookBack(_) => stage.axis(),
+            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) => stage.axis(),
         }
     }
 }
@@ -347,6 +396,7 @@ impl fmt::Display for Schedule {
             Schedule::Rows(s) => s.fmt(f),
             Schedule::LookBack(s) => s.fmt(f),
             Schedule::Columns(s) => s.fmt(f),
+            Schedule::States(s) => s.fmt(f),
         }
     }
 }
@@ -360,6 +410,7 @@ impl FromStr for Schedule {
             Some("rows") => text.parse().map(Schedule::Rows),
             Some("lookback") => text.parse().map(Schedule::LookBack),
             Some("columns") => text.parse().map(Schedule::Columns),
+            Some("states") => text.parse().map(Schedule::States),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }
     }
@@ -369,7 +420,7 @@ impl FromStr for Schedule {
 mod tests {
     use super::*;
 
-    fn examples() -> [Schedule; 4] {
+    fn examples() -> [Schedule; 5] {
         let lookback = LookBack {
             scan_warps: 8,
             reduce_warps: 4,
@@ -392,11 +443,24 @@ mod tests {
             group: 0,
             window: 0,
         };
+        let states = States {
+            warps: 4,
+            copy_warps: 2,
+            states: 8,
+            lanes: 2,
+            padded: false,
+            steps: 32,
+            stages: 3,
+            unroll: 4,
+            vector: 4,
+            blocks: 2,
+        };
         [
             Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
             Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
             Schedule::LookBack(lookback),
             Schedule::Columns(columns),
+            Schedule::States(states),
         ]
     }
 

@@ -10,6 +10,7 @@ pub mod point;
 pub mod reads;
 pub mod rows;
 pub mod scalar;
+pub mod states;
 
 use crate::key::Key;
 use crate::schedule::Schedule;
@@ -26,6 +27,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::Rows(s) => rows::lower(stage, s, &symbol),
         Schedule::LookBack(s) => lookback::lower(stage, s, &symbol),
         Schedule::Columns(s) => columns::lower(stage, s, &symbol),
+        Schedule::States(s) => states::lower(stage, s, &symbol),
     }
 }
 
@@ -36,6 +38,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
         Schedule::Rows(s) => rows::shared_bytes(stage, s),
         Schedule::LookBack(s) => lookback::shared_bytes(stage, s),
         Schedule::Columns(s) => columns::shared_bytes(stage, s),
+        Schedule::States(s) => states::shared_bytes(stage, s),
     }
 }
 

@@ -172,8 +172,8 @@ impl<'p> Point<'p> {
 
     fn map(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, op: &Op, ty: Ty, at: Position) -> Operand {
         let program = self.program;
-        if let Some((x, y, z)) = fused(op, ty, |v| &program.node(v).op) {
-            let [x, y, z] = [x, y, z].map(|t| {
+        if let Some(terms) = fused(op, ty, |v| &program.node(v).op) {
+            let [x, y, z] = terms.map(|t| {
                 let value = self.value(b, leaves, t.value, at);
                 t.signed(b, value)
             });
@@ -185,13 +185,15 @@ impl<'p> Point<'p> {
 }
 
 /// An operand of a fused multiply-add, possibly negated.
-struct Term {
-    value: Value,
+pub(super) struct Term {
+    /// The value.
+    pub value: Value,
     negate: bool,
 }
 
 impl Term {
-    fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
+    /// The operand's value, given that of the node.
+    pub(super) fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
         if self.negate { b.unary(Unary::Neg, value) } else { value }
     }
 }
@@ -200,7 +202,7 @@ impl Term {
 ///
 /// The product is rounded once with the sum wherever this pattern stands, in operators and in maps alike, so that the
 /// same equations give the same bits in every schedule.
-fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<(Term, Term, Term)> {
+pub(super) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<[Term; 3]> {
     let plain = |value| Term { value, negate: false };
     let negated = |value| Term { value, negate: true };
     let product = |v| match node(v) {
@@ -210,13 +212,13 @@ fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<(Term, T
     match op {
         _ if !ty.is_float() => None,
         Op::Binary(Binary::Add, l, r) => match (product(*l), product(*r)) {
-            (Some((x, y)), _) => Some((plain(x), plain(y), plain(*r))),
-            (None, Some((x, y))) => Some((plain(x), plain(y), plain(*l))),
+            (Some((x, y)), _) => Some([plain(x), plain(y), plain(*r)]),
+            (None, Some((x, y))) => Some([plain(x), plain(y), plain(*l)]),
             _ => None,
         },
         Op::Binary(Binary::Sub, l, r) => match (product(*l), product(*r)) {
-            (Some((x, y)), _) => Some((plain(x), plain(y), negated(*r))),
-            (None, Some((x, y))) => Some((negated(x), plain(y), plain(*l))),
+            (Some((x, y)), _) => Some([plain(x), plain(y), negated(*r)]),
+            (None, Some((x, y))) => Some([negated(x), plain(y), plain(*l)]),
             _ => None,
         },
         _ => None,
@@ -262,8 +264,8 @@ impl Body<'_> {
             let field = if k < n { self.l[k] } else { self.r[k - n] };
             return field.expect("fields that a state needs are in every state");
         }
-        if let Some((x, y, z)) = fused(&node.op, node.ty, |v| &operator.body[v.0 as usize].op) {
-            let [x, y, z] = [x, y, z].map(|t| {
+        if let Some(terms) = fused(&node.op, node.ty, |v| &operator.body[v.0 as usize].op) {
+            let [x, y, z] = terms.map(|t| {
                 let value = self.value(b, t.value);
                 t.signed(b, value)
             });

@@ -8,6 +8,7 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
+use super::states;
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::rows::blocks_per_sm;
 use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule};
@@ -67,6 +68,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
         Schedule::Map(_) => (stream, format!("{} blocks", blocks(stage, schedule, bound))),
         Schedule::Rows(s) => by_rows(stage, s, bound, &work),
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
+        Schedule::States(s) => states::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target),
         Schedule::LookBack(_) | Schedule::Columns(_) => by_tiles(stage, schedule, bound, &work),
     };
     let micros = LAUNCH + time.max(stream);
@@ -87,7 +89,7 @@ fn moved_bytes(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     let along = match schedule {
         Schedule::Map(s) => Some(Axis(s.lane)),
         Schedule::Columns(s) => Some(Axis(s.lane)),
-        Schedule::Rows(_) | Schedule::LookBack(_) => stage.axis(),
+        Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) => stage.axis(),
     };
     let waste = |tensor: Tensor| {
         let stride = along.filter(|a| bound.size(*a) > 1).and_then(|a| bound.stride(stage, tensor, a));

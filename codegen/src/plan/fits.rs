@@ -3,7 +3,7 @@
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
 use crate::abi::{Tensor, axes, elem, name, tensors};
-use crate::schedule::{Columns, Form, Loader, LookBack, Schedule};
+use crate::schedule::{Columns, Form, Loader, LookBack, Schedule, States};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -21,6 +21,7 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::Map(_) | Schedule::Rows(_) => {}
         Schedule::LookBack(s) => looks_back(stage, s, bound, target)?,
         Schedule::Columns(s) => columns(stage, s, bound)?,
+        Schedule::States(s) => states(stage, s, bound)?,
     }
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
@@ -73,6 +74,25 @@ fn looks_back(stage: &Stage, schedule: &LookBack, bound: &Bound, target: &Target
     }
     let rows = bound.count(stage.outer_axes().iter());
     if rows > MAX_COUNT { Err(format!("{rows} rows are more than 31 bits count")) } else { Ok(()) }
+}
+
+fn states(stage: &Stage, schedule: &States, bound: &Bound) -> Result<(), String> {
+    let (Some(time), Some(state)) = (stage.axis(), stage.state_axis()) else {
+        return Err("there is no sum over an axis of states".to_owned());
+    };
+    let [(steps, time), (count, state)] = [time, state].map(|a| (bound.size(a), stage.program.axis_name(a)));
+    let capacity = i64::from(schedule.capacity());
+    match schedule.padded {
+        true if count > capacity => return Err(format!("{state} has size {count}, more than {capacity}")),
+        false if count != capacity => return Err(format!("{state} has size {count}, not {capacity}")),
+        _ => {}
+    }
+    if steps % i64::from(schedule.vector) != 0 {
+        return Err(format!("{time} has size {steps}, not a multiple of {}", schedule.vector));
+    }
+    // Tiles and those in flight are counted together.
+    let tiles = steps as u64 / u64::from(schedule.steps) + u64::from(schedule.stages) + 1;
+    if tiles > MAX_COUNT { Err(format!("{tiles} tiles are more than 31 bits count")) } else { Ok(()) }
 }
 
 fn columns(stage: &Stage, schedule: &Columns, bound: &Bound) -> Result<(), String> {

@@ -45,6 +45,10 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             let width = bound.size(Axis(s.lane)).max(1) as u64;
             rows / width * width.div_ceil(u64::from(s.threads() * s.vector))
         }
+        Schedule::States(s) => {
+            let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
+            rows / width.max(1) * width.div_ceil(u64::from(s.rows()))
+        }
         Schedule::LookBack(_) => 1,
     }
 }
@@ -78,5 +82,6 @@ pub(super) fn threads(schedule: &Schedule) -> u32 {
         Schedule::Rows(s) => s.warps * WARP,
         Schedule::LookBack(s) => s.warps() * WARP,
         Schedule::Columns(s) => s.threads(),
+        Schedule::States(s) => s.threads(),
     }
 }

@@ -10,12 +10,14 @@
 mod bound;
 mod collapse;
 mod cost;
+mod division;
 mod fits;
 mod geometry;
 mod planner;
+mod states;
 mod variants;
 
-pub use planner::{Planner, plan};
+pub use planner::{Planner, cuts, plan};
 pub use variants::{variants, words_per_element};
 
 use std::sync::Arc;
@@ -191,4 +193,9 @@ pub struct Estimate {
 impl Plan {
     /// 32-bit control words that the launches share.
     pub const CONTROL_WORDS: usize = 2;
+
+    /// The estimate of all launches, microseconds.
+    pub fn micros(&self) -> f64 {
+        self.choices.iter().filter_map(|choice| choice.candidates.first()).map(|taken| taken.micros).sum()
+    }
 }

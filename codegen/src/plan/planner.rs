@@ -1,23 +1,13 @@
 //! From a call to launches.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
-use super::bound::{Bound, Placed};
-use super::collapse::{Collapsed, collapse};
-use super::cost::estimate;
-use super::fits::fits;
-use super::geometry::{grid, message_words, threads};
-use super::variants::{all_schedules, scalar_schedules};
-use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
-use crate::abi::{Role, Tensor, abi, axes, tensors};
-use crate::key::Key;
-use crate::lower::shared_bytes;
+use super::division::Division;
+use super::{Arg, Call, Launch, Layout, Plan, PlanError};
+use crate::lower::states::supports;
 use crate::schedule::Schedule;
-use crate::stage::{Cut, Sink, Source, Stage, cut};
+use crate::stage::{Cut, CutError, cut, cut_contracted};
 use crate::target::Target;
 
 /// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
@@ -39,55 +29,29 @@ pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, Pla
     Ok(plan)
 }
 
+/// The two ways in which a plan may cut a program: without contractions, and with them if there are such and every stage
+/// that has them is of a kind that one kernel can take.
+pub fn cuts(program: &Program) -> Result<(Cut, Option<Cut>), CutError> {
+    let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || supports(s).is_ok());
+    Ok((cut(program)?, cut_contracted(program)?.filter(whole)))
+}
+
 /// A program made ready for planning.
 ///
 /// Parameters that calls leave out must be gone from it (`oplus_dsl::specialize`), or unread.
 #[derive(Debug)]
 pub struct Planner {
     program: Program,
-    target: Target,
-    cut: Cut,
-    stages: Vec<Ready>,
-    kernels: Mutex<HashMap<(usize, bool, Schedule), Kernel>>,
-}
-
-/// A stage and its schedules.
-#[derive(Debug)]
-struct Ready {
-    plain: Form,
-    merged: Option<(Collapsed, Form)>,
-}
-
-#[derive(Debug)]
-struct Form {
-    stage: Arc<Stage>,
-    schedules: Vec<Schedule>,
-}
-
-/// What a launch needs to know of its kernel.
-#[derive(Clone, Debug)]
-struct Kernel {
-    key: Key,
-    symbol: String,
-    shared_bytes: u32,
+    plain: Division,
+    contracted: Option<Division>,
 }
 
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let cut = cut(program)?;
-        let ready = |stage: &Stage| {
-            let form = |stage: &Stage, schedules| Form { stage: Arc::new(stage.clone()), schedules };
-            match collapse(stage) {
-                None => Ready { plain: form(stage, all_schedules(stage, target.isa)), merged: None },
-                Some(merged) => {
-                    let simple = form(&merged.stage, all_schedules(&merged.stage, target.isa));
-                    Ready { plain: form(stage, scalar_schedules(stage)), merged: Some((merged, simple)) }
-                }
-            }
-        };
-        let stages = cut.stages.iter().map(ready).collect();
-        Ok(Planner { program: program.clone(), target: *target, cut, stages, kernels: Mutex::default() })
+        let (plain, contracted) = cuts(program)?;
+        let division = |cut| Division::new(cut, target);
+        Ok(Planner { program: program.clone(), plain: division(plain), contracted: contracted.map(division) })
     }
 
     /// The program.
@@ -95,9 +59,14 @@ impl Planner {
         &self.program
     }
 
-    /// The stages and the buffers between them.
+    /// The stages and the buffers between them, without contractions.
     pub fn cut(&self) -> &Cut {
-        &self.cut
+        &self.plain.cut
+    }
+
+    /// The same with sums kept with their scans, if the program has such and they are of a kind that one kernel can take.
+    pub fn contracted_cut(&self) -> Option<&Cut> {
+        self.contracted.as_ref().map(|division| &division.cut)
     }
 
     /// The plan of a call.
@@ -109,104 +78,26 @@ impl Planner {
     /// `rank`-th after the fastest, or the slowest where there are fewer.
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
-        let buffers = self.buffers(call)?;
-        let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
-        for index in 0..self.stages.len() {
-            self.step((call, rank), index, &mut plan)?;
+        let plain = self.plain.plan(call, rank);
+        let contracted = self.contracted.as_ref().and_then(|division| division.plan(call, rank).ok());
+        match (plain, contracted) {
+            (Ok(plain), Some(contracted)) if plain.micros() <= contracted.micros() => Ok(plain),
+            (_, Some(contracted)) => Ok(contracted),
+            (plain, None) => plain,
         }
-        Ok(plan)
     }
 
-    /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible.
+    /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible. Stages with
+    /// contractions, for the states schedule, are those of [`Planner::contracted_cut`].
     ///
     /// For tests and measurements: [`Planner::plan`] chooses among the [`variants`](super::variants()) of a stage.
     pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
-        let form = &self.stages[stage].plain;
-        let bound = self.bind(call, &form.stage);
-        fits(&form.stage, &schedule, &bound, &self.target)?;
-        self.has_room(stage, false, form, schedule)?;
-        Ok(self.launch_of(stage, false, form, schedule, &bound))
-    }
-
-    fn launch_of(&self, index: usize, merged: bool, form: &Form, schedule: Schedule, bound: &Bound) -> Launch {
-        let kernel = self.kernel(index, merged, form, schedule);
-        Launch {
-            stage: form.stage.clone(),
-            schedule,
-            key: kernel.key,
-            symbol: kernel.symbol,
-            grid: grid(&form.stage, &schedule, bound, &self.target),
-            threads: threads(&schedule),
-            shared_bytes: kernel.shared_bytes,
-            args: args(&form.stage, &schedule, bound),
-        }
-    }
-
-    fn step(&self, (call, rank): (&Call, usize), index: usize, plan: &mut Plan) -> Result<(), PlanError> {
-        let ready = &self.stages[index];
-        let bound = self.bind(call, &ready.plain.stage);
-        if !produces(&ready.plain.stage, &bound) {
-            plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
-            return Ok(());
-        }
-        let merged = ready.merged.as_ref();
-        let merged = merged.and_then(|(collapsed, form)| Some((form, collapsed.bind(&ready.plain.stage, &bound)?)));
-        let is_merged = merged.is_some();
-        let (form, bound) = merged.unwrap_or((&ready.plain, bound));
-        let (mut candidates, refused) = self.candidates(index, is_merged, form, &bound);
-        let taken = rank.min(candidates.len().saturating_sub(1));
-        if let Some(better) = candidates.get_mut(..=taken) {
-            better.rotate_right(1);
-        }
-        let Some(best) = candidates.first() else {
-            let reasons = refused.iter().map(|(s, why)| format!("{s}: {why}")).collect::<Vec<_>>().join("; ");
-            return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });
+        let division = match schedule {
+            Schedule::States(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
+            _ => &self.plain,
         };
-        let schedule = best.schedule;
-        plan.message_words = plan.message_words.max(message_words(&form.stage, &schedule, &bound));
-        plan.choices.push(Choice { step: Some(plan.steps.len()), candidates, refused });
-        plan.steps.push(self.launch_of(index, is_merged, form, schedule, &bound));
-        Ok(())
+        division.launch(call, stage, schedule)
     }
-
-    /// The schedules that fit, the fastest first, and those that do not.
-    fn candidates(
-        &self,
-        index: usize,
-        merged: bool,
-        form: &Form,
-        bound: &Bound,
-    ) -> (Vec<Estimate>, Vec<(Schedule, String)>) {
-        let (mut candidates, mut refused) = (vec![], vec![]);
-        for schedule in &form.schedules {
-            match fits(&form.stage, schedule, bound, &self.target)
-                .and_then(|()| self.has_room(index, merged, form, *schedule))
-            {
-                Ok(()) => candidates.push(estimate(&form.stage, schedule, bound, &self.target)),
-                Err(why) => refused.push((*schedule, why)),
-            }
-        }
-        candidates.sort_by(|a, b| a.micros.total_cmp(&b.micros));
-        (candidates, refused)
-    }
-
-    fn has_room(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Result<(), String> {
-        let (needed, limit) = (self.kernel(index, merged, form, schedule).shared_bytes, self.target.shared_bytes);
-        let message = || format!("it takes {needed} bytes of shared memory, the device has {limit}");
-        if needed <= limit { Ok(()) } else { Err(message()) }
-    }
-
-    fn kernel(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Kernel {
-        let mut kernels = self.kernels.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let make = || {
-            let key = Key::of(&form.stage, &schedule, self.target.isa);
-            let symbol = key.symbol(&form.stage, &schedule);
-            Kernel { key, symbol, shared_bytes: shared_bytes(&form.stage, &schedule) }
-        };
-        kernels.entry((index, merged, schedule)).or_insert_with(make).clone()
-    }
-
-    // ---- sizes and layouts
 
     fn check(&self, call: &Call) -> Result<(), PlanError> {
         let program = &self.program;
@@ -249,81 +140,12 @@ impl Planner {
     fn is_read(&self, param: u32) -> bool {
         self.program.nodes.iter().any(|n| n.op == Op::Param(param))
     }
-
-    fn buffers(&self, call: &Call) -> Result<Vec<Buffer>, PlanError> {
-        let buffer = |b: &crate::stage::Temporary| match count(call, &b.axes) {
-            Some(len) => Ok(Buffer { elem: b.elem, len }),
-            None => Err(PlanError::TooLarge(b.name.clone())),
-        };
-        self.cut.buffers.iter().map(buffer).collect()
-    }
-
-    /// A stage's sizes and layouts.
-    fn bind(&self, call: &Call, stage: &Stage) -> Bound {
-        let size = |group: &Vec<Axis>| group.iter().map(|a| call.sizes[a.0 as usize]).product();
-        let sizes: Vec<i64> = stage.axes.iter().map(size).collect();
-        let place = |tensor: Tensor| {
-            let source = match tensor {
-                Tensor::Param(i) => stage.sources[i as usize],
-                Tensor::Output(i) => match stage.sinks[i as usize] {
-                    Sink::Output(k) => Source::Output(k),
-                    Sink::Buffer(k) => Source::Buffer(k),
-                },
-            };
-            let of = |layout: &Layout| Placed { strides: layout.strides.clone(), align: layout.align };
-            match source {
-                Source::Param(i) => call.params[i as usize].as_ref().map(of),
-                Source::Output(i) => Some(of(&call.outputs[i as usize])),
-                Source::Buffer(_) => None,
-            }
-            .unwrap_or_else(|| contiguous(axes(stage, tensor), &sizes))
-        };
-        Bound { tensors: tensors(stage).map(place).collect(), sizes: sizes.clone() }
-    }
 }
 
 /// Elements of a tensor over these axes; `None` when 63 bits cannot count them.
-fn count(call: &Call, axes: &[Axis]) -> Option<u64> {
+pub(super) fn count(call: &Call, axes: &[Axis]) -> Option<u64> {
     let sizes = axes.iter().map(|a| call.sizes[a.0 as usize]);
     let product = sizes.map(|s| s.max(1)).try_fold(1i64, |n, size| n.checked_mul(size))?;
     let empty = axes.iter().any(|a| call.sizes[a.0 as usize] == 0);
     Some(if empty { 0 } else { product as u64 })
-}
-
-fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
-    let mut strides = vec![1; axes.len()];
-    for i in (1..axes.len()).rev() {
-        strides[i - 1] = strides[i] * sizes[axes[i].0 as usize].max(1);
-    }
-    Placed { strides, align: 16 }
-}
-
-/// Whether a stage writes anything.
-fn produces(stage: &Stage, bound: &Bound) -> bool {
-    let outer = stage.outer_axes().iter().all(|a| bound.size(a) > 0);
-    let finals = (0..stage.program.outputs.len()).any(|i| stage.is_final(i));
-    outer && (finals || stage.axis().is_none_or(|axis| bound.size(axis) > 0))
-}
-
-/// What a launch passes.
-fn args(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Vec<Arg> {
-    let pointer = |tensor| match tensor {
-        Tensor::Param(i) => match stage.sources[i as usize] {
-            Source::Param(k) => Arg::Param(k),
-            Source::Output(k) => Arg::Output(k),
-            Source::Buffer(k) => Arg::Buffer(k),
-        },
-        Tensor::Output(i) => match stage.sinks[i as usize] {
-            Sink::Output(k) => Arg::Output(k),
-            Sink::Buffer(k) => Arg::Buffer(k),
-        },
-    };
-    let arg = |role| match role {
-        Role::Pointer(tensor) => pointer(tensor),
-        Role::Stride(tensor, axis) => Arg::I64(bound.stride(stage, tensor, axis).unwrap_or(0)),
-        Role::Size(axis) => Arg::I64(bound.size(axis)),
-        Role::Messages => Arg::Messages,
-        Role::Control => Arg::Control,
-    };
-    abi(stage, schedule).into_iter().map(|slot| arg(slot.role)).collect()
 }

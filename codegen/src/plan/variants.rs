@@ -6,6 +6,7 @@
 
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
+use super::states;
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
 use crate::lower::reads::displacements;
@@ -46,6 +47,9 @@ pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 
 /// The schedules that assume nothing of strides and addresses.
 pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
+    if stage.state_axis().is_some() {
+        return states::scalar_schedules();
+    }
     if stage.axis().is_none() {
         return vec![Schedule::Map(map(stage, 1))];
     }
@@ -64,6 +68,9 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         let lane = Axis(map(stage, 1).lane);
         return vector(stage, lane).map(|v| Schedule::Map(map(stage, v))).into_iter().collect();
     };
+    if stage.state_axis().is_some() {
+        return vector(stage, axis).map(states::vector_schedules).unwrap_or_default();
+    }
     let shape = Shape::of(stage);
     match lane_axis(stage).filter(|_| is_strided(stage)) {
         None => vector(stage, axis).map(|v| shape.along(v, isa)).unwrap_or_default(),

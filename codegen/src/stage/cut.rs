@@ -15,8 +15,9 @@ use oplus_dsl::typing::TypeError;
 use thiserror::Error;
 
 use super::assemble::assemble;
+use super::contraction::{Contraction, contraction, contractions};
 use super::group::group;
-use super::needs::{Context, Course, atoms, course, depends, needs, position_axis};
+use super::needs::{Context, Course, Needs, atoms, course, depends, needs, position_axis};
 use super::{Cut, Sink, Temporary};
 
 /// Why a program cannot be cut.
@@ -30,14 +31,25 @@ pub enum CutError {
     Type(#[from] TypeError),
 }
 
-/// Cuts a verified, instantiated program into stages: see the [module documentation](super).
+/// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
 pub fn cut(program: &Program) -> Result<Cut, CutError> {
-    if program.is_generic() {
-        return Err(CutError::Generic);
-    }
-    // Here, not earlier: the interpreter and the adjoint see the program as it was written.
-    let program = &simplify(&rebase(program));
-    let mut cutter = Cutter::new(program);
+    cut_with(&prepare(program)?, BTreeSet::new())
+}
+
+/// The same with sums over a state axis kept with their scans; `None` if the program has none.
+pub fn cut_contracted(program: &Program) -> Result<Option<Cut>, CutError> {
+    let program = prepare(program)?;
+    let sums = contractions(&program);
+    if sums.is_empty() { Ok(None) } else { cut_with(&program, sums).map(Some) }
+}
+
+/// Here, not earlier: the interpreter and the adjoint see the program as it was written.
+fn prepare(program: &Program) -> Result<Program, CutError> {
+    if program.is_generic() { Err(CutError::Generic) } else { Ok(simplify(&rebase(program))) }
+}
+
+fn cut_with(program: &Program, sums: BTreeSet<Value>) -> Result<Cut, CutError> {
+    let mut cutter = Cutter::new(program, sums);
     for root in 0..program.outputs.len() {
         cutter.resolve(root);
     }
@@ -64,6 +76,8 @@ pub(super) struct Root {
     pub home: Option<Course>,
     /// The axis of its positions.
     pub position: Option<Axis>,
+    /// The axes of its contractions.
+    pub contracted: AxisSet,
     /// How many stages wait for each other up to its own; 0 until it is settled.
     pub level: u32,
 }
@@ -88,6 +102,8 @@ struct Run {
 pub(super) struct Cutter<'p> {
     /// The program.
     pub program: &'p Program,
+    /// The tuples of contractions.
+    sums: BTreeSet<Value>,
     /// The outputs, then the other stored values.
     pub roots: Vec<Root>,
     /// The root that holds a value exactly.
@@ -99,11 +115,17 @@ pub(super) struct Cutter<'p> {
 }
 
 impl<'p> Cutter<'p> {
-    fn new(program: &'p Program) -> Cutter<'p> {
+    fn new(program: &'p Program, sums: BTreeSet<Value>) -> Cutter<'p> {
         let outputs = program.outputs.iter().enumerate();
         let roots = outputs.map(|(i, o)| Root::new(o.value, o.axes.clone(), o.elem, Sink::Output(i as u32)));
-        let mut cutter =
-            Cutter { program, roots: roots.collect(), stored: HashMap::new(), scans: HashMap::new(), buffers: vec![] };
+        let mut cutter = Cutter {
+            program,
+            sums,
+            roots: roots.collect(),
+            stored: HashMap::new(),
+            scans: HashMap::new(),
+            buffers: vec![],
+        };
         for i in 0..cutter.roots.len() {
             if cutter.is_exact(&cutter.roots[i]) {
                 cutter.stored.entry(cutter.roots[i].value).or_insert(i);
@@ -133,7 +155,8 @@ impl<'p> Cutter<'p> {
     /// The values that a root must read besides those it reads already; settles it when there are none.
     fn step(&mut self, root: usize) -> BTreeSet<Value> {
         let Root { value, read, axes, .. } = self.roots[root].clone();
-        let needs = needs(self.program, value, &read, Context::Here);
+        let needs = self.needs(value, &read, Context::Here);
+        self.roots[root].contracted = needs.contracted;
         if !needs.misplaced.is_empty() {
             return self.frontiers(&needs.misplaced, &read);
         }
@@ -250,7 +273,7 @@ impl<'p> Cutter<'p> {
         if let Op::Field(tuple, _) = self.program.node(value).op {
             return self.running(tuple).level;
         }
-        let fields = needs(self.program, value, read, Context::Here).ended;
+        let fields = self.needs(value, read, Context::Here).ended;
         fields.into_iter().map(|v| self.level_of_state(v, read)).max().unwrap_or(0)
     }
 
@@ -265,7 +288,7 @@ impl<'p> Cutter<'p> {
         };
         let mut read = BTreeSet::new();
         loop {
-            let needs: Vec<_> = operands.iter().map(|v| needs(self.program, *v, &read, Context::Anywhere)).collect();
+            let needs: Vec<_> = operands.iter().map(|v| self.needs(*v, &read, Context::Anywhere)).collect();
             let misplaced = needs.iter().flat_map(|n| n.misplaced.iter().copied()).collect();
             let mut new = self.frontiers(&misplaced, &read);
             new.extend(needs.iter().flat_map(|n| self.foreign(&n.positions, axis, |_| false)));
@@ -288,6 +311,16 @@ impl<'p> Cutter<'p> {
             || self.scans.values().any(|s| s.read.contains(&value)))
     }
 
+    /// What a value is computed from, up to the values in `read`.
+    pub(super) fn needs(&self, value: Value, read: &BTreeSet<Value>, context: Context) -> Needs {
+        needs(self.program, &self.sums, value, read, context)
+    }
+
+    /// The contraction of a tuple that runs with its reader.
+    pub(super) fn contraction(&self, tuple: Value, read: &BTreeSet<Value>) -> Option<Contraction> {
+        contraction(self.program, &self.sums, tuple, read)
+    }
+
     /// Whether a value depends on a scan that runs with its reader.
     pub(super) fn depends(&self, value: Value, read: &BTreeSet<Value>) -> bool {
         depends(self.program, value, read)
@@ -296,6 +329,7 @@ impl<'p> Cutter<'p> {
 
 impl Root {
     fn new(value: Value, axes: Vec<Axis>, elem: Elem, sink: Sink) -> Root {
-        Root { value, axes, elem, sink, read: BTreeSet::new(), home: None, position: None, level: 0 }
+        let (read, contracted) = (BTreeSet::new(), AxisSet::EMPTY);
+        Root { value, axes, elem, sink, read, home: None, position: None, contracted, level: 0 }
     }
 }

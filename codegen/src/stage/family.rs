@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use oplus_dsl::ir::{Op, OperatorId, Value};
 
 use super::cut::Cutter;
-use super::needs::{Context, needs};
+use super::needs::Context;
 use super::product::closure;
 
 /// A scan or reduction of the whole program, whatever of its states is used.
@@ -28,7 +28,7 @@ pub(super) fn families(cutter: &Cutter<'_>, roots: &[usize]) -> Vec<Family> {
     let mut families: Vec<Family> = vec![];
     for root in roots {
         let root = &cutter.roots[*root];
-        let needs = needs(cutter.program, root.value, &root.read, Context::Here);
+        let needs = cutter.needs(root.value, &root.read, Context::Here);
         for field in needs.states.iter().chain(&needs.ended).chain(&needs.finals) {
             let Op::Field(tuple, k) = cutter.program.node(*field).op else { continue };
             let own = Family::of(cutter, tuple);

@@ -18,15 +18,17 @@ pub(super) struct Group {
     pub home: Option<Course>,
     /// The axis of the positions.
     pub position: Option<Axis>,
-    /// The axes of the iteration: of the roots and of the scan.
+    /// The axes of the iteration: of the roots, of the scan and of contractions.
     space: AxisSet,
+    /// Whether a root has contractions.
+    contracts: bool,
     level: u32,
 }
 
 /// Groups of roots, in order of execution.
 ///
 /// Roots of one level over the same axes share a kernel when their scans run along the same axis in the same
-/// direction; a map joins a scan over its axes.
+/// direction; a map joins a scan over its axes that has no contractions.
 pub(super) fn group(cutter: &Cutter<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = vec![];
     let (scans, maps): (Vec<usize>, Vec<usize>) =
@@ -34,7 +36,10 @@ pub(super) fn group(cutter: &Cutter<'_>) -> Vec<Group> {
     for root in scans {
         let own = Group::of(cutter, root);
         match groups.iter_mut().find(|g| g.takes(cutter, &own)) {
-            Some(group) => group.roots.push(root),
+            Some(group) => {
+                group.contracts |= own.contracts;
+                group.roots.push(root);
+            }
             None => groups.push(own),
         }
     }
@@ -54,10 +59,11 @@ pub(super) fn group(cutter: &Cutter<'_>) -> Vec<Group> {
 
 impl Group {
     fn of(cutter: &Cutter<'_>, root: usize) -> Group {
-        let Root { axes, home, position, level, .. } = &cutter.roots[root];
-        let axes: AxisSet = axes.iter().copied().collect();
+        let Root { axes, home, position, contracted, level, .. } = &cutter.roots[root];
+        let axes: AxisSet = axes.iter().copied().chain(contracted.iter()).collect();
         let space = home.map_or(axes, |course| axes.with(course.axis));
-        Group { roots: vec![root], home: *home, position: *position, space, level: *level }
+        let contracts = !contracted.is_empty();
+        Group { roots: vec![root], home: *home, position: *position, space, contracts, level: *level }
     }
 
     /// Whether a root with a scan can join.
@@ -79,6 +85,10 @@ impl Group {
         let unread = other.roots.iter().all(|r| !cutter.is_read(*r));
         let starts = |r: &usize| matches!(cutter.program.node(cutter.roots[*r].value).op, Op::Starts { .. });
         let plain = self.home.is_none() || !other.roots.iter().any(starts);
-        positions && axes && plain && (self.level == other.level || (self.level > other.level && unread))
+        !self.contracts
+            && positions
+            && axes
+            && plain
+            && (self.level == other.level || (self.level > other.level && unread))
     }
 }

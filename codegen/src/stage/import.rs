@@ -7,6 +7,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Value};
 use oplus_dsl::typing::TypeError;
 
 use super::assemble::{Assembly, Built, Running};
+use super::contraction::Contraction;
 use super::family::Family;
 use super::needs::is_reduction;
 use super::{Source, View};
@@ -69,7 +70,10 @@ impl Assembly<'_> {
             _ if import.read.contains(&value) => self.param(self.holder(value), place.views.clone()),
             Op::Param(p) => self.param(Source::Param(*p), place.views.clone()),
             Op::Index(axis) => self.index(self.axis(*axis)?, place),
-            Op::Field(tuple, k) => self.state(*tuple, *k, place.before),
+            Op::Field(tuple, k) => match self.cutter.contraction(*tuple, import.read) {
+                Some(sum) => self.contracted(import, &sum, place),
+                None => self.state(*tuple, *k, place.before),
+            },
             Op::Shift { value: inner, fill, .. } if self.cutter.depends(*inner, import.read) => {
                 self.exclusive(import, *inner, *fill)
             }
@@ -86,6 +90,14 @@ impl Assembly<'_> {
                 self.builder.append(op, node.ty, axes)
             }
         }
+    }
+
+    /// The sum of a map of states over the state axis.
+    fn contracted(&mut self, import: &mut Import<'_>, sum: &Contraction, place: &Place) -> Built {
+        let (axis, elements) = (self.axis(sum.axis)?, vec![self.import(import, sum.element, place)?]);
+        let operator = self.builder.operator(self.cutter.program.operator(sum.operator).clone());
+        let tuple = self.builder.append(Op::Reduce { axis, operator, elements }, Ty::Tuple, AxisSet::EMPTY)?;
+        self.builder.field(tuple, 0)
     }
 
     /// Whether an axis of the whole program is the stage's scan axis.

@@ -45,7 +45,7 @@ impl Leaves {
                 _ if read.contains(&value) => _ = self.read.insert(value),
                 Op::Param(p) => _ = self.params.insert(*p),
                 Op::Index(axis) | Op::Size(axis) => self.axes = self.axes.with(*axis),
-                Op::Field(..) => {}
+                Op::Field(tuple, _) => stack.extend(cutter.contraction(*tuple, read).map(|sum| sum.element)),
                 op => {
                     self.axes = position_axis(cutter.program, value).map_or(self.axes, |axis| self.axes.with(axis));
                     stack.extend(op.operands());

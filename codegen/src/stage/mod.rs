@@ -5,7 +5,7 @@
 //! * a stage has at most one scan axis and direction, and at most one operator along it. Several scans become one by
 //!   the product operator, whose fields are those of all of them; a reduction is the final state of a scan. There are
 //!   at most two [`Op::Scan`] nodes, an inclusive and an exclusive one, with the same elements and init, and no
-//!   [`Op::Reduce`];
+//!   [`Op::Reduce`] but contractions;
 //! * elements and init are *point values*: they depend on parameters only, through maps, `Index`, `Size`, and `Shift`,
 //!   `First`, `Last` of point values along the stage's axis. A shift along another axis is a [`View`] of a parameter;
 //!   other positions along other axes are stages of their own;
@@ -14,7 +14,10 @@
 //!   [`Op::First`]) of the states or of maps of inclusive states and point values. In a stage without a scan every
 //!   output is a map of point values, which may have `First` and `Last` along one axis, or it is a `Starts`; there is
 //!   no `Shift`, only views;
-//! * all outputs of a stage have the same axes up to the scan axis, the stage's *outer axes* (in the order of the
+//! * a *contraction* is an [`Op::Reduce`] by the sum, over an axis of the states, of a map of states and point values. It
+//!   stands in body outputs like a point value. All contractions of a stage are over one axis, the *state axis*, and body
+//!   outputs lack it. Only [`cut_contracted`] makes such stages;
+//! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
 //!
@@ -22,6 +25,7 @@
 //! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
 
 mod assemble;
+mod contraction;
 mod cut;
 mod family;
 mod group;
@@ -30,7 +34,7 @@ mod leaves;
 mod needs;
 mod product;
 
-pub use cut::{CutError, cut};
+pub use cut::{CutError, cut, cut_contracted};
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
@@ -169,10 +173,15 @@ impl Stage {
         })
     }
 
-    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis.
+    /// The axis of contractions.
+    pub fn state_axis(&self) -> Option<Axis> {
+        self.program.nodes.iter().find_map(|node| if let Op::Reduce { axis, .. } = node.op { Some(axis) } else { None })
+    }
+
+    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis and the state axis.
     pub fn outer_axes(&self) -> AxisSet {
         let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
-        self.axis().map_or(all, |axis| all.without(axis))
+        self.axis().into_iter().chain(self.state_axis()).fold(all, AxisSet::without)
     }
 
     /// Whether an output is written once per row, after the scan.

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use oplus_dsl::ir::{Axis, Op, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
+
+use super::contraction::contraction;
 
 /// The axis and the direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +28,8 @@ pub(super) struct Needs {
     pub positions: BTreeSet<Value>,
     /// Values that depend on a scan, where only point values can stand.
     pub misplaced: BTreeSet<Value>,
+    /// The axes of contractions.
+    pub contracted: AxisSet,
 }
 
 /// Where a value stands.
@@ -41,9 +45,15 @@ pub(super) enum Context {
     Anywhere,
 }
 
-/// What `value` is computed from, up to the values in `read`.
-pub(super) fn needs(program: &Program, value: Value, read: &BTreeSet<Value>, context: Context) -> Needs {
-    let mut walk = Walk { program, read, seen: HashSet::new(), needs: Needs::default() };
+/// What `value` is computed from, up to the values in `read`; the tuples `sums` are contractions.
+pub(super) fn needs(
+    program: &Program,
+    sums: &BTreeSet<Value>,
+    value: Value,
+    read: &BTreeSet<Value>,
+    context: Context,
+) -> Needs {
+    let mut walk = Walk { program, sums, read, seen: HashSet::new(), needs: Needs::default() };
     walk.visit(value, context);
     walk.needs
 }
@@ -84,7 +94,7 @@ pub(super) fn is_final(program: &Program, value: Value, read: &BTreeSet<Value>) 
         return matches!(&program.node(value).op, Op::Field(t, _) if is_reduction(program, *t));
     };
     let Some(course) = course(program, value) else { return false };
-    let inner = needs(program, *inner, read, Context::End(course));
+    let inner = needs(program, &BTreeSet::new(), *inner, read, Context::End(course));
     !inner.ended.is_empty() && inner.misplaced.is_empty() && !depends(program, *empty, read)
 }
 
@@ -125,6 +135,7 @@ pub(super) fn atoms(
 
 struct Walk<'a> {
     program: &'a Program,
+    sums: &'a BTreeSet<Value>,
     read: &'a BTreeSet<Value>,
     seen: HashSet<(Value, Context)>,
     needs: Needs,
@@ -165,6 +176,12 @@ impl Walk<'_> {
     fn state(&mut self, value: Value, tuple: Value, context: Context) {
         let own = course(self.program, value);
         let Op::Scan { exclusive, .. } = self.program.node(tuple).op else {
+            if let Some(sum) =
+                contraction(self.program, self.sums, tuple, self.read).filter(|_| context == Context::Here)
+            {
+                self.needs.contracted = self.needs.contracted.with(sum.axis);
+                return self.visit(sum.element, context);
+            }
             let kind = if context == Context::Here { &mut self.needs.finals } else { &mut self.needs.misplaced };
             kind.insert(value);
             return;

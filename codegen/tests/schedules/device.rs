@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 
 use oplus_codegen::lower::lower;
-use oplus_codegen::plan::{Arg, Call, Launch, Layout, Planner};
+use oplus_codegen::plan::{self, Arg, Call, Launch, Layout};
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
-use oplus_codegen::stage::Temporary;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Data};
@@ -78,16 +77,21 @@ pub(crate) fn call(program: &Program, sizes: &[usize], placement: Placement) -> 
     }
 }
 
+/// What a device does: launches, and the scratch memory that they need.
+pub(crate) struct Work {
+    pub(crate) launches: Vec<Launch>,
+    pub(crate) buffers: Vec<plan::Buffer>,
+    pub(crate) message_words: u64,
+}
+
 /// Runs launches on inputs and gives the outputs.
 pub(crate) fn run(
-    planner: &Planner,
-    launches: &[Launch],
-    message_words: u64,
+    program: &Program,
+    work: &Work,
     inputs: &[Array],
     sizes: &[usize],
     (placement, order, isa): (Placement, Order, Isa),
 ) -> Vec<Array> {
-    let program = planner.program();
     let mut memory = Memory::new();
     let mut tensors: HashMap<Arg, (BufferId, usize)> = HashMap::new();
     for (i, (param, input)) in program.params.iter().zip(inputs).enumerate() {
@@ -100,13 +104,12 @@ pub(crate) fn run(
         let id = memory.add(Buffer::unwritten(output.elem, place.len));
         tensors.insert(Arg::Output(i as u32), (id, place.first));
     }
-    for (i, Temporary { axes, elem, .. }) in planner.cut().buffers.iter().enumerate() {
-        let place = self::place(axes, sizes, *elem, Placement::Contiguous);
-        tensors.insert(Arg::Buffer(i as u32), (memory.add(Buffer::unwritten(*elem, place.len)), 0));
+    for (i, plan::Buffer { elem, len }) in work.buffers.iter().enumerate() {
+        tensors.insert(Arg::Buffer(i as u32), (memory.add(Buffer::unwritten(*elem, *len as usize)), 0));
     }
-    tensors.insert(Arg::Messages, (memory.add(Buffer::messages(message_words as usize)), 0));
+    tensors.insert(Arg::Messages, (memory.add(Buffer::messages(work.message_words as usize)), 0));
     tensors.insert(Arg::Control, (memory.add(Buffer::control()), 0));
-    for launch in launches {
+    for launch in &work.launches {
         step(launch, &tensors, &mut memory, (order, isa));
     }
     let read = |(i, (output, place)): (usize, (&oplus_dsl::ir::Output, &Place))| {

@@ -5,3 +5,4 @@ mod map;
 mod oracle;
 mod plans;
 mod rows;
+mod states;

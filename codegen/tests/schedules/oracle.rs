@@ -1,8 +1,9 @@
 //! What the outputs of a program must be.
 
-use oplus_codegen::plan::{Launch, Planner};
+use oplus_codegen::plan::{Buffer, Launch, Planner};
 use oplus_codegen::schedule::Schedule;
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
@@ -10,7 +11,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::testing::inputs;
 use oplus_dsl::verify::verify;
 
-use crate::device::{Placement, call, run};
+use crate::device::{Placement, Work, call, run};
 
 /// A valid program.
 pub(crate) fn program(text: &str) -> Program {
@@ -34,8 +35,13 @@ impl Case<'_> {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
-        let launches: Vec<Launch> = (0..planner.cut().stages.len()).map(launch).collect();
-        self.compare(&planner, &launches, 1 << 12, Isa::Sm90a);
+        let cut = match schedule {
+            Schedule::States(_) => planner.contracted_cut().expect("has contractions"),
+            _ => planner.cut(),
+        };
+        let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
+        let work = Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 };
+        self.compare(&work, Isa::Sm90a);
     }
 
     /// The same for a program of one stage, if the schedule fits its layout; gives whether it does.
@@ -43,7 +49,10 @@ impl Case<'_> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let launch = planner.launch(&call(self.program, self.sizes, self.placement), 0, schedule);
         let fits = launch.is_ok();
-        launch.into_iter().for_each(|launch| self.compare(&planner, &[launch], 1 << 14, target.isa));
+        launch.into_iter().for_each(|launch| {
+            let work = Work { launches: vec![launch], buffers: vec![], message_words: 1 << 14 };
+            self.compare(&work, target.isa);
+        });
         fits
     }
 
@@ -52,18 +61,25 @@ impl Case<'_> {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let plan = planner.plan(&call).unwrap_or_else(|e| panic!("{}{e}", self.program));
-        self.compare(&planner, &plan.steps, plan.message_words, target.isa);
+        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        self.compare(&work, target.isa);
     }
 
-    fn compare(&self, planner: &Planner, launches: &[Launch], message_words: u64, isa: Isa) {
+    /// The temporary tensors of a cut.
+    fn buffers(&self, cut: &Cut) -> Vec<Buffer> {
+        let size = |axes: &[Axis]| axes.iter().map(|a| self.sizes[a.0 as usize] as u64).product();
+        cut.buffers.iter().map(|b| Buffer { elem: b.elem, len: size(&b.axes) }).collect()
+    }
+
+    fn compare(&self, work: &Work, isa: Isa) {
         let given: Vec<Array> = given(self.program, self.sizes);
         let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();
         let optional: Vec<Option<Array>> = given.iter().cloned().map(Some).collect();
         let wanted = interpret_sized(self.program, &optional, &named, Mode::default()).expect("runs");
-        let found = run(planner, launches, message_words, &given, self.sizes, (self.placement, self.order, isa));
+        let found = run(self.program, work, &given, self.sizes, (self.placement, self.order, isa));
         for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.program.outputs) {
             if let Some(place) = differs(wanted, found, output.elem) {
-                let schedules: Vec<String> = launches.iter().map(|l| l.schedule.to_string()).collect();
+                let schedules: Vec<String> = work.launches.iter().map(|l| l.schedule.to_string()).collect();
                 let (a, b) = (wanted.data.get(place), found.data.get(place));
                 let text = format!("`{}` at {place}: {b} instead of {a}", output.name);
                 panic!("{text}\n{:?} {:?}\n{}\n{}", self.sizes, self.placement, schedules.join("\n"), self.program);

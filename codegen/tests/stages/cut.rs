@@ -1,6 +1,6 @@
 //! Cutting programs into stages: the stages, run one after another, give what the program gives.
 
-use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut};
+use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut, cut_contracted};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -94,6 +94,18 @@ fn a_scan_whose_states_are_summed_over_another_axis_is_cut() {
 }
 
 #[test]
+fn a_sum_over_states_stays_with_their_scan_where_that_is_asked_for() {
+    let program = program(programs::STATE_SPACE);
+    let cut = cut_contracted(&program).expect("cuts").expect("has a contraction");
+    check(&program, &cut);
+    let [stage] = &cut.stages[..] else { panic!("{} stages", cut.stages.len()) };
+    let name = |axis| stage.program.axis_name(axis);
+    assert_eq!(stage.state_axis().map(name), Some("N"));
+    assert_eq!(stage.outer_axes().iter().map(name).collect::<Vec<_>>(), ["B", "D"]);
+    assert!(cut.buffers.is_empty());
+}
+
+#[test]
 fn segments_are_flags_and_then_a_scan() {
     let (_, cut) = stages(programs::SEGMENTED);
     assert_eq!(kinds(&cut), [Kind::Map, Kind::Scan]);
@@ -151,18 +163,27 @@ fn random_programs_are_cut_into_stages_that_compute_them() {
         let program = random(seed, &ingredients).instantiate(if seed % 2 == 0 { Elem::F64 } else { Elem::F32 });
         let cut = cut(&program).unwrap_or_else(|e| panic!("{program}{e}"));
         check(&program, &cut);
+        check_contracted(&program);
     }
+}
+
+/// Checks the stages with contractions; gives whether there are any.
+fn check_contracted(program: &Program) -> bool {
+    let cut = cut_contracted(program).expect("cuts");
+    cut.iter().for_each(|cut| check(program, cut));
+    cut.is_some_and(|cut| cut.stages.iter().any(|s| s.state_axis().is_some()))
 }
 
 #[test]
 fn adjoints_of_random_programs_are_cut_into_stages_that_compute_them() {
     let ingredients = Ingredients { differentiable: true, ..Ingredients::default() };
-    let mut checked = 0;
+    let (mut checked, mut contracted) = (0, 0);
     for seed in 0..200 {
         let Ok(program) = adjoint(&random(seed, &ingredients).instantiate(Elem::F64)) else { continue };
         let cut = cut(&program).expect("cuts");
         check(&program, &cut);
         checked += 1;
+        contracted += usize::from(check_contracted(&program));
     }
-    assert!(checked > 100, "{checked}");
+    assert!(checked > 100 && contracted > 0, "{checked} {contracted}");
 }

@@ -1,9 +1,8 @@
 //! Plans: which schedule a call gets, what is launched, what is refused.
 
 use oplus_codegen::abi::abi;
-use oplus_codegen::plan::{Arg, Call, Layout, Plan, PlanError, Planner, plan, variants};
+use oplus_codegen::plan::{Arg, Call, Layout, Plan, PlanError, Planner, cuts, plan, variants};
 use oplus_codegen::schedule::{Form, Loader, Schedule};
-use oplus_codegen::stage::cut;
 use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::ParamKind;
 use oplus_dsl::ir::{Axis, Program};
@@ -212,14 +211,22 @@ fn more_than_2_to_the_31_elements_are_planned() {
 
 #[test]
 fn every_plan_uses_a_baked_variant() {
-    for text in [programs::CUMSUM, programs::AFFINE_BACKWARD, programs::DECAY_BACKWARD, programs::SEGMENTED] {
+    for text in [
+        programs::CUMSUM,
+        programs::AFFINE_BACKWARD,
+        programs::DECAY_BACKWARD,
+        programs::SEGMENTED,
+        programs::STATE_SPACE,
+    ] {
         let program = program(text);
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
         for n in [0, 1, 2, 31, 64, 1000, 4096, 100_003] {
             let sizes: Vec<i64> = (0..program.axes.len()).map(|i| if i == 1 { n } else { 3 }).collect();
             let plan = planner.plan(&call(&program, &sizes)).expect("plans");
             for launch in &plan.steps {
-                let stages = &cut(&program).expect("cuts").stages;
+                let (plain, contracted) = cuts(&program).expect("cuts");
+                let stages = [Some(plain), contracted].into_iter().flatten().flat_map(|cut| cut.stages);
+                let stages: Vec<_> = stages.collect();
                 let baked = stages.iter().flat_map(|s| variants(s, Isa::Sm90a));
                 assert!(baked.into_iter().any(|(stage, s)| stage == *launch.stage && s == launch.schedule));
             }

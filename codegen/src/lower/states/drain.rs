@@ -1,0 +1,154 @@
+//! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
+
+use super::evaluate::{Evaluator, Place, Source};
+use super::global::Global;
+use super::pieces::{Piece, Shape};
+use super::{CHUNK, StatesKernel, Time, height};
+use crate::abi::Tensor;
+use crate::build::Builder;
+use crate::tile::{Mbarrier, Memory, Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Op, Value};
+use std::collections::HashMap;
+
+impl StatesKernel<'_> {
+    /// The outputs that have time.
+    pub(super) fn body_outputs(&self) -> impl Iterator<Item = usize> {
+        (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k))
+    }
+
+    /// How an output is cut into pieces.
+    pub(super) fn output_shape(&self, k: usize) -> Shape {
+        let output = &self.stage.program.outputs[k];
+        let across = self.schedule.vector == 1 && output.axes.last() != Some(&self.scan.axis);
+        let bytes = output.elem.bytes().unwrap_or(16) as u32;
+        let width = self.schedule.vector.min(16 / bytes);
+        Shape { height: self.schedule.rows(), steps: self.schedule.steps, width, across }
+    }
+
+    /// Waits for a tile to have been walked, and writes its outputs. What comes from global memory is on its way
+    /// meanwhile.
+    pub(super) fn drain(&self, b: &mut Builder, (stage, parity): (Operand, Operand), time: &Time, thread: Operand) {
+        let mut early = vec![];
+        for k in self.body_outputs() {
+            let shape = self.output_shape(k);
+            let pieces = self.few_pieces(b, shape, thread);
+            early.push(pieces.map(|pieces| {
+                let source = |p: &Piece| self.drain_source(b, stage, time, p, shape.width);
+                let mut sources: Vec<Drain> = pieces.iter().map(source).collect();
+                sources.iter_mut().for_each(|source| source.preload(b, k));
+                (pieces, sources)
+            }));
+        }
+        b.push(Stmt::MbarrierWait(Mbarrier { array: self.done, index: stage }, parity));
+        b.push(Stmt::SyncWarp);
+        for (k, early) in self.body_outputs().zip(early) {
+            let shape = self.output_shape(k);
+            match early {
+                Some((pieces, sources)) => {
+                    for (piece, source) in pieces.iter().zip(sources) {
+                        let walked = self.is_walked(b, piece, time);
+                        b.if_(walked, |b| self.write(b, k, shape, source));
+                    }
+                }
+                None => self.each_piece(b, shape, thread, |b, pieces| {
+                    for piece in pieces {
+                        let walked = self.is_walked(b, piece, time);
+                        b.if_(walked, |b| {
+                            let source = self.drain_source(b, stage, time, piece, shape.width);
+                            self.write(b, k, shape, source);
+                        });
+                    }
+                }),
+            }
+        }
+    }
+
+    /// Whether a piece holds sums.
+    fn is_walked(&self, b: &mut Builder, piece: &Piece, time: &Time) -> Operand {
+        let exists = if self.is_exact() { b.lt(piece.column, time.steps) } else { Operand::bool(true) };
+        b.and(piece.held, exists)
+    }
+
+    fn drain_source(&self, b: &mut Builder, stage: Operand, time: &Time, piece: &Piece, width: u32) -> Drain<'_, '_> {
+        let column = b.convert(Ty::I64, piece.column);
+        let step = b.add(time.first, column);
+        let exists = b.lt(piece.column, time.steps);
+        let global = Global::at(self, (piece.row, Operand::i32(0)), (step, exists), width);
+        Drain { kernel: self, global, stage, piece: *piece, loaded: HashMap::new() }
+    }
+
+    /// Writes an output's piece.
+    fn write(&self, b: &mut Builder, k: usize, shape: Shape, mut source: Drain) {
+        let (tensor, value) = (Tensor::Output(k as u32), self.stage.program.outputs[k].value);
+        let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
+        let values: Vec<Operand> =
+            (0..shape.width).map(|step| evaluator.value(b, &mut source, value, Place { state: 0, step })).collect();
+        let (offset, exists) = source.global.offset(b, tensor, 0);
+        b.store(self.global(tensor), offset, &values, Some(exists));
+    }
+}
+
+/// The source of an output's values at a piece.
+struct Drain<'k, 's> {
+    kernel: &'k StatesKernel<'s>,
+    global: Global<'k, 's>,
+    stage: Operand,
+    piece: Piece,
+    /// Chunks from shared memory, by array.
+    loaded: HashMap<Value, Vec<Operand>>,
+}
+
+impl Drain<'_, '_> {
+    /// Loads what an output needs from global memory.
+    fn preload(&mut self, b: &mut Builder, output: usize) {
+        let kernel = self.kernel;
+        let program = &kernel.stage.program;
+        let shared = |v: &Value| kernel.values.tile(*v).is_some_and(|i| !kernel.values.tiles[i].states);
+        let (mut params, mut stack) = (vec![], vec![program.outputs[output].value]);
+        while let Some(value) = stack.pop() {
+            match &program.node(value).op {
+                Op::Param(param) if !shared(&value) => params.push(*param),
+                op if !shared(&value) && !matches!(op, Op::Field(..)) => stack.extend(op.operands()),
+                _ => {}
+            }
+        }
+        params.sort_unstable();
+        params.dedup();
+        self.global.preload(b, &params);
+    }
+
+    /// The steps of the piece in a tile or a sum.
+    fn shared(&mut self, b: &mut Builder, value: Value, (array, rows): (Memory, bool), step: u32) -> Operand {
+        if !self.loaded.contains_key(&value) {
+            let kernel = self.kernel;
+            let height = if rows { kernel.schedule.rows() } else { 1 };
+            let row = if rows { self.piece.row } else { Operand::i32(0) };
+            let at = kernel.element(b, height, self.stage, row, self.piece.column);
+            let zero = crate::build::zero(b.elem(array).value());
+            let width = self.global.width;
+            let steps = (0..width.div_ceil(CHUNK)).flat_map(|k| {
+                let at = b.add(at, Operand::i32((k * CHUNK) as i32));
+                b.load(array, at, width.min(CHUNK), None, zero)
+            });
+            let steps = steps.collect();
+            self.loaded.insert(value, steps);
+        }
+        self.loaded[&value][step as usize]
+    }
+}
+
+impl Source for Drain<'_, '_> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        let kernel = self.kernel;
+        if let Some(sum) = kernel.values.sum(&kernel.stage.program, value) {
+            return Some(self.shared(b, value, (Memory::Shared(kernel.sums[sum]), true), at.step));
+        }
+        if let Some(i) = kernel.values.tile(value).filter(|i| !kernel.values.tiles[*i].states) {
+            let tile = &kernel.values.tiles[i];
+            debug_assert!(height(kernel.schedule, tile) == if tile.rows { kernel.schedule.rows() } else { 1 });
+            return Some(self.shared(b, value, (Memory::Shared(kernel.tiles[i]), tile.rows), at.step));
+        }
+        self.global.leaf(b, value, at)
+    }
+}

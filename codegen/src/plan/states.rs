@@ -1,0 +1,72 @@
+//! The states schedules that a plan may choose, and their cost.
+//!
+//! Memory is rarely the limit here. A multiprocessor has four schedulers, each with one issue slot per cycle and a unit
+//! that takes 8 cycles for a warp's exponentials; the walk needs both for every update of a state. The estimate counts
+//! them. Two warps per scheduler hide each other's latencies, one does not.
+
+use crate::lower::states::{Work, work};
+use crate::schedule::{Schedule, States, WARP};
+use crate::stage::Stage;
+use crate::target::Target;
+
+/// Cycles per microsecond, under this load.
+const CLOCK: f64 = 1980.0;
+/// Schedulers of a multiprocessor.
+const SCHEDULERS: f64 = 4.0;
+/// Cycles of a scheduler for one warp's exponentials.
+const EXPONENTIAL: f64 = 8.0;
+/// Time against a scheduler that never waits, with two or more walking warps, and with one.
+const LATENCY: [f64; 2] = [1.2, 1.6];
+
+/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
+pub(super) fn vector_schedules(vector: u32) -> Vec<Schedule> {
+    let exact = [many(4), few(4), many(16), few(16), many(64), few(64)];
+    let padded = [4, 16, 64, 256].map(|capacity| States { padded: true, ..few(capacity) });
+    exact.into_iter().chain(padded).map(|s| Schedule::States(States { vector, ..s })).collect()
+}
+
+/// The schedules that assume nothing of strides and addresses.
+pub(super) fn scalar_schedules() -> Vec<Schedule> {
+    let schedule = |capacity| Schedule::States(States { padded: true, unroll: 1, ..few(capacity) });
+    [4, 16, 64, 256].map(schedule).to_vec()
+}
+
+/// Rows enough for two blocks on every multiprocessor.
+fn many(capacity: u32) -> States {
+    let states = if capacity == 4 { 1 } else { 8 };
+    let (warps, copy_warps, steps, blocks) = if capacity == 4 { (8, 4, 64, 1) } else { (4, 2, 32, 2) };
+    let lanes = capacity / states;
+    States { warps, copy_warps, states, lanes, padded: false, steps, stages: 3, unroll: 4, vector: 1, blocks }
+}
+
+/// Fewer rows: more lanes for each.
+fn few(capacity: u32) -> States {
+    let states = match capacity {
+        4 => 1,
+        256 => 8,
+        _ => 4,
+    };
+    let lanes = capacity / states;
+    let unroll = if capacity == 4 { 4 } else { 8 };
+    let stages = if capacity == 256 { 2 } else { 4 };
+    States { warps: 4, copy_warps: 4, states, lanes, padded: false, steps: 32, stages, unroll, vector: 1, blocks: 1 }
+}
+
+/// Microseconds of `blocks` blocks of `steps` steps, and why.
+pub(super) fn estimate(stage: &Stage, schedule: &States, blocks: u64, steps: u64, target: &Target) -> (f64, String) {
+    let Work { issues, exponentials, row_issues } = work(stage);
+    let capacity = f64::from(schedule.capacity());
+    let per_update = issues + row_issues / capacity;
+    // Updates of a warp's 32 lanes.
+    let updates = f64::from(schedule.rows()) * capacity * steps as f64 / f64::from(WARP);
+    let of_one = (blocks as f64 / f64::from(target.multiprocessors)).ceil();
+    let resident = f64::from(schedule.blocks).min(of_one).max(1.0);
+    let warps = resident * f64::from(schedule.warps) / SCHEDULERS;
+    let latency = if warps >= 2.0 { LATENCY[0] } else { LATENCY[1] };
+    let cycles = |each: f64| of_one * updates * each / (SCHEDULERS.min(resident * f64::from(schedule.warps)) * CLOCK);
+    let (slots, units) = (cycles(per_update), cycles(exponentials * EXPONENTIAL));
+    let why = format!(
+        "{per_update:.1} issue slots per update {slots:.0} µs, exponentials {units:.0} µs, {warps} warps per scheduler"
+    );
+    (slots.max(units) * latency, why)
+}

@@ -1,0 +1,92 @@
+//! Sums over a state axis that stay with the scan beneath them.
+//!
+//! The sum over N of c·h, where h is a state with the axis N of a scan along T, can be taken where the states are: they
+//! need not be stored. Such a sum is a *contraction*, N the *state axis*.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, OperatorId, Program, Value};
+
+use super::needs::{Course, course, depends};
+
+/// A sum that stays with its scan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contraction {
+    /// The state axis.
+    pub axis: Axis,
+    /// A sum.
+    pub operator: OperatorId,
+    /// What is summed.
+    pub element: Value,
+}
+
+/// The tuples of all contractions of a program, over one state axis.
+pub(super) fn contractions(program: &Program) -> BTreeSet<Value> {
+    let all: Vec<(Value, Axis)> = (0..program.nodes.len() as u32)
+        .map(Value)
+        .filter_map(|tuple| Some((tuple, reduction(program, tuple).filter(|c| is_contraction(program, c))?.axis)))
+        .collect();
+    let Some((_, axis)) = all.first().copied() else { return BTreeSet::new() };
+    all.into_iter().filter(|(_, own)| *own == axis).map(|(tuple, _)| tuple).collect()
+}
+
+/// The contraction of a tuple in `sums`, unless the values `read` from memory leave no scan beneath it.
+pub(super) fn contraction(
+    program: &Program,
+    sums: &BTreeSet<Value>,
+    tuple: Value,
+    read: &BTreeSet<Value>,
+) -> Option<Contraction> {
+    let found = reduction(program, tuple).filter(|_| sums.contains(&tuple))?;
+    depends(program, found.element, read).then_some(found)
+}
+
+/// Whether an operator is the sum of floats.
+pub(super) fn is_sum(operator: &Operator) -> bool {
+    let input = |v: Value| matches!(operator.body[v.0 as usize].op, Op::Input(_));
+    let zero = matches!(operator.identity[..], [Literal::Float(x)] if x == 0.0);
+    let sum = match operator.combine[..] {
+        [v] => {
+            matches!(operator.body[v.0 as usize].op, Op::Binary(Binary::Add, l, r) if l != r && input(l) && input(r))
+        }
+        _ => false,
+    };
+    zero && sum && operator.fields[0].ty.is_float()
+}
+
+/// A reduction of one field.
+fn reduction(program: &Program, tuple: Value) -> Option<Contraction> {
+    match &program.node(tuple).op {
+        Op::Reduce { axis, operator, elements } if elements.len() == 1 => {
+            Some(Contraction { axis: *axis, operator: *operator, element: elements[0] })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a sum is over states of one course that all have its axis.
+fn is_contraction(program: &Program, sum: &Contraction) -> bool {
+    let Some(fields) = states(program, sum.element) else { return false };
+    let courses: BTreeSet<Option<Course>> = fields.iter().map(|v| course(program, *v)).collect();
+    let along =
+        |c: &Option<Course>| c.is_some_and(|c| c.axis != sum.axis && program.node(sum.element).axes.contains(c.axis));
+    let over = |v: &Value| program.node(*v).axes.contains(sum.axis);
+    is_sum(program.operator(sum.operator)) && courses.len() == 1 && courses.iter().all(along) && fields.iter().all(over)
+}
+
+/// The fields of scans that a map of states and point values takes; `None` if it is something else.
+fn states(program: &Program, value: Value) -> Option<BTreeSet<Value>> {
+    let (mut fields, mut seen, mut stack) = (BTreeSet::new(), BTreeSet::new(), vec![value]);
+    let nothing = BTreeSet::new();
+    while let Some(value) = stack.pop() {
+        if !seen.insert(value) || !depends(program, value, &nothing) {
+            continue;
+        }
+        match &program.node(value).op {
+            Op::Field(tuple, _) if matches!(program.node(*tuple).op, Op::Scan { .. }) => _ = fields.insert(value),
+            op if op.is_map() => stack.extend(op.operands()),
+            _ => return None,
+        }
+    }
+    Some(fields)
+}

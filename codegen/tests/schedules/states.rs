@@ -1,0 +1,186 @@
+//! The states schedule: scans whose states are summed away.
+
+use oplus_codegen::schedule::{Schedule, States};
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Target;
+use oplus_dsl::ir::Program;
+
+use crate::device::Placement;
+use crate::oracle::{Case, program};
+
+macro_rules! operators {
+    () => {
+        "operator Affine(a: f32, b: f32) { identity (1.0, 0.0);
+            %0: f32 = input l.a; %1: f32 = input l.b; %2: f32 = input r.a; %3: f32 = input r.b;
+            %4: f32 = %0 * %2; %5: f32 = %2 * %1; %6: f32 = %5 + %3; combine (%4, %6); }
+        operator Sum(s: f32) { identity (0.0); %0: f32 = input l.s; %1: f32 = input r.s; %2: f32 = %0 + %1;
+            combine (%2); }"
+    };
+}
+
+/// y[t] = Σ_n c[n,t]·h[n,t] + skip·u[t], h[n,t] = exp(−|δ[t]·a[n]|)·h[n,t−1] + |δ[t]|·b[n,t]·u[t].
+const SELECTIVE: &str = concat!(
+    "program selective { axes B, D, N, L; param u: f32[B, D, L]; param delta: f32[B, D, L]; param a: f32[D, N];
+    param b: f32[B, N, L]; param c: f32[B, N, L]; param skip: f32[D];",
+    operators!(),
+    "%0: f32[B, D, L] = param u; %1: f32[B, D, L] = param delta; %2: f32[D, N] = param a; %3: f32[B, N, L] = param b;
+    %4: f32[B, N, L] = param c; %5: f32[D] = param skip; %6: f32[B, D, L] = abs(%1); %7: f32[D, N] = abs(%2);
+    %8: f32[D, N] = neg(%7); %9: f32[B, D, N, L] = %6 * %8; %10: f32[B, D, N, L] = exp(%9);
+    %11: f32[B, D, N, L] = %6 * %3; %12: f32[B, D, N, L] = %11 * %0;
+    %13: tuple[B, D, N, L] = scan(L, Affine, (%10, %12)); %14: f32[B, D, N, L] = %13.b;
+    %15: f32[B, D, N, L] = %4 * %14; %16: tuple[B, D, L] = reduce(N, Sum, (%15)); %17: f32[B, D, L] = %16.s;
+    %18: f32[B, D, L] = %5 * %0; %19: f32[B, D, L] = %17 + %18; output y: f32[B, D, L] = %19; }"
+);
+
+/// The same in bf16, with initial and final state, groups of rows that share b and c, softplus(δ + bias) and a gate.
+const GATED: &str = concat!(
+    "program gated { axes B, G, E, N, L; param u: bf16[B, G, E, L]; param delta: bf16[B, G, E, L];
+    param bias: f32[G, E]; param a: f32[G, E, N]; param b: bf16[B, G, N, L]; param c: bf16[B, G, N, L];
+    param z: bf16[B, G, E, L]; param h0: f32[B, G, E, N];",
+    operators!(),
+    "%0: f32[B, G, E, L] = param u; %1: f32[B, G, E, L] = param delta; %2: f32[G, E] = param bias;
+    %3: f32[G, E, N] = param a; %4: f32[B, G, N, L] = param b; %5: f32[B, G, N, L] = param c;
+    %6: f32[B, G, E, L] = param z; %7: f32[B, G, E, N] = param h0; %8: f32[G, E, N] = abs(%3); %9: f32[G, E, N] = neg(%8);
+    %10: f32[B, G, E, L] = %1 + %2; %11: f32[B, G, E, L] = softplus(%10); %12: f32[B, G, E, N, L] = %11 * %9;
+    %13: f32[B, G, E, N, L] = exp(%12); %14: f32[B, G, E, N, L] = %11 * %4; %15: f32[B, G, E, N, L] = %14 * %0;
+    %16: f32 = const 1.0;
+    %17: tuple[B, G, E, N, L] = scan(L, Affine, (%13, %15), init (%16, %7)); %18: f32[B, G, E, N, L] = %17.b;
+    %19: f32[B, G, E, N, L] = %18 * %5; %20: tuple[B, G, E, L] = reduce(N, Sum, (%19));
+    %21: f32[B, G, E, L] = %20.s; %22: f32[B, G, E, L] = silu(%6); %23: f32[B, G, E, L] = %21 * %22;
+    %24: f32[B, G, E, N] = last(L, %18, %7);
+    output y: bf16[B, G, E, L] = %23; output h_last: f32[B, G, E, N] = %24; }"
+);
+
+/// Linear attention with decay against time: o[t,v] = Σ_k q[t,k]·s[t,k,v], time first in memory; and a second sum.
+const BACKWARD_ATTENTION: &str = concat!(
+    "program attention { axes T, H, K, V; param g: f32[T, H]; param q: f32[T, H, K]; param k: f32[T, H, K];
+    param v: f32[T, H, V];",
+    operators!(),
+    "%0: f32[T, H] = param g; %1: f32[T, H, K] = param q; %2: f32[T, H, K] = param k; %3: f32[T, H, V] = param v;
+    %4: f32[T, H] = sigmoid(%0); %5: f32[T, H, K, V] = %2 * %3;
+    %6: tuple[T, H, K, V] = scan(T, Affine, (%4, %5), reverse); %7: f32[T, H, K, V] = %6.b;
+    %8: f32[T, H, K, V] = %1 * %7; %9: tuple[T, H, V] = reduce(K, Sum, (%8)); %10: f32[T, H, V] = %9.s;
+    %11: tuple[T, H, K, V] = scan(T, Affine, (%4, %5), reverse, exclusive); %12: f32[T, H, K, V] = %11.b;
+    %13: f32[T, H, K, V] = %12 + %2; %14: f32[T, H, K, V] = sigmoid(%13);
+    %15: tuple[T, H, V] = reduce(K, Sum, (%14)); %16: f32[T, H, V] = %15.s; %17: f32[T, H, V] = %10 + %16;
+    output o: f32[T, H, V] = %17; }"
+);
+
+/// States that have a parameter of their own at every row and step.
+const DENSE: &str = concat!(
+    "program dense { axes D, L, N; param x: f32[D, L, N]; param w: f32[N];",
+    operators!(),
+    "%0: f32[D, L, N] = param x; %1: f32[N] = param w; %2: i64[L] = index(L); %3: f32[L] = convert(f32, %2);
+    %4: f32 = const 0.01; %5: f32[L] = %3 * %4;
+    %6: tuple[D, L, N] = scan(L, Affine, (%1, %0)); %7: f32[D, L, N] = %6.b; %8: f32[D, L, N] = %7 - %5;
+    %9: tuple[D, L] = reduce(N, Sum, (%8)); %10: f32[D, L] = %9.s; output y: f32[D, L] = %10; }"
+);
+
+const SMALL: States = States {
+    warps: 2,
+    copy_warps: 1,
+    states: 2,
+    lanes: 2,
+    padded: false,
+    steps: 16,
+    stages: 2,
+    unroll: 2,
+    vector: 1,
+    blocks: 1,
+};
+
+fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: States, seed: u64) {
+    let case = Case { program, sizes, placement, order: Order::Random(seed) };
+    case.check(Schedule::States(schedule));
+}
+
+#[test]
+fn every_length() {
+    let program = program(SELECTIVE);
+    for len in [1, 2, 3, 4, 15, 16, 17, 31, 37, 48, 67] {
+        check(&program, &[2, 3, 4, len], Placement::Contiguous, SMALL, len as u64);
+    }
+    for len in [4, 12, 16, 20, 36, 64] {
+        let schedule = States { vector: 4, ..SMALL };
+        check(&program, &[2, 3, 4, len], Placement::Padded, schedule, len as u64);
+    }
+}
+
+#[test]
+fn every_number_of_rows_and_states() {
+    let program = program(SELECTIVE);
+    for (rows, states, lanes, per_lane) in [
+        (1, 1, 1, 1),
+        (33, 3, 1, 4),
+        (7, 4, 4, 1),
+        (64, 16, 2, 8),
+        (5, 16, 4, 4),
+        (2, 17, 8, 4),
+        (3, 64, 16, 4),
+        (2, 64, 32, 2),
+    ] {
+        let padded = states != lanes * per_lane;
+        let schedule = States { states: per_lane as u32, lanes: lanes as u32, padded, ..SMALL };
+        check(&program, &[2, rows, states, 21], Placement::Contiguous, schedule, rows as u64);
+        let schedule = States { vector: 4, copy_warps: 2, steps: 32, stages: 3, ..schedule };
+        check(&program, &[1, rows, states, 72], Placement::Contiguous, schedule, rows as u64);
+    }
+}
+
+#[test]
+fn any_layout() {
+    let program = program(SELECTIVE);
+    for placement in [Placement::Misaligned, Placement::Padded, Placement::Strided] {
+        check(&program, &[2, 5, 4, 23], placement, SMALL, 3);
+    }
+}
+
+#[test]
+fn gates_groups_and_states_given_and_taken() {
+    let program = program(GATED);
+    for len in [1, 16, 19, 40] {
+        check(&program, &[2, 3, 5, 4, len], Placement::Contiguous, SMALL, len as u64);
+        check(&program, &[2, 3, 5, 3, len], Placement::Strided, States { padded: true, ..SMALL }, len as u64);
+    }
+    for len in [8, 40, 64] {
+        check(&program, &[1, 2, 9, 4, len], Placement::Contiguous, States { vector: 8, ..SMALL }, len as u64);
+    }
+}
+
+#[test]
+fn against_time_and_across_memory() {
+    let program = program(BACKWARD_ATTENTION);
+    for len in [1, 5, 16, 35] {
+        check(&program, &[len, 2, 4, 33], Placement::Contiguous, SMALL, len as u64);
+        check(&program, &[len, 1, 7, 3], Placement::Padded, States { padded: true, lanes: 4, ..SMALL }, len as u64);
+    }
+}
+
+#[test]
+fn a_parameter_with_every_axis() {
+    let program = program(DENSE);
+    for len in [1, 18, 33] {
+        check(&program, &[5, len, 3], Placement::Contiguous, States { padded: true, ..SMALL }, len as u64);
+    }
+}
+
+#[test]
+fn plans_of_sizes_that_the_schedule_takes_and_does_not() {
+    for text in [SELECTIVE, GATED] {
+        let program = program(text);
+        let axes = program.axes.len();
+        for (states, len) in [(16, 64), (4, 33), (5, 40), (16, 0), (0, 8), (300, 3)] {
+            let mut sizes = vec![2; axes];
+            (sizes[axes - 2], sizes[axes - 1]) = (states, len);
+            for target in [Target::H200, Target::A100] {
+                let case = Case {
+                    program: &program,
+                    sizes: &sizes,
+                    placement: Placement::Contiguous,
+                    order: Order::Random(9),
+                };
+                case.check_plan(&target);
+            }
+        }
+    }
+}
