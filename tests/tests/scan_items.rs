@@ -35,6 +35,36 @@ scan! {
     }
 }
 
+/// A scope in which the names of tensors, of the prelude and of derives mean other things.
+pub mod crowded {
+    #![allow(missing_docs, non_camel_case_types, clippy::exhaustive_structs)]
+
+    pub struct x;
+    pub struct y;
+    pub struct offset;
+    pub struct Some;
+    pub struct Ok;
+    pub trait Option {}
+    pub trait Result {}
+    pub trait TryFrom {}
+    pub trait Clone {}
+    pub trait Debug {}
+    pub trait Default {}
+
+    oplus::scan! {
+        /// Addition under the name of another.
+        pub op Sum(s) {
+            identity (0);
+            combine(l, r) (l.s + r.s);
+        }
+
+        /// Sums from an offset.
+        pub fn shifted(x: [T], offset: f32 = 0) -> (y: [T]) {
+            y = scan(T, Sum(x)) + offset;
+        }
+    }
+}
+
 fn tensor(shape: &[usize], data: &[f32]) -> Tensor {
     Tensor::from_slice(data, shape).expect("a tensor")
 }
@@ -70,6 +100,16 @@ fn names_do_not_collide_with_those_of_the_expansion() {
     assert_eq!(floats(&out.call_), [3.0, 6.0]);
     let cotangents = AwkwardCotangents { cotangents: Some(tensor(&[], &[1.0])), ..AwkwardCotangents::default() };
     assert_eq!(floats(&out.backward(cotangents).expect("gradients").inputs), [1.0, 1.0]);
+}
+
+#[test]
+fn items_of_the_users_do_not_disturb_the_expansion() {
+    use crowded::{Shifted, ShiftedCotangents, shifted};
+    let x = tensor(&[2], &[1.0, 2.0]);
+    let out = shifted(Shifted { x: x.clone(), offset: Some(tensor(&[], &[10.0])) }).expect("outputs");
+    assert_eq!(floats(&out.y), [11.0, 13.0]);
+    let gradients = out.backward(ShiftedCotangents { y: Some(x) }).expect("gradients");
+    assert_eq!((floats(&gradients.x), floats(&gradients.offset.expect("given"))), (vec![3.0, 2.0], vec![3.0]));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The catalogue of messages: everything that can be wrong with a `scan!` block, one entry each.
 //!
-//! A message is one line: what is wrong, then after a semicolon what to write instead. Each entry has a compile-fail
-//! test `tests/ui/<code>.rs`, where the code is the entry's name in kebab case; a test of this list keeps it so.
+//! A message is one line: what is wrong, then after a semicolon what to write instead. Each entry has compile-fail tests
+//! `tests/ui/<code>.rs` or `<code>--<variant>.rs`, where the code is the entry's name in kebab case; a test of this list
+//! keeps it so.
 
 use std::fmt;
 

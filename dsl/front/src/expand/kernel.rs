@@ -71,7 +71,7 @@ impl Kernel<'_> {
             quote! { #doc pub #name: #ty }
         };
         let fields: Vec<_> = self.item.params.iter().map(field).collect();
-        self.structure(&self.names.inputs, &docs::about("inputs of", self.item), &quote!(Clone, Debug), &fields)
+        self.structure(&self.names.inputs, &docs::about("inputs of", self.item), &derives(false), &fields)
     }
 
     /// The struct of the outputs.
@@ -82,7 +82,7 @@ impl Kernel<'_> {
         };
         let call = &self.call;
         let fields: Vec<_> = self.item.outputs.iter().map(field).chain([quote!(#call: ::oplus::Call)]).collect();
-        self.structure(&self.names.output, &docs::output(self.item, self.docs), &quote!(Clone, Debug), &fields)
+        self.structure(&self.names.output, &docs::output(self.item, self.docs), &derives(false), &fields)
     }
 
     /// The function.
@@ -92,21 +92,28 @@ impl Kernel<'_> {
         let (inputs, output, call) = (&self.names.inputs, &self.names.output, &self.call);
         let given = self.item.params.iter().map(|param| {
             let name = ident(&param.name);
-            if param.default.is_some() { quote!(inputs.#name.as_ref()) } else { quote!(Some(&inputs.#name)) }
+            if param.default.is_some() {
+                quote!(inputs.#name.as_ref())
+            } else {
+                quote!(::core::option::Option::Some(&inputs.#name))
+            }
         });
         let outputs = idents(&self.item.outputs.iter().collect::<Vec<_>>());
         let (count, doc) = (outputs.len(), &self.docs.function);
+        let tensors = numbered(count);
         quote! {
             #shared
             #attributes
             #doc
             #[allow(dead_code)]
             #visibility fn #name(inputs: #inputs) -> ::core::result::Result<#output, ::oplus::Error> {
-                let (outputs, #call) = #name::kernel().call(&[#(#given),*])?;
-                let Ok([#(#outputs),*]) = <[::oplus::Tensor; #count]>::try_from(outputs) else {
+                let (outputs, call) = #name::kernel().call(&[#(#given),*])?;
+                let ::core::result::Result::Ok([#(#tensors),*]) =
+                    <[::oplus::Tensor; #count] as ::core::convert::TryFrom<_>>::try_from(outputs)
+                else {
                     ::core::unreachable!("a kernel gives one tensor per output")
                 };
-                Ok(#output { #(#outputs,)* #call })
+                ::core::result::Result::Ok(#output { #(#outputs: #tensors,)* #call: call })
             }
         }
     }
@@ -158,9 +165,9 @@ impl Kernel<'_> {
         let outputs: Vec<_> = Self::floats(&self.item.outputs).into_iter().map(output).collect();
         let params: Vec<_> = Self::floats(&self.item.params).into_iter().map(param).collect();
         let doc = docs::cotangents(self.item);
-        let cotangents = self.structure(&self.names.cotangents, &doc, &quote!(Clone, Debug, Default), &outputs);
+        let cotangents = self.structure(&self.names.cotangents, &doc, &derives(true), &outputs);
         let doc = docs::about("gradients of the inputs of", self.item);
-        let gradients = self.structure(&self.names.gradients, &doc, &quote!(Clone, Debug), &params);
+        let gradients = self.structure(&self.names.gradients, &doc, &derives(false), &params);
         let backward = self.backward();
         quote! { #cotangents #gradients #backward }
     }
@@ -171,9 +178,9 @@ impl Kernel<'_> {
         let given = idents(&Self::floats(&self.item.outputs));
         let params = Self::floats(&self.item.params);
         let (names, count) = (idents(&params), params.len());
-        let patterns = params.iter().map(|param| {
-            let name = ident(&param.name);
-            if param.default.is_some() { quote!(#name) } else { quote!(Some(#name)) }
+        let tensors = numbered(count);
+        let patterns = params.iter().zip(&tensors).map(|(param, name)| {
+            if param.default.is_some() { quote!(#name) } else { quote!(::core::option::Option::Some(#name)) }
         });
         quote! {
             #shared
@@ -186,14 +193,27 @@ impl Kernel<'_> {
                 #[allow(dead_code)]
                 pub fn backward(&self, cotangents: #cotangents) -> ::core::result::Result<#gradients, ::oplus::Error> {
                     let gradients = #name::kernel().backward(&self.#call, &[#(cotangents.#given.as_ref()),*])?;
-                    let Ok([#(#patterns),*]) = <[::core::option::Option<::oplus::Tensor>; #count]>::try_from(gradients) else {
+                    let ::core::result::Result::Ok([#(#patterns),*]) =
+                        <[::core::option::Option<::oplus::Tensor>; #count] as ::core::convert::TryFrom<_>>::try_from(gradients)
+                    else {
                         ::core::unreachable!("a kernel gives one gradient per floating-point input")
                     };
-                    Ok(#gradients { #(#names,)* })
+                    ::core::result::Result::Ok(#gradients { #(#names: #tensors,)* })
                 }
             }
         }
     }
+}
+
+/// Names for tensors in patterns: those of the block might mean constants or unit structs of the user's there.
+fn numbered(count: usize) -> Vec<Ident> {
+    (0..count).map(|k| quote::format_ident!("tensor_{k}")).collect()
+}
+
+/// What a struct of tensors derives.
+fn derives(default: bool) -> TokenStream {
+    let default = default.then(|| quote!(, ::core::default::Default));
+    quote!(::core::clone::Clone, ::core::fmt::Debug #default)
 }
 
 /// The type of a tensor that may be left out.

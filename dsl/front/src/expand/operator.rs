@@ -18,7 +18,10 @@ pub(super) fn items(item: &OperatorItem, operator: Option<&Operator>) -> TokenSt
         #attributes
         #doc
         #[allow(dead_code)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(
+            ::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug, ::core::default::Default,
+            ::core::cmp::PartialEq, ::core::cmp::Eq
+        )]
         #visibility struct #name;
 
         #shared
