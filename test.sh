@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests.
 #   ./test.sh          everything that needs only cargo
-#   ./test.sh --all    also formatting, lints and the crate that needs LLVM 22 and ptxas (installed with
+#   ./test.sh --all    also formatting, lints, documentation and the crate that needs LLVM 22 and ptxas (installed with
 #                      apt and pip where they are missing)
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -27,4 +27,5 @@ fi
 
 cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 cargo test --workspace

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use oplus::{Elem, Kernel, kernels};
+use oplus::{Elem, Kernel};
 use oplus_dsl::ir::Program;
+use oplus_dsl::step::step;
 use oplus_dsl::testing::{Ingredients, program};
 
 use super::data::Placement;
@@ -40,41 +41,20 @@ impl fmt::Display for Case {
     }
 }
 
-/// The functions that give the standard kernels.
-macro_rules! standard {
-    ($($name:ident),+ $(,)?) => {
-        /// The standard kernels.
-        pub fn standard() -> Vec<&'static Kernel> {
-            vec![$(kernels::$name::kernel()),+]
-        }
+/// The standard kernels and models, and the one-step forms of those that have one.
+pub fn standard() -> Vec<&'static Kernel> {
+    let whole = oplus_front::standard_programs().into_iter().chain(oplus_front::model_programs());
+    let with_step = |program: Program| {
+        let step = step(&program).ok().map(|step| step.program);
+        [Some(program), step]
     };
+    whole.flat_map(with_step).flatten().map(|program| kernel(&program)).collect()
 }
 
-standard!(
-    cumsum,
-    cumsum_exclusive,
-    cumsum_time_first,
-    cumprod,
-    cummax,
-    cummin,
-    cumargmax,
-    cumargmin,
-    logcumsumexp,
-    affine,
-    affine_time_first,
-    ema,
-    log_decay,
-    log_decay_channels,
-    monoid,
-    softmax_merge,
-    segmented_cumsum,
-    segmented_affine,
-    affine_with_resets,
-    complex_affine,
-    matrix2,
-    max_plus,
-    automaton,
-);
+/// The kernel of a program. It lives as long as the process, like those that `scan!` writes down.
+fn kernel(program: &Program) -> &'static Kernel {
+    Box::leak(Box::new(Kernel::new(program.name.clone().leak(), program.to_string().leak())))
+}
 
 /// How much is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +113,13 @@ fn blank(kernel: &'static Kernel) -> Case {
 
 /// A kernel for every length, with layouts and contents in turn.
 fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Case> {
-    let lengths: &[usize] = if extent == Extent::Quick { &QUICK } else { &LENGTHS };
+    let lengths: &[usize] = match (scanned(program), extent) {
+        (None, _) => &LENGTHS[1..4],
+        (_, Extent::Quick) => &QUICK,
+        // The states of these are many times their inputs, and the interpreter has to hold them all.
+        _ if inner(program) > 1 && extent == Extent::Default => &LENGTHS[..11],
+        _ => &LENGTHS,
+    };
     // Other element types take the same paths with other numbers: every other length will do.
     let skip = |i: usize| extent == Extent::Default && base.elem != Elem::F32 && (i + turn) % 2 == 1;
     let mut cases = vec![];
@@ -153,16 +139,28 @@ fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Ca
     cases
 }
 
-/// Sizes of a standard kernel's axes; T, or P where parts are merged, is scanned.
+/// The axis that a standard kernel scans: T, or P where parts are merged; a single step scans none.
+fn scanned(program: &Program) -> Option<&'static str> {
+    let merges = program.name == "softmax_merge";
+    if merges { Some("P") } else { program.axis("T").map(|_| "T") }
+}
+
+/// How many axes a kernel has beside rows, heads and the scanned one.
+fn inner(program: &Program) -> usize {
+    let outer = ["B", "H", "G", "S", scanned(program).unwrap_or("T")];
+    program.axes.iter().filter(|a| !outer.contains(&a.as_str())).count()
+}
+
+/// Sizes of a standard kernel's axes.
 fn sizes(program: &Program, length: usize, turn: usize) -> Vec<(String, usize)> {
-    let scanned = if program.axis("T").is_some() { "T" } else { "P" };
-    let inner = program.axes.iter().filter(|a| !["B", "H", "S", scanned].contains(&a.as_str())).count();
+    let (scanned, inner) = (scanned(program), inner(program));
     let size = |(k, axis): (usize, &String)| match axis.as_str() {
-        name if name == scanned => length,
+        name if Some(name) == scanned => length,
+        "G" => [1, 2][turn % 2],
         "B" | "H" if inner > 0 || length > 10_000 => [2, 1, 3][(turn + k) % 3],
         "B" => ROWS[turn % ROWS.len()],
         "S" => [4, 1, 9, 0][turn % 4],
-        _ if inner > 1 || length > 10_000 => [4, 3, 8][(turn + k) % 3],
+        _ if inner > 1 || length > 10_000 => [4, 3, 2][(turn + k) % 3],
         _ => INNER[(turn + k) % INNER.len()],
     };
     program.axes.iter().enumerate().map(|axis| (axis.1.clone(), size(axis))).collect()
@@ -184,8 +182,7 @@ fn random_case(seed: u64) -> Case {
     let sizes = program.axes.iter().enumerate().map(size).collect();
     let placements = [Placement::Contiguous, Placement::Padded, Placement::Strided, Placement::Misaligned];
     let placement = placements[(seed / 2) as usize % 4];
-    // A kernel lives as long as the process, like those that `scan!` writes down.
-    let kernel = Box::leak(Box::new(Kernel::new(program.name.clone().leak(), program.to_string().leak())));
+    let kernel = kernel(&program);
     let (prefix, lean) = ("user:".to_owned(), seed.is_multiple_of(3));
     Case { prefix, elem, lean, sizes, placement, seed, ..blank(kernel) }
 }
@@ -195,10 +192,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_standard_kernel_is_checked() {
-        let checked: Vec<&str> = standard().iter().map(|kernel| kernel.name()).collect();
-        let all: Vec<String> = oplus_front::standard_programs().into_iter().map(|p| p.name).collect();
-        assert_eq!(checked, all);
+    fn every_standard_kernel_is_checked_and_is_what_the_library_calls() {
+        let checked = standard();
+        assert!(checked.len() > 60, "{} kernels", checked.len());
+        for known in
+            [oplus::kernels::affine::kernel(), oplus::models::mamba::kernel(), oplus::models::ema::step::kernel()]
+        {
+            let same = checked.iter().filter(|kernel| kernel.name() == known.name());
+            assert!(same.into_iter().any(|kernel| kernel.program() == known.program()), "{}", known.name());
+        }
     }
 
     #[test]

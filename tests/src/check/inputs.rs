@@ -30,6 +30,8 @@ enum Domain {
     Factor,
     /// In [0.1, 1].
     Positive,
+    /// In [−1, −0.1].
+    Negative,
     /// Seldom true.
     Flag,
     /// In order, up to the size of the axis T.
@@ -49,7 +51,9 @@ fn domain(program: &Program, param: &Param) -> Domain {
         ("cumprod", "x") => Domain::Factor,
         ("matrix2", _) | (_, "ar" | "ai") => Domain::Contraction,
         (_, "g") => Domain::LogDecay,
-        ("softmax_merge", "d") | (_, "alpha") => Domain::Positive,
+        (name, "a") if name.contains("mamba") || name.contains("selective_scan") => Domain::LogDecay,
+        (_, "a_re") => Domain::Negative,
+        ("softmax_merge", "d") | (_, "alpha" | "delta") => Domain::Positive,
         ("max_plus", _) => Domain::Real,
         (_, "a") => Domain::Decay,
         _ => Domain::Real,
@@ -99,6 +103,7 @@ fn float(domain: &Domain, fill: Fill, rng: &mut Rng) -> f64 {
         (Fill::Whole, Domain::Factor) => [-1.0, 1.0][rng.below(2)],
         (Fill::Whole, Domain::Contraction) => rng.below(2) as f64,
         (Fill::Whole, Domain::Positive) => 1.0,
+        (Fill::Whole, Domain::Negative) => -1.0,
         (Fill::Whole, _) => rng.below(7) as f64 - 3.0,
         (Fill::NearOne, Domain::Decay) => 1.0 - 2f64.powi(-(4 + rng.below(9) as i32)),
         (Fill::NearOne, Domain::LogDecay) => -2f64.powi(-(4 + rng.below(9) as i32)),
@@ -107,6 +112,7 @@ fn float(domain: &Domain, fill: Fill, rng: &mut Rng) -> f64 {
         (_, Domain::LogDecay) => rng.between(-1.0, 0.0),
         (_, Domain::Factor) => rng.between(-0.05, 0.05).exp() * [-1.0, 1.0][rng.below(2)],
         (_, Domain::Positive) => rng.between(0.1, 1.0),
+        (_, Domain::Negative) => rng.between(-1.0, -0.1),
         _ => rng.between(-2.0, 2.0),
     }
 }

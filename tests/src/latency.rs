@@ -1,0 +1,95 @@
+//! Host time: what a call costs the caller's thread, and what the first call of a kernel costs.
+
+use std::time::{Duration, Instant};
+
+use cudarc::driver::CudaStream;
+use oplus::{Device, Elem, Kernel, Tensor, kernels};
+use serde::Serialize;
+
+use crate::bench::BenchError;
+
+/// A line of output.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    /// What was timed.
+    pub case: String,
+    /// Microseconds.
+    pub us: f64,
+}
+
+/// Calls that are queued before the stream is waited for; fewer than a stream's queue holds.
+const BATCH: usize = 256;
+/// Batches; the median counts.
+const BATCHES: usize = 41;
+/// Rows and elements of a row: so few that the GPU is faster than the host.
+const SHAPE: [usize; 2] = [4, 256];
+
+fn line(case: impl Into<String>, time: Duration) -> Line {
+    Line { case: case.into(), us: time.as_secs_f64() * 1e6 }
+}
+
+/// The time per call of queueing `work`; the GPU's own time does not count.
+fn queueing(device: &Device, mut work: impl FnMut() -> Result<(), BenchError>) -> Result<Duration, BenchError> {
+    let mut times = vec![];
+    for _ in 0..BATCHES {
+        device.synchronize()?;
+        let start = Instant::now();
+        (0..BATCH).try_for_each(|_| work())?;
+        times.push(start.elapsed() / BATCH as u32);
+    }
+    device.synchronize()?;
+    times.sort_unstable();
+    Ok(times[BATCHES / 2])
+}
+
+/// Per call: a driver's call that queues work (a memset of four bytes, which costs the driver about what a launch does),
+/// then calls of kernels into the caller's tensors and into new ones, and of a gradient.
+///
+/// # Errors
+/// Those of the library and of the driver.
+pub fn calls(device: &Device, stream: &std::sync::Arc<CudaStream>) -> Result<Vec<Line>, BenchError> {
+    let (cumsum, affine) = (kernels::cumsum::kernel(), kernels::affine::kernel());
+    let fresh = || Tensor::zeros(Elem::F32, &SHAPE, device);
+    let (a, b, y, last) = (fresh()?, fresh()?, fresh()?, Tensor::zeros(Elem::F32, &SHAPE[..1], device)?);
+    let (grad_a, grad_b) = (fresh()?, fresh()?);
+    let call = affine.call_into(&[Some(&a), Some(&b), None], &[&y, &last])?;
+    let mut word = stream.alloc_zeros::<f32>(1)?;
+    let bare = queueing(device, || Ok(stream.memset_zeros(&mut word)?))?;
+    let into = queueing(device, || Ok(cumsum.call_into(&[Some(&a)], &[&y]).map(drop)?))?;
+    let two = queueing(device, || Ok(affine.call_into(&[Some(&a), Some(&b), None], &[&y, &last]).map(drop)?))?;
+    let new = queueing(device, || Ok(cumsum.call(&[Some(&a)]).map(drop)?))?;
+    let gradients = [Some(&grad_a), Some(&grad_b), None];
+    let backward = queueing(device, || Ok(affine.backward_into(&call, &[Some(&a), None], &gradients)?))?;
+    Ok(vec![
+        line("memset", bare),
+        line("cumsum-into", into),
+        line("affine-into", two),
+        line("cumsum-new", new),
+        line("affine-backward-into", backward),
+    ])
+}
+
+/// The first call of a kernel, until its result is there: text to program, plan, kernel from its source to the device.
+///
+/// # Errors
+/// Those of the library.
+pub fn first_call(case: &str, kernel: &Kernel, device: &Device) -> Result<Line, BenchError> {
+    let x = Tensor::zeros(Elem::F32, &SHAPE, device)?;
+    device.synchronize()?;
+    let start = Instant::now();
+    let params = kernel.program()?.params.iter();
+    let given: Vec<Option<&Tensor>> = params.map(|p| p.default.is_none().then_some(&x)).collect();
+    kernel.call(&given)?;
+    device.synchronize()?;
+    Ok(line(case, start.elapsed()))
+}
+
+/// The affine recurrence under another name, so that no source has its kernel.
+///
+/// # Errors
+/// [`oplus::Error::Program`], never.
+pub fn users_kernel(name: &str) -> Result<Kernel, BenchError> {
+    let mut program = kernels::affine::kernel().program()?.clone();
+    program.name = name.to_owned();
+    Ok(Kernel::new(name.to_owned().leak(), program.to_string().leak()))
+}
