@@ -2,6 +2,7 @@
 //!
 //! The texts are kept as gzip files: `zcat` shows one, and with `git config diff.gzip.textconv zcat` so does `git diff`.
 
+#[rustfmt::skip]
 mod table;
 
 use flate2::read::GzDecoder;

@@ -41,14 +41,16 @@ impl fmt::Display for Case {
     }
 }
 
-/// The standard kernels and models, and the one-step forms of those that have one.
-pub fn standard() -> Vec<&'static Kernel> {
-    let whole = oplus_front::standard_programs().into_iter().chain(oplus_front::model_programs());
-    let with_step = |program: Program| {
+/// The standard kernels and models, and the one-step forms of those that have one; before each what tells models from
+/// kernels of the same name.
+pub fn standard() -> Vec<(&'static str, &'static Kernel)> {
+    let kernels = oplus_front::standard_programs().into_iter().map(|program| ("", program));
+    let models = oplus_front::model_programs().into_iter().map(|program| ("models:", program));
+    let with_step = |(prefix, program): (&'static str, Program)| {
         let step = step(&program).ok().map(|step| step.program);
-        [Some(program), step]
+        [Some(program), step].into_iter().flatten().map(move |program| (prefix, kernel(&program)))
     };
-    whole.flat_map(with_step).flatten().map(|program| kernel(&program)).collect()
+    kernels.chain(models).flat_map(with_step).collect()
 }
 
 /// The kernel of a program. It lives as long as the process, like those that `scan!` writes down.
@@ -79,7 +81,7 @@ const INNER: [usize; 6] = [4, 3, 8, 1, 64, 33];
 /// All cases of the standard kernels.
 pub fn standard_cases(extent: Extent) -> Vec<Case> {
     let mut cases = vec![];
-    for (k, kernel) in standard().into_iter().enumerate() {
+    for (k, (prefix, kernel)) in standard().into_iter().enumerate() {
         let Ok(program) = kernel.program() else { continue };
         let elems: &[Elem] = match (program.is_generic(), extent) {
             (false, _) => &[Elem::F32],
@@ -90,7 +92,7 @@ pub fn standard_cases(extent: Extent) -> Vec<Case> {
         let forms: &[bool] = if optional { &[true, false] } else { &[false] };
         for (e, elem) in elems.iter().enumerate() {
             for lean in forms {
-                let base = Case { kernel, prefix: String::new(), elem: *elem, lean: *lean, ..blank(kernel) };
+                let base = Case { prefix: prefix.to_owned(), elem: *elem, lean: *lean, ..blank(kernel) };
                 cases.extend(shapes(&base, program, extent, k + e));
             }
         }
@@ -198,7 +200,7 @@ mod tests {
         for known in
             [oplus::kernels::affine::kernel(), oplus::models::mamba::kernel(), oplus::models::ema::step::kernel()]
         {
-            let same = checked.iter().filter(|kernel| kernel.name() == known.name());
+            let same = checked.iter().map(|(_, kernel)| kernel).filter(|kernel| kernel.name() == known.name());
             assert!(same.into_iter().any(|kernel| kernel.program() == known.program()), "{}", known.name());
         }
     }

@@ -51,7 +51,7 @@ fn domain(program: &Program, param: &Param) -> Domain {
         ("cumprod", "x") => Domain::Factor,
         ("matrix2", _) | (_, "ar" | "ai") => Domain::Contraction,
         (_, "g") => Domain::LogDecay,
-        (name, "a") if name.contains("mamba") || name.contains("selective_scan") => Domain::LogDecay,
+        (name, "a") if name.contains("mamba") || name.contains("selective_scan") => Domain::Negative,
         (_, "a_re") => Domain::Negative,
         ("softmax_merge", "d") | (_, "alpha" | "delta") => Domain::Positive,
         ("max_plus", _) => Domain::Real,
