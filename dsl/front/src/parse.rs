@@ -100,9 +100,16 @@ fn is_restriction(inside: &mut Cursor) -> bool {
 /// `a::b`.
 fn path(cursor: &mut Cursor) -> Option<()> {
     cursor.take_operator("::");
-    cursor.name("a name")?;
+    segment(cursor)?;
     while cursor.take_operator("::").is_some() {
-        cursor.name("a name")?;
+        segment(cursor)?;
     }
     Some(())
+}
+
+/// A name of a path: no keyword but those that name a module.
+fn segment(cursor: &mut Cursor) -> Option<()> {
+    let is_module = ["crate", "self", "super"].iter().any(|word| cursor.is_word(word));
+    let is_reserved = matches!(cursor.peek(), Some(TokenTree::Ident(name)) if is_keyword(&name.to_string()));
+    if is_reserved && !is_module { cursor.expected("a name") } else { cursor.name("a name").map(drop) }
 }

@@ -197,6 +197,17 @@ proptest! {
 }
 
 #[test]
+fn attributes_of_keywords_are_refused_and_the_item_stays() {
+    for attribute in ["#[pub = \"x\"]", "#[fn]", "#[a::struct(b)]", "#[doc = concat::if!(\"x\")]"] {
+        let block: TokenStream =
+            format!("{attribute} pub fn k(x: [T]) -> (y: [T]) {{ y = x; }}").parse().expect("tokens");
+        assert!(oplus_front::programs(block.clone()).is_err(), "{attribute}");
+        assert!(expand(block.clone()).to_string().contains("pub fn k"), "{attribute}");
+        expands(block);
+    }
+}
+
+#[test]
 fn deep_nesting_is_refused_and_does_not_exhaust_a_small_stack() {
     let deep = |open: &str, close: &str| format!("{}x{}", open.repeat(5000), close.repeat(5000));
     let bodies = [
