@@ -21,15 +21,15 @@
 //! # Scans and reductions
 //!
 //! An [`Operator`] combines two tuples of fields, left then right, and has an identity. It must be associative up to
-//! rounding (see `laws`). Over axis L with elements e[0] … e[n−1] (each element field may lack L: it is broadcast):
+//! rounding (see `laws`). Over axis L with elements e\[0\] … e[n−1] (each element field may lack L: it is broadcast):
 //!
-//! * [`Op::Reduce`] is init-free: identity ⊕ e[0] ⊕ … ⊕ e[n−1], the identity when n = 0.
-//! * [`Op::Scan`] inclusive: s[t] = s[t−1] ⊕ e[t] with s[−1] = init (the identity when `init` is empty).
-//!   Exclusive: the value at t is s[t−1]. Reverse: s[t] = s[t+1] ⊕ e[t] with s[n] = init, exclusive s[t+1].
+//! * [`Op::Reduce`] is init-free: identity ⊕ e\[0\] ⊕ … ⊕ e[n−1], the identity when n = 0.
+//! * [`Op::Scan`] inclusive: s\[t\] = s[t−1] ⊕ e\[t\] with s[−1] = init (the identity when `init` is empty).
+//!   Exclusive: the value at t is s[t−1]. Reverse: s\[t\] = s[t+1] ⊕ e\[t\] with s\[n\] = init, exclusive s[t+1].
 //!   In reverse the state is still the *left* operand: the operator sees elements in the order they are visited.
 //! * The result is a tuple; [`Op::Field`] takes one field. A field's axes are the least set that holds the axes of its
 //!   element and init, and of every field it depends on in `combine`; plus the scan axis (minus it, for a reduction).
-//!   So a base without a payload axis stays without it: the log-decay g[T] next to the payload x[T, K, V].
+//!   So a base without a payload axis stays without it: the log-decay g\[T\] next to the payload x[T, K, V].
 //!   The tuple's own axes are those of all its fields.
 //! * The order of combination is unspecified (associativity), but must be the same in every run of one plan.
 //!

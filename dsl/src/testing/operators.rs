@@ -25,12 +25,12 @@ pub fn max(ty: Ty) -> Operator {
     operator("Max", [("m", ty, NOTHING)], |[l], [r]| [l.max(r)])
 }
 
-/// h[t] = a[t]·h[t−1] + b[t].
+/// h\[t\] = a\[t\]·h[t−1] + b\[t\].
 pub fn affine(ty: Ty) -> Operator {
     operator("Affine", [("a", ty, ONE), ("b", ty, ZERO)], |[la, lb], [ra, rb]| [la * ra, ra * lb + rb])
 }
 
-/// x[t] = exp(g[t])·x[t−1] + …, the decay kept as a logarithm.
+/// x\[t\] = exp(g\[t\])·x[t−1] + …, the decay kept as a logarithm.
 pub fn log_decay(ty: Ty) -> Operator {
     operator("LogDecay", [("g", ty, ZERO), ("x", ty, ZERO)], |[lg, lx], [rg, rx]| [lg + rg, rg.exp() * lx + rx])
 }
@@ -60,7 +60,7 @@ fn weight<'a>(x: Expression<'a>, m: Expression<'a>) -> Expression<'a> {
     x.is(m).select(x.number(1.0), (x - m).exp())
 }
 
-/// h[t] = a[t]·h[t−1] + b[t] over complex numbers.
+/// h\[t\] = a\[t\]·h[t−1] + b\[t\] over complex numbers.
 pub fn complex_affine(ty: Ty) -> Operator {
     let fields = [("a_re", ty, ONE), ("a_im", ty, ZERO), ("b_re", ty, ZERO), ("b_im", ty, ZERO)];
     operator("ComplexAffine", fields, |[la, li, lb, lj], [ra, ri, rb, rj]| {
