@@ -1,5 +1,6 @@
 // Written by `oplus`, not by hand: key and PTX of every kernel, ascending.
 
+#[rustfmt::skip]
 pub(crate) static KERNELS: &[(&str, &[u8])] = &[
     ("027d3432cf70fb60c02ed8b3761e2d986a44d49de4efc3ceb566965b89b1c149", include_bytes!("../ptx/log_decay_channels_lookback_027d3432cf70.sm_80.ptx.gz")),
     ("03a7a42bd2667b3234c0d577954127a5e28b7ff9acfb8bfc5cae8b2b347dd6ec", include_bytes!("../ptx/log_decay_channels_columns_03a7a42bd266.sm_90a.ptx.gz")),

@@ -13,7 +13,7 @@ use crate::lower::reads::displacements;
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Isa;
-use oplus_dsl::ir::Axis;
+use oplus_dsl::ir::{Axis, Op};
 
 /// Bytes of shared memory that a persistent block's ring may take: all but what the messages need, or what every
 /// device of the instruction set has.
@@ -118,17 +118,34 @@ pub fn words_per_element(stage: &Stage) -> u32 {
     words(&params).max(words(&fields)).max(1)
 }
 
+/// Whether combining two elements takes elementary functions, whose intermediate values need registers, too.
+pub fn combines_by_functions(stage: &Stage) -> bool {
+    use oplus_dsl::ir::Unary::{Cos, Exp, Exp2, Ln, Log1p, Sin, Tanh};
+    combines_by(stage, |op| matches!(op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _)))
+}
+
+/// Whether any operation of a scan's operator is like that.
+fn combines_by(stage: &Stage, like: impl Fn(&Op) -> bool) -> bool {
+    stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).body.iter().any(|node| like(&node.op)))
+}
+
 /// What the numbers of a scan's schedules depend on.
 struct Shape {
     /// Registers per element.
     words: u32,
     /// Bytes read per point.
     read: u32,
+    /// Whether combining takes elementary functions.
+    functions: bool,
+    /// Whether combining chooses, by comparisons that take registers.
+    chooses: bool,
 }
 
 impl Shape {
     fn of(stage: &Stage) -> Shape {
-        Shape { words: words_per_element(stage), read: bytes_per_point(stage, true).max(1) }
+        let (words, read) = (words_per_element(stage), bytes_per_point(stage, true).max(1));
+        let chooses = combines_by(stage, |op| matches!(op, Op::Select(..)));
+        Shape { words, read, functions: combines_by_functions(stage), chooses }
     }
 
     /// Elements per thread that take about this many registers.
@@ -163,8 +180,12 @@ impl Shape {
 
     /// One row per block, 4096 elements at once.
     fn long_rows(&self, vector: u32) -> Rows {
-        let vectors =
-            (self.items(if vector == 8 { 64 } else { 48 }) / vector).clamp(1, if vector == 1 { 4 } else { 8 });
+        let registers = match vector {
+            8 => 64,
+            _ if self.chooses && self.words > 2 => 32,
+            _ => 48,
+        };
+        let vectors = (self.items(registers) / vector).clamp(1, if vector == 1 { 4 } else { 8 });
         let tile = if vector == 1 { 1024 } else { 4096 };
         let warps = (tile / (WARP * vector * vectors)).clamp(1, 8);
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
@@ -195,11 +216,13 @@ impl Shape {
     fn look_back(&self, vector: u32) -> LookBack {
         let items = self.items(if self.words > 2 { 48 } else { 64 }).min(32).max(vector);
         let scan_warps = match (self.words, self.read) {
+            _ if self.functions => 8,
             (1, 0..4) => 16,
             (1, _) => 12,
             _ => 8,
         };
-        self.ring_of(scan_warps, if self.words > 2 { 8 } else { 4 }, vector, items, 6)
+        let reduce_warps = if self.words > 2 && !self.chooses { 8 } else { 4 };
+        self.ring_of(scan_warps, reduce_warps, vector, items, 6)
     }
 
     /// Many rows of a few tiles: tiles of about 32 KB, more of them in flight.

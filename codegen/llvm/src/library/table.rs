@@ -17,7 +17,7 @@ fn table(manifest: &Manifest, ty: &str, include: impl Fn(&str) -> String) -> Str
     let mut kernels: Vec<(&str, &str)> = manifest.kernel.iter().map(|e| (e.key.as_str(), e.file.as_str())).collect();
     kernels.sort_unstable();
     let mut text = String::from("// Written by `oplus`, not by hand: key and PTX of every kernel, ascending.\n\n");
-    text.push_str(&format!("pub(crate) static KERNELS: &[(&str, {ty})] = &[\n"));
+    text.push_str(&format!("#[rustfmt::skip]\npub(crate) static KERNELS: &[(&str, {ty})] = &[\n"));
     for (key, file) in kernels {
         text.push_str(&format!("    (\"{key}\", {}),\n", include(file)));
     }

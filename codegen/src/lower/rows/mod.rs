@@ -61,10 +61,13 @@ pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
 
 /// As many blocks as the registers of a multiprocessor certainly allow.
 pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
-    let held = schedule.rows * schedule.vectors * schedule.vector * crate::plan::words_per_element(stage);
+    let words = crate::plan::words_per_element(stage);
+    let held = schedule.rows * schedule.vectors * schedule.vector * words;
     // Scalar accesses keep an address per element; every row has its own bases.
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
-    let registers = (held + addresses).next_multiple_of(8).clamp(40, 255);
+    let bases = 2 * (tensors(stage).count() as u32).saturating_sub(8);
+    let combining = 8 * words.saturating_sub(4) + if crate::plan::combines_by_functions(stage) { 32 } else { 0 };
+    let registers = (held + addresses + bases + combining).next_multiple_of(8).clamp(40, 255);
     // Each of the four parts of a multiprocessor has 16384 registers for a quarter of the warps.
     let warps = 4 * (16384 / (registers * WARP));
     (warps / schedule.warps).clamp(1, 16)

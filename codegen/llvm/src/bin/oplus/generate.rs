@@ -1,11 +1,12 @@
 //! `oplus generate`.
 
 use crate::Outcome;
-use crate::programs::{all_variants, compile};
+use crate::programs::{all_variants, compile, named};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::{Checks, Contents, Difference, Manifest};
+use oplus_llvm::library::{Checks, Contents, Difference, Manifest, Variant};
 use oplus_llvm::ptxas::Ptxas;
+use std::error::Error;
 use std::path::PathBuf;
 
 /// Writes the PTX of the standard kernels, their manifest and their look-up table.
@@ -23,12 +24,13 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-/// The element types that committed kernels have.
-const ELEMS: [Elem; 2] = [Elem::F32, Elem::Bf16];
-
-/// The standard kernels that are committed: those that most programs start from. The others are baked or compiled when
-/// they are needed; all of them at once would take a quarter of an hour to assemble.
-const COMMITTED: [&str; 4] = ["cumsum", "cumsum_time_first", "affine", "log_decay_channels"];
+/// The standard kernels that are committed, and in which element types: those that most programs start from. The others
+/// are baked or compiled when they are needed; all of them at once would take too long to assemble in every check.
+const COMMITTED: [(&[Elem], &[&str]); 3] = [
+    (&[Elem::F32, Elem::Bf16], &["cumsum", "cumsum_time_first", "affine", "log_decay_channels"]),
+    (&[Elem::F32], &["cumprod", "cummax", "cummin", "cumargmax", "cumargmin", "logcumsumexp", "ema", "log_decay"]),
+    (&[Elem::F32], &["affine_time_first", "segmented_cumsum", "segmented_affine", "complex_affine"]),
+];
 
 /// All files of PTX together may have so many bytes.
 const MOST_BYTES: usize = 20_000_000;
@@ -37,9 +39,7 @@ const COMMAND: &str = "oplus generate";
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let ptxas = Ptxas::find()?;
-    let mut programs = oplus_front::standard_programs();
-    programs.retain(|program| COMMITTED.contains(&program.name.as_str()));
-    let variants = all_variants(&programs, &ELEMS, &Isa::ALL)?;
+    let variants = committed()?;
     let older = Manifest::read(&args.out)?;
     let checks = Checks { ptxas: Some(&ptxas), passed: older.as_ref().filter(|_| !args.check) };
     let mut contents = Contents::of_crate(compile(&variants, checks, COMMAND)?);
@@ -60,4 +60,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         if args.check { 0 } else { differences.len() }
     );
     Ok(())
+}
+
+/// The committed kernels, in order of their keys.
+fn committed() -> Result<Vec<Variant>, Box<dyn Error>> {
+    let mut all = vec![];
+    for (elems, names) in COMMITTED {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        all.extend(all_variants(&named(oplus_front::standard_programs(), &names)?, elems, &Isa::ALL)?);
+    }
+    all.sort_by_cached_key(|variant| variant.key().to_string());
+    all.dedup_by_key(|variant| variant.key());
+    Ok(all)
 }
