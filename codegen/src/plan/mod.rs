@@ -18,7 +18,7 @@ mod states;
 mod variants;
 
 pub use planner::{Planner, cuts, plan};
-pub use variants::{combines_by_functions, variants, words_per_element};
+pub use variants::{temporaries, variants, words_per_element};
 
 use std::sync::Arc;
 

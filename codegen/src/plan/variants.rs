@@ -118,15 +118,21 @@ pub fn words_per_element(stage: &Stage) -> u32 {
     words(&params).max(words(&fields)).max(1)
 }
 
-/// Whether combining two elements takes elementary functions, whose intermediate values need registers, too.
-pub fn combines_by_functions(stage: &Stage) -> bool {
+/// Registers that intermediate values take while elements are computed and combined: many for elementary functions of
+/// the operator, some where values of several registers are chosen by comparisons.
+pub fn temporaries(stage: &Stage) -> u32 {
     use oplus_dsl::ir::Unary::{Cos, Exp, Exp2, Ln, Log1p, Sin, Tanh};
-    combines_by(stage, |op| matches!(op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _)))
-}
-
-/// Whether any operation of a scan's operator is like that.
-fn combines_by(stage: &Stage, like: impl Fn(&Op) -> bool) -> bool {
-    stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).body.iter().any(|node| like(&node.op)))
+    let Some(scan) = stage.scan() else { return 0 };
+    let body = stage.program.operator(scan.operator).body.iter().map(|node| &node.op);
+    let function = |op: &Op| matches!(op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _));
+    let chooses = |op: &Op| matches!(op, Op::Select(..));
+    if body.clone().any(function) {
+        32
+    } else if words_per_element(stage) > 2 && stage.program.nodes.iter().map(|node| &node.op).chain(body).any(chooses) {
+        16
+    } else {
+        0
+    }
 }
 
 /// What the numbers of a scan's schedules depend on.
@@ -135,17 +141,14 @@ struct Shape {
     words: u32,
     /// Bytes read per point.
     read: u32,
-    /// Whether combining takes elementary functions.
-    functions: bool,
-    /// Whether combining chooses, by comparisons that take registers.
-    chooses: bool,
+    /// Registers of intermediate values.
+    temporaries: u32,
 }
 
 impl Shape {
     fn of(stage: &Stage) -> Shape {
         let (words, read) = (words_per_element(stage), bytes_per_point(stage, true).max(1));
-        let chooses = combines_by(stage, |op| matches!(op, Op::Select(..)));
-        Shape { words, read, functions: combines_by_functions(stage), chooses }
+        Shape { words, read, temporaries: temporaries(stage) }
     }
 
     /// Elements per thread that take about this many registers.
@@ -182,7 +185,7 @@ impl Shape {
     fn long_rows(&self, vector: u32) -> Rows {
         let registers = match vector {
             8 => 64,
-            _ if self.chooses && self.words > 2 => 32,
+            _ if self.temporaries > 0 && self.words > 2 => 32,
             _ => 48,
         };
         let vectors = (self.items(registers) / vector).clamp(1, if vector == 1 { 4 } else { 8 });
@@ -216,12 +219,12 @@ impl Shape {
     fn look_back(&self, vector: u32) -> LookBack {
         let items = self.items(if self.words > 2 { 48 } else { 64 }).min(32).max(vector);
         let scan_warps = match (self.words, self.read) {
-            _ if self.functions => 8,
+            _ if self.temporaries > 16 => 8,
             (1, 0..4) => 16,
             (1, _) => 12,
             _ => 8,
         };
-        let reduce_warps = if self.words > 2 && !self.chooses { 8 } else { 4 };
+        let reduce_warps = if self.words > 2 && self.temporaries == 0 { 8 } else { 4 };
         self.ring_of(scan_warps, reduce_warps, vector, items, 6)
     }
 

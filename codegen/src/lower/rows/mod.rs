@@ -66,7 +66,7 @@ pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     // Scalar accesses keep an address per element; every row has its own bases.
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let bases = 2 * (tensors(stage).count() as u32).saturating_sub(8);
-    let combining = 8 * words.saturating_sub(4) + if crate::plan::combines_by_functions(stage) { 32 } else { 0 };
+    let combining = 8 * words.saturating_sub(4) + crate::plan::temporaries(stage);
     let registers = (held + addresses + bases + combining).next_multiple_of(8).clamp(40, 255);
     // Each of the four parts of a multiprocessor has 16384 registers for a quarter of the warps.
     let warps = 4 * (16384 / (registers * WARP));
