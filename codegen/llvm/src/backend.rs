@@ -48,8 +48,8 @@ fn initialise() {
 /// LLVM's options. `ptxas` does what they turn off, and does it with its registers in mind.
 ///
 /// * Loop strength reduction keeps a pointer per access of an unrolled loop, two registers each, instead of one base.
-/// * Hoisting out of loops, and merging of equal instructions, keep what is cheaper to compute again: addresses, and the
-///   comparisons of guards and of operators.
+/// * Hoisting out of loops, and merging of equal instructions, keep what is cheaper to compute again: addresses, and
+///   the comparisons of guards and of operators.
 const OPTIONS: [&CStr; 3] = [c"-disable-lsr", c"-disable-machine-licm", c"-disable-machine-cse"];
 
 /// Sets [`OPTIONS`], which only a command line can.

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// Writes the PTX of the standard kernels, their manifest and their look-up table.
 ///
 /// The files are a function of the sources: nothing changes when it is run twice. Receipts of kernels that did not
-/// change are kept. Needs `ptxas`, which every kernel must pass without spills: with --check all of them, otherwise those
-/// that have changed.
+/// change are kept. Needs `ptxas`, which every kernel must pass without spills: with --check all of them, otherwise
+/// those that have changed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Change nothing; fail when a file is not what would be written.
