@@ -38,7 +38,7 @@ struct Args {
     #[arg(long, default_value_t = 60)]
     steps: usize,
     /// Step size.
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value_t = 0.0005)]
     rate: f64,
 }
 

@@ -64,6 +64,14 @@ pub(super) fn axis_of(op: &Op) -> Option<Axis> {
     }
 }
 
+/// The axes of which a node reads its first operand at other indices.
+fn moved(op: &Op) -> AxisSet {
+    match op {
+        Op::Shift { axis, .. } | Op::Last { axis, .. } | Op::First { axis, .. } => AxisSet::of(*axis),
+        _ => AxisSet::EMPTY,
+    }
+}
+
 impl<'a> Drafts<'a> {
     /// Cuts a program whose axes have the given sizes.
     pub(super) fn new(program: &'a Program, sizes: &'a [usize]) -> Drafts<'a> {
@@ -81,13 +89,13 @@ impl<'a> Drafts<'a> {
 
     fn place(&mut self, value: Value) {
         let node = self.program.node(value);
-        let cone = self.cone(node);
+        let cone = self.cone(node, moved(&node.op));
         let anchored = match &node.op {
             Op::Scan { .. } | Op::Reduce { .. } => self.place_combination(value, &cone),
             Op::Last { axis, value: over, .. } | Op::First { axis, value: over, .. } => {
                 let from = self.first_stage(&cone);
                 self.cones[over.0 as usize].iter().any(|(anchor, _)| self.program.node(*anchor).axes.contains(*axis))
-                    && self.place_in_a_stage(value, &cone, from..from + 1)
+                    && self.place_in_a_stage(value, &self.cone(node, AxisSet::EMPTY), from..from + 1)
             }
             Op::Starts { axis, list, .. } => {
                 let whole = AxisSet::of(*axis).with(*list);
@@ -100,14 +108,12 @@ impl<'a> Drafts<'a> {
         self.cones[value.0 as usize] = if anchored { vec![(value, AxisSet::EMPTY)] } else { cone };
     }
 
-    /// What a node is computed from.
-    fn cone(&self, node: &Node) -> Vec<(Value, AxisSet)> {
+    /// What a node is computed from, if it reads its first operand at other indices of the `moved` axes. A position that
+    /// is taken while its axis streams past reads none.
+    fn cone(&self, node: &Node, moved: AxisSet) -> Vec<(Value, AxisSet)> {
         let mut cone: Vec<(Value, AxisSet)> = vec![];
         for (k, operand) in node.op.operands().into_iter().enumerate() {
-            let displaced = match node.op {
-                Op::Shift { axis, .. } | Op::Last { axis, .. } | Op::First { axis, .. } if k == 0 => AxisSet::of(axis),
-                _ => AxisSet::EMPTY,
-            };
+            let displaced = if k == 0 { moved } else { AxisSet::EMPTY };
             for (anchor, axes) in &self.cones[operand.0 as usize] {
                 let axes = axes.union(displaced);
                 match cone.iter_mut().find(|(known, _)| known == anchor) {
@@ -298,4 +304,40 @@ fn live(program: &Program) -> Vec<bool> {
         }
     }
     live
+}
+
+#[cfg(test)]
+mod tests {
+    use oplus_dsl::parse::parse;
+
+    use super::*;
+
+    #[test]
+    fn the_last_state_is_taken_while_the_axis_streams_past() {
+        let text = "program p {
+            axes B, L;
+            param x: f32[B, L];
+            operator Sum(s: f32) {
+                identity (0.0);
+                %0: f32 = input l.s;
+                %1: f32 = input r.s;
+                %2: f32 = %0 + %1;
+                combine (%2);
+            }
+            %0: f32[B, L] = param x;
+            %1: tuple[B, L] = scan(L, Sum, (%0));
+            %2: f32[B, L] = %1.s;
+            %3: f32 = const 0.0;
+            %4: f32[B] = last(L, %2, %3);
+            output y: f32[B, L] = %2;
+            output total: f32[B] = %4;
+        }";
+        let program = parse(text).unwrap();
+        for len in [1, 100, 1 << 25] {
+            let sizes = [4, len];
+            let drafts = Drafts::new(&program, &sizes);
+            assert_eq!(drafts.stages.len(), 1, "{:?}", drafts.stages);
+            assert_eq!(drafts.stages[0].streamed, Some((Axis(1), false)));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 mod harness;
 mod order;
+mod stages;
 
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
