@@ -4,7 +4,7 @@
 //! that takes 8 cycles for a warp's exponentials; the walk needs both for every update of a state. The estimate counts
 //! them. Two warps per scheduler hide each other's latencies, one does not.
 
-use crate::lower::states::{Work, work};
+use crate::lower::states::{CHUNK, Work, work};
 use crate::schedule::{Schedule, States, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
@@ -16,13 +16,15 @@ const SCHEDULERS: f64 = 4.0;
 /// Cycles of a scheduler for one warp's exponentials.
 const EXPONENTIAL: f64 = 8.0;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
-const LATENCY: [f64; 2] = [1.2, 1.6];
+const LATENCY: [f64; 2] = [1.3, 1.75];
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn vector_schedules(vector: u32) -> Vec<Schedule> {
     let exact = [many(4), few(4), many(16), few(16), many(64), few(64)];
     let padded = [4, 16, 64, 256].map(|capacity| States { padded: true, ..few(capacity) });
-    exact.into_iter().chain(padded).map(|s| Schedule::States(States { vector, ..s })).collect()
+    // Narrow elements take more registers to unpack; four chunks per turn would spill.
+    let turn = |s: States| if vector > CHUNK && s.blocks > 1 { States { unroll: 2, ..s } } else { s };
+    exact.into_iter().chain(padded).map(|s| Schedule::States(States { vector, ..turn(s) })).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.

@@ -1,6 +1,8 @@
-//! The cases: every memory-bound shape that the yardstick names.
+//! The cases: shapes that the yardstick names.
 
 use oplus::{Elem, Kernel, kernels};
+
+use super::selective;
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -85,6 +87,7 @@ pub fn all() -> Vec<Case> {
     for [batch, time, channels] in [[16, 16_384, 128], [1, 131_072, 256]] {
         cases.extend(decay(batch, time, channels));
     }
+    cases.extend(selective::cases());
     cases
 }
 

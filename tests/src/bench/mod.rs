@@ -4,6 +4,7 @@ pub mod cases;
 pub mod host;
 pub mod random;
 pub mod run;
+pub mod selective;
 pub mod timer;
 
 use thiserror::Error;

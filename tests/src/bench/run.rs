@@ -89,7 +89,11 @@ impl Prepared {
         let program = case.kernel.program()?;
         let mut inputs = vec![];
         for (k, (shape, fill)) in case.inputs.iter().enumerate() {
-            let host = random::tensor(case.elem, shape, *fill, seed + k as u64)?;
+            let elem = match program.params[k].elem {
+                Elem::Call => case.elem,
+                own => own,
+            };
+            let host = random::tensor(elem, shape, *fill, seed + k as u64)?;
             inputs.push(Some(host.to_device(device)?));
         }
         inputs.resize(program.params.len(), None);

@@ -5,11 +5,12 @@ use super::global::Global;
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
 use super::{CHUNK, StatesKernel, Time, height};
-use crate::abi::{Tensor, axes};
+use crate::abi::{Tensor, axes, tensors};
 use crate::build::Builder;
-use crate::tile::{Mbarrier, Memory, Operand, Stmt};
+use crate::tile::{Expr, Mbarrier, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
+use std::collections::HashMap;
 
 /// The named barrier of the copy warps.
 const BARRIER: u32 = 1;
@@ -18,6 +19,7 @@ impl StatesKernel<'_> {
     /// Tile after tile: the stage's last tile goes out, the next one comes in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let thread = self.copy_thread(b);
+        let anchors = self.anchors(b, thread);
         let at = self.cursor(b, 0);
         let stages = Operand::i32(self.schedule.stages as i32);
         let turns = b.add(self.tile_count, stages);
@@ -27,7 +29,7 @@ impl StatesKernel<'_> {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
                 let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, (at.stage.into(), turn), &time, thread);
+                self.drain(b, (at.stage.into(), turn), &time, (thread, &anchors));
                 if !self.keeps_pieces() {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.copy_warps * crate::schedule::WARP });
                 }
@@ -35,7 +37,7 @@ impl StatesKernel<'_> {
             let more = b.lt(number, self.tile_count);
             b.if_(more, |b| {
                 let time = self.time(b, number);
-                self.fill(b, at.stage.into(), &time, thread);
+                self.fill(b, at.stage.into(), &time, (thread, &anchors));
             });
             self.advance(b, &at);
         });
@@ -62,14 +64,21 @@ impl StatesKernel<'_> {
         shapes.all(|shape| Some(shape) == first)
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, thread: Operand) {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, (thread, anchors): (Operand, &Anchors)) {
         for (i, tile) in self.values.tiles.iter().enumerate() {
             let shape = self.tile_shape(tile);
-            self.each_piece(b, shape, thread, |b, pieces| match self.copied(tile) {
-                Some(param) => {
-                    pieces.iter().for_each(|piece| self.copy_piece(b, (i, stage), time, (param, piece), shape))
+            let beneath = params_beneath(&self.stage.program, tile.value);
+            self.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
+                let mut sources: Vec<Global> = vec![];
+                for piece in pieces {
+                    let mut source = self.source(b, tile, time, piece, shape.width);
+                    source.known = anchors.offsets(b, self, time, piece);
+                    sources.push(source);
                 }
-                None => self.store_pieces(b, (i, stage), time, pieces, shape),
+                match self.copied(tile) {
+                    Some(param) => self.copy_pieces(b, (i, stage), (param, pieces), &sources, shape),
+                    None => self.store_pieces(b, (i, stage), (&beneath, pieces), sources, shape),
+                }
             });
         }
         let full = Mbarrier { array: self.full, index: stage };
@@ -77,6 +86,20 @@ impl StatesKernel<'_> {
             b.push(Stmt::CopyAsyncArrive(full));
         }
         b.push(Stmt::MbarrierArrive(full));
+    }
+
+    /// The anchors of the tensors that are the only one of a tile or an output.
+    fn anchors(&self, b: &mut Builder, thread: Operand) -> Anchors {
+        let mut anchors = Anchors(HashMap::new());
+        for tile in &self.values.tiles {
+            let Op::Param(param) = self.stage.program.node(tile.value).op else { continue };
+            anchors.add(b, self, (Tensor::Param(param), tile), (self.tile_shape(tile), thread));
+        }
+        for k in self.body_outputs() {
+            let rows = Tile { value: self.stage.program.outputs[k].value, rows: true, states: false };
+            anchors.add(b, self, (Tensor::Output(k as u32), &rows), (self.output_shape(k), thread));
+        }
+        anchors
     }
 
     /// How a tile is cut: along the axis in which its first parameter is contiguous.
@@ -120,29 +143,35 @@ impl StatesKernel<'_> {
         Global::at(self, place, (step, exists), width)
     }
 
-    fn copy_piece(
+    fn copy_pieces(
         &self,
         b: &mut Builder,
         (i, stage): (usize, Operand),
-        time: &Time,
-        (param, piece): (u32, &Piece),
+        (param, pieces): (u32, &[Piece]),
+        sources: &[Global],
         shape: Shape,
     ) {
-        b.if_(piece.held, |b| {
-            let source = self.source(b, &self.values.tiles[i], time, piece, shape.width);
-            let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
-            let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
-            let (to, from) = (self.tiles[i], self.args.pointer(Tensor::Param(param)));
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard: Some(exists) });
-        });
+        for (piece, source) in pieces.iter().zip(sources) {
+            b.if_(piece.held, |b| {
+                let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
+                let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
+                let (to, from) = (self.tiles[i], self.args.pointer(Tensor::Param(param)));
+                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard: Some(exists) });
+            });
+        }
     }
 
     /// Loads of all pieces first, then what is computed from them.
-    fn store_pieces(&self, b: &mut Builder, (i, stage): (usize, Operand), time: &Time, pieces: &[Piece], shape: Shape) {
+    fn store_pieces(
+        &self,
+        b: &mut Builder,
+        (i, stage): (usize, Operand),
+        (beneath, pieces): (&[u32], &[Piece]),
+        mut sources: Vec<Global>,
+        shape: Shape,
+    ) {
         let tile = &self.values.tiles[i];
-        let beneath = params_beneath(&self.stage.program, tile.value);
-        let mut sources: Vec<Global> = pieces.iter().map(|p| self.source(b, tile, time, p, shape.width)).collect();
-        sources.iter_mut().for_each(|source| source.preload(b, &beneath));
+        sources.iter_mut().for_each(|source| source.preload(b, beneath));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
                 let values = self.steps_of(b, source, tile.value, shape.width);
@@ -163,5 +192,57 @@ impl StatesKernel<'_> {
             let at = b.add(at, Operand::i32((k as u32 * CHUNK) as i32));
             b.store(memory, at, part, None);
         }
+    }
+}
+
+/// For tensors whose pieces are equally far apart: the offset of the thread's first piece of the tile at step 0, and the
+/// distance to the next piece. Computed once, they spare the copies most of their arithmetic.
+pub(super) struct Anchors(HashMap<Tensor, (Operand, Operand)>);
+
+impl Anchors {
+    fn add(
+        &mut self,
+        b: &mut Builder,
+        kernel: &StatesKernel,
+        (tensor, tile): (Tensor, &Tile),
+        (shape, thread): (Shape, Operand),
+    ) {
+        let lanes = kernel.schedule.lanes;
+        let Some(rows) = kernel.row_step(shape) else { return };
+        let (axis, step) = match (tile.rows, tile.states) {
+            (true, false) => (kernel.values.row, rows),
+            (false, true) if rows.is_multiple_of(lanes) => (Some(kernel.values.state), rows / lanes),
+            _ => return,
+        };
+        let (Some(axis), Some(pieces)) = (axis, kernel.few_pieces(b, shape, thread)) else { return };
+        let start = Time { first: Operand::i64(0), steps: Operand::i32(0) };
+        let first = kernel.source(b, tile, &start, &pieces[0], shape.width).offset(b, tensor, 0).0;
+        let stride = kernel.args.stride(tensor, axis);
+        let step = b.mul(stride, Operand::i64(i64::from(step)));
+        self.0.insert(tensor, (first, step));
+    }
+
+    /// The offsets at a piece of the tile at a time.
+    pub(super) fn offsets(
+        &self,
+        b: &mut Builder,
+        kernel: &StatesKernel,
+        time: &Time,
+        piece: &Piece,
+    ) -> HashMap<Tensor, Operand> {
+        let Some(pass) = piece.pass else { return HashMap::new() };
+        let mut offsets = HashMap::new();
+        for tensor in tensors(kernel.stage) {
+            let Some((first, step)) = self.0.get(&tensor) else { continue };
+            let stride = kernel.args.stride(tensor, kernel.scan.axis);
+            let along = b.mul(time.first, stride);
+            let start = b.add(*first, along);
+            let offset = (0..pass).fold(start, |offset, _| {
+                let next = b.add(offset, *step);
+                b.let_(Ty::I64, Expr::Copy(next))
+            });
+            offsets.insert(tensor, offset);
+        }
+        offsets
     }
 }

@@ -1,5 +1,6 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
+use super::copy::Anchors;
 use super::evaluate::{Evaluator, Place, Source};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
@@ -28,13 +29,23 @@ impl StatesKernel<'_> {
 
     /// Waits for a tile to have been walked, and writes its outputs. What comes from global memory is on its way
     /// meanwhile.
-    pub(super) fn drain(&self, b: &mut Builder, (stage, parity): (Operand, Operand), time: &Time, thread: Operand) {
+    pub(super) fn drain(
+        &self,
+        b: &mut Builder,
+        (stage, parity): (Operand, Operand),
+        time: &Time,
+        (thread, anchors): (Operand, &Anchors),
+    ) {
         let mut early = vec![];
         for k in self.body_outputs() {
             let shape = self.output_shape(k);
             let pieces = self.few_pieces(b, shape, thread);
             early.push(pieces.map(|pieces| {
-                let source = |p: &Piece| self.drain_source(b, stage, time, p, shape.width);
+                let source = |p: &Piece| {
+                    let mut source = self.drain_source(b, stage, time, p, shape.width);
+                    source.global.known = anchors.offsets(b, self, time, p);
+                    source
+                };
                 let mut sources: Vec<Drain> = pieces.iter().map(source).collect();
                 sources.iter_mut().for_each(|source| source.preload(b, k));
                 (pieces, sources)
@@ -51,7 +62,7 @@ impl StatesKernel<'_> {
                         b.if_(walked, |b| self.write(b, k, shape, source));
                     }
                 }
-                None => self.each_piece(b, shape, thread, |b, pieces| {
+                None => self.each_piece(b, (shape, 1), thread, |b, pieces| {
                     for piece in pieces {
                         let walked = self.is_walked(b, piece, time);
                         b.if_(walked, |b| {

@@ -21,6 +21,8 @@ pub(super) struct Global<'k, 's> {
     pub(super) time: (Operand, Operand),
     /// Steps that exist together.
     pub(super) width: u32,
+    /// Offsets that need not be computed.
+    pub(super) known: HashMap<Tensor, Operand>,
     /// Elements by parameter and state.
     loaded: HashMap<(u32, u32), Vec<Operand>>,
 }
@@ -29,7 +31,7 @@ impl<'k, 's> Global<'k, 's> {
     /// At a row and a state, without time.
     pub(super) fn timeless(kernel: &'k StatesKernel<'s>, row: Operand, state: Operand) -> Self {
         let time = (Operand::i64(0), Operand::bool(true));
-        Global { kernel, row, state, time, width: 1, loaded: HashMap::new() }
+        Global { kernel, row, state, time, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
     /// At `width` steps of a row and a state.
@@ -39,7 +41,7 @@ impl<'k, 's> Global<'k, 's> {
         time: (Operand, Operand),
         width: u32,
     ) -> Self {
-        Global { kernel, row, state, time, width, loaded: HashMap::new() }
+        Global { kernel, row, state, time, width, known: HashMap::new(), loaded: HashMap::new() }
     }
 
     /// Loads parameters at the first state, so that the loads are in flight together.
@@ -93,7 +95,8 @@ impl<'k, 's> Global<'k, 's> {
             indices.push((kernel.scan.axis, self.time.0));
             exists = b.and(exists, self.time.1);
         }
-        (kernel.args.offset(b, tensor, &indices), exists)
+        let known = self.known.get(&tensor).copied();
+        (known.unwrap_or_else(|| kernel.args.offset(b, tensor, &indices)), exists)
     }
 
     fn row_index(&self, b: &mut Builder) -> Operand {

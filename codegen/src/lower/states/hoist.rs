@@ -10,7 +10,7 @@
 
 use oplus_dsl::Ty;
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Node, Op, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Program, Unary, Value};
 use oplus_dsl::typing::TypeError;
 
 /// The program with products regrouped and exponentials to base 2; the program itself where that cannot be.
@@ -57,6 +57,10 @@ impl Hoist<'_> {
                 let factors = self.factors(&[x, y]);
                 self.product(factors)
             }
+            // An absent bias: the value itself, but that a zero may keep its sign.
+            Op::Binary(Binary::Add, x, zero) | Op::Binary(Binary::Add, zero, x) if self.is_zero(zero) => {
+                Ok(self.place[x.0 as usize])
+            }
             Op::Unary(Unary::Exp, x) if inner => match self.power(x)? {
                 Some(power) => Ok(power),
                 None => self.copy(node),
@@ -71,6 +75,10 @@ impl Hoist<'_> {
         let op = node.op.map_operands(|v| self.place[v.0 as usize]);
         let axes = if let Op::Broadcast(_) = op { node.axes } else { AxisSet::EMPTY };
         self.builder.append(op, node.ty, axes)
+    }
+
+    fn is_zero(&self, value: Value) -> bool {
+        matches!(self.program.node(value).op, Op::Const(Literal::Float(x)) if x == 0.0)
     }
 
     /// The factors of a product of values; a factor that is a product for this use alone is taken apart.

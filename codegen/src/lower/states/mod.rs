@@ -46,7 +46,7 @@ use oplus_dsl::ir::{Axis, Binary};
 use tiles::{Tile, Values};
 
 /// Steps of a chunk: 16 bytes.
-const CHUNK: u32 = 4;
+pub const CHUNK: u32 = 4;
 
 /// The tile kernel of a stage under a states schedule.
 pub fn lower(stage: &Stage, schedule: &States, symbol: &str) -> Result<Kernel, LowerError> {

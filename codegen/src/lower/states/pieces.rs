@@ -8,8 +8,8 @@ use oplus_dsl::ir::Binary;
 
 /// A tile takes at most this many passes without a loop.
 const UNROLLED: u32 = 8;
-/// Pieces of a thread whose loads are in flight together.
-const TOGETHER: usize = 4;
+/// Elements of a thread whose loads are in flight together.
+const TOGETHER: u32 = 32;
 
 /// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) struct Piece {
     pub row: Operand,
     pub column: Operand,
     pub held: Operand,
+    /// In which pass, unless that is known at run time only.
+    pub pass: Option<u32>,
 }
 
 /// How the threads go over a shape: rows and steps that they take in a pass, and passes.
@@ -69,7 +71,7 @@ impl Shape {
             let inside = b.lt(column, Operand::i32(self.steps as i32));
             held = b.and(held, inside);
         }
-        Piece { row, column, held }
+        Piece { row, column, held, pass: None }
     }
 }
 
@@ -92,21 +94,28 @@ impl StatesKernel<'_> {
         let pass = |i: u32| [i % passes.row_passes, i / passes.row_passes].map(|i| Operand::i32(i as i32));
         let piece = |i| {
             let [down, along] = pass(i);
-            shape.piece(b, &passes, first, (down, along))
+            Piece { pass: Some(i), ..shape.piece(b, &passes, first, (down, along)) }
         };
         (count <= UNROLLED).then(|| (0..count).map(piece).collect())
     }
 
-    /// Statements for every piece of a thread, several at once.
+    /// Rows from a thread's piece to its next one, where the rows are all that changes.
+    pub(super) fn row_step(&self, shape: Shape) -> Option<u32> {
+        let passes = shape.passes(self.copy_threads());
+        (passes.column_passes == 1 && passes.row_passes <= UNROLLED).then_some(passes.rows)
+    }
+
+    /// Statements for every piece of a thread; several at once, if each needs `loads` accesses.
     pub(super) fn each_piece(
         &self,
         b: &mut Builder,
-        shape: Shape,
+        (shape, loads): (Shape, usize),
         thread: Operand,
         mut body: impl FnMut(&mut Builder, &[Piece]),
     ) {
         if let Some(pieces) = self.few_pieces(b, shape, thread) {
-            return pieces.chunks(TOGETHER).for_each(|some| body(b, some));
+            let together = (TOGETHER / shape.width) as usize / loads.max(1);
+            return pieces.chunks(together.max(1)).for_each(|some| body(b, some));
         }
         let passes = shape.passes(self.copy_threads());
         let first = shape.first(b, &passes, thread);

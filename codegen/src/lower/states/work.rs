@@ -8,7 +8,7 @@ use oplus_dsl::ir::{Binary, Node, Op, Unary};
 /// Instructions of a dear function.
 const DEAR: f64 = 12.0;
 /// Instructions per row and step: the chunk's loads, the sum over lanes, the copies.
-const ROW: f64 = 16.0;
+const ROW: f64 = 12.0;
 
 /// Instructions of the walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
