@@ -6,4 +6,5 @@ mod cuda;
 mod dependencies;
 mod explain;
 mod gradients;
+mod second;
 mod tensors;

@@ -1,0 +1,172 @@
+//! A byte-level Mamba that learns to write like this repository's documentation.
+//!
+//! Embedding, Mamba blocks (norm, short convolution, selective scan with gate) and head are trained on the Markdown files
+//! and doc comments of the repository. Scans, norm, convolution, loss and optimiser are `scan!` text, their gradients
+//! derived; matrix products come from `ndarray`. Afterwards the model reads a prompt in one pass and goes on byte by byte
+//! with the kernels' one-step forms.
+//!
+//! `cargo run --release -p oplus --example mamba` takes under two minutes on two cores and draws `mamba.svg`; `-- --help`
+//! lists the options. With `--features jit` it runs on the first GPU and trains a larger model.
+
+mod block;
+mod curve;
+mod kernels;
+mod model;
+mod tensors;
+mod text;
+mod weights;
+
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{Decoder, Model, Sizes};
+use oplus::Device;
+use weights::Optimizer;
+
+/// Trains a byte-level Mamba on a text and lets it write.
+#[derive(clap::Parser)]
+struct Args {
+    /// A file, or a folder whose Markdown files and Rust doc comments are the text.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/.."))]
+    text: PathBuf,
+    /// Where to draw the loss.
+    #[arg(long, default_value = "mamba.svg")]
+    svg: PathBuf,
+    /// Steps of training.
+    #[arg(long)]
+    steps: Option<usize>,
+    /// Sequences of a step.
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Bytes of a sequence.
+    #[arg(long)]
+    times: Option<usize>,
+    /// Width of the stream between blocks; the blocks are twice as wide.
+    #[arg(long)]
+    width: Option<usize>,
+    /// Blocks.
+    #[arg(long)]
+    layers: Option<usize>,
+    /// States of a channel.
+    #[arg(long)]
+    states: Option<usize>,
+    /// The largest step size.
+    #[arg(long, default_value_t = 0.005)]
+    rate: f32,
+    /// What the model is asked to continue.
+    #[arg(long, default_value = "A scan is ")]
+    prompt: String,
+    /// Bytes to write.
+    #[arg(long, default_value_t = 400)]
+    length: usize,
+    /// How bold the writing is.
+    #[arg(long, default_value_t = 0.7)]
+    temperature: f32,
+    /// The seed of all randomness.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// How much is trained.
+struct Effort {
+    steps: usize,
+    batch: usize,
+    times: usize,
+    sizes: Sizes,
+}
+
+impl Args {
+    /// What was asked for; the rest as it suits the device.
+    fn effort(&self, device: &Device) -> Effort {
+        let large = matches!(device, Device::Cuda(_));
+        let or = |given: Option<usize>, small: usize, big: usize| given.unwrap_or(if large { big } else { small });
+        let (width, layers) = (or(self.width, 64, 256), or(self.layers, 2, 4));
+        let sizes = Sizes { width, layers, states: or(self.states, 8, 16) };
+        let (steps, batch) = (or(self.steps, 400, 1000), or(self.batch, 8, 32));
+        Effort { steps, batch, times: or(self.times, 128, 512), sizes }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = <Args as clap::Parser>::parse();
+    let device = if cfg!(feature = "jit") { Device::default() } else { Device::Cpu };
+    let effort = args.effort(&device);
+    let text = text::read(&args.text)?;
+    let (train, held_out) = text.split_at(text.len() / 20 * 19);
+    if held_out.len() <= effort.times {
+        return Err(format!("{} bytes of text are too few", text.len()).into());
+    }
+    let mut model = Model::new(effort.sizes, args.seed, &device)?;
+    println!("{} bytes of text; {} weights on {device}", text.len(), model.len());
+    let losses = train_on(train, &mut model, &effort, &args)?;
+    curve::draw(&args.svg, &losses)?;
+    println!(
+        "held-out text: {:.3} nats per byte; curve in {}",
+        evaluate(&model, held_out, &effort)?,
+        args.svg.display()
+    );
+    write(&model, &args)
+}
+
+/// Trains the model; every step's loss.
+fn train_on(text: &[u8], model: &mut Model, effort: &Effort, args: &Args) -> Result<Vec<f32>, Box<dyn Error>> {
+    let style = ProgressStyle::with_template("{bar:40} step {pos}/{len}   loss {msg}   {elapsed} of {duration}")?;
+    let bar = ProgressBar::new(effort.steps as u64).with_style(style);
+    let mut random = fastrand::Rng::with_seed(args.seed);
+    let (mut optimizer, mut losses, start) = (Optimizer::default(), vec![], Instant::now());
+    for step in 0..effort.steps {
+        let (bytes, targets) = text::pieces(text, effort.batch, effort.times, &mut random);
+        let (loss, mut gradient) = model.gradient(&bytes, &targets, effort.batch)?;
+        optimizer.update(model.tensors(), &gradient.tensors(), args.rate * schedule(step, effort.steps))?;
+        losses.push(loss);
+        bar.set_message(format!("{loss:.3}"));
+        bar.inc(1);
+        if step % 50 == 0 || step + 1 == effort.steps {
+            let line = format!("step {step:4}   loss {loss:.3} nats   {:5.1} s", start.elapsed().as_secs_f32());
+            bar.suspend(|| println!("{line}"));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(losses)
+}
+
+/// The step size over its largest: rising at first, then falling along half a cosine to a tenth.
+fn schedule(step: usize, steps: usize) -> f32 {
+    let warm = (step as f32 + 1.0) / 20.0;
+    let done = step as f32 / steps as f32;
+    warm.min(0.55 + 0.45 * (std::f32::consts::PI * done).cos())
+}
+
+/// The loss on text that the model has not seen.
+fn evaluate(model: &Model, text: &[u8], effort: &Effort) -> Result<f32, Box<dyn Error>> {
+    let mut random = fastrand::Rng::with_seed(0);
+    let mut sum = 0.0;
+    for _ in 0..8 {
+        let (bytes, targets) = text::pieces(text, effort.batch, effort.times, &mut random);
+        sum += model.loss(&bytes, &targets, effort.batch)?;
+    }
+    Ok(sum / 8.0)
+}
+
+/// Continues the prompt.
+fn write(model: &Model, args: &Args) -> Result<(), Box<dyn Error>> {
+    let mut random = fastrand::Rng::with_seed(args.seed);
+    let mut decoder = Decoder::prefill(model, args.prompt.as_bytes())?;
+    let mut stepwise = Decoder::new(model)?;
+    args.prompt.bytes().try_for_each(|byte| stepwise.push(byte))?;
+    let apart = decoder.logits().iter().zip(stepwise.logits()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    println!("the prompt in one pass and in single steps: logits differ by {apart:.1e} at most");
+    let (mut written, start) = (args.prompt.clone().into_bytes(), Instant::now());
+    for _ in 0..args.length {
+        let byte = decoder.sample(args.temperature, &mut random);
+        written.push(byte);
+        decoder.push(byte)?;
+    }
+    let speed = args.length as f32 / start.elapsed().as_secs_f32();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{}\n\n({speed:.0} bytes per second, one step each)", String::from_utf8_lossy(&written))?;
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Matrices and channels, and what is computed between the scans.
+
+use ndarray::Array2;
+use oplus::{Device, Error, Tensor};
+
+use crate::kernels::{Copied, Plus, Product, copied, plus, product};
+
+/// The rows [B·T, D] of a matrix as the models see them, [B, 1, D, T]: a view.
+pub(crate) fn channels(x: &Tensor, batch: usize) -> Result<Tensor, Error> {
+    let (rows, columns) = (x.shape()[0], x.shape()[1]);
+    x.reshape(&[batch, rows / batch, 1, columns])?.permute(&[0, 2, 3, 1])
+}
+
+/// The matrix [B·T, D] of what a model gave as [B, 1, D, T].
+pub(crate) fn rows(x: &Tensor) -> Result<Tensor, Error> {
+    let (batch, columns, times) = (x.shape()[0], x.shape()[2], x.shape()[3]);
+    copied(Copied { x: x.permute(&[0, 3, 1, 2])? })?.y.reshape(&[batch * times, columns])
+}
+
+/// a + b.
+pub(crate) fn add(a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
+    Ok(plus(Plus { a: a.clone(), b: b.clone() })?.y)
+}
+
+/// A matrix, transposed or not.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor<'a>(pub(crate) &'a Tensor, pub(crate) bool);
+
+impl Factor<'_> {
+    fn view(self) -> Result<Tensor, Error> {
+        if self.1 { self.0.permute(&[1, 0]) } else { Ok(self.0.clone()) }
+    }
+
+    fn array(self) -> Result<Array2<f32>, Error> {
+        let shape = (self.0.shape()[0], self.0.shape()[1]);
+        let array = Array2::from_shape_vec(shape, self.0.to_vec()?).expect("a matrix has rows times columns elements");
+        Ok(if self.1 { array.reversed_axes() } else { array })
+    }
+}
+
+/// The product of two matrices: by `ndarray` on the CPU, by a kernel on a GPU.
+pub(crate) fn multiply(a: Factor<'_>, b: Factor<'_>) -> Result<Tensor, Error> {
+    if let Device::Cuda(_) = a.0.device() {
+        return Ok(product(Product { a: a.view()?, b: b.view()? })?.y);
+    }
+    let y = a.array()?.dot(&b.array()?);
+    let shape = [y.nrows(), y.ncols()];
+    Tensor::from_vec(y.as_standard_layout().into_owned().into_raw_vec_and_offset().0, &shape)
+}
+
+/// y = x·wᵀ, and what its gradient needs.
+pub(crate) struct Linear {
+    pub(crate) y: Tensor,
+    x: Tensor,
+    w: Tensor,
+}
+
+/// x·wᵀ for rows x [R, I] and weights w [O, I].
+pub(crate) fn linear(x: &Tensor, w: &Tensor) -> Result<Linear, Error> {
+    Ok(Linear { y: multiply(Factor(x, false), Factor(w, true))?, x: x.clone(), w: w.clone() })
+}
+
+impl Linear {
+    /// The gradients of x and w: ȳ·w and ȳᵀ·x.
+    pub(crate) fn backward(&self, y_bar: &Tensor) -> Result<(Tensor, Tensor), Error> {
+        let x_bar = multiply(Factor(y_bar, false), Factor(&self.w, false))?;
+        Ok((x_bar, multiply(Factor(y_bar, true), Factor(&self.x, false))?))
+    }
+}
