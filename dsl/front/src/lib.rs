@@ -104,6 +104,7 @@ mod suggest;
 pub mod syntax;
 
 use oplus_dsl::ir::Program;
+use oplus_dsl::step::step;
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -169,6 +170,13 @@ pub fn standard_programs() -> Vec<Program> {
 /// The programs of the standard models, in the order of `standard/models.rs`.
 pub fn model_programs() -> Vec<Program> {
     of_text(library::MODELS)
+}
+
+/// The programs of all standard kernels and models, and of their one-step forms.
+pub fn library_programs() -> Vec<Program> {
+    let whole = [standard_programs(), model_programs()].concat();
+    let steps: Vec<Program> = whole.iter().filter_map(|program| Some(step(program).ok()?.program)).collect();
+    [whole, steps].concat()
 }
 
 /// The programs of a block of the standard library, which has no mistakes.

@@ -7,7 +7,7 @@
 /// Exponential moving average with a weight for each row, y[t] = (1 − alpha)·y[t−1] + alpha·x[t] with y[−1] = y0.
 ///
 /// Roberts, "Control chart tests based on geometric moving averages", 1959.
-pub fn ema(x: [B, T], alpha: f32[B], y0: f32[B] = 0) -> (y: [B, T], y_last: f32[B]) {
+pub fn ema_constant(x: [B, T], alpha: f32[B], y0: f32[B] = 0) -> (y: [B, T], y_last: f32[B]) {
     y = scan(T, Affine(1 - alpha, alpha * x), init = y0).b;
     y_last = last(T, y);
 }
@@ -21,7 +21,7 @@ pub fn ema_varying(x: [B, T], alpha: [B, T], y0: f32[B] = 0) -> (y: [B, T], y_la
 /// First-order linear state space of each row, h[t] = a·h[t−1] + b·x[t] and y[t] = c·h[t] with h[−1] = h0.
 ///
 /// Kalman, "A new approach to linear filtering and prediction problems", 1960, without the noise.
-pub fn ssm(
+pub fn ssm_constant(
     x: [B, T], a: f32[B], b: f32[B], c: f32[B], h0: f32[B] = 0,
 ) -> (y: [B, T], h_last: f32[B]) {
     let h = scan(T, Affine(a, b * x), init = h0).b;

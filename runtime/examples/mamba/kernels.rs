@@ -53,8 +53,8 @@ scan! {
         y = sum(K, a * b);
     }
 
-    /// One step of Adam without bias corrections other than `c1` = 1 − beta1ᵗ and `c2` = 1 − beta2ᵗ (Kingma and Ba, "Adam",
-    /// 2015, algorithm 1).
+    /// One step of Adam with beta1 = 0.9 and beta2 = 0.99; c1 = 1 − beta1ᵗ and c2 = 1 − beta2ᵗ after t steps (Kingma and Ba,
+    /// "Adam", 2015, algorithm 1).
     pub fn adam(
         w: [P], g: [P], m: [P], v: [P], rate: f32, c1: f32, c2: f32,
     ) -> (w_next: [P], m_next: [P], v_next: [P]) {

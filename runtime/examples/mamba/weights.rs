@@ -62,22 +62,25 @@ impl Optimizer {
         rate: f32,
     ) -> Result<(), Error> {
         self.steps += 1;
+        let device = weights.first().map(|weight| weight.device()).unwrap_or_default();
+        let scalar = |x: f32| Tensor::full(x, &[], &device);
+        let corrections = (scalar(1.0 - 0.9_f32.powi(self.steps))?, scalar(1.0 - 0.99_f32.powi(self.steps))?);
+        let rate = scalar(rate)?;
         for (k, (weight, gradient)) in weights.into_iter().zip(gradients).enumerate() {
-            let (shape, flat, device) = (weight.shape().to_vec(), [weight.len()], weight.device());
+            let (shape, flat) = (weight.shape().to_vec(), [weight.len()]);
             if self.moments.len() == k {
                 let zero = Tensor::full(0.0_f32, &flat, &device)?;
                 self.moments.push((zero.clone(), zero));
             }
-            let scalar = |x: f32| Tensor::full(x, &[], &device);
             let (m, v) = self.moments[k].clone();
             let next = adam(Adam {
                 w: weight.reshape(&flat)?,
                 g: gradient.reshape(&flat)?,
                 m,
                 v,
-                rate: scalar(rate)?,
-                c1: scalar(1.0 - 0.9_f32.powi(self.steps))?,
-                c2: scalar(1.0 - 0.99_f32.powi(self.steps))?,
+                rate: rate.clone(),
+                c1: corrections.0.clone(),
+                c2: corrections.1.clone(),
             })?;
             self.moments[k] = (next.m_next, next.v_next);
             *weight = next.w_next.reshape(&shape)?;

@@ -1,7 +1,7 @@
 //! Programs that blocks become.
 
 use crate::common::lowered;
-use oplus_front::{model_programs, standard_programs};
+use oplus_front::{library_programs, model_programs, standard_programs};
 
 #[test]
 fn the_selective_scan_reads_like_its_equations() {
@@ -25,6 +25,14 @@ fn every_standard_model_has_a_valid_program() {
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
     assert_eq!(names, standard);
     assert_eq!(names.len(), text.matches("pub fn").count());
+}
+
+#[test]
+fn no_two_programs_of_the_library_have_the_same_name() {
+    let mut names: Vec<String> = library_programs().into_iter().map(|program| program.name).collect();
+    names.sort();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    assert!(names.contains(&"mamba".to_owned()) && names.contains(&"mamba_step".to_owned()));
 }
 
 #[test]

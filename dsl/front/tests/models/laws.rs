@@ -231,7 +231,7 @@ fn single_steps_are_the_whole() {
 
 #[test]
 fn a_step_from_nothing_starts_at_the_default_state() {
-    let (program, step) = (model("ema"), step(&model("ema")).expect("a step"));
+    let (program, step) = (model("ema_constant"), step(&model("ema_constant")).expect("a step"));
     let (_, mut all) = prepared(&program, &sizes(1), 3);
     all.remove("y0");
     let whole = run(&program.instantiate(Elem::F32), &all, &sizes(1), MODE);

@@ -125,9 +125,9 @@ pub(crate) fn backward(s: Sizes, x: &Tensors, o: &Options, out: &Outputs, y_bar:
     };
     for row in rows(s) {
         let ungated_bar = gate_backward(s, x, &row, out, y_bar, &mut grad);
-        for t in 0..s.t {
-            grad.u[row.at + t] += ungated_bar[t] * x.skip[row.channel];
-            grad.skip[row.channel] += ungated_bar[t] * x.u[row.at + t];
+        for (t, bar) in ungated_bar.iter().enumerate() {
+            grad.u[row.at + t] += bar * x.skip[row.channel];
+            grad.skip[row.channel] += bar * x.u[row.at + t];
         }
         for n in 0..s.n {
             state_backward(s, x, o, (&row, n), out, &ungated_bar, h_bar, &mut grad);

@@ -47,7 +47,14 @@ fn check(name: &str) {
 
 #[test]
 fn the_gradient_of_a_gradient_is_right() {
-    let names =
-        ["ema", "ssm_varying", "multi_state_ssm", "selective_scan", "mamba", "mamba_packed", "monoid_attention"];
+    let names = [
+        "ema_constant",
+        "ssm_varying",
+        "multi_state_ssm",
+        "selective_scan",
+        "mamba",
+        "mamba_packed",
+        "monoid_attention",
+    ];
     names.into_iter().for_each(check);
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let programs = match source {
         Some(path) => in_sources(&path)?,
         None if args.kernel.is_empty() => return Err("say what to bake: --source, --manifest-path or --kernel".into()),
-        None => oplus_front::standard_programs(),
+        None => oplus_front::library_programs(),
     };
     if programs.is_empty() {
         return Err("there is no kernel in any `scan!` block".into());

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let programs = if Path::is_file(&path) {
         in_sources(&path)?
     } else {
-        named(oplus_front::standard_programs(), std::slice::from_ref(&args.what))?
+        named(oplus_front::library_programs(), std::slice::from_ref(&args.what))?
     };
     for program in programs {
         println!("{}", program_text(&program.instantiate(args.elem), args)?);
