@@ -197,9 +197,11 @@ mod tests {
     fn every_standard_kernel_is_checked_and_is_what_the_library_calls() {
         let checked = standard();
         assert!(checked.len() > 60, "{} kernels", checked.len());
-        for known in
-            [oplus::kernels::affine::kernel(), oplus::models::mamba::kernel(), oplus::models::ema::step::kernel()]
-        {
+        for known in [
+            oplus::kernels::affine::kernel(),
+            oplus::models::mamba::kernel(),
+            oplus::models::ema_constant::step::kernel(),
+        ] {
             let same = checked.iter().map(|(_, kernel)| kernel).filter(|kernel| kernel.name() == known.name());
             assert!(same.into_iter().any(|kernel| kernel.program() == known.program()), "{}", known.name());
         }
