@@ -8,6 +8,9 @@ use super::draft::Draft;
 const TILE: usize = 4096;
 /// How many neighbours along contiguous axes a streamed tile should have before it grows along the streamed axis.
 const LANES: usize = 512;
+/// How many elements a tile along a contiguous streamed axis should have: what happens once per tile costs about as much
+/// as a few thousand elements, and the second-level cache holds several registers of such tiles.
+const ROW: usize = 1 << 14;
 /// The least length of a tile along a contiguous streamed axis.
 const RUN: usize = 64;
 /// How many elements a task should have.
@@ -97,7 +100,7 @@ fn tile(sizes: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usi
     parallel.iter().chain(&streamed).for_each(|k| tile[*k] = 1);
     let along_memory = streamed.is_some_and(|k| k + 1 == sizes.len());
     if let Some(k) = streamed.filter(|_| along_memory) {
-        tile[k] = sizes[k].min(room(&tile).max(RUN));
+        tile[k] = sizes[k].min((ROW / elements(&tile)).max(RUN));
     } else {
         let lanes = if streamed.is_some() { LANES } else { TILE };
         let innermost = parallel.last().filter(|k| **k + 1 == sizes.len());
@@ -115,7 +118,11 @@ fn tile(sizes: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usi
 
 /// How many times a tile fits into its budget, at least once.
 fn room(tile: &[usize]) -> usize {
-    (TILE / tile.iter().product::<usize>().max(1)).max(1)
+    (TILE / elements(tile)).max(1)
+}
+
+fn elements(tile: &[usize]) -> usize {
+    tile.iter().product::<usize>().max(1)
 }
 
 /// Enlarges a tile along parallel axes, innermost first, while it has fewer than `most` elements and the axes inside
@@ -169,13 +176,13 @@ mod tests {
     #[test]
     fn a_long_row_is_cut_into_chunks() {
         let shape = shape(Some(L), [1, 1 << 25], [1 << 25, 1]);
-        assert_eq!((shape.order, shape.tile, shape.task), (vec![B, L], vec![1, TILE], vec![1, TASK]));
+        assert_eq!((shape.order, shape.tile, shape.task), (vec![B, L], vec![1, ROW], vec![1, TASK]));
     }
 
     #[test]
     fn many_rows_are_not() {
         let shape = shape(Some(L), [1000, 20000], [20000, 1]);
-        assert_eq!((shape.tile, shape.task), (vec![1, TILE], vec![1, 20000]));
+        assert_eq!((shape.tile, shape.task), (vec![1, ROW], vec![1, 20000]));
     }
 
     #[test]
