@@ -3,6 +3,7 @@
 pub mod adjoint;
 pub mod build;
 mod copy;
+pub mod decay;
 pub mod elem;
 pub mod forward;
 pub mod interpret;

@@ -8,6 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use oplus_dsl::Elem;
+use oplus_dsl::decay::decays;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use oplus_dsl::rebase::rebase;
 use oplus_dsl::simplify::simplify;
@@ -45,7 +46,7 @@ pub fn cut_contracted(program: &Program) -> Result<Option<Cut>, CutError> {
 
 /// Here, not earlier: the interpreter and the adjoint see the program as it was written.
 fn prepare(program: &Program) -> Result<Program, CutError> {
-    if program.is_generic() { Err(CutError::Generic) } else { Ok(simplify(&rebase(program))) }
+    if program.is_generic() { Err(CutError::Generic) } else { Ok(simplify(&decays(&rebase(program)))) }
 }
 
 fn cut_with(program: &Program, sums: BTreeSet<Value>) -> Result<Cut, CutError> {
