@@ -1,8 +1,10 @@
 //! What persistent blocks have in common: tickets, a ring of stages, and warps that meet at mbarriers.
 //!
-//! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays (`reduced`,
-//! `published`, `carried`, in this order). Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`];
-//! the tile number −1 ends the stream.
+//! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays: it is `drawn`,
+//! then on one side `reduced` and `published`, on the other `carried`, for what precedes a tile is looked up while the tile
+//! itself is still on its way. Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`]; the tile number −1
+//! ends the stream. A slot is used again only when the scanners have passed the tile before the next but one, which needs
+//! the carry of all tiles up to it.
 
 use super::args::Args;
 use super::carry::Fields;
@@ -35,6 +37,8 @@ pub struct Persistent {
     pub full: SharedId,
     /// A stage has been read by everyone.
     pub empty: SharedId,
+    /// A slot holds a tile's number.
+    pub drawn: SharedId,
     /// A slot holds the aggregates of a tile's spans.
     pub reduced: SharedId,
     /// A slot holds the scan of these; the tile's aggregate is published.
@@ -45,8 +49,8 @@ pub struct Persistent {
     pub stage_tile: SharedId,
     /// The tile in each slot, from the reducers to the publisher.
     pub reduced_tile: SharedId,
-    /// The tile in each slot, from the publisher on.
-    pub published_tile: SharedId,
+    /// The tile in each slot, from the producer to the look-back.
+    pub drawn_tile: SharedId,
     tag: SharedId,
 }
 
@@ -77,11 +81,11 @@ impl Persistent {
     pub fn declare(b: &mut Builder, args: &Args, stages: u32, tiles: Operand) -> Persistent {
         let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
         let [full, empty] = ["full", "empty"].map(|name| b.shared(name, SharedKind::Mbarrier, stages));
-        let [reduced, published, carried] =
-            ["reduced", "published", "carried"].map(|name| b.shared(name, SharedKind::Mbarrier, SLOTS));
+        let [drawn, reduced, published, carried] =
+            ["drawn", "reduced", "published", "carried"].map(|name| b.shared(name, SharedKind::Mbarrier, SLOTS));
         let stage_tile = b.shared_values("stage_tile", Ty::I32, stages);
-        let [reduced_tile, published_tile] =
-            ["reduced_tile", "published_tile"].map(|name| b.shared_values(name, Ty::I32, SLOTS));
+        let [drawn_tile, reduced_tile] =
+            ["drawn_tile", "reduced_tile"].map(|name| b.shared_values(name, Ty::I32, SLOTS));
         let tag = b.shared("tag", SharedKind::Elem(Elem::U32), 1);
         let control = args.control.expect("the ABI of a schedule that looks back has control words");
         let messages = args.messages.expect("the ABI of a schedule that looks back has message words");
@@ -94,12 +98,13 @@ impl Persistent {
             tiles,
             full,
             empty,
+            drawn,
             reduced,
             published,
             carried,
             stage_tile,
+            drawn_tile,
             reduced_tile,
-            published_tile,
             tag,
         }
     }
@@ -138,6 +143,7 @@ impl Persistent {
         };
         init(self.full, self.stages, arrivals.full);
         init(self.empty, self.stages, arrivals.empty);
+        init(self.drawn, SLOTS, 1);
         init(self.reduced, SLOTS, arrivals.reduced);
         init(self.published, SLOTS, 1);
         init(self.carried, SLOTS, arrivals.carried);
@@ -147,6 +153,13 @@ impl Persistent {
     /// Draws the next ticket.
     pub fn draw(&self, b: &mut Builder, ticket: Reg) {
         b.push(Stmt::AtomicAdd { dst: ticket, control: self.control, word: TICKET, value: Operand::u32(1) });
+    }
+
+    /// Passes the number of the block's tile number `count` to those who look back.
+    pub fn announce(&self, b: &mut Builder, count: Operand, tile: Operand) {
+        let (slot, _) = self.slot(b, count);
+        b.store(Memory::Shared(self.drawn_tile), slot, &[tile], None);
+        self.arrive(b, self.drawn, slot);
     }
 
     /// After the launch's last draw, makes the control words ready for the next launch. Every block draws exactly one

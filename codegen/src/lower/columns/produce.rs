@@ -1,7 +1,7 @@
 //! The producers: tickets, and copies of a tile's rows into the ring, 16 bytes per thread where the layout allows.
 
 use super::cells::Stream;
-use super::ring::{PRODUCERS, Ring, Tile};
+use super::ring::{LOOKERS, PRODUCERS, Ring, Tile};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
@@ -24,7 +24,7 @@ impl Ring<'_> {
         b.loop_(|b| {
             let again = b.ge(at.count.into(), Operand::i32(schedule.stages as i32));
             b.if_(again, |b| self.block.wait(b, self.block.empty, at.stage.into(), at.phase.into()));
-            b.if_(leads, |b| self.announce(b, ticket, at.stage.into()));
+            b.if_(leads, |b| self.announce(b, ticket, at.count.into(), at.stage.into()));
             b.push(Stmt::Barrier { id: BARRIER, threads: PRODUCERS * 32 });
             let tile = b.load1(Memory::Shared(self.block.stage_tile), at.stage.into());
             let ends = b.lt(tile, Operand::i32(0));
@@ -39,14 +39,26 @@ impl Ring<'_> {
         });
     }
 
-    /// Writes the next tile's number, or −1, and draws the ticket after it.
-    fn announce(&self, b: &mut Builder, ticket: Reg, stage: Operand) {
+    /// Writes the next tile's number, or −1, and draws the ticket after it. The end of the stream is passed to every
+    /// look-back warp: it takes as many slots.
+    fn announce(&self, b: &mut Builder, ticket: Reg, count: Operand, stage: Operand) {
         let tile = b.convert(Ty::I32, ticket.into());
         let done = b.ge(tile, self.block.tiles);
         let number = b.select(done, Operand::i32(-1), tile);
         b.store(Memory::Shared(self.block.stage_tile), stage, &[number], None);
         self.block.arrive(b, self.block.full, stage);
-        b.if_else(done, |b| self.block.retire(b, tile), |b| self.block.draw(b, ticket));
+        self.block.announce(b, count, number);
+        b.if_else(
+            done,
+            |b| {
+                for more in 1..LOOKERS {
+                    let count = b.add(count, Operand::i32(more as i32));
+                    self.block.announce(b, count, number);
+                }
+                self.block.retire(b, tile);
+            },
+            |b| self.block.draw(b, ticket),
+        );
     }
 
     /// The rows of a tile with those before and after; zeros where there are none.

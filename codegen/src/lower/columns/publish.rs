@@ -1,13 +1,12 @@
 //! The publisher: per column, the exclusive scan of the spans' aggregates and the tile's aggregate.
 
-use super::ring::{LOOKERS, Ring};
+use super::ring::Ring;
 use crate::build::Builder;
 use crate::lower::carry::{Fields, to_words};
 use crate::lower::persistent::{load_fields, store_fields};
 use crate::tile::{Memory, Operand, Stmt};
 
 impl Ring<'_> {
-    /// The end of the stream is passed to every look-back warp: it takes as many slots.
     pub(super) fn publish_role(&self, b: &mut Builder) {
         let at = self.block.cursor(b, 0);
         b.loop_(|b| {
@@ -16,22 +15,12 @@ impl Ring<'_> {
             let tile = b.load1(Memory::Shared(self.block.reduced_tile), slot);
             let more = b.ge(tile, Operand::i32(0));
             b.if_(more, |b| self.publish_tile(b, tile, slot));
-            self.pass_on(b, tile, slot);
+            b.push(Stmt::SyncWarp);
+            self.block.elected(b, |b| self.block.arrive(b, self.block.published, slot));
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.block.advance(b, &at);
         });
-        for more in 1..LOOKERS {
-            let count = b.add(at.count.into(), Operand::i32(more as i32));
-            let (slot, _) = self.block.slot(b, count);
-            self.pass_on(b, Operand::i32(-1), slot);
-        }
-    }
-
-    fn pass_on(&self, b: &mut Builder, tile: Operand, slot: Operand) {
-        self.block.elected(b, |b| b.store(Memory::Shared(self.block.published_tile), slot, &[tile], None));
-        b.push(Stmt::SyncWarp);
-        self.block.elected(b, |b| self.block.arrive(b, self.block.published, slot));
     }
 
     fn publish_tile(&self, b: &mut Builder, tile: Operand, slot: Operand) {

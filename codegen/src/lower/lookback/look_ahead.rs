@@ -38,8 +38,8 @@ impl LookBackKernel<'_> {
         let tag = self.block.tag(b);
         b.loop_(|b| {
             let (slot, parity) = self.block.slot(b, at.count.into());
-            self.block.wait(b, self.block.published, slot, parity);
-            let tile = b.load1(Memory::Shared(self.block.published_tile), slot);
+            self.block.wait(b, self.block.drawn, slot, parity);
+            let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.enter_row(b, &carry, tile);
@@ -48,11 +48,9 @@ impl LookBackKernel<'_> {
                 let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
                 store_fields(b, &self.shared.carry, slot, &state);
             });
+            self.take_own(b, &carry, &state, tile, (slot, parity));
             b.push(Stmt::SyncWarp);
             self.block.elected(b, |b| self.block.arrive(b, self.block.carried, slot));
-            if self.schedule.fold == Fold::Strict || self.has_finals() {
-                self.take_own(b, &carry, &state, tile, slot);
-            }
             self.block.advance(b, &at);
         });
     }
@@ -194,25 +192,38 @@ impl LookBackKernel<'_> {
         assign(b, state, &next);
     }
 
-    /// The state after the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
-    fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: Operand) {
-        let own = load_fields(b, &self.shared.totals, slot);
-        let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
-        let next = self.monoid.apply(b, &now, &own);
+    /// What follows from the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
+    /// Before the carry is passed on, for from then on the slot may be used again.
+    fn take_own(
+        &self,
+        b: &mut Builder,
+        carry: &Carry,
+        state: &[Reg],
+        tile: Operand,
+        (slot, parity): (Operand, Operand),
+    ) {
         let after = b.add(tile, Operand::i32(1));
+        let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
         if self.schedule.fold == Fold::Strict {
+            let next = self.apply_own(b, &state, (slot, parity));
             assign(b, &carry.state, &next);
             b.assign(carry.next, after);
         }
         if self.has_finals() {
             let place = b.binary(Binary::Rem, after, self.row_tiles);
             let last = b.eq(place, Operand::i32(0));
-            let first = b.eq(self.block.lane, Operand::i32(0));
-            let stores = b.and(last, first);
-            b.if_(stores, |b| {
+            b.if_(last, |b| {
+                let next = self.apply_own(b, &state, (slot, parity));
                 let row = b.convert(Ty::I64, carry.row.into());
-                self.store_finals(b, row, &next);
+                self.block.elected(b, |b| self.store_finals(b, row, &next));
             });
         }
+    }
+
+    /// The state after the block's own tile, once its aggregate is known.
+    fn apply_own(&self, b: &mut Builder, state: &[Operand], (slot, parity): (Operand, Operand)) -> Fields {
+        self.block.wait(b, self.block.published, slot, parity);
+        let own = load_fields(b, &self.shared.totals, slot);
+        self.monoid.apply(b, state, &own)
     }
 }

@@ -14,11 +14,13 @@ impl LookBackKernel<'_> {
         let schedule = self.schedule;
         let readers = schedule.scan_warps + schedule.reduce_warps;
         let arrivals = Arrivals { full: 1, empty: readers, reduced: schedule.reduce_warps, carried: 1 };
-        self.block.start(b, readers * 32, &arrivals, |b, tile| self.issue(b, tile, Operand::i32(0)))
+        self.block.start(b, readers * 32, &arrivals, |b, tile| self.issue(b, tile, Operand::i32(0), Operand::i32(0)))
     }
 
-    /// Puts a tile into a stage of the ring: its number, and the copies of its elements if it is whole.
-    fn issue(&self, b: &mut Builder, tile: Operand, stage: Operand) {
+    /// Puts tile number `count` of the block into a stage of the ring: its number, and the copies of its elements if it
+    /// is whole.
+    fn issue(&self, b: &mut Builder, tile: Operand, count: Operand, stage: Operand) {
+        self.block.announce(b, count, tile);
         b.store(Memory::Shared(self.block.stage_tile), stage, &[tile], None);
         if !self.bulk() {
             return self.block.arrive(b, self.block.full, stage);
@@ -70,10 +72,10 @@ impl LookBackKernel<'_> {
                 b.if_(again, |b| self.block.wait(b, self.block.empty, at.stage.into(), at.phase.into()));
                 let tile = b.convert(Ty::I32, ticket.into());
                 let done = b.ge(tile, self.block.tiles);
-                b.if_(done, |b| self.finish(b, tile, at.stage.into()));
+                b.if_(done, |b| self.finish(b, tile, at.count.into(), at.stage.into()));
                 b.break_if(done);
                 let later = b.binary(Binary::Gt, at.count.into(), Operand::i32(0));
-                b.if_(later, |b| self.issue(b, tile, at.stage.into()));
+                b.if_(later, |b| self.issue(b, tile, at.count.into(), at.stage.into()));
                 self.block.draw(b, ticket);
                 self.block.advance(b, &at);
             });
@@ -81,7 +83,8 @@ impl LookBackKernel<'_> {
     }
 
     /// Ends the stream of tiles.
-    fn finish(&self, b: &mut Builder, tile: Operand, stage: Operand) {
+    fn finish(&self, b: &mut Builder, tile: Operand, count: Operand, stage: Operand) {
+        self.block.announce(b, count, Operand::i32(-1));
         b.store(Memory::Shared(self.block.stage_tile), stage, &[Operand::i32(-1)], None);
         self.block.arrive(b, self.block.full, stage);
         self.block.retire(b, tile);

@@ -17,7 +17,6 @@ impl LookBackKernel<'_> {
             let tile = b.load1(Memory::Shared(self.block.reduced_tile), slot);
             let more = b.ge(tile, Operand::i32(0));
             b.if_(more, |b| self.publish_tile(b, tile, slot));
-            self.block.elected(b, |b| b.store(Memory::Shared(self.block.published_tile), slot, &[tile], None));
             b.push(Stmt::SyncWarp);
             self.block.elected(b, |b| self.block.arrive(b, self.block.published, slot));
             let ends = b.lt(tile, Operand::i32(0));
