@@ -54,7 +54,7 @@ pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
         return vec![Schedule::Map(map(stage, 1))];
     }
     let shape = Shape::of(stage);
-    let mut all = vec![Schedule::Rows(shape.short_rows(1)), Schedule::Rows(shape.long_rows(1))];
+    let mut all = vec![Schedule::Rows(shape.short_rows(1)), Schedule::Rows(shape.long_rows(1, Isa::Sm80))];
     all.push(Schedule::LookBack(shape.look_back_registers(1)));
     all.extend(lane_axis(stage).map(|lane| Schedule::Columns(shape.walk(lane, 1))));
     if is_strided(stage) {
@@ -159,7 +159,7 @@ impl Shape {
 
     /// Schedules for a contiguous scan axis.
     fn along(&self, vector: u32, isa: Isa) -> Vec<Schedule> {
-        let rows = [self.long_rows(vector), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
+        let rows = [self.long_rows(vector, isa), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
         let look_back = match isa {
             Isa::Sm80 => vec![self.look_back_registers(vector)],
             Isa::Sm90a => vec![self.look_back(vector), self.look_back_rows(vector)],
@@ -182,8 +182,9 @@ impl Shape {
     }
 
     /// One row per block, 4096 elements at once.
-    fn long_rows(&self, vector: u32) -> Rows {
+    fn long_rows(&self, vector: u32, isa: Isa) -> Rows {
         let registers = match vector {
+            8 if self.temporaries == 0 && isa == Isa::Sm90a => 96,
             8 => 64,
             _ if self.temporaries > 0 && self.words > 2 => 32,
             _ => 48,
@@ -217,22 +218,28 @@ impl Shape {
 
     /// Few very long rows: large tiles, 48 to 64 KB, a ring that fills shared memory.
     fn look_back(&self, vector: u32) -> LookBack {
-        let items = self.items(if self.words > 2 { 48 } else { 64 }).min(32).max(vector);
-        let scan_warps = match (self.words, self.read) {
-            _ if self.temporaries > 16 => 8,
-            (1, 0..4) => 16,
-            (1, _) => 12,
-            _ => 8,
+        let items = self.items(if self.words > 2 { 48 } else { 64 }).min(32);
+        let (scan_warps, reduce_warps, items) = match (self.words, self.read) {
+            _ if self.temporaries > 16 => (8, 4, items),
+            (1, 0..4) => (16, 4, items),
+            (1, _) if self.temporaries == 0 => (6, 6, 64),
+            (1, _) => (12, 4, items),
+            (3.., _) if self.temporaries == 0 => (8, 8, items),
+            _ => (8, 4, items),
         };
-        let reduce_warps = if self.words > 2 && self.temporaries == 0 { 8 } else { 4 };
-        self.ring_of(scan_warps, reduce_warps, vector, items, 6)
+        self.ring_of(scan_warps, reduce_warps, vector, items.max(vector), 6)
     }
 
     /// Many rows of a few tiles: tiles of about 32 KB, more of them in flight.
     fn look_back_rows(&self, vector: u32) -> LookBack {
-        let most = (32 << 10) / (8 * WARP * self.read);
-        let items = self.items(64).min(1 << most.max(1).ilog2()).min(32).max(vector);
-        self.ring_of(8, 4, vector, items, 6)
+        let (scan_warps, reduce_warps, items) = match (self.words, self.read) {
+            (1, 4..) if self.temporaries == 0 => (4, 4, 64),
+            (2, 8..) if self.temporaries == 0 => (4, 4, 32),
+            (3.., _) if self.temporaries == 0 => (8, 8, self.items(48).min(32)),
+            _ => (8, 4, self.items(64).min((32 << 10) / (8 * WARP * self.read)).clamp(1, 32)),
+        };
+        let items = 1 << items.ilog2();
+        self.ring_of(scan_warps, reduce_warps, vector, items.max(vector), 3)
     }
 
     fn ring_of(&self, scan_warps: u32, reduce_warps: u32, vector: u32, items: u32, window: u32) -> LookBack {
@@ -268,10 +275,10 @@ impl Shape {
 
     /// Tiles of `lanes·vector` columns, up to 64 KB of input, in as many stages as shared memory has room for.
     fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
-        let steps = match self.words {
-            1 => 15,
-            2 => 5,
-            _ => 4,
+        let steps = match (self.words, isa) {
+            (1, _) => 15,
+            (2, Isa::Sm90a) => 7,
+            _ => 5,
         };
         let rows = 8 * (WARP / lanes) * steps;
         let stages = (ring_bytes(isa) / (rows * lanes * vector * self.read)).clamp(2, 6);
@@ -286,7 +293,7 @@ impl Shape {
             steps,
             stages,
             group: if self.words == 1 { 12 } else { 8 },
-            window: if self.words == 1 { 12 } else { 6 },
+            window: if self.words == 1 { 3 } else { 2 },
         }
     }
 }
