@@ -159,7 +159,8 @@ impl Shape {
 
     /// Schedules for a contiguous scan axis.
     fn along(&self, vector: u32, isa: Isa) -> Vec<Schedule> {
-        let rows = [self.long_rows(vector, isa), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
+        let rows =
+            [self.long_rows(vector, isa), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
         let look_back = match isa {
             Isa::Sm80 => vec![self.look_back_registers(vector)],
             Isa::Sm90a => vec![self.look_back(vector), self.look_back_rows(vector)],

@@ -11,6 +11,10 @@ use oplus_dsl::ir::Binary;
 /// The named barrier of the producers.
 const BARRIER: u32 = 1;
 
+/// Rows that a thread copies per turn of the loop: with all of them unrolled the multiples of the stride, which do not
+/// change from tile to tile, fill the registers.
+const PASSES: u32 = 4;
+
 impl Ring<'_> {
     /// One thread draws tickets, one tile ahead; all copy.
     pub(super) fn produce_role(&self, b: &mut Builder, ticket: Reg) {
@@ -86,28 +90,38 @@ impl Ring<'_> {
         let row = b.mul(first_row, Operand::i32(width as i32));
         let to = b.add(held, row);
         let to = b.add(to, column);
-        for pass in 0..height.div_ceil(pass_rows) {
-            let rows = pass * pass_rows;
-            let time = b.add(time, Operand::i64(i64::from(rows)));
-            let above = b.ge(time, Operand::i64(0));
-            let below = b.lt(time, self.layout.len);
-            let inside = b.and(above, below);
-            let guard = b.and(inside, exists);
-            let further = b.mul(stride, Operand::i64(i64::from(rows)));
-            let from_index = b.add(from, further);
-            let to_index = b.add(to, Operand::i32((rows * width) as i32));
-            let copy = Stmt::CopyAsync {
-                to: self.arrays[&stream.param],
-                to_index,
-                from: self.layout.args.pointer(tensor),
-                from_index,
-                elements: schedule.vector,
-                guard: Some(guard),
-            };
-            let row = b.add(first_row, Operand::i32(rows as i32));
-            let held =
-                if rows + pass_rows > height { b.lt(row, Operand::i32(height as i32)) } else { Operand::bool(true) };
-            b.if_(held, |b| b.push(copy));
-        }
+        let chunk = PASSES * pass_rows;
+        b.for_(Operand::i32(0), Operand::i32(height as i32), Operand::i32(chunk as i32), |b, base| {
+            let wide_base = b.convert(Ty::I64, base);
+            let time = b.add(time, wide_base);
+            let further = b.mul(stride, wide_base);
+            let from = b.add(from, further);
+            let row = b.add(first_row, base);
+            let further = b.mul(base, Operand::i32(width as i32));
+            let to = b.add(to, further);
+            for rows in (0..chunk).step_by(pass_rows as usize) {
+                let time = b.add(time, Operand::i64(i64::from(rows)));
+                let above = b.ge(time, Operand::i64(0));
+                let below = b.lt(time, self.layout.len);
+                let inside = b.and(above, below);
+                let guard = b.and(inside, exists);
+                let further = b.mul(stride, Operand::i64(i64::from(rows)));
+                let copy = Stmt::CopyAsync {
+                    to: self.arrays[&stream.param],
+                    to_index: b.add(to, Operand::i32((rows * width) as i32)),
+                    from: self.layout.args.pointer(tensor),
+                    from_index: b.add(from, further),
+                    elements: schedule.vector,
+                    guard: Some(guard),
+                };
+                let row = b.add(row, Operand::i32(rows as i32));
+                let held = if height.is_multiple_of(chunk) {
+                    Operand::bool(true)
+                } else {
+                    b.lt(row, Operand::i32(height as i32))
+                };
+                b.if_(held, |b| b.push(copy));
+            }
+        });
     }
 }
