@@ -278,7 +278,7 @@ impl Shape {
     fn ring(&self, lane: Axis, lanes: u32, vector: u32, isa: Isa) -> Columns {
         let steps = match (self.words, isa) {
             (1, _) => 15,
-            (2, Isa::Sm90a) => 7,
+            (2, Isa::Sm90a) => 8,
             _ => 5,
         };
         let rows = 8 * (WARP / lanes) * steps;

@@ -11,9 +11,9 @@ use oplus_dsl::ir::Binary;
 /// The named barrier of the producers.
 const BARRIER: u32 = 1;
 
-/// Rows that a thread copies per turn of the loop: with all of them unrolled the multiples of the stride, which do not
+/// Rows that a thread copies per turn of the loop, at most: with all of them unrolled the multiples of the stride, which do not
 /// change from tile to tile, fill the registers.
-const PASSES: u32 = 4;
+const PASSES: u32 = 8;
 
 impl Ring<'_> {
     /// One thread draws tickets, one tile ahead; all copy.
@@ -69,59 +69,116 @@ impl Ring<'_> {
     fn copy(&self, b: &mut Builder, stream: &Stream, tile: &Tile, stage: Operand, thread: Operand) {
         let schedule = self.layout.schedule;
         let height = schedule.tile_rows() + stream.before + stream.after;
-        let width = schedule.tile_columns();
-        let shift = schedule.lanes.trailing_zeros() as i32;
-        let first_row = b.binary(Binary::Shr, thread, Operand::i32(shift));
+        let pass_rows = PRODUCERS * 32 / schedule.lanes;
+        let passes = height.div_ceil(pass_rows);
+        let rows = self.rows(b, stream, tile, stage, thread);
+        let whole = height / pass_rows;
+        let chunk = (1..=PASSES).rev().find(|n| whole.is_multiple_of(*n)).unwrap_or(1);
+        let step = Operand::i32((chunk * pass_rows) as i32);
+        b.for_(Operand::i32(0), Operand::i32((whole * pass_rows) as i32), step, |b, base| {
+            let start = rows.further(b, base);
+            for pass in 0..chunk {
+                let copy = self.copy_row(b, stream, &start, pass * pass_rows);
+                b.push(copy);
+            }
+        });
+        for pass in whole..passes {
+            let below = b.lt(rows.row, Operand::i32((height - pass * pass_rows) as i32));
+            let copy = self.copy_row(b, stream, &rows, pass * pass_rows);
+            b.if_(below, |b| b.push(copy));
+        }
+    }
+
+    /// The thread's first row of a stream.
+    fn rows(&self, b: &mut Builder, stream: &Stream, tile: &Tile, stage: Operand, thread: Operand) -> Rows {
+        let schedule = self.layout.schedule;
+        let height = schedule.tile_rows() + stream.before + stream.after;
+        let width = schedule.tile_columns() as i32;
+        let row = b.binary(Binary::Shr, thread, Operand::i32(schedule.lanes.trailing_zeros() as i32));
         let column = b.binary(Binary::And, thread, Operand::i32(schedule.lanes as i32 - 1));
         let column = b.mul(column, Operand::i32(schedule.vector as i32));
-        let pass_rows = PRODUCERS * 32 / schedule.lanes;
-        let wide_column = b.convert(Ty::I64, column);
+        let [wide_row, wide_column] = [row, column].map(|x| b.convert(Ty::I64, x));
         let lane_index = b.add(tile.column, wide_column);
         let exists = b.lt(lane_index, self.layout.width);
-        let wide_row = b.convert(Ty::I64, first_row);
         let time = b.add(tile.time, wide_row);
         let time = b.sub(time, Operand::i64(i64::from(stream.before)));
+        let (first, end) = self.existing(b, stream, time, exists);
         let tensor = Tensor::Param(stream.param);
         let mut indices = tile.outer.clone();
         indices.extend([(self.layout.lane, lane_index), (self.layout.scan.axis, time)]);
         let from = self.layout.args.offset(b, tensor, &indices);
         let stride = self.layout.args.stride(tensor, self.layout.scan.axis);
-        let held = b.mul(stage, Operand::i32((height * width) as i32));
-        let row = b.mul(first_row, Operand::i32(width as i32));
-        let to = b.add(held, row);
+        let to = b.mul(stage, Operand::i32(height as i32 * width));
+        let own = b.mul(row, Operand::i32(width));
+        let to = b.add(to, own);
         let to = b.add(to, column);
-        let chunk = PASSES * pass_rows;
-        b.for_(Operand::i32(0), Operand::i32(height as i32), Operand::i32(chunk as i32), |b, base| {
-            let wide_base = b.convert(Ty::I64, base);
-            let time = b.add(time, wide_base);
-            let further = b.mul(stride, wide_base);
-            let from = b.add(from, further);
-            let row = b.add(first_row, base);
-            let further = b.mul(base, Operand::i32(width as i32));
-            let to = b.add(to, further);
-            for rows in (0..chunk).step_by(pass_rows as usize) {
-                let time = b.add(time, Operand::i64(i64::from(rows)));
-                let above = b.ge(time, Operand::i64(0));
-                let below = b.lt(time, self.layout.len);
-                let inside = b.and(above, below);
-                let guard = b.and(inside, exists);
-                let further = b.mul(stride, Operand::i64(i64::from(rows)));
-                let copy = Stmt::CopyAsync {
-                    to: self.arrays[&stream.param],
-                    to_index: b.add(to, Operand::i32((rows * width) as i32)),
-                    from: self.layout.args.pointer(tensor),
-                    from_index: b.add(from, further),
-                    elements: schedule.vector,
-                    guard: Some(guard),
-                };
-                let row = b.add(row, Operand::i32(rows as i32));
-                let held = if height.is_multiple_of(chunk) {
-                    Operand::bool(true)
-                } else {
-                    b.lt(row, Operand::i32(height as i32))
-                };
-                b.if_(held, |b| b.push(copy));
-            }
+        Rows { row, first, end, from, stride, to, width }
+    }
+
+    /// Which rows from `time` on exist, as numbers of 32 bits: from the first one to before the end.
+    fn existing(&self, b: &mut Builder, stream: &Stream, time: Operand, exists: Operand) -> (Option<Operand>, Operand) {
+        let narrow = |b: &mut Builder, n: Operand| {
+            let n = b.binary(Binary::Min, n, Operand::i64(1 << 20));
+            b.convert(Ty::I32, n)
+        };
+        let first = (stream.before > 0).then(|| {
+            let first = b.sub(Operand::i64(0), time);
+            let first = b.binary(Binary::Max, first, Operand::i64(0));
+            narrow(b, first)
         });
+        let end = b.sub(self.layout.len, time);
+        let end = narrow(b, end);
+        (first, b.select(exists, end, Operand::i32(0)))
+    }
+
+    /// The copy of the row `rows` rows later.
+    fn copy_row(&self, b: &mut Builder, stream: &Stream, at: &Rows, rows: u32) -> Stmt {
+        let number = Operand::i32(rows as i32);
+        let mut guard = b.binary(Binary::Gt, at.end, number);
+        if let Some(first) = at.first {
+            let above = b.binary(Binary::Le, first, number);
+            guard = b.and(guard, above);
+        }
+        let further = b.mul(at.stride, Operand::i64(i64::from(rows)));
+        Stmt::CopyAsync {
+            to: self.arrays[&stream.param],
+            to_index: b.add(at.to, Operand::i32(rows as i32 * at.width)),
+            from: self.layout.args.pointer(Tensor::Param(stream.param)),
+            from_index: b.add(at.from, further),
+            elements: self.layout.schedule.vector,
+            guard: Some(guard),
+        }
+    }
+}
+
+/// Where a thread copies rows of a stream: all further rows are counted from here.
+struct Rows {
+    /// The row in the tile, `i32`.
+    row: Operand,
+    /// The first row that exists (none where all before the end do) and the end, `i32`.
+    first: Option<Operand>,
+    end: Operand,
+    /// The element in the tensor, and from one row to the next; `i64`.
+    from: Operand,
+    stride: Operand,
+    /// The element in the ring, and from one row to the next.
+    to: Operand,
+    width: i32,
+}
+
+impl Rows {
+    fn further(&self, b: &mut Builder, rows: Operand) -> Rows {
+        let back = |b: &mut Builder, bound: Operand| b.sub(bound, rows);
+        let wide = b.convert(Ty::I64, rows);
+        let along = b.mul(self.stride, wide);
+        let down = b.mul(rows, Operand::i32(self.width));
+        Rows {
+            row: b.add(self.row, rows),
+            first: self.first.map(|first| back(b, first)),
+            end: back(b, self.end),
+            from: b.add(self.from, along),
+            to: b.add(self.to, down),
+            ..*self
+        }
     }
 }
