@@ -54,7 +54,7 @@ pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
         return vec![Schedule::Map(map(stage, 1))];
     }
     let shape = Shape::of(stage);
-    let mut all = vec![Schedule::Rows(shape.short_rows(1)), Schedule::Rows(shape.long_rows(1, Isa::Sm80))];
+    let mut all = vec![Schedule::Rows(shape.short_rows(1)), Schedule::Rows(shape.long_rows(1))];
     all.push(Schedule::LookBack(shape.look_back_registers(1)));
     all.extend(lane_axis(stage).map(|lane| Schedule::Columns(shape.walk(lane, 1))));
     if is_strided(stage) {
@@ -159,8 +159,7 @@ impl Shape {
 
     /// Schedules for a contiguous scan axis.
     fn along(&self, vector: u32, isa: Isa) -> Vec<Schedule> {
-        let rows =
-            [self.long_rows(vector, isa), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
+        let rows = [self.long_rows(vector), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
         let look_back = match isa {
             Isa::Sm80 => vec![self.look_back_registers(vector)],
             Isa::Sm90a => vec![self.look_back(vector), self.look_back_rows(vector)],
@@ -183,9 +182,8 @@ impl Shape {
     }
 
     /// One row per block, 4096 elements at once.
-    fn long_rows(&self, vector: u32, isa: Isa) -> Rows {
+    fn long_rows(&self, vector: u32) -> Rows {
         let registers = match vector {
-            8 if self.temporaries == 0 && isa == Isa::Sm90a => 96,
             8 => 64,
             _ if self.temporaries > 0 && self.words > 2 => 32,
             _ => 48,
@@ -279,7 +277,8 @@ impl Shape {
         let steps = match (self.words, isa) {
             (1, _) => 15,
             (2, Isa::Sm90a) => 8,
-            _ => 5,
+            (2, Isa::Sm80) => 5,
+            _ => 4,
         };
         let rows = 8 * (WARP / lanes) * steps;
         let stages = (ring_bytes(isa) / (rows * lanes * vector * self.read)).clamp(2, 6);
