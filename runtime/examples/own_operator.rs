@@ -4,7 +4,7 @@
 //! on pairs (d, h) it is associative, so it scans in parallel; the gradient of a peak goes to the sample that made it,
 //! and the gradient of the decay to every step that the peak sank through. Both are derived from the two lines below.
 //!
-//! `cargo run --release --example own_operator`
+//! `cargo run --release -p oplus --example own_operator`
 
 use oplus::{Tensor, scan};
 
@@ -31,7 +31,12 @@ fn main() -> Result<(), oplus::Error> {
     println!("  x      h      x̄      d̄");
     let (h, x_bar, d_bar) = (out.h.to_vec::<f64>()?, gradients.x.to_vec::<f64>()?, gradients.d.to_vec::<f64>()?);
     for t in 0..8 {
-        println!("{:5.2}  {:5.2}  {:5.2}  {:5.2}", signal[t], h[t], x_bar[t], d_bar[t]);
+        println!("{:5.2}  {:5.2}  {:5.2}  {:5.2}", signal[t], h[t], unsigned_zero(x_bar[t]), unsigned_zero(d_bar[t]));
     }
     Ok(())
+}
+
+/// x, where it is −0 without the sign, which a product of a negative number and zero has.
+fn unsigned_zero(x: f64) -> f64 {
+    x + 0.0
 }

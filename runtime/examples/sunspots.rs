@@ -3,7 +3,7 @@
 //! The average h[t] = (1 − α)·h[t−1] + α·x[t] sees only the past; the mean of the eleven years around t (one solar cycle)
 //! sees both sides. Which α lets the first follow the second best? The gradient of the loss is derived from the equations.
 //!
-//! `cargo run --release --example sunspots` draws `sunspots.svg`; `-- --help` lists the options.
+//! `cargo run --release -p oplus --example sunspots` draws `sunspots.svg`; `-- --help` lists the options.
 
 use std::error::Error;
 use std::path::PathBuf;
