@@ -87,6 +87,9 @@ pub fn all() -> Vec<Case> {
     for [batch, time, channels] in [[16, 16_384, 128], [1, 131_072, 256]] {
         cases.extend(decay(batch, time, channels));
     }
+    for shape in [[2, 16, 2048, 64, 64], [1, 8, 16_384, 64, 64], [4, 32, 512, 64, 64]] {
+        cases.extend(monoid(shape));
+    }
     cases.extend(selective::cases());
     cases
 }
@@ -142,4 +145,17 @@ fn decay(batch: usize, time: usize, channels: usize) -> [Case; 2] {
         let kernel = kernels::log_decay_channels::kernel();
         Case { work, ..forward(Group::Monoid, name, kernel, Elem::F32, inputs, tensors) }
     })
+}
+
+/// g, x → every state s; backward g, s, s̄ → ḡ, x̄. The decay is one number per head and step.
+fn monoid([b, h, t, k, v]: [usize; 5]) -> [Case; 2] {
+    let (decays, states) = (b * h * t, b * h * t * k * v);
+    [("fwd", Work::Forward, decays + 2 * states), ("bwd", Work::Backward, 2 * decays + 3 * states)].map(
+        |(pass, work, elements)| {
+            let inputs = vec![(vec![b, h, t], LOG_DECAYS), (vec![b, h, t, k, v], Fill::Normal)];
+            let name = format!("monoid-f32-b{b}h{h}t{t}k{k}v{v}-{pass}");
+            let case = forward(Group::Monoid, name, kernels::monoid::kernel(), Elem::F32, inputs, 2);
+            Case { work, bytes: 4 * elements as u64, ..case }
+        },
+    )
 }
