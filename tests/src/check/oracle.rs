@@ -1,12 +1,13 @@
 //! What the outputs of a call must be.
 
+use oplus_dsl::decay::decays;
 use oplus_dsl::interpret::{Array, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::rebase::rebase;
 use oplus_dsl::{Elem, scalar};
 
 use super::CheckError;
-use super::bound::{Cell, SLACK, evaluate, unit};
+use super::bound::{Cell, evaluate, unit};
 
 /// What an output must be, with bounds.
 pub struct Expected {
@@ -37,21 +38,21 @@ pub fn expected(program: &Program, inputs: &[Array], sizes: &[usize]) -> Result<
     let values = interpret_sized(program, &given, &named, Mode::default());
     let values = values.map_err(|e| CheckError::Oracle(e.to_string()))?;
     // Kernels are made of the program after its change of base, whose errors are other ones.
-    let cells = evaluate(&rebase(program), inputs, sizes);
+    let cells = evaluate(&decays(&rebase(program)), inputs, sizes);
     let all = program.outputs.iter().zip(values).zip(cells);
     Ok(all.map(|((o, values), cells)| Expected { name: o.name.clone(), elem: o.elem, values, cells }).collect())
 }
 
 impl Expected {
-    /// Compares what was computed.
+    /// Compares what was computed, with a tree that is so many times deeper than a balanced one.
     ///
     /// # Errors
     /// [`CheckError::Wrong`] with the first element that is beyond its bound.
-    pub fn compare(&self, found: &Array) -> Result<Agreement, CheckError> {
+    pub fn compare(&self, found: &Array, slack: f64) -> Result<Agreement, CheckError> {
         let mut all = Agreement::default();
         for (i, cell) in self.cells.iter().enumerate() {
             let (wanted, got) = (self.values.data.get(i).as_f64(), found.data.get(i).as_f64());
-            let Some(bound) = bound(self.elem, *cell, wanted) else {
+            let Some(bound) = bound(self.elem, *cell, wanted, slack) else {
                 all.unbounded += 1;
                 continue;
             };
@@ -71,12 +72,12 @@ impl Expected {
 }
 
 /// How far a stored element may be from the exact value; `None` where nothing is known. 0 means every bit.
-fn bound(elem: Elem, cell: Cell, wanted: f64) -> Option<f64> {
+fn bound(elem: Elem, cell: Cell, wanted: f64, slack: f64) -> Option<f64> {
     match cell {
         Cell::Sure(_, sure) => sure.then_some(0.0),
         Cell::Float(x) if x.error == 0.0 => Some(0.0),
         Cell::Float(x) => {
-            let computed = SLACK * x.error;
+            let computed = slack * x.error;
             let reach = wanted.abs() + computed;
             let known = computed.is_finite() && wanted.is_finite() && reach < largest(elem);
             known.then(|| computed + unit(elem) * reach + smallest(elem))

@@ -12,6 +12,7 @@ use oplus_dsl::rng::Rng;
 use oplus_dsl::specialize::for_call;
 
 use super::CheckError;
+use super::bound::slack;
 use super::case::Case;
 use super::data::{Found, Placed};
 use super::oracle::{Agreement, Expected, expected};
@@ -154,7 +155,8 @@ impl<'a> Runner<'a> {
     fn pass(&self, case: &Case, pass: &Pass<'_>, run: &Run<'_>) -> Result<Done, CheckError> {
         let mut first = None;
         for (rank, ranked) in self.ranks(case, pass)?.into_iter().enumerate() {
-            let result = self.ranked(case, pass, run, rank);
+            let slack = slack(&ranked.schedules, &pass.sizes);
+            let result = self.ranked(case, pass, run, (rank, slack));
             let mut line = Line { check: case.to_string(), pass: pass.name, ..Line::default() };
             (line.schedules, line.keys) = (ranked.schedules, ranked.keys);
             match result {
@@ -177,7 +179,7 @@ impl<'a> Runner<'a> {
         case: &Case,
         pass: &Pass<'_>,
         run: &Run<'_>,
-        rank: usize,
+        (rank, slack): (usize, f64),
     ) -> Result<(Agreement, Done), CheckError> {
         self.set_rank(rank);
         let mut first: Option<Done> = None;
@@ -190,7 +192,7 @@ impl<'a> Runner<'a> {
             let arrays: Vec<Array> = found.into_iter().map(|f| f.array).collect();
             match &first {
                 None => {
-                    agreement = pass.compare(&arrays)?;
+                    agreement = pass.compare(&arrays, slack)?;
                     first = Some(Done { call, arrays, outputs });
                 }
                 Some(before) => pass.check_bits(round, &before.arrays, &arrays)?,
@@ -255,10 +257,10 @@ impl<'a> Pass<'a> {
         Ok(Pass { name, program, sizes, operands, expected })
     }
 
-    fn compare(&self, found: &[Array]) -> Result<Agreement, CheckError> {
+    fn compare(&self, found: &[Array], slack: f64) -> Result<Agreement, CheckError> {
         let mut all = Agreement::default();
         for (expected, found) in self.expected.iter().zip(found) {
-            let one = expected.compare(found)?;
+            let one = expected.compare(found, slack)?;
             all.worst = all.worst.max(one.worst);
             all.compared += one.compared;
             all.unbounded += one.unbounded;

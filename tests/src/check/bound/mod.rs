@@ -14,7 +14,7 @@
 //!
 //! So m is a scan of absolute values, and e is that scan times u times the depth of the tree: scans are evaluated as
 //! balanced trees, of depth ⌈log₂ n⌉. A schedule's tree is another one, and deeper by the elements that a thread holds;
-//! an output may therefore be wrong by [`SLACK`]·e, and by the rounding to what it stores. Sums and products of whole
+//! an output may therefore be wrong by [`slack`]·e, and by the rounding to what it stores. Sums and products of whole
 //! numbers that u can tell apart are exact in every order: there e stays 0 and the output must agree in every bit.
 //!
 //! A condition that hangs on two numbers closer than their errors may go either way: what it selects is then uncertain by
@@ -31,3 +31,11 @@ pub use number::{Number, unit};
 
 /// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
 pub const SLACK: f64 = 8.0;
+
+/// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
+/// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉.
+pub fn slack(schedules: &str, sizes: &[usize]) -> f64 {
+    let longest = sizes.iter().copied().max().unwrap_or(0).max(2) as f64;
+    let walks = schedules.contains("form=walk") || schedules.contains("states(");
+    if walks { SLACK.max(longest / longest.log2()) } else { SLACK }
+}
