@@ -62,14 +62,14 @@ fn out_of_memory(world: &World) -> Result<Agreement, CheckError> {
             other => return unexpected(format!("2^48 bytes give {other:?}")),
         }
     }
-    // Larger than what is free, smaller than what there is: fails only when the device is asked.
+    // Together larger than what is free and what the pool has kept; each fails only when the device is asked.
     let (most, _) = world.context.mem_get_info()?;
-    let half = Tensor::zeros(Elem::Bool, &[most / 2 + (1 << 20)], &device)?;
-    match Tensor::zeros(Elem::Bool, &[most / 2 + (1 << 20)], &device) {
+    let half = Tensor::zeros(Elem::Bool, &[most / 2 + most / 8], &device)?;
+    match Tensor::zeros(Elem::Bool, &[most / 2 + most / 8], &device) {
         Err(Error::OutOfMemory { .. }) => drop(half),
         other => return unexpected(format!("more memory than there is gives {other:?}")),
     }
-    let again = Tensor::zeros(Elem::Bool, &[most / 2 + (1 << 20)], &device)?;
+    let again = Tensor::zeros(Elem::Bool, &[most / 2 + most / 8], &device)?;
     drop(again);
     match Tensor::zeros(Elem::F64, &[1 << 45], &device) {
         Err(Error::OutOfMemory { .. }) => {}
