@@ -8,7 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 mod block;
 
-use super::simd::ARCH;
+use super::simd::{ARCH, simd};
 
 /// The coefficients of s[t] = c[t]·s[t−1] + x[t].
 #[derive(Clone, Copy, Debug)]
@@ -69,16 +69,41 @@ pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32)
 
 /// The last s of s[t] = c[t]·s[t−1] + x[t]; `state` is s[−1].
 pub(super) fn linear_total(c: Coefficient<'_>, x: &[f32], state: f32) -> f32 {
-    let (mut state, mut done) = (state, 0);
+    affine(c, x, (1.0, state)).1
+}
+
+/// Π c[t], and the last s of s[t] = c[t]·s[t−1] + x[t] from s[−1] = 0.
+pub(super) fn affine_total(c: Coefficient<'_>, x: &[f32]) -> (f32, f32) {
+    affine(c, x, (1.0, 0.0))
+}
+
+/// Combines (c[t], x[t]) in order, from what comes before: a product and a state.
+fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32)) -> (f32, f32) {
+    let ((mut product, mut state), mut done) = (before, 0);
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = *ARCH {
         done = x.len() / 64 * 64;
-        state = v3.vectorize(block::LinearTotal { v3, c, x: &x[..done], state });
+        (product, state) = v3.vectorize(block::Affine { v3, c, x: &x[..done], before });
     }
     for (t, x) in x.iter().enumerate().skip(done) {
-        state = c.at(t) * state + x;
+        (product, state) = (product * c.at(t), c.at(t) * state + x);
     }
-    state
+    (product, state)
+}
+
+/// Σ x[t], in 64 interleaved parts.
+pub(super) fn sum_total(x: &[f32]) -> f32 {
+    simd(
+        #[inline(always)]
+        || {
+            let (blocks, tail) = x.as_chunks::<64>();
+            let mut parts = [0.0; 64];
+            for block in blocks {
+                parts.iter_mut().zip(block).for_each(|(part, x)| *part += x);
+            }
+            parts.iter().chain(tail).sum()
+        },
+    )
 }
 
 #[cfg(test)]
@@ -129,6 +154,11 @@ mod tests {
             expected.into_iter().for_each(|(s, scale)| {
                 assert!((f64::from(total) - s).abs() <= 3.0 * (n + 64) as f64 * f64::from(f32::EPSILON) * scale);
             });
+            let (product, total) = affine_total(Coefficient::Each(&c), &x);
+            let expected = c.iter().map(|c| f64::from(*c)).product::<f64>();
+            assert!((f64::from(product) / expected - 1.0).abs() <= (n + 64) as f64 * f64::from(f32::EPSILON));
+            assert_close(&[total], &[exact(&c, &x, 0.0).last().copied().unwrap_or_default()], "total");
+            assert_close(&[sum_total(&x)], &[exact(&vec![1.0; n], &x, 0.0).last().copied().unwrap_or_default()], "Σ");
             linear(Coefficient::All(0.9), &x, &mut out, 0.25);
             assert_close(&out, &exact(&vec![0.9; n], &x, 0.25), "linear with one coefficient");
         }

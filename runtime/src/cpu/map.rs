@@ -311,7 +311,26 @@ fn from_float<T: Scalar>(
 ) {
     let n = loops.len();
     match to {
-        Elem::F64 | Elem::Call => each(loops, dst.room(n), a, wide),
+        Elem::I32 => each(loops, dst.room(n), a, |x| wide(x) as i32),
+        Elem::I64 => each(loops, dst.room(n), a, |x| wide(x) as i64),
+        Elem::U32 => each(loops, dst.room(n), a, |x| wide(x) as u32),
+        Elem::U64 => each(loops, dst.room(n), a, |x| wide(x) as u64),
+        Elem::Bool => each(loops, dst.room(n), a, |x| wide(x) != 0.0),
+        _ => to_float(to, loops, dst, a, wide, narrow),
+    }
+}
+
+/// Conversion to a floating-point type.
+fn to_float<T: Scalar>(
+    to: Elem,
+    loops: &Loops<2>,
+    dst: &mut Values,
+    a: &[T],
+    wide: impl Fn(T) -> f64 + Copy,
+    narrow: impl Fn(T) -> f32 + Copy,
+) {
+    let n = loops.len();
+    match to {
         Elem::F32 => each(loops, dst.room(n), a, narrow),
         Elem::Bf16 => each(
             loops,
@@ -321,11 +340,7 @@ fn from_float<T: Scalar>(
             |x| round_bf16(narrow(x)),
         ),
         Elem::F16 => each(loops, dst.room(n), a, |x| f16::from_f32(narrow(x)).to_f32()),
-        Elem::I32 => each(loops, dst.room(n), a, |x| wide(x) as i32),
-        Elem::I64 => each(loops, dst.room(n), a, |x| wide(x) as i64),
-        Elem::U32 => each(loops, dst.room(n), a, |x| wide(x) as u32),
-        Elem::U64 => each(loops, dst.room(n), a, |x| wide(x) as u64),
-        Elem::Bool => each(loops, dst.room(n), a, |x| wide(x) != 0.0),
+        _ => each(loops, dst.room(n), a, wide),
     }
 }
 
@@ -346,6 +361,6 @@ fn from_integer<T: Scalar>(
         Ty::U32 => each(loops, dst.room(n), a, |x| integer(x) as u32),
         Ty::U64 => each(loops, dst.room(n), a, |x| integer(x) as u64),
         Ty::Bool => each(loops, dst.room(n), a, |x| integer(x) != 0),
-        _ => from_float(to, loops, dst, a, wide, narrow),
+        _ => to_float(to, loops, dst, a, wide, narrow),
     }
 }

@@ -4,8 +4,11 @@
 //! totals, waits for the states before the chunk, passes on the states after it, and then goes through the chunk again
 //! for the results; the second time its tensors are in the cache. Tasks are taken in order, so whoever is waited for
 //! is running. Which thread runs a task changes nothing in what it computes.
+//!
+//! A stage that does nothing but scan one long row has a loop of its own ([`row`]).
 
 mod carry;
+mod row;
 mod task;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +38,10 @@ struct Run<'a> {
 }
 
 /// Runs a stage; `targets` are the tensors of its stores, in order.
-pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], targets: Vec<DataMut<'a>>) {
+pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], mut targets: Vec<DataMut<'a>>) {
+    if stage.row().is_some_and(|row| row.run(sources, &mut targets)) {
+        return;
+    }
     let blocks: Vec<usize> = (0..stage.sizes.len()).map(|k| stage.blocks_along(k)).collect();
     let chunks = stage.chunks();
     let split = |(target, store): (DataMut<'a>, &'a Store)| {

@@ -24,12 +24,12 @@ pub(super) struct Linear<'a> {
     pub(super) state: f32,
 }
 
-/// [`super::linear_total`] of whole blocks.
-pub(super) struct LinearTotal<'a> {
+/// [`super::affine`] of whole blocks.
+pub(super) struct Affine<'a> {
     pub(super) v3: V3,
     pub(super) c: Coefficient<'a>,
     pub(super) x: &'a [f32],
-    pub(super) state: f32,
+    pub(super) before: (f32, f32),
 }
 
 impl NullaryFnOnce for Sum<'_> {
@@ -82,18 +82,19 @@ impl NullaryFnOnce for Linear<'_> {
     }
 }
 
-impl NullaryFnOnce for LinearTotal<'_> {
-    type Output = f32;
+impl NullaryFnOnce for Affine<'_> {
+    type Output = (f32, f32);
 
     #[inline(always)]
-    fn call(self) -> f32 {
-        let LinearTotal { v3, c, x, state } = self;
-        let (mut state, splatted) = (splat(state), [if let Coefficient::All(c) = c { c } else { 0.0 }; 64]);
+    fn call(self) -> (f32, f32) {
+        let Affine { v3, c, x, before } = self;
+        let splatted = [if let Coefficient::All(c) = c { c } else { 0.0 }; 64];
+        let mut state = (splat(before.0), splat(before.1));
         for (i, x) in x.chunks_exact(64).enumerate() {
             let c = if let Coefficient::Each(c) = c { &c[64 * i..][..64] } else { &splatted };
             state = total_block(v3, c, x, state);
         }
-        first(state)
+        (first(state.0), first(state.1))
     }
 }
 
@@ -113,9 +114,9 @@ fn linear_block(v3: V3, mut c: [__m256; 8], mut x: [__m256; 8], out: &mut [f32],
     last(v3, x[7])
 }
 
-/// The state after a block, by pairs: neighbours are combined until each half of the registers has four runs of 8.
+/// The product and the state after a block, by pairs: neighbours are combined until each half of the registers has four runs of 8.
 #[inline(always)]
-fn total_block(v3: V3, c: &[f32], x: &[f32], state: __m256) -> __m256 {
+fn total_block(v3: V3, c: &[f32], x: &[f32], before: (__m256, __m256)) -> (__m256, __m256) {
     let (c, x) = (&c[..64], &x[..64]);
     macro_rules! pair {
         ($at:expr) => {
@@ -130,7 +131,7 @@ fn total_block(v3: V3, c: &[f32], x: &[f32], state: __m256) -> __m256 {
     let right = combine_neighbours(v3, pair!(16), pair!(24));
     let (c, x) = combine_neighbours(v3, left, right);
     let (c, x) = scan_lanes(v3, c, x);
-    add(v3, mul(v3, last(v3, c), state), last(v3, x))
+    combine(v3, before, (last(v3, c), last(v3, x)))
 }
 
 /// Combines element 2i with element 2i + 1 of the sequence that each half of two registers holds.

@@ -1,6 +1,6 @@
 //! What the chunks of a streamed axis pass on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::values::Values;
@@ -41,18 +41,56 @@ impl Chain {
     /// Waits for the states after a chunk; `None` if the worker that should give them has failed.
     pub(super) fn wait(&self, chunk: usize, level: usize) -> Option<States> {
         let link = &self.links[chunk * self.levels + level];
-        let mut looks = 0;
-        while !link.is_ready.load(Ordering::Acquire) {
-            looks += 1;
-            if self.is_broken.load(Ordering::Relaxed) {
-                return None;
-            } else if looks < LOOKS {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+        let is_ready = || link.is_ready.load(Ordering::Acquire);
+        let is_broken = || self.is_broken.load(Ordering::Relaxed);
+        if !look(|| if is_ready() { Some(true) } else { is_broken().then_some(false) }) {
+            return None;
         }
         link.states.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The state of one scan of `f32`, in one word with the number of the chunk that it precedes (modulo 2³²: whoever waits
+/// is never that far behind).
+pub(super) struct Carry(AtomicU64);
+
+impl Carry {
+    /// The state before the first chunk.
+    pub(super) fn new(state: f32) -> Carry {
+        Carry(AtomicU64::new(Carry::word(0, state)))
+    }
+
+    fn word(chunk: usize, state: f32) -> u64 {
+        (chunk as u64) << 32 | u64::from(state.to_bits())
+    }
+
+    /// Waits for the state before a chunk.
+    pub(super) fn wait(&self, chunk: usize) -> f32 {
+        look(|| {
+            let word = self.0.load(Ordering::Acquire);
+            ((word >> 32) as u32 == chunk as u32).then_some(f32::from_bits(word as u32))
+        })
+    }
+
+    /// Passes on the state before a chunk.
+    pub(super) fn pass(&self, chunk: usize, state: f32) {
+        self.0.store(Carry::word(chunk, state), Ordering::Release);
+    }
+}
+
+/// Looks until something is there, letting other threads run now and then.
+fn look<T>(mut find: impl FnMut() -> Option<T>) -> T {
+    let mut looks = 0;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        looks += 1;
+        if looks < LOOKS {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -1,10 +1,14 @@
 //! Kernels of the library that go through memory once: one stage, nothing in between.
 
 use oplus_dsl::Elem;
+use oplus_dsl::parse::parse;
 use oplus_dsl::specialize::for_call;
+use oplus_dsl::testing::inputs;
 
 use crate::Kernel;
+use crate::cpu::linear;
 use crate::cpu::plan::{Layout, Plan, Request};
+use crate::cpu::tests::harness::{Strides, check};
 use crate::kernels::{affine, cumsum, cumsum_exclusive, ema, log_decay};
 
 /// The plan of a call without optional parameters on one dense row of every tensor.
@@ -32,6 +36,31 @@ fn scans_of_the_library_are_one_stage() {
             let (plan, program) = plan(kernel, len);
             assert!(plan.temporaries.is_empty(), "{:?} of\n{program}", plan.temporaries);
             assert_eq!(plan.stages.len(), 1, "{program}");
+        }
+    }
+}
+
+#[test]
+fn long_rows_go_from_memory_to_memory() {
+    let is_row = |kernel, len| plan(kernel, len).0.stages[0].row().is_some();
+    for kernel in [cumsum::kernel(), affine::kernel()] {
+        assert!(!is_row(kernel, 1000));
+        assert_eq!(is_row(kernel, 1 << 25), linear::is_available(), "{:?}", plan(kernel, 1 << 25).0);
+    }
+    assert!(!is_row(cumsum_exclusive::kernel(), 1 << 25));
+}
+
+#[test]
+fn long_rows_agree_with_the_interpreter() {
+    for kernel in [cumsum::kernel(), affine::kernel()] {
+        for len in [32_768, 32_769, 70_001] {
+            let (_, program) = plan(kernel, len);
+            let program = parse(&program).unwrap();
+            let sizes: Vec<usize> = program.axes.iter().map(|name| if name == "T" { len } else { 1 }).collect();
+            let inputs = inputs(&program, &sizes, 3);
+            for strides in [Strides::Dense, Strides::Scattered] {
+                check(&program, &sizes, &inputs, strides);
+            }
         }
     }
 }
