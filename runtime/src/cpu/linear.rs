@@ -3,7 +3,8 @@
 //! A block of 64 elements is 8 lanes of 8: transposed in registers, each lane is scanned from the operator's identity
 //! (8 steps for all lanes at once), the lanes' totals are scanned across the register, and every lane gets what
 //! precedes it. Only the state is carried from block to block, so the blocks overlap in the processor's pipeline.
-//! The order of all operations is fixed by the length alone.
+//! Within a block, a product is added to a state with one rounding. The order of all operations is fixed by the length
+//! alone.
 
 #[cfg(target_arch = "x86_64")]
 mod block;

@@ -101,14 +101,14 @@ impl NullaryFnOnce for Affine<'_> {
 #[inline(always)]
 fn linear_block(v3: V3, mut c: [__m256; 8], mut x: [__m256; 8], out: &mut [f32], state: __m256) -> __m256 {
     for step in 1..8 {
-        x[step] = add(v3, mul(v3, c[step], x[step - 1]), x[step]);
+        x[step] = mul_add(v3, c[step], x[step - 1], x[step]);
         c[step] = mul(v3, c[step - 1], c[step]);
     }
     let (totals_c, totals_x) = scan_lanes(v3, c[7], x[7]);
     let (before_c, before_x) = (previous(v3, totals_c, splat(1.0)), previous(v3, totals_x, splat(0.0)));
-    let before = add(v3, mul(v3, before_c, state), before_x);
+    let before = mul_add(v3, before_c, state, before_x);
     for step in 0..8 {
-        x[step] = add(v3, mul(v3, c[step], before), x[step]);
+        x[step] = mul_add(v3, c[step], before, x[step]);
     }
     store(v3, out, x);
     last(v3, x[7])
@@ -142,7 +142,7 @@ fn combine_neighbours(v3: V3, a: (__m256, __m256), b: (__m256, __m256)) -> (__m2
     let avx = v3.avx;
     let (lc, lx) = (avx._mm256_shuffle_ps::<EVEN>(a.0, b.0), avx._mm256_shuffle_ps::<EVEN>(a.1, b.1));
     let (rc, rx) = (avx._mm256_shuffle_ps::<ODD>(a.0, b.0), avx._mm256_shuffle_ps::<ODD>(a.1, b.1));
-    (mul(v3, lc, rc), add(v3, mul(v3, rc, lx), rx))
+    (mul(v3, lc, rc), mul_add(v3, rc, lx, rx))
 }
 
 /// Scans the lanes of a register by the affine operator.
@@ -156,7 +156,7 @@ fn scan_lanes(v3: V3, c: __m256, x: __m256) -> (__m256, __m256) {
 
 #[inline(always)]
 fn combine(v3: V3, l: (__m256, __m256), r: (__m256, __m256)) -> (__m256, __m256) {
-    (mul(v3, l.0, r.0), add(v3, mul(v3, r.0, l.1), r.1))
+    (mul(v3, l.0, r.0), mul_add(v3, r.0, l.1, r.1))
 }
 
 #[inline(always)]
@@ -167,6 +167,12 @@ fn add(v3: V3, l: __m256, r: __m256) -> __m256 {
 #[inline(always)]
 fn mul(v3: V3, l: __m256, r: __m256) -> __m256 {
     v3.avx._mm256_mul_ps(l, r)
+}
+
+/// a·b + c, rounded once.
+#[inline(always)]
+fn mul_add(v3: V3, a: __m256, b: __m256, c: __m256) -> __m256 {
+    v3.fma._mm256_fmadd_ps(a, b, c)
 }
 
 #[inline(always)]
