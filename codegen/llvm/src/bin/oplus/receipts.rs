@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use oplus_llvm::library::{Entry, Manifest, apply_receipts};
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Enters what a check on a GPU found into the manifest of committed kernels.
@@ -23,17 +24,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let manifest = Manifest::read(&args.out)?;
-    let manifest = manifest.ok_or_else(|| format!("{} has no manifest.toml", args.out.display()))?;
     match &args.file {
-        Some(file) => enter(manifest, file, &args.out),
-        None => check(&manifest),
+        Some(file) => enter(file, &args.out),
+        None => check(&manifest(&args.out)?),
     }
 }
 
+fn manifest(folder: &Path) -> Result<Manifest, Box<dyn Error>> {
+    let manifest = Manifest::read(folder)?;
+    Ok(manifest.ok_or_else(|| format!("{} has no manifest.toml", folder.display()))?)
+}
+
 /// Enters the receipts of a file and rewrites the manifest.
-fn enter(mut manifest: Manifest, file: &Path, out: &Path) -> Outcome {
+fn enter(file: &Path, out: &Path) -> Outcome {
     let lines = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut manifest = manifest(out)?;
     let changed = apply_receipts(&mut manifest, &lines).map_err(|e| format!("{}: {e}", file.display()))?;
     let path = out.join("manifest.toml");
     std::fs::write(&path, manifest.text()).map_err(|e| format!("{}: {e}", path.display()))?;
