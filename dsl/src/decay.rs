@@ -1,6 +1,6 @@
 //! Decays as powers of two: where exp(x) is a factor of a recurrence in `f32`, 2^(x·log₂e) takes its place.
 //!
-//! A correctly rounded exp spends most of its work on what t = x·log₂e loses when it is rounded: a relative error of the
+//! An accurate exp spends most of its work on what t = x·log₂e loses when it is rounded: a relative error of the
 //! power of at most |x|·2⁻²⁴. In a factor of products that is no more than summing the logarithms instead would lose,
 //! and for a decay, x ≤ 0, it is at most 2⁻²⁴/e of 1: what a decay has forgotten need not be exact. So the elements
 //! of multiplied fields, and whatever else reads the same exponentials, take two operations instead of eight.
@@ -10,29 +10,17 @@ use std::f64::consts::LOG2_E;
 
 use crate::Ty;
 use crate::ir::{AxisSet, Binary, Literal, Node, Op, Operator, Program, Unary, Value};
+use crate::rewrite::{push, rewrite};
 
 /// The program with the exponentials among its decays as powers of two.
 pub fn decays(program: &Program) -> Program {
     let decays = exponentials(program);
-    let mut changed = Program { nodes: vec![], ..program.clone() };
-    let mut place: Vec<Value> = Vec::with_capacity(program.nodes.len());
-    for (i, node) in program.nodes.iter().enumerate() {
-        let mut node = Node { op: node.op.map_operands(|v| place[v.0 as usize]), ..node.clone() };
-        if let (true, Op::Unary(_, x)) = (decays.contains(&Value(i as u32)), &node.op) {
-            let scaled = scale(&mut changed, *x, node.axes);
+    rewrite(program, |changed, value, node| {
+        if let (true, Op::Unary(_, x)) = (decays.contains(&value), &node.op) {
+            let scaled = scale(changed, *x, node.axes);
             node.op = Op::Unary(Unary::Exp2, scaled);
         }
-        place.push(push(&mut changed, node));
-    }
-    for output in &mut changed.outputs {
-        output.value = place[output.value.0 as usize];
-    }
-    changed
-}
-
-fn push(program: &mut Program, node: Node) -> Value {
-    program.nodes.push(node);
-    Value(program.nodes.len() as u32 - 1)
+    })
 }
 
 /// x·log₂e.

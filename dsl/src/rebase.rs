@@ -9,27 +9,15 @@
 //! written; what an interpreter gives agrees within rounding.
 
 use crate::ir::{AxisSet, Binary, Literal, Node, Op, Operator, OperatorId, Program, Unary, Value};
+use crate::rewrite::{push, rewrite};
 
 /// The program with every summed, exponentiated base replaced by a product.
 pub fn rebase(program: &Program) -> Program {
-    let mut changed = Program { nodes: vec![], ..program.clone() };
-    let mut place: Vec<Value> = Vec::with_capacity(program.nodes.len());
-    for (i, node) in program.nodes.iter().enumerate() {
-        let mut node = Node { op: node.op.map_operands(|v| place[v.0 as usize]), ..node.clone() };
-        if let Some(fields) = bases(program, Value(i as u32)) {
-            multiply(&mut changed, &mut node, &fields);
+    rewrite(program, |changed, value, node| {
+        if let Some(fields) = bases(program, value) {
+            multiply(changed, node, &fields);
         }
-        place.push(push(&mut changed, node));
-    }
-    for output in &mut changed.outputs {
-        output.value = place[output.value.0 as usize];
-    }
-    changed
-}
-
-fn push(program: &mut Program, node: Node) -> Value {
-    program.nodes.push(node);
-    Value(program.nodes.len() as u32 - 1)
+    })
 }
 
 /// The fields of a scan or a reduction that change; `None` if none does.

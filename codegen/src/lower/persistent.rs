@@ -1,10 +1,10 @@
 //! What persistent blocks have in common: tickets, a ring of stages, and warps that meet at mbarriers.
 //!
 //! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays: it is `drawn`,
-//! then on one side `reduced` and `published`, on the other `carried`, for what precedes a tile is looked up while the tile
-//! itself is still on its way. Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`]; the tile number −1
-//! ends the stream. A slot is used again only when the scanners have passed the tile before the next but one, which needs
-//! the carry of all tiles up to it.
+//! then on one side `reduced` and `published`, on the other `carried`, for what precedes a tile is looked up while the
+//! tile itself is still on its way. Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`]; the tile
+//! number −1 ends the stream. A slot is never used too early: the tile that uses it next is drawn into a stage that the
+//! scanners have emptied, and they get to that stage only after the tile that used the slot before.
 
 use super::args::Args;
 use super::carry::Fields;

@@ -12,7 +12,7 @@ use oplus_dsl::rng::Rng;
 use oplus_dsl::specialize::for_call;
 
 use super::CheckError;
-use super::bound::slack;
+use super::bound::{SLACK, slack};
 use super::case::Case;
 use super::data::{Found, Placed};
 use super::oracle::{Agreement, Expected, expected};
@@ -53,11 +53,12 @@ struct Done {
 /// A call of a pass's kernel into these tensors, by the order of the program's outputs.
 type Run<'a> = dyn Fn(&[Placed]) -> Result<Option<Call>, Error> + 'a;
 
-/// The schedules of a rank: their texts and the keys of their kernels.
+/// The schedules of a rank: their texts, the keys of their kernels, how much deeper than a balanced tree they may be.
 #[derive(Default)]
 struct Ranked {
     schedules: String,
     keys: Vec<String>,
+    slack: f64,
 }
 
 impl<'a> Runner<'a> {
@@ -155,8 +156,7 @@ impl<'a> Runner<'a> {
     fn pass(&self, case: &Case, pass: &Pass<'_>, run: &Run<'_>) -> Result<Done, CheckError> {
         let mut first = None;
         for (rank, ranked) in self.ranks(case, pass)?.into_iter().enumerate() {
-            let slack = slack(&ranked.schedules, &pass.sizes);
-            let result = self.ranked(case, pass, run, (rank, slack));
+            let result = self.ranked(case, pass, run, (rank, ranked.slack));
             let mut line = Line { check: case.to_string(), pass: pass.name, ..Line::default() };
             (line.schedules, line.keys) = (ranked.schedules, ranked.keys);
             match result {
@@ -217,7 +217,7 @@ impl<'a> Runner<'a> {
 
     /// The schedules of every rank that a call of this pass has.
     fn ranks(&self, case: &Case, pass: &Pass<'_>) -> Result<Vec<Ranked>, CheckError> {
-        let Device::Cuda(device) = &self.device else { return Ok(vec![Ranked::default()]) };
+        let Device::Cuda(device) = &self.device else { return Ok(vec![Ranked { slack: SLACK, ..Ranked::default() }]) };
         let outputs = self.outputs(case, pass)?;
         let params = pass.program.params.iter().map(|p| pass.operands.get(&p.name).map(|o| layout(&o.placed.tensor)));
         let call = plan::Call {
@@ -232,7 +232,9 @@ impl<'a> Runner<'a> {
         let ranked = |rank| {
             let steps = planner.plan_ranked(&call, rank).map_err(failed)?.steps;
             let schedules = steps.iter().map(|s| s.schedule.to_string()).collect::<Vec<_>>().join("; ");
-            Ok(Ranked { schedules, keys: steps.iter().map(|s| s.key.to_string()).collect() })
+            let order: Vec<_> = steps.iter().map(|s| s.schedule).collect();
+            let slack = slack(&order, &pass.sizes);
+            Ok(Ranked { schedules, keys: steps.iter().map(|s| s.key.to_string()).collect(), slack })
         };
         (0..count).map(ranked).collect()
     }

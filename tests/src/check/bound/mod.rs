@@ -29,13 +29,19 @@ mod tests;
 pub use evaluate::{Cell, evaluate};
 pub use number::{Number, unit};
 
+use oplus_codegen::schedule::{Form, Schedule};
+
 /// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
 pub const SLACK: f64 = 8.0;
 
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
 /// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉.
-pub fn slack(schedules: &str, sizes: &[usize]) -> f64 {
+pub fn slack(schedules: &[Schedule], sizes: &[usize]) -> f64 {
     let longest = sizes.iter().copied().max().unwrap_or(0).max(2) as f64;
-    let walks = schedules.contains("form=walk") || schedules.contains("states(");
+    let walks = schedules.iter().any(|schedule| match schedule {
+        Schedule::Columns(columns) => columns.form == Form::Walk,
+        Schedule::States(_) => true,
+        _ => false,
+    });
     if walks { SLACK.max(longest / longest.log2()) } else { SLACK }
 }
