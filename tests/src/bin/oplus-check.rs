@@ -9,7 +9,8 @@ use std::sync::Arc;
 use clap::Parser;
 use cudarc::driver::CudaContext;
 use oplus_tests::check::case::{self, Case, Extent};
-use oplus_tests::check::report::Report;
+use oplus_tests::check::parts::{self, Part, Told};
+use oplus_tests::check::report::{Line, Report, Sink};
 use oplus_tests::check::scenario::{self, Scenario, World};
 use oplus_tests::check::source::Recorder;
 use oplus_tests::check::{cases, faults, large, stability};
@@ -37,9 +38,15 @@ struct Args {
     /// How often each call runs; all runs must give the same bits.
     #[arg(long, default_value_t = 2)]
     repeat: usize,
-    /// Threads, each with a stream of its own; one per core by default.
+    /// Threads of a process, each with a stream of its own; one per core by default, two where there are more processes.
     #[arg(long)]
     threads: Option<usize>,
+    /// Processes that share the cases; the driver compiles one kernel of a process at a time.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    processes: usize,
+    /// Runs only these cases and tells another process of them.
+    #[arg(long, value_name = "K/N", hide = true)]
+    part: Option<Part>,
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
@@ -90,7 +97,40 @@ impl Args {
         scenarios.push(("large", large::scenarios(extent)));
         cases.iter_mut().for_each(|(_, cases)| cases.retain(|case| self.wants(&case.to_string())));
         scenarios.iter_mut().for_each(|(_, all)| all.retain(|one| !self.cpu && self.wants(&one.name)));
+        if let Some(part) = self.part {
+            cases.iter_mut().for_each(|(_, cases)| *cases = part.of(std::mem::take(cases)));
+            scenarios.clear();
+        }
         Suites { cases, scenarios }
+    }
+
+    /// Where lines go besides the report: to the file of `--json`, or to the process that has started this one.
+    fn sink(&self, recorder: &Arc<Recorder>) -> std::io::Result<Option<Box<Sink>>> {
+        if self.part.is_some() {
+            let recorder = recorder.clone();
+            let tell = move |line: &Line| {
+                println!("{}", serde_json::to_string(&Told::new(line, &recorder)).unwrap_or_default());
+            };
+            return Ok(Some(Box::new(tell)));
+        }
+        let Some(path) = &self.json else { return Ok(None) };
+        let mut file = BufWriter::new(File::create(path)?);
+        let write = move |line: &Line| {
+            // A file that cannot be written costs the lines, not the verdict.
+            let _ = serde_json::to_writer(&mut file, line).map(|()| file.write_all(b"\n"));
+        };
+        Ok(Some(Box::new(write)))
+    }
+
+    /// The arguments of the processes of parts.
+    fn of_parts(&self) -> Vec<String> {
+        let flags = [("--quick", self.quick), ("--long", self.long), ("--cpu", self.cpu)];
+        let mut all: Vec<String> = flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).into()).collect();
+        let threads = self.threads.unwrap_or(2);
+        all.extend([format!("--repeat={}", self.repeat), format!("--threads={threads}")]);
+        all.extend(self.only.as_ref().map(|only| format!("--only={only}")));
+        all.extend(self.kernels.as_ref().map(|folder| format!("--kernels={}", folder.display())));
+        all
     }
 }
 
@@ -100,14 +140,24 @@ impl Suites {
         self.scenarios.iter().flat_map(|(_, all)| all).for_each(|one| println!("{}", one.name));
     }
 
-    fn run(&self, args: &Args, context: Option<&Arc<CudaContext>>, report: &Report) {
-        for (suite, list) in &self.cases {
-            cases(suite, list, context, report, args.repeat.max(1));
+    fn run(
+        &self,
+        args: &Args,
+        context: Option<&Arc<CudaContext>>,
+        report: &Report,
+        recorder: &Recorder,
+    ) -> std::io::Result<()> {
+        if args.processes > 1 {
+            let total = self.cases.iter().map(|(_, cases)| cases.len()).sum();
+            parts::run(args.processes, total, &args.of_parts(), report, recorder)?;
+        } else {
+            self.cases.iter().for_each(|(suite, list)| cases(suite, list, context, report, args.repeat.max(1)));
         }
         if let Some(context) = context {
             let world = World { context: context.clone(), extent: args.extent() };
             self.scenarios.iter().for_each(|(suite, all)| scenario::run(suite, all, &world, report));
         }
+        Ok(())
     }
 }
 
@@ -124,9 +174,11 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let recorder = Arc::new(Recorder::new(args.kernels.as_deref())?);
     oplus::source::register(recorder.clone());
     let context = if args.cpu { None } else { Some(CudaContext::new(0)?) };
-    let out = args.json.as_ref().map(File::create).transpose()?;
-    let report = Report::new(out.map(|file| Box::new(BufWriter::new(file)) as Box<dyn Write + Send>));
-    suites.run(&args, context.as_ref(), &report);
+    let report = Report::new(args.sink(&recorder)?).quiet(args.part.is_some());
+    suites.run(&args, context.as_ref(), &report, &recorder)?;
+    if args.part.is_some() {
+        return Ok(ExitCode::SUCCESS);
+    }
     if let (Some(path), Some(context)) = (&args.receipts, &context) {
         std::fs::write(path, report.receipts(&recorder, &context.name()?))?;
     }

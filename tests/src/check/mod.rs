@@ -7,6 +7,7 @@ pub mod faults;
 pub mod inputs;
 pub mod large;
 pub mod oracle;
+pub mod parts;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -1,22 +1,22 @@
 //! What a check has found: lines, a summary, receipts.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::source::Recorder;
 
 /// One result.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Line {
     /// What was checked.
     pub check: String,
     /// `forward`, `backward`, or empty.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub pass: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pass: String,
     /// The schedules of the launches.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub schedules: String,
@@ -30,7 +30,7 @@ pub struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The keys of the launches' kernels.
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
 }
 
@@ -38,11 +38,13 @@ pub struct Line {
 pub struct Report {
     state: Mutex<State>,
     begun: Instant,
+    /// Whether the terminal is another process's.
+    quiet: bool,
 }
 
 #[derive(Default)]
 struct State {
-    out: Option<Box<dyn Write + Send>>,
+    sink: Option<Box<Sink>>,
     passed: usize,
     failed: Vec<String>,
     compared: usize,
@@ -63,13 +65,21 @@ struct Receipt<'a> {
     worst_error: f64,
 }
 
+/// Where every line goes as well.
+pub type Sink = dyn FnMut(&Line) + Send;
+
 /// Failures that are printed.
 const SHOWN: usize = 25;
 
 impl Report {
-    /// A report that writes its lines as JSON where `out` says.
-    pub fn new(out: Option<Box<dyn Write + Send>>) -> Report {
-        Report { state: Mutex::new(State { out, ..State::default() }), begun: Instant::now() }
+    /// A report that also gives its lines to `sink`.
+    pub fn new(sink: Option<Box<Sink>>) -> Report {
+        Report { state: Mutex::new(State { sink, ..State::default() }), begun: Instant::now(), quiet: false }
+    }
+
+    /// The report that leaves the terminal alone until its summary.
+    pub fn quiet(self, quiet: bool) -> Report {
+        Report { quiet, ..self }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -79,9 +89,8 @@ impl Report {
     /// Adds a result.
     pub fn add(&self, line: &Line) {
         let state = &mut *self.state();
-        if let (Some(out), Ok(text)) = (&mut state.out, serde_json::to_string(line)) {
-            // A file that cannot be written costs the lines, not the verdict.
-            let _ = writeln!(out, "{text}");
+        if let Some(sink) = &mut state.sink {
+            sink(line);
         }
         let failed = line.error.is_some();
         for key in &line.keys {
@@ -97,7 +106,7 @@ impl Report {
             None => state.passed += 1,
             Some(error) => {
                 let text = format!("{} {} {}: {error}", line.check, line.pass, line.schedules);
-                if state.failed.len() < SHOWN {
+                if state.failed.len() < SHOWN && !self.quiet {
                     eprintln!("\nFAILED {text}");
                 }
                 state.failed.push(text);
@@ -107,6 +116,9 @@ impl Report {
 
     /// Tells on the terminal how far a suite is.
     pub fn progress(&self, suite: &str, total: usize) {
+        if self.quiet {
+            return;
+        }
         let state = &mut *self.state();
         state.done += 1;
         if state.done.is_multiple_of(50) || state.done == total {

@@ -157,7 +157,7 @@ impl<'a> Runner<'a> {
         let mut first = None;
         for (rank, ranked) in self.ranks(case, pass)?.into_iter().enumerate() {
             let result = self.ranked(case, pass, run, (rank, ranked.slack));
-            let mut line = Line { check: case.to_string(), pass: pass.name, ..Line::default() };
+            let mut line = Line { check: case.to_string(), pass: pass.name.into(), ..Line::default() };
             (line.schedules, line.keys) = (ranked.schedules, ranked.keys);
             match result {
                 Ok((agreement, done)) => {

@@ -34,7 +34,11 @@ impl Recorder {
 
     /// Remembers the text of a key.
     pub fn note(&self, key: &str, text: &str) {
-        let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+        self.note_hash(key, blake3::hash(text.as_bytes()).to_hex().to_string());
+    }
+
+    /// Remembers the hash of the text of a key.
+    pub fn note_hash(&self, key: &str, hash: String) {
         self.hashes.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), hash);
     }
 
