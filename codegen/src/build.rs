@@ -3,6 +3,10 @@
 //! Integer and boolean constants are folded while building, so that schedules can be written for general parameters
 //! and leave no trace of those that are zero or one.
 
+mod fragment;
+
+pub use fragment::{PIECE, swizzle};
+
 use crate::tile::{Expr, Kernel, Memory, Operand, Param, ParamId, ParamKind, Reg, Shared, SharedId, SharedKind};
 use crate::tile::{Mbarrier, Shuffle, Special, Stmt};
 use oplus_dsl::ir::{Binary, Literal, Unary};

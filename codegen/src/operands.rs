@@ -44,6 +44,8 @@ impl Stmt {
             Stmt::Load { index, guard, otherwise, .. } => [*index, *otherwise].into_iter().chain(*guard).for_each(f),
             Stmt::Store { index, values, guard, .. } => values.iter().chain(guard).chain([index]).for_each(|x| f(*x)),
             Stmt::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
+            Stmt::LoadMatrix { index, .. } => f(*index),
+            Stmt::Mma { a, b, c, .. } => a.iter().chain(b).chain(c).for_each(|x| f(*x)),
             Stmt::MbarrierInit(m, _) | Stmt::MbarrierArrive(m) | Stmt::CopyAsyncArrive(m) => f(at(m)),
             Stmt::MbarrierExpect(m, x) | Stmt::MbarrierWait(m, x) => [at(m), *x].into_iter().for_each(f),
             Stmt::BulkLoad { to_index, from_index, count, mbarrier, .. } => {
@@ -84,7 +86,8 @@ impl Stmt {
             | Stmt::All { dst, .. }
             | Stmt::AtomicAdd { dst, .. }
             | Stmt::ControlLoad { dst, .. } => f(*dst),
-            Stmt::Load { dst, .. } => dst.iter().for_each(|r| f(*r)),
+            Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.iter().for_each(|r| f(*r)),
+            Stmt::Mma { dst, .. } => dst.iter().for_each(|r| f(*r)),
             Stmt::Poll { entries, .. } => {
                 entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).for_each(|r| f(*r));
             }
@@ -104,8 +107,9 @@ impl Expr {
             | Expr::Exp2Fast(a)
             | Expr::Log2Fast(a)
             | Expr::TanhFast(a)
-            | Expr::RecipFast(a) => f(a),
-            Expr::Binary(_, a, b) => [a, b].into_iter().for_each(f),
+            | Expr::RecipFast(a)
+            | Expr::Unpack(_, _, a) => f(a),
+            Expr::Binary(_, a, b) | Expr::Pack(_, a, b) => [a, b].into_iter().for_each(f),
             Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
             Expr::Param(_) | Expr::Special(_) => {}
         }

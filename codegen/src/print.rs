@@ -10,7 +10,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use crate::tile::{
-    Expr, Kernel, Mbarrier, Memory, Operand, ParamId, ParamKind, PollEntry, Reg, SharedId, SharedKind, Shuffle,
+    Expr, Half, Kernel, Mbarrier, Memory, Operand, ParamId, ParamKind, PollEntry, Reg, SharedId, SharedKind, Shuffle,
     Special, Stmt,
 };
 
@@ -119,6 +119,7 @@ impl<W: Write> Printer<'_, W> {
             }
             Stmt::Poll { messages, tag, .. } => format!("poll {} tag {} {{", self.param(*messages), self.op(*tag)),
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
+            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } | Stmt::Publish { .. } => {
                 self.message(stmt)
             }
@@ -141,6 +142,20 @@ impl<W: Write> Printer<'_, W> {
             Stmt::All { dst, condition } => format!("{} = all({})", self.reg(*dst), self.op(*condition)),
             Stmt::Barrier { id, threads } => format!("barrier {id}, {threads}"),
             _ => "syncwarp".into(),
+        }
+    }
+
+    fn matrix(&self, stmt: &Stmt) -> String {
+        match stmt {
+            Stmt::LoadMatrix { dst, array, index, transposed } => {
+                let name = if *transposed { "load_matrix_transposed" } else { "load_matrix" };
+                format!("{name} {} = {}", self.regs(dst), self.place(Memory::Shared(*array), *index))
+            }
+            Stmt::Mma { elem, dst, a, b, c } => {
+                let [a, b, c] = [&a[..], b, c].map(|list| self.ops(list));
+                format!("mma {elem} {} = ({a}) * ({b}) + ({c})", self.regs(dst))
+            }
+            _ => String::new(),
         }
     }
 
@@ -208,6 +223,9 @@ impl<W: Write> Printer<'_, W> {
             Expr::Bits(a) => format!("bits({})", self.op(a)),
             Expr::Param(p) => self.param(p),
             Expr::Special(special) => name_of(special).into(),
+            Expr::Pack(elem, a, b) => format!("pack {elem}({}, {})", self.op(a), self.op(b)),
+            Expr::Unpack(elem, Half::Low, a) => format!("low {elem}({})", self.op(a)),
+            Expr::Unpack(elem, Half::High, a) => format!("high {elem}({})", self.op(a)),
             Expr::Exp2Fast(a) => format!("exp2_fast({})", self.op(a)),
             Expr::Log2Fast(a) => format!("log2_fast({})", self.op(a)),
             Expr::TanhFast(a) => format!("tanh_fast({})", self.op(a)),
@@ -374,6 +392,11 @@ mod tests {
             let sum = b.fma(most, Operand::Const(Ty::F32, Literal::Float(0.1)), half);
             b.store(Memory::Global(y), i, &[sum, most], None);
         });
+        let matrices = b.load_matrix(tile, at, 2, true);
+        let accumulator = [0, 1, 2, 3].map(|_| b.var(zero(Ty::F32)));
+        b.mma(Elem::Bf16, accumulator, [matrices[0]; 4], [matrices[1]; 2]);
+        let packed = b.pack(Elem::F16, accumulator[0].into(), accumulator[3].into());
+        b.unpack(Elem::F16, packed);
         b.push(Stmt::FenceAsync);
         b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128) });
         b.push(Stmt::BulkWait { pending: 0, read: true });

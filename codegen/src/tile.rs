@@ -8,8 +8,9 @@
 //! unrolled by the schedule that wrote the kernel. Control flow is structured ([`Stmt::If`], [`Stmt::For`],
 //! [`Stmt::Loop`] with [`Stmt::Break`]); threads of a warp that take different branches meet again at its end.
 //!
-//! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`]) must be reached by all 32 lanes
-//! of a warp together, [`Stmt::Barrier`] by all threads it counts. A branch that contains one must be uniform there.
+//! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`], [`Stmt::LoadMatrix`],
+//! [`Stmt::Mma`]) must be reached by all 32 lanes of a warp together, [`Stmt::Barrier`] by all threads it counts. A
+//! branch that contains one must be uniform there.
 //!
 //! # Registers and operands
 //!
@@ -37,6 +38,27 @@
 //! landed. [`Stmt::BulkStore`] goes the other way; the threads that wrote the shared memory execute
 //! [`Stmt::FenceAsync`] and then a barrier before one thread issues it, and the memory may be written again after
 //! [`Stmt::BulkWait`]. A block must not end before its copies have landed, or for stores, have read their source.
+//!
+//! # Matrix fragments
+//!
+//! A warp holds a small matrix as a *fragment*, some elements in each lane. [`Stmt::Mma`] computes D = A·B + C, A of
+//! 16 × K, B of K × 8, C and D of 16 × 8 elements; C and D are `f32`. With g = lane / 4 and t = lane mod 4:
+//!
+//! * C and D, registers r = 0 … 3 of `f32`: row g + 8·(r / 2), column 2t + r mod 2;
+//! * factors of 16 bits (K = 16): a `u32` register holds two elements, half h = 0 in the low bits.
+//!   A, r = 0 … 3: row g + 8·(r mod 2), column 2t + 8·(r / 2) + h. B, r = 0, 1: row 2t + 8r + h, column g;
+//! * factors of `f32` (K = 8): a `u32` register holds the bits of one element, of which the lowest 13 are ignored
+//!   ("tf32"). A, r = 0 … 3: row g + 8·(r mod 2), column t + 4·(r / 2). B, r = 0, 1: row t + 4r, column g.
+//!
+//! So two neighbouring 16 × 8 results, rounded and packed ([`Expr::Pack`]), are the fragment of a 16 × 16 factor A. An
+//! element of D is the exact sum of products and C, rounded, up to an error of a few units in the last place of the
+//! largest term; the same operands give the same bits.
+//!
+//! [`Stmt::LoadMatrix`] reads 8 × 8 matrices of 16-bit elements from shared memory: row i of matrix m is the 16 bytes
+//! that lane 8m + i names, and lane 4g + t receives elements 2t (low) and 2t + 1 of row g; transposed, elements g of rows
+//! 2t and 2t + 1. Of an array of 32-bit elements a row is four of them, and the lane receives element t of row g. Rows
+//! are read without bank conflicts when their eight 16-byte pieces lie in different places modulo 128 bytes, see
+//! [`crate::build::swizzle`].
 //!
 //! # Messages between blocks
 //!
@@ -171,6 +193,10 @@ pub enum Expr {
     Param(ParamId),
     /// A built-in number, `i32`.
     Special(Special),
+    /// Two `f32` rounded to an element type of 16 bits, in a `u32`: the first in the low half.
+    Pack(Elem, Operand, Operand),
+    /// The `f32` of the element of 16 bits in one half of a `u32`.
+    Unpack(Elem, Half, Operand),
     /// 2ˣ by the special-function unit, `f32`: at most 2 ulp for a finite result, denormals flushed.
     Exp2Fast(Operand),
     /// log₂ x by the special-function unit, `f32`: absolute error at most 2⁻²² near 1, 2 ulp elsewhere.
@@ -179,6 +205,15 @@ pub enum Expr {
     TanhFast(Operand),
     /// 1/x by the special-function unit, `f32`: at most 1 ulp, denormals flushed.
     RecipFast(Operand),
+}
+
+/// A half of a `u32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// The low 16 bits.
+    Low,
+    /// The high 16 bits.
+    High,
 }
 
 /// Built-in numbers.
@@ -299,6 +334,31 @@ pub enum Stmt {
         dst: Reg,
         /// `bool`.
         condition: Operand,
+    },
+    /// Reads matrices of 8 rows of 16 bytes from shared memory as fragments. Warp-collective.
+    LoadMatrix {
+        /// One register per matrix, `u32`; 1, 2 or 4.
+        dst: Vec<Reg>,
+        /// An array of elements of 2 bytes, or of 4 unless transposed.
+        array: SharedId,
+        /// In lane 8m + i the index of the first element of row i of matrix m, `i32`, at a multiple of 16 bytes. Lanes
+        /// beyond the matrices do not matter.
+        index: Operand,
+        /// Gives the transposed matrices.
+        transposed: bool,
+    },
+    /// D = A·B + C on fragments. Warp-collective.
+    Mma {
+        /// The element type of A and B: `bf16`, `f16` or `f32`.
+        elem: Elem,
+        /// D, `f32`.
+        dst: [Reg; 4],
+        /// A, `u32`.
+        a: [Operand; 4],
+        /// B, `u32`.
+        b: [Operand; 2],
+        /// C, `f32`.
+        c: [Operand; 4],
     },
     /// Orders the memory accesses of a warp's lanes. Warp-collective.
     SyncWarp,

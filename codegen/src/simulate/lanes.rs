@@ -5,6 +5,8 @@ use num_traits::{AsPrimitive, Float, PrimInt, WrappingAdd, WrappingMul, Wrapping
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_dsl::{Elem, Ty};
 
+use crate::tile::Half;
+
 /// Lanes of a warp.
 pub(crate) const LANES: usize = 32;
 
@@ -26,6 +28,10 @@ pub(crate) enum Operation {
     Select,
     /// From a type to an element type and back to that element's type of value.
     Convert(Ty, Elem),
+    /// Two values rounded to 16 bits each, the first in the low half.
+    Pack(Elem),
+    /// The value of 16 bits.
+    Unpack(Elem, Half),
     /// 2ˣ.
     Exp2,
     /// log₂ x.
@@ -46,6 +52,9 @@ pub(crate) fn compute(operation: Operation, a: &Lanes, b: &Lanes, c: &Lanes) -> 
         Operation::Fma(_) => zip3(a, b, c, f32::mul_add),
         Operation::Select => std::array::from_fn(|l| if a[l] & 1 == 1 { b[l] } else { c[l] }),
         Operation::Convert(from, to) => convert(from, to, a),
+        Operation::Pack(elem) => zip(a, b, |x: f32, y: f32| pack(elem, x) | pack(elem, y) << 16),
+        Operation::Unpack(elem, Half::Low) => map(a, |x: u32| unpack(elem, x)),
+        Operation::Unpack(elem, Half::High) => map(a, |x: u32| unpack(elem, x >> 16)),
         Operation::Exp2 => fast(a, f64::exp2),
         Operation::Log2 => fast(a, f64::log2),
         Operation::Tanh => fast(a, f64::tanh),
@@ -105,6 +114,17 @@ fn zip<A: Value, R: Value>(a: &Lanes, b: &Lanes, f: impl Fn(A, A) -> R) -> Lanes
 
 fn zip3<A: Value>(a: &Lanes, b: &Lanes, c: &Lanes, f: impl Fn(A, A, A) -> A) -> Lanes {
     std::array::from_fn(|l| f(A::from_lane(a[l]), A::from_lane(b[l]), A::from_lane(c[l])).to_lane())
+}
+
+/// The bits of a value rounded to an element of 16 bits.
+fn pack(elem: Elem, x: f32) -> u32 {
+    u32::from(if elem == Elem::Bf16 { bf16::from_f32(x).to_bits() } else { f16::from_f32(x).to_bits() })
+}
+
+/// The value of the element in the low 16 bits.
+pub(super) fn unpack(elem: Elem, bits: u32) -> f32 {
+    let bits = bits as u16;
+    if elem == Elem::Bf16 { bf16::from_bits(bits).to_f32() } else { f16::from_bits(bits).to_f32() }
 }
 
 /// A function of the special-function unit: correctly rounded, denormals flushed on both sides.
@@ -353,6 +373,17 @@ mod tests {
                 let (got, want) = (convert(from, to, &lanes(from, x))[5], scalar::convert(from, to, x));
                 assert!(same(to.value(), got, want), "{x:?}: {from} to {to}: {got:#x}, want {want:?}");
             }
+        }
+    }
+
+    #[test]
+    fn halves_are_packed_low_first_and_rounded() {
+        let [x, y] = [1.0f32 + 1.0 / 512.0, -3.0].map(|x| [x.to_lane(); LANES]);
+        for elem in [Elem::Bf16, Elem::F16] {
+            let word = compute(Operation::Pack(elem), &x, &y, &[0; LANES]);
+            let half = |h| f32::from_lane(compute(Operation::Unpack(elem, h), &word, &[0; LANES], &[0; LANES])[9]);
+            let low = if elem == Elem::Bf16 { 1.0 } else { 1.0 + 1.0 / 512.0 };
+            assert_eq!((half(Half::Low), half(Half::High)), (low, -3.0), "{elem}");
         }
     }
 

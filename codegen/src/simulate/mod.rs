@@ -34,6 +34,7 @@ mod copies;
 mod device;
 mod fault;
 pub(crate) mod lanes;
+mod matrix;
 mod memory;
 mod messages;
 mod program;

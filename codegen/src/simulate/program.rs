@@ -173,6 +173,8 @@ impl<'k> Program<'k> {
             Expr::Fma(a, b, c) => (Operation::Fma(ty(a)), [a, b, c]),
             Expr::Select(c, a, b) => (Operation::Select, [c, a, b]),
             Expr::Convert(elem, a) => (Operation::Convert(ty(a), elem), [a; 3]),
+            Expr::Pack(elem, a, b) => (Operation::Pack(elem), [a, b, b]),
+            Expr::Unpack(elem, half, a) => (Operation::Unpack(elem, half), [a; 3]),
             Expr::Exp2Fast(a) => (Operation::Exp2, [a; 3]),
             Expr::Log2Fast(a) => (Operation::Log2, [a; 3]),
             Expr::TanhFast(a) => (Operation::Tanh, [a; 3]),

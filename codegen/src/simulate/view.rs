@@ -65,6 +65,13 @@ impl View<'_> {
         Ok(read(self.elem, self.bytes, position))
     }
 
+    /// A thread reads the element at a position as the bits that memory holds.
+    pub(super) fn read_raw(&mut self, who: &Accessor, at: u32, position: usize) -> Result<u32, Hazard> {
+        self.check(position, |cell| cell.read(who, at))?;
+        let bytes = &self.bytes[position * size(self.elem)..][..size(self.elem)];
+        Ok(bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte)))
+    }
+
     /// A thread writes the element at a position.
     pub(super) fn write(&mut self, who: &Accessor, at: u32, position: usize, value: u64) -> Result<(), Hazard> {
         self.check_write(position, |cell| cell.write(who, at))?;

@@ -1,7 +1,7 @@
 //! Types of operands and expressions.
 
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Unary};
+use oplus_dsl::{Elem, Ty};
 
 use super::{Checker, Fault};
 use crate::math;
@@ -69,6 +69,16 @@ impl Checker<'_> {
                 None => self.fault(Fault::Undeclared(format!("parameter {}", p.0))),
             },
             Expr::Special(_) => self.result(to, Ty::I32),
+            Expr::Pack(elem, a, b) => {
+                self.result(to, Ty::U32);
+                self.packed(elem);
+                [a, b].into_iter().for_each(|x| self.typed("an operand", x, Ty::F32));
+            }
+            Expr::Unpack(elem, _, a) => {
+                self.result(to, Ty::F32);
+                self.packed(elem);
+                self.typed("the operand", a, Ty::U32);
+            }
             Expr::Exp2Fast(a) | Expr::Log2Fast(a) | Expr::TanhFast(a) | Expr::RecipFast(a) => {
                 self.result(to, Ty::F32);
                 self.typed("the operand", a, Ty::F32);
@@ -97,6 +107,12 @@ impl Checker<'_> {
         let size = |ty: Ty| ty.elem().and_then(oplus_dsl::Elem::bytes);
         if size(from) != size(to) || from == Ty::Bool || to == Ty::Bool {
             self.fault(Fault::Type { what: "the operand", found: from, expected: "of the same size as the result" });
+        }
+    }
+
+    fn packed(&mut self, elem: Elem) {
+        if !matches!(elem, Elem::Bf16 | Elem::F16) {
+            self.fault(Fault::Elements { found: elem, expected: "bf16 or f16" });
         }
     }
 

@@ -15,6 +15,8 @@
 //! * the body of a `For` does not assign its variable or the registers of its bound and step; a constant step is
 //!   positive; `Break` stands inside a `Loop`, and every `Loop` has one;
 //! * a vector has 1, 2, 4 or 8 elements and at most 16 bytes; a `CopyAsync` has 4, 8 or 16 bytes;
+//! * a matrix product has factors of `bf16`, `f16` or `f32`; 1, 2 or 4 matrices are loaded, of elements of 2 bytes, or of
+//!   4 unless transposed;
 //! * no store to a parameter that is only read; both sides of a copy have one element type; a constant index of two or
 //!   more message words is even; an array of mbarriers is used as such only;
 //! * a barrier's id is below 16, its threads a multiple of 32, not more than the block has; id 0 is the whole block;
@@ -28,8 +30,8 @@ mod statement;
 #[cfg(test)]
 mod tests;
 
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
+use oplus_dsl::{Elem, Ty};
 
 use self::flow::Assigned;
 use crate::path::{Path, Step};
@@ -134,6 +136,17 @@ pub enum Fault {
         /// Bytes of one.
         bytes: usize,
     },
+    /// An element type that the statement does not take.
+    #[error("elements of {found}: must be {expected}")]
+    Elements {
+        /// The element type.
+        found: Elem,
+        /// The element types it takes.
+        expected: &'static str,
+    },
+    /// A number of matrices that no instruction loads.
+    #[error("{0} matrices: must be 1, 2 or 4")]
+    Matrices(usize),
     /// A per-thread copy of an impossible size.
     #[error("a copy of {0} bytes: must be 4, 8 or 16")]
     CopyBytes(u64),

@@ -25,6 +25,7 @@ impl Checker<'_> {
                 self.typed("the result", (*dst).into(), Ty::Bool);
                 self.typed("the condition", *condition, Ty::Bool);
             }
+            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
             Stmt::MbarrierInit(mbarrier, count) => {
                 self.mbarrier(*mbarrier);
@@ -106,6 +107,33 @@ impl Checker<'_> {
             && let kind @ ParamKind::Read(_) = param.kind
         {
             self.kind(&param.name, kind, "writable");
+        }
+    }
+
+    fn matrix(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::LoadMatrix { dst, array, index, transposed } => {
+                self.typed("the index", *index, Ty::I32);
+                dst.iter().for_each(|r| self.typed("a destination", (*r).into(), Ty::U32));
+                if !matches!(dst.len(), 1 | 2 | 4) {
+                    self.fault(Fault::Matrices(dst.len()));
+                }
+                let Some(found) = self.elements(Memory::Shared(*array)) else { return };
+                match found.bytes() {
+                    Some(2) => {}
+                    Some(4) if !transposed => {}
+                    _ => self.fault(Fault::Elements { found, expected: "of 2 bytes, or of 4 unless transposed" }),
+                }
+            }
+            Stmt::Mma { elem, dst, a, b, c } => {
+                if !matches!(elem, Elem::Bf16 | Elem::F16 | Elem::F32) {
+                    self.fault(Fault::Elements { found: *elem, expected: "bf16, f16 or f32" });
+                }
+                dst.iter().for_each(|r| self.typed("a destination", (*r).into(), Ty::F32));
+                a.iter().chain(b).for_each(|x| self.typed("a factor", *x, Ty::U32));
+                c.iter().for_each(|x| self.typed("a term", *x, Ty::F32));
+            }
+            _ => {}
         }
     }
 

@@ -278,3 +278,25 @@ fn errors_name_the_statement_and_come_all_at_once() {
         ["2.then.1 `store x[0] = 0.0`: `x` is read f32, must be writable", "3 `break if p1`: break outside a loop",]
     );
 }
+
+#[test]
+fn matrices_and_their_elements() {
+    let word = Operand::u32(0);
+    let accumulator = |b: &mut Builder| [0, 1, 2, 3].map(|_| b.var(f32_zero()));
+    assert_eq!(fault(|b| b.load_matrix(TILE, Operand::i32(0), 3, false)), "3 matrices: must be 1, 2 or 4");
+    assert_eq!(
+        fault(|b| b.load_matrix(TILE, Operand::i32(0), 4, true)),
+        "elements of f32: must be of 2 bytes, or of 4 unless transposed"
+    );
+    let text = fault(|b| {
+        let c = accumulator(b);
+        b.mma(Elem::I32, c, [word; 4], [word; 2]);
+    });
+    assert_eq!(text, "elements of i32: must be bf16, f16 or f32");
+    let text = fault(|b| {
+        let c = accumulator(b);
+        b.mma(Elem::Bf16, c, [f32_zero(); 4], [word; 2]);
+    });
+    assert_eq!(text, "a factor is f32, must be u32");
+    assert_eq!(fault(|b| b.pack(Elem::F32, f32_zero(), f32_zero())), "elements of f32: must be bf16 or f16");
+}

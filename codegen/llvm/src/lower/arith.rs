@@ -34,6 +34,8 @@ impl<'c> Lower<'c, '_> {
             }
             Expr::Param(param) => self.param(param),
             Expr::Special(special) => Ok(self.special(special)?.into()),
+            Expr::Pack(elem, low, high) => Ok(self.narrow_two(elem, self.float(low)?, self.float(high)?)?.into()),
+            Expr::Unpack(elem, half, x) => self.widen_half(elem, half, x),
             Expr::Exp2Fast(x) => self.fast("ex2.approx.ftz.f32", x),
             Expr::Log2Fast(x) => self.fast("lg2.approx.f32", x),
             Expr::TanhFast(x) => self.fast("tanh.approx.f32", x),

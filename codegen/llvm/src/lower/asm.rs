@@ -12,18 +12,31 @@ pub(super) struct Asm<'c> {
     outputs: Vec<BasicTypeEnum<'c>>,
     constraints: Vec<String>,
     inputs: Vec<BasicMetadataValueEnum<'c>>,
-    pure: bool,
+    kind: Kind,
+}
+
+/// What may be done with instructions.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Effect,
+    Pure,
+    Collective,
 }
 
 impl<'c> Asm<'c> {
     /// Instructions that have an effect: never removed, duplicated or moved across another effect.
     pub(super) fn effect(text: impl Into<String>) -> Asm<'c> {
-        Asm { text: text.into(), outputs: vec![], constraints: vec![], inputs: vec![], pure: false }
+        Asm { text: text.into(), outputs: vec![], constraints: vec![], inputs: vec![], kind: Kind::Effect }
     }
 
     /// Instructions whose outputs depend on their inputs alone.
     pub(super) fn pure(text: impl Into<String>) -> Asm<'c> {
-        Asm { pure: true, ..Asm::effect(text) }
+        Asm { kind: Kind::Pure, ..Asm::effect(text) }
+    }
+
+    /// Instructions of a whole warp whose outputs depend on the inputs of all its lanes alone.
+    pub(super) fn collective(text: impl Into<String>) -> Asm<'c> {
+        Asm { kind: Kind::Collective, ..Asm::effect(text) }
     }
 
     /// The next output. All outputs come before the first input.
@@ -60,14 +73,21 @@ impl<'c> Asm<'c> {
             _ => context.struct_type(&self.outputs, false).fn_type(&types, false),
         };
         let mut constraints = self.constraints;
-        if !self.pure {
+        let has_effect = self.kind == Kind::Effect;
+        if has_effect {
             constraints.push("~{memory}".into());
         }
-        let asm = context.create_inline_asm(ty, self.text, constraints.join(","), !self.pure, false, None, false);
+        let asm = context.create_inline_asm(ty, self.text, constraints.join(","), has_effect, false, None, false);
         let call = lower.builder.build_indirect_call(ty, asm, &self.inputs, "")?;
-        let (name, value) = if self.pure { ("memory", 0) } else { ("convergent", 0) };
-        let attribute = context.create_enum_attribute(Attribute::get_named_enum_kind_id(name), value);
-        call.add_attribute(AttributeLoc::Function, attribute);
+        let attributes: &[&str] = match self.kind {
+            Kind::Effect => &["convergent"],
+            Kind::Pure => &["memory"],
+            Kind::Collective => &["convergent", "memory"],
+        };
+        for name in attributes {
+            let attribute = context.create_enum_attribute(Attribute::get_named_enum_kind_id(name), 0);
+            call.add_attribute(AttributeLoc::Function, attribute);
+        }
         match call.try_as_basic_value() {
             ValueKind::Basic(BasicValueEnum::StructValue(all)) => {
                 (0..self.outputs.len() as u32).map(|k| Ok(lower.builder.build_extract_value(all, k, "")?)).collect()

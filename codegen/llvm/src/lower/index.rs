@@ -96,7 +96,8 @@ fn assigned(stmt: &Stmt) -> Vec<Reg> {
         | Stmt::AtomicAdd { dst, .. }
         | Stmt::ControlLoad { dst, .. }
         | Stmt::For { var: dst, .. } => vec![*dst],
-        Stmt::Load { dst, .. } => dst.clone(),
+        Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.clone(),
+        Stmt::Mma { dst, .. } => dst.to_vec(),
         Stmt::Poll { entries, .. } => entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).copied().collect(),
         _ => vec![],
     }

@@ -12,6 +12,7 @@ mod convert;
 mod copies;
 mod function;
 mod index;
+mod matrix;
 mod memory;
 mod messages;
 mod special;
@@ -96,6 +97,8 @@ impl<'c> Lower<'c, '_> {
             Stmt::Store { memory, index, values, guard } => self.store(*memory, *index, values, *guard),
             Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
             Stmt::All { dst, condition } => self.all(*dst, *condition),
+            Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
+            Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, (a, b, c)),
             Stmt::SyncWarp => self.sync_warp(),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
             Stmt::MbarrierInit(mbarrier, count) => self.mbarrier_init(mbarrier, *count),

@@ -3,6 +3,7 @@
 mod check;
 mod copies;
 mod folding;
+mod matrix;
 mod memory;
 mod numbers;
 mod structure;

@@ -2,6 +2,7 @@
 
 mod faults;
 mod features;
+mod matrix;
 mod pipeline;
 mod random;
 

@@ -1,0 +1,120 @@
+//! Matrix fragments: reading them from shared memory, and products of them.
+
+use oplus_dsl::Elem;
+
+use super::fault::Hit;
+use super::lanes::{LANES, Lanes, Value, unpack};
+use super::memory::size;
+use super::run::{Flow, Run};
+use crate::tile::{Memory, Operand, Reg, SharedId};
+
+/// Rows of a matrix that is loaded, and columns of a result.
+const EIGHT: usize = 8;
+/// Rows of a left factor.
+const ROWS: usize = 16;
+/// Bytes of a row that is loaded.
+const ROW_BYTES: usize = 16;
+
+/// What a lane holds of a fragment: its group and its place in it.
+fn place(lane: usize) -> (usize, usize) {
+    (lane / 4, lane % 4)
+}
+
+impl Run<'_, '_> {
+    pub(super) fn load_matrix(
+        &mut self,
+        dst: &[Reg],
+        array: SharedId,
+        index: Operand,
+        transposed: bool,
+    ) -> Result<Flow, Hit> {
+        self.converged()?;
+        let (at, memory) = (self.at(), Memory::Shared(array));
+        let indices = self.indices((memory, index));
+        let (mut view, who) = self.view(memory);
+        let (bytes, count) = (size(view.elem), ROW_BYTES / size(view.elem));
+        let mut rows = [0; LANES];
+        for lane in 0..dst.len() * EIGHT {
+            rows[lane] = view.locate(indices[lane], count, ROW_BYTES).map_err(|hazard| Hit { lane, hazard })?;
+        }
+        let mut values: [Lanes; 4] = [[0; LANES]; 4];
+        for (m, lane) in (0..dst.len()).flat_map(|m| (0..LANES).map(move |lane| (m, lane))) {
+            let (g, t) = place(lane);
+            let row = |i: usize| rows[m * EIGHT + i];
+            let positions = match (bytes, transposed) {
+                (2, false) => vec![row(g) + 2 * t, row(g) + 2 * t + 1],
+                (2, true) => vec![row(2 * t) + g, row(2 * t + 1) + g],
+                _ => vec![row(g) + t],
+            };
+            for (half, position) in positions.into_iter().enumerate() {
+                let raw = view.read_raw(&who.lane(lane), at, position).map_err(|hazard| Hit { lane, hazard })?;
+                values[m][lane] |= u64::from(raw) << (16 * half);
+            }
+        }
+        for (reg, value) in dst.iter().zip(&values) {
+            self.warp.assign(reg.0 as usize, value);
+        }
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn mma(
+        &mut self,
+        elem: Elem,
+        dst: &[Reg; 4],
+        (a, b, c): (&[Operand; 4], &[Operand; 2], &[Operand; 4]),
+    ) -> Result<Flow, Hit> {
+        self.converged()?;
+        let (a, b, c) = (a.map(|x| *self.value(x)), b.map(|x| *self.value(x)), c.map(|x| *self.value(x)));
+        let (a, b) = (left(elem, &a), right(elem, &b));
+        for (r, reg) in dst.iter().enumerate() {
+            let value: Lanes = std::array::from_fn(|lane| {
+                let (g, t) = place(lane);
+                let (row, column) = (g + EIGHT * (r / 2), 2 * t + r % 2);
+                // Products of 16-bit numbers are exact in f64, and their sum nearly so.
+                let start = f64::from(f32::from_lane(c[r][lane]));
+                let products = a[row].iter().zip(&b[column]);
+                let sum = products.fold(start, |sum, (x, y)| sum + f64::from(*x) * f64::from(*y));
+                (sum as f32).to_lane()
+            });
+            self.warp.assign(reg.0 as usize, &value);
+        }
+        Ok(Flow::Next)
+    }
+}
+
+/// The elements of a factor in a lane's register, low half first.
+fn elements(elem: Elem, bits: u64) -> impl Iterator<Item = f32> {
+    let bits = bits as u32;
+    let (first, second) = match elem {
+        Elem::F32 => (f32::from_bits(bits & !0x1fff), None),
+        _ => (unpack(elem, bits), Some(unpack(elem, bits >> 16))),
+    };
+    std::iter::once(first).chain(second)
+}
+
+/// The rows of the left factor.
+fn left(elem: Elem, registers: &[Lanes; 4]) -> [[f32; ROWS]; ROWS] {
+    let mut rows = [[0.0; ROWS]; ROWS];
+    for (r, lane) in (0..4).flat_map(|r| (0..LANES).map(move |lane| (r, lane))) {
+        let (g, t) = place(lane);
+        let row = g + EIGHT * (r % 2);
+        for (h, x) in elements(elem, registers[r][lane]).enumerate() {
+            let column = if elem == Elem::F32 { t + 4 * (r / 2) } else { 2 * t + EIGHT * (r / 2) + h };
+            rows[row][column] = x;
+        }
+    }
+    rows
+}
+
+/// The columns of the right factor.
+fn right(elem: Elem, registers: &[Lanes; 2]) -> [[f32; ROWS]; EIGHT] {
+    let mut columns = [[0.0; ROWS]; EIGHT];
+    for (r, lane) in (0..2).flat_map(|r| (0..LANES).map(move |lane| (r, lane))) {
+        let (g, t) = place(lane);
+        for (h, x) in elements(elem, registers[r][lane]).enumerate() {
+            let row = if elem == Elem::F32 { t + 4 * r } else { 2 * t + EIGHT * r + h };
+            columns[g][row] = x;
+        }
+    }
+    columns
+}
