@@ -1,6 +1,7 @@
 //! Schedules on a simulated device, against the interpreter.
 
 mod device;
+mod lookback;
 mod map;
 mod oracle;
 mod plans;

@@ -15,6 +15,9 @@
 //! A warp's span is `vectors` stretches of 32·`vector` consecutive elements; lane l holds elements l·vector … of each.
 //! A stage of the ring is free as soon as it is in registers. With `loader=registers` the ring holds nothing and tiles
 //! are read from global memory by whoever needs them (the second time from the L2 cache).
+//!
+//! The last tile of a row may be shorter. Only loads, stores and the identities that stand for missing elements are
+//! emitted twice, for whole tiles without guards; all else is shared.
 
 mod look_ahead;
 mod produce;
@@ -104,7 +107,7 @@ struct Tile {
     row: Operand,
     /// Index of its first element along the scan axis, `i64`.
     start: Operand,
-    /// Whether all its elements exist and the ring holds them (or plain vector loads may read them).
+    /// Whether all its elements exist. Known to be false where accesses are single elements: they are always guarded.
     whole: Operand,
 }
 
@@ -180,23 +183,9 @@ impl<'s> LookBackKernel<'s> {
         };
         let [row, order] = [row, order].map(|x| b.convert(Ty::I64, x));
         let start = b.mul(order, Operand::i64(i64::from(self.schedule.tile())));
-        let whole = self.whole(b, start);
-        Tile { row, start, whole }
-    }
-
-    /// A ring stage also holds a halo on either side, which must not reach past the row.
-    fn whole(&self, b: &mut Builder, start: Operand) -> Operand {
         let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
-        let inside = b.binary(Binary::Le, end, self.len);
-        let halo = self.streams.list.iter().map(|s| s.after).max().unwrap_or(0);
-        if !self.bulk() || halo == 0 {
-            return inside;
-        }
-        let reach = b.add(end, Operand::i64(i64::from(halo)));
-        let reached = b.binary(Binary::Le, reach, self.len);
-        let exact = b.eq(end, self.len);
-        let either = b.binary(Binary::Or, reached, exact);
-        b.and(inside, either)
+        let whole = if self.schedule.vector == 1 { Operand::bool(false) } else { b.binary(Binary::Le, end, self.len) };
+        Tile { row, start, whole }
     }
 
     /// The state before a row's first element.

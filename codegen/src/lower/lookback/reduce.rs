@@ -1,11 +1,10 @@
 //! The reducers: the aggregate of every scan warp's span, as far ahead of the scanners as the ring allows.
 
-use super::span::{Need, Source};
+use super::span::Need;
 use super::{LookBackKernel, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, select};
 use crate::lower::persistent::store_fields;
-use crate::lower::point::Point;
 use crate::tile::{Memory, Operand, Shuffle, Stmt};
 use oplus_dsl::ir::Binary;
 
@@ -20,12 +19,7 @@ impl LookBackKernel<'_> {
             let (slot, _) = self.block.slot(b, at.count.into());
             b.if_(more, |b| {
                 let place = self.tile(b, tile);
-                let (fast, slow) = self.sources(at.stage.into());
-                b.if_else(
-                    place.whole,
-                    |b| self.reduce_tile(b, &place, own, slot, &fast),
-                    |b| self.reduce_tile(b, &place, own, slot, &slow),
-                );
+                self.reduce_tile(b, &place, own, slot, at.stage.into());
             });
             b.push(Stmt::SyncWarp);
             self.block.elected(b, |b| {
@@ -40,16 +34,10 @@ impl LookBackKernel<'_> {
         });
     }
 
-    /// How whole tiles and the others are read.
-    pub(super) fn sources(&self, stage: Operand) -> (Source, Source) {
-        let whole = if self.bulk() { Source::Ring(stage) } else { Source::Global { guarded: false } };
-        (whole, Source::Global { guarded: true })
-    }
-
-    fn reduce_tile(&self, b: &mut Builder, tile: &Tile, own: Operand, slot: Operand, source: &Source) {
+    fn reduce_tile(&self, b: &mut Builder, tile: &Tile, own: Operand, slot: Operand, stage: Operand) {
         let (spans, step) = (Operand::i32(self.schedule.scan_warps as i32), self.schedule.reduce_warps as i32);
         b.for_(own, spans, Operand::i32(step), |b, span| {
-            let total = self.reduce_span(b, tile, span, source);
+            let total = self.reduce_span(b, tile, span, stage);
             self.block.elected(b, |b| {
                 let index = self.span_index(b, slot, span);
                 store_fields(b, &self.shared.spans, index, &total);
@@ -64,20 +52,11 @@ impl LookBackKernel<'_> {
         b.add(base, order)
     }
 
-    fn reduce_span(&self, b: &mut Builder, tile: &Tile, span: Operand, source: &Source) -> Fields {
-        let guarded = matches!(source, Source::Global { guarded: true });
-        let span = self.load_span(b, tile, span, source, Need::Elements);
-        let mut totals = vec![];
-        for r in 0..self.schedule.vectors {
-            let elements: Vec<Fields> = self
-                .in_order(self.schedule.vector)
-                .map(|v| {
-                    let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
-                    span.element(b, &mut point, r, v, guarded)
-                })
-                .collect();
-            totals.push(self.monoid.fold(b, &elements));
-        }
+    fn reduce_span(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> Fields {
+        let span = self.load_span(b, tile, span, stage, Need::Elements);
+        // In reverse the places behind the row come first, and a row's final state is taken from its last tile's aggregate.
+        let places = self.places(b, &span, self.reverse() || self.has_finals());
+        let totals = places.iter().map(|stretch| self.stretch_total(b, stretch)).collect();
         self.reduce_stretches(b, totals, 1)
     }
 

@@ -1,16 +1,16 @@
 //! The scanners: the local scan of a span, then the carry, then the outputs.
 
-use super::span::{Need, Source, Span};
+use super::span::{Need, Span};
 use super::{LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
 use crate::lower::persistent::load_fields;
 use crate::lower::point::Point;
-use crate::tile::{Operand, Shuffle, Stmt};
+use crate::tile::{Operand, Reg, Shuffle, Stmt};
 
 /// A place of a span that is scanned: its element and what was computed on the way.
-struct Place<'p> {
+pub(super) struct Place<'p> {
     point: Point<'p>,
     element: Fields,
 }
@@ -24,30 +24,16 @@ impl LookBackKernel<'_> {
             b.break_if(ends);
             let place = self.tile(b, tile);
             let (slot, parity) = self.block.slot(b, at.count.into());
-            let (fast, slow) = self.sources(at.stage.into());
-            let stage = at.stage.into();
-            b.if_else(
-                place.whole,
-                |b| self.scan_tile(b, &place, stage, (slot, parity), &fast),
-                |b| self.scan_tile(b, &place, stage, (slot, parity), &slow),
-            );
+            self.scan_tile(b, &place, at.stage.into(), (slot, parity));
             self.block.advance(b, &at);
         });
     }
 
-    fn scan_tile(
-        &self,
-        b: &mut Builder,
-        tile: &Tile,
-        stage: Operand,
-        (slot, parity): (Operand, Operand),
-        source: &Source,
-    ) {
-        let guarded = matches!(source, Source::Global { guarded: true });
-        let span = self.load_span(b, tile, self.block.warp, source, Need::All);
+    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, (slot, parity): (Operand, Operand)) {
+        let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
         b.push(Stmt::SyncWarp);
         self.block.elected(b, |b| self.block.arrive(b, self.block.empty, stage));
-        let mut places = self.places(b, &span, guarded);
+        let mut places = self.places(b, &span, self.reverse());
         let prefixes = self.local_prefixes(b, &places);
         self.block.wait(b, self.block.published, slot, parity);
         self.block.wait(b, self.block.carried, slot, parity);
@@ -55,20 +41,57 @@ impl LookBackKernel<'_> {
         let index = self.span_index(b, slot, self.block.warp);
         let before = load_fields(b, &self.shared.spans, index);
         let state = self.monoid.apply(b, &carry, &before);
+        let mut values = vec![vec![]; places.len()];
         for r in self.in_order(self.schedule.vectors) {
             let state = self.monoid.apply(b, &state, &prefixes[r as usize]);
-            self.finish_stretch(b, &span, &mut places[r as usize], state, r, guarded);
+            values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
         }
+        b.if_else(tile.whole, |b| self.store(b, &span, &values, false), |b| self.store(b, &span, &values, true));
     }
 
-    fn places(&self, b: &mut Builder, span: &Span, guarded: bool) -> Vec<Vec<Place<'_>>> {
+    /// The scan's element at every place of a span, stretch by stretch; where there is none anything, or the identity
+    /// if `masked`.
+    pub(super) fn places<'p>(&'p self, b: &mut Builder, span: &Span, masked: bool) -> Vec<Vec<Place<'p>>> {
         let place = |b: &mut Builder, r: u32, v: u32| {
             let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
-            let element = span.element(b, &mut point, r, v, guarded);
+            let element = span.element(b, &mut point, r, v);
             Place { point, element }
         };
         let stretches = (0..self.schedule.vectors).map(|r| (0..self.schedule.vector).map(|v| place(b, r, v)).collect());
-        stretches.collect()
+        let mut places: Vec<Vec<Place>> = stretches.collect();
+        if masked {
+            self.mask(b, span, &mut places);
+        }
+        places
+    }
+
+    fn mask(&self, b: &mut Builder, span: &Span, places: &mut [Vec<Place>]) {
+        let mut all: Vec<_> = vec![];
+        for (r, stretch) in (0..).zip(places) {
+            for (v, place) in (0..).zip(stretch) {
+                let regs: Vec<Reg> = place.element.iter().map(|x| b.var(*x)).collect();
+                place.element = regs.iter().map(|reg| Operand::Reg(*reg)).collect();
+                all.push(((r, v), regs));
+            }
+        }
+        let identity = self.monoid.identity();
+        let replace = |b: &mut Builder| {
+            for ((r, v), regs) in &all {
+                let exists = span.exists(b, *r, *v);
+                for (reg, nothing) in regs.iter().zip(&identity) {
+                    let kept = b.select(exists, Operand::Reg(*reg), *nothing);
+                    b.assign(*reg, kept);
+                }
+            }
+        };
+        b.if_else(span.whole, |_| {}, replace);
+    }
+
+    /// The combination of a lane's elements in a stretch.
+    pub(super) fn stretch_total(&self, b: &mut Builder, stretch: &[Place]) -> Fields {
+        let elements: Vec<Fields> =
+            self.in_order(self.schedule.vector).map(|v| stretch[v as usize].element.clone()).collect();
+        self.monoid.fold(b, &elements)
     }
 
     /// For every stretch, what the span's earlier elements combine to, as this lane sees it.
@@ -76,9 +99,7 @@ impl LookBackKernel<'_> {
         let lanes = WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.reverse() };
         let mut scanned = vec![];
         for stretch in places {
-            let elements: Vec<Fields> =
-                self.in_order(self.schedule.vector).map(|v| stretch[v as usize].element.clone()).collect();
-            let total = self.monoid.fold(b, &elements);
+            let total = self.stretch_total(b, stretch);
             scanned.push(self.monoid.warp_scan(b, total, &lanes));
         }
         let mut prefixes = vec![vec![]; places.len()];
@@ -94,8 +115,8 @@ impl LookBackKernel<'_> {
         prefixes
     }
 
-    /// The states of one stretch and the outputs that follow from them.
-    fn finish_stretch(&self, b: &mut Builder, span: &Span, places: &mut [Place], state: Fields, r: u32, guarded: bool) {
+    /// The values of the outputs that follow from the states of one stretch, output by output.
+    fn finish_stretch(&self, b: &mut Builder, span: &Span, places: &mut [Place], state: Fields, r: u32) -> Vec<Fields> {
         let outputs = &self.stage.program.outputs;
         let mut values = vec![vec![Operand::i32(0); places.len()]; outputs.len()];
         let mut state = state;
@@ -109,23 +130,22 @@ impl LookBackKernel<'_> {
             }
             state = after;
         }
-        for (k, values) in values.iter().enumerate() {
-            if !self.stage.is_final(k) {
-                self.store(b, span, k as u32, r, values, guarded);
-            }
-        }
+        values
     }
 
-    fn store(&self, b: &mut Builder, span: &Span, output: u32, r: u32, values: &[Operand], guarded: bool) {
-        let origin = span.origin(b, Tensor::Output(output));
-        let memory = self.pointer(Tensor::Output(output));
-        let elem = b.elem(memory);
-        let n = if guarded { 1 } else { values.len().min(16 / elem.bytes().unwrap_or(16)) };
-        for (k, part) in values.chunks(n).enumerate() {
-            let v = (k * n) as u32;
-            let guard = guarded.then(|| span.exists(b, r, v));
-            let offset = span.further(b, Tensor::Output(output), origin, i64::from(r * self.stretch() + v));
-            b.store(memory, offset, part, guard);
+    /// Stores a span's values, stretch by stretch and output by output; `guarded` element by element where they exist.
+    fn store(&self, b: &mut Builder, span: &Span, stretches: &[Vec<Fields>], guarded: bool) {
+        for k in (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k)) {
+            let tensor = Tensor::Output(k as u32);
+            let (origin, memory) = (span.origin(b, tensor), self.pointer(tensor));
+            let n = if guarded { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
+            for (r, values) in (0..).zip(stretches) {
+                for (v, part) in (0..).step_by(n).zip(values[k].chunks(n)) {
+                    let guard = guarded.then(|| span.exists(b, r, v));
+                    let offset = span.further(b, tensor, origin, i64::from(r * self.stretch() + v));
+                    b.store(memory, offset, part, guard);
+                }
+            }
         }
     }
 }

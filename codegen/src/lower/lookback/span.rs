@@ -7,7 +7,7 @@ use crate::lower::carry::Fields;
 use crate::lower::point::{Anchor, Leaves, Point, Position};
 use crate::schedule::LookBack;
 use crate::stage::{Scan, Stage};
-use crate::tile::{Memory, Operand};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary, Op, Value};
 use oplus_dsl::{Elem, Ty};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -56,6 +56,18 @@ impl Streams {
             }
         });
         Streams { list: list.collect() }
+    }
+}
+
+impl Stream {
+    /// Elements per access.
+    fn access(&self, schedule: &LookBack) -> u32 {
+        schedule.vector.min(self.unit())
+    }
+
+    /// Elements in 16 bytes.
+    pub(super) fn unit(&self) -> u32 {
+        16 / self.elem.bytes().unwrap_or(16) as u32
     }
 }
 
@@ -108,6 +120,8 @@ pub(super) struct Span<'k> {
     /// Elements of the row from there on, `i32`, cut off above a tile. Comparing it with constants is cheaper than
     /// comparing every element's index.
     left: Operand,
+    /// Whether all elements of the tile exist.
+    pub(super) whole: Operand,
     /// Values by parameter, stretch, and place relative to the lane's first element of the stretch.
     values: HashMap<(u32, u32, i64), Operand>,
     row: Row,
@@ -141,14 +155,13 @@ impl<'k> LookBackKernel<'k> {
         Row { indices, params, bases }
     }
 
-    /// The span of scan warp `span` (`i32`): from stage `ring` of the ring if given, else from global memory, where
-    /// `guarded` says that the tile may not be whole.
+    /// The span of scan warp `span` (`i32`), from stage `stage` of the ring where tiles pass through it.
     pub(super) fn load_span(
         &'k self,
         b: &mut Builder,
         tile: &Tile,
         span: Operand,
-        source: &Source,
+        stage: Operand,
         need: Need,
     ) -> Span<'k> {
         let row = self.row(b, tile.row);
@@ -161,13 +174,14 @@ impl<'k> LookBackKernel<'k> {
         let left = b.sub(self.len, index);
         let left = b.binary(Binary::Min, left, Operand::i64(i64::from(self.schedule.tile())));
         let left = b.convert(Ty::I32, left);
-        let mut span = Span { kernel: self, index, left, values: HashMap::new(), row };
+        let mut span = Span { kernel: self, index, left, whole: tile.whole, values: HashMap::new(), row };
         for (k, stream) in self.streams.list.iter().enumerate() {
             let offsets = if need == Need::All { Some(stream.offsets) } else { stream.element_offsets };
             if let Some(offsets) = offsets {
-                match source {
-                    Source::Ring(stage) => span.read_ring(b, k, offsets, *stage, place),
-                    Source::Global { guarded } => span.read_global(b, stream, offsets, *guarded),
+                if self.bulk() {
+                    span.read_ring(b, k, offsets, stage, place);
+                } else {
+                    span.read_global(b, stream, offsets);
                 }
             }
         }
@@ -195,19 +209,9 @@ impl<'k> LookBackKernel<'k> {
     }
 }
 
-/// Where a span is read.
-#[derive(Clone, Copy)]
-pub(super) enum Source {
-    /// From this stage of the ring (`i32`).
-    Ring(Operand),
-    /// From global memory.
-    Global {
-        /// Element by element, where they exist.
-        guarded: bool,
-    },
-}
-
 impl<'k> Span<'k> {
+    /// Reads a stream from the ring. Vectors that begin behind the end of the row are not in it; behind the others
+    /// there are zeros.
     fn read_ring(&mut self, b: &mut Builder, k: usize, offsets: (i64, i64), stage: Operand, place: Operand) {
         let kernel = self.kernel;
         let stream = &kernel.streams.list[k];
@@ -216,54 +220,66 @@ impl<'k> Span<'k> {
         let start = b.mul(stage, Operand::i32(size as i32));
         let start = b.add(start, Operand::i32(stream.before as i32));
         let start = b.add(start, place);
-        for r in 0..kernel.schedule.vectors {
-            let at = b.add(start, Operand::i32((r * kernel.stretch()) as i32));
-            self.vector(b, stream, r, |_, b, from, n| {
-                let index = b.add(at, Operand::i32(from as i32));
-                b.load(memory, index, n, None, zero(stream.elem.value()))
-            });
-            self.outside(b, stream, r, offsets, |b, place| {
-                let index = b.add(at, Operand::i32(place as i32));
-                b.load1(memory, index)
-            });
-        }
+        let index = |b: &mut Builder, r: u32, from: i64| {
+            b.add(start, Operand::i32(i64::from(r * kernel.stretch()) as i32 + from as i32))
+        };
+        self.own(b, stream, |span, b, (r, from), dst, guarded| {
+            let index = index(b, r, i64::from(from));
+            let guard = guarded.then(|| span.exists(b, r, from));
+            b.push(Stmt::Load { dst, memory, index, guard, otherwise: zero(stream.elem.value()) });
+        });
+        let nothing = zero(stream.elem.value());
+        self.outside(b, stream, offsets, |span, b, r, place| {
+            let index = index(b, r, place);
+            let near = if place < 0 { 0 } else { kernel.schedule.vector - stream.access(kernel.schedule) };
+            let exists = span.exists(b, r, near);
+            b.load(memory, index, 1, Some(exists), nothing)[0]
+        });
     }
 
-    fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64), guarded: bool) {
+    fn read_global(&mut self, b: &mut Builder, stream: &Stream, offsets: (i64, i64)) {
         let kernel = self.kernel;
         let tensor = Tensor::Param(stream.param);
-        let origin = self.origin(b, tensor);
-        for r in 0..kernel.schedule.vectors {
-            self.vector(b, stream, r, |span, b, from, n| {
-                if guarded {
-                    return (from..from + n).map(|v| span.guarded(b, stream.param, origin, (r, v))).collect();
-                }
-                let offset = span.further(b, tensor, origin, i64::from(r * kernel.stretch() + from));
-                b.load(kernel.pointer(tensor), offset, n, None, zero(stream.elem.value()))
-            });
-            let (index, base) = (self.index(b, r, 0), self.row.bases[&stream.param]);
-            self.outside(b, stream, r, offsets, |b, place| {
-                let index = b.add(index, Operand::i64(place));
-                kernel.guarded(b, stream.param, base, index)
-            });
-        }
+        let (origin, memory) = (self.origin(b, tensor), kernel.pointer(tensor));
+        let nothing = zero(stream.elem.value());
+        self.own(b, stream, |span, b, (r, from), dst, guarded| {
+            let accesses = if guarded { dst.chunks(1) } else { dst.chunks(dst.len()) };
+            for (v, dst) in (from..).zip(accesses) {
+                let index = span.further(b, tensor, origin, i64::from(r * kernel.stretch() + v));
+                let guard = guarded.then(|| span.exists(b, r, v));
+                b.push(Stmt::Load { dst: dst.to_vec(), memory, index, guard, otherwise: nothing });
+            }
+        });
+        let base = self.row.bases[&stream.param];
+        self.outside(b, stream, offsets, |span, b, r, place| {
+            let index = span.index(b, r, 0);
+            let index = b.add(index, Operand::i64(place));
+            kernel.guarded(b, stream.param, base, index)
+        });
     }
 
-    /// The lane's own elements of a stretch, by accesses of at most 16 bytes.
-    fn vector(
+    /// The lane's own elements, by accesses of at most 16 bytes: `load` gets the stretch and the first element of it,
+    /// the registers, and whether some elements may not exist.
+    fn own(
         &mut self,
         b: &mut Builder,
         stream: &Stream,
-        r: u32,
-        mut load: impl FnMut(&Self, &mut Builder, u32, u32) -> Vec<Operand>,
+        load: impl Fn(&Self, &mut Builder, (u32, u32), Vec<Reg>, bool),
     ) {
-        let vector = self.kernel.schedule.vector;
-        let n = vector.min(16 / stream.elem.bytes().unwrap_or(16) as u32);
-        for from in (0..vector).step_by(n as usize) {
-            for (i, value) in load(self, b, from, n).into_iter().enumerate() {
-                self.values.insert((stream.param, r, i64::from(from) + i as i64), value);
-            }
+        let LookBack { vector, vectors, .. } = *self.kernel.schedule;
+        let mut accesses: Vec<((u32, u32), Vec<Reg>)> = vec![];
+        for r in 0..vectors {
+            let regs: Vec<Reg> = (0..vector).map(|_| b.reg(stream.elem.value())).collect();
+            let places = regs.iter().enumerate().map(|(v, reg)| ((stream.param, r, v as i64), Operand::Reg(*reg)));
+            self.values.extend(places);
+            let n = stream.access(self.kernel.schedule);
+            accesses
+                .extend((0..).step_by(n as usize).map(|from| (r, from)).zip(regs.chunks(n as usize).map(Vec::from)));
         }
+        let all = |b: &mut Builder, guarded| {
+            accesses.iter().for_each(|(place, regs)| load(self, b, *place, regs.clone(), guarded));
+        };
+        b.if_else(self.whole, |b| all(b, false), |b| all(b, true));
     }
 
     /// The neighbours before and after them.
@@ -271,14 +287,15 @@ impl<'k> Span<'k> {
         &mut self,
         b: &mut Builder,
         stream: &Stream,
-        r: u32,
         (low, high): (i64, i64),
-        mut load: impl FnMut(&mut Builder, i64) -> Operand,
+        load: impl Fn(&Self, &mut Builder, u32, i64) -> Operand,
     ) {
         let vector = i64::from(self.kernel.schedule.vector);
-        for place in (low..0).chain(vector..vector + high) {
-            let value = load(b, place);
-            self.values.insert((stream.param, r, place), value);
+        for r in 0..self.kernel.schedule.vectors {
+            for place in (low..0).chain(vector..vector + high) {
+                let value = load(self, b, r, place);
+                self.values.insert((stream.param, r, place), value);
+            }
         }
     }
 
@@ -307,27 +324,10 @@ impl<'k> Span<'k> {
         b.add(origin, step)
     }
 
-    /// One of the lane's own elements of a parameter where it exists, zero elsewhere.
-    fn guarded(&self, b: &mut Builder, param: u32, origin: Operand, (r, v): (u32, u32)) -> Operand {
-        let tensor = Tensor::Param(param);
-        let memory = self.kernel.pointer(tensor);
-        let offset = self.further(b, tensor, origin, i64::from(r * self.kernel.stretch() + v));
-        let exists = self.exists(b, r, v);
-        let nothing = zero(b.elem(memory).value());
-        b.load(memory, offset, 1, Some(exists), nothing)[0]
-    }
-
-    /// The scan's element at a place; the identity where it does not exist and would be noticed: in reverse it comes
-    /// before those that do, and a final state is taken from the tile's aggregate.
-    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, r: u32, v: u32, guarded: bool) -> Fields {
-        let kernel = self.kernel;
+    /// The scan's element at a place.
+    pub(super) fn element(&self, b: &mut Builder, point: &mut Point, r: u32, v: u32) -> Fields {
         let mut leaves = SpanLeaves { span: self, r, v, states: None };
-        let fields: Fields = kernel.scan.elements.iter().map(|e| point.here(b, &mut leaves, *e)).collect();
-        if !guarded || !kernel.reverse() && !kernel.has_finals() {
-            return fields;
-        }
-        let exists = self.exists(b, r, v);
-        crate::lower::carry::select(b, exists, &fields, &kernel.monoid.identity())
+        self.kernel.scan.elements.iter().map(|e| point.here(b, &mut leaves, *e)).collect()
     }
 
     /// An output's value at a place, given the states before and after its element.
