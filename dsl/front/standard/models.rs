@@ -1,8 +1,8 @@
 // The standard models: the body of a `scan!`, see the crate `oplus-front`.
 //
-// The time T, which is scanned, comes last, after rows, groups, channels D and states N; K and V are the axes of a
-// matrix-valued state. States and what is learned are f32 whatever the type of the call is. Every model takes its state in
-// and gives it out, so that it has a one-step form; packed sequences, which begin at 0, are the exception.
+// The time T, which is scanned, comes last, after rows, groups, channels D and states N. States and what is learned are
+// f32 whatever the type of the call is. Every model takes its state in and gives it out, so that it has a one-step form;
+// packed sequences, which begin at 0, are the exception.
 
 /// Exponential moving average with a weight for each row, y[t] = (1 − alpha)·y[t−1] + alpha·x[t] with y[−1] = y0.
 ///
@@ -129,43 +129,6 @@ pub fn mamba_packed(
     let (decay, input) = discretized(u, softplus(delta + delta_bias), a, b);
     let h = scan(T, segmented(Affine)(decay, input), offsets = cu_seqlens).b;
     y = (sum(N, c * h) + skip * u) * silu(z);
-}
-
-/// Every state of log-decay (monoid) attention, s[t] = exp(g[t])·s[t−1] + x[t], from given x = k⊗v, and the state at the
-/// end: s and the accumulated decay g0 + g\[0\] + … + g\[T−1\].
-///
-/// g = −∞ forgets the past entirely. Katharopoulos et al., "Transformers are RNNs", 2020, §3.3, with the decay of Yang et
-/// al., "Gated linear attention", 2023, §4.
-pub fn monoid_states(
-    g: [B, H, T], x: [B, H, T, K, V], g0: f32[B, H] = 0, s0: f32[B, H, K, V] = 0,
-) -> (s: [B, H, T, K, V], g_last: f32[B, H], s_last: f32[B, H, K, V]) {
-    g_last = last(T, scan(T, Sum(g), init = g0));
-    s = scan(T, LogDecay(g, x), init = s0).x;
-    s_last = last(T, s);
-}
-
-/// Log-decay (monoid) attention: s[t] = exp(g[t])·s[t−1] + k[t]⊗v[t], read by o[t] = Σ over K of q[t]·s[t], and the state at
-/// the end: s and the accumulated decay g0 + g\[0\] + … + g\[T−1\].
-///
-/// The K×V states are not an output, and so need not be written. With g = 0 this is linear attention (Katharopoulos et
-/// al., "Transformers are RNNs", 2020, §3.3), with a constant g retention (Sun et al., "Retentive network", 2023, §2.1), with
-/// one g for a head and time Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024, §5).
-pub fn monoid_attention(
-    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [B, H, T], g0: f32[B, H] = 0, s0: f32[B, H, K, V] = 0,
-) -> (o: [B, H, T, V], g_last: f32[B, H], s_last: f32[B, H, K, V]) {
-    g_last = last(T, scan(T, Sum(g), init = g0));
-    let s = scan(T, LogDecay(g, k * v), init = s0).x;
-    o = sum(K, q * s);
-    s_last = last(T, s);
-}
-
-/// [`monoid_attention`](fn@monoid_attention) of packed sequences: sequence s holds the times cu_seqlens\[s\] to
-/// cu_seqlens\[s + 1\] − 1, and its state begins at 0.
-pub fn monoid_attention_packed(
-    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: [B, H, T], cu_seqlens: i32[S],
-) -> (o: [B, H, T, V]) {
-    let s = scan(T, segmented(LogDecay)(g, k * v), offsets = cu_seqlens).x;
-    o = sum(K, q * s);
 }
 
 // exp(re + i·im).

@@ -11,6 +11,7 @@
 //! | the Jacobians of `combine`, found symbolically | `combination` |
 //! | λ by the closure of J_L's zero pattern | `lambda`, `components`, `affine`, `pattern`, `linear` |
 //! | a field that nothing read depends on | `gauge` |
+//! | what is the same in every gauge, as a softmax's mean and log-sum-exp | `normal` |
 //! | a reduction: no scan if its weights telescope or it chooses one element | `reduce`, `telescope`, `winner` |
 //!
 //! Values of the forward pass are read if they are outputs and computed again if not; what nothing needs is dropped by
@@ -25,6 +26,7 @@ mod evaluate;
 mod gauge;
 mod lambda;
 mod linear;
+mod normal;
 mod pattern;
 mod recurrence;
 mod reduce;
@@ -40,7 +42,7 @@ use thiserror::Error;
 
 use crate::build::Builder;
 use crate::copy::Copy;
-use crate::elem::Elem;
+use crate::elem::{Elem, Ty};
 use crate::ir::{AxisSet, Literal, Node, Op, Output, Param, Program, Value};
 use crate::simplify::{retain_params, simplify};
 use crate::typing::TypeError;
@@ -93,7 +95,7 @@ pub enum AdjointError {
 ///
 /// * those parameters of the program that it needs;
 /// * those outputs of the program that it reads instead of computing them again (residuals): outputs that hold a value
-///   behind a scan or a reduction without rounding it;
+///   behind a scan or a reduction without rounding it, or a softmax's mean, rounded or not;
 /// * for every floating-point output y its cotangent `y.bar` (`y.bar.bar` and so on if that is taken, as in adjoints of
 ///   adjoints), 0 by default.
 ///
@@ -224,7 +226,9 @@ fn is_residual(program: &Program, output: &Output) -> bool {
     let Node { ty, axes, .. } = *program.node(output.value);
     let exact = !matches!(output.elem, Elem::Bf16 | Elem::F16) && output.elem.value() == ty;
     let whole = axes == output.axes.iter().copied().collect();
-    exact && whole && program.param(&output.name).is_none() && is_behind_combination(program, output.value)
+    // Of a mean, one more rounding of the output itself is taken: a low-precision product with its own cotangent.
+    let enough = exact || (ty != Ty::F64 && output.elem.is_float() && normal::is_mean(program, output.value));
+    enough && whole && program.param(&output.name).is_none() && is_behind_combination(program, output.value)
 }
 
 /// A name with a mark, repeated until the name is not taken.

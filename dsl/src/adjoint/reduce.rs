@@ -10,7 +10,8 @@
 //! | ln Σ exp(e) | J_L = exp(l − c), J_R = exp(r − c) | exp(e[t] − total)·z |
 //! | max, min, the value of argmax | J_L is 1 where a condition holds, else 0, and J_R the opposite | z at the winner's index, else 0 |
 //!
-//! The second row is how flash attention's backward pass comes about: p = exp(s − M) times what comes back. Everything
+//! The second row is how flash attention's backward pass comes about: p = exp(s − M) times what comes back, in the
+//! [normal gauge](super::normal) where it can. Everything
 //! else, as a product (whose elements may be zero) or 2×2 matrices, follows the rule of [scans](super::scan): λ[t] is
 //! the suffix product of J_Lᵀ applied to z, ē[t] = J_R(s[t−1], e[t])ᵀ·λ[t].
 
@@ -32,6 +33,9 @@ pub(crate) fn pull_back(sweep: &mut Sweep, reduction: &Recurrence) -> Result<(),
         let field = sweep.b.field(reduction.tuple, k as u32)?;
         z.push(sweep.cotangents.take(&mut sweep.b, field)?.filter(|_| reduction.is_active(k)));
     }
+    if let Some((total, z)) = sweep.normals.release(&mut sweep.b, reduction)? {
+        telescope(sweep, reduction, &total, &z)?;
+    }
     if z.iter().all(Option::is_none) {
         return Ok(());
     }
@@ -41,7 +45,8 @@ pub(crate) fn pull_back(sweep: &mut Sweep, reduction: &Recurrence) -> Result<(),
         z.iter().zip(&shapes).map(|(z, found)| z.filter(|_| shape(found))).collect::<Vec<_>>()
     };
     let telescoping = of_shape(|s| matches!(s, Shape::Telescoping));
-    telescope(sweep, reduction, &telescoping)?;
+    let total = sweep.b.fields(reduction.tuple)?;
+    telescope(sweep, reduction, &total, &telescoping)?;
     for (k, shape) in shapes.iter().enumerate() {
         match (z[k], shape) {
             (Some(z), Shape::LogSumExp) => log_sum_exp(sweep, reduction, k, z)?,
@@ -63,12 +68,16 @@ fn combination(sweep: &Sweep, reduction: &Recurrence) -> Result<Combination, Typ
 }
 
 /// ē[t] = D(e[t], total)ᵀ·z, written by the same rule as J_R(l, e[t])ᵀ·λ with the total for c and z for λ.
-fn telescope(sweep: &mut Sweep, reduction: &Recurrence, z: &[Option<Value>]) -> Result<(), AdjointError> {
+fn telescope(
+    sweep: &mut Sweep,
+    reduction: &Recurrence,
+    total: &[Value],
+    z: &[Option<Value>],
+) -> Result<(), AdjointError> {
     let mut combination = combination(sweep, reduction)?;
     let fields: Vec<usize> = (0..z.len()).filter(|j| z[*j].is_some()).collect();
-    let total = sweep.b.fields(reduction.tuple)?;
     let cotangents = combination.element_cotangents(&fields)?;
-    let mut copy = combination.at(&mut sweep.b, &[], &reduction.elements, &total)?;
+    let mut copy = combination.at(&mut sweep.b, &[], &reduction.elements, total)?;
     z.iter().zip(&combination.lambda).for_each(|(z, lambda)| z.iter().for_each(|z| copy.set(*lambda, *z)));
     for (element, cotangent) in reduction.elements.iter().zip(cotangents) {
         if let Some(cotangent) = cotangent {

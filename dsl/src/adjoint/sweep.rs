@@ -9,6 +9,7 @@ use crate::typing::TypeError;
 
 use super::AdjointError;
 use super::cotangents::Cotangents;
+use super::normal::Normals;
 use super::recurrence::Recurrence;
 use super::{reduce, rules, scan};
 
@@ -21,6 +22,8 @@ pub(crate) struct Sweep {
     pub(crate) cotangents: Cotangents,
     /// What came back to the last state of a scan, by the field it is the last of.
     pub(crate) terminal: Cotangents,
+    /// What came back to totals of reductions in their normal gauge.
+    pub(crate) normals: Normals,
     /// Values that the caller has, because they are outputs of the forward pass.
     pub(crate) residuals: HashSet<Value>,
 }
@@ -28,7 +31,8 @@ pub(crate) struct Sweep {
 impl Sweep {
     /// No cotangents yet.
     pub(crate) fn of(b: Builder) -> Sweep {
-        Sweep { b, cotangents: Cotangents::default(), terminal: Cotangents::default(), residuals: HashSet::new() }
+        let (cotangents, terminal) = (Cotangents::default(), Cotangents::default());
+        Sweep { b, cotangents, terminal, normals: Normals::default(), residuals: HashSet::new() }
     }
 
     /// Takes the cotangents of all nodes that there are now back to the leaves, where they stay.
@@ -50,6 +54,7 @@ impl Sweep {
             Op::Last { axis, value, empty } => self.end(axis, value, empty, bar, axes, true)?,
             Op::First { axis, value, empty } => self.end(axis, value, empty, bar, axes, false)?,
             Op::Shift { axis, by, value, fill } => self.shift(axis, by, value, fill, bar, axes)?,
+            _ if self.normals.take(&self.b, y, bar)? => {}
             _ => self.map(y, bar, axes)?,
         }
         Ok(())

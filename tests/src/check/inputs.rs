@@ -44,18 +44,18 @@ enum Domain {
 
 fn domain(program: &Program, param: &Param) -> Domain {
     match (program.name.trim_end_matches("_bar"), param.name.as_str()) {
-        (_, "cu_seqlens" | "offsets") => Domain::Offsets,
+        (_, "cu_seqlens" | "cu_q" | "cu_k" | "offsets") => Domain::Offsets,
         _ if param.elem == Elem::Bool => Domain::Flag,
         ("automaton", "f") => Domain::Bits,
         _ if !param.elem.is_float() => Domain::Small,
         ("cumprod", "x") => Domain::Factor,
         ("matrix2", _) | (_, "ar" | "ai") => Domain::Contraction,
         (_, "g") => Domain::LogDecay,
-        (name, "a") if name.contains("mamba") || name.contains("selective_scan") => Domain::Negative,
+        (name, "a") if ["mamba", "selective_scan", "ssd"].iter().any(|model| name.contains(model)) => Domain::Negative,
         (_, "a_re") => Domain::Negative,
-        ("softmax_merge", "d") | (_, "alpha" | "delta") => Domain::Positive,
+        ("softmax_merge", "d") | (_, "alpha" | "delta" | "dt" | "cap") => Domain::Positive,
         ("max_plus", _) => Domain::Real,
-        (_, "a") => Domain::Decay,
+        (_, "a" | "gamma") => Domain::Decay,
         _ => Domain::Real,
     }
 }
@@ -69,7 +69,12 @@ pub fn array(program: &Program, param: &Param, elem: Elem, sizes: &[usize], fill
     let data = match elem.value() {
         Ty::Bool => Data::Bool((0..n).map(|_| rng.once_in(9)).collect()),
         ty if ty.is_int() => {
-            let end = program.axis("T").or(program.axis("L")).map_or(0, |axis| sizes[axis.0 as usize]);
+            let along = match param.name.as_str() {
+                "cu_q" => program.axis("M"),
+                "cu_k" => program.axis("N"),
+                _ => program.axis("T").or(program.axis("L")),
+            };
+            let end = along.map_or(0, |axis| sizes[axis.0 as usize]);
             let mut data: Vec<i64> = (0..n).map(|_| integer(&domain, end, rng)).collect();
             if matches!(domain, Domain::Offsets) {
                 data.sort_unstable();

@@ -20,7 +20,11 @@ fn every_standard_kernel_has_a_valid_program() {
 
 #[test]
 fn every_standard_model_has_a_valid_program() {
-    let text = include_str!("../../standard/models.rs");
+    let text = concat!(
+        include_str!("../../standard/models.rs"),
+        include_str!("../../standard/linear.rs"),
+        include_str!("../../standard/attention.rs"),
+    );
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
     assert_eq!(names, standard);

@@ -202,13 +202,13 @@ fn prepared(program: &Program, sizes: Sizes<'_>, seed: u64) -> (Program, Named) 
 }
 
 #[test]
-fn every_model_but_the_packed_ones_has_a_step() {
+fn every_recurrence_but_the_packed_ones_has_a_step() {
     let without: Vec<String> = oplus_front::model_programs()
         .into_iter()
-        .filter(|program| step(program).is_err())
+        .filter(|program| step(program).is_err() && program.axis("T").is_some())
         .map(|program| program.name)
         .collect();
-    assert_eq!(without, ["selective_scan_packed", "mamba_packed", "monoid_attention_packed"]);
+    assert_eq!(without, ["selective_scan_packed", "mamba_packed", "monoid_attention_packed", "ssd_packed"]);
 }
 
 #[test]

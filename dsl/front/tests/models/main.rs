@@ -1,10 +1,15 @@
 //! The standard models: the laws of their one-step forms, and independent loops that share no code with the compiler.
 
+mod attention;
 mod attention_loops;
+mod duality;
 mod harness;
 mod laws;
 mod log_decay;
 mod s6;
 mod s6_loops;
 mod second;
+mod softmax_loops;
+mod ssd;
+mod ssd_loops;
 mod steps;
