@@ -41,18 +41,18 @@ pub enum Tensor {
 }
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
-/// the sizes of the stage's axes, the strides of every tensor along each of its axes (but the unit axis, where they
+/// the sizes of the stage's axes, the strides of every tensor along each of its axes (but the unit axes, where they
 /// are 1), and for schedules with look-back the messages and the control words.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
-    let unit = schedule.unit_axis(stage);
+    let unit = schedule.unit_axes(stage);
     let mut slots: Vec<Slot> = tensors(stage).map(|t| pointer(stage, t)).collect();
     slots.extend(
         (0..program.axes.len() as u32)
             .map(|a| scalar(format!("size_{}", program.axes[a as usize]), Role::Size(Axis(a)))),
     );
     for tensor in tensors(stage) {
-        let strided = axes(stage, tensor).iter().filter(|a| Some(**a) != unit);
+        let strided = axes(stage, tensor).iter().filter(|a| !unit.contains(**a));
         let stride = |a: &Axis| {
             scalar(format!("stride_{}_{}", name(stage, tensor), program.axis_name(*a)), Role::Stride(tensor, *a))
         };
@@ -98,7 +98,7 @@ pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
 /// Whether blocks exchange messages under a schedule.
 pub fn looks_back(schedule: &Schedule) -> bool {
     match schedule {
-        Schedule::Map(_) | Schedule::Rows(_) | Schedule::States(_) => false,
+        Schedule::Map(_) | Schedule::Rows(_) | Schedule::States(_) | Schedule::Pairs(_) => false,
         Schedule::LookBack(_) => true,
         Schedule::Columns(s) => s.form == Form::Ring,
     }

@@ -6,7 +6,7 @@ use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::plan::{Arg, Choice, Launch, Plan};
-use crate::schedule::{Columns, Form, LookBack, Map, Rows, Schedule, States, WARP};
+use crate::schedule::{Columns, Form, LookBack, Map, Pairs, Rows, Schedule, States, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
 
 /// How many of the schedules that fit are printed.
@@ -159,6 +159,9 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
              {stages} in flight",
             s.rows()
         ),
+        Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
+            format!("{} rows per block; tiles of {columns} columns, {stages} in flight", s.rows())
+        }
         Schedule::Columns(s) => format!(
             "{outer} columns along {} of {length}; tiles of {} steps × {} columns, {} in flight",
             axis(s.lane),

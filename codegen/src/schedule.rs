@@ -2,14 +2,15 @@
 //!
 //! A schedule holds what specialises the code of a kernel; sizes and strides are run-time values. `vector` is its
 //! alignment class: with more than one element per access, the stage's tensors have stride 1 along the *unit axis* and
-//! every access is aligned ([`Schedule::unit_axis`]); with one, nothing is assumed.
+//! every access is aligned ([`Schedule::unit_axes`]); with one, nothing is assumed.
 
 use std::fmt;
 use std::str::FromStr;
 
-use oplus_dsl::ir::Axis;
+use oplus_dsl::ir::{Axis, AxisSet};
 use thiserror::Error;
 
+use crate::lower::pairs;
 use crate::stage::Stage;
 use crate::target::Isa;
 
@@ -29,6 +30,8 @@ pub enum Schedule {
     Columns(Columns),
     /// A scan whose states are summed away: states in registers, time walked step by step.
     States(States),
+    /// Sums over all pairs of a row and a column, by matrix products.
+    Pairs(Pairs),
 }
 
 /// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
@@ -168,6 +171,31 @@ schedule! {
         /// Chunks of four steps per turn of the loop.
         unroll: u32,
         /// Consecutive steps per access; with more than one their number is a multiple of it.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
+    }
+}
+
+schedule! {
+    /// Pairs: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
+    /// within rows and columns are padded to multiples of 16, see [`crate::lower::pairs::Form::inner`].
+    Pairs, "pairs" {
+        /// Warps of a block.
+        warps: u32,
+        /// Blocks of 16 rows that a warp has.
+        repeat: u32,
+        /// Columns of a tile, a multiple of 16.
+        columns: u32,
+        /// Places along the first axis within columns, a multiple of 16.
+        depth: u32,
+        /// Places along the second one.
+        width: u32,
+        /// Whether these axes may be shorter; else they are exactly that long.
+        padded: bool,
+        /// Tiles in flight in shared memory.
+        stages: u32,
+        /// Consecutive elements per access.
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
@@ -343,6 +371,18 @@ impl States {
     }
 }
 
+impl Pairs {
+    /// Rows of a block.
+    pub fn rows(&self) -> u32 {
+        self.warps * self.repeat * 16
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.warps * WARP
+    }
+}
+
 impl Schedule {
     /// The schedule's name.
     pub fn name(&self) -> &'static str {
@@ -352,6 +392,7 @@ impl Schedule {
             Schedule::LookBack(_) => "lookback",
             Schedule::Columns(_) => "columns",
             Schedule::States(_) => "states",
+            Schedule::Pairs(_) => "pairs",
         }
     }
 
@@ -363,6 +404,7 @@ impl Schedule {
             Schedule::LookBack(s) => s.vector,
             Schedule::Columns(s) => s.vector,
             Schedule::States(s) => s.vector,
+            Schedule::Pairs(s) => s.vector,
         }
     }
 
@@ -371,20 +413,23 @@ impl Schedule {
     pub fn isa(&self, isa: Isa) -> Isa {
         let waits = match self {
             Schedule::Map(_) | Schedule::Rows(_) => false,
-            Schedule::LookBack(_) | Schedule::States(_) => true,
+            Schedule::LookBack(_) | Schedule::States(_) | Schedule::Pairs(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
     }
 
-    /// The axis along which accesses are vectors, and so every tensor that has it has stride 1 and its other strides
-    /// and its address are multiples of the access; `None` when accesses are single elements.
-    pub fn unit_axis(&self, stage: &Stage) -> Option<Axis> {
+    /// The axes along which accesses are vectors, and so every tensor that has one has stride 1 there and its other strides
+    /// and its address are multiples of the access; none when accesses are single elements.
+    pub fn unit_axes(&self, stage: &Stage) -> AxisSet {
         match self {
-            _ if self.vector() == 1 => None,
-            Schedule::Map(s) => Some(Axis(s.lane)),
-            Schedule::Columns(s) => Some(Axis(s.lane)),
-            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) => stage.axis(),
+            _ if self.vector() == 1 => AxisSet::EMPTY,
+            Schedule::Map(s) => AxisSet::of(Axis(s.lane)),
+            Schedule::Columns(s) => AxisSet::of(Axis(s.lane)),
+            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) => stage.axis().into_iter().collect(),
+            Schedule::Pairs(_) => {
+                pairs::Form::of(stage).map(|form| form.inner.into_iter().collect()).unwrap_or_default()
+            }
         }
     }
 }
@@ -397,6 +442,7 @@ impl fmt::Display for Schedule {
             Schedule::LookBack(s) => s.fmt(f),
             Schedule::Columns(s) => s.fmt(f),
             Schedule::States(s) => s.fmt(f),
+            Schedule::Pairs(s) => s.fmt(f),
         }
     }
 }
@@ -411,6 +457,7 @@ impl FromStr for Schedule {
             Some("lookback") => text.parse().map(Schedule::LookBack),
             Some("columns") => text.parse().map(Schedule::Columns),
             Some("states") => text.parse().map(Schedule::States),
+            Some("pairs") => text.parse().map(Schedule::Pairs),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }
     }
@@ -420,7 +467,7 @@ impl FromStr for Schedule {
 mod tests {
     use super::*;
 
-    fn examples() -> [Schedule; 5] {
+    fn examples() -> [Schedule; 6] {
         let lookback = LookBack {
             scan_warps: 8,
             reduce_warps: 4,
@@ -455,12 +502,24 @@ mod tests {
             vector: 4,
             blocks: 2,
         };
+        let pairs = Pairs {
+            warps: 4,
+            repeat: 2,
+            columns: 64,
+            depth: 128,
+            width: 64,
+            padded: true,
+            stages: 2,
+            vector: 8,
+            blocks: 2,
+        };
         [
             Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
             Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
             Schedule::LookBack(lookback),
             Schedule::Columns(columns),
             Schedule::States(states),
+            Schedule::Pairs(pairs),
         ]
     }
 

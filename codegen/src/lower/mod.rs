@@ -5,6 +5,7 @@ pub mod carry;
 pub mod columns;
 pub mod lookback;
 pub mod map;
+pub mod pairs;
 pub mod persistent;
 pub mod point;
 pub mod reads;
@@ -28,6 +29,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::LookBack(s) => lookback::lower(stage, s, &symbol),
         Schedule::Columns(s) => columns::lower(stage, s, &symbol),
         Schedule::States(s) => states::lower(stage, s, &symbol),
+        Schedule::Pairs(s) => pairs::lower(stage, s, &symbol),
     }
 }
 
@@ -39,6 +41,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
         Schedule::LookBack(s) => lookback::shared_bytes(stage, s),
         Schedule::Columns(s) => columns::shared_bytes(stage, s),
         Schedule::States(s) => states::shared_bytes(stage, s),
+        Schedule::Pairs(s) => pairs::shared_bytes(stage, s),
     }
 }
 

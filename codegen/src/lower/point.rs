@@ -185,7 +185,7 @@ impl<'p> Point<'p> {
 }
 
 /// An operand of a fused multiply-add, possibly negated.
-pub(super) struct Term {
+pub(in crate::lower) struct Term {
     /// The value.
     pub value: Value,
     negate: bool,
@@ -193,7 +193,7 @@ pub(super) struct Term {
 
 impl Term {
     /// The operand's value, given that of the node.
-    pub(super) fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
+    pub(in crate::lower) fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
         if self.negate { b.unary(Unary::Neg, value) } else { value }
     }
 }
@@ -202,7 +202,7 @@ impl Term {
 ///
 /// The product is rounded once with the sum wherever this pattern stands, in operators and in maps alike, so that the
 /// same equations give the same bits in every schedule.
-pub(super) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<[Term; 3]> {
+pub(in crate::lower) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<[Term; 3]> {
     let plain = |value| Term { value, negate: false };
     let negated = |value| Term { value, negate: true };
     let product = |v| match node(v) {

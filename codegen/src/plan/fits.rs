@@ -3,7 +3,8 @@
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
 use crate::abi::{Tensor, axes, elem, name, tensors};
-use crate::schedule::{Columns, Form, Loader, LookBack, Schedule, States};
+use crate::lower::pairs;
+use crate::schedule::{Columns, Form, Loader, LookBack, Pairs, Schedule, States};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -13,7 +14,7 @@ const MAX_COUNT: u64 = i32::MAX as u64;
 
 /// `Err` says in words why the schedule cannot be used.
 pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Result<(), String> {
-    if let Some(unit) = schedule.unit_axis(stage) {
+    for unit in schedule.unit_axes(stage).iter() {
         let bulk = matches!(schedule, Schedule::LookBack(LookBack { loader: Loader::Bulk, .. }));
         tensors(stage).try_for_each(|t| aligned(stage, schedule, bound, (t, unit), bulk))?;
     }
@@ -22,6 +23,7 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::LookBack(s) => looks_back(stage, s, bound, target)?,
         Schedule::Columns(s) => columns(stage, s, bound)?,
         Schedule::States(s) => states(stage, s, bound)?,
+        Schedule::Pairs(s) => pairs(stage, s, bound)?,
     }
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
@@ -93,6 +95,29 @@ fn states(stage: &Stage, schedule: &States, bound: &Bound) -> Result<(), String>
     // Tiles and those in flight are counted together.
     let tiles = steps as u64 / u64::from(schedule.steps) + u64::from(schedule.stages) + 1;
     if tiles > MAX_COUNT { Err(format!("{tiles} tiles are more than 31 bits count")) } else { Ok(()) }
+}
+
+fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
+    let form = pairs::Form::of(stage)?;
+    for (axis, places) in form.inner.iter().zip([schedule.depth, schedule.width]) {
+        let (name, size, places) = (stage.program.axis_name(*axis), bound.size(*axis), i64::from(places));
+        match schedule.padded {
+            true if size > places => return Err(format!("{name} has size {size}, more than {places}")),
+            false if size != places => return Err(format!("{name} has size {size}, not {places}")),
+            _ if size % i64::from(schedule.vector) != 0 => {
+                return Err(format!("{name} has size {size}, not a multiple of {}", schedule.vector));
+            }
+            _ => {}
+        }
+    }
+    let tiles = form.row_leaves().into_iter().chain(form.column_leaves());
+    if tiles.into_iter().any(|(param, _)| !stage.views[param as usize].is_empty()) {
+        return Err("a parameter of tiles is displaced".to_owned());
+    }
+    // Rows and columns are counted together with those of a tile.
+    let longest = [form.row, form.column].map(|a| bound.size(a)).into_iter().max().unwrap_or(0);
+    let most = i64::from(i32::MAX) - i64::from(schedule.rows().max(schedule.columns * schedule.stages));
+    if longest > most { Err(format!("{longest} rows or columns are more than 31 bits count")) } else { Ok(()) }
 }
 
 fn columns(stage: &Stage, schedule: &Columns, bound: &Bound) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! How many blocks, tiles and messages a schedule needs for a stage of these sizes.
 
 use super::bound::Bound;
-use crate::lower::{columns, lookback};
-use crate::schedule::{Form, Schedule, WARP};
+use crate::lower::{columns, lookback, pairs};
+use crate::schedule::{Form, Pairs, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -49,8 +49,16 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
             rows / width.max(1) * width.div_ceil(u64::from(s.rows()))
         }
+        Schedule::Pairs(s) => pairs_blocks(stage, s, bound),
         Schedule::LookBack(_) => 1,
     }
+}
+
+/// A block for each tile of rows of each outer point.
+fn pairs_blocks(stage: &Stage, schedule: &Pairs, bound: &Bound) -> u64 {
+    let Ok(form) = pairs::Form::of(stage) else { return 0 };
+    let tiles = (bound.size(form.row) as u64).div_ceil(u64::from(schedule.rows()));
+    bound.count(pairs::outer_axes(&form).iter()).saturating_mul(tiles)
 }
 
 /// The grid of a launch. Maps and rows go round when there is more work than blocks.
@@ -83,5 +91,6 @@ pub(super) fn threads(schedule: &Schedule) -> u32 {
         Schedule::LookBack(s) => s.warps() * WARP,
         Schedule::Columns(s) => s.threads(),
         Schedule::States(s) => s.threads(),
+        Schedule::Pairs(s) => s.threads(),
     }
 }

@@ -1,0 +1,117 @@
+//! The outputs of a block's rows.
+
+use super::values::{Index, Spot, Values};
+use super::walk::{PayloadSums, Sums};
+use super::weigh::over_group;
+use super::{COLUMNS, PairsKernel, Slots};
+use crate::abi::{Tensor, axes};
+use crate::build::Builder;
+use crate::tile::{Memory, Operand};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+impl PairsKernel<'_> {
+    /// Stores the outputs of the thread's rows.
+    pub(super) fn finals(&self, b: &mut Builder, mut values: Values, slots: Slots, sums: &Sums) {
+        self.set_totals(b, &mut values, sums);
+        for row in 0..slots.rows {
+            for output in 0..self.stage.program.outputs.len() {
+                let own = axes(self.stage, Tensor::Output(output as u32));
+                match own.iter().find(|a| self.form.inner.contains(a)) {
+                    Some(axis) => self.store_places(b, &values, sums, (row, output, *axis)),
+                    None => self.store_row(b, &mut values, (row, output)),
+                }
+            }
+        }
+    }
+
+    /// The states of a row that have no place within columns.
+    fn set_totals(&self, b: &mut Builder, values: &mut Values, sums: &Sums) {
+        let spot = |row: usize| Spot { row: Some(row as u32), ..Spot::default() };
+        if let Some(gauge) = &self.form.gauge {
+            for (row, reg) in sums.maximum.iter().enumerate() {
+                let maximum = self.maximum(b, values, *reg);
+                values.set_state(gauge.state, spot(row), maximum);
+            }
+        }
+        for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
+            let PayloadSums::Rows(rows) = sums else { continue };
+            for (row, reg) in rows.iter().enumerate() {
+                let total = over_group(b, Binary::Add, (*reg).into());
+                values.set_state(payload.state, spot(row), total);
+            }
+        }
+    }
+
+    /// An output with one element per row: by the first lane of its group.
+    fn store_row(&self, b: &mut Builder, values: &mut Values, (row, output): (u32, usize)) {
+        let value = self.stage.program.outputs[output].value;
+        let value = values.value(b, value, Spot { row: Some(row), ..Spot::default() });
+        let first = b.eq(self.member, Operand::i32(0));
+        let index = values.row(row);
+        let guard = b.and(index.exists, first);
+        let offset = self.offset(b, output, index.at);
+        let pointer = self.args.pointer(Tensor::Output(output as u32));
+        b.store(Memory::Global(pointer), offset, &[value], Some(guard));
+    }
+
+    /// The offset of a row of an output.
+    fn offset(&self, b: &mut Builder, output: usize, row: Operand) -> Operand {
+        let mut indices = self.outer.clone();
+        indices.push((self.form.row, row));
+        self.args.offset(b, Tensor::Output(output as u32), &indices)
+    }
+
+    /// The elements that the thread holds of a row of an output.
+    fn store_places(&self, b: &mut Builder, values: &Values, sums: &Sums, (row, output, axis): (u32, usize, Axis)) {
+        let tensor = Tensor::Output(output as u32);
+        let index = values.row(row);
+        let (from, stride, size) =
+            (self.offset(b, output, index.at), self.args.stride(tensor, axis), self.args.size(axis));
+        let value = self.stage.program.outputs[output].value;
+        let memory = Memory::Global(self.args.pointer(tensor));
+        let twice = b.mul(self.member, Operand::i32(2));
+        let twice = b.convert(Ty::I64, twice);
+        for block in 0..self.depth_of(axis) / COLUMNS {
+            let mut values = values.clone();
+            let mut two = vec![];
+            for c in 0..2 {
+                let at = b.add(twice, Operand::i64(i64::from(block * COLUMNS + c)));
+                let inside = if self.schedule.padded { b.lt(at, size) } else { Operand::bool(true) };
+                let exists = b.and(index.exists, inside);
+                values.set_place(c, axis, Index { at, exists });
+                let spot = Spot { row: Some(row), column: None, place: Some(c) };
+                self.set_sums(&mut values, sums, (row, block, c), axis);
+                let at = b.mul(at, stride);
+                let offset = b.add(from, at);
+                two.push((values.value(b, value, spot), offset, exists));
+            }
+            let [(x, offset, exists), (y, further, also)] = two[..] else { continue };
+            if self.schedule.vector > 1 {
+                b.store(memory, offset, &[x, y], Some(exists));
+            } else {
+                b.store(memory, offset, &[x], Some(exists));
+                b.store(memory, further, &[y], Some(also));
+            }
+        }
+    }
+
+    /// The sums with a leaf along an axis that a thread has at a place.
+    fn set_sums(&self, values: &mut Values, sums: &Sums, (row, block, c): (u32, u32, u32), axis: Axis) {
+        for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
+            if let (PayloadSums::Blocks(blocks), Some((_, own))) = (sums, payload.leaf)
+                && own == axis
+            {
+                let per_row = blocks.len() / self.schedule.repeat as usize;
+                let reg = blocks[(row / 2) as usize * per_row + block as usize][(2 * (row % 2) + c) as usize];
+                let spot = Spot { row: Some(row), column: None, place: Some(c) };
+                values.set_state(payload.state, spot, reg.into());
+            }
+        }
+    }
+
+    /// The places within columns that tiles have along an axis.
+    fn depth_of(&self, axis: Axis) -> u32 {
+        if self.form.inner.first() == Some(&axis) { self.schedule.depth } else { self.schedule.width }
+    }
+}

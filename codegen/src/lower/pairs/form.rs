@@ -1,0 +1,386 @@
+//! What a stage must be for the schedule of pairs, and what there is to compute.
+
+use super::factors::{Product, conjunction, is};
+use super::gauge;
+use crate::stage::Stage;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
+use std::collections::BTreeSet;
+
+/// A stage as sums over pairs of a row and a column.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// The axis of the rows, among the stage's outer axes.
+    pub row: Axis,
+    /// The axis of the columns, over which everything is summed.
+    pub column: Axis,
+    /// The axes of a pair: these two, and those over which everything is computed apart.
+    pub pair: AxisSet,
+    /// The axes within rows and columns: those summed by contractions, then those of payloads. At most two.
+    pub inner: Vec<Axis>,
+    /// Sums of products of a row and a column.
+    pub contractions: Vec<Contraction>,
+    /// What weights are measured against, if anything.
+    pub gauge: Option<Gauge>,
+    /// What is summed over the columns.
+    pub payloads: Vec<Payload>,
+    /// Conditions on which a pair counts, of the form column ? value of the row.
+    pub limits: Vec<Limit>,
+    /// All conditions on which a pair counts.
+    pub terms: Vec<Value>,
+    /// Those that are no limits.
+    pub conditions: Vec<Value>,
+}
+
+/// Σ over `axis` of left·right, times `factors`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contraction {
+    /// Its tuple.
+    pub tuple: Value,
+    /// The axis summed.
+    pub axis: Axis,
+    /// The parameter with the row axis.
+    pub left: u32,
+    /// The parameter with the column axis.
+    pub right: u32,
+    /// What else is multiplied.
+    pub factors: Vec<Value>,
+    /// On which conditions it is not zero, besides those of the pair.
+    pub conditions: Vec<Value>,
+}
+
+/// The base of a softmax merge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauge {
+    /// The tuple of the merged state and its field.
+    pub state: (Value, u32),
+    /// The score of a pair.
+    pub score: Value,
+    /// A weight is 2^(rate·(score − maximum)).
+    pub rate: f64,
+}
+
+/// A sum over the columns of weight·leaf.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Payload {
+    /// The tuple that the sum is a field of.
+    pub state: (Value, u32),
+    /// The factors of the weight of a pair, besides that of the gauge.
+    pub factors: Vec<Value>,
+    /// On which conditions it counts, besides those of the pair.
+    pub conditions: Vec<Value>,
+    /// The parameter that is weighted, with its axis within columns; none for the sum of the weights.
+    pub leaf: Option<(u32, Axis)>,
+}
+
+/// A bound on the columns that a row sees.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// The condition.
+    pub term: Value,
+    /// Whether columns lie below the value, or from it on.
+    pub above: bool,
+    /// The first column that is not seen, or the first that is; `i64`, without the column axis.
+    pub value: Value,
+    /// What is to be added to the value.
+    pub shift: i64,
+}
+
+impl Form {
+    /// The form of a stage; in words what it lacks.
+    pub fn of(stage: &Stage) -> Result<Form, String> {
+        let program = &stage.program;
+        let sums = outermost(program);
+        let Some(column) = sums.first().and_then(|v| reduction(program, *v)).map(|r| r.0) else {
+            return Err("nothing is summed over pairs".into());
+        };
+        let mut finder = Finder { program, column, row: None, contractions: vec![] };
+        finder.contractions(&sums)?;
+        let row = finder.row.ok_or("no product of rows and columns is summed")?;
+        let axes = finder.contractions.iter().map(|c| program.node(c.tuple).axes);
+        let mut form = Form {
+            row,
+            column,
+            pair: axes.fold(AxisSet::of(row).with(column), AxisSet::union),
+            inner: vec![],
+            contractions: finder.contractions,
+            gauge: None,
+            payloads: vec![],
+            limits: vec![],
+            terms: vec![],
+            conditions: vec![],
+        };
+        let mut common: Option<Vec<Value>> = None;
+        for tuple in sums {
+            form.sum(program, tuple, &mut common)?;
+        }
+        form.divide_conditions(program, common.unwrap_or_default());
+        form.collect_inner()?;
+        Ok(form)
+    }
+
+    /// Adds the payloads and the gauge of a sum over the columns.
+    fn sum(&mut self, program: &Program, tuple: Value, common: &mut Option<Vec<Value>>) -> Result<(), String> {
+        let Some((axis, operator, elements)) = reduction(program, tuple) else { return Err("not a reduction".into()) };
+        if axis != self.column {
+            return Err("sums are over several axes".into());
+        }
+        let gauge = operator.gauge.map(|k| k as usize).filter(|_| operator.fields.len() > 1);
+        match gauge {
+            Some(k) => {
+                let rate = gauge::rate(operator, k).ok_or_else(|| format!("{} is no softmax merge", operator.name))?;
+                if self.gauge.is_some() || !self.payloads.is_empty() {
+                    return Err("there are several reductions, one of them a softmax merge".into());
+                }
+                let (score, seen) = masked(program, elements[k]);
+                self.gauge = Some(Gauge { state: (tuple, k as u32), score, rate });
+                *common = Some(seen);
+            }
+            None if operator.fields.len() == 1 && is_sum(operator) && self.gauge.is_none() => {}
+            None => return Err(format!("{} is neither a sum nor a softmax merge", operator.name)),
+        }
+        for (k, element) in elements.iter().enumerate().filter(|(k, _)| Some(*k) != gauge) {
+            self.payload(program, (tuple, k as u32), *element, common)?;
+        }
+        Ok(())
+    }
+
+    fn payload(
+        &mut self,
+        program: &Program,
+        state: (Value, u32),
+        element: Value,
+        common: &mut Option<Vec<Value>>,
+    ) -> Result<(), String> {
+        let mut product = Product::of(program, element);
+        let wide: Vec<Axis> = program.node(element).axes.minus(self.pair).iter().collect();
+        let leaf = match wide[..] {
+            [] => None,
+            [axis] => match &product.take_along(program, axis)[..] {
+                [one] => Some((self.leaf(program, *one)?, axis)),
+                _ => return Err("what is weighted is no parameter alone".into()),
+            },
+            _ => return Err("what is weighted has several axes within a column".into()),
+        };
+        match common {
+            None => *common = Some(product.conditions.clone()),
+            // Where the score is −∞ the weight is zero whatever else holds.
+            Some(_) if self.gauge.is_some() => {}
+            Some(terms) => terms.retain(|c| product.conditions.contains(c)),
+        }
+        self.payloads.push(Payload { state, factors: product.factors, conditions: product.conditions, leaf });
+        Ok(())
+    }
+
+    /// The parameter of columns that a factor is.
+    fn leaf(&self, program: &Program, factor: Value) -> Result<u32, String> {
+        let node = program.node(factor);
+        match node.op {
+            Op::Param(p) if node.axes.contains(self.column) && !node.axes.contains(self.row) => Ok(p),
+            _ => Err("what is weighted is no parameter of the columns".into()),
+        }
+    }
+
+    /// Divides the conditions on pairs into bounds on columns and others.
+    fn divide_conditions(&mut self, program: &Program, terms: Vec<Value>) {
+        self.payloads.iter_mut().for_each(|p| p.conditions.retain(|c| !terms.contains(c)));
+        self.contractions.iter_mut().for_each(|p| p.conditions.retain(|c| !terms.contains(c)));
+        self.terms = terms.clone();
+        for term in terms {
+            match limit(program, self.column, term) {
+                Some(limit) => self.limits.push(limit),
+                None => self.conditions.push(term),
+            }
+        }
+    }
+
+    fn collect_inner(&mut self) -> Result<(), String> {
+        let contracted = self.contractions.iter().map(|c| c.axis);
+        for axis in contracted.chain(self.payloads.iter().filter_map(|p| p.leaf.map(|(_, axis)| axis))) {
+            if !self.inner.contains(&axis) {
+                self.inner.push(axis);
+            }
+        }
+        if self.inner.len() > 2 { Err("more than two axes within rows and columns".into()) } else { Ok(()) }
+    }
+
+    /// The parameters that tiles of columns are read from, each once, with its axis within columns.
+    pub fn column_leaves(&self) -> Vec<(u32, Axis)> {
+        let rights = self.contractions.iter().map(|c| (c.right, c.axis));
+        distinct(rights.chain(self.payloads.iter().filter_map(|p| p.leaf)))
+    }
+
+    /// The parameters that tiles of rows are read from.
+    pub fn row_leaves(&self) -> Vec<(u32, Axis)> {
+        distinct(self.contractions.iter().map(|c| (c.left, c.axis)))
+    }
+
+    /// Whether the score is its only contraction times something positive, the same for all pairs; that factor.
+    pub fn scale(&self, program: &Program) -> Option<Option<Value>> {
+        let gauge = self.gauge.as_ref()?;
+        let [contraction] = &self.contractions[..] else { return None };
+        if !contraction.factors.is_empty() || !self.conditions.is_empty() {
+            return None;
+        }
+        let is_contraction = |v: Value| matches!(program.node(v).op, Op::Field(t, 0) if t == contraction.tuple);
+        let pair = AxisSet::of(self.row).with(self.column);
+        let is_uniform = |v: Value| pair.minus(program.node(v).axes) == pair && is_positive(program, v);
+        match program.node(gauge.score).op {
+            _ if is_contraction(gauge.score) => Some(None),
+            Op::Binary(Binary::Mul, x, y) if is_contraction(x) && is_uniform(y) => Some(Some(y)),
+            Op::Binary(Binary::Mul, x, y) if is_contraction(y) && is_uniform(x) => Some(Some(x)),
+            _ => None,
+        }
+    }
+}
+
+/// The search for contractions beneath the sums.
+struct Finder<'p> {
+    program: &'p Program,
+    column: Axis,
+    row: Option<Axis>,
+    contractions: Vec<Contraction>,
+}
+
+impl Finder<'_> {
+    fn contractions(&mut self, sums: &[Value]) -> Result<(), String> {
+        let mut stack: Vec<Value> = sums.iter().flat_map(|v| self.program.node(*v).op.operands()).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(value) = stack.pop() {
+            if !seen.insert(value) {
+                continue;
+            }
+            if reduction(self.program, value).is_some() {
+                let found = self.contraction(value)?;
+                stack.extend(&found.factors);
+                self.contractions.push(found);
+            } else {
+                stack.extend(self.program.node(value).op.operands());
+            }
+        }
+        self.contractions.sort_by_key(|c| c.tuple);
+        Ok(())
+    }
+
+    fn contraction(&mut self, tuple: Value) -> Result<Contraction, String> {
+        let program = self.program;
+        let (axis, operator, elements) = reduction(program, tuple).ok_or("not a reduction")?;
+        let name = program.axis_name(axis);
+        if !is_sum(operator) {
+            return Err(format!("what is reduced over {name} is not a sum"));
+        }
+        let mut product = Product::of(program, elements[0]);
+        let leaves = product.take_along(program, axis);
+        let (rights, lefts): (Vec<Value>, Vec<Value>) =
+            leaves.into_iter().partition(|v| program.node(*v).axes.contains(self.column));
+        let free = product.conditions.iter().all(|v| !program.node(*v).axes.contains(axis));
+        let ([left], [right], true) = (&lefts[..], &rights[..], free) else {
+            return Err(format!("what is summed over {name} is no product of a row and a column"));
+        };
+        let (Op::Param(l), Op::Param(r)) = (&program.node(*left).op, &program.node(*right).op) else {
+            return Err(format!("what is summed over {name} is computed from parameters"));
+        };
+        let only_left = program.node(*left).axes.minus(program.node(*right).axes).without(axis);
+        let declared = program.params[*l as usize].axes.iter().rev().find(|a| only_left.contains(**a)).copied();
+        let row = declared.ok_or_else(|| format!("no axis of rows beneath the sum over {name}"))?;
+        if self.row.is_some_and(|known| known != row) {
+            return Err("contractions have different rows".into());
+        }
+        self.row = Some(row);
+        Ok(Contraction { tuple, axis, left: *l, right: *r, factors: product.factors, conditions: product.conditions })
+    }
+}
+
+/// The reductions that outputs depend on directly.
+fn outermost(program: &Program) -> Vec<Value> {
+    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let mut stack: Vec<Value> = program.outputs.iter().map(|o| o.value).collect();
+    while let Some(value) = stack.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        if reduction(program, value).is_some() {
+            found.insert(value);
+        } else {
+            stack.extend(program.node(value).op.operands());
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The axis, the operator and the elements of a reduction.
+fn reduction(program: &Program, tuple: Value) -> Option<(Axis, &Operator, &[Value])> {
+    match &program.node(tuple).op {
+        Op::Reduce { axis, operator, elements } => Some((*axis, program.operator(*operator), elements)),
+        _ => None,
+    }
+}
+
+/// Whether an operator is the sum of floats.
+fn is_sum(operator: &Operator) -> bool {
+    let input = |v: Value| matches!(operator.body[v.0 as usize].op, Op::Input(_));
+    let zero = matches!(operator.identity[..], [Literal::Float(x)] if x == 0.0);
+    let added = |v: &Value| match operator.body[v.0 as usize].op {
+        Op::Binary(Binary::Add, l, r) => l != r && input(l) && input(r),
+        _ => false,
+    };
+    zero && matches!(&operator.combine[..], [v] if added(v)) && operator.fields[0].ty == Ty::F32
+}
+
+/// A score without the conditions outside which it is −∞, and those.
+fn masked(program: &Program, score: Value) -> (Value, Vec<Value>) {
+    match &program.node(score).op {
+        Op::Select(condition, x, nothing) if is(program, *nothing, f64::NEG_INFINITY) => {
+            let (inner, mut terms) = masked(program, *x);
+            conjunction(program, *condition, &mut terms);
+            (inner, terms)
+        }
+        Op::Broadcast(x) => masked(program, *x),
+        _ => (score, vec![]),
+    }
+}
+
+/// A comparison of the column's index with a value of the row.
+fn limit(program: &Program, column: Axis, term: Value) -> Option<Limit> {
+    let Op::Binary(op, l, r) = program.node(term).op else { return None };
+    let is_column = |v: Value| program.node(v).op == Op::Index(column);
+    let free = |v: Value| !program.node(v).axes.contains(column) && program.node(v).ty == Ty::I64;
+    let (op, value) = match op {
+        _ if is_column(l) && free(r) => (op, r),
+        Binary::Lt if is_column(r) && free(l) => (Binary::Gt, l),
+        Binary::Le if is_column(r) && free(l) => (Binary::Ge, l),
+        Binary::Gt if is_column(r) && free(l) => (Binary::Lt, l),
+        Binary::Ge if is_column(r) && free(l) => (Binary::Le, l),
+        _ => return None,
+    };
+    match op {
+        Binary::Lt => Some(Limit { term, above: true, value, shift: 0 }),
+        Binary::Le => Some(Limit { term, above: true, value, shift: 1 }),
+        Binary::Gt => Some(Limit { term, above: false, value, shift: 1 }),
+        Binary::Ge => Some(Limit { term, above: false, value, shift: 0 }),
+        _ => None,
+    }
+}
+
+/// Whether a value can be seen to be positive.
+fn is_positive(program: &Program, value: Value) -> bool {
+    match &program.node(value).op {
+        Op::Const(literal) => literal.as_f64() > 0.0,
+        Op::Size(_) | Op::Unary(Unary::Exp | Unary::Exp2 | Unary::Rsqrt, _) => true,
+        Op::Unary(Unary::Sqrt | Unary::Recip, x) | Op::Convert(_, x) | Op::Broadcast(x) => is_positive(program, *x),
+        Op::Binary(Binary::Mul | Binary::Div | Binary::Add, x, y) => {
+            is_positive(program, *x) && is_positive(program, *y)
+        }
+        _ => false,
+    }
+}
+
+fn distinct(leaves: impl Iterator<Item = (u32, Axis)>) -> Vec<(u32, Axis)> {
+    let mut list = vec![];
+    leaves.for_each(|leaf| {
+        if !list.contains(&leaf) {
+            list.push(leaf);
+        }
+    });
+    list
+}

@@ -1,0 +1,213 @@
+//! Pairs: sums over all pairs of a row and a column, by matrix products.
+//!
+//! A stage in this [form](Form) sums over the columns n, for every row m, what a weight of the pair says of the column:
+//!
+//! ```text
+//! s[m, n] = Σ_e left[m, e]·right[n, e]        contractions, one or more
+//! w[m, n] = any map of them, of the indices, and of what rows and columns have
+//! y[m, f] = Σ_n w[m, n]·leaf[n, f]            payloads; without a leaf the sum of the weights
+//! ```
+//!
+//! or, with a *gauge*, the softmax merge of (score[m, n], payloads): weights are 2^(κ·(score − M)) with the maximum M so far,
+//! and what has been summed is measured against the new maximum whenever it grows. Attention is of this form, and so
+//! are both halves of its backward pass. Nothing of the size of all pairs is ever stored.
+//!
+//! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
+//! of asynchronous copies. Products are matrix fragments of 16-bit factors and `f32` sums; a warp has `repeat` blocks of
+//! 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
+//! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
+//! weights never leave their registers. All its rows and columns have numbers, *slots*.
+//!
+//! Conditions that compare the column with a value of the row are ranges of columns: tiles outside are not visited, and
+//! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
+//! zeros in the tiles.
+
+mod factors;
+mod finals;
+mod form;
+mod gauge;
+mod products;
+mod tile;
+mod values;
+mod visible;
+mod walk;
+mod weigh;
+
+pub use form::{Contraction, Form, Gauge, Limit, Payload};
+
+use super::LowerError;
+use super::args::Args;
+use crate::build::Builder;
+use crate::schedule::{Pairs, Schedule, WARP};
+use crate::stage::Stage;
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::{Elem, Ty};
+use tile::{Lanes, Tile, left_rows, right_rows};
+
+/// Rows of a fragment.
+const ROWS: u32 = 16;
+/// Columns of a fragment.
+const COLUMNS: u32 = 8;
+
+/// The tile kernel of a stage under a schedule of pairs.
+pub fn lower(stage: &Stage, schedule: &Pairs, symbol: &str) -> Result<Kernel, LowerError> {
+    let parameters = LowerError::Parameters { schedule: Schedule::Pairs(*schedule) };
+    let Pairs { warps, repeat, columns, depth, width, stages, vector, blocks, .. } = *schedule;
+    let sixteenths = [columns, depth, width].iter().all(|n| *n > 0 && n.is_multiple_of(ROWS));
+    let vectors = matches!(vector, 1 | 2 | 4 | 8);
+    if !sixteenths || !vectors || [warps, repeat, stages, blocks].contains(&0) || warps > WARP {
+        return Err(parameters);
+    }
+    let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "pairs" })?;
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    let kernel = PairsKernel::declare(&mut b, stage, &form, schedule).ok_or(parameters)?;
+    kernel.body(&mut b);
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &Pairs) -> u32 {
+    let Ok(form) = Form::of(stage) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    PairsKernel::declare(&mut b, stage, &form, schedule);
+    b.finish().shared_layout().1
+}
+
+/// How many of each a thread has.
+#[derive(Clone, Copy)]
+struct Slots {
+    /// Rows: 2h' + h is row g + 8h of the warp's block h'.
+    rows: u32,
+    /// Columns: 2j + c is column 2t + c of block j.
+    columns: u32,
+}
+
+/// A stage laid over blocks. Immutable while code is emitted.
+struct PairsKernel<'s> {
+    stage: &'s Stage,
+    form: &'s Form,
+    schedule: &'s Pairs,
+    args: Args,
+    row_tiles: Vec<Tile>,
+    column_tiles: Vec<Tile>,
+    /// The ends of ranges, of every warp.
+    ends: SharedId,
+    thread: Operand,
+    warp: Operand,
+    lane: Operand,
+    /// g and t.
+    group: Operand,
+    member: Operand,
+    /// The index along every axis of pairs but those of rows and columns.
+    outer: Vec<(Axis, Operand)>,
+    /// The block's first row, `i32`.
+    first_row: Operand,
+}
+
+impl<'s> PairsKernel<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Form, schedule: &'s Pairs) -> Option<Self> {
+        let args = Args::declare(b, stage, &Schedule::Pairs(*schedule));
+        let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
+        let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
+            Tile::declare(b, stage, (param, along, inner), (rows, depth(inner), stages))
+        };
+        let row_tiles: Vec<Tile> =
+            form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), 1)).collect();
+        let columns = form.column_leaves().into_iter();
+        let column_tiles: Vec<Tile> =
+            columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
+        let elem = row_tiles.first()?.elem;
+        let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
+        if !same || !matches!(elem, Elem::Bf16 | Elem::F16) {
+            return None;
+        }
+        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let (outer, first_row) = place(b, &args, form, schedule);
+        Some(PairsKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            row_tiles,
+            column_tiles,
+            ends,
+            thread,
+            warp,
+            lane,
+            group,
+            member,
+            outer,
+            first_row,
+        })
+    }
+
+    fn slots(&self) -> Slots {
+        Slots { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
+    }
+
+    /// The type of factors.
+    fn elem(&self) -> Elem {
+        self.row_tiles[0].elem
+    }
+
+    /// The tile of a parameter of the columns.
+    fn column_tile(&self, param: u32) -> &Tile {
+        self.column_tiles.iter().find(|t| t.param == param).expect("every leaf has a tile")
+    }
+
+    /// The tile of a parameter of the rows.
+    fn row_tile(&self, param: u32) -> &Tile {
+        self.row_tiles.iter().find(|t| t.param == param).expect("every leaf has a tile")
+    }
+
+    /// The lanes of left factors, right factors, and right factors that are read transposed, of a tile.
+    fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let (row, half) = left_rows(b, self.lane);
+        let first = b.mul(self.warp, Operand::i32((ROWS * self.schedule.repeat) as i32));
+        let row = b.add(row, first);
+        tile.lanes(b, row, half)
+    }
+
+    fn right_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let (row, half) = right_rows(b, self.lane);
+        tile.lanes(b, row, half)
+    }
+
+    fn transposed_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let (row, half) = left_rows(b, self.lane);
+        tile.lanes(b, row, half)
+    }
+}
+
+/// The axes over which pairs are computed apart.
+pub fn outer_axes(form: &Form) -> AxisSet {
+    form.pair.without(form.row).without(form.column)
+}
+
+/// Where a block is: its indices along the outer axes, and its first row.
+///
+/// Where rows see different columns the last rows come first, those of all outer points together: they have the most to
+/// do. Else the blocks of an outer point are neighbours, which read the same columns.
+fn place(b: &mut Builder, args: &Args, form: &Form, schedule: &Pairs) -> (Vec<(Axis, Operand)>, Operand) {
+    let block = b.special(Special::Block);
+    let outer = outer_axes(form);
+    let rows = Operand::i64(i64::from(schedule.rows()));
+    let size = args.size(form.row);
+    let up = b.add(size, Operand::i64(i64::from(schedule.rows()) - 1));
+    let tiles = b.binary(Binary::Div, up, rows);
+    let block = b.convert(Ty::I64, block);
+    let (point, tile) = if form.limits.is_empty() {
+        (b.binary(Binary::Div, block, tiles), b.binary(Binary::Rem, block, tiles))
+    } else {
+        let points = args.rows(b, outer);
+        let turn = b.binary(Binary::Div, block, points);
+        let last = b.sub(tiles, Operand::i64(1));
+        (b.binary(Binary::Rem, block, points), b.sub(last, turn))
+    };
+    let first = b.mul(tile, rows);
+    (args.indices(b, point, outer), b.convert(Ty::I32, first))
+}

@@ -1,0 +1,89 @@
+//! The matrix products of a tile of columns.
+
+use super::form::Contraction;
+use super::tile::{Lanes, Tile};
+use super::{COLUMNS, PairsKernel, ROWS};
+use crate::build::{Builder, zero};
+use crate::tile::{Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+
+/// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
+pub(super) type Grid = Vec<[Operand; 4]>;
+
+impl PairsKernel<'_> {
+    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`.
+    pub(super) fn contract(
+        &self,
+        b: &mut Builder,
+        contraction: &Contraction,
+        (left_lanes, right_lanes): (&Lanes, &Lanes),
+        start: Operand,
+    ) -> Grid {
+        let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
+        let blocks = (self.schedule.columns / COLUMNS) as usize;
+        let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
+        for sixteen in 0..left.depth / ROWS {
+            let rows: Vec<[Operand; 4]> = (0..self.schedule.repeat)
+                .map(|k| {
+                    let index = left.index(b, left_lanes, k * ROWS, sixteen);
+                    four(b.load_matrix(left.array, index, 4, false))
+                })
+                .collect();
+            for pair in 0..blocks / 2 {
+                let index = right.index(b, right_lanes, pair as u32 * ROWS, sixteen);
+                let index = b.add(index, start);
+                let [x, y, z, w] = four(b.load_matrix(right.array, index, 4, false));
+                for (k, rows) in rows.iter().enumerate() {
+                    for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
+                        self.mma(b, &mut grid[k * blocks + j], *rows, columns);
+                    }
+                }
+            }
+        }
+        grid
+    }
+
+    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload.
+    pub(super) fn accumulate(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        lanes: &Lanes,
+        (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
+        start: Operand,
+    ) {
+        let blocks = (tile.depth / COLUMNS) as usize;
+        for (sixteen, _) in (0..self.schedule.columns).step_by(ROWS as usize).enumerate() {
+            for pair in 0..blocks / 2 {
+                let index = tile.index(b, lanes, sixteen as u32 * ROWS, pair as u32);
+                let index = b.add(index, start);
+                let [x, y, z, w] = four(b.load_matrix(tile.array, index, 4, true));
+                for (k, weights) in weights.iter().enumerate() {
+                    for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
+                        b.mma(self.elem(), sums[k * blocks + j], weights[sixteen], columns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Weights as left factors: for every 16 rows, those of every 16 columns.
+    pub(super) fn pack(&self, b: &mut Builder, weights: &Grid) -> Vec<Vec<[Operand; 4]>> {
+        let blocks = (self.schedule.columns / COLUMNS) as usize;
+        let packed = |b: &mut Builder, two: &[[Operand; 4]]| {
+            let mut pack = |block: usize, h: usize| b.pack(self.elem(), two[block][2 * h], two[block][2 * h + 1]);
+            [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
+        };
+        weights.chunks(blocks).map(|rows| rows.chunks(2).map(|two| packed(b, two)).collect()).collect()
+    }
+
+    fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
+        let dst = [0; 4].map(|_| b.reg(Ty::F32));
+        b.push(Stmt::Mma { elem: self.elem(), dst, a: rows, b: columns, c: *sums });
+        *sums = dst.map(Operand::Reg);
+    }
+}
+
+fn four(registers: Vec<Operand>) -> [Operand; 4] {
+    registers.try_into().expect("four matrices")
+}

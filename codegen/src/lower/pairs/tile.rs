@@ -1,0 +1,243 @@
+//! Tiles of rows or columns in shared memory, as matrix fragments are read from them.
+//!
+//! A tile is divided along the axis within its rows into panels of at most 64 elements of 16 bits, one panel after the
+//! other. The 16-byte pieces of a panel's rows are swizzled.
+
+use crate::abi::{Tensor, elem};
+use crate::build::{Builder, swizzle, zero};
+use crate::lower::args::Args;
+use crate::stage::Stage;
+use crate::tile::{Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Stmt};
+use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
+
+/// Elements of a piece.
+const PIECE: u32 = 8;
+/// Rows of a matrix, and half the rows of a fragment.
+const EIGHT: i32 = 8;
+
+/// A parameter's tile, or several in a ring.
+#[derive(Clone, Debug)]
+pub(super) struct Tile {
+    /// The parameter.
+    pub param: u32,
+    /// Its axis along the tile.
+    pub along: Axis,
+    /// Its axis within rows.
+    pub inner: Axis,
+    /// The array of all stages.
+    pub array: SharedId,
+    /// An mbarrier for each stage, which all threads arrive at.
+    pub full: SharedId,
+    /// Rows.
+    pub rows: u32,
+    /// Elements of a row, a multiple of 16.
+    pub depth: u32,
+    /// The type of the elements.
+    pub elem: Elem,
+}
+
+/// What the threads of a block copy together.
+pub(super) struct Source<'s> {
+    /// The stage's parameters.
+    pub args: &'s Args,
+    /// Where the block is.
+    pub outer: &'s [(Axis, Operand)],
+    /// Threads of the block.
+    pub threads: u32,
+    /// The thread.
+    pub thread: Operand,
+    /// Elements per access.
+    pub vector: u32,
+    /// Whether rows may be shorter than those of tiles.
+    pub padded: bool,
+}
+
+/// Where rows are copied from and to.
+struct Into {
+    /// Offset of the parameter's first row, `i64`.
+    origin: Operand,
+    /// The first row, `i32`.
+    first: Operand,
+    /// Index of the stage's first element.
+    start: Operand,
+}
+
+/// A piece to be copied.
+#[derive(Clone, Copy)]
+struct Spot {
+    /// Its place in the array.
+    to: Operand,
+    /// Offset of its row.
+    from: Operand,
+    /// Rows from this one on, `i32`.
+    left: Operand,
+    /// Its number in the row.
+    piece: Operand,
+}
+
+/// The places of a lane in the rows of a panel, for every even piece of it: where its row of a matrix begins.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes(Vec<Operand>);
+
+impl Tile {
+    /// Declares a tile of a parameter, of which `stages` are in flight.
+    pub(super) fn declare(
+        b: &mut Builder,
+        stage: &Stage,
+        (param, along, inner): (u32, Axis, Axis),
+        (rows, depth, stages): (u32, u32, u32),
+    ) -> Tile {
+        let name = &stage.program.params[param as usize].name;
+        let elem = elem(stage, Tensor::Param(param));
+        let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), rows * depth * stages);
+        let full = b.shared(format!("{name}_full"), SharedKind::Mbarrier, stages);
+        Tile { param, along, inner, array, full, rows, depth, elem }
+    }
+
+    /// Elements of a row of a panel.
+    fn panel(&self) -> u32 {
+        1 << self.depth.trailing_zeros().min(6)
+    }
+
+    /// Elements of one stage.
+    pub(super) fn len(&self) -> u32 {
+        self.rows * self.depth
+    }
+
+    /// The places of lanes that name rows: lane l names row `row` and, of each 16 elements, the piece `half`.
+    pub(super) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
+        let pieces = self.panel() / PIECE;
+        let own = swizzle(b, row, half, pieces);
+        let from = b.mul(row, Operand::i32(self.panel() as i32));
+        let place = |b: &mut Builder, even: u32| {
+            let piece = b.binary(Binary::Xor, own, Operand::i32(even as i32));
+            let within = b.mul(piece, Operand::i32(PIECE as i32));
+            b.add(from, within)
+        };
+        Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
+    }
+
+    /// The index of the lanes' rows in 16 elements number `sixteen` of rows `first` on, a multiple of 8.
+    pub(super) fn index(&self, b: &mut Builder, lanes: &Lanes, first: u32, sixteen: u32) -> Operand {
+        let (panel, even) = (sixteen * 16 / self.panel(), sixteen * 16 % self.panel() / 16);
+        let from = panel * self.rows * self.panel() + first * self.panel();
+        b.add(lanes.0[even as usize], Operand::i32(from as i32))
+    }
+
+    /// The offset of the parameter's first row, for [`Tile::fill`].
+    pub(super) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
+        source.args.offset(b, Tensor::Param(self.param), source.outer)
+    }
+
+    /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
+    pub(super) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
+        let pieces = self.depth / PIECE;
+        let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
+        let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
+        let whole = source.threads.is_multiple_of(pieces) && per_turn.is_multiple_of(EIGHT as u32);
+        let base = whole.then(|| self.spot(b, source, &into, source.thread));
+        for turn in 0..total.div_ceil(source.threads) {
+            let number = b.add(source.thread, Operand::i32((turn * source.threads) as i32));
+            let copy = |b: &mut Builder| match base {
+                Some(base) => {
+                    let spot = self.further(b, source, base, (turn * per_turn) as i32);
+                    self.copy_elements(b, source, spot);
+                }
+                None => {
+                    let spot = self.spot(b, source, &into, number);
+                    self.copy_elements(b, source, spot);
+                }
+            };
+            if (turn + 1) * source.threads > total {
+                let inside = b.lt(number, Operand::i32(total as i32));
+                b.if_(inside, copy);
+            } else {
+                copy(b);
+            }
+        }
+        let mbarrier = Mbarrier { array: self.full, index: stage };
+        b.push(if source.vector > 1 { Stmt::CopyAsyncArrive(mbarrier) } else { Stmt::MbarrierArrive(mbarrier) });
+    }
+
+    /// Where the piece of a number is copied from and to.
+    fn spot(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> Spot {
+        let tensor = Tensor::Param(self.param);
+        let [row, piece] =
+            [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / PIECE) as i32)));
+        let pieces = self.panel() / PIECE;
+        let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
+        let place = swizzle(b, row, within, pieces);
+        let of_panel = b.mul(panel, Operand::i32((self.rows * self.panel()) as i32));
+        let of_row = b.mul(row, Operand::i32(self.panel() as i32));
+        let of_piece = b.mul(place, Operand::i32(PIECE as i32));
+        let to = [of_panel, of_row, of_piece].into_iter().fold(into.start, |sum, x| b.add(sum, x));
+        let index = b.add(into.first, row);
+        let size = b.convert(Ty::I32, source.args.size(self.along));
+        let left = b.sub(size, index);
+        let index = b.convert(Ty::I64, index);
+        let of_index = b.mul(index, source.args.stride(tensor, self.along));
+        let from = b.add(into.origin, of_index);
+        Spot { to, from, left, piece }
+    }
+
+    /// The same piece so many rows further, a multiple of 8.
+    fn further(&self, b: &mut Builder, source: &Source, spot: Spot, rows: i32) -> Spot {
+        let stride = source.args.stride(Tensor::Param(self.param), self.along);
+        let offset = b.mul(stride, Operand::i64(i64::from(rows)));
+        let to = b.add(spot.to, Operand::i32(rows * self.panel() as i32));
+        Spot { to, from: b.add(spot.from, offset), left: b.sub(spot.left, Operand::i32(rows)), ..spot }
+    }
+
+    fn copy_elements(&self, b: &mut Builder, source: &Source, Spot { to, from, left, piece }: Spot) {
+        let tensor = Tensor::Param(self.param);
+        let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
+        let exists = b.binary(Binary::Gt, left, Operand::i32(0));
+        let column = b.mul(piece, Operand::i32(PIECE as i32));
+        let column = b.convert(Ty::I64, column);
+        let stride = source.args.stride(tensor, self.inner);
+        let step = source.vector;
+        let mut single = vec![];
+        for k in (0..PIECE).step_by(step as usize) {
+            let place = b.add(column, Operand::i64(i64::from(k)));
+            let guard = if source.padded {
+                let inside = b.lt(place, size);
+                b.and(exists, inside)
+            } else {
+                exists
+            };
+            let offset = b.mul(place, stride);
+            let from_index = b.add(from, offset);
+            if step == 1 {
+                single.push(self.load_one(b, pointer, from_index, guard));
+            } else {
+                let to_index = b.add(to, Operand::i32(k as i32));
+                let (array, guard) = (self.array, Some(guard));
+                b.push(Stmt::CopyAsync { to: array, to_index, from: pointer, from_index, elements: step, guard });
+            }
+        }
+        if step == 1 {
+            b.store(Memory::Shared(self.array), to, &single, None);
+        }
+    }
+
+    fn load_one(&self, b: &mut Builder, pointer: ParamId, index: Operand, guard: Operand) -> Operand {
+        b.load(Memory::Global(pointer), index, 1, Some(guard), zero(self.elem.value()))[0]
+    }
+}
+
+/// The rows that lanes name of a fragment of 16 rows by 16 elements, read as a left factor; transposed, of a right one.
+pub(super) fn left_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
+    let row = b.binary(Binary::Rem, lane, Operand::i32(2 * EIGHT));
+    (row, b.binary(Binary::Div, lane, Operand::i32(2 * EIGHT)))
+}
+
+/// The rows that lanes name of two fragments of 8 columns, which are the rows of a tile, by 16 elements.
+pub(super) fn right_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
+    let low = b.binary(Binary::Rem, lane, Operand::i32(EIGHT));
+    let block = b.binary(Binary::Div, lane, Operand::i32(2 * EIGHT));
+    let below = b.mul(block, Operand::i32(EIGHT));
+    let eighth = b.binary(Binary::Div, lane, Operand::i32(EIGHT));
+    let row = b.add(low, below);
+    (row, b.binary(Binary::Rem, eighth, Operand::i32(2)))
+}

@@ -1,0 +1,197 @@
+//! Evaluating a stage's maps at pairs.
+
+use crate::abi::{Tensor, elem};
+use crate::build::{Builder, zero};
+use crate::lower::args::Args;
+use crate::lower::point::fused;
+use crate::lower::scalar::emit_map;
+use crate::stage::Stage;
+use crate::tile::{Expr, Memory, Operand};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Literal, Op, Unary, Value};
+use std::collections::HashMap;
+use std::f64::consts::LOG2_E;
+
+/// Where a value is taken: one of the thread's rows, columns, and places within a column. What a value does not depend on
+/// does not matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Spot {
+    /// The row, if there is one.
+    pub row: Option<u32>,
+    /// The column, if there is one.
+    pub column: Option<u32>,
+    /// The place within a column, if there is one.
+    pub place: Option<u32>,
+}
+
+/// An index along an axis that a thread holds.
+#[derive(Clone, Copy)]
+pub(super) struct Index {
+    /// The index, `i64`.
+    pub at: Operand,
+    /// Whether the axis has it.
+    pub exists: Operand,
+}
+
+/// The values known in a block of statements. What is known before a block is known inside; a block gets a copy.
+#[derive(Clone)]
+pub(super) struct Values<'s> {
+    stage: &'s Stage,
+    args: &'s Args,
+    /// The axes of rows and columns.
+    axes: [Axis; 2],
+    /// Indices along the axes over which the block is one point.
+    outer: Vec<(Axis, Operand)>,
+    rows: HashMap<u32, Index>,
+    columns: HashMap<u32, Index>,
+    /// Indices within a column, along an axis.
+    places: HashMap<u32, (Axis, Index)>,
+    known: HashMap<(Value, Spot), Operand>,
+    /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
+    pub fast: bool,
+}
+
+impl<'s> Values<'s> {
+    /// Nothing but where the block is.
+    pub(super) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
+        let (rows, columns) = (HashMap::new(), HashMap::new());
+        let (places, known) = (HashMap::new(), HashMap::new());
+        Values { stage, args, axes, outer, rows, columns, places, known, fast: false }
+    }
+
+    /// Where a row is.
+    pub(super) fn set_row(&mut self, slot: u32, index: Index) {
+        self.rows.insert(slot, index);
+    }
+
+    /// Where a column is.
+    pub(super) fn set_column(&mut self, slot: u32, index: Index) {
+        self.columns.insert(slot, index);
+    }
+
+    /// Where a place within a column is.
+    pub(super) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
+        self.places.insert(slot, (axis, index));
+    }
+
+    /// The row of a slot.
+    pub(super) fn row(&self, slot: u32) -> Index {
+        self.rows[&slot]
+    }
+
+    /// A field of a tuple is that number.
+    pub(super) fn set_state(&mut self, (tuple, field): (Value, u32), spot: Spot, value: Operand) {
+        let nodes = &self.stage.program.nodes;
+        for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
+            self.set(Value(i), spot, value);
+        }
+    }
+
+    /// A node has that value at a spot.
+    pub(super) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
+        let spot = self.needed(value, spot);
+        self.known.insert((value, spot), known);
+    }
+
+    /// The product of some nodes' values and a number, if there is one; `None` for the product of nothing.
+    pub(super) fn product(
+        &mut self,
+        b: &mut Builder,
+        start: Option<Operand>,
+        factors: &[Value],
+        spot: Spot,
+    ) -> Option<Operand> {
+        factors.iter().fold(start, |product, factor| {
+            let factor = self.value(b, *factor, spot);
+            Some(product.map_or(factor, |product| b.mul(product, factor)))
+        })
+    }
+
+    /// Whether all of some conditions hold.
+    pub(super) fn all(&mut self, b: &mut Builder, conditions: &[Value], spot: Spot) -> Operand {
+        conditions.iter().fold(Operand::bool(true), |all, condition| {
+            let holds = self.value(b, *condition, spot);
+            b.and(all, holds)
+        })
+    }
+
+    /// The value of a node.
+    pub(super) fn value(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+        let spot = self.needed(value, spot);
+        if let Some(known) = self.known.get(&(value, spot)) {
+            return *known;
+        }
+        let result = self.emit(b, value, spot);
+        self.known.insert((value, spot), result);
+        result
+    }
+
+    /// The parts of a spot that a value depends on.
+    fn needed(&self, value: Value, spot: Spot) -> Spot {
+        let axes = self.stage.program.node(value).axes;
+        let [row, column] = self.axes.map(|axis| axes.contains(axis));
+        let place = spot.place.filter(|slot| axes.contains(self.places[slot].0));
+        Spot { row: spot.row.filter(|_| row), column: spot.column.filter(|_| column), place }
+    }
+
+    fn emit(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+        let node = self.stage.program.node(value);
+        match &node.op {
+            Op::Param(p) => self.param(b, *p, spot),
+            Op::Index(axis) => self.index(*axis, spot),
+            Op::Size(axis) => self.args.size(*axis),
+            Op::Unary(Unary::Exp, x) if self.fast => {
+                let x = self.value(b, *x, spot);
+                let x = b.mul(x, Operand::Const(Ty::F32, Literal::Float(LOG2_E)));
+                b.let_(Ty::F32, Expr::Exp2Fast(x))
+            }
+            op => {
+                let program = &self.stage.program;
+                if let Some(terms) = fused(op, node.ty, |v| &program.node(v).op) {
+                    let [x, y, z] = terms.map(|t| {
+                        let value = self.value(b, t.value, spot);
+                        t.signed(b, value)
+                    });
+                    return b.fma(x, y, z);
+                }
+                let operands: Vec<Operand> = op.operands().iter().map(|v| self.value(b, *v, spot)).collect();
+                emit_map(b, op, node.ty, &operands)
+            }
+        }
+    }
+
+    /// The indices of a spot, and whether all of them exist.
+    fn indices(&self, b: &mut Builder, spot: Spot) -> (Vec<(Axis, Operand)>, Operand) {
+        let [row, column] = self.axes;
+        let own = [
+            spot.row.map(|slot| (row, self.rows[&slot])),
+            spot.column.map(|slot| (column, self.columns[&slot])),
+            spot.place.map(|slot| self.places[&slot]),
+        ];
+        let (mut indices, mut exists) = (self.outer.clone(), Operand::bool(true));
+        for (axis, index) in own.into_iter().flatten() {
+            indices.push((axis, index.at));
+            exists = b.and(exists, index.exists);
+        }
+        (indices, exists)
+    }
+
+    fn param(&self, b: &mut Builder, param: u32, spot: Spot) -> Operand {
+        let tensor = Tensor::Param(param);
+        let (indices, exists) = self.indices(b, spot);
+        let offset = self.args.offset(b, tensor, &indices);
+        let nothing = zero(elem(self.stage, tensor).value());
+        b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(exists), nothing)[0]
+    }
+
+    fn index(&self, axis: Axis, spot: Spot) -> Operand {
+        let [row, column] = self.axes;
+        let own = match spot {
+            Spot { row: Some(slot), .. } if axis == row => Some(self.rows[&slot].at),
+            Spot { column: Some(slot), .. } if axis == column => Some(self.columns[&slot].at),
+            Spot { place: Some(slot), .. } if axis == self.places[&slot].0 => Some(self.places[&slot].1.at),
+            _ => self.outer.iter().find(|(a, _)| *a == axis).map(|(_, index)| *index),
+        };
+        own.unwrap_or(Operand::i64(0))
+    }
+}

@@ -1,0 +1,144 @@
+//! The columns that rows see: a range for every row, and the tiles of columns that a block visits.
+//!
+//! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block visits
+//! the partial tiles before its first whole one, those behind the last one, and then the whole ones.
+
+use super::values::{Spot, Values};
+use super::{PairsKernel, Slots};
+use crate::build::Builder;
+use crate::tile::{Memory, Operand, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// The columns from `from` up to but without `to`, `i32`.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub from: Operand,
+    pub to: Operand,
+}
+
+/// The tiles that a block visits, `i32`.
+#[derive(Clone, Copy)]
+pub(super) struct Tiles {
+    /// The first tile.
+    first: Operand,
+    /// Partial tiles at the beginning.
+    head: Operand,
+    /// The first partial tile behind the whole ones.
+    behind: Operand,
+    /// Partial tiles.
+    pub partial: Operand,
+    /// All tiles.
+    pub count: Operand,
+}
+
+impl Tiles {
+    /// The tile visited at turn `turn`.
+    pub(super) fn at(&self, b: &mut Builder, turn: Operand) -> Operand {
+        let after = b.sub(turn, self.head);
+        let in_head = b.lt(turn, self.head);
+        let is_partial = b.lt(turn, self.partial);
+        let [head, tail] = [(self.first, turn), (self.behind, after)].map(|(from, by)| b.add(from, by));
+        let whole_turn = b.sub(turn, self.partial);
+        let first_whole = b.add(self.first, self.head);
+        let whole = b.add(first_whole, whole_turn);
+        let later = b.select(is_partial, tail, whole);
+        b.select(in_head, head, later)
+    }
+}
+
+impl PairsKernel<'_> {
+    /// The range of every row of the thread.
+    pub(super) fn ranges(&self, b: &mut Builder, values: &mut Values, slots: &Slots) -> Vec<Range> {
+        let size = b.convert(Ty::I32, self.args.size(self.form.column));
+        let mut row = |b: &mut Builder, slot: u32| {
+            let mut range = Range { from: Operand::i32(0), to: size };
+            for limit in &self.form.limits {
+                let spot = Spot { row: Some(slot), ..Spot::default() };
+                let bound = values.value(b, limit.value, spot);
+                let bound = b.add(bound, Operand::i64(limit.shift));
+                // Within the axis a bound fits 32 bits.
+                let bound = b.binary(Binary::Max, bound, Operand::i64(0));
+                let bound = b.binary(Binary::Min, bound, self.args.size(self.form.column));
+                let bound = b.convert(Ty::I32, bound);
+                if limit.above {
+                    range.to = b.binary(Binary::Min, range.to, bound);
+                } else {
+                    range.from = b.binary(Binary::Max, range.from, bound);
+                }
+            }
+            range
+        };
+        (0..slots.rows).map(|slot| row(b, slot)).collect()
+    }
+
+    /// The tiles of the block, from the ranges of all its threads' rows.
+    pub(super) fn tiles(&self, b: &mut Builder, values: &Values, ranges: &[Range]) -> Tiles {
+        let (some, all) = self.some_and_all(b, values, ranges);
+        let width = Operand::i32(self.schedule.columns as i32);
+        let up = |b: &mut Builder, x| {
+            let more = b.add(x, Operand::i32(self.schedule.columns as i32 - 1));
+            b.binary(Binary::Div, more, width)
+        };
+        let first = b.binary(Binary::Div, some.from, width);
+        let end = up(b, some.to);
+        let end = b.binary(Binary::Max, end, first);
+        let whole = up(b, all.from);
+        let whole = b.binary(Binary::Max, whole, first);
+        let whole = b.binary(Binary::Min, whole, end);
+        let behind = b.binary(Binary::Div, all.to, width);
+        let behind = b.binary(Binary::Max, behind, whole);
+        let behind = b.binary(Binary::Min, behind, end);
+        let head = b.sub(whole, first);
+        let tail = b.sub(end, behind);
+        Tiles { first, head, behind, partial: b.add(head, tail), count: b.sub(end, first) }
+    }
+
+    /// The columns that some row of the block sees, and those that all rows see.
+    fn some_and_all(&self, b: &mut Builder, values: &Values, ranges: &[Range]) -> (Range, Range) {
+        if self.form.limits.is_empty() {
+            return (ranges[0], ranges[0]);
+        }
+        let size = b.convert(Ty::I32, self.args.size(self.form.column));
+        let mut ends = [size, Operand::i32(0), Operand::i32(0), size];
+        for (slot, range) in ranges.iter().enumerate() {
+            let exists = values.row(slot as u32).exists;
+            let own = [range.from, range.to, range.from, range.to];
+            for (k, own) in own.into_iter().enumerate() {
+                let joined = b.binary(WIDEST[k], ends[k], own);
+                ends[k] = b.select(exists, joined, ends[k]);
+            }
+        }
+        let [some_from, some_to, all_from, all_to] = self.over_block(b, ends);
+        (Range { from: some_from, to: some_to }, Range { from: all_from, to: all_to })
+    }
+
+    /// The extremes over the block's threads, through shared memory.
+    fn over_block(&self, b: &mut Builder, ends: [Operand; 4]) -> [Operand; 4] {
+        let warps = self.schedule.warps as i32;
+        for (k, end) in ends.into_iter().enumerate() {
+            let mut end = end;
+            // The four lanes of a group have the same rows.
+            for distance in [4, 8, 16] {
+                let other = b.shuffle(Shuffle::Xor, end, Operand::i32(distance));
+                end = b.binary(WIDEST[k], end, other);
+            }
+            let at = b.add(self.warp, Operand::i32(k as i32 * warps));
+            let first = b.eq(self.lane, Operand::i32(0));
+            b.store(Memory::Shared(self.ends), at, &[end], Some(first));
+        }
+        b.barrier();
+        std::array::from_fn(|k| {
+            let of_warp =
+                |b: &mut Builder, w: i32| b.load1(Memory::Shared(self.ends), Operand::i32(k as i32 * warps + w));
+            let first = of_warp(b, 0);
+            (1..warps).fold(first, |end, w| {
+                let other = of_warp(b, w);
+                b.binary(WIDEST[k], end, other)
+            })
+        })
+    }
+}
+
+/// How the ends of ranges are joined: the union's, then the intersection's.
+const WIDEST: [Binary; 4] = [Binary::Min, Binary::Max, Binary::Max, Binary::Min];

@@ -1,0 +1,238 @@
+//! The walk of a block over its tiles of columns.
+
+use super::products::Grid;
+use super::tile::{Lanes, Source};
+use super::values::{Index, Spot, Values};
+use super::visible::{Range, Tiles};
+use super::{COLUMNS, PairsKernel, ROWS, Slots};
+use crate::build::{Builder, zero};
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Literal};
+
+/// What a thread has summed so far.
+pub(super) struct Sums {
+    /// The maximum of every row slot, in the units in which scores are compared.
+    pub maximum: Vec<Reg>,
+    /// For every payload: the sums of each 16 × 8 block, or of each row slot.
+    pub payloads: Vec<PayloadSums>,
+}
+
+/// The sums of a payload.
+pub(super) enum PayloadSums {
+    /// With a leaf: blocks of one 16 rows side by side.
+    Blocks(Vec<[Reg; 4]>),
+    /// Without one: the thread's part of the sum of each row slot.
+    Rows(Vec<Reg>),
+}
+
+/// What stays the same from tile to tile.
+struct Walk<'w, 's> {
+    source: &'w Source<'w>,
+    slots: Slots,
+    values: &'w Values<'s>,
+    ranges: &'w [Range],
+    tiles: Tiles,
+    /// The offset of each column tile's parameter.
+    origins: &'w [Operand],
+    /// For every contraction the lanes of both factors, for every payload those of the leaf.
+    contractions: &'w [(Lanes, Lanes)],
+    payloads: &'w [Option<Lanes>],
+    sums: &'w Sums,
+}
+
+impl PairsKernel<'_> {
+    pub(super) fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let source = Source {
+            args: &self.args,
+            outer: &self.outer,
+            threads: self.schedule.threads(),
+            thread: self.thread,
+            vector: self.schedule.vector,
+            padded: self.schedule.padded,
+        };
+        for tile in &self.row_tiles {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, self.first_row, Operand::i32(0));
+        }
+        let slots = self.slots();
+        let axes = [self.form.row, self.form.column];
+        let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
+        self.set_rows(b, &mut values, slots);
+        let ranges = self.ranges(b, &mut values, &slots);
+        let tiles = self.tiles(b, &values, &ranges);
+        let origins: Vec<Operand> = self.column_tiles.iter().map(|t| t.origin(b, &source)).collect();
+        for turn in 0..self.schedule.stages as i32 {
+            self.fetch(b, &source, &origins, &tiles, Operand::i32(turn));
+        }
+        values.fast = true;
+        self.hoist(b, &mut values, slots);
+        let sums = self.sums(b, slots);
+        let contractions: Vec<(Lanes, Lanes)> = self
+            .form
+            .contractions
+            .iter()
+            .map(|c| (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right))))
+            .collect();
+        let payloads: Vec<Option<Lanes>> = self
+            .form
+            .payloads
+            .iter()
+            .map(|p| p.leaf.map(|(param, _)| self.transposed_lanes(b, self.column_tile(param))))
+            .collect();
+        for tile in &self.row_tiles {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
+        }
+        let walk = Walk {
+            source: &source,
+            slots,
+            values: &values,
+            ranges: &ranges,
+            tiles,
+            origins: &origins,
+            contractions: &contractions,
+            payloads: &payloads,
+            sums: &sums,
+        };
+        let one = Operand::i32(1);
+        b.for_(Operand::i32(0), tiles.partial, one, |b, turn| self.turn(b, &walk, turn, true));
+        b.for_(tiles.partial, tiles.count, one, |b, turn| self.turn(b, &walk, turn, false));
+        values.fast = false;
+        self.finals(b, values, slots, &sums);
+    }
+
+    /// One thread makes the mbarriers.
+    fn start(&self, b: &mut Builder) {
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| {
+            let rows = self.row_tiles.iter().map(|t| (t.full, 1));
+            let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
+            for (array, stages) in rows.chain(columns) {
+                for i in 0..stages {
+                    let index = Operand::i32(i as i32);
+                    b.push(Stmt::MbarrierInit(Mbarrier { array, index }, self.schedule.threads()));
+                }
+            }
+            b.push(Stmt::FenceInit);
+        });
+        b.barrier();
+    }
+
+    /// The thread's rows.
+    fn set_rows(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
+        let of_warp = b.mul(self.warp, Operand::i32((ROWS * self.schedule.repeat) as i32));
+        let own = b.add(of_warp, self.group);
+        let first = b.add(self.first_row, own);
+        for slot in 0..slots.rows {
+            let at = b.add(first, Operand::i32((slot * COLUMNS) as i32));
+            let at = b.convert(Ty::I64, at);
+            let exists = b.lt(at, self.args.size(self.form.row));
+            values.set_row(slot, Index { at, exists });
+        }
+    }
+
+    /// Evaluates what does not depend on columns once.
+    fn hoist(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
+        for value in self.constant_values() {
+            for slot in 0..slots.rows {
+                values.value(b, value, Spot { row: Some(slot), ..Spot::default() });
+            }
+        }
+    }
+
+    fn sums(&self, b: &mut Builder, slots: Slots) -> Sums {
+        let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
+        let gauged = self.form.gauge.is_some();
+        let maximum = (0..slots.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
+        let payloads = self.form.payloads.iter().map(|p| match p.leaf {
+            Some((param, _)) => {
+                let blocks = self.column_tile(param).depth / COLUMNS * self.schedule.repeat;
+                PayloadSums::Blocks((0..blocks).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect())
+            }
+            None => PayloadSums::Rows((0..slots.rows).map(|_| b.var(zero(Ty::F32))).collect()),
+        });
+        let payloads = payloads.collect();
+        Sums { maximum, payloads }
+    }
+
+    /// Starts the copies of a turn's tile, if there is one.
+    fn fetch(&self, b: &mut Builder, source: &Source, origins: &[Operand], tiles: &Tiles, turn: Operand) {
+        let exists = b.lt(turn, tiles.count);
+        b.if_(exists, |b| {
+            let tile = tiles.at(b, turn);
+            let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
+            let stage = self.stage_of(b, turn);
+            for (tile, origin) in self.column_tiles.iter().zip(origins) {
+                tile.fill(b, source, *origin, first, stage);
+            }
+        });
+    }
+
+    /// The stage of a turn.
+    fn stage_of(&self, b: &mut Builder, turn: Operand) -> Operand {
+        b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32))
+    }
+
+    /// One tile of columns.
+    fn turn(&self, b: &mut Builder, walk: &Walk, turn: Operand, partial: bool) {
+        let stage = self.stage_of(b, turn);
+        let round = b.binary(Binary::Div, turn, Operand::i32(self.schedule.stages as i32));
+        let parity = b.binary(Binary::And, round, Operand::i32(1));
+        let tile = walk.tiles.at(b, turn);
+        let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
+        let mut waited: Vec<u32> = vec![];
+        let mut wait = |b: &mut Builder, param: u32| {
+            if !waited.contains(&param) {
+                waited.push(param);
+                b.push(Stmt::MbarrierWait(Mbarrier { array: self.column_tile(param).full, index: stage }, parity));
+            }
+        };
+        let mut products: Vec<Grid> = vec![];
+        for (contraction, (left, right)) in self.form.contractions.iter().zip(walk.contractions) {
+            wait(b, contraction.right);
+            let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
+            products.push(self.contract(b, contraction, (left, right), start));
+        }
+        let mut values = walk.values.clone();
+        self.set_columns(b, &mut values, walk.slots, first);
+        let seen = partial.then(|| self.seen(b, walk.ranges, first));
+        let weights = match &self.form.gauge {
+            Some(gauge) => self.gauged(b, gauge, &mut values, (&products, walk.sums), seen.as_deref()),
+            None => self.plain(b, &mut values, (&products, walk.sums), seen.as_deref()),
+        };
+        for (k, (payload, lanes)) in self.form.payloads.iter().zip(walk.payloads).enumerate() {
+            if let (Some((param, _)), Some(lanes), PayloadSums::Blocks(sums)) =
+                (payload.leaf, lanes, &walk.sums.payloads[k])
+            {
+                wait(b, param);
+                let tile = self.column_tile(param);
+                let start = b.mul(stage, Operand::i32(tile.len() as i32));
+                let packed = self.pack(b, &weights[k]);
+                self.accumulate(b, tile, lanes, (&packed, sums), start);
+            }
+        }
+        b.barrier();
+        let next = b.add(turn, Operand::i32(self.schedule.stages as i32));
+        self.fetch(b, walk.source, walk.origins, &walk.tiles, next);
+    }
+
+    fn set_columns(&self, b: &mut Builder, values: &mut Values, slots: Slots, first: Operand) {
+        let twice = b.mul(self.member, Operand::i32(2));
+        let own = b.add(first, twice);
+        for slot in 0..slots.columns {
+            let at = b.add(own, Operand::i32((slot / 2 * COLUMNS + slot % 2) as i32));
+            let at = b.convert(Ty::I64, at);
+            let exists = b.lt(at, self.args.size(self.form.column));
+            values.set_column(slot, Index { at, exists });
+        }
+    }
+
+    /// For every row slot the range of seen columns, counted from the thread's first column of a tile.
+    fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
+        let twice = b.mul(self.member, Operand::i32(2));
+        let own = b.add(first, twice);
+        let mut shifted = |x| b.sub(x, own);
+        ranges.iter().map(|r| Range { from: shifted(r.from), to: shifted(r.to) }).collect()
+    }
+}

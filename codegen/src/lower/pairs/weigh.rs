@@ -1,0 +1,263 @@
+//! The weights of a tile's pairs.
+
+use super::form::{Gauge, Payload};
+use super::products::Grid;
+use super::values::{Spot, Values};
+use super::visible::Range;
+use super::walk::{PayloadSums, Sums};
+use super::{COLUMNS, PairsKernel};
+use crate::build::{Builder, zero};
+use crate::tile::{Expr, Operand, Reg, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Literal, Op, Unary, Value};
+use std::collections::BTreeSet;
+
+fn number(x: f64) -> Operand {
+    Operand::Const(Ty::F32, Literal::Float(x))
+}
+
+/// Where a pair of slots is in a grid: the block and the number in it.
+fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
+    ((row / 2) as usize * blocks + (column / 2) as usize, (2 * (row % 2) + column % 2) as usize)
+}
+
+/// The combination of what the four lanes of a group have.
+pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
+    [1, 2].into_iter().fold(x, |x, distance| {
+        let other = b.shuffle(Shuffle::Xor, x, Operand::i32(distance));
+        b.binary(op, x, other)
+    })
+}
+
+impl PairsKernel<'_> {
+    /// The values beneath the weights that do not depend on columns or contractions, as large as they come.
+    pub(super) fn constant_values(&self) -> Vec<Value> {
+        let form = self.form;
+        let score = form.gauge.iter().map(|g| g.score);
+        let factors = form.payloads.iter().flat_map(|p| p.factors.iter().chain(&p.conditions)).copied();
+        let contracted = form.contractions.iter().flat_map(|c| c.factors.iter().chain(&c.conditions)).copied();
+        let mut stack: Vec<Value> =
+            score.chain(factors).chain(contracted).chain(form.conditions.iter().copied()).collect();
+        let (mut found, mut seen) = (vec![], BTreeSet::new());
+        while let Some(value) = stack.pop() {
+            let node = self.stage.program.node(value);
+            if !seen.insert(value) || matches!(node.op, Op::Const(_) | Op::Field(..)) || form.terms.contains(&value) {
+                continue;
+            }
+            if node.axes.contains(form.column) {
+                stack.extend(node.op.operands());
+            } else {
+                found.push(value);
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The spot of a pair, its contractions and conditions known.
+    fn pair(&self, b: &mut Builder, values: &mut Values, products: &[Grid], (row, column): (u32, u32)) -> Spot {
+        let spot = Spot { row: Some(row), column: Some(column), place: None };
+        self.form.limits.iter().for_each(|limit| values.set(limit.term, spot, Operand::bool(true)));
+        let (block, at) = of_grid(self.blocks(), row, column);
+        for (contraction, grid) in self.form.contractions.iter().zip(products) {
+            let sum = values.product(b, Some(grid[block][at]), &contraction.factors, spot);
+            let holds = values.all(b, &contraction.conditions, spot);
+            let value = b.select(holds, sum.unwrap_or(zero(Ty::F32)), zero(Ty::F32));
+            values.set_state((contraction.tuple, 0), spot, value);
+        }
+        spot
+    }
+
+    fn blocks(&self) -> usize {
+        (self.schedule.columns / COLUMNS) as usize
+    }
+
+    /// Whether the row of a slot sees the column of another; `None` where all do.
+    fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, (row, column): (u32, u32)) -> Option<Operand> {
+        let range = seen?[row as usize];
+        let at = Operand::i32((column / 2 * COLUMNS + column % 2) as i32);
+        let below = b.binary(Binary::Gt, range.to, at);
+        if self.form.limits.iter().all(|l| l.above) {
+            return Some(below);
+        }
+        let above = b.binary(Binary::Le, range.from, at);
+        Some(b.and(above, below))
+    }
+
+    /// Weights without a gauge, for every payload.
+    pub(super) fn plain(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (products, sums): (&[Grid], &Sums),
+        seen: Option<&[Range]>,
+    ) -> Vec<Grid> {
+        let slots = self.slots();
+        let empty = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
+        let mut grids = vec![empty; self.form.payloads.len()];
+        for (row, column) in (0..slots.rows).flat_map(|r| (0..slots.columns).map(move |c| (r, c))) {
+            let spot = self.pair(b, values, products, (row, column));
+            let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
+            let holds = values.all(b, &self.form.conditions, spot);
+            let counts = b.and(sees, holds);
+            let (block, at) = of_grid(self.blocks(), row, column);
+            for (payload, grid) in self.form.payloads.iter().zip(&mut grids) {
+                let weight = values.product(b, None, &payload.factors, spot).unwrap_or(number(1.0));
+                let holds = values.all(b, &payload.conditions, spot);
+                let counts = b.and(counts, holds);
+                grid[block][at] = b.select(counts, weight, zero(Ty::F32));
+            }
+        }
+        self.add_rows(b, &grids, sums, None);
+        grids
+    }
+
+    /// Weights against the maximum, which grows; what was summed before is measured against the new one.
+    pub(super) fn gauged(
+        &self,
+        b: &mut Builder,
+        gauge: &Gauge,
+        values: &mut Values,
+        (products, sums): (&[Grid], &Sums),
+        seen: Option<&[Range]>,
+    ) -> Vec<Grid> {
+        let slots = self.slots();
+        let rate = self.rate(b, gauge, values);
+        let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
+        let mut shrink = vec![];
+        for row in 0..slots.rows {
+            let mut most: Operand = sums.maximum[row as usize].into();
+            for column in 0..slots.columns {
+                let score = self.score(b, gauge, values, (products, seen), (row, column));
+                let (block, at) = of_grid(self.blocks(), row, column);
+                scores[block][at] = score;
+                most = b.binary(Binary::Max, most, score);
+            }
+            let most = over_group(b, Binary::Max, most);
+            // Of a row that has seen nothing the maximum is −∞, and no weight may be that of −∞ against itself.
+            let finite = if seen.is_some() || !self.is_scaled() {
+                let nothing = b.eq(most, number(f64::NEG_INFINITY));
+                b.select(nothing, number(0.0), most)
+            } else {
+                most
+            };
+            let scaled = b.mul(finite, rate);
+            let against = b.unary(Unary::Neg, scaled);
+            let old = b.fma(sums.maximum[row as usize].into(), rate, against);
+            shrink.push(b.let_(Ty::F32, Expr::Exp2Fast(old)));
+            b.assign(sums.maximum[row as usize], most);
+            for column in 0..slots.columns {
+                let (block, at) = of_grid(self.blocks(), row, column);
+                let exponent = b.fma(scores[block][at], rate, against);
+                scores[block][at] = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
+            }
+        }
+        let payloads = self.form.payloads.iter();
+        let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &scores)).collect();
+        self.add_rows(b, &grids, sums, Some(&shrink));
+        self.shrink(b, sums, &shrink);
+        grids
+    }
+
+    /// Whether scores are compared as contractions, before they are scaled.
+    fn is_scaled(&self) -> bool {
+        self.form.scale(&self.stage.program).is_some()
+    }
+
+    /// What a difference of compared scores is multiplied with to give the exponent of two.
+    fn rate(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values) -> Operand {
+        match self.form.scale(&self.stage.program) {
+            Some(Some(scale)) => {
+                let scale = values.value(b, scale, Spot::default());
+                b.mul(scale, number(gauge.rate))
+            }
+            _ => number(gauge.rate),
+        }
+    }
+
+    /// The score of a pair as scores are compared; −∞ where the row does not see the column.
+    fn score(
+        &self,
+        b: &mut Builder,
+        gauge: &Gauge,
+        values: &mut Values,
+        (products, seen): (&[Grid], Option<&[Range]>),
+        (row, column): (u32, u32),
+    ) -> Operand {
+        let (block, place) = of_grid(self.blocks(), row, column);
+        let (score, holds) = if self.is_scaled() {
+            (products[0][block][place], Operand::bool(true))
+        } else {
+            let spot = self.pair(b, values, products, (row, column));
+            let holds = values.all(b, &self.form.conditions, spot);
+            (values.value(b, gauge.score, spot), holds)
+        };
+        let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
+        let counts = b.and(sees, holds);
+        b.select(counts, score, number(f64::NEG_INFINITY))
+    }
+
+    /// The gauge's weights times those of a payload.
+    fn weighted(&self, b: &mut Builder, values: &mut Values, payload: &Payload, weights: &Grid) -> Grid {
+        let mut grid = weights.clone();
+        if payload.factors.is_empty() && payload.conditions.is_empty() {
+            return grid;
+        }
+        let slots = self.slots();
+        for (row, column) in (0..slots.rows).flat_map(|r| (0..slots.columns).map(move |c| (r, c))) {
+            let spot = Spot { row: Some(row), column: Some(column), place: None };
+            let (block, at) = of_grid(self.blocks(), row, column);
+            let weight = values.product(b, Some(weights[block][at]), &payload.factors, spot);
+            let holds = values.all(b, &payload.conditions, spot);
+            grid[block][at] = b.select(holds, weight.unwrap_or(zero(Ty::F32)), zero(Ty::F32));
+        }
+        grid
+    }
+
+    /// Adds the weights of payloads without a leaf, after their sums have shrunk.
+    fn add_rows(&self, b: &mut Builder, grids: &[Grid], sums: &Sums, shrink: Option<&[Operand]>) {
+        let slots = self.slots();
+        for (grid, sums) in grids.iter().zip(&sums.payloads) {
+            let PayloadSums::Rows(rows) = sums else { continue };
+            for (row, sum) in rows.iter().enumerate() {
+                let mut total: Option<Operand> = None;
+                for column in 0..slots.columns {
+                    let (block, at) = of_grid(self.blocks(), row as u32, column);
+                    let weight = grid[block][at];
+                    total = Some(total.map_or(weight, |total| b.add(total, weight)));
+                }
+                let total = total.unwrap_or(zero(Ty::F32));
+                let next = match shrink {
+                    Some(shrink) => b.fma((*sum).into(), shrink[row], total),
+                    None => b.add((*sum).into(), total),
+                };
+                b.assign(*sum, next);
+            }
+        }
+    }
+
+    /// Measures the sums with a leaf against the new maximum.
+    fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
+        for sums in &sums.payloads {
+            let PayloadSums::Blocks(blocks) = sums else { continue };
+            let per_row = blocks.len() / self.schedule.repeat as usize;
+            for (i, block) in blocks.iter().enumerate() {
+                for (k, reg) in block.iter().enumerate() {
+                    let less = b.mul(Operand::Reg(*reg), shrink[i / per_row * 2 + k / 2]);
+                    b.assign(*reg, less);
+                }
+            }
+        }
+    }
+
+    /// The gauge's maximum of a row slot in its own units.
+    pub(super) fn maximum(&self, b: &mut Builder, values: &mut Values, reg: Reg) -> Operand {
+        match self.form.scale(&self.stage.program) {
+            Some(Some(scale)) => {
+                let scale = values.value(b, scale, Spot::default());
+                b.mul(reg.into(), scale)
+            }
+            _ => reg.into(),
+        }
+    }
+}

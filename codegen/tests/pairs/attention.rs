@@ -1,0 +1,80 @@
+//! Softmax attention: what hides keys, and awkward sizes.
+
+use oplus_codegen::schedule::Pairs;
+use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::Stage;
+
+use crate::harness::Case;
+use crate::programs::{biased, causal, plain, softcapped, window};
+
+/// A small schedule: 2 warps of 16 rows, tiles of 16 columns.
+pub(crate) const SMALL: Pairs =
+    Pairs { warps: 2, repeat: 1, columns: 16, depth: 16, width: 16, padded: true, stages: 2, vector: 8, blocks: 1 };
+
+fn check(stage: &Stage, sizes: [usize; 7], schedule: &Pairs) {
+    Case::new(stage, &sizes).check(schedule, Order::Random(sizes[3] as u64));
+}
+
+#[test]
+fn every_number_of_rows_and_columns() {
+    let stage = plain("bf16");
+    for (m, n) in [(1, 1), (1, 37), (2, 15), (31, 16), (32, 17), (33, 32), (37, 61), (5, 0), (65, 2)] {
+        check(&stage, [1, 1, 2, m, n, 16, 16], &SMALL);
+        check(&stage, [1, 1, 1, m, n, 16, 16], &Pairs { repeat: 2, warps: 1, columns: 32, stages: 3, ..SMALL });
+    }
+}
+
+#[test]
+fn every_depth_and_width() {
+    let stage = plain("f16");
+    for (e, f, vector) in [(8, 16, 8), (16, 24, 8), (12, 20, 4), (6, 2, 2), (5, 7, 1), (33, 17, 1), (32, 48, 8)] {
+        let (depth, width) = (e as u32, f as u32);
+        let [depth, width] = [depth, width].map(|n| n.next_multiple_of(16));
+        check(&stage, [1, 1, 1, 20, 19, e, f], &Pairs { depth, width, vector, ..SMALL });
+    }
+    for (depth, width) in [(64, 64), (96, 32), (128, 80)] {
+        let schedule = Pairs { depth, width, padded: false, columns: 32, ..SMALL };
+        check(&stage, [1, 1, 1, 33, 40, depth as usize, width as usize], &schedule);
+    }
+}
+
+#[test]
+fn rows_of_tensors_may_be_longer() {
+    let stage = causal("bf16");
+    let sizes = [2, 2, 2, 19, 23, 16, 8];
+    let case = Case { pad: 8, ..Case::new(&stage, &sizes) };
+    case.check(&SMALL, Order::Descending);
+}
+
+#[test]
+fn a_query_sees_the_keys_up_to_its_own() {
+    let stage = causal("bf16");
+    for (m, n) in [(1, 1), (1, 40), (40, 40), (17, 64), (64, 17), (33, 31), (3, 0), (50, 49)] {
+        check(&stage, [1, 2, 1, m, n, 16, 16], &SMALL);
+        check(&stage, [1, 1, 1, m, n, 16, 16], &Pairs { columns: 32, repeat: 2, stages: 3, ..SMALL });
+    }
+}
+
+#[test]
+fn windows_biases_and_caps() {
+    for (m, n) in [(1, 5), (40, 40), (17, 70), (70, 17)] {
+        check(&window(), [1, 1, 1, m, n, 16, 16], &SMALL);
+        check(&softcapped(), [1, 1, 1, m, n, 16, 16], &SMALL);
+    }
+    let (stage, sizes) = (biased(), [1, 1, 2, 37, 41, 16, 16]);
+    let mut case = Case::new(&stage, &sizes);
+    if let oplus_dsl::interpret::Data::Float(bias) = &mut case.inputs[3].data {
+        (0..bias.len()).filter(|i| i % 3 == 0 || *i < 41).for_each(|i| bias[i] = f64::NEG_INFINITY);
+    }
+    case.check(&SMALL, Order::Ascending);
+}
+
+#[test]
+fn the_same_bits_in_every_order_of_events() {
+    let (stage, sizes) = (causal("f16"), [1, 1, 2, 50, 45, 16, 16]);
+    let case = Case::new(&stage, &sizes);
+    let first = case.run(&SMALL, Order::Ascending);
+    for seed in 0..5 {
+        assert_eq!(case.run(&SMALL, Order::Random(seed)), first);
+    }
+}

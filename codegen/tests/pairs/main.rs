@@ -1,0 +1,9 @@
+//! The schedule of pairs on a simulated device, against the interpreter.
+
+#[path = "../common/mod.rs"]
+#[allow(dead_code)]
+mod common;
+
+mod attention;
+mod harness;
+mod programs;
