@@ -5,5 +5,6 @@
 mod common;
 
 mod attention;
+mod backward;
 mod harness;
 mod programs;

@@ -170,3 +170,90 @@ pub(crate) fn softcapped() -> Stage {
     %27: f32[B, G, M, N, F] = select(%20, %2, %11);";
     attention("bf16", "", &format!("{scores}\n    {}", merged("%25", "%26", "%27")))
 }
+
+/// The part of the adjoint of [`attention`] that a stage is: the gradient of the queries, or of the keys and the values.
+/// `delta` is Σ ō·o − l̄se.
+fn backward(elem: &str, seen: &str, outputs: &str) -> Stage {
+    let pair = if seen == SEEN[0] { "N" } else { "M, N" };
+    let text = format!(
+        "program attention.bar {{
+    axes B, G, R, M, N, E, F;
+    param q: {elem}[B, G, R, M, E];
+    param k: {elem}[B, G, N, E];
+    param v: {elem}[B, G, N, F];
+    param lse: f32[B, G, R, M];
+    param o.bar: {elem}[B, G, R, M, F];
+    param delta: f32[B, G, R, M];
+    operator Sum(s: f32) {{
+        identity (0.0);
+        %0: f32 = input l.s;
+        %1: f32 = input r.s;
+        %2: f32 = %0 + %1;
+        combine (%2);
+    }}
+    %0: f32[B, G, R, M, E] = param q;
+    %1: f32[B, G, N, E] = param k;
+    %2: f32[B, G, N, F] = param v;
+    %3: f32[B, G, R, M] = param lse;
+    %4: f32[B, G, R, M, F] = param o.bar;
+    %5: f32[B, G, R, M] = param delta;
+    %6: f32[B, G, R, M, N, E] = %0 * %1;
+    %7: tuple[B, G, R, M, N] = reduce(E, Sum, (%6));
+    %8: f32[B, G, R, M, N] = %7.s;
+    %9: i64 = size(E);
+    %10: f32 = convert(f32, %9);
+    %11: f32 = rsqrt(%10);
+    %12: f32[B, G, R, M, N] = %8 * %11;
+    %13: f32 = const 1.0;
+    %14: f32 = const 0.0;
+    %15: f32 = const -inf;
+    %16: i64[M] = index(M);
+    %17: i64[N] = index(N);
+    %18: i64 = size(M);
+    %19: i64 = size(N);
+    %20: i64 = %19 - %18;
+    %21: i64[M] = %16 + %20;
+    %22: bool[{pair}] = {seen};
+    %23: f32[B, G, R, M, N] = select(%22, %12, %15);
+    %24: bool[B, G, R, M, N] = %23 == %3;
+    %25: f32[B, G, R, M, N] = %23 - %3;
+    %26: f32[B, G, R, M, N] = exp(%25);
+    %27: f32[B, G, R, M, N] = select(%24, %13, %26);
+    %28: f32[B, G, R, M, N, F] = %4 * %27;
+    %29: f32[B, G, {pair}, F] = select(%22, %2, %14);
+    %30: f32[B, G, R, M, N, F] = %28 * %29;
+    %31: tuple[B, G, R, M, N] = reduce(F, Sum, (%30));
+    %32: f32[B, G, R, M, N] = %31.s;
+    %33: f32[B, G, R, M, N] = %5 * %27;
+    %34: f32[B, G, R, M, N] = %32 - %33;
+    %35: f32[B, G, R, M, N] = select(%22, %34, %14);
+    %36: f32[B, G, R, M, N] = %35 * %11;
+    {outputs}
+}}"
+    );
+    stage(&text)
+}
+
+/// The gradient of the queries.
+pub(crate) fn backward_queries(elem: &str, seen: &str) -> Stage {
+    let sums = "%37: f32[B, G, R, M, N, E] = %36 * %1;
+    %38: tuple[B, G, R, M, E] = reduce(N, Sum, (%37));
+    %39: f32[B, G, R, M, E] = %38.s;";
+    backward(elem, seen, &format!("{sums}\n    output q.bar: {elem}[B, G, R, M, E] = %39;"))
+}
+
+/// The gradients of the keys and values, for every query head.
+pub(crate) fn backward_keys(elem: &str, seen: &str) -> Stage {
+    let sums = "%37: f32[B, G, R, M, N, E] = %36 * %0;
+    %38: tuple[B, G, R, N, E] = reduce(M, Sum, (%37));
+    %39: f32[B, G, R, N, E] = %38.s;
+    %40: f32[B, G, R, M, N, F] = select(%22, %28, %14);
+    %41: tuple[B, G, R, N, F] = reduce(M, Sum, (%40));
+    %42: f32[B, G, R, N, F] = %41.s;";
+    let outputs = "output k.bar: f32[B, G, R, N, E] = %39;
+    output v.bar: f32[B, G, R, N, F] = %42;";
+    backward(elem, seen, &format!("{sums}\n    {outputs}"))
+}
+
+/// The condition of full attention and that of causal attention, for the backward programs.
+pub(crate) const SEEN: [&str; 2] = ["%17 < %19", "%17 <= %21"];

@@ -5,7 +5,7 @@ use super::walk::{PayloadSums, Sums};
 use super::weigh::over_group;
 use super::{COLUMNS, PairsKernel, Slots};
 use crate::abi::{Tensor, axes};
-use crate::build::Builder;
+use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
@@ -38,7 +38,8 @@ impl PairsKernel<'_> {
             let PayloadSums::Rows(rows) = sums else { continue };
             for (row, reg) in rows.iter().enumerate() {
                 let total = over_group(b, Binary::Add, (*reg).into());
-                values.set_state(payload.state, spot(row), total);
+                let total = values.product(b, Some(total), &payload.outside, spot(row));
+                values.set_state(payload.state, spot(row), total.unwrap_or(zero(Ty::F32)));
             }
         }
     }
@@ -81,7 +82,7 @@ impl PairsKernel<'_> {
                 let exists = b.and(index.exists, inside);
                 values.set_place(c, axis, Index { at, exists });
                 let spot = Spot { row: Some(row), column: None, place: Some(c) };
-                self.set_sums(&mut values, sums, (row, block, c), axis);
+                self.set_sums(b, &mut values, sums, (row, block, c), axis);
                 let at = b.mul(at, stride);
                 let offset = b.add(from, at);
                 two.push((values.value(b, value, spot), offset, exists));
@@ -97,7 +98,14 @@ impl PairsKernel<'_> {
     }
 
     /// The sums with a leaf along an axis that a thread has at a place.
-    fn set_sums(&self, values: &mut Values, sums: &Sums, (row, block, c): (u32, u32, u32), axis: Axis) {
+    fn set_sums(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        sums: &Sums,
+        (row, block, c): (u32, u32, u32),
+        axis: Axis,
+    ) {
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             if let (PayloadSums::Blocks(blocks), Some((_, own))) = (sums, payload.leaf)
                 && own == axis
@@ -105,7 +113,8 @@ impl PairsKernel<'_> {
                 let per_row = blocks.len() / self.schedule.repeat as usize;
                 let reg = blocks[(row / 2) as usize * per_row + block as usize][(2 * (row % 2) + c) as usize];
                 let spot = Spot { row: Some(row), column: None, place: Some(c) };
-                values.set_state(payload.state, spot, reg.into());
+                let total = values.product(b, Some(reg.into()), &payload.outside, spot);
+                values.set_state(payload.state, spot, total.unwrap_or(zero(Ty::F32)));
             }
         }
     }

@@ -67,6 +67,8 @@ pub struct Payload {
     pub state: (Value, u32),
     /// The factors of the weight of a pair, besides that of the gauge.
     pub factors: Vec<Value>,
+    /// The factors of the sum: those without the column axis.
+    pub outside: Vec<Value>,
     /// On which conditions it counts, besides those of the pair.
     pub conditions: Vec<Value>,
     /// The parameter that is weighted, with its axis within columns; none for the sum of the weights.
@@ -74,15 +76,15 @@ pub struct Payload {
 }
 
 /// A bound on the columns that a row sees.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
     /// The condition.
     pub term: Value,
-    /// Whether columns lie below the value, or from it on.
+    /// Whether columns lie below the bound, or from it on.
     pub above: bool,
-    /// The first column that is not seen, or the first that is; `i64`, without the column axis.
-    pub value: Value,
-    /// What is to be added to the value.
+    /// The bound is the sum of these, the negated ones subtracted; `i64`, without the column axis.
+    pub terms: Vec<(Value, bool)>,
+    /// And of this number.
     pub shift: i64,
 }
 
@@ -168,7 +170,8 @@ impl Form {
             Some(_) if self.gauge.is_some() => {}
             Some(terms) => terms.retain(|c| product.conditions.contains(c)),
         }
-        self.payloads.push(Payload { state, factors: product.factors, conditions: product.conditions, leaf });
+        let (factors, outside) = product.factors.into_iter().partition(|v| program.node(*v).axes.contains(self.column));
+        self.payloads.push(Payload { state, factors, outside, conditions: product.conditions, leaf });
         Ok(())
     }
 
@@ -340,26 +343,43 @@ fn masked(program: &Program, score: Value) -> (Value, Vec<Value>) {
     }
 }
 
-/// A comparison of the column's index with a value of the row.
+/// A comparison of the column's index, with numbers added, with a value of the row.
 fn limit(program: &Program, column: Axis, term: Value) -> Option<Limit> {
     let Op::Binary(op, l, r) = program.node(term).op else { return None };
-    let is_column = |v: Value| program.node(v).op == Op::Index(column);
     let free = |v: Value| !program.node(v).axes.contains(column) && program.node(v).ty == Ty::I64;
-    let (op, value) = match op {
-        _ if is_column(l) && free(r) => (op, r),
-        Binary::Lt if is_column(r) && free(l) => (Binary::Gt, l),
-        Binary::Le if is_column(r) && free(l) => (Binary::Ge, l),
-        Binary::Gt if is_column(r) && free(l) => (Binary::Lt, l),
-        Binary::Ge if is_column(r) && free(l) => (Binary::Le, l),
+    let (op, added, bound) = match op {
+        _ if free(r) => (op, beside_index(program, column, l)?, r),
+        Binary::Lt if free(l) => (Binary::Gt, beside_index(program, column, r)?, l),
+        Binary::Le if free(l) => (Binary::Ge, beside_index(program, column, r)?, l),
+        Binary::Gt if free(l) => (Binary::Lt, beside_index(program, column, r)?, l),
+        Binary::Ge if free(l) => (Binary::Le, beside_index(program, column, r)?, l),
         _ => return None,
     };
-    match op {
-        Binary::Lt => Some(Limit { term, above: true, value, shift: 0 }),
-        Binary::Le => Some(Limit { term, above: true, value, shift: 1 }),
-        Binary::Gt => Some(Limit { term, above: false, value, shift: 1 }),
-        Binary::Ge => Some(Limit { term, above: false, value, shift: 0 }),
-        _ => None,
-    }
+    let (above, shift) = match op {
+        Binary::Lt => (true, 0),
+        Binary::Le => (true, 1),
+        Binary::Gt => (false, 1),
+        Binary::Ge => (false, 0),
+        _ => return None,
+    };
+    let moved = added.into_iter().map(|(value, negated)| (value, !negated));
+    let terms = [(bound, false)].into_iter().chain(moved).collect();
+    Some(Limit { term, above, terms, shift })
+}
+
+/// What is added to the column's index, or subtracted.
+fn beside_index(program: &Program, column: Axis, value: Value) -> Option<Vec<(Value, bool)>> {
+    let free = |v: Value| !program.node(v).axes.contains(column);
+    let (rest, beside) = match program.node(value).op {
+        Op::Index(axis) if axis == column => return Some(vec![]),
+        Op::Binary(Binary::Add, x, y) if free(y) => (x, (y, false)),
+        Op::Binary(Binary::Add, x, y) if free(x) => (y, (x, false)),
+        Op::Binary(Binary::Sub, x, y) if free(y) => (x, (y, true)),
+        _ => return None,
+    };
+    let mut all = beside_index(program, column, rest)?;
+    all.push(beside);
+    Some(all)
 }
 
 /// Whether a value can be seen to be positive.

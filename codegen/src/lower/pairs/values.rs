@@ -1,5 +1,6 @@
 //! Evaluating a stage's maps at pairs.
 
+use super::factors::is;
 use crate::abi::{Tensor, elem};
 use crate::build::{Builder, zero};
 use crate::lower::args::Args;
@@ -8,7 +9,7 @@ use crate::lower::scalar::emit_map;
 use crate::stage::Stage;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Literal, Op, Unary, Value};
+use oplus_dsl::ir::{Axis, Binary, Literal, Op, Unary, Value};
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
 
@@ -47,6 +48,8 @@ pub(super) struct Values<'s> {
     /// Indices within a column, along an axis.
     places: HashMap<u32, (Axis, Index)>,
     known: HashMap<(Value, Spot), Operand>,
+    /// Values times ±log₂ e.
+    scaled: HashMap<(Value, Spot, bool), Operand>,
     /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
     pub fast: bool,
 }
@@ -55,8 +58,8 @@ impl<'s> Values<'s> {
     /// Nothing but where the block is.
     pub(super) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
-        let (places, known) = (HashMap::new(), HashMap::new());
-        Values { stage, args, axes, outer, rows, columns, places, known, fast: false }
+        let (places, known, scaled) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Values { stage, args, axes, outer, rows, columns, places, known, scaled, fast: false }
     }
 
     /// Where a row is.
@@ -140,10 +143,9 @@ impl<'s> Values<'s> {
             Op::Param(p) => self.param(b, *p, spot),
             Op::Index(axis) => self.index(*axis, spot),
             Op::Size(axis) => self.args.size(*axis),
-            Op::Unary(Unary::Exp, x) if self.fast => {
-                let x = self.value(b, *x, spot);
-                let x = b.mul(x, Operand::Const(Ty::F32, Literal::Float(LOG2_E)));
-                b.let_(Ty::F32, Expr::Exp2Fast(x))
+            Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, spot),
+            Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
+                self.value(b, *power, spot)
             }
             op => {
                 let program = &self.stage.program;
@@ -157,6 +159,66 @@ impl<'s> Values<'s> {
                 let operands: Vec<Operand> = op.operands().iter().map(|v| self.value(b, *v, spot)).collect();
                 emit_map(b, op, node.ty, &operands)
             }
+        }
+    }
+
+    /// Whether `same ? one : power` is `x == y ? 1 : exp(x − y)`, which is the power where x and y are finite.
+    fn is_power(&self, same: Value, one: Value, power: Value) -> bool {
+        let node = |v: Value| &self.stage.program.node(v).op;
+        match (node(same), node(power)) {
+            (Op::Binary(Binary::Eq, x, y), Op::Unary(Unary::Exp, z)) => {
+                is(&self.stage.program, one, 1.0) && *node(*z) == Op::Binary(Binary::Sub, *x, *y)
+            }
+            _ => false,
+        }
+    }
+
+    /// exp(value) as a power of two; of a difference both sides are scaled apart, so that what varies least is scaled once.
+    fn exp(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+        let log2_e = Operand::Const(Ty::F32, Literal::Float(LOG2_E));
+        let value = self.taken(b, value, spot);
+        let exponent = match self.stage.program.node(value).op {
+            Op::Binary(Binary::Sub, x, y) => {
+                let less = self.scaled(b, y, -LOG2_E, spot);
+                let x = self.taken(b, x, spot);
+                match self.stage.program.node(x).op {
+                    Op::Binary(Binary::Mul, x, scale) if self.stage.program.node(scale).axes.is_empty() => {
+                        let scale = self.scaled(b, scale, LOG2_E, spot);
+                        let x = self.value(b, x, spot);
+                        b.fma(x, scale, less)
+                    }
+                    _ => {
+                        let x = self.value(b, x, spot);
+                        b.fma(x, log2_e, less)
+                    }
+                }
+            }
+            _ => self.scaled(b, value, LOG2_E, spot),
+        };
+        b.let_(Ty::F32, Expr::Exp2Fast(exponent))
+    }
+
+    /// A value times a number.
+    fn scaled(&mut self, b: &mut Builder, value: Value, by: f64, spot: Spot) -> Operand {
+        let spot = self.needed(value, spot);
+        let key = (value, spot, by > 0.0);
+        if let Some(known) = self.scaled.get(&key) {
+            return *known;
+        }
+        let x = self.value(b, value, spot);
+        let result = b.mul(x, Operand::Const(Ty::F32, Literal::Float(by)));
+        self.scaled.insert(key, result);
+        result
+    }
+
+    /// What a value is where its conditions are known to hold.
+    fn taken(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Value {
+        match self.stage.program.node(value).op {
+            Op::Broadcast(x) => self.taken(b, x, spot),
+            Op::Select(condition, x, _) if self.value(b, condition, spot) == Operand::bool(true) => {
+                self.taken(b, x, spot)
+            }
+            _ => value,
         }
     }
 

@@ -55,8 +55,10 @@ impl PairsKernel<'_> {
             let mut range = Range { from: Operand::i32(0), to: size };
             for limit in &self.form.limits {
                 let spot = Spot { row: Some(slot), ..Spot::default() };
-                let bound = values.value(b, limit.value, spot);
-                let bound = b.add(bound, Operand::i64(limit.shift));
+                let bound = limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated)| {
+                    let term = values.value(b, *term, spot);
+                    if *negated { b.sub(sum, term) } else { b.add(sum, term) }
+                });
                 // Within the axis a bound fits 32 bits.
                 let bound = b.binary(Binary::Max, bound, Operand::i64(0));
                 let bound = b.binary(Binary::Min, bound, self.args.size(self.form.column));

@@ -1,0 +1,46 @@
+//! The gradients of softmax attention: sums without a gauge, along queries and along keys.
+
+use oplus_codegen::lower::pairs::Form;
+use oplus_codegen::schedule::Pairs;
+use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::Stage;
+use oplus_dsl::interpret::Data;
+
+use crate::attention::SMALL;
+use crate::harness::Case;
+use crate::programs::{SEEN, backward_keys, backward_queries, causal};
+
+/// A run whose logarithms are large enough for weights below 1.
+fn check(stage: &Stage, sizes: [usize; 7], schedule: &Pairs) {
+    let mut case = Case::new(stage, &sizes);
+    if let Data::Float(lse) = &mut case.inputs[3].data {
+        lse.iter_mut().for_each(|x| *x += 3.0);
+    }
+    case.check(schedule, Order::Random(sizes[3] as u64));
+}
+
+#[test]
+fn gradients_of_queries() {
+    for stage in SEEN.map(|seen| backward_queries("bf16", seen)) {
+        for (m, n) in [(1, 1), (1, 37), (31, 16), (33, 33), (37, 61), (65, 20)] {
+            check(&stage, [1, 1, 2, m, n, 16, 32], &Pairs { width: 32, ..SMALL });
+        }
+    }
+}
+
+#[test]
+fn gradients_of_keys_and_values() {
+    for stage in SEEN.map(|seen| backward_keys("f16", seen)) {
+        for (m, n) in [(1, 1), (1, 37), (31, 16), (33, 33), (37, 61), (65, 20)] {
+            check(&stage, [1, 2, 1, m, n, 24, 16], &Pairs { depth: 32, ..SMALL });
+        }
+    }
+}
+
+#[test]
+fn masks_are_ranges_of_columns_in_both_directions() {
+    let limits = |stage: &Stage| Form::of(stage).unwrap().limits.iter().map(|l| l.above).collect::<Vec<_>>();
+    assert_eq!(limits(&causal("bf16")), [true]);
+    assert_eq!(limits(&backward_queries("bf16", SEEN[1])), [true]);
+    assert_eq!(limits(&backward_keys("bf16", SEEN[1])), [false]);
+}
