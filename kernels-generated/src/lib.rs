@@ -1,6 +1,7 @@
-//! Committed PTX of the standard kernels: a table from keys to texts, written by `oplus generate`, never by hand.
+//! Committed kernels of the standard library: a table from keys to PTX and machine code, written by `oplus generate`,
+//! never by hand.
 //!
-//! The texts are kept as gzip files: `zcat` shows one, and with `git config diff.gzip.textconv zcat` so does `git diff`.
+//! They are kept as gzip files: `zcat` shows a PTX text, and with `git config diff.gzip.textconv zcat` so does `git diff`.
 
 #[rustfmt::skip]
 mod table;
@@ -8,16 +9,36 @@ mod table;
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// The PTX of the kernel with that key (64 hexadecimal digits), if it is in the committed set.
-pub fn find(key: &str) -> Option<String> {
-    let at = table::KERNELS.binary_search_by_key(&key, |entry| entry.0).ok()?;
-    Some(unpack(table::KERNELS[at].1))
+/// A committed kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    ptx: &'static [u8],
+    cubin: &'static [u8],
 }
 
-fn unpack(packed: &[u8]) -> String {
-    let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).expect("a test unpacks every kernel of the table");
-    text
+/// The kernel with that key (64 hexadecimal digits), if it is in the committed set.
+pub fn find(key: &str) -> Option<Kernel> {
+    let at = table::KERNELS.binary_search_by_key(&key, |entry| entry.0).ok()?;
+    let (_, ptx, cubin) = table::KERNELS[at];
+    Some(Kernel { ptx, cubin })
+}
+
+impl Kernel {
+    /// Its PTX.
+    pub fn ptx(&self) -> String {
+        String::from_utf8(unpack(self.ptx)).expect("a test unpacks every kernel of the table")
+    }
+
+    /// Its machine code for devices of compute capability 9.0, if there is any.
+    pub fn cubin(&self) -> Option<Vec<u8>> {
+        (!self.cubin.is_empty()).then(|| unpack(self.cubin))
+    }
+}
+
+fn unpack(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![];
+    GzDecoder::new(packed).read_to_end(&mut bytes).expect("a test unpacks every kernel of the table");
+    bytes
 }
 
 #[cfg(test)]
@@ -31,10 +52,11 @@ mod tests {
 
     #[test]
     fn every_kernel_is_found_and_has_one_entry_point() {
-        for (key, _) in table::KERNELS {
-            let text = find(key).expect("its key is in the table");
-            assert_eq!(text.matches(".visible .entry ").count(), 1, "{key}");
+        for (key, ..) in table::KERNELS {
+            let kernel = find(key).expect("its key is in the table");
+            assert_eq!(kernel.ptx().matches(".visible .entry ").count(), 1, "{key}");
+            assert!(kernel.cubin().is_none_or(|code| code.starts_with(b"\x7fELF")), "{key}");
         }
-        assert_eq!(find("no such key"), None);
+        assert!(find("no such key").is_none());
     }
 }

@@ -4,7 +4,7 @@ use oplus_codegen::target::Isa;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 /// The assembler of the Python package, looked for once.
 static IN_PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(in_python_package);
@@ -13,6 +13,7 @@ static IN_PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(in_python_package);
 #[derive(Clone, Debug)]
 pub struct Ptxas {
     path: PathBuf,
+    version: OnceLock<String>,
 }
 
 /// What `ptxas` says of a kernel.
@@ -28,6 +29,15 @@ pub struct Facts {
     pub spills: u32,
     /// Machine code, bytes.
     pub code: usize,
+}
+
+/// A kernel that `ptxas` has assembled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// What it says of the kernel.
+    pub facts: Facts,
+    /// The machine code, a *cubin*.
+    pub cubin: Vec<u8>,
 }
 
 /// Why a kernel did not pass.
@@ -63,12 +73,35 @@ impl Ptxas {
     /// [`PtxasError::Missing`] when there is none.
     pub fn find() -> Result<Ptxas, PtxasError> {
         if let Some(path) = std::env::var_os("OPLUS_PTXAS") {
-            return Ok(Ptxas { path: path.into() });
+            return Ok(Ptxas::at(path.into()));
         }
         let on_path = std::env::var_os("PATH").map(|p| std::env::split_paths(&p).collect()).unwrap_or(vec![]);
         let folders = on_path.into_iter().chain([PathBuf::from("/usr/local/cuda/bin")]);
         let found = folders.map(|folder| folder.join("ptxas")).find(|path| path.is_file());
-        found.or_else(|| IN_PYTHON.clone()).map(|path| Ptxas { path }).ok_or(PtxasError::Missing)
+        found.or_else(|| IN_PYTHON.clone()).map(Ptxas::at).ok_or(PtxasError::Missing)
+    }
+
+    fn at(path: PathBuf) -> Ptxas {
+        Ptxas { path, version: OnceLock::new() }
+    }
+
+    /// Its version, such as `13.0.88`. The same version makes the same machine code of the same PTX.
+    ///
+    /// # Errors
+    ///
+    /// [`PtxasError::Run`] when it cannot be run.
+    pub fn version(&self) -> Result<&str, PtxasError> {
+        if let Some(known) = self.version.get() {
+            return Ok(known);
+        }
+        let output = Command::new(&self.path).arg("--version").output().map_err(|e| self.not_run(e))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = text.lines().find_map(|line| line.rsplit_once(", V")).map_or(text.trim(), |(_, version)| version);
+        Ok(self.version.get_or_init(|| said.to_owned()))
+    }
+
+    fn not_run(&self, error: io::Error) -> PtxasError {
+        PtxasError::Run { path: self.path.clone(), error }
     }
 
     /// Assembles a kernel; refuses spills, local memory, and code that `ptxas` itself calls slow.
@@ -76,8 +109,8 @@ impl Ptxas {
     /// # Errors
     ///
     /// See [`PtxasError`].
-    pub fn assemble(&self, ptx: &str, isa: Isa) -> Result<Facts, PtxasError> {
-        let run = |error| PtxasError::Run { path: self.path.clone(), error };
+    pub fn assemble(&self, ptx: &str, isa: Isa) -> Result<Assembled, PtxasError> {
+        let run = |error| self.not_run(error);
         let folder = tempfile::tempdir().map_err(run)?;
         let [source, binary] = ["kernel.ptx", "kernel.cubin"].map(|name| folder.path().join(name));
         std::fs::write(&source, ptx).map_err(run)?;
@@ -88,7 +121,8 @@ impl Ptxas {
         if !output.status.success() {
             return Err(PtxasError::Refused(text.into_owned()));
         }
-        judge(&text, std::fs::metadata(&binary).map_or(0, |m| m.len() as usize))
+        let cubin = std::fs::read(&binary).map_err(run)?;
+        Ok(Assembled { facts: judge(&text, cubin.len())?, cubin })
     }
 }
 

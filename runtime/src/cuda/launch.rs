@@ -12,7 +12,7 @@ use super::module::Function;
 use super::scratch::Region;
 use super::stream::{CudaDevice, Stream};
 use crate::Error;
-use crate::source::Ptx;
+use crate::source::Code;
 
 /// A plan that is ready to be launched again and again, on any stream of its context and from any thread.
 pub(crate) struct Prepared {
@@ -45,11 +45,11 @@ pub(crate) struct Pointers<'a> {
 const BUFFER_ALIGN: usize = 256;
 
 impl Prepared {
-    /// Loads the kernels of a plan; `find` gives the PTX of those that are not loaded yet.
+    /// Loads the kernels of a plan; `find` gives the code of those that are not loaded yet.
     pub(crate) fn new(
         context: &Context,
         plan: Plan,
-        find: impl Fn(&Launch) -> Result<Ptx, Error>,
+        find: impl Fn(&Launch) -> Result<Code, Error>,
     ) -> Result<Prepared, Error> {
         let mut buffer_bytes = 0;
         let place = |buffer: &oplus_codegen::plan::Buffer| {
@@ -101,7 +101,7 @@ impl Call<'_> {
 }
 
 impl Step {
-    fn new(context: &Context, launch: Launch, find: impl Fn(&Launch) -> Result<Ptx, Error>) -> Result<Step, Error> {
+    fn new(context: &Context, launch: Launch, find: impl Fn(&Launch) -> Result<Code, Error>) -> Result<Step, Error> {
         let function = context.function(&launch, || find(&launch))?;
         let Launch { grid, threads, shared_bytes, args, .. } = launch;
         Ok(Step { function, grid, threads, shared_bytes, args })

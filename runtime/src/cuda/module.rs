@@ -1,14 +1,15 @@
-//! Loading PTX into a context.
+//! Loading kernels into a context.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::{Arc, PoisonError};
 
-use cudarc::driver::{CudaContext, result, sys};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 use oplus_codegen::plan::Launch;
+use oplus_codegen::target::Isa;
 
 use super::{Context, is_sticky, name};
 use crate::Error;
-use crate::source::Ptx;
+use crate::source::Code;
 
 /// Dynamic shared memory that a kernel may use without asking.
 const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
@@ -49,7 +50,7 @@ impl Context {
     pub(crate) fn function(
         &self,
         launch: &Launch,
-        find: impl FnOnce() -> Result<Ptx, Error>,
+        find: impl FnOnce() -> Result<Code, Error>,
     ) -> Result<Arc<Function>, Error> {
         let key = launch.key.to_string();
         let functions = || self.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,10 +61,10 @@ impl Context {
         Ok(functions().entry(key).or_insert(function).clone())
     }
 
-    fn load(&self, launch: &Launch, key: &str, ptx: &Ptx) -> Result<Function, Error> {
+    fn load(&self, launch: &Launch, key: &str, code: &Code) -> Result<Function, Error> {
         self.bind()?;
         let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
-        let module = self.load_module(ptx, key)?;
+        let module = self.load_module(code, key)?;
         let symbol = CString::new(launch.symbol.as_str()).map_err(|e| rejected(e.to_string()))?;
         // SAFETY: the module is alive.
         let raw = unsafe { result::module::get_function(module.raw, symbol) }
@@ -84,26 +85,39 @@ impl Context {
         Ok(Function { raw, registers, local_bytes, _module: module })
     }
 
-    fn load_module(&self, ptx: &Ptx, key: &str) -> Result<Module, Error> {
+    /// Machine code where it is for this device and the driver takes it, else PTX.
+    fn load_module(&self, code: &Code, key: &str) -> Result<Module, Error> {
+        if let Some(cubin) = code.cubin.as_ref().filter(|_| self.target.isa == Isa::Sm90a) {
+            match self.load_image(cubin, &mut []) {
+                Ok(module) => return Ok(module),
+                Err(e) if is_sticky(e) => return Err(self.failure("cuModuleLoadDataEx", e)),
+                Err(_) => {}
+            }
+        }
         let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
-        let text = CString::new(ptx.text.as_bytes()).map_err(|e| rejected(e.to_string()))?;
+        let text = CString::new(code.ptx.as_bytes()).map_err(|e| rejected(e.to_string()))?;
         let mut log = [0_u8; 8192];
+        self.load_image(text.as_bytes_with_nul(), &mut log).map_err(|e| {
+            if is_sticky(e) {
+                return self.failure("cuModuleLoadDataEx", e);
+            }
+            log[log.len() - 1] = 0;
+            let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
+            rejected(format!("{}: {}", name(e), said.trim()))
+        })
+    }
+
+    /// Loads a PTX text that ends in a zero, or machine code; the driver's complaints go to `log`.
+    fn load_image(&self, image: &[u8], log: &mut [u8]) -> Result<Module, DriverError> {
         let mut options =
             [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
-        let (mut raw, count) = (std::ptr::null_mut(), options.len() as u32);
-        // SAFETY: the text ends in a zero, options and values are two each, and the log is as long as it says.
+        let (mut raw, count) = (std::ptr::null_mut(), if log.is_empty() { 0 } else { options.len() as u32 });
+        // SAFETY: the image says itself how long it is, options and values are two each or not looked at, and the log is
+        // as long as it says.
         let loaded = super::memory::relaxed(|| unsafe {
-            sys::cuModuleLoadDataEx(&mut raw, text.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr())
+            sys::cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr())
         });
-        match loaded.result() {
-            Ok(()) => Ok(Module { raw, context: self.raw.clone() }),
-            Err(e) if is_sticky(e) => Err(self.failure("cuModuleLoadDataEx", e)),
-            Err(e) => {
-                log[log.len() - 1] = 0;
-                let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
-                Err(rejected(format!("{}: {}", name(e), said.trim())))
-            }
-        }
+        loaded.result().map(|()| Module { raw, context: self.raw.clone() })
     }
 }

@@ -91,13 +91,13 @@ fn call(program: &Program, shapes: &Shapes) -> Result<plan::Call, Error> {
 
 /// Facts of a launch's PTX, or why there is none; with a GPU at hand also what its driver makes of it.
 fn facts(name: &str, launch: &Launch, target: &Target, device: Option<&Device>) -> Vec<(String, String)> {
-    let ptx = match source::find(name, launch, target.isa) {
-        Ok(ptx) => ptx,
+    let code = match source::find(name, launch, target.isa) {
+        Ok(code) => code,
         Err(e) => return vec![("PTX".into(), e.to_string())],
     };
-    let mut facts = vec![("PTX".to_owned(), PtxFacts::of(&ptx.text).to_string())];
+    let mut facts = vec![("PTX".to_owned(), PtxFacts::of(&code.ptx).to_string())];
     if let Some(Device::Cuda(device)) = device {
-        match device.0.context.function(launch, || Ok(ptx)) {
+        match device.0.context.function(launch, || Ok(code)) {
             Ok(loaded) => facts.extend([
                 ("registers".to_owned(), loaded.registers.to_string()),
                 ("bytes spilled".to_owned(), loaded.local_bytes.to_string()),

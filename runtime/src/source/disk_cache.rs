@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy;
 use oplus_codegen::key::COMPILER_VERSION;
 
-use super::{Isa, KernelSource, Launch, Ptx};
+use super::{Code, Isa, KernelSource, Launch};
 use crate::Error;
 
 /// A compiler of kernels.
@@ -20,7 +20,7 @@ pub trait Compile: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Compile`].
-    fn compile(&self, launch: &Launch, isa: Isa) -> Result<Ptx, Error>;
+    fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error>;
 }
 
 /// A compiler behind a folder of what it has compiled.
@@ -43,23 +43,23 @@ impl<C: Compile> DiskCache<C> {
         DiskCache { folder, compiler }
     }
 
-    fn get(&self, entry: &Entry, compile: impl FnOnce() -> Result<Ptx, Error>) -> Result<Ptx, Error> {
+    fn get(&self, entry: &Entry, compile: impl FnOnce() -> Result<Code, Error>) -> Result<Code, Error> {
         let path = self.folder.as_ref().map(|folder| folder.join(&entry.file));
         let kept = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         if let Some(text) = kept.as_deref().and_then(|kept| entry.open(kept)) {
-            return Ok(Ptx { text: text.to_owned() });
+            return Ok(text.to_owned().into());
         }
-        let ptx = compile()?;
+        let code = compile()?;
         if let Some(path) = path {
             // A cache that cannot be written costs time, not the result.
-            let _ = write(&path, &entry.seal(&ptx.text));
+            let _ = write(&path, &entry.seal(&code.ptx));
         }
-        Ok(ptx)
+        Ok(code)
     }
 }
 
 impl<C: Compile> KernelSource for DiskCache<C> {
-    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Ptx>, Error> {
+    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
         self.get(&Entry::of(launch, isa), || self.compiler.compile(launch, isa)).map(Some)
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     struct Nothing;
 
     impl Compile for Nothing {
-        fn compile(&self, launch: &Launch, _: Isa) -> Result<Ptx, Error> {
+        fn compile(&self, launch: &Launch, _: Isa) -> Result<Code, Error> {
             Err(Error::Compile { key: launch.key.to_string(), reason: "no compiler".into() })
         }
     }
@@ -141,9 +141,9 @@ mod tests {
     fn look_up(cache: &DiskCache<Nothing>, entry: &Entry, compiled: &AtomicUsize) -> String {
         let compile = || {
             compiled.fetch_add(1, Ordering::Relaxed);
-            Ok(Ptx { text: PTX.to_owned() })
+            Ok(PTX.to_owned().into())
         };
-        cache.get(entry, compile).unwrap().text
+        cache.get(entry, compile).unwrap().ptx
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Kernels inside the program.
 
-use super::{Isa, KernelSource, Launch, Ptx};
+use super::{Code, Isa, KernelSource, Launch};
 use crate::Error;
-use std::borrow::Cow;
 
 /// Kernels that were compiled before the program was: pairs of a key, in hexadecimal, and a PTX text.
 #[derive(Clone, Copy, Debug)]
@@ -25,17 +24,20 @@ impl Embedded {
         Embedded(Find::Standard)
     }
 
-    fn text(&self, key: &str) -> Option<Cow<'static, str>> {
+    fn code(&self, key: &str) -> Option<Code> {
         match self.0 {
-            Find::Table(table) => table.binary_search_by_key(&key, |entry| entry.0).ok().map(|at| table[at].1.into()),
-            Find::Standard => oplus_kernels::find(key).map(Cow::from),
+            Find::Table(table) => {
+                let at = table.binary_search_by_key(&key, |entry| entry.0).ok()?;
+                Some(table[at].1.to_owned().into())
+            }
+            Find::Standard => oplus_kernels::find(key).map(|kernel| Code { ptx: kernel.ptx(), cubin: kernel.cubin() }),
         }
     }
 }
 
 impl KernelSource for Embedded {
-    fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Ptx>, Error> {
-        Ok(self.text(&launch.key.to_string()).map(|text| Ptx { text: text.into_owned() }))
+    fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
+        Ok(self.code(&launch.key.to_string()))
     }
 }
 
@@ -46,7 +48,7 @@ mod tests {
     #[test]
     fn a_table_finds_its_keys_and_no_others() {
         let table = Embedded::new(&[("0a", "first"), ("1b", "second"), ("ff", "third")]);
-        assert_eq!(table.text("1b").as_deref(), Some("second"));
-        assert_eq!((table.text("0b"), table.text("")), (None, None));
+        assert_eq!(table.code("1b"), Some("second".to_owned().into()));
+        assert_eq!((table.code("0b"), table.code("")), (None, None));
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Isa, KernelSource, Launch, Ptx};
+use super::{Code, Isa, KernelSource, Launch};
 use crate::Error;
 
 /// A folder with PTX files and a `manifest.toml` that lists their keys and hashes.
@@ -63,8 +63,8 @@ fn damaged(path: &Path, reason: String) -> Error {
 }
 
 impl KernelSource for Folder {
-    fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Ptx>, Error> {
-        Ok(self.text(&launch.key.to_string())?.map(|text| Ptx { text }))
+    fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
+        Ok(self.text(&launch.key.to_string())?.map(Code::from))
     }
 }
 

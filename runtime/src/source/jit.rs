@@ -2,19 +2,19 @@
 
 use std::sync::OnceLock;
 
-use super::{Compile, DiskCache, Isa, KernelSource, Launch, Ptx, cache_folder};
+use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder};
 use crate::Error;
 
 /// LLVM.
 struct Llvm;
 
 impl Compile for Llvm {
-    fn compile(&self, launch: &Launch, isa: Isa) -> Result<Ptx, Error> {
+    fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error> {
         let failed = |reason: String| Error::Compile { key: launch.key.to_string(), reason };
         let kernel =
             oplus_codegen::lower::lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(e.to_string()))?;
         let text = oplus_llvm::compile(&kernel, isa).map_err(|e| failed(e.to_string()))?;
-        Ok(Ptx { text })
+        Ok(text.into())
     }
 }
 

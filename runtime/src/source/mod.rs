@@ -28,11 +28,20 @@ pub use folder::Folder;
 
 use crate::Error;
 
-/// A compiled kernel.
+/// A compiled kernel. Its entry is the launch's symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ptx {
-    /// The PTX text. Its entry is the launch's symbol.
-    pub text: String,
+pub struct Code {
+    /// The PTX text, which the driver compiles when it loads it.
+    pub ptx: String,
+    /// Machine code of the same kernel for devices of compute capability 9.0 (a *cubin*), which the driver loads as it
+    /// is. Where it does not take it, because it is older than what made it, it is given the PTX.
+    pub cubin: Option<Vec<u8>>,
+}
+
+impl From<String> for Code {
+    fn from(ptx: String) -> Code {
+        Code { ptx, cubin: None }
+    }
 }
 
 /// A place that may have compiled kernels.
@@ -41,7 +50,7 @@ pub trait KernelSource: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Source`] when the source is damaged, [`Error::Compile`] when it is a compiler that fails.
-    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Ptx>, Error>;
+    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error>;
 }
 
 static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
@@ -79,7 +88,7 @@ pub(crate) fn falls_back_to_cpu() -> bool {
 }
 
 /// The kernel of a launch of the kernel `name` on devices of `isa`, from the first source that has it.
-pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Ptx, Error> {
+pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Code, Error> {
     let isa = launch.schedule.isa(isa);
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
     let standard = Embedded::standard();
@@ -88,8 +97,8 @@ pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Ptx, Error> 
     #[cfg(feature = "jit")]
     sources.push(jit::compiler());
     for source in sources {
-        if let Some(ptx) = source.find(launch, isa)? {
-            return Ok(ptx);
+        if let Some(code) = source.find(launch, isa)? {
+            return Ok(code);
         }
     }
     Err(missing(name, launch))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{AFFINE, ramp};
 use cudarc::driver::CudaContext;
-use oplus::source::{Isa, KernelSource, Launch, Ptx, fall_back_to_cpu, register};
+use oplus::source::{Code, Isa, KernelSource, Launch, fall_back_to_cpu, register};
 use oplus::{Device, Elem, Error, Kernel, Tensor};
 
 /// The first GPU, on a stream of its own.
@@ -129,9 +129,9 @@ fn ptx_that_the_driver_refuses_is_an_error_with_its_words() {
     );
     struct Garbage;
     impl KernelSource for Garbage {
-        fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Ptx>, Error> {
+        fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
             let ours = launch.stage.program.name.starts_with("refused");
-            Ok(ours.then(|| Ptx { text: ".version 7.8\n.target sm_80\n.address_size 64\nnonsense;\n".into() }))
+            Ok(ours.then(|| Code::from(".version 7.8\n.target sm_80\n.address_size 64\nnonsense;\n".to_owned())))
         }
     }
     let Some(device) = gpu() else { return };

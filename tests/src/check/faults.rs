@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags as Flags, CUstreamCaptureMode as Mode};
-use oplus::source::{Isa, KernelSource, Launch, Ptx, register};
+use oplus::source::{Code, Isa, KernelSource, Launch, register};
 use oplus::{Device, Elem, Error, Kernel, Tensor, kernels};
 use oplus_dsl::rng::Rng;
 
@@ -91,9 +91,9 @@ fn refused_ptx(world: &World) -> Result<Agreement, CheckError> {
     );
     struct Garbage;
     impl KernelSource for Garbage {
-        fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Ptx>, Error> {
+        fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
             let ours = launch.stage.program.name.starts_with("refused");
-            Ok(ours.then(|| Ptx { text: ".version 7.8\n.target sm_80\n.address_size 64\nnonsense;\n".into() }))
+            Ok(ours.then(|| Code::from(".version 7.8\n.target sm_80\n.address_size 64\nnonsense;\n".to_owned())))
         }
     }
     register(Arc::new(Garbage));

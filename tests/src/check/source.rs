@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use oplus::Error;
-use oplus::source::{Embedded, Folder, Isa, KernelSource, Launch, Ptx};
+use oplus::source::{Code, Embedded, Folder, Isa, KernelSource, Launch};
 
 /// The sources of committed kernels, with the hash of every text that they have given.
 pub struct Recorder {
@@ -49,11 +49,11 @@ impl Recorder {
 }
 
 impl KernelSource for Recorder {
-    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Ptx>, Error> {
+    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
         for source in &self.sources {
-            if let Some(ptx) = source.find(launch, isa)? {
-                self.note(&launch.key.to_string(), &ptx.text);
-                return Ok(Some(ptx));
+            if let Some(code) = source.find(launch, isa)? {
+                self.note(&launch.key.to_string(), &code.ptx);
+                return Ok(Some(code));
             }
         }
         Ok(None)

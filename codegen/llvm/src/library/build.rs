@@ -1,5 +1,7 @@
 //! Compiling many kernels at once.
 
+use super::folder::unpack;
+use super::manifest::{Cubin, MACHINE};
 use super::{Entry, Manifest};
 use crate::CompileError;
 use crate::ptxas::{Ptxas, PtxasError};
@@ -9,6 +11,7 @@ use oplus_codegen::schedule::Schedule;
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use rayon::prelude::*;
+use std::path::Path;
 
 /// A kernel to be made.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,13 +52,35 @@ pub enum BuildReason {
     Ptxas(#[from] PtxasError),
 }
 
+/// A kernel that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Built {
+    /// What a manifest says of it.
+    pub entry: Entry,
+    /// The PTX.
+    pub text: String,
+    /// The machine code that the entry names.
+    pub cubin: Option<Vec<u8>>,
+}
+
 /// What kernels have to pass.
 #[derive(Clone, Copy, Default)]
 pub struct Checks<'a> {
     /// The assembler, on every device that the kernel is for: no spills, no local memory, no slow code.
     pub ptxas: Option<&'a Ptxas>,
     /// Kernels that have passed it before.
-    pub passed: Option<&'a Manifest>,
+    pub older: Option<Older<'a>>,
+    /// Whether these pass it again.
+    pub again: bool,
+}
+
+/// A folder of kernels that were made before.
+#[derive(Clone, Copy)]
+pub struct Older<'a> {
+    /// Where it is.
+    pub folder: &'a Path,
+    /// What is in it.
+    pub manifest: &'a Manifest,
 }
 
 /// Compiles kernels in parallel. `command` is what made them, `done` is called after each.
@@ -68,7 +93,7 @@ pub fn build(
     checks: Checks<'_>,
     command: &str,
     done: impl Fn() + Sync,
-) -> Result<Vec<(Entry, String)>, Vec<BuildError>> {
+) -> Result<Vec<Built>, Vec<BuildError>> {
     let build = |v: &Variant| {
         let result = v.build(checks, command);
         done();
@@ -92,7 +117,7 @@ impl Variant {
         Key::of(&self.stage, &self.schedule, self.isa)
     }
 
-    fn build(&self, checks: Checks<'_>, command: &str) -> Result<(Entry, String), BuildError> {
+    fn build(&self, checks: Checks<'_>, command: &str) -> Result<Built, BuildError> {
         self.try_build(checks, command).map_err(|reason| BuildError {
             program: self.stage.program.name.clone(),
             schedule: self.schedule,
@@ -101,7 +126,7 @@ impl Variant {
         })
     }
 
-    fn try_build(&self, checks: Checks<'_>, command: &str) -> Result<(Entry, String), BuildReason> {
+    fn try_build(&self, checks: Checks<'_>, command: &str) -> Result<Built, BuildReason> {
         let kernel = lower(&self.stage, &self.schedule, self.isa)?;
         let code = crate::compile(&kernel, self.isa)?;
         let text = format!("// {} by `{command}`: {}\n{code}", kernel.name, self.schedule);
@@ -117,10 +142,11 @@ impl Variant {
             shared_bytes: kernel.shared_layout().1,
             registers: None,
             blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            cubin: None,
             receipt: None,
         };
-        entry.registers = checks.registers(&entry, &code, self.isa)?;
-        Ok((entry, text))
+        let cubin = checks.assemble(&mut entry, &code, self.isa)?;
+        Ok(Built { entry, text, cubin })
     }
 
     fn elements(&self) -> Vec<String> {
@@ -131,16 +157,44 @@ impl Variant {
 }
 
 impl Checks<'_> {
-    /// The registers of a thread, if the kernel has been checked. Of a kernel for all devices, those of the first.
-    fn registers(&self, entry: &Entry, code: &str, isa: Isa) -> Result<Option<u32>, PtxasError> {
-        let known = self.passed.and_then(|manifest| manifest.kernel.iter().find(|e| e.is_same_text(entry)));
-        if let Some(registers) = known.and_then(|e| e.registers) {
-            return Ok(Some(registers));
+    /// Assembles a kernel that has not passed before, or must again; completes its entry, gives the machine code.
+    fn assemble(&self, entry: &mut Entry, code: &str, isa: Isa) -> Result<Option<Vec<u8>>, PtxasError> {
+        let known = self.older.and_then(|older| older.manifest.same_text(entry));
+        let kept = known.and_then(|known| self.older?.cubin(known));
+        entry.registers = known.and_then(|known| known.registers);
+        entry.cubin = known.filter(|_| kept.is_some()).and_then(|known| known.cubin.clone());
+        let Some(ptxas) = self.ptxas else { return Ok(kept) };
+        if !self.again && entry.registers.is_some() && entry.cubin.is_some() {
+            return Ok(kept);
         }
-        let Some(ptxas) = self.ptxas else { return Ok(None) };
         let devices = Isa::ALL.into_iter().filter(|device| *device == isa || isa == Isa::Sm80);
-        let facts = devices.map(|device| ptxas.assemble(code, device)).collect::<Result<Vec<_>, _>>()?;
-        Ok(facts.first().map(|facts| facts.registers))
+        let mut assembled = vec![];
+        for device in devices {
+            assembled.push((device, ptxas.assemble(code, device)?));
+        }
+        // Of a kernel for all devices, those of the first.
+        entry.registers = assembled.first().map(|(_, first)| first.facts.registers);
+        let version = ptxas.version()?;
+        if entry.cubin.as_ref().is_some_and(|cubin| cubin.ptxas != version) {
+            // Another version makes other code, which no GPU has checked.
+            return Ok(kept);
+        }
+        let machine = assembled.into_iter().find(|(device, _)| *device == MACHINE).map(|(_, own)| own.cubin);
+        entry.cubin = machine.as_ref().map(|code| Cubin {
+            file: format!("cubin/{}.{}.cubin.gz", entry.symbol, MACHINE.name()),
+            ptxas: version.to_owned(),
+            blake3: blake3::hash(code).to_hex().to_string(),
+        });
+        Ok(machine)
+    }
+}
+
+impl Older<'_> {
+    /// The machine code of an entry, if its file is what the manifest says.
+    fn cubin(&self, entry: &Entry) -> Option<Vec<u8>> {
+        let cubin = entry.cubin.as_ref()?;
+        let code = unpack(&std::fs::read(self.folder.join(&cubin.file)).ok()?)?;
+        (blake3::hash(&code).to_hex().as_str() == cubin.blake3).then_some(code)
     }
 }
 
@@ -187,7 +241,8 @@ mod tests {
     fn entries_say_what_a_kernel_is() {
         let variants = [variant(Isa::Sm90a, Loader::Bulk), variant(Isa::Sm80, Loader::Registers)];
         let kernels = build(&variants, Checks::default(), "oplus generate", || ()).unwrap();
-        for (variant, (entry, text)) in variants.iter().zip(&kernels) {
+        for (variant, Built { entry, text, cubin }) in variants.iter().zip(&kernels) {
+            assert_eq!((&entry.cubin, cubin), (&None, &None));
             assert_eq!(entry.key, variant.key().to_string());
             assert_eq!((entry.isa.as_str(), entry.program.as_str()), (variant.isa.name(), "cumsum"));
             assert_eq!(entry.elements, ["x: bf16", "y: f32"]);

@@ -1,12 +1,13 @@
 //! The files of a folder of kernels: writing them, and telling what differs.
 
-use super::{Entry, LibraryError, Manifest, table};
+use super::{Built, LibraryError, Manifest, table};
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Everything that a folder of kernels should contain.
@@ -15,8 +16,8 @@ pub struct Contents {
     /// The manifest.
     pub manifest: Manifest,
     form: Form,
-    /// PTX files by name.
-    ptx: BTreeMap<String, Vec<u8>>,
+    /// PTX and machine code by the names of the files.
+    code: BTreeMap<String, Vec<u8>>,
 }
 
 /// What a folder is for.
@@ -50,22 +51,24 @@ impl fmt::Display for Difference {
 }
 
 impl Contents {
-    /// A folder that programs embed with `include!("…/table.rs")` or open at run time.
-    pub fn new(kernels: Vec<(Entry, String)>) -> Contents {
-        let ptx = kernels.iter().map(|(entry, text)| (entry.file.clone(), text.clone().into_bytes())).collect();
-        let manifest = Manifest::new(kernels.into_iter().map(|(entry, _)| entry).collect());
-        Contents { manifest, form: Form::Plain, ptx }
+    /// A folder that programs embed with `include!("…/table.rs")` or open at run time: without machine code.
+    pub fn new(mut kernels: Vec<Built>) -> Contents {
+        kernels.iter_mut().for_each(|kernel| kernel.entry.cubin = None);
+        let code = kernels.iter().map(|k| (k.entry.file.clone(), k.text.clone().into_bytes())).collect();
+        let manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
+        Contents { manifest, form: Form::Plain, code }
     }
 
-    /// The crate of committed kernels: the table is one of its modules, PTX files are compressed.
-    pub fn of_crate(mut kernels: Vec<(Entry, String)>) -> Contents {
-        let pack = |(entry, text): &mut (Entry, String)| {
+    /// The crate of committed kernels: the table is one of its modules, files are compressed.
+    pub fn of_crate(mut kernels: Vec<Built>) -> Contents {
+        let pack = |Built { entry, text, cubin }: &mut Built| {
             entry.file.push_str(".gz");
-            (entry.file.clone(), pack(text))
+            let named = entry.cubin.as_ref().zip(cubin.as_ref()).map(|(named, code)| (named.file.clone(), pack(code)));
+            [Some((entry.file.clone(), pack(text.as_bytes()))), named]
         };
-        let ptx = kernels.par_iter_mut().map(pack).collect();
-        let manifest = Manifest::new(kernels.into_iter().map(|(entry, _)| entry).collect());
-        Contents { manifest, form: Form::Crate, ptx }
+        let code = kernels.par_iter_mut().flat_map_iter(pack).flatten_iter().collect();
+        let manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
+        Contents { manifest, form: Form::Crate, code }
     }
 
     /// Takes over the receipts of what is in the folder now.
@@ -80,14 +83,14 @@ impl Contents {
         Ok(())
     }
 
-    /// Bytes of all PTX files.
+    /// Bytes of all files of PTX and machine code.
     pub fn bytes(&self) -> usize {
-        self.ptx.values().map(Vec::len).sum()
+        self.code.values().map(Vec::len).sum()
     }
 
     /// Path and contents of every file.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let mut files = self.ptx.clone();
+        let mut files = self.code.clone();
         files.insert("manifest.toml".into(), self.manifest.text().into_bytes());
         let (path, text) = match self.form {
             Form::Plain => ("table.rs", table::of_texts(&self.manifest)),
@@ -138,25 +141,34 @@ impl Contents {
         Ok(found)
     }
 
-    /// PTX files of the folder that are not of these contents.
+    /// Files of PTX and machine code in the folder that are not of these contents.
     fn strangers(&self, folder: &Path) -> Result<Vec<String>, LibraryError> {
-        let listed = match std::fs::read_dir(folder.join("ptx")) {
-            Ok(listed) => listed,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-            Err(error) => return Err(LibraryError::File { path: folder.join("ptx"), error }),
-        };
-        let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut strangers: Vec<String> =
-            names.map(|name| format!("ptx/{name}")).filter(|file| !self.ptx.contains_key(file)).collect();
+        let mut strangers = vec![];
+        for part in ["ptx", "cubin"] {
+            let listed = match std::fs::read_dir(folder.join(part)) {
+                Ok(listed) => listed,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(LibraryError::File { path: folder.join(part), error }),
+            };
+            let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            strangers.extend(names.map(|name| format!("{part}/{name}")).filter(|file| !self.code.contains_key(file)));
+        }
         strangers.sort_unstable();
         Ok(strangers)
     }
 }
 
-/// A text as a gzip file without name and date.
-fn pack(text: &str) -> Vec<u8> {
+/// A gzip file without name and date.
+fn pack(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(vec![], Compression::best());
-    encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("a vector takes all bytes")
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("a vector takes all bytes")
+}
+
+/// The contents of a gzip file, if it is one.
+pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = vec![];
+    GzDecoder::new(packed).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Does something with a file; the error names it.
@@ -166,11 +178,17 @@ fn at<T>(path: PathBuf, action: impl FnOnce(&PathBuf) -> std::io::Result<T>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::tests::{entry, receipt};
+    use super::super::manifest::tests::{cubin, entry, receipt};
     use super::*;
 
+    fn built(key: &str, text: &str, code: Option<&[u8]>) -> Built {
+        let mut entry = entry(key, text);
+        entry.cubin = code.map(|code| cubin(key, code));
+        Built { entry, text: text.into(), cubin: code.map(Vec::from) }
+    }
+
     fn contents(kernels: &[(&str, &str)]) -> Contents {
-        Contents::new(kernels.iter().map(|(key, text)| (entry(key, text), (*text).to_owned())).collect())
+        Contents::new(kernels.iter().map(|(key, text)| built(key, text, None)).collect())
     }
 
     #[test]
@@ -200,13 +218,21 @@ mod tests {
     #[test]
     fn the_crate_has_compressed_files() {
         let folder = tempfile::tempdir().unwrap();
-        let contents = Contents::of_crate(vec![(entry("a", "one"), "one".into())]);
+        let contents = Contents::of_crate(vec![built("a", "one", Some(b"code")), built("b", "two", None)]);
         contents.write(folder.path()).unwrap();
-        let packed = std::fs::read(folder.path().join("ptx/a.sm_80.ptx.gz")).unwrap();
-        assert_eq!(std::io::read_to_string(flate2::read::GzDecoder::new(&packed[..])).unwrap(), "one");
+        for (file, text) in [("ptx/a.sm_80.ptx.gz", "one"), ("cubin/a.sm_90a.cubin.gz", "code")] {
+            let packed = std::fs::read(folder.path().join(file)).unwrap();
+            assert_eq!(unpack(&packed).as_deref(), Some(text.as_bytes()));
+        }
         let table = std::fs::read_to_string(folder.path().join("src/table.rs")).unwrap();
-        assert!(table.contains("(\"a\", include_bytes!(\"../ptx/a.sm_80.ptx.gz\"))"), "{table}");
+        let ptx = |key: &str| format!("(\"{key}\", include_bytes!(\"../ptx/{key}.sm_80.ptx.gz\"), ");
+        assert!(table.contains(&(ptx("a") + "include_bytes!(\"../cubin/a.sm_90a.cubin.gz\"))")), "{table}");
+        assert!(table.contains(&(ptx("b") + "&[])")), "{table}");
         assert_eq!(contents.manifest.kernel[0].blake3, blake3::hash(b"one").to_hex().as_str());
+        let [other, nothing] = [vec![built("b", "two", None)], vec![]].map(Contents::of_crate);
+        let strange = |contents: &Contents| contents.strangers(folder.path()).unwrap();
+        assert_eq!(strange(&other), ["cubin/a.sm_90a.cubin.gz", "ptx/a.sm_80.ptx.gz"]);
+        assert_eq!(strange(&nothing).len(), 3);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `manifest.toml`.
 
 use super::LibraryError;
+use oplus_codegen::target::Isa;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -42,10 +43,27 @@ pub struct Entry {
     pub registers: Option<u32>,
     /// The hash of the PTX text.
     pub blake3: String,
+    /// Machine code of this text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cubin: Option<Cubin>,
     /// What a GPU said of this very text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
 }
+
+/// Machine code of a kernel for [`MACHINE`], which spares its driver the compilation of the PTX.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cubin {
+    /// Its file, relative to the manifest, compressed.
+    pub file: String,
+    /// The version of the `ptxas` that made it.
+    pub ptxas: String,
+    /// The hash of the machine code.
+    pub blake3: String,
+}
+
+/// The devices that kernels have machine code for: compute capability 9.0 (H100, H200).
+pub const MACHINE: Isa = Isa::Sm90a;
 
 /// The result of a kernel's check on a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,12 +117,17 @@ impl Manifest {
         HEADER.to_owned() + &toml::to_string(self).unwrap_or_default()
     }
 
+    /// The entry of the same kernel and PTX.
+    pub(super) fn same_text(&self, entry: &Entry) -> Option<&Entry> {
+        self.kernel.iter().find(|e| e.key == entry.key && e.blake3 == entry.blake3)
+    }
+
     /// Takes over what an older manifest knows of the same PTX: receipts, and registers where this one has none.
     pub fn inherit(&mut self, older: &Manifest) {
         for entry in &mut self.kernel {
-            let same = older.kernel.iter().find(|e| e.is_same_text(entry));
-            if let Some(known) = same {
-                entry.receipt = entry.receipt.take().or(known.receipt.clone());
+            if let Some(known) = older.same_text(entry) {
+                let checked = known.receipt.clone().filter(|_| known.has_same_code(entry));
+                entry.receipt = entry.receipt.take().or(checked);
                 entry.registers = entry.registers.or(known.registers);
             }
         }
@@ -112,9 +135,9 @@ impl Manifest {
 }
 
 impl Entry {
-    /// Whether another entry is of the same kernel and PTX.
-    pub(super) fn is_same_text(&self, other: &Entry) -> bool {
-        self.key == other.key && self.blake3 == other.blake3
+    /// Whether the machine code is the same as another entry's, or one of them has none.
+    fn has_same_code(&self, other: &Entry) -> bool {
+        self.cubin.iter().zip(&other.cubin).all(|(own, other)| own.blake3 == other.blake3)
     }
 }
 
@@ -136,8 +159,15 @@ pub(super) mod tests {
             shared_bytes: 0,
             registers: Some(32),
             blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            cubin: None,
             receipt: None,
         }
+    }
+
+    /// What a manifest says of that machine code of the kernel with that key.
+    pub(in crate::library) fn cubin(key: &str, code: &[u8]) -> Cubin {
+        let blake3 = blake3::hash(code).to_hex().to_string();
+        Cubin { file: format!("cubin/{key}.sm_90a.cubin.gz"), ptxas: "13.0.88".into(), blake3 }
     }
 
     /// A receipt for that PTX.
@@ -166,5 +196,20 @@ pub(super) mod tests {
         newer.inherit(&older);
         assert_eq!(newer.kernel[0].receipt, Some(receipt("1")));
         assert_eq!((newer.kernel[0].registers, newer.kernel[1].receipt.clone()), (Some(32), None));
+    }
+
+    #[test]
+    fn receipts_stay_with_their_machine_code() {
+        let with_code = |code: &[u8]| {
+            let mut manifest = Manifest::new(vec![entry("a", "1")]);
+            manifest.kernel[0].cubin = Some(cubin("a", code));
+            manifest
+        };
+        let mut older = with_code(b"code");
+        older.kernel[0].receipt = Some(receipt("1"));
+        let (mut same, mut other) = (with_code(b"code"), with_code(b"other code"));
+        same.inherit(&older);
+        other.inherit(&older);
+        assert_eq!((same.kernel[0].receipt.clone(), other.kernel[0].receipt.clone()), (Some(receipt("1")), None));
     }
 }

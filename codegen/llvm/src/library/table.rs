@@ -1,25 +1,27 @@
 //! `table.rs`: the kernels as a constant of a Rust program.
 
-use super::Manifest;
+use super::{Entry, Manifest};
 
 /// The table of a folder of PTX texts, in that folder.
 pub(super) fn of_texts(manifest: &Manifest) -> String {
-    table(manifest, "&str", |file| format!("include_str!(\"{file}\")"))
+    table(manifest, "PTX", "&str", |e| format!("include_str!(\"{}\")", e.file))
 }
 
-/// The table of the crate of compressed PTX, in its folder of sources.
+/// The table of the crate of compressed PTX and machine code, in its folder of sources.
 pub(super) fn of_packed(manifest: &Manifest) -> String {
-    table(manifest, "&[u8]", |file| format!("include_bytes!(\"../{file}\")"))
+    let bytes = |file: &str| format!("include_bytes!(\"../{file}\")");
+    let cubin = |e: &Entry| e.cubin.as_ref().map_or("&[]".to_owned(), |cubin| bytes(&cubin.file));
+    table(manifest, "PTX and machine code", "&[u8], &[u8]", |e| format!("{}, {}", bytes(&e.file), cubin(e)))
 }
 
 /// The kernels of a manifest, ascending by key.
-fn table(manifest: &Manifest, ty: &str, include: impl Fn(&str) -> String) -> String {
-    let mut kernels: Vec<(&str, &str)> = manifest.kernel.iter().map(|e| (e.key.as_str(), e.file.as_str())).collect();
-    kernels.sort_unstable();
-    let mut text = String::from("// Written by `oplus`, not by hand: key and PTX of every kernel, ascending.\n\n");
-    text.push_str(&format!("#[rustfmt::skip]\npub(crate) static KERNELS: &[(&str, {ty})] = &[\n"));
-    for (key, file) in kernels {
-        text.push_str(&format!("    (\"{key}\", {}),\n", include(file)));
+fn table(manifest: &Manifest, what: &str, types: &str, include: impl Fn(&Entry) -> String) -> String {
+    let mut kernels: Vec<&Entry> = manifest.kernel.iter().collect();
+    kernels.sort_unstable_by_key(|e| &e.key);
+    let mut text = format!("// Written by `oplus`, not by hand: key, {what} of every kernel, ascending.\n\n");
+    text.push_str(&format!("#[rustfmt::skip]\npub(crate) static KERNELS: &[(&str, {types})] = &[\n"));
+    for entry in kernels {
+        text.push_str(&format!("    (\"{}\", {}),\n", entry.key, include(entry)));
     }
     text.push_str("];\n");
     text
@@ -36,7 +38,7 @@ mod tests {
         first.program = "affine".into();
         let table = of_packed(&Manifest::new(vec![first, entry("a", "")]));
         let rows: Vec<&str> = table.lines().filter(|l| l.contains("include_bytes")).collect();
-        let row = |key| format!("    (\"{key}\", include_bytes!(\"../ptx/{key}.sm_80.ptx\")),");
+        let row = |key| format!("    (\"{key}\", include_bytes!(\"../ptx/{key}.sm_80.ptx\"), &[]),");
         assert_eq!(rows, [row("a"), row("b")]);
     }
 }

@@ -12,9 +12,9 @@ pub(crate) fn ptx(kernel: &Kernel, isa: Isa) -> String {
 /// The same, with the assembler's facts.
 pub(crate) fn assembled(kernel: &Kernel, isa: Isa) -> (String, Facts) {
     let ptx = oplus_llvm::compile(kernel, isa).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
-    let facts = Ptxas::find().and_then(|p| p.assemble(&ptx, isa));
-    let facts = facts.unwrap_or_else(|e| panic!("{} on {}: {e}\n{ptx}", kernel.name, isa.name()));
-    (ptx, facts)
+    let assembled = Ptxas::find().and_then(|p| p.assemble(&ptx, isa));
+    let assembled = assembled.unwrap_or_else(|e| panic!("{} on {}: {e}\n{ptx}", kernel.name, isa.name()));
+    (ptx, assembled.facts)
 }
 
 /// How many lines of the text contain `what`.

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let variants = all_variants(&named(programs, &args.kernel)?, &args.elem, &args.isa)?;
     let ptxas = Ptxas::find().ok();
-    let checks = Checks { ptxas: ptxas.as_ref(), passed: None };
+    let checks = Checks { ptxas: ptxas.as_ref(), ..Checks::default() };
     let mut contents = Contents::new(compile(&variants, checks, "oplus bake")?);
     contents.inherit(&args.out)?;
     let changed = contents.write(&args.out)?.len();

@@ -8,7 +8,7 @@ use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Program};
-use oplus_llvm::ptxas::Ptxas;
+use oplus_llvm::ptxas::{Assembled, Ptxas};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,9 @@ fn launch_text(launch: &Launch, isa: Isa) -> Result<String, Box<dyn Error>> {
     let grid =
         format!("{x}×{y}×{z} blocks of {} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes);
     let facts = match Ptxas::find().and_then(|ptxas| ptxas.assemble(&ptx, isa)) {
-        Ok(facts) => format!("{} registers, {} bytes of machine code, no spills", facts.registers, facts.code),
+        Ok(Assembled { facts, .. }) => {
+            format!("{} registers, {} bytes of machine code, no spills", facts.registers, facts.code)
+        }
         Err(reason) => reason.to_string(),
     };
     let kinds: Vec<String> = instructions(&ptx).into_iter().map(|(kind, n)| format!("{kind} {n}")).collect();

@@ -4,12 +4,12 @@ use crate::Outcome;
 use crate::programs::{all_variants, compile, named};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::{Checks, Contents, Difference, Manifest, Variant};
+use oplus_llvm::library::{Checks, Contents, Difference, Manifest, Older, Variant};
 use oplus_llvm::ptxas::Ptxas;
 use std::error::Error;
 use std::path::PathBuf;
 
-/// Writes the PTX of the standard kernels, their manifest and their look-up table.
+/// Writes the PTX of the standard kernels, their machine code for Hopper, their manifest and their look-up table.
 ///
 /// The files are a function of the sources: nothing changes when it is run twice. Receipts of kernels that did not
 /// change are kept. Needs `ptxas`, which every kernel must pass without spills: with --check all of them, otherwise
@@ -32,7 +32,7 @@ const COMMITTED: [(&[Elem], &[&str]); 3] = [
     (&[Elem::F32], &["affine_time_first", "segmented_cumsum", "segmented_affine", "complex_affine"]),
 ];
 
-/// All files of PTX together may have so many bytes.
+/// All files of PTX and machine code together may have so many bytes.
 const MOST_BYTES: usize = 20_000_000;
 
 const COMMAND: &str = "oplus generate";
@@ -41,7 +41,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let ptxas = Ptxas::find()?;
     let variants = committed()?;
     let older = Manifest::read(&args.out)?;
-    let checks = Checks { ptxas: Some(&ptxas), passed: older.as_ref().filter(|_| !args.check) };
+    let older = older.as_ref().map(|manifest| Older { folder: &args.out, manifest });
+    let checks = Checks { ptxas: Some(&ptxas), older, again: args.check };
     let mut contents = Contents::of_crate(compile(&variants, checks, COMMAND)?);
     if contents.bytes() > MOST_BYTES {
         return Err(
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let (n, bytes) = (variants.len(), contents.bytes());
     println!(
-        "{n} kernels, {bytes} bytes of compressed PTX, {} files changed",
+        "{n} kernels, {bytes} bytes of compressed PTX and machine code, {} files changed",
         if args.check { 0 } else { differences.len() }
     );
     Ok(())

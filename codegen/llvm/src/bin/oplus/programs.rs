@@ -8,7 +8,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 use oplus_dsl::specialize::for_call;
-use oplus_llvm::library::{Checks, Entry, Variant, build};
+use oplus_llvm::library::{Built, Checks, Variant, build};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -97,11 +97,7 @@ fn lean(program: &Program, elem: Elem) -> Program {
 }
 
 /// Compiles kernels behind a progress bar; all failures become one error.
-pub(crate) fn compile(
-    variants: &[Variant],
-    checks: Checks<'_>,
-    command: &str,
-) -> Result<Vec<(Entry, String)>, Box<dyn Error>> {
+pub(crate) fn compile(variants: &[Variant], checks: Checks<'_>, command: &str) -> Result<Vec<Built>, Box<dyn Error>> {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} kernels, {eta} left")?;
     let bar = ProgressBar::new(variants.len() as u64).with_style(style);
     let result = build(variants, checks, command, || bar.inc(1));
