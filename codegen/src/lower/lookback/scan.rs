@@ -8,6 +8,7 @@ use crate::lower::carry::{Fields, WarpAxis};
 use crate::lower::persistent::load_fields;
 use crate::lower::point::Point;
 use crate::tile::{Operand, Reg, Shuffle, Stmt};
+use oplus_dsl::ir::Unary;
 
 /// A place of a span that is scanned: its element and what was computed on the way.
 pub(super) struct Place<'p> {
@@ -41,12 +42,27 @@ impl LookBackKernel<'_> {
         let index = self.span_index(b, slot, self.block.warp);
         let before = load_fields(b, &self.shared.spans, index);
         let state = self.monoid.apply(b, &carry, &before);
+        let outputs = self.running_outputs(b, &span);
         let mut values = vec![vec![]; places.len()];
         for r in self.in_order(self.schedule.vectors) {
             let state = self.monoid.apply(b, &state, &prefixes[r as usize]);
             values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
+            if tile.whole != Operand::bool(false) {
+                self.store(b, &span, &outputs, (r, &values[r as usize]), false);
+            }
         }
-        b.if_else(tile.whole, |b| self.store(b, &span, &values, false), |b| self.store(b, &span, &values, true));
+        let partial = b.unary(Unary::Not, tile.whole);
+        b.if_(partial, |b| {
+            for (r, values) in (0..).zip(&values) {
+                self.store(b, &span, &outputs, (r, values), true);
+            }
+        });
+    }
+
+    /// The outputs that have the scan axis, each with the offset of the lane's first element.
+    fn running_outputs(&self, b: &mut Builder, span: &Span) -> Vec<(u32, Operand)> {
+        let outputs = (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k)).map(|k| k as u32);
+        outputs.map(|k| (k, span.origin(b, Tensor::Output(k)))).collect()
     }
 
     /// The scan's element at every place of a span, stretch by stretch; where there is none anything, or the identity
@@ -133,18 +149,24 @@ impl LookBackKernel<'_> {
         values
     }
 
-    /// Stores a span's values, stretch by stretch and output by output; `guarded` element by element where they exist.
-    fn store(&self, b: &mut Builder, span: &Span, stretches: &[Vec<Fields>], guarded: bool) {
-        for k in (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k)) {
-            let tensor = Tensor::Output(k as u32);
-            let (origin, memory) = (span.origin(b, tensor), self.pointer(tensor));
-            let n = if guarded { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
-            for (r, values) in (0..).zip(stretches) {
-                for (v, part) in (0..).step_by(n).zip(values[k].chunks(n)) {
-                    let guard = guarded.then(|| span.exists(b, r, v));
-                    let offset = span.further(b, tensor, origin, i64::from(r * self.stretch() + v));
-                    b.store(memory, offset, part, guard);
-                }
+    /// Stores the values of a stretch, output by output, by vectors if the tile is whole; `singly` element by element
+    /// where they exist.
+    fn store(
+        &self,
+        b: &mut Builder,
+        span: &Span,
+        outputs: &[(u32, Operand)],
+        (r, values): (u32, &[Fields]),
+        singly: bool,
+    ) {
+        for (k, origin) in outputs {
+            let tensor = Tensor::Output(*k);
+            let memory = self.pointer(tensor);
+            let n = if singly { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
+            for (v, part) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
+                let guard = if singly { span.exists(b, r, v) } else { span.whole };
+                let offset = span.further(b, tensor, *origin, i64::from(r * self.stretch() + v));
+                b.store(memory, offset, part, Some(guard));
             }
         }
     }
