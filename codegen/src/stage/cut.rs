@@ -34,7 +34,12 @@ pub enum CutError {
 
 /// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
 pub fn cut(program: &Program) -> Result<Cut, CutError> {
-    cut_with(&prepare(program)?, BTreeSet::new())
+    cut_plain(&prepare(program)?)
+}
+
+/// [`cut`] of a program that is prepared.
+pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
+    cut_with(program, BTreeSet::new())
 }
 
 /// The same with sums over a state axis kept with their scans; `None` if the program has none.
@@ -45,7 +50,7 @@ pub fn cut_contracted(program: &Program) -> Result<Option<Cut>, CutError> {
 }
 
 /// Here, not earlier: the interpreter and the adjoint see the program as it was written.
-fn prepare(program: &Program) -> Result<Program, CutError> {
+pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
     if program.is_generic() { Err(CutError::Generic) } else { Ok(simplify(&decays(&rebase(program)))) }
 }
 

@@ -32,9 +32,11 @@ mod group;
 mod import;
 mod leaves;
 mod needs;
+mod paired;
 mod product;
 
 pub use cut::{CutError, cut, cut_contracted};
+pub use paired::cut_paired;
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};

@@ -2,6 +2,7 @@
 
 mod cut;
 mod explain;
+mod paired;
 mod plan;
 mod programs;
 mod run;

@@ -25,11 +25,12 @@ pub(crate) fn check(program: &Program, cut: &Cut) {
         assert!(scans <= 2, "{}", stage.program);
     }
     for sizes in [[3, 5, 2, 3], [2, 1, 3, 2], [1, 7, 1, 1], [2, 0, 2, 2], [0, 3, 2, 1]] {
-        compare(program, cut, &sizes[..program.axes.len()]);
+        check_at(program, cut, &sizes[..program.axes.len()]);
     }
 }
 
-fn compare(program: &Program, cut: &Cut, sizes: &[usize]) {
+/// The stages of a cut give what the program gives, for these sizes.
+pub(crate) fn check_at(program: &Program, cut: &Cut, sizes: &[usize]) {
     let inputs: Vec<Array> =
         program.params.iter().enumerate().map(|(i, p)| input(sizes, &p.axes, p.elem.value(), i)).collect();
     let given: Vec<Option<Array>> = inputs.iter().cloned().map(Some).collect();

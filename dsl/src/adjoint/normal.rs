@@ -39,6 +39,15 @@ pub(crate) struct Normal {
     logarithm_bar: Option<Value>,
 }
 
+/// What came back to a total.
+#[derive(Clone, Debug)]
+pub(crate) struct Released {
+    /// The total in its normal gauge.
+    pub(crate) total: Vec<Value>,
+    /// The cotangents of its fields.
+    pub(crate) z: Vec<Option<Value>>,
+}
+
 /// Those of all totals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Normals {
@@ -91,12 +100,12 @@ impl Normals {
         Ok(telescoping)
     }
 
-    /// What came back to the total of a reduction: the total in its normal gauge, and the cotangents of its fields.
+    /// What came back to the total of a reduction.
     pub(crate) fn release(
         &mut self,
         b: &mut Builder,
         reduction: &Recurrence,
-    ) -> Result<Option<(Vec<Value>, Vec<Option<Value>>)>, TypeError> {
+    ) -> Result<Option<Released>, TypeError> {
         let Some(normal) = self.of.remove(&reduction.tuple) else { return Ok(None) };
         let mut total = b.fields(reduction.tuple)?;
         let mut z = vec![None; total.len()];
@@ -118,7 +127,7 @@ impl Normals {
             total[m as usize] = normal.logarithm(b, total[m as usize])?;
         }
         total[d] = b.float(b.ty(total[d])?, 1.0)?;
-        Ok(Some((total, z)))
+        Ok(Some(Released { total, z }))
     }
 }
 

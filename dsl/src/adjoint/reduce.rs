@@ -33,8 +33,8 @@ pub(crate) fn pull_back(sweep: &mut Sweep, reduction: &Recurrence) -> Result<(),
         let field = sweep.b.field(reduction.tuple, k as u32)?;
         z.push(sweep.cotangents.take(&mut sweep.b, field)?.filter(|_| reduction.is_active(k)));
     }
-    if let Some((total, z)) = sweep.normals.release(&mut sweep.b, reduction)? {
-        telescope(sweep, reduction, &total, &z)?;
+    if let Some(normal) = sweep.normals.release(&mut sweep.b, reduction)? {
+        telescope(sweep, reduction, &normal.total, &normal.z)?;
     }
     if z.iter().all(Option::is_none) {
         return Ok(());

@@ -54,7 +54,7 @@ pub(crate) fn with_integers(mut given: Named, sizes: &[(&str, usize)]) -> Named 
     }
     // Some keys are hidden by their bias, and all keys from the first query.
     if let Some(Array { data: Data::Float(bias), .. }) = given.get_mut("bias") {
-        let hidden = |k: &usize| k % 3 == 0 || *k < size("N") as usize;
+        let hidden = |k: &usize| k.is_multiple_of(3) || *k < size("N") as usize;
         (0..bias.len()).filter(hidden).for_each(|k| bias[k] = f64::NEG_INFINITY);
     }
     given

@@ -1,0 +1,119 @@
+//! Sums that only repeat others go outward.
+//!
+//! The sum over M of `if c { the sum over R of x } else { 0 }`, where c lacks R, is the sum over R of the sum over M of
+//! `if c { x } else { 0 }`: what is summed over M is then a map again.
+
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Axis, Op, OperatorId, Output, Program, Unary, Value};
+use oplus_dsl::typing::TypeError;
+
+use super::super::contraction::is_sum;
+use super::find::{is_zero, reduction};
+
+/// The program with such sums exchanged. One that cannot be built again is given back as it is.
+pub(super) fn outward(program: &Program) -> Program {
+    let mut exchanged = program.clone();
+    while let Some(tuple) = (0..exchanged.nodes.len() as u32).map(Value).find(|v| inner_sum(&exchanged, *v).is_some()) {
+        match exchange(&exchanged, tuple) {
+            Ok(next) => exchanged = next,
+            Err(_) => break,
+        }
+    }
+    exchanged
+}
+
+/// The sum beneath an outer sum that is to be exchanged with it: its tuple.
+fn inner_sum(program: &Program, tuple: Value) -> Option<Value> {
+    let (_, operator, elements) = reduction(program, tuple)?;
+    let inner = linear(program, *elements.first()?)?;
+    let (axis, own, _) = reduction(program, inner)?;
+    let (outer_axis, _, _) = reduction(program, tuple)?;
+    let repeats = program.node(inner).axes.contains(outer_axis) && is_sum(operator) && own == operator;
+    // Of two sums directly one above the other, either order will do.
+    let direct = matches!(program.node(*elements.first()?).op, Op::Field(t, _) if t == inner);
+    (repeats && !direct && lacks(program, elements[0], inner, axis)).then_some(inner)
+}
+
+/// The tuple of the sum that a value is proportional to.
+fn linear(program: &Program, value: Value) -> Option<Value> {
+    match &program.node(value).op {
+        Op::Field(tuple, _) => reduction(program, *tuple).map(|_| *tuple),
+        Op::Select(_, x, zero) if is_zero(program, *zero) => linear(program, *x),
+        Op::Unary(Unary::Neg, x) | Op::Broadcast(x) => linear(program, *x),
+        _ => None,
+    }
+}
+
+/// Whether nothing between a value and the sum beneath it has the axis that the sum is over.
+fn lacks(program: &Program, value: Value, inner: Value, axis: Axis) -> bool {
+    match &program.node(value).op {
+        Op::Field(tuple, _) if *tuple == inner => true,
+        Op::Select(c, x, _) => !program.node(*c).axes.contains(axis) && lacks(program, *x, inner, axis),
+        Op::Unary(_, x) | Op::Broadcast(x) => lacks(program, *x, inner, axis),
+        _ => false,
+    }
+}
+
+/// The program in which an outer sum is exchanged with the sum beneath it.
+fn exchange(program: &Program, tuple: Value) -> Result<Program, TypeError> {
+    let mut b = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.clone() });
+    let mut place: Vec<Value> = vec![];
+    for (i, node) in program.nodes.iter().enumerate() {
+        let op = node.op.map_operands(|v| place[v.0 as usize]);
+        let value = match (&op, inner_sum(program, Value(i as u32))) {
+            (Op::Reduce { axis, operator, .. }, Some(inner)) if i == tuple.0 as usize => {
+                exchanged(&mut b, program, (Value(i as u32), *axis, *operator), inner, &place)?
+            }
+            _ => b.append(op, node.ty, node.axes)?,
+        };
+        place.push(value);
+    }
+    let outputs = program.outputs.iter().map(|o| Output { value: place[o.value.0 as usize], ..o.clone() }).collect();
+    Ok(Program { outputs, ..b.finish() })
+}
+
+/// The tuple of the sum over the inner axis of the sum over the outer one.
+fn exchanged(
+    b: &mut Builder,
+    program: &Program,
+    (tuple, axis, operator): (Value, Axis, OperatorId),
+    inner: Value,
+    place: &[Value],
+) -> Result<Value, TypeError> {
+    let (Some((_, _, elements)), Some((repeated, _, own))) = (reduction(program, tuple), reduction(program, inner))
+    else {
+        return Err(TypeError::NotATuple);
+    };
+    let element = proportional(b, program, elements[0], place[own[0].0 as usize], place)?;
+    let sum = b.reduce(axis, operator, &[element])?;
+    let outer = b.reduce(repeated, operator, &sum)?;
+    match b.program().node(outer[0]).op {
+        Op::Field(tuple, _) => Ok(tuple),
+        _ => Err(TypeError::NotATuple),
+    }
+}
+
+/// What was proportional to a sum, now to what is summed.
+fn proportional(
+    b: &mut Builder,
+    program: &Program,
+    value: Value,
+    x: Value,
+    place: &[Value],
+) -> Result<Value, TypeError> {
+    match &program.node(value).op {
+        Op::Select(c, inner, zero) => {
+            let inner = proportional(b, program, *inner, x, place)?;
+            b.select(place[c.0 as usize], inner, place[zero.0 as usize])
+        }
+        Op::Unary(op, inner) => {
+            let inner = proportional(b, program, *inner, x, place)?;
+            b.unary(*op, inner)
+        }
+        Op::Broadcast(inner) => {
+            let inner = proportional(b, program, *inner, x, place)?;
+            b.broadcast(inner, program.node(value).axes)
+        }
+        _ => Ok(x),
+    }
+}

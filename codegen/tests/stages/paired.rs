@@ -1,0 +1,81 @@
+//! Pair sums: attention and its gradient are few stages, and give what the program gives.
+
+use oplus_codegen::stage::{Cut, Stage, cut_paired};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::{Op, Program};
+
+use super::run::check_at;
+
+/// A standard model.
+fn model(name: &str) -> Program {
+    let models = oplus_front::model_programs();
+    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::F32)
+}
+
+/// The stages of a program, after checking that they compute what it does.
+fn paired(program: &Program) -> Cut {
+    let cut = cut_paired(program).expect("cuts").expect("pair sums");
+    let size = |axis: &str, m: usize, n: usize| match axis {
+        "M" => m,
+        "N" => n,
+        "E" | "S" => 3,
+        _ => 2,
+    };
+    for (m, n) in [(3, 5), (5, 3), (1, 1), (2, 0), (0, 2)] {
+        let sizes: Vec<usize> = program.axes.iter().map(|axis| size(axis, m, n)).collect();
+        check_at(program, &cut, &sizes);
+    }
+    cut
+}
+
+/// The axes that a stage reduces, outermost reduction last.
+fn reduced(stage: &Stage) -> Vec<&str> {
+    let axis = |op: &Op| match op {
+        Op::Reduce { axis, .. } | Op::Scan { axis, .. } => Some(stage.program.axis_name(*axis)),
+        _ => None,
+    };
+    stage.program.nodes.iter().filter_map(|node| axis(&node.op)).collect()
+}
+
+#[test]
+fn attention_is_one_stage() {
+    for name in ["attention", "attention_causal", "attention_window", "attention_bias", "attention_softcap"] {
+        let cut = paired(&model(name));
+        assert_eq!(cut.stages.iter().map(reduced).collect::<Vec<_>>(), [["E", "N"]], "{name}");
+        assert!(cut.buffers.is_empty(), "{name}");
+        let sinks: Vec<usize> = cut.stages.iter().map(|stage| stage.sinks.len()).collect();
+        assert_eq!(sinks, [2], "{name}");
+    }
+}
+
+#[test]
+fn packed_sequences_are_found_first() {
+    for name in ["attention_packed", "attention_packed_causal"] {
+        let cut = paired(&model(name));
+        let last = cut.stages.last().expect("a stage");
+        assert_eq!(reduced(last), ["E", "N"], "{name}");
+        assert!(cut.stages.iter().rev().skip(1).all(|stage| stage.axis().is_some()), "{name}");
+    }
+}
+
+#[test]
+fn the_gradient_of_attention_is_two_stages_of_pairs() {
+    for name in ["attention", "attention_causal", "attention_window", "attention_softcap", "attention_packed_causal"] {
+        let cut = paired(&adjoint(&model(name)).expect("a gradient"));
+        let pairs: Vec<Vec<&str>> = cut.stages.iter().map(reduced).filter(|axes| axes.contains(&"E")).collect();
+        assert_eq!(pairs.len(), 2, "{name}: {pairs:?}");
+        for axes in pairs {
+            let contracted = axes.iter().filter(|axis| ["E", "F"].contains(axis)).count();
+            let summed: Vec<&&str> = axes.iter().filter(|axis| ["M", "N"].contains(axis)).collect();
+            assert_eq!((contracted, summed.windows(2).all(|pair| pair[0] == pair[1])), (2, true), "{name}: {axes:?}");
+        }
+    }
+}
+
+#[test]
+fn recurrences_have_no_pair_sums() {
+    for name in ["mamba", "ssd", "monoid_attention", "merge", "merge_parts"] {
+        assert_eq!(cut_paired(&model(name)), Ok(None), "{name}");
+    }
+}
