@@ -1,5 +1,6 @@
 //! Pair sums: attention and its gradient are few stages, and give what the program gives.
 
+use oplus_codegen::lower::pairs;
 use oplus_codegen::stage::{Cut, Stage, cut_paired};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -77,5 +78,19 @@ fn the_gradient_of_attention_is_two_stages_of_pairs() {
 fn recurrences_have_no_pair_sums() {
     for name in ["mamba", "ssd", "monoid_attention", "merge", "merge_parts"] {
         assert_eq!(cut_paired(&model(name)), Ok(None), "{name}");
+    }
+}
+
+#[test]
+fn the_schedule_of_pairs_takes_the_stages() {
+    for name in ["attention", "attention_causal", "attention_window", "attention_softcap", "attention_packed_causal"] {
+        let program = model(name);
+        for program in [adjoint(&program).expect("a gradient"), program] {
+            for stage in cut_paired(&program).expect("cuts").expect("pair sums").stages {
+                if reduced(&stage).contains(&"E") {
+                    assert_eq!(pairs::Form::of(&stage).map(|_| ()), Ok(()), "{}", stage.program);
+                }
+            }
+        }
     }
 }

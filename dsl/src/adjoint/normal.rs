@@ -101,11 +101,7 @@ impl Normals {
     }
 
     /// What came back to the total of a reduction.
-    pub(crate) fn release(
-        &mut self,
-        b: &mut Builder,
-        reduction: &Recurrence,
-    ) -> Result<Option<Released>, TypeError> {
+    pub(crate) fn release(&mut self, b: &mut Builder, reduction: &Recurrence) -> Result<Option<Released>, TypeError> {
         let Some(normal) = self.of.remove(&reduction.tuple) else { return Ok(None) };
         let mut total = b.fields(reduction.tuple)?;
         let mut z = vec![None; total.len()];
