@@ -25,6 +25,8 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
+    /// The first of the `f32` that kernels of one stage hand on: the saved states, the sums of blocks.
+    Scratch(u32),
     /// Message words between blocks.
     Messages,
     /// The control words of the launch.
@@ -42,7 +44,7 @@ pub enum Tensor {
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
 /// the sizes of the stage's axes, the strides of every tensor along each of its axes (but the unit axes, where they
-/// are 1), and for schedules with look-back the messages and the control words.
+/// are 1), for the two-way schedule its scratch, and for schedules with look-back the messages and the control words.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
     let unit = schedule.unit_axes(stage);
@@ -57,6 +59,13 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
             scalar(format!("stride_{}_{}", name(stage, tensor), program.axis_name(*a)), Role::Stride(tensor, *a))
         };
         slots.extend(strided.map(stride));
+    }
+    if let Schedule::TwoWay(_) = schedule {
+        let scratch = |(i, name): (u32, &str)| Slot {
+            param: param(name, ParamKind::Write(oplus_dsl::Elem::F32)),
+            role: Role::Scratch(i),
+        };
+        slots.extend((0..).zip(["saved_states", "block_sums"]).map(scratch));
     }
     if looks_back(schedule) {
         slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });
@@ -98,7 +107,7 @@ pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
 /// Whether blocks exchange messages under a schedule.
 pub fn looks_back(schedule: &Schedule) -> bool {
     match schedule {
-        Schedule::Map(_) | Schedule::Rows(_) | Schedule::States(_) | Schedule::Pairs(_) => false,
+        Schedule::Map(_) | Schedule::Rows(_) | Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => false,
         Schedule::LookBack(_) => true,
         Schedule::Columns(s) => s.form == Form::Ring,
     }

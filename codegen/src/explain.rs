@@ -6,7 +6,7 @@ use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::plan::{Arg, Choice, Launch, Plan};
-use crate::schedule::{Columns, Form, LookBack, Map, Pairs, Rows, Schedule, States, WARP};
+use crate::schedule::{Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, TwoWay, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
 
 /// How many of the schedules that fit are printed.
@@ -108,6 +108,7 @@ fn task(stage: &Stage) -> String {
     let direction = if scan.reverse { "reverse " } else { "" };
     let kind = if stage.kind() == Kind::Reduce { "reduction" } else { "scan" };
     let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
+    let kind = if stage.two_way().is_some() { "scans both ways" } else { kind };
     format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())
 }
 
@@ -162,6 +163,7 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
         Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
             format!("{} rows per block; tiles of {columns} columns, {stages} in flight", s.rows())
         }
+        Schedule::TwoWay(s) => two_way(s, outer, length),
         Schedule::Columns(s) => format!(
             "{outer} columns along {} of {length}; tiles of {} steps × {} columns, {} in flight",
             axis(s.lane),
@@ -170,6 +172,20 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
             s.stages
         ),
     }
+}
+
+fn two_way(schedule: &TwoWay, rows: i64, length: i64) -> String {
+    let TwoWay { pass, states, rows: own, lanes, steps, stages, .. } = *schedule;
+    let what = match pass {
+        Pass::Save => "every eighth state saved",
+        Pass::Walk => "every eight steps computed anew and walked back",
+        Pass::Sum => return "the sums over rows of all blocks".to_owned(),
+    };
+    format!(
+        "{rows} rows of {length}, {} per block; {lanes} lanes × {own} rows × {states} states; tiles of {steps} steps, \
+         {stages} in flight; {what}",
+        schedule.block_rows()
+    )
 }
 
 fn team(schedule: &Rows) -> String {

@@ -70,6 +70,7 @@ impl Stmt {
             }
             Stmt::Loop(_)
             | Stmt::SyncWarp
+            | Stmt::SetMaxRegisters { .. }
             | Stmt::Barrier { .. }
             | Stmt::FenceInit
             | Stmt::FenceAsync

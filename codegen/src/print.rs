@@ -118,6 +118,9 @@ impl<W: Write> Printer<'_, W> {
                 format!("store {} = {}{}", self.place(*memory, *index), self.ops(values), self.guard(*guard))
             }
             Stmt::Poll { messages, tag, .. } => format!("poll {} tag {} {{", self.param(*messages), self.op(*tag)),
+            Stmt::SetMaxRegisters { count, more } => {
+                format!("registers {} {count}", if *more { "up to" } else { "down to" })
+            }
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
             Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } | Stmt::Publish { .. } => {

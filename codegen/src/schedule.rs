@@ -17,6 +17,9 @@ use crate::target::Isa;
 /// Lanes of a warp.
 pub const WARP: u32 = 32;
 
+/// Registers of a multiprocessor.
+const REGISTERS: u32 = 65536;
+
 /// How a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Schedule {
@@ -32,6 +35,8 @@ pub enum Schedule {
     States(States),
     /// Sums over all pairs of a row and a column, by matrix products.
     Pairs(Pairs),
+    /// Two scans in opposite directions whose states are summed away.
+    TwoWay(TwoWay),
 }
 
 /// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
@@ -202,6 +207,38 @@ schedule! {
     }
 }
 
+schedule! {
+    /// Two-way: as [`States`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
+    /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
+    /// computed anew and then walked back; the sums over the rows of a block are added.
+    TwoWay, "two_way" {
+        /// Which of the kernels.
+        pass: Pass,
+        /// Warps that walk.
+        warps: u32,
+        /// Warps that copy.
+        copy_warps: u32,
+        /// States per lane and row.
+        states: u32,
+        /// Rows per lane, 1 or 2.
+        rows: u32,
+        /// Lanes that share a row, a power of two, not fewer than `rows`.
+        lanes: u32,
+        /// Whether the state axis may be shorter than `states·lanes`; else it is exactly that long.
+        padded: bool,
+        /// Steps of a tile; a power of two, at least 16.
+        steps: u32,
+        /// Tiles in flight in shared memory.
+        stages: u32,
+        /// Consecutive steps per access; with more than one their number is a multiple of it.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
+        /// Registers of a thread that walks, a multiple of 8; the others have what is left. 0 leaves all alike.
+        registers: u32,
+    }
+}
+
 /// Declares a choice that a schedule's text names by a word.
 macro_rules! word {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
@@ -245,6 +282,18 @@ word! {
         Bulk = "bulk",
         /// Plain loads to registers.
         Registers = "registers",
+    }
+}
+
+word! {
+    /// The kernels of the two-way schedule, in order.
+    Pass {
+        /// Walks time in the direction of the states and saves them.
+        Save = "save",
+        /// Walks time in the opposite direction.
+        Walk = "walk",
+        /// Adds the sums over the rows of all blocks.
+        Sum = "sum",
     }
 }
 
@@ -383,6 +432,31 @@ impl Pairs {
     }
 }
 
+impl TwoWay {
+    /// The states that a row may have.
+    pub fn capacity(&self) -> u32 {
+        self.states * self.lanes
+    }
+
+    /// Rows of a block.
+    pub fn block_rows(&self) -> u32 {
+        self.warps * WARP / self.lanes * self.rows
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        (self.warps + self.copy_warps) * WARP
+    }
+
+    /// Registers of a thread that copies, where those that walk have `registers`.
+    pub fn copy_registers(&self) -> u32 {
+        let warps = self.warps + self.copy_warps;
+        let each = REGISTERS / (warps * WARP * self.blocks) & !7;
+        let left = (each * warps).saturating_sub(self.registers * self.warps);
+        left / self.copy_warps & !7
+    }
+}
+
 impl Schedule {
     /// The schedule's name.
     pub fn name(&self) -> &'static str {
@@ -393,6 +467,7 @@ impl Schedule {
             Schedule::Columns(_) => "columns",
             Schedule::States(_) => "states",
             Schedule::Pairs(_) => "pairs",
+            Schedule::TwoWay(_) => "two_way",
         }
     }
 
@@ -405,6 +480,7 @@ impl Schedule {
             Schedule::Columns(s) => s.vector,
             Schedule::States(s) => s.vector,
             Schedule::Pairs(s) => s.vector,
+            Schedule::TwoWay(s) => s.vector,
         }
     }
 
@@ -413,7 +489,7 @@ impl Schedule {
     pub fn isa(&self, isa: Isa) -> Isa {
         let waits = match self {
             Schedule::Map(_) | Schedule::Rows(_) => false,
-            Schedule::LookBack(_) | Schedule::States(_) | Schedule::Pairs(_) => true,
+            Schedule::LookBack(_) | Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
@@ -426,7 +502,9 @@ impl Schedule {
             _ if self.vector() == 1 => AxisSet::EMPTY,
             Schedule::Map(s) => AxisSet::of(Axis(s.lane)),
             Schedule::Columns(s) => AxisSet::of(Axis(s.lane)),
-            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) => stage.axis().into_iter().collect(),
+            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => {
+                stage.axis().into_iter().collect()
+            }
             Schedule::Pairs(_) => {
                 pairs::Form::of(stage).map(|form| form.inner.into_iter().collect()).unwrap_or_default()
             }
@@ -443,6 +521,7 @@ impl fmt::Display for Schedule {
             Schedule::Columns(s) => s.fmt(f),
             Schedule::States(s) => s.fmt(f),
             Schedule::Pairs(s) => s.fmt(f),
+            Schedule::TwoWay(s) => s.fmt(f),
         }
     }
 }
@@ -458,6 +537,7 @@ impl FromStr for Schedule {
             Some("columns") => text.parse().map(Schedule::Columns),
             Some("states") => text.parse().map(Schedule::States),
             Some("pairs") => text.parse().map(Schedule::Pairs),
+            Some("two_way") => text.parse().map(Schedule::TwoWay),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }
     }
@@ -467,7 +547,7 @@ impl FromStr for Schedule {
 mod tests {
     use super::*;
 
-    fn examples() -> [Schedule; 6] {
+    fn examples() -> [Schedule; 7] {
         let lookback = LookBack {
             scan_warps: 8,
             reduce_warps: 4,
@@ -513,6 +593,20 @@ mod tests {
             vector: 8,
             blocks: 2,
         };
+        let two_way = TwoWay {
+            pass: Pass::Walk,
+            warps: 8,
+            copy_warps: 4,
+            states: 4,
+            rows: 2,
+            lanes: 4,
+            padded: true,
+            steps: 32,
+            stages: 2,
+            vector: 4,
+            blocks: 1,
+            registers: 216,
+        };
         [
             Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
             Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
@@ -520,6 +614,7 @@ mod tests {
             Schedule::Columns(columns),
             Schedule::States(states),
             Schedule::Pairs(pairs),
+            Schedule::TwoWay(two_way),
         ]
     }
 

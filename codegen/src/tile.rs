@@ -362,6 +362,14 @@ pub enum Stmt {
     },
     /// Orders the memory accesses of a warp's lanes. Warp-collective.
     SyncWarp,
+    /// Bounds the registers of each thread of the warp from here on: `more` than until now, which waits until other warps
+    /// have given up theirs, or fewer. Warp-collective; the warps of four neighbours agree.
+    SetMaxRegisters {
+        /// A multiple of 8, 24 … 256.
+        count: u32,
+        /// Whether that is more than before.
+        more: bool,
+    },
     /// Waits for `threads` threads of the block and orders their shared accesses. `id` 0 is for the whole block.
     Barrier {
         /// 0 … 15.

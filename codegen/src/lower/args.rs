@@ -16,6 +16,8 @@ pub struct Args {
     sizes: Vec<Operand>,
     outer: AxisSet,
     views: Vec<Vec<View>>,
+    /// What kernels of one stage hand on.
+    pub scratch: Vec<ParamId>,
     /// Message words between blocks.
     pub messages: Option<ParamId>,
     /// Control words of the launch.
@@ -26,20 +28,22 @@ impl Args {
     /// Declares the parameters of a stage's kernel and reads the scalars.
     pub fn declare(b: &mut Builder, stage: &Stage, schedule: &Schedule) -> Args {
         let (mut pointers, mut scalars, mut sizes) = (HashMap::new(), HashMap::new(), vec![]);
-        let (mut messages, mut control) = (None, None);
+        let (mut scratch, mut messages, mut control) = (vec![], None, None);
         for slot in abi(stage, schedule) {
             let id = b.param(slot.param.name, slot.param.kind);
             match slot.role {
                 Role::Pointer(tensor) => drop(pointers.insert(tensor, id)),
                 Role::Size(_) => sizes.push(b.scalar(id)),
                 Role::Stride(tensor, axis) => drop(scalars.insert((tensor, axis), b.scalar(id))),
+                Role::Scratch(_) => scratch.push(id),
                 Role::Messages => messages = Some(id),
                 Role::Control => control = Some(id),
             }
         }
         let stride = |t: Tensor, a: Axis| (a, scalars.get(&(t, a)).copied());
         let strides = tensors(stage).map(|t| (t, axes(stage, t).iter().map(|a| stride(t, *a)).collect())).collect();
-        Args { pointers, strides, sizes, outer: stage.outer_axes(), views: stage.views.clone(), messages, control }
+        let (outer, views) = (stage.outer_axes(), stage.views.clone());
+        Args { pointers, strides, sizes, outer, views, scratch, messages, control }
     }
 
     /// A tensor's pointer.

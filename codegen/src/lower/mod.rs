@@ -30,6 +30,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::Columns(s) => columns::lower(stage, s, &symbol),
         Schedule::States(s) => states::lower(stage, s, &symbol),
         Schedule::Pairs(s) => pairs::lower(stage, s, &symbol),
+        Schedule::TwoWay(s) => states::two_way::lower(stage, s, &symbol),
     }
 }
 
@@ -42,6 +43,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
         Schedule::Columns(s) => columns::shared_bytes(stage, s),
         Schedule::States(s) => states::shared_bytes(stage, s),
         Schedule::Pairs(s) => pairs::shared_bytes(stage, s),
+        Schedule::TwoWay(s) => states::two_way::shared_bytes(stage, s),
     }
 }
 

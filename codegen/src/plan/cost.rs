@@ -8,7 +8,7 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
-use super::states;
+use super::{states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::pairs;
 use crate::lower::rows::blocks_per_sm;
@@ -71,6 +71,9 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
         Schedule::States(s) => states::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target),
         Schedule::Pairs(s) => by_pairs(stage, s, bound, target),
+        Schedule::TwoWay(s) => {
+            two_way::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target)
+        }
         Schedule::LookBack(_) | Schedule::Columns(_) => by_tiles(stage, schedule, bound, &work),
     };
     let micros = LAUNCH + time.max(stream);
@@ -91,7 +94,7 @@ fn moved_bytes(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     let along = match schedule {
         Schedule::Map(s) => Some(Axis(s.lane)),
         Schedule::Columns(s) => Some(Axis(s.lane)),
-        Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) => stage.axis(),
+        Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => stage.axis(),
         Schedule::Pairs(_) => None,
     };
     let waste = |tensor: Tensor| {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use oplus_dsl::Elem;
 use oplus_dsl::ir::Axis;
 
 use super::bound::{Bound, Placed};
@@ -11,12 +12,13 @@ use super::cost::estimate;
 use super::fits::fits;
 use super::geometry::{grid, message_words, threads};
 use super::planner::count;
-use super::variants::{all_schedules, scalar_schedules};
+use super::variants::{all_schedules, kernels, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
 use crate::abi::{Role, Tensor, abi, axes, tensors};
 use crate::key::Key;
 use crate::lower::shared_bytes;
-use crate::schedule::Schedule;
+use crate::lower::states::two_way::scratch;
+use crate::schedule::{Schedule, TwoWay};
 use crate::stage::{Cut, Sink, Source, Stage};
 use crate::target::Target;
 
@@ -104,7 +106,8 @@ impl Division {
     fn step(&self, (call, rank): (&Call, usize), index: usize, plan: &mut Plan) -> Result<(), PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
-        if !produces(&ready.plain.stage, &bound) {
+        let empty = ready.plain.stage.two_way().is_some() && bound.sizes.contains(&0);
+        if !empty && !produces(&ready.plain.stage, &bound) {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(());
         }
@@ -123,9 +126,56 @@ impl Division {
         };
         let schedule = best.schedule;
         plan.message_words = plan.message_words.max(message_words(&form.stage, &schedule, &bound));
-        plan.choices.push(Choice { step: Some(plan.steps.len()), candidates, refused });
-        plan.steps.push(self.launch_of(index, is_merged, form, schedule, &bound));
+        self.launches((index, is_merged), form, schedule, &bound, (plan, Choice { step: None, candidates, refused }));
         Ok(())
+    }
+
+    /// Adds the launches of a stage to a plan: one, or the passes of the two-way schedule with what they hand on.
+    fn launches(
+        &self,
+        (index, merged): (usize, bool),
+        form: &Form,
+        schedule: Schedule,
+        bound: &Bound,
+        (plan, choice): (&mut Plan, Choice),
+    ) {
+        let first = plan.buffers.len() as u32;
+        if let Schedule::TwoWay(s) = &schedule {
+            let sizes = scratch(&form.stage, s, |axis| bound.size(axis)).unwrap_or_default();
+            plan.buffers.extend(sizes.into_iter().map(|len| Buffer { elem: Elem::F32, len }));
+        }
+        let mut choice = Some(choice);
+        for own in kernels(&form.stage, &schedule) {
+            let mut launch = self.launch_of(index, merged, form, own, bound);
+            for (arg, slot) in launch.args.iter_mut().zip(abi(&form.stage, &own)) {
+                if let Role::Scratch(k) = slot.role {
+                    *arg = Arg::Buffer(first + k);
+                }
+            }
+            let none = || Choice { step: None, candidates: vec![], refused: vec![] };
+            let taken = if own == schedule { choice.take() } else { None }.unwrap_or_else(none);
+            plan.choices.push(Choice { step: Some(plan.steps.len()), ..taken });
+            plan.steps.push(launch);
+        }
+    }
+
+    /// The plan of a call in which two-way stages have one schedule.
+    pub(super) fn plan_two_way(&self, call: &Call, schedule: TwoWay) -> Result<Plan, String> {
+        let buffers = self.buffers(call).map_err(|e| e.to_string())?;
+        let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
+        for (index, ready) in self.stages.iter().enumerate() {
+            let form = &ready.plain;
+            if form.stage.two_way().is_none() {
+                self.step((call, 0), index, &mut plan).map_err(|e| e.to_string())?;
+                continue;
+            }
+            let (bound, schedule) = (self.bind(call, &form.stage), Schedule::TwoWay(schedule));
+            fits(&form.stage, &schedule, &bound, &self.target)?;
+            self.has_room(index, false, form, schedule)?;
+            let choice = Choice { step: None, candidates: vec![], refused: vec![] };
+            self.launches((index, false), form, schedule, &bound, (&mut plan, choice));
+        }
+        Ok(plan)
     }
 
     /// The schedules that fit, the fastest first, and those that do not.
@@ -231,6 +281,7 @@ fn args(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Vec<Arg> {
         Role::Pointer(tensor) => pointer(tensor),
         Role::Stride(tensor, axis) => Arg::I64(bound.stride(stage, tensor, axis).unwrap_or(0)),
         Role::Size(axis) => Arg::I64(bound.size(axis)),
+        Role::Scratch(k) => Arg::Buffer(k),
         Role::Messages => Arg::Messages,
         Role::Control => Arg::Control,
     };

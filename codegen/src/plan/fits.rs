@@ -4,7 +4,8 @@ use super::bound::Bound;
 use super::geometry::{blocks, tiles};
 use crate::abi::{Tensor, axes, elem, name, tensors};
 use crate::lower::pairs;
-use crate::schedule::{Columns, Form, Loader, LookBack, Pairs, Schedule, States};
+use crate::lower::states::two_way::scratch;
+use crate::schedule::{Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -22,8 +23,9 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::Map(_) | Schedule::Rows(_) => {}
         Schedule::LookBack(s) => looks_back(stage, s, bound, target)?,
         Schedule::Columns(s) => columns(stage, s, bound)?,
-        Schedule::States(s) => states(stage, s, bound)?,
+        Schedule::States(s) => states(stage, (s.capacity(), s.padded), (s.vector, s.steps, s.stages), bound)?,
         Schedule::Pairs(s) => pairs(stage, s, bound)?,
+        Schedule::TwoWay(s) => two_way(stage, s, bound)?,
     }
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
@@ -78,22 +80,39 @@ fn looks_back(stage: &Stage, schedule: &LookBack, bound: &Bound, target: &Target
     if rows > MAX_COUNT { Err(format!("{rows} rows are more than 31 bits count")) } else { Ok(()) }
 }
 
-fn states(stage: &Stage, schedule: &States, bound: &Bound) -> Result<(), String> {
+fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound) -> Result<(), String> {
+    let axes = (0..stage.program.axes.len() as u32).map(Axis);
+    if let Some(axis) = axes.into_iter().find(|axis| bound.size(*axis) == 0) {
+        return Err(format!("{} is empty", stage.program.axis_name(axis)));
+    }
+    if scratch(stage, schedule, |axis| bound.size(axis)).is_none() {
+        return Err("it has more states than 63 bits count".to_owned());
+    }
+    states(stage, (schedule.capacity(), schedule.padded), (schedule.vector, schedule.steps, schedule.stages), bound)
+}
+
+/// A state axis of some capacity, filled or padded; time in vectors, tiles and some tiles in flight.
+fn states(
+    stage: &Stage,
+    (capacity, padded): (u32, bool),
+    (vector, tile, stages): (u32, u32, u32),
+    bound: &Bound,
+) -> Result<(), String> {
     let (Some(time), Some(state)) = (stage.axis(), stage.state_axis()) else {
         return Err("there is no sum over an axis of states".to_owned());
     };
     let [(steps, time), (count, state)] = [time, state].map(|a| (bound.size(a), stage.program.axis_name(a)));
-    let capacity = i64::from(schedule.capacity());
-    match schedule.padded {
+    let capacity = i64::from(capacity);
+    match padded {
         true if count > capacity => return Err(format!("{state} has size {count}, more than {capacity}")),
         false if count != capacity => return Err(format!("{state} has size {count}, not {capacity}")),
         _ => {}
     }
-    if steps % i64::from(schedule.vector) != 0 {
-        return Err(format!("{time} has size {steps}, not a multiple of {}", schedule.vector));
+    if steps % i64::from(vector) != 0 {
+        return Err(format!("{time} has size {steps}, not a multiple of {vector}"));
     }
     // Tiles and those in flight are counted together.
-    let tiles = steps as u64 / u64::from(schedule.steps) + u64::from(schedule.stages) + 1;
+    let tiles = steps as u64 / u64::from(tile) + u64::from(stages) + 1;
     if tiles > MAX_COUNT { Err(format!("{tiles} tiles are more than 31 bits count")) } else { Ok(()) }
 }
 

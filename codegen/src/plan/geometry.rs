@@ -1,8 +1,9 @@
 //! How many blocks, tiles and messages a schedule needs for a stage of these sizes.
 
 use super::bound::Bound;
+use crate::lower::states::CHUNK;
 use crate::lower::{columns, lookback, pairs};
-use crate::schedule::{Form, Pairs, Schedule, WARP};
+use crate::schedule::{Form, Pairs, Pass, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -50,6 +51,19 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             rows / width.max(1) * width.div_ceil(u64::from(s.rows()))
         }
         Schedule::Pairs(s) => pairs_blocks(stage, s, bound),
+        Schedule::TwoWay(s) => {
+            let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
+            let points = rows / width.max(1);
+            match s.pass {
+                Pass::Save | Pass::Walk => points * width.div_ceil(u64::from(s.block_rows())),
+                Pass::Sum => {
+                    let steps = length(stage, bound).next_multiple_of(u64::from(s.steps));
+                    let chunks =
+                        points.saturating_mul(u64::from(s.capacity())).saturating_mul(steps / u64::from(CHUNK));
+                    chunks.div_ceil(u64::from(s.threads()))
+                }
+            }
+        }
         Schedule::LookBack(_) => 1,
     }
 }
@@ -92,5 +106,6 @@ pub(super) fn threads(schedule: &Schedule) -> u32 {
         Schedule::Columns(s) => s.threads(),
         Schedule::States(s) => s.threads(),
         Schedule::Pairs(s) => s.threads(),
+        Schedule::TwoWay(s) => s.threads(),
     }
 }

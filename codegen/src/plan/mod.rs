@@ -15,9 +15,10 @@ mod fits;
 mod geometry;
 mod planner;
 mod states;
+mod two_way;
 mod variants;
 
-pub use planner::{Planner, cuts, plan};
+pub use planner::{Cuts, Planner, cuts, plan};
 pub use variants::{temporaries, variants, words_per_element};
 
 use std::sync::Arc;

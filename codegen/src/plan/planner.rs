@@ -5,9 +5,9 @@ use oplus_dsl::specialize::without_param;
 
 use super::division::Division;
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
-use crate::lower::states::supports;
-use crate::schedule::Schedule;
-use crate::stage::{Cut, CutError, cut, cut_contracted};
+use crate::lower::states::{supports, two_way};
+use crate::schedule::{Schedule, TwoWay};
+use crate::stage::{Cut, CutError, cut, cut_contracted, cut_two_way};
 use crate::target::Target;
 
 /// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
@@ -29,11 +29,30 @@ pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, Pla
     Ok(plan)
 }
 
-/// The two ways in which a plan may cut a program: without contractions, and with them if there are such and every stage
-/// that has them is of a kind that one kernel can take.
-pub fn cuts(program: &Program) -> Result<(Cut, Option<Cut>), CutError> {
+/// The ways in which a plan may cut a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cuts {
+    /// Without contractions.
+    pub plain: Cut,
+    /// With sums kept with their scans, if there are such and every stage that has them is of a kind that one schedule takes.
+    pub contracted: Option<Cut>,
+    /// With a two-way stage, if there is one and the schedule takes it.
+    pub two_way: Option<Cut>,
+}
+
+impl Cuts {
+    /// All of them.
+    pub fn all(self) -> impl Iterator<Item = Cut> {
+        [Some(self.plain), self.contracted, self.two_way].into_iter().flatten()
+    }
+}
+
+/// Cuts a program in every way in which it can run.
+pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || supports(s).is_ok());
-    Ok((cut(program)?, cut_contracted(program)?.filter(whole)))
+    let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || two_way::supports(s).is_ok());
+    let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
+    Ok(Cuts { plain: cut(program)?, contracted, two_way })
 }
 
 /// A program made ready for planning.
@@ -44,14 +63,16 @@ pub struct Planner {
     program: Program,
     plain: Division,
     contracted: Option<Division>,
+    two_way: Option<Division>,
 }
 
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let (plain, contracted) = cuts(program)?;
+        let Cuts { plain, contracted, two_way } = cuts(program)?;
         let division = |cut| Division::new(cut, target);
-        Ok(Planner { program: program.clone(), plain: division(plain), contracted: contracted.map(division) })
+        let (contracted, two_way) = (contracted.map(division), two_way.map(division));
+        Ok(Planner { program: program.clone(), plain: division(plain), contracted, two_way })
     }
 
     /// The program.
@@ -69,6 +90,11 @@ impl Planner {
         self.contracted.as_ref().map(|division| &division.cut)
     }
 
+    /// The same with a two-way stage, if the program has one that the schedule takes.
+    pub fn two_way_cut(&self) -> Option<&Cut> {
+        self.two_way.as_ref().map(|division| &division.cut)
+    }
+
     /// The plan of a call.
     pub fn plan(&self, call: &Call) -> Result<Plan, PlanError> {
         self.plan_ranked(call, 0)
@@ -79,10 +105,12 @@ impl Planner {
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let plain = self.plain.plan(call, rank);
-        let contracted = self.contracted.as_ref().and_then(|division| division.plan(call, rank).ok());
-        match (plain, contracted) {
-            (Ok(plain), Some(contracted)) if plain.micros() <= contracted.micros() => Ok(plain),
-            (_, Some(contracted)) => Ok(contracted),
+        let others = [&self.contracted, &self.two_way].into_iter().flatten();
+        let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
+        plans.sort_by(|a, b| a.micros().total_cmp(&b.micros()));
+        match (plain, plans.into_iter().next()) {
+            (Ok(plain), Some(other)) if plain.micros() <= other.micros() => Ok(plain),
+            (_, Some(other)) => Ok(other),
             (plain, None) => plain,
         }
     }
@@ -97,6 +125,14 @@ impl Planner {
             _ => &self.plain,
         };
         division.launch(call, stage, schedule)
+    }
+
+    /// The plan of a call in which the two-way stage has this schedule; `Err` says why that is not possible.
+    ///
+    /// For tests and measurements, as [`Planner::launch`].
+    pub fn plan_two_way(&self, call: &Call, schedule: TwoWay) -> Result<Plan, String> {
+        let division = self.two_way.as_ref().ok_or("the program has no two-way stage")?;
+        division.plan_two_way(call, schedule)
     }
 
     fn check(&self, call: &Call) -> Result<(), PlanError> {

@@ -6,14 +6,16 @@
 
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
-use super::states;
+use super::{states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
 use crate::lower::reads::displacements;
+use crate::lower::states::two_way::passes;
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::ir::{Axis, Op};
+use std::collections::BTreeSet;
 
 /// Bytes of shared memory that a persistent block's ring may take: all but what the messages need, or what every
 /// device of the instruction set has.
@@ -26,8 +28,14 @@ fn ring_bytes(isa: Isa) -> u32 {
 
 /// Every stage and schedule that a plan of this stage may use on an instruction set.
 pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
-    let with =
-        |stage: &Stage, schedules: Vec<Schedule>| schedules.into_iter().map(|s| (stage.clone(), s)).collect::<Vec<_>>();
+    let with = |stage: &Stage, schedules: Vec<Schedule>| {
+        let launched: BTreeSet<String> = BTreeSet::new();
+        let all = schedules.into_iter().flat_map(|s| kernels(stage, &s));
+        all.scan(launched, |seen, s| Some(seen.insert(s.to_string()).then_some(s)))
+            .flatten()
+            .map(|s| (stage.clone(), s))
+            .collect::<Vec<_>>()
+    };
     match collapse(stage) {
         None => with(stage, all_schedules(stage, isa)),
         Some(merged) => {
@@ -35,6 +43,14 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
             all.extend(with(stage, scalar_schedules(stage)));
             all
         }
+    }
+}
+
+/// The kernels that a stage is run by under a schedule, in order: one, but for the two-way schedule.
+pub(super) fn kernels(stage: &Stage, schedule: &Schedule) -> Vec<Schedule> {
+    match schedule {
+        Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
+        _ => vec![*schedule],
     }
 }
 
@@ -47,6 +63,9 @@ pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 
 /// The schedules that assume nothing of strides and addresses.
 pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
+    if stage.two_way().is_some() {
+        return two_way::scalar_schedules();
+    }
     if stage.state_axis().is_some() {
         return states::scalar_schedules();
     }
@@ -68,6 +87,9 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         let lane = Axis(map(stage, 1).lane);
         return vector(stage, lane).map(|v| Schedule::Map(map(stage, v))).into_iter().collect();
     };
+    if stage.two_way().is_some() {
+        return vector(stage, axis).map(|v| two_way::vector_schedules(v, isa)).unwrap_or_default();
+    }
     if stage.state_axis().is_some() {
         return vector(stage, axis).map(states::vector_schedules).unwrap_or_default();
     }

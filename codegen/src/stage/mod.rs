@@ -17,6 +17,11 @@
 //! * a *contraction* is an [`Op::Reduce`] by the sum, over an axis of the states, of a map of states and point values. It
 //!   stands in body outputs like a point value. All contractions of a stage are over one axis, the *state axis*, and body
 //!   outputs lack it. Only [`cut_contracted`] makes such stages;
+//! * a *two-way* stage ([`Stage::two_way`]) has a second scan along the same axis in the opposite direction, an affine one
+//!   whose decay is that of a step before, `Shift`ed. The first `Reduce` of its program is over the state axis. Its
+//!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
+//!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
+//!   Only [`cut_two_way`] makes such stages;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
@@ -26,6 +31,7 @@
 
 mod assemble;
 mod contraction;
+mod copy;
 mod cut;
 mod family;
 mod group;
@@ -34,9 +40,11 @@ mod leaves;
 mod needs;
 mod paired;
 mod product;
+mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted};
 pub use paired::cut_paired;
+pub use two_way::cut_two_way;
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
@@ -126,6 +134,19 @@ pub struct Scan<'a> {
     pub exclusive: Option<Value>,
 }
 
+/// The scans of a two-way stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TwoWay<'a> {
+    /// The states, computed anew.
+    pub forward: Scan<'a>,
+    /// Their cotangents, in the opposite direction.
+    pub back: Scan<'a>,
+    /// The decay of the second scan, where it belongs: its elements have it one step later.
+    pub decay: Value,
+    /// The state axis.
+    pub state: Axis,
+}
+
 /// What a stage does, by what it keeps of its scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -138,10 +159,41 @@ pub enum Kind {
 }
 
 impl Stage {
-    /// The scan, if there is one.
+    /// The scan, if there is one; of a two-way stage the one whose decay is not shifted.
     pub fn scan(&self) -> Option<Scan<'_>> {
+        let back = self.back().map(|(value, _)| value);
+        self.scan_of(|value| Some(value) != back)
+    }
+
+    /// The two scans of a two-way stage.
+    pub fn two_way(&self) -> Option<TwoWay<'_>> {
+        let (back, decay) = self.back()?;
+        Some(TwoWay {
+            forward: self.scan()?,
+            back: self.scan_of(|value| value == back)?,
+            decay,
+            state: self.state_axis()?,
+        })
+    }
+
+    /// The second scan of a two-way stage, and its decay before the shift.
+    fn back(&self) -> Option<(Value, Value)> {
+        let scans = self.program.nodes.iter().enumerate().filter_map(|(i, node)| match &node.op {
+            Op::Scan { axis, elements, reverse, .. } => Some((Value(i as u32), *axis, elements, *reverse)),
+            _ => None,
+        });
+        let scans: Vec<_> = scans.collect();
+        let both = scans.iter().any(|(.., reverse)| *reverse) && scans.iter().any(|(.., reverse)| !*reverse);
+        let back = |(value, axis, elements, reverse): &(Value, Axis, &Vec<Value>, bool)| {
+            Some((*value, two_way::shifted(&self.program, elements, *axis, *reverse)?))
+        };
+        scans.iter().find_map(back).filter(|_| both)
+    }
+
+    /// The scan of some tuples.
+    fn scan_of(&self, own: impl Fn(Value) -> bool) -> Option<Scan<'_>> {
         let mut found: Option<Scan<'_>> = None;
-        for (i, node) in self.program.nodes.iter().enumerate() {
+        for (i, node) in self.program.nodes.iter().enumerate().filter(|(i, _)| own(Value(*i as u32))) {
             let Op::Scan { axis, operator, elements, init, reverse, exclusive } = &node.op else { continue };
             let (axis, operator, reverse) = (*axis, *operator, *reverse);
             let none = Scan { axis, reverse, operator, elements, init, inclusive: None, exclusive: None };

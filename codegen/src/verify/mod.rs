@@ -186,6 +186,9 @@ pub enum Fault {
         /// How many threads there are.
         all: u32,
     },
+    /// A bound of registers that a warp cannot have.
+    #[error("{0} registers per thread: must be a multiple of 8, 24 to 256")]
+    Registers(u32),
     /// A count of arrivals that an mbarrier cannot have.
     #[error("an mbarrier of {0} arrivals: must be 1 to 1048575")]
     Arrivals(u32),

@@ -14,6 +14,11 @@ impl Checker<'_> {
             Stmt::If { condition, .. } | Stmt::Break(condition) => self.typed("the condition", *condition, Ty::Bool),
             Stmt::For { .. } => self.for_header(stmt),
             Stmt::Loop(_) | Stmt::SyncWarp | Stmt::FenceInit => {}
+            Stmt::SetMaxRegisters { count, .. } => {
+                if !count.is_multiple_of(8) || !(24..=256).contains(count) {
+                    self.fault(Fault::Registers(*count));
+                }
+            }
             Stmt::Load { .. } | Stmt::Store { .. } => self.access(stmt),
             Stmt::Shuffle { dst, value, lane, .. } => {
                 if let Some(ty) = self.reg(*dst) {

@@ -7,3 +7,4 @@ mod oracle;
 mod plans;
 mod rows;
 mod states;
+mod two_way;

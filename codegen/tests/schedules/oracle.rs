@@ -1,7 +1,7 @@
 //! What the outputs of a program must be.
 
 use oplus_codegen::plan::{Buffer, Launch, Planner};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedule::{Schedule, TwoWay};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
@@ -41,6 +41,15 @@ impl Case<'_> {
         };
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
         let work = Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 };
+        self.compare(&work, Isa::Sm90a);
+    }
+
+    /// The plan with the two-way stage under this schedule gives what the program means.
+    pub(crate) fn check_two_way(&self, schedule: TwoWay) {
+        let planner = Planner::new(self.program, &Target::H200).expect("cuts");
+        let call = call(self.program, self.sizes, self.placement);
+        let plan = planner.plan_two_way(&call, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
+        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         self.compare(&work, Isa::Sm90a);
     }
 

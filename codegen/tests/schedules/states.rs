@@ -19,7 +19,7 @@ macro_rules! operators {
 }
 
 /// y[t] = Σ_n c[n,t]·h[n,t] + skip·u[t], h[n,t] = exp(−|δ[t]·a[n]|)·h[n,t−1] + |δ[t]|·b[n,t]·u[t].
-const SELECTIVE: &str = concat!(
+pub(crate) const SELECTIVE: &str = concat!(
     "program selective { axes B, D, N, L; param u: f32[B, D, L]; param delta: f32[B, D, L]; param a: f32[D, N];
     param b: f32[B, N, L]; param c: f32[B, N, L]; param skip: f32[D];",
     operators!(),
@@ -33,7 +33,7 @@ const SELECTIVE: &str = concat!(
 );
 
 /// The same in bf16, with initial and final state, groups of rows that share b and c, softplus(δ + bias) and a gate.
-const GATED: &str = concat!(
+pub(crate) const GATED: &str = concat!(
     "program gated { axes B, G, E, N, L; param u: bf16[B, G, E, L]; param delta: bf16[B, G, E, L];
     param bias: f32[G, E]; param a: f32[G, E, N]; param b: bf16[B, G, N, L]; param c: bf16[B, G, N, L];
     param z: bf16[B, G, E, L]; param h0: f32[B, G, E, N];",

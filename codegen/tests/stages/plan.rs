@@ -224,8 +224,7 @@ fn every_plan_uses_a_baked_variant() {
             let sizes: Vec<i64> = (0..program.axes.len()).map(|i| if i == 1 { n } else { 3 }).collect();
             let plan = planner.plan(&call(&program, &sizes)).expect("plans");
             for launch in &plan.steps {
-                let (plain, contracted) = cuts(&program).expect("cuts");
-                let stages = [Some(plain), contracted].into_iter().flatten().flat_map(|cut| cut.stages);
+                let stages = cuts(&program).expect("cuts").all().flat_map(|cut| cut.stages);
                 let stages: Vec<_> = stages.collect();
                 let baked = stages.iter().flat_map(|s| variants(s, Isa::Sm90a));
                 assert!(baked.into_iter().any(|(stage, s)| stage == *launch.stage && s == launch.schedule));

@@ -90,6 +90,11 @@ impl<'c> Lower<'c, '_> {
         self.call_any("llvm.nvvm.bar.warp.sync", &[], &[self.i32(u32::MAX).into()]).map(|_| ())
     }
 
+    pub(super) fn set_max_registers(&self, count: u32, more: bool) -> Result<()> {
+        let way = if more { "inc" } else { "dec" };
+        super::asm::Asm::effect(format!("setmaxnreg.{way}.sync.aligned.u32 {count};")).emit(self).map(|_| ())
+    }
+
     pub(super) fn barrier(&self, id: u32, threads: u32) -> Result<()> {
         let args = [self.i32(id).into(), self.i32(threads).into()];
         self.call_any("llvm.nvvm.barrier.cta.sync.aligned.count", &[], &args).map(|_| ())

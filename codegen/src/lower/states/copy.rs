@@ -13,7 +13,7 @@ use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
 /// The named barrier of the copy warps.
-const BARRIER: u32 = 1;
+pub(super) const BARRIER: u32 = 1;
 
 impl StatesKernel<'_> {
     /// Tile after tile: the stage's last tile goes out, the next one comes in.
@@ -49,7 +49,7 @@ impl StatesKernel<'_> {
     }
 
     /// The parameter that a tile is a plain copy of.
-    fn copied(&self, tile: &Tile) -> Option<u32> {
+    pub(super) fn copied(&self, tile: &Tile) -> Option<u32> {
         let Op::Param(param) = self.stage.program.node(tile.value).op else { return None };
         (self.stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
     }
@@ -135,7 +135,14 @@ impl StatesKernel<'_> {
     }
 
     /// The values at a piece of a tile.
-    fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
+    pub(super) fn source(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        time: &Time,
+        piece: &Piece,
+        width: u32,
+    ) -> Global<'_, '_> {
         let place = self.row_and_state(b, tile, piece.row);
         let column = b.convert(Ty::I64, piece.column);
         let step = b.add(time.first, column);
@@ -143,7 +150,7 @@ impl StatesKernel<'_> {
         Global::at(self, place, (step, exists), width)
     }
 
-    fn copy_pieces(
+    pub(super) fn copy_pieces(
         &self,
         b: &mut Builder,
         (i, stage): (usize, Operand),
@@ -187,7 +194,7 @@ impl StatesKernel<'_> {
         (0..width).map(|step| evaluator.value(b, source, value, Place { state: 0, step })).collect()
     }
 
-    fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
+    pub(super) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
         for (k, part) in values.chunks(CHUNK as usize).enumerate() {
             let at = b.add(at, Operand::i32((k as u32 * CHUNK) as i32));
             b.store(memory, at, part, None);
@@ -197,10 +204,10 @@ impl StatesKernel<'_> {
 
 /// For tensors whose pieces are equally far apart: the offset of the thread's first piece of the tile at step 0, and the
 /// distance to the next piece. Computed once, they spare the copies most of their arithmetic.
-pub(super) struct Anchors(HashMap<Tensor, (Operand, Operand)>);
+pub(super) struct Anchors(pub(super) HashMap<Tensor, (Operand, Operand)>);
 
 impl Anchors {
-    fn add(
+    pub(super) fn add(
         &mut self,
         b: &mut Builder,
         kernel: &StatesKernel,

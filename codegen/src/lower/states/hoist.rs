@@ -15,9 +15,18 @@ use oplus_dsl::typing::TypeError;
 
 /// The program with products regrouped and exponentials to base 2; the program itself where that cannot be.
 pub(super) fn hoist(program: &Program, time: Axis, state: Axis) -> Program {
-    let empty = Program { nodes: vec![], outputs: vec![], ..program.clone() };
-    let uses = uses(program);
-    let mut pass = Hoist { program, uses, time, state, builder: Builder::from_program(empty), place: vec![] };
+    Hoist::new(program, time, state).run().unwrap_or_else(|_| program.clone())
+}
+
+/// The same for two scans, of which that of the tuple `back` runs after the other: what does not depend on it is
+/// multiplied first. A factor that has neither time nor states joins those without time.
+pub(super) fn hoist_two_way(program: &Program, time: Axis, state: Axis, back: Value) -> Program {
+    let mut late = vec![false; program.nodes.len()];
+    late[back.0 as usize] = true;
+    for (i, node) in program.nodes.iter().enumerate() {
+        late[i] |= node.op.operands().iter().any(|v| late[v.0 as usize]);
+    }
+    let mut pass = Hoist { late: Some(late), ..Hoist::new(program, time, state) };
     pass.run().unwrap_or_else(|_| program.clone())
 }
 
@@ -36,9 +45,17 @@ struct Hoist<'p> {
     state: Axis,
     builder: Builder,
     place: Vec<Value>,
+    /// Of two scans, what depends on the second.
+    late: Option<Vec<bool>>,
 }
 
-impl Hoist<'_> {
+impl<'p> Hoist<'p> {
+    fn new(program: &'p Program, time: Axis, state: Axis) -> Hoist<'p> {
+        let empty = Program { nodes: vec![], outputs: vec![], ..program.clone() };
+        let (uses, builder) = (uses(program), Builder::from_program(empty));
+        Hoist { program, uses, time, state, builder, place: vec![], late: None }
+    }
+
     fn run(&mut self) -> Result<Program, TypeError> {
         for node in &self.program.nodes {
             let value = self.node(node)?;
@@ -98,8 +115,13 @@ impl Hoist<'_> {
 
     /// Those without states first, then those with states but without time, then the others.
     fn product(&mut self, factors: Vec<Value>) -> Result<Value, TypeError> {
-        let (fixed, moving): (Vec<Value>, _) = factors.into_iter().partition(|v| !self.changes(*v).1);
-        let (slow, fast): (Vec<Value>, Vec<Value>) = moving.into_iter().partition(|v| !self.changes(*v).0);
+        let slow = factors.iter().any(|v| self.changes(*v) == (false, true));
+        let joins = |v: &Value| self.late.is_some() && slow && !self.changes(*v).0;
+        let (fixed, moving): (Vec<Value>, _) = factors.into_iter().partition(|v| !self.changes(*v).1 && !joins(v));
+        let (slow, mut fast): (Vec<Value>, Vec<Value>) = moving.into_iter().partition(|v| !self.changes(*v).0);
+        if let Some(late) = &self.late {
+            fast.sort_by_key(|v| (late[v.0 as usize], self.place[v.0 as usize]));
+        }
         let groups = [fixed, slow, fast].map(|group| self.chain(&group));
         let mut product = None;
         for group in groups {

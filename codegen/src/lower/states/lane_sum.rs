@@ -1,6 +1,5 @@
-//! The sum over the lanes that share a row, of four steps at once.
+//! The sum over the lanes that share a row, of several steps at once.
 
-use super::CHUNK;
 use crate::build::Builder;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::ir::Binary;
@@ -14,17 +13,19 @@ pub(super) struct Lanes {
     pub stride: u32,
     /// The lane's position, `i32`.
     pub position: Operand,
+    /// Steps that are summed at once, a power of two.
+    pub length: u32,
 }
 
 impl Lanes {
-    /// How often the four steps are halved.
+    /// How often the steps are halved.
     fn halvings(self) -> u32 {
-        self.count.trailing_zeros().min(CHUNK.trailing_zeros())
+        self.count.trailing_zeros().min(self.length.trailing_zeros())
     }
 
-    /// Steps of a chunk that a lane ends with.
+    /// Steps that a lane ends with.
     pub(super) fn steps(self) -> u32 {
-        CHUNK >> self.halvings()
+        self.length >> self.halvings()
     }
 
     /// The first of those steps, `i32`.

@@ -26,6 +26,7 @@ mod lane_sum;
 mod pieces;
 mod supports;
 mod tiles;
+pub mod two_way;
 mod walk;
 mod work;
 

@@ -120,7 +120,7 @@ pub(super) fn params_beneath(program: &Program, value: Value) -> Vec<u32> {
 }
 
 /// Whether a map takes many instructions.
-fn is_dear(op: &Op) -> bool {
+pub(super) fn is_dear(op: &Op) -> bool {
     match op {
         Op::Unary(function, _) => {
             !matches!(function, Unary::Neg | Unary::Not | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Floor)

@@ -75,7 +75,7 @@ impl StatesKernel<'_> {
         let source = Global::timeless(self, row, first_state);
         let constants = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
-        let lanes = Lanes { count, stride: 1 << shift, position };
+        let lanes = Lanes { count, stride: 1 << shift, position, length: CHUNK };
         let mut lane = Lane { lanes, row, exists, constants, source, states: vec![] };
         self.constants(b, &mut lane);
         lane

@@ -58,8 +58,8 @@ pub(crate) fn named(mut programs: Vec<Program>, names: &[String]) -> Result<Vec<
 pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -> Result<Vec<Variant>, Box<dyn Error>> {
     let mut all: Vec<(String, Variant)> = vec![];
     for program in programs.iter().flat_map(|p| forms(p, elems)) {
-        let (plain, contracted) = cuts(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
-        let stages: Vec<Stage> = [Some(plain), contracted].into_iter().flatten().flat_map(|cut| cut.stages).collect();
+        let cuts = cuts(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
+        let stages: Vec<Stage> = cuts.all().flat_map(|cut| cut.stages).collect();
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
             let of_stage = variants(stage, isa).into_iter();
             let of_stage = of_stage.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(isa) });

@@ -1,0 +1,79 @@
+//! The first pass: the states before every eighth step are saved.
+
+use super::lane::Lane;
+use super::{BackKernel, SUBTILE};
+use crate::build::Builder;
+use crate::lower::states::CHUNK;
+use crate::lower::states::evaluate::Place;
+use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+
+impl<'s> BackKernel<'s> {
+    pub(super) fn save_role(&self, b: &mut Builder) {
+        let lane = self.lane(b, &[self.parts.after]);
+        let mut states: Vec<Vec<Reg>> = vec![];
+        for r in 0..lane.rows.len() {
+            states.push(self.initial(b, &lane, (r, self.parts.init[0])));
+        }
+        let at = self.base.cursor(b, 0);
+        b.for_(Operand::i32(0), self.base.tile_count, Operand::i32(1), |b, number| {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
+            b.push(Stmt::SyncWarp);
+            let tile = super::walk::TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
+            let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
+            b.for_(Operand::i32(0), subtiles, Operand::i32(1), |b, i| {
+                let subtile = self.subtile(b, i);
+                let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
+                self.save(b, &lane, &tile, column, &states);
+                self.walk_states(b, &lane, &tile, column, &states);
+            });
+            b.push(Stmt::SyncWarp);
+            let first = b.eq(self.base.lane, Operand::i32(0));
+            let done = Mbarrier { array: self.base.done, index: at.stage.into() };
+            b.if_(first, |b| b.push(Stmt::MbarrierArrive(done)));
+            self.base.advance(b, &at);
+        });
+    }
+
+    /// Writes the states before a sub-tile.
+    fn save(&self, b: &mut Builder, lane: &Lane, tile: &super::walk::TileAt, column: Operand, states: &[Vec<Reg>]) {
+        let column = b.convert(Ty::I64, column);
+        let step = b.add(tile.time.first, column);
+        let subtile = b.binary(oplus_dsl::ir::Binary::Div, step, Operand::i64(i64::from(SUBTILE)));
+        let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let position = b.convert(Ty::I64, position);
+        for (r, states) in states.iter().enumerate() {
+            let row = self.row_number(b, lane.rows[r]);
+            let first = self.scratch.saved(b, self.schedule, subtile, row);
+            let first = b.add(first, position);
+            for (part, regs) in states.chunks(CHUNK as usize).enumerate() {
+                let at = b.add(first, Operand::i64(i64::from(part as u32 * CHUNK)));
+                let values: Vec<Operand> = regs.iter().map(|reg| (*reg).into()).collect();
+                b.store(Memory::Global(self.base.args.scratch[0]), at, &values, Some(lane.row_exists[r]));
+            }
+        }
+    }
+
+    /// Takes all states eight steps on.
+    fn walk_states(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        tile: &super::walk::TileAt,
+        column: Operand,
+        states: &[Vec<Reg>],
+    ) {
+        let mut slots = self.slots(b, lane, tile, column);
+        for state in 0..self.schedule.states {
+            self.load_states(b, &mut slots, lane, tile, (state, column));
+            for (r, regs) in states.iter().enumerate() {
+                let reg = regs[state as usize];
+                let mut now: Operand = reg.into();
+                for step in self.in_order(SUBTILE) {
+                    now = self.step_on(b, &mut slots, (r, Place { state, step }), now);
+                }
+                b.assign(reg, now);
+            }
+        }
+    }
+}

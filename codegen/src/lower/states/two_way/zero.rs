@@ -1,0 +1,65 @@
+//! What values are where a step, a row or a state does not exist.
+//!
+//! Tiles and constants are filled there, mostly with zeros. Often that alone makes the step the identity and the terms of
+//! sums zero; only where it does not, a comparison must.
+
+use super::parts::Parts;
+use super::tiles::Tiles;
+use oplus_dsl::ir::{Axis, Binary, Literal, Op, Unary, Value};
+
+/// A value where something does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    Zero,
+    One,
+    /// The state before the step.
+    Before,
+    /// Some finite number.
+    Unknown,
+}
+
+/// The value of a node at an index of `axis` that does not exist.
+pub(super) fn fill(parts: &Parts, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
+    let node = parts.stage.program.node(value);
+    if let Some(i) = tiles.place(value).filter(|_| node.axes.contains(axis)) {
+        return tiles.fills[i];
+    }
+    let of = |v: &Value| fill(parts, tiles, *v, axis);
+    match &node.op {
+        Op::Param(_) if node.axes.contains(axis) => Fill::Zero,
+        Op::Field(tuple, _) if *tuple == parts.exclusive => Fill::Before,
+        op => map(op, of),
+    }
+}
+
+/// The value of a map, from those of its operands.
+pub(super) fn map(op: &Op, of: impl Fn(&Value) -> Fill) -> Fill {
+    match op {
+        Op::Const(Literal::Float(x)) if *x == 0.0 => Fill::Zero,
+        Op::Const(Literal::Float(x)) if *x == 1.0 => Fill::One,
+        Op::Convert(_, x) | Op::Broadcast(x) => of(x),
+        Op::Unary(f, x) => unary(*f, of(x)),
+        Op::Binary(f, x, y) => binary(*f, of(x), of(y)),
+        _ => Fill::Unknown,
+    }
+}
+
+fn unary(function: Unary, x: Fill) -> Fill {
+    use Unary::{Abs, Exp, Exp2, Floor, Neg, Relu, Sign, Silu, Sin, Sqrt, Tanh};
+    match (function, x) {
+        (Exp | Exp2, Fill::Zero) => Fill::One,
+        (Neg | Abs | Sign | Relu | Silu | Sin | Tanh | Sqrt | Floor, Fill::Zero) => Fill::Zero,
+        (Abs | Sign | Relu | Sqrt | Floor, Fill::One) => Fill::One,
+        _ => Fill::Unknown,
+    }
+}
+
+fn binary(function: Binary, x: Fill, y: Fill) -> Fill {
+    match (function, x, y) {
+        (Binary::Mul, Fill::Zero, _) | (Binary::Mul, _, Fill::Zero) => Fill::Zero,
+        (Binary::Mul, Fill::One, other) | (Binary::Mul, other, Fill::One) => other,
+        (Binary::Add, Fill::Zero, other) | (Binary::Add, other, Fill::Zero) => other,
+        (Binary::Sub, other, Fill::Zero) => other,
+        _ => Fill::Unknown,
+    }
+}

@@ -1,0 +1,369 @@
+//! Two scans in opposite directions over one axis, with the sums of maps of their states, as one stage.
+//!
+//! The gradient of a program that scans along T and sums its states away recomputes the states h and scans the
+//! cotangents λ the other way, with the same decay seen one step earlier:
+//!
+//! ```text
+//! h[t] = h[t−1] ⊕ e[t]        λ[t] = g[t] + d[t+1]·λ[t+1]
+//! ```
+//!
+//! What it gives are sums of maps of both: over the state axis N, over the rows of a block D, over time T, and the
+//! cotangent d\[0\]·λ\[0\] of the initial state. All of them are taken where h and λ are, so neither is stored. Every other
+//! value of the program is computed from those by ordinary stages, which [`cut`] makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Output, Param, Program, Value};
+use oplus_dsl::typing::TypeError;
+
+use super::contraction::is_sum;
+use super::copy::Copier;
+use super::cut::{CutError, cut, prepare};
+use super::{Cut, Sink, Source, Stage, Temporary};
+
+/// A program with a two-way stage and those that finish its sums; `None` if it has no two scans of that kind.
+pub fn cut_two_way(program: &Program) -> Result<Option<Cut>, CutError> {
+    let program = prepare(program)?;
+    for pair in pairs(&program) {
+        let over = pair.axes.without(pair.time);
+        for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
+            let Some(outline) = Outline::of(&program, &pair, state) else { continue };
+            return outline.cut().map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Two scans in opposite directions: their tuples.
+#[derive(Clone, Debug)]
+struct Pair {
+    /// The states, inclusive and exclusive.
+    forward: BTreeSet<Value>,
+    /// The cotangents.
+    back: Value,
+    time: Axis,
+    /// The axes of both states.
+    axes: AxisSet,
+}
+
+/// The reverse scans of a program, each with the scan whose decay it has.
+fn pairs(program: &Program) -> Vec<Pair> {
+    let back = |(i, node): (usize, &oplus_dsl::ir::Node)| {
+        let Op::Scan { axis, operator, elements, init, reverse, exclusive: false } = &node.op else { return None };
+        let decay = shifted(program, elements, *axis, *reverse)?;
+        let points = [decay, elements[1]].iter().chain(init).all(|v| is_point(program, *v));
+        let forward = forward(program, *axis, !*reverse)?;
+        let own = field(program, Value(i as u32))?;
+        let axes = program.node(own).axes;
+        let alike = forward.iter().filter_map(|t| field(program, *t)).all(|f| program.node(f).axes == axes);
+        (points && alike && is_affine(program.operator(*operator))).then_some(Pair {
+            forward,
+            back: Value(i as u32),
+            time: *axis,
+            axes,
+        })
+    };
+    program.nodes.iter().enumerate().filter_map(back).collect()
+}
+
+/// The value of which the first element is the one of the step before, in the direction of the scan.
+pub(super) fn shifted(program: &Program, elements: &[Value], axis: Axis, reverse: bool) -> Option<Value> {
+    match program.node(*elements.first()?).op {
+        Op::Shift { axis: own, by, value, .. } if own == axis && by == if reverse { -1 } else { 1 } => Some(value),
+        _ => None,
+    }
+}
+
+/// The scans in a direction, if they all are one: inclusive, exclusive or both, of elements that are point values.
+fn forward(program: &Program, time: Axis, backward: bool) -> Option<BTreeSet<Value>> {
+    let (mut found, mut same) = (BTreeSet::new(), None);
+    for (i, node) in program.nodes.iter().enumerate() {
+        let Op::Scan { axis, operator, elements, init, reverse, .. } = &node.op else { continue };
+        if (*axis, *reverse) != (time, backward) {
+            continue;
+        }
+        let own = (*operator, elements, init);
+        if *same.get_or_insert(own) != own || !elements.iter().chain(init).all(|v| is_point(program, *v)) {
+            return None;
+        }
+        found.insert(Value(i as u32));
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// A field of a tuple that is used.
+fn field(program: &Program, tuple: Value) -> Option<Value> {
+    let own = |node: &oplus_dsl::ir::Node| matches!(node.op, Op::Field(t, _) if t == tuple);
+    program.nodes.iter().position(own).map(|i| Value(i as u32))
+}
+
+/// Whether an operator is (l.a·r.a, r.a·l.b + r.b).
+fn is_affine(operator: &Operator) -> bool {
+    let op = |v: Value| &operator.body[v.0 as usize].op;
+    let product = |v: Value, of: [u32; 2]| match op(v) {
+        Op::Binary(Binary::Mul, x, y) => {
+            let inputs = [op(*x), op(*y)];
+            inputs == [&Op::Input(of[0]), &Op::Input(of[1])] || inputs == [&Op::Input(of[1]), &Op::Input(of[0])]
+        }
+        _ => false,
+    };
+    let [a, b] = operator.combine[..] else { return false };
+    let sum = match op(b) {
+        Op::Binary(Binary::Add, x, y) => {
+            let ends = |v: &Value| *op(*v) == Op::Input(3);
+            (product(*x, [1, 2]) && ends(y)) || (product(*y, [1, 2]) && ends(x))
+        }
+        _ => false,
+    };
+    product(a, [0, 2]) && sum
+}
+
+/// Whether a value is a map of parameters at the point.
+fn is_point(program: &Program, value: Value) -> bool {
+    let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
+    while let Some(value) = stack.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        match &program.node(value).op {
+            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => {}
+            op if op.is_map() => stack.extend(op.operands()),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// What a value is to a two-way stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    /// A map of parameters.
+    Point,
+    /// A map of states.
+    State,
+    /// A map of sums over the state axis.
+    Row,
+    /// A sum over rows or time, or the cotangent of the initial state.
+    Kept,
+    /// None of these.
+    Other,
+}
+
+/// A program divided into a two-way stage and what is computed from its outputs.
+struct Outline<'p> {
+    program: &'p Program,
+    pair: &'p Pair,
+    state: Axis,
+    levels: Vec<Level>,
+    /// The program's outputs that the stage writes, by the values they have.
+    direct: BTreeMap<usize, Value>,
+    /// The values that the rest of the program reads.
+    exports: BTreeSet<Value>,
+}
+
+impl<'p> Outline<'p> {
+    /// With states along an axis; `None` where some output needs the states themselves.
+    fn of(program: &'p Program, pair: &'p Pair, state: Axis) -> Option<Outline<'p>> {
+        let mut outline =
+            Outline { program, pair, state, levels: vec![], direct: BTreeMap::new(), exports: BTreeSet::new() };
+        for i in 0..program.nodes.len() {
+            let level = outline.level(Value(i as u32));
+            outline.levels.push(level);
+        }
+        for (k, output) in program.outputs.iter().enumerate() {
+            let value = outline.bare(output.value);
+            let own: AxisSet = output.axes.iter().copied().collect();
+            if outline.is_given(value) && program.node(value).axes == own {
+                outline.direct.insert(k, value);
+            } else {
+                outline.visit(value)?;
+            }
+        }
+        outline.first_sum().map(|_| outline)
+    }
+
+    /// The row axis: the last one beside time and the state axis.
+    fn row(&self) -> Option<Axis> {
+        self.pair.axes.without(self.pair.time).without(self.state).iter().last()
+    }
+
+    fn rows(&self) -> AxisSet {
+        self.pair.axes.without(self.state)
+    }
+
+    fn level(&self, value: Value) -> Level {
+        let node = self.program.node(value);
+        let of = |v: &Value| self.levels[v.0 as usize];
+        match &node.op {
+            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Level::Point,
+            Op::Scan { .. } if value == self.pair.back || self.pair.forward.contains(&value) => Level::State,
+            Op::Field(tuple, _) => of(tuple),
+            Op::Reduce { axis, operator, elements } if is_sum(self.program.operator(*operator)) => {
+                self.sum(*axis, elements[0])
+            }
+            Op::First { .. } | Op::Last { .. } if self.is_initial(value) => Level::Kept,
+            op if op.is_map() => {
+                let levels: Vec<Level> = op.operands().iter().map(of).collect();
+                let only = |level: Level| levels.iter().all(|l| [Level::Point, level].contains(l));
+                [Level::Point, Level::State, Level::Row].into_iter().find(|l| only(*l)).unwrap_or(Level::Other)
+            }
+            _ => Level::Other,
+        }
+    }
+
+    fn sum(&self, axis: Axis, element: Value) -> Level {
+        let axes = self.program.node(element).axes;
+        match self.levels[element.0 as usize] {
+            Level::State if axes != self.pair.axes => Level::Other,
+            Level::State if axis == self.state => Level::Row,
+            Level::State if axis == self.pair.time || Some(axis) == self.row() => Level::Kept,
+            Level::Row | Level::Point if axis == self.pair.time && axes == self.rows() => Level::Kept,
+            _ => Level::Other,
+        }
+    }
+
+    /// Whether a value is the cotangent of the initial state, d·λ at the end of the reverse scan.
+    fn is_initial(&self, value: Value) -> bool {
+        let Op::Scan { axis, elements, init, reverse, .. } = &self.program.node(self.pair.back).op else {
+            return false;
+        };
+        let (inner, empty) = match &self.program.node(value).op {
+            Op::First { axis: own, value, empty } if own == axis && *reverse => (*value, *empty),
+            Op::Last { axis: own, value, empty } if own == axis && !*reverse => (*value, *empty),
+            _ => return false,
+        };
+        let decay = shifted(self.program, elements, *axis, *reverse);
+        let cotangent = |v: Value| matches!(self.program.node(v).op, Op::Field(t, 1) if t == self.pair.back);
+        let product = match self.program.node(inner).op {
+            Op::Binary(Binary::Mul, x, y) => (Some(x) == decay && cotangent(y)) || (Some(y) == decay && cotangent(x)),
+            _ => false,
+        };
+        product && init.get(1) == Some(&empty)
+    }
+
+    /// A value without conversions that change nothing.
+    fn bare(&self, value: Value) -> Value {
+        let node = self.program.node(value);
+        match node.op {
+            Op::Convert(elem, inner) if Some(elem) == node.ty.elem() && self.program.node(inner).ty == node.ty => {
+                self.bare(inner)
+            }
+            _ => value,
+        }
+    }
+
+    /// Whether the stage can write a value.
+    fn is_given(&self, value: Value) -> bool {
+        let node = self.program.node(value);
+        let tuple = node.ty == Ty::Tuple;
+        match self.levels[value.0 as usize] {
+            Level::Kept => !tuple,
+            Level::Row => !tuple && node.axes == self.rows(),
+            _ => false,
+        }
+    }
+
+    /// Finds what the rest of the program reads beneath a value.
+    fn visit(&mut self, value: Value) -> Option<()> {
+        if self.is_given(value) {
+            self.exports.insert(value);
+            return Some(());
+        }
+        match self.levels[value.0 as usize] {
+            Level::State => None,
+            Level::Point => Some(()),
+            _ => self.program.node(value).op.operands().into_iter().try_for_each(|v| self.visit(v)),
+        }
+    }
+
+    /// A sum over the state axis, which the stage must have.
+    fn first_sum(&self) -> Option<Value> {
+        let given = self.direct.values().chain(&self.exports).copied();
+        let needed = super::copy::beneath(self.program, given);
+        let over = |v: &Value| matches!(self.program.node(*v).op, Op::Reduce { axis, .. } if axis == self.state);
+        needed.into_iter().find(over)
+    }
+
+    // ---- the cut
+
+    fn cut(self) -> Result<Cut, CutError> {
+        let mut buffers = vec![];
+        let mut given: Vec<(Value, Output, Sink)> = vec![];
+        for (k, value) in &self.direct {
+            given.push((*value, self.program.outputs[*k].clone(), Sink::Output(*k as u32)));
+        }
+        let mut holders = BTreeMap::new();
+        for value in &self.exports {
+            let sink = Sink::Buffer(buffers.len() as u32);
+            let buffer = self.buffer(*value);
+            let Temporary { name, axes, elem } = buffer.clone();
+            given.push((*value, Output { name, axes, elem, value: *value }, sink));
+            buffers.push(buffer);
+            holders.insert(*value, sink);
+        }
+        let stage = self.stage(&given)?;
+        let mut stages = vec![stage];
+        if self.direct.len() < self.program.outputs.len() {
+            let rest = cut(&self.rest(&buffers))?;
+            stages.extend(rest.stages.into_iter().map(|stage| self.moved(stage, buffers.len() as u32)));
+            buffers.extend(rest.buffers);
+        }
+        Ok(Cut { stages, buffers })
+    }
+
+    /// A temporary tensor for a value, time last.
+    fn buffer(&self, value: Value) -> Temporary {
+        let node = self.program.node(value);
+        let time = node.axes.iter().filter(|a| *a == self.pair.time);
+        let axes = node.axes.without(self.pair.time).iter().chain(time).collect();
+        Temporary { name: format!("v{}", value.0), axes, elem: node.ty.elem().unwrap_or(oplus_dsl::Elem::F32) }
+    }
+
+    fn stage(&self, given: &[(Value, Output, Sink)]) -> Result<Stage, TypeError> {
+        let mut copier = Copier::new(self.program, &self.program.name)?;
+        if let Some(sum) = self.first_sum() {
+            copier.copy(sum)?;
+        }
+        for (value, output, _) in given {
+            copier.output(output, *value)?;
+        }
+        Ok(copier.finish(given.iter().map(|(_, _, sink)| *sink).collect()))
+    }
+
+    /// The program that reads what the stage has written.
+    fn rest(&self, buffers: &[Temporary]) -> Program {
+        let mut rest = self.program.clone();
+        rest.name = format!("{}_sums", rest.name);
+        for (value, buffer) in self.exports.iter().zip(buffers) {
+            rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
+            let Temporary { name, axes, elem } = buffer.clone();
+            rest.params.push(Param { name, axes, elem, default: None });
+        }
+        let mut k = 0..;
+        rest.outputs.retain(|_| k.next().is_some_and(|k| !self.direct.contains_key(&k)));
+        rest
+    }
+
+    /// A stage of the rest with its tensors in their places of the whole program.
+    fn moved(&self, mut stage: Stage, buffers: u32) -> Stage {
+        let params = self.program.params.len() as u32;
+        let outputs: Vec<u32> =
+            (0..self.program.outputs.len()).filter(|k| !self.direct.contains_key(k)).map(|k| k as u32).collect();
+        for source in &mut stage.sources {
+            *source = match *source {
+                Source::Param(i) if i >= params => Source::Buffer(i - params),
+                Source::Param(i) => Source::Param(i),
+                Source::Output(i) => Source::Output(outputs[i as usize]),
+                Source::Buffer(i) => Source::Buffer(i + buffers),
+            };
+        }
+        for sink in &mut stage.sinks {
+            *sink = match *sink {
+                Sink::Output(i) => Sink::Output(outputs[i as usize]),
+                Sink::Buffer(i) => Sink::Buffer(i + buffers),
+            };
+        }
+        stage
+    }
+}
