@@ -9,6 +9,7 @@
 use super::args::Args;
 use super::carry::Fields;
 use crate::build::Builder;
+use crate::schedule::WARP;
 use crate::tile::{Mbarrier, Memory, Operand, ParamId, Reg, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
@@ -56,13 +57,13 @@ pub struct Persistent {
 
 /// The arrivals that complete a phase of each mbarrier.
 pub struct Arrivals {
-    /// Of `full`.
+    /// Threads that fill a stage.
     pub full: u32,
-    /// Of `empty`.
+    /// Warps that read it.
     pub empty: u32,
-    /// Of `reduced`.
+    /// Warps that reduce.
     pub reduced: u32,
-    /// Of `carried`.
+    /// Warps that look back for a tile.
     pub carried: u32,
 }
 
@@ -142,11 +143,11 @@ impl Persistent {
             }
         };
         init(self.full, self.stages, arrivals.full);
-        init(self.empty, self.stages, arrivals.empty);
         init(self.drawn, SLOTS, 1);
-        init(self.reduced, SLOTS, arrivals.reduced);
-        init(self.published, SLOTS, 1);
-        init(self.carried, SLOTS, arrivals.carried);
+        init(self.empty, self.stages, arrivals.empty * WARP);
+        init(self.reduced, SLOTS, arrivals.reduced * WARP);
+        init(self.published, SLOTS, WARP);
+        init(self.carried, SLOTS, arrivals.carried * WARP);
         b.push(Stmt::FenceInit);
     }
 
@@ -219,6 +220,12 @@ impl Persistent {
     pub fn elected(&self, b: &mut Builder, body: impl FnOnce(&mut Builder)) {
         let first = b.eq(self.lane, Operand::i32(0));
         b.if_(first, body);
+    }
+
+    /// One arrival of each lane: each answers for its own accesses. That a warp barrier and one arrival for all would do
+    /// as well is beyond what compute-sanitizer's racecheck follows.
+    pub fn arrive_warp(&self, b: &mut Builder, array: SharedId, index: Operand) {
+        self.arrive(b, array, index);
     }
 
     /// One arrival.

@@ -51,8 +51,7 @@ impl Ring<'_> {
             // Before the carry is passed on, for from then on the slot may be used again.
             b.if_(turn.follows, |b| self.block.wait(b, self.block.published, slot, parity));
             self.each_column(b, |b, column| self.settle(b, &place, &turn, slot, column));
-            b.push(Stmt::SyncWarp);
-            self.block.elected(b, |b| self.block.arrive(b, self.block.carried, slot));
+            self.block.arrive_warp(b, self.block.carried, slot);
             let next = b.add(count.into(), Operand::i32(LOOKERS as i32));
             b.assign(count, next);
         });

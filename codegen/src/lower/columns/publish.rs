@@ -15,8 +15,7 @@ impl Ring<'_> {
             let tile = b.load1(Memory::Shared(self.block.reduced_tile), slot);
             let more = b.ge(tile, Operand::i32(0));
             b.if_(more, |b| self.publish_tile(b, tile, slot));
-            b.push(Stmt::SyncWarp);
-            self.block.elected(b, |b| self.block.arrive(b, self.block.published, slot));
+            self.block.arrive_warp(b, self.block.published, slot);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.block.advance(b, &at);

@@ -6,7 +6,7 @@ use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
 use crate::lower::persistent::{load_fields, store_fields};
 use crate::lower::point::Point;
-use crate::tile::{Memory, Operand, Stmt};
+use crate::tile::{Memory, Operand};
 
 impl Ring<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
@@ -25,13 +25,12 @@ impl Ring<'_> {
                     self.reduce_span(b, &place, span, at.stage.into(), slot);
                 });
             });
-            b.push(Stmt::SyncWarp);
             self.block.elected(b, |b| {
                 let first = b.eq(own, Operand::i32(0));
                 b.if_(first, |b| b.store(Memory::Shared(self.block.reduced_tile), slot, &[tile], None));
-                self.block.arrive(b, self.block.reduced, slot);
-                b.if_(more, |b| self.block.arrive(b, self.block.empty, at.stage.into()));
             });
+            self.block.arrive_warp(b, self.block.reduced, slot);
+            b.if_(more, |b| self.block.arrive_warp(b, self.block.empty, at.stage.into()));
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.block.advance(b, &at);
@@ -90,8 +89,7 @@ impl Ring<'_> {
         let layout = self.layout;
         let (place, ring) = self.place(b, tile, self.block.warp, stage);
         let cells = Cells::load(b, layout, place, Some(&ring), true);
-        b.push(Stmt::SyncWarp);
-        self.block.elected(b, |b| self.block.arrive(b, self.block.empty, stage));
+        self.block.arrive_warp(b, self.block.empty, stage);
         let (mut points, elements, totals) = self.thread_totals(b, &cells);
         let lanes = self.time_lanes(b);
         let prefixes: Vec<Fields> = totals.into_iter().map(|t| self.lane_prefix(b, t, &lanes)).collect();

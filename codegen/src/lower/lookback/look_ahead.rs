@@ -49,8 +49,7 @@ impl LookBackKernel<'_> {
                 store_fields(b, &self.shared.carry, slot, &state);
             });
             self.take_own(b, &carry, &state, tile, (slot, parity));
-            b.push(Stmt::SyncWarp);
-            self.block.elected(b, |b| self.block.arrive(b, self.block.carried, slot));
+            self.block.arrive_warp(b, self.block.carried, slot);
             self.block.advance(b, &at);
         });
     }

@@ -5,7 +5,7 @@ use super::{LookBackKernel, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, select};
 use crate::lower::persistent::store_fields;
-use crate::tile::{Memory, Operand, Shuffle, Stmt};
+use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::ir::Binary;
 
 impl LookBackKernel<'_> {
@@ -21,13 +21,12 @@ impl LookBackKernel<'_> {
                 let place = self.tile(b, tile);
                 self.reduce_tile(b, &place, own, slot, at.stage.into());
             });
-            b.push(Stmt::SyncWarp);
             self.block.elected(b, |b| {
                 let first = b.eq(own, Operand::i32(0));
                 b.if_(first, |b| b.store(Memory::Shared(self.block.reduced_tile), slot, &[tile], None));
-                self.block.arrive(b, self.block.reduced, slot);
-                b.if_(more, |b| self.block.arrive(b, self.block.empty, at.stage.into()));
             });
+            self.block.arrive_warp(b, self.block.reduced, slot);
+            b.if_(more, |b| self.block.arrive_warp(b, self.block.empty, at.stage.into()));
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.block.advance(b, &at);

@@ -7,7 +7,7 @@ use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
 use crate::lower::persistent::load_fields;
 use crate::lower::point::Point;
-use crate::tile::{Operand, Reg, Shuffle, Stmt};
+use crate::tile::{Operand, Reg, Shuffle};
 use oplus_dsl::ir::Unary;
 
 /// A place of a span that is scanned: its element and what was computed on the way.
@@ -32,8 +32,7 @@ impl LookBackKernel<'_> {
 
     fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, (slot, parity): (Operand, Operand)) {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
-        b.push(Stmt::SyncWarp);
-        self.block.elected(b, |b| self.block.arrive(b, self.block.empty, stage));
+        self.block.arrive_warp(b, self.block.empty, stage);
         let mut places = self.places(b, &span, self.reverse());
         let prefixes = self.local_prefixes(b, &places);
         self.block.wait(b, self.block.published, slot, parity);
