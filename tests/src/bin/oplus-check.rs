@@ -99,8 +99,7 @@ impl Args {
         scenarios.iter_mut().for_each(|(_, all)| all.retain(|one| !self.cpu && self.wants(&one.name)));
         if let Some(part) = self.part {
             cases.iter_mut().for_each(|(_, cases)| *cases = part.of(std::mem::take(cases)));
-            scenarios.retain(|(suite, _)| is_shared(suite));
-            scenarios.iter_mut().for_each(|(_, all)| *all = part.of(std::mem::take(all)));
+            scenarios.clear();
         }
         Suites { cases, scenarios }
     }
@@ -135,11 +134,6 @@ impl Args {
     }
 }
 
-/// Whether the scenarios of a suite are divided among processes: the others want the device for themselves.
-fn is_shared(suite: &str) -> bool {
-    suite == "bits"
-}
-
 impl Suites {
     fn list(&self) {
         self.cases.iter().flat_map(|(_, cases)| cases).for_each(|case| println!("{case}"));
@@ -153,19 +147,15 @@ impl Suites {
         report: &Report,
         recorder: &Recorder,
     ) -> std::io::Result<()> {
-        let divided = args.processes > 1;
-        if divided {
-            let cases: usize = self.cases.iter().map(|(_, cases)| cases.len()).sum();
-            let shared = self.scenarios.iter().filter(|(suite, _)| is_shared(suite));
-            let total = cases + shared.map(|(_, all)| all.len()).sum::<usize>();
+        if args.processes > 1 {
+            let total = self.cases.iter().map(|(_, cases)| cases.len()).sum();
             parts::run(args.processes, total, &args.of_parts(), report, recorder)?;
         } else {
             self.cases.iter().for_each(|(suite, list)| cases(suite, list, context, report, args.repeat.max(1)));
         }
         if let Some(context) = context {
             let world = World { context: context.clone(), extent: args.extent() };
-            let left = self.scenarios.iter().filter(|(suite, _)| !(divided && is_shared(suite)));
-            left.for_each(|(suite, all)| scenario::run(suite, all, &world, report));
+            self.scenarios.iter().for_each(|(suite, all)| scenario::run(suite, all, &world, report));
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ impl Report {
         }
         let state = &mut *self.state();
         state.done += 1;
-        if state.done.is_multiple_of(50) || state.done == total {
+        if state.done.is_multiple_of(if total > 100 { 50 } else { 5 }) || state.done == total {
             eprint!("\r{suite}: {} of {total}, {:.0} s ", state.done, self.begun.elapsed().as_secs_f64());
         }
         if state.done == total {

@@ -30,7 +30,7 @@ impl Number {
         Number { magnitude: self.value.abs(), ..self }
     }
 
-    /// A number of which nothing is known.
+    /// A number of which nothing is known: what was summed may have overflowed, what was compared may be otherwise.
     #[must_use]
     pub fn unknown(self) -> Number {
         Number { error: f64::INFINITY, ..self }
@@ -43,6 +43,9 @@ impl Number {
         let exact = whole(self.value) && whole(self.magnitude) && self.magnitude * unit <= 1.0;
         if exact && roundings <= 1.0 || self.magnitude.is_infinite() {
             return self;
+        }
+        if ty == Ty::F32 && self.magnitude > f64::from(f32::MAX) {
+            return self.unknown();
         }
         Number { error: self.error + roundings * unit * self.magnitude, ..self }
     }
@@ -74,6 +77,9 @@ impl Number {
             Binary::Add | Binary::Sub => (l.magnitude + r.magnitude, l.error + r.error, 1.0),
             Binary::Mul => {
                 let error = times(l.magnitude, r.error) + times(l.error, r.magnitude) + times(l.error, r.error);
+                // Zero times what may be infinite may be NaN.
+                let unknown = l.error.is_infinite() || r.error.is_infinite();
+                let error = if unknown { f64::INFINITY } else { error };
                 (times(l.magnitude, r.magnitude), error, 1.0)
             }
             Binary::Div => {
