@@ -53,7 +53,7 @@ fn domain(program: &Program, param: &Param) -> Domain {
         (_, "g") => Domain::LogDecay,
         (name, "a") if ["mamba", "selective_scan", "ssd"].iter().any(|model| name.contains(model)) => Domain::Negative,
         (_, "a_re") => Domain::Negative,
-        ("softmax_merge", "d") | (_, "alpha" | "delta" | "dt" | "cap") => Domain::Positive,
+        ("softmax_merge", "d") | (_, "alpha" | "delta" | "delta_bias" | "dt" | "dt_bias" | "cap") => Domain::Positive,
         ("max_plus", _) => Domain::Real,
         (_, "a" | "gamma") => Domain::Decay,
         _ => Domain::Real,

@@ -103,3 +103,15 @@ fn sums_of_whole_numbers_are_exact_and_others_are_not() {
     let most: f64 = (0..64).map(|i| 0.1 * f64::from(i % 7 - 3).abs()).sum::<f64>() * 6.0 * 2f64.powi(-24);
     assert!(inexact[63] <= most * 1.0001, "{} is above log2(64) units of the absolute sum, {most}", inexact[63]);
 }
+
+#[test]
+fn what_overflows_has_no_bound() {
+    use oplus_dsl::Ty;
+    use oplus_dsl::ir::Binary;
+    let times = |ty, l, r| Number::binary(Binary::Mul, ty, l, r);
+    let [zero, large] = [0.0, 1e30].map(Number::exact);
+    let square = times(Ty::F32, large, large);
+    assert!(square.error.is_infinite());
+    assert!(times(Ty::F32, zero, square).error.is_infinite(), "zero times infinity is not a number");
+    assert!(times(Ty::F64, large, large).error.is_finite());
+}
