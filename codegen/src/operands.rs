@@ -3,7 +3,7 @@
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
 
-use crate::tile::{Expr, Mbarrier, Operand, Reg, Stmt};
+use crate::tile::{Expr, Left, Mbarrier, Operand, Reg, Stmt};
 
 impl From<Reg> for Operand {
     fn from(reg: Reg) -> Operand {
@@ -45,6 +45,16 @@ impl Stmt {
             Stmt::Store { index, values, guard, .. } => values.iter().chain(guard).chain([index]).for_each(|x| f(*x)),
             Stmt::Shuffle { value, lane, .. } => [*value, *lane].into_iter().for_each(f),
             Stmt::LoadMatrix { index, .. } => f(*index),
+            Stmt::WarpgroupMma { sums, clear, steps, .. } => {
+                sums.iter().filter(|_| !clear).for_each(|r| f((*r).into()));
+                for (left, right) in steps {
+                    match left {
+                        Left::Registers(registers) => registers.iter().for_each(|x| f(*x)),
+                        Left::Shared(panels) => f(panels.index),
+                    }
+                    f(right.index);
+                }
+            }
             Stmt::Mma { a, b, c, .. } => a.iter().chain(b).chain(c).for_each(|x| f(*x)),
             Stmt::MbarrierInit(m, _) | Stmt::MbarrierArrive(m) | Stmt::CopyAsyncArrive(m) => f(at(m)),
             Stmt::MbarrierExpect(m, x) | Stmt::MbarrierWait(m, x) => [at(m), *x].into_iter().for_each(f),
@@ -89,6 +99,7 @@ impl Stmt {
             | Stmt::ControlLoad { dst, .. } => f(*dst),
             Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.iter().for_each(|r| f(*r)),
             Stmt::Mma { dst, .. } => dst.iter().for_each(|r| f(*r)),
+            Stmt::WarpgroupMma { sums, .. } => sums.iter().for_each(|r| f(*r)),
             Stmt::Poll { entries, .. } => {
                 entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).for_each(|r| f(*r));
             }

@@ -10,8 +10,8 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use crate::tile::{
-    Expr, Half, Kernel, Mbarrier, Memory, Operand, ParamId, ParamKind, PollEntry, Reg, SharedId, SharedKind, Shuffle,
-    Special, Stmt,
+    Expr, Half, Kernel, Left, Mbarrier, Memory, Operand, Panels, ParamId, ParamKind, PollEntry, Reg, SharedId,
+    SharedKind, Shuffle, Special, Stmt,
 };
 
 impl Display for Kernel {
@@ -122,7 +122,7 @@ impl<W: Write> Printer<'_, W> {
                 format!("registers {} {count}", if *more { "up to" } else { "down to" })
             }
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
-            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } | Stmt::WarpgroupMma { .. } => self.matrix(stmt),
             Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } | Stmt::Publish { .. } => {
                 self.message(stmt)
             }
@@ -158,7 +158,21 @@ impl<W: Write> Printer<'_, W> {
                 let [a, b, c] = [&a[..], b, c].map(|list| self.ops(list));
                 format!("mma {elem} {} = ({a}) * ({b}) + ({c})", self.regs(dst))
             }
+            Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
+                let steps: Vec<String> = steps.iter().map(|step| self.step(*step)).collect();
+                let (sign, order) = (if *clear { "=" } else { "+=" }, if *transposed { " transposed" } else { "" });
+                format!("warpgroup_mma {elem}{order} {} {sign} {}", self.regs(sums), steps.join(" + "))
+            }
             _ => String::new(),
+        }
+    }
+
+    fn step(&self, (left, right): (Left, Panels)) -> String {
+        let panels =
+            |p: Panels| format!("{} rows {} apart {}", self.place(Memory::Shared(p.array), p.index), p.row, p.apart);
+        match left {
+            Left::Registers(registers) => format!("({}) * {}", self.ops(&registers), panels(right)),
+            Left::Shared(left) => format!("{} * {}", panels(left), panels(right)),
         }
     }
 
@@ -400,6 +414,14 @@ mod tests {
         b.mma(Elem::Bf16, accumulator, [matrices[0]; 4], [matrices[1]; 2]);
         let packed = b.pack(Elem::F16, accumulator[0].into(), accumulator[3].into());
         b.unpack(Elem::F16, packed);
+        let panels = |index| Panels { array: tile, index: Operand::i32(index), row: 16, apart: 128 };
+        b.push(Stmt::WarpgroupMma {
+            elem: Elem::F16,
+            sums: accumulator.to_vec(),
+            clear: false,
+            steps: vec![(Left::Registers([packed; 4]), panels(0)), (Left::Shared(panels(0)), panels(128))],
+            transposed: true,
+        });
         b.push(Stmt::FenceAsync);
         b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128) });
         b.push(Stmt::BulkWait { pending: 0, read: true });

@@ -190,6 +190,8 @@ schedule! {
         warps: u32,
         /// Blocks of 16 rows that a warp has.
         repeat: u32,
+        /// Who multiplies: warps, or warpgroups.
+        unit: Unit,
         /// Columns of a tile, a multiple of 16.
         columns: u32,
         /// Places along the first axis within columns, a multiple of 16.
@@ -294,6 +296,16 @@ word! {
         Walk = "walk",
         /// Adds the sums over the rows of all blocks.
         Sum = "sum",
+    }
+}
+
+word! {
+    /// Who multiplies matrices together.
+    Unit {
+        /// A warp, which loads fragments.
+        Warp = "warp",
+        /// The four warps of a warpgroup, from shared memory; `sm_90a`.
+        Warpgroup = "warpgroup",
     }
 }
 
@@ -585,6 +597,7 @@ mod tests {
         let pairs = Pairs {
             warps: 4,
             repeat: 2,
+            unit: Unit::Warpgroup,
             columns: 64,
             depth: 128,
             width: 64,

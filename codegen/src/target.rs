@@ -37,6 +37,11 @@ impl Isa {
         self == Isa::Sm90a
     }
 
+    /// Whether the four warps of a warpgroup multiply matrices together.
+    pub fn has_warpgroups(self) -> bool {
+        self == Isa::Sm90a
+    }
+
     /// The best instruction set for a device of that compute capability; `None` when it is too old.
     pub fn for_capability(major: i32, minor: i32) -> Option<Isa> {
         match (major, minor) {

@@ -9,7 +9,7 @@
 //! [`Stmt::Loop`] with [`Stmt::Break`]); threads of a warp that take different branches meet again at its end.
 //!
 //! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`], [`Stmt::LoadMatrix`],
-//! [`Stmt::Mma`]) must be reached by all 32 lanes of a warp together, [`Stmt::Barrier`] by all threads it counts. A
+//! [`Stmt::Mma`], [`Stmt::WarpgroupMma`]) must be reached by all 32 lanes of a warp together, [`Stmt::Barrier`] by all threads it counts. A
 //! branch that contains one must be uniform there.
 //!
 //! # Registers and operands
@@ -59,6 +59,13 @@
 //! 2t and 2t + 1. Of an array of 32-bit elements a row is four of them, and the lane receives element t of row g. Rows
 //! are read without bank conflicts when their eight 16-byte pieces lie in different places modulo 128 bytes, see
 //! [`crate::build::swizzle`].
+//!
+//! [`Stmt::WarpgroupMma`] is the product for the four warps of a *warpgroup* (warps 4k … 4k + 3) together, of which warp w
+//! has rows 16·(w mod 4) and on of 64; A is in registers, as fragments, or in shared memory like B. Factors in shared memory
+//! ([`Panels`]) are of 16 bits and lie in panels: rows of 16, 32 or 64 elements, one after the other, whose 16-byte pieces are
+//! swizzled. Element (i, k) of A and element (k, i) of B lie in row i at place k from the panel's index on; of a transposed B
+//! element (k, i) lies in row k at place i, or, where i reaches beyond the row, in a later panel. Generic writes of what it
+//! reads must be followed by [`Stmt::FenceAsync`], by the writer before it says so or by the warps that read.
 //!
 //! # Messages between blocks
 //!
@@ -205,6 +212,28 @@ pub enum Expr {
     TanhFast(Operand),
     /// 1/x by the special-function unit, `f32`: at most 1 ulp, denormals flushed.
     RecipFast(Operand),
+}
+
+/// A factor in shared memory: 16-bit elements in swizzled panels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Panels {
+    /// The array; it begins at a multiple of 1024 bytes.
+    pub array: SharedId,
+    /// The index of the first element as if nothing were swizzled, `i32`; uniform over the warpgroup.
+    pub index: Operand,
+    /// Elements of a row: 16, 32 or 64.
+    pub row: u32,
+    /// Elements from one panel to the next.
+    pub apart: u32,
+}
+
+/// The left factor of a warpgroup's product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Left {
+    /// A fragment of the warp's 16 rows, `u32`.
+    Registers([Operand; 4]),
+    /// 64 rows in shared memory.
+    Shared(Panels),
 }
 
 /// A half of a `u32`.
@@ -360,6 +389,19 @@ pub enum Stmt {
         /// C, `f32`.
         c: [Operand; 4],
     },
+    /// Adds the product of A, 64 × 16·steps, and B of as many rows, and waits for it. By all four warps of a warpgroup.
+    WarpgroupMma {
+        /// The element type of A and B: `bf16` or `f16`.
+        elem: Elem,
+        /// The sums: four `f32` for each 8 columns, of the warp's rows as in [`Stmt::Mma`]; up to 256 columns.
+        sums: Vec<Reg>,
+        /// The sums begin at zero.
+        clear: bool,
+        /// 16 columns of A and rows of B each.
+        steps: Vec<(Left, Panels)>,
+        /// B lies transposed.
+        transposed: bool,
+    },
     /// Orders the memory accesses of a warp's lanes. Warp-collective.
     SyncWarp,
     /// Bounds the registers of each thread of the warp from here on: `more` than until now, which waits until other warps
@@ -504,6 +546,16 @@ impl SharedKind {
             SharedKind::Mbarrier => 8,
             SharedKind::Elem(e) => e.bytes().unwrap_or(8) as u32,
         }
+    }
+}
+
+impl Panels {
+    /// The index of element `place` of row `row`, where the swizzle puts it, if the first element's is `index`.
+    pub fn element(&self, index: i64, row: u32, place: u32) -> i64 {
+        let (panel, within) = (i64::from(place / self.row * self.apart), i64::from(place % self.row));
+        let plain = index + panel + i64::from(row * self.row) + within;
+        // Pieces of 8 elements change places with the 128 bytes that they are in.
+        plain ^ (plain / 64 % i64::from(self.row / 8)) * 8
     }
 }
 

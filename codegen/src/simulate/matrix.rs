@@ -9,14 +9,14 @@ use super::run::{Flow, Run};
 use crate::tile::{Memory, Operand, Reg, SharedId};
 
 /// Rows of a matrix that is loaded, and columns of a result.
-const EIGHT: usize = 8;
+pub(super) const EIGHT: usize = 8;
 /// Rows of a left factor.
-const ROWS: usize = 16;
+pub(super) const ROWS: usize = 16;
 /// Bytes of a row that is loaded.
 const ROW_BYTES: usize = 16;
 
 /// What a lane holds of a fragment: its group and its place in it.
-fn place(lane: usize) -> (usize, usize) {
+pub(super) fn place(lane: usize) -> (usize, usize) {
     (lane / 4, lane % 4)
 }
 
@@ -93,7 +93,7 @@ fn elements(elem: Elem, bits: u64) -> impl Iterator<Item = f32> {
 }
 
 /// The rows of the left factor.
-fn left(elem: Elem, registers: &[Lanes; 4]) -> [[f32; ROWS]; ROWS] {
+pub(super) fn left(elem: Elem, registers: &[Lanes; 4]) -> [[f32; ROWS]; ROWS] {
     let mut rows = [[0.0; ROWS]; ROWS];
     for (r, lane) in (0..4).flat_map(|r| (0..LANES).map(move |lane| (r, lane))) {
         let (g, t) = place(lane);

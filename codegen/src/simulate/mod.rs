@@ -47,6 +47,7 @@ mod sync;
 mod tests;
 mod view;
 mod warp;
+mod warpgroup;
 
 pub use fault::{Fault, Hazard, Party, SimError, Waiting};
 pub use memory::{Buffer, BufferId, Memory};

@@ -149,6 +149,12 @@ impl Cell {
         Ok(())
     }
 
+    /// A thread reads the element as asynchronous copies do: generic writes must be fenced.
+    pub(super) fn read_fenced(&mut self, who: &Accessor, at: u32) -> Result<(), Conflict> {
+        self.read(who, at)?;
+        who.after_fenced(&self.write)
+    }
+
     /// A thread writes the element.
     pub(super) fn write(&mut self, who: &Accessor, at: u32) -> Result<(), Conflict> {
         who.after(&self.write)?;

@@ -65,6 +65,12 @@ impl View<'_> {
         Ok(read(self.elem, self.bytes, position))
     }
 
+    /// A thread reads the element at a position as asynchronous copies do.
+    pub(super) fn read_fenced(&mut self, who: &Accessor, at: u32, position: usize) -> Result<u64, Hazard> {
+        self.check(position, |cell| cell.read_fenced(who, at))?;
+        Ok(read(self.elem, self.bytes, position))
+    }
+
     /// A thread reads the element at a position as the bits that memory holds.
     pub(super) fn read_raw(&mut self, who: &Accessor, at: u32, position: usize) -> Result<u32, Hazard> {
         self.check(position, |cell| cell.read(who, at))?;

@@ -15,6 +15,8 @@
 //! * the body of a `For` does not assign its variable or the registers of its bound and step; a constant step is
 //!   positive; `Break` stands inside a `Loop`, and every `Loop` has one;
 //! * a vector has 1, 2, 4 or 8 elements and at most 16 bytes; a `CopyAsync` has 4, 8 or 16 bytes;
+//! * products of warpgroups occur only for targets and numbers of threads that have warpgroups, with up to 256 columns, on
+//!   aligned panels of 16-bit elements;
 //! * a matrix product has factors of `bf16`, `f16` or `f32`; 1, 2 or 4 matrices are loaded, of elements of 2 bytes, or of
 //!   4 unless transposed;
 //! * no store to a parameter that is only read; both sides of a copy have one element type; a constant index of two or
@@ -147,6 +149,28 @@ pub enum Fault {
     /// A number of matrices that no instruction loads.
     #[error("{0} matrices: must be 1, 2 or 4")]
     Matrices(usize),
+    /// Sums that no warpgroup's product has.
+    #[error(
+        "{sums} sums of a warpgroup's product in {steps} steps: must be four for each 8 columns, up to 128, and a step"
+    )]
+    Warpgroup {
+        /// Registers of sums.
+        sums: usize,
+        /// Steps.
+        steps: usize,
+    },
+    /// Panels that a warpgroup cannot read.
+    #[error(
+        "panels in `{name}` with rows of {row} elements, {apart} apart: must be 16, 32 or 64, a multiple of 8 rows apart, at a multiple of 1024 bytes"
+    )]
+    Panels {
+        /// The array.
+        name: String,
+        /// Elements of a row.
+        row: u32,
+        /// Elements from one panel to the next.
+        apart: u32,
+    },
     /// A per-thread copy of an impossible size.
     #[error("a copy of {0} bytes: must be 4, 8 or 16")]
     CopyBytes(u64),
@@ -195,6 +219,9 @@ pub enum Fault {
     /// A statement that the target's instruction set lacks.
     #[error("{0} has no bulk copies")]
     NoBulkCopies(&'static str),
+    /// A statement that the target's instruction set lacks.
+    #[error("{0} has no products of warpgroups")]
+    NoWarpgroups(&'static str),
 }
 
 /// Checks everything that the [module documentation](self) lists.

@@ -4,7 +4,7 @@ use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 
 use super::{Checker, Fault};
-use crate::tile::{Mbarrier, Memory, Operand, ParamId, ParamKind, PollEntry, SharedId, SharedKind, Stmt};
+use crate::tile::{Left, Mbarrier, Memory, Operand, Panels, ParamId, ParamKind, PollEntry, SharedId, SharedKind, Stmt};
 
 impl Checker<'_> {
     /// Types, kinds and sizes of one statement, not of those inside it.
@@ -31,6 +31,7 @@ impl Checker<'_> {
                 self.typed("the condition", *condition, Ty::Bool);
             }
             Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::WarpgroupMma { .. } => self.warpgroup(stmt),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
             Stmt::MbarrierInit(mbarrier, count) => {
                 self.mbarrier(*mbarrier);
@@ -139,6 +140,38 @@ impl Checker<'_> {
                 c.iter().for_each(|x| self.typed("a term", *x, Ty::F32));
             }
             _ => {}
+        }
+    }
+
+    fn warpgroup(&mut self, stmt: &Stmt) {
+        let Stmt::WarpgroupMma { elem, sums, steps, .. } = stmt else { return };
+        if !self.target.isa.has_warpgroups() || !self.kernel.threads.is_multiple_of(128) {
+            self.fault(Fault::NoWarpgroups(self.target.isa.name()));
+        }
+        if !sums.len().is_multiple_of(4) || !(4..=128).contains(&sums.len()) || steps.is_empty() {
+            self.fault(Fault::Warpgroup { sums: sums.len(), steps: steps.len() });
+        }
+        sums.iter().for_each(|r| self.typed("a sum", (*r).into(), Ty::F32));
+        for (left, right) in steps {
+            match left {
+                Left::Registers(registers) => registers.iter().for_each(|x| self.typed("a factor", *x, Ty::U32)),
+                Left::Shared(panels) => self.panels(panels, *elem),
+            }
+            self.panels(right, *elem);
+        }
+    }
+
+    fn panels(&mut self, panels: &Panels, elem: Elem) {
+        let Panels { array, index, row, apart } = *panels;
+        self.typed("the index", index, Ty::I32);
+        let Some(found) = self.elements(Memory::Shared(array)) else { return };
+        if found != elem || !matches!(elem, Elem::Bf16 | Elem::F16) {
+            self.fault(Fault::Elements { found, expected: "the factor's, bf16 or f16" });
+        }
+        let at = self.kernel.shared_layout().0[array.0 as usize];
+        if !matches!(row, 16 | 32 | 64) || !apart.is_multiple_of(8 * row) || !at.is_multiple_of(1024) {
+            let name = self.kernel.shared[array.0 as usize].name.clone();
+            self.fault(Fault::Panels { name, row, apart });
         }
     }
 

@@ -7,7 +7,8 @@ use super::{Fault, verify};
 use crate::build::{Builder, zero};
 use crate::target::Target;
 use crate::tile::{
-    Expr, Kernel, Memory, Operand, ParamId, ParamKind, PollEntry, Reg, SharedId, SharedKind, Special, Stmt,
+    Expr, Kernel, Left, Memory, Operand, Panels, ParamId, ParamKind, PollEntry, Reg, SharedId, SharedKind, Special,
+    Stmt,
 };
 
 /// A kernel with one of everything: x (read), y (write), n, messages, control, a tile and mbarriers.
@@ -299,4 +300,23 @@ fn matrices_and_their_elements() {
     });
     assert_eq!(text, "a factor is f32, must be u32");
     assert_eq!(fault(|b| b.pack(Elem::F32, f32_zero(), f32_zero())), "elements of f32: must be bf16 or f16");
+}
+
+#[test]
+fn products_of_warpgroups() {
+    let product = |row, columns: usize, array| {
+        let mut b = Builder::new("k", 128);
+        b.shared("odd", SharedKind::Elem(Elem::F16), 8);
+        b.shared("tile", SharedKind::Elem(Elem::F16), 4096);
+        let sums: Vec<Reg> = (0..columns / 2).map(|_| b.var(f32_zero())).collect();
+        let panels = Panels { array: SharedId(array), index: Operand::i32(0), row, apart: 1024 };
+        let steps = vec![(Left::Registers([Operand::u32(0); 4]), panels)];
+        b.push(Stmt::WarpgroupMma { elem: Elem::F16, sums, clear: false, steps, transposed: false });
+        let faults = faults_of(&b.finish(), &Target::H200);
+        faults.first().map(ToString::to_string).unwrap_or_default()
+    };
+    assert_eq!(product(64, 8, 0), "");
+    assert!(product(64, 8, 1).contains("a multiple of 1024 bytes"));
+    assert!(product(8, 8, 0).contains("rows of 8 elements"));
+    assert!(product(64, 264, 0).starts_with("132 sums of a warpgroup's product in 1 steps"));
 }

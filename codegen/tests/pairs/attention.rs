@@ -1,6 +1,6 @@
 //! Softmax attention: what hides keys, and awkward sizes.
 
-use oplus_codegen::schedule::Pairs;
+use oplus_codegen::schedule::{Pairs, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
 
@@ -8,8 +8,18 @@ use crate::harness::Case;
 use crate::programs::{biased, causal, plain, softcapped, window};
 
 /// A small schedule: 2 warps of 16 rows, tiles of 16 columns.
-pub(crate) const SMALL: Pairs =
-    Pairs { warps: 2, repeat: 1, columns: 16, depth: 16, width: 16, padded: true, stages: 2, vector: 8, blocks: 1 };
+pub(crate) const SMALL: Pairs = Pairs {
+    warps: 2,
+    repeat: 1,
+    unit: Unit::Warp,
+    columns: 16,
+    depth: 16,
+    width: 16,
+    padded: true,
+    stages: 2,
+    vector: 8,
+    blocks: 1,
+};
 
 fn check(stage: &Stage, sizes: [usize; 7], schedule: &Pairs) {
     Case::new(stage, &sizes).check(schedule, Order::Random(sizes[3] as u64));
@@ -67,6 +77,17 @@ fn windows_biases_and_caps() {
         (0..bias.len()).filter(|i| i % 3 == 0 || *i < 41).for_each(|i| bias[i] = f64::NEG_INFINITY);
     }
     case.check(&SMALL, Order::Ascending);
+}
+
+#[test]
+fn warpgroups_multiply_the_same() {
+    let together = Pairs { warps: 4, unit: Unit::Warpgroup, ..SMALL };
+    for (m, n, e, f) in [(1, 1, 16, 16), (70, 37, 16, 16), (130, 65, 32, 64), (64, 80, 128, 96), (63, 15, 48, 128)] {
+        let schedule = Pairs { depth: e as u32, width: f as u32, columns: 32, ..together };
+        check(&causal("bf16"), [1, 1, 2, m, n, e, f], &schedule);
+        check(&plain("f16"), [1, 2, 1, m, n, e, f], &Pairs { warps: 8, columns: 16, repeat: 2, stages: 3, ..schedule });
+    }
+    check(&plain("bf16"), [1, 1, 1, 40, 33, 15, 9], &Pairs { vector: 1, ..together });
 }
 
 #[test]

@@ -29,6 +29,11 @@ impl<'c> Asm<'c> {
         Asm { text: text.into(), outputs: vec![], constraints: vec![], inputs: vec![], kind: Kind::Effect }
     }
 
+    /// The same operands with other instructions.
+    pub(super) fn with_text(self, text: String) -> Asm<'c> {
+        Asm { text, ..self }
+    }
+
     /// Instructions whose outputs depend on their inputs alone.
     pub(super) fn pure(text: impl Into<String>) -> Asm<'c> {
         Asm { kind: Kind::Pure, ..Asm::effect(text) }
@@ -44,6 +49,15 @@ impl<'c> Asm<'c> {
         let ty = ty.into();
         self.constraints.push(format!("={}", letter(ty)));
         self.outputs.push(ty);
+        self
+    }
+
+    /// The next output, which the instructions write before they have read every input.
+    pub(super) fn early_output(mut self, ty: impl Into<BasicTypeEnum<'c>>) -> Asm<'c> {
+        self = self.output(ty);
+        if let Some(constraint) = self.constraints.last_mut() {
+            constraint.insert(1, '&');
+        }
         self
     }
 

@@ -9,7 +9,7 @@ use inkwell::types::{BasicMetadataTypeEnum, BasicTypeEnum};
 use inkwell::values::{FunctionValue, IntValue};
 use inkwell::{AddressSpace, builder::Builder};
 use oplus_codegen::target::Isa;
-use oplus_codegen::tile::{Kernel, ParamKind, Reg};
+use oplus_codegen::tile::{Kernel, ParamKind, Reg, Stmt};
 use oplus_dsl::Ty;
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl<'c, 'k> Lower<'c, 'k> {
         builder.position_at_end(entry);
         let shared = match kernel.shared[..] {
             [] => context.i32_type().const_zero(),
-            _ => shared_base(context, &module, &builder)?,
+            _ => shared_base(context, &module, &builder, alignment(&kernel.body))?,
         };
         let (offsets, _) = kernel.shared_layout();
         let mut lower = Lower {
@@ -79,6 +79,17 @@ fn declare<'c>(context: &'c Context, module: &Module<'c>, kernel: &Kernel) -> Fu
     function
 }
 
+/// The alignment of shared memory, bytes.
+fn alignment(block: &[Stmt]) -> u32 {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::WarpgroupMma { .. } => 1024,
+        Stmt::If { then, otherwise, .. } => alignment(then).max(alignment(otherwise)),
+        Stmt::For { body, .. } | Stmt::Loop(body) => alignment(body),
+        _ => 128,
+    };
+    block.iter().map(of).max().unwrap_or(128)
+}
+
 fn param_type(context: &Context, kind: ParamKind) -> BasicTypeEnum<'_> {
     match kind {
         ParamKind::Scalar(Ty::F32) => context.f32_type().into(),
@@ -90,8 +101,14 @@ fn param_type(context: &Context, kind: ParamKind) -> BasicTypeEnum<'_> {
 }
 
 /// The address of the dynamic shared memory, as 32 bits.
-fn shared_base<'c>(context: &'c Context, module: &Module<'c>, builder: &Builder<'c>) -> Result<IntValue<'c>> {
+fn shared_base<'c>(
+    context: &'c Context,
+    module: &Module<'c>,
+    builder: &Builder<'c>,
+    alignment: u32,
+) -> Result<IntValue<'c>> {
     let array = module.add_global(context.i8_type().array_type(0), Some(AddressSpace::from(3)), "shared");
-    array.set_alignment(128);
+    // What warpgroups read lies at multiples of 1024 bytes; nothing else needs more than 128.
+    array.set_alignment(alignment);
     Ok(builder.build_ptr_to_int(array.as_pointer_value(), context.i32_type(), "")?)
 }

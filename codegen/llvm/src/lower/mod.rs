@@ -17,6 +17,7 @@ mod memory;
 mod messages;
 mod special;
 mod warp;
+mod warpgroup;
 
 use crate::CompileError;
 use asm::Asm;
@@ -99,6 +100,9 @@ impl<'c> Lower<'c, '_> {
             Stmt::All { dst, condition } => self.all(*dst, *condition),
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
             Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, (a, b, c)),
+            Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
+                self.warpgroup_mma(*elem, (sums, *clear), steps, *transposed)
+            }
             Stmt::SyncWarp => self.sync_warp(),
             Stmt::SetMaxRegisters { count, more } => self.set_max_registers(*count, *more),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),

@@ -3,7 +3,7 @@
 use crate::check::{contains, ptx};
 use oplus_codegen::build::{Builder, zero};
 use oplus_codegen::target::Isa;
-use oplus_codegen::tile::{Kernel, Memory, Operand, ParamKind, Reg, SharedKind, Special};
+use oplus_codegen::tile::{Kernel, Left, Memory, Operand, Panels, ParamKind, Reg, SharedKind, Special, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// A product of fragments that shared memory holds, packed into the array again.
@@ -41,4 +41,39 @@ fn fragments_are_single_instructions() {
         contains(&ptx(&product(Elem::F16, false), isa), "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {");
         contains(&ptx(&product(Elem::F32, false), isa), "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {");
     }
+}
+
+/// D = A·B twice, once with A in shared memory and once in registers.
+fn together(transposed: bool) -> Kernel {
+    let mut b = Builder::new("together", 128);
+    let (x, y) = (b.param("x", ParamKind::Read(Elem::F16)), b.param("y", ParamKind::Write(Elem::F32)));
+    let tile = b.shared("tile", SharedKind::Elem(Elem::F16), 64 * 64);
+    let thread = b.special(Special::Thread);
+    let index = b.mul(thread, Operand::i32(8));
+    let wide = b.convert(Ty::I64, index);
+    let values = b.load(Memory::Global(x), wide, 8, None, zero(Ty::F32));
+    b.store(Memory::Shared(tile), index, &values, None);
+    b.push(Stmt::FenceAsync);
+    b.barrier();
+    let panels = |index| Panels { array: tile, index: Operand::i32(index), row: 64, apart: 0 };
+    let sums: Vec<Reg> = (0..32).map(|_| b.reg(Ty::F32)).collect();
+    let steps = (0..4).map(|k| (Left::Shared(panels(16 * k)), panels(16 * k))).collect();
+    b.push(Stmt::WarpgroupMma { elem: Elem::F16, sums: sums.clone(), clear: true, steps, transposed: false });
+    let word = b.pack(Elem::F16, sums[0].into(), sums[1].into());
+    let steps = vec![(Left::Registers([word; 4]), panels(0))];
+    b.push(Stmt::WarpgroupMma { elem: Elem::F16, sums: sums.clone(), clear: false, steps, transposed });
+    b.store(Memory::Global(y), wide, &[sums[0].into(), sums[31].into()], None);
+    b.finish()
+}
+
+#[test]
+fn warpgroups_wait_for_their_products() {
+    let text = ptx(&together(true), Isa::Sm90a);
+    contains(&text, "wgmma.fence.sync.aligned;");
+    contains(&text, "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {");
+    contains(&text, "wgmma.wait_group.sync.aligned 0;");
+    contains(&text, ".shared .align 1024");
+    ptx(&together(false), Isa::Sm90a);
+    let error = oplus_llvm::compile(&together(true), Isa::Sm80).unwrap_err();
+    assert!(error.to_string().contains("sm_80 has no products of warpgroups"), "{error}");
 }

@@ -16,7 +16,8 @@
 //! of asynchronous copies. Products are matrix fragments of 16-bit factors and `f32` sums; a warp has `repeat` blocks of
 //! 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
 //! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
-//! weights never leave their registers. All its rows and columns have numbers, *slots*.
+//! weights never leave their registers. Warpgroups (`sm_90a`) multiply straight from shared memory, and their fragments
+//! are the same. All its rows and columns have numbers, *slots*.
 //!
 //! Conditions that compare the column with a value of the row are ranges of columns: tiles outside are not visited, and
 //! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
@@ -38,7 +39,7 @@ pub use form::{Contraction, Form, Gauge, Limit, Payload};
 use super::LowerError;
 use super::args::Args;
 use crate::build::Builder;
-use crate::schedule::{Pairs, Schedule, WARP};
+use crate::schedule::{Pairs, Schedule, Unit, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -53,10 +54,11 @@ const COLUMNS: u32 = 8;
 /// The tile kernel of a stage under a schedule of pairs.
 pub fn lower(stage: &Stage, schedule: &Pairs, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::Pairs(*schedule) };
-    let Pairs { warps, repeat, columns, depth, width, stages, vector, blocks, .. } = *schedule;
+    let Pairs { warps, repeat, unit, columns, depth, width, stages, vector, blocks, .. } = *schedule;
     let sixteenths = [columns, depth, width].iter().all(|n| *n > 0 && n.is_multiple_of(ROWS));
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
-    if !sixteenths || !vectors || [warps, repeat, stages, blocks].contains(&0) || warps > WARP {
+    let units = unit == Unit::Warp || (warps.is_multiple_of(4) && [columns, depth, width].iter().all(|n| *n <= 256));
+    if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
         return Err(parameters);
     }
     let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "pairs" })?;
@@ -92,6 +94,8 @@ struct PairsKernel<'s> {
     args: Args,
     row_tiles: Vec<Tile>,
     column_tiles: Vec<Tile>,
+    /// A stage of the ring has been read, by every warp.
+    empty: SharedId,
     /// The ends of ranges, of every warp.
     ends: SharedId,
     thread: Operand,
@@ -113,11 +117,17 @@ impl<'s> PairsKernel<'s> {
         let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
             Tile::declare(b, stage, (param, along, inner), (rows, depth(inner), stages))
         };
-        let row_tiles: Vec<Tile> =
+        let mut row_tiles: Vec<Tile> =
             form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), 1)).collect();
         let columns = form.column_leaves().into_iter();
-        let column_tiles: Vec<Tile> =
+        let mut column_tiles: Vec<Tile> =
             columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
+        let full = |b: &mut Builder, tile: &mut Tile, stages| {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        };
+        row_tiles.iter_mut().for_each(|tile| full(b, tile, 1));
+        column_tiles.iter_mut().for_each(|tile| full(b, tile, schedule.stages));
+        let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages);
         let elem = row_tiles.first()?.elem;
         let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
         if !same || !matches!(elem, Elem::Bf16 | Elem::F16) {
@@ -134,6 +144,7 @@ impl<'s> PairsKernel<'s> {
             args,
             row_tiles,
             column_tiles,
+            empty,
             ends,
             thread,
             warp,
@@ -167,9 +178,37 @@ impl<'s> PairsKernel<'s> {
     /// The lanes of left factors, right factors, and right factors that are read transposed, of a tile.
     fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
         let (row, half) = left_rows(b, self.lane);
-        let first = b.mul(self.warp, Operand::i32((ROWS * self.schedule.repeat) as i32));
+        let first = self.first_row_of_warp(b);
         let row = b.add(row, first);
         tile.lanes(b, row, half)
+    }
+
+    /// The first row of the warp in the block's tiles; that of its next 16 rows is [`Self::row_step`] further.
+    fn first_row_of_warp(&self, b: &mut Builder) -> Operand {
+        let Pairs { repeat, unit, .. } = *self.schedule;
+        match unit {
+            Unit::Warp => b.mul(self.warp, Operand::i32((ROWS * repeat) as i32)),
+            Unit::Warpgroup => {
+                let own = b.binary(Binary::Rem, self.warp, Operand::i32(4));
+                let own = b.mul(own, Operand::i32(ROWS as i32));
+                let first = self.first_row_of_group(b);
+                b.add(first, own)
+            }
+        }
+    }
+
+    /// The first row of the warpgroup in the block's tiles.
+    fn first_row_of_group(&self, b: &mut Builder) -> Operand {
+        let group = b.binary(Binary::Div, self.warp, Operand::i32(4));
+        b.mul(group, Operand::i32((4 * ROWS * self.schedule.repeat) as i32))
+    }
+
+    /// Rows from 16 rows of a warp to its next.
+    fn row_step(&self) -> u32 {
+        match self.schedule.unit {
+            Unit::Warp => ROWS,
+            Unit::Warpgroup => 4 * ROWS,
+        }
     }
 
     fn right_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {

@@ -4,7 +4,8 @@ use super::form::Contraction;
 use super::tile::{Lanes, Tile};
 use super::{COLUMNS, PairsKernel, ROWS};
 use crate::build::{Builder, zero};
-use crate::tile::{Operand, Reg, Stmt};
+use crate::schedule::Unit;
+use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 
 /// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
@@ -20,6 +21,9 @@ impl PairsKernel<'_> {
         start: Operand,
     ) -> Grid {
         let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
+        if self.schedule.unit == Unit::Warpgroup {
+            return self.contract_together(b, (left, right), start);
+        }
         let blocks = (self.schedule.columns / COLUMNS) as usize;
         let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
         for sixteen in 0..left.depth / ROWS {
@@ -43,6 +47,24 @@ impl PairsKernel<'_> {
         grid
     }
 
+    /// The same by warpgroups.
+    fn contract_together(&self, b: &mut Builder, (left, right): (&Tile, &Tile), start: Operand) -> Grid {
+        let first = self.first_row_of_group(b);
+        let zero = Operand::i32(0);
+        let mut grid = vec![];
+        for k in 0..self.schedule.repeat {
+            let row = b.add(first, Operand::i32((k * self.row_step()) as i32));
+            let step = |b: &mut Builder, sixteen: u32| {
+                (Left::Shared(left.panels(b, zero, row, sixteen)), right.panels(b, start, zero, sixteen))
+            };
+            let steps = (0..left.depth / ROWS).map(|sixteen| step(b, sixteen)).collect();
+            let sums: Vec<Reg> = (0..self.schedule.columns / 2).map(|_| b.reg(Ty::F32)).collect();
+            grid.extend(sums.chunks(4).map(|four| [0, 1, 2, 3].map(|i| Operand::Reg(four[i]))));
+            b.push(Stmt::WarpgroupMma { elem: self.elem(), sums, clear: true, steps, transposed: false });
+        }
+        grid
+    }
+
     /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload.
     pub(super) fn accumulate(
         &self,
@@ -52,6 +74,9 @@ impl PairsKernel<'_> {
         (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
         start: Operand,
     ) {
+        if self.schedule.unit == Unit::Warpgroup {
+            return self.accumulate_together(b, tile, (weights, sums), start);
+        }
         let blocks = (tile.depth / COLUMNS) as usize;
         for (sixteen, _) in (0..self.schedule.columns).step_by(ROWS as usize).enumerate() {
             for pair in 0..blocks / 2 {
@@ -64,6 +89,25 @@ impl PairsKernel<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// The same by warpgroups.
+    fn accumulate_together(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
+        start: Operand,
+    ) {
+        for (weights, sums) in weights.iter().zip(sums.chunks((tile.depth / COLUMNS) as usize)) {
+            let step = |(sixteen, weights): (usize, &[Operand; 4])| {
+                let row = Operand::i32((sixteen as u32 * ROWS) as i32);
+                (Left::Registers(*weights), tile.panels(b, start, row, 0))
+            };
+            let steps = weights.iter().enumerate().map(step).collect();
+            let (elem, sums) = (self.elem(), sums.concat());
+            b.push(Stmt::WarpgroupMma { elem, sums, clear: false, steps, transposed: true });
         }
     }
 

@@ -7,7 +7,7 @@ use crate::abi::{Tensor, elem};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::args::Args;
 use crate::stage::Stage;
-use crate::tile::{Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Stmt};
+use crate::tile::{Mbarrier, Memory, Operand, Panels, ParamId, SharedId, SharedKind, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -27,8 +27,10 @@ pub(super) struct Tile {
     pub inner: Axis,
     /// The array of all stages.
     pub array: SharedId,
-    /// An mbarrier for each stage, which all threads arrive at.
+    /// An mbarrier for each stage, which all threads arrive at; declared after all tiles.
     pub full: SharedId,
+    /// The parameter's name.
+    pub name: String,
     /// Rows.
     pub rows: u32,
     /// Elements of a row, a multiple of 16.
@@ -51,6 +53,8 @@ pub(super) struct Source<'s> {
     pub vector: u32,
     /// Whether rows may be shorter than those of tiles.
     pub padded: bool,
+    /// Whether warpgroups read what is copied.
+    pub fenced: bool,
 }
 
 /// Where rows are copied from and to.
@@ -88,11 +92,12 @@ impl Tile {
         (param, along, inner): (u32, Axis, Axis),
         (rows, depth, stages): (u32, u32, u32),
     ) -> Tile {
-        let name = &stage.program.params[param as usize].name;
+        let name = stage.program.params[param as usize].name.clone();
         let elem = elem(stage, Tensor::Param(param));
-        let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), rows * depth * stages);
-        let full = b.shared(format!("{name}_full"), SharedKind::Mbarrier, stages);
-        Tile { param, along, inner, array, full, rows, depth, elem }
+        // Every tile begins at a multiple of 1024 bytes.
+        let len = (rows * depth * stages).next_multiple_of(512);
+        let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), len);
+        Tile { param, along, inner, array, full: array, name, rows, depth, elem }
     }
 
     /// Elements of a row of a panel.
@@ -130,6 +135,16 @@ impl Tile {
         source.args.offset(b, Tensor::Param(self.param), source.outer)
     }
 
+    /// The 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or transposed.
+    pub(super) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
+        let panel = self.panel();
+        let within = sixteen * 16 / panel * self.rows * panel + sixteen * 16 % panel;
+        let of_row = b.mul(row, Operand::i32(panel as i32));
+        let from = b.add(start, of_row);
+        let index = b.add(from, Operand::i32(within as i32));
+        Panels { array: self.array, index, row: panel, apart: self.rows * panel }
+    }
+
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
     pub(super) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
         let pieces = self.depth / PIECE;
@@ -157,6 +172,9 @@ impl Tile {
             }
         }
         let mbarrier = Mbarrier { array: self.full, index: stage };
+        if source.fenced && source.vector == 1 {
+            b.push(Stmt::FenceAsync);
+        }
         b.push(if source.vector > 1 { Stmt::CopyAsyncArrive(mbarrier) } else { Stmt::MbarrierArrive(mbarrier) });
     }
 

@@ -4,8 +4,9 @@ use super::products::Grid;
 use super::tile::{Lanes, Source};
 use super::values::{Index, Spot, Values};
 use super::visible::{Range, Tiles};
-use super::{COLUMNS, PairsKernel, ROWS, Slots};
+use super::{COLUMNS, PairsKernel, Slots};
 use crate::build::{Builder, zero};
+use crate::schedule::Unit;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal};
@@ -51,6 +52,7 @@ impl PairsKernel<'_> {
             thread: self.thread,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
+            fenced: self.schedule.unit == Unit::Warpgroup,
         };
         for tile in &self.row_tiles {
             let origin = tile.origin(b, &source);
@@ -84,6 +86,7 @@ impl PairsKernel<'_> {
         for tile in &self.row_tiles {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
         }
+        self.fence(b);
         let walk = Walk {
             source: &source,
             slots,
@@ -108,10 +111,12 @@ impl PairsKernel<'_> {
         b.if_(first, |b| {
             let rows = self.row_tiles.iter().map(|t| (t.full, 1));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
-            for (array, stages) in rows.chain(columns) {
+            let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.threads()));
+            let empty = (self.empty, self.schedule.stages, self.schedule.warps);
+            for (array, stages, arrivals) in full.chain([empty]) {
                 for i in 0..stages {
                     let index = Operand::i32(i as i32);
-                    b.push(Stmt::MbarrierInit(Mbarrier { array, index }, self.schedule.threads()));
+                    b.push(Stmt::MbarrierInit(Mbarrier { array, index }, arrivals));
                 }
             }
             b.push(Stmt::FenceInit);
@@ -121,11 +126,11 @@ impl PairsKernel<'_> {
 
     /// The thread's rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
-        let of_warp = b.mul(self.warp, Operand::i32((ROWS * self.schedule.repeat) as i32));
+        let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.group);
         let first = b.add(self.first_row, own);
         for slot in 0..slots.rows {
-            let at = b.add(first, Operand::i32((slot * COLUMNS) as i32));
+            let at = b.add(first, Operand::i32((slot / 2 * self.row_step() + slot % 2 * COLUMNS) as i32));
             let at = b.convert(Ty::I64, at);
             let exists = b.lt(at, self.args.size(self.form.row));
             values.set_row(slot, Index { at, exists });
@@ -186,6 +191,7 @@ impl PairsKernel<'_> {
             if !waited.contains(&param) {
                 waited.push(param);
                 b.push(Stmt::MbarrierWait(Mbarrier { array: self.column_tile(param).full, index: stage }, parity));
+                self.fence(b);
             }
         };
         let mut products: Vec<Grid> = vec![];
@@ -194,6 +200,7 @@ impl PairsKernel<'_> {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
         }
+        self.refill(b, walk, turn);
         let mut values = walk.values.clone();
         self.set_columns(b, &mut values, walk.slots, first);
         let seen = partial.then(|| self.seen(b, walk.ranges, first));
@@ -212,9 +219,31 @@ impl PairsKernel<'_> {
                 self.accumulate(b, tile, lanes, (&packed, sums), start);
             }
         }
-        b.barrier();
-        let next = b.add(turn, Operand::i32(self.schedule.stages as i32));
-        self.fetch(b, walk.source, walk.origins, &walk.tiles, next);
+        b.push(Stmt::SyncWarp);
+        let first = b.eq(self.lane, Operand::i32(0));
+        b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage })));
+    }
+
+    /// Starts the copies into the stage that the turn before has left, once all warps have.
+    fn refill(&self, b: &mut Builder, walk: &Walk, turn: Operand) {
+        let stages = Operand::i32(self.schedule.stages as i32);
+        let before = b.sub(turn, Operand::i32(1));
+        let next = b.add(before, stages);
+        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.tiles.count)];
+        let fills = b.and(left, exists);
+        b.if_(fills, |b| {
+            let (stage, round) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
+            let parity = b.binary(Binary::And, round, Operand::i32(1));
+            b.push(Stmt::MbarrierWait(Mbarrier { array: self.empty, index: stage }, parity));
+            self.fetch(b, walk.source, walk.origins, &walk.tiles, next);
+        });
+    }
+
+    /// What was copied is visible to warpgroups.
+    fn fence(&self, b: &mut Builder) {
+        if self.schedule.unit == Unit::Warpgroup {
+            b.push(Stmt::FenceAsync);
+        }
     }
 
     fn set_columns(&self, b: &mut Builder, values: &mut Values, slots: Slots, first: Operand) {
