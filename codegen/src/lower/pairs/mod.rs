@@ -94,7 +94,7 @@ struct PairsKernel<'s> {
     args: Args,
     row_tiles: Vec<Tile>,
     column_tiles: Vec<Tile>,
-    /// A stage of the ring has been read, by every warp.
+    /// A stage of the ring has been read, by every thread.
     empty: SharedId,
     /// The ends of ranges, of every warp.
     ends: SharedId,

@@ -112,7 +112,7 @@ impl PairsKernel<'_> {
             let rows = self.row_tiles.iter().map(|t| (t.full, 1));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
             let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.threads()));
-            let empty = (self.empty, self.schedule.stages, self.schedule.warps);
+            let empty = (self.empty, self.schedule.stages, self.schedule.threads());
             for (array, stages, arrivals) in full.chain([empty]) {
                 for i in 0..stages {
                     let index = Operand::i32(i as i32);
@@ -219,9 +219,7 @@ impl PairsKernel<'_> {
                 self.accumulate(b, tile, lanes, (&packed, sums), start);
             }
         }
-        b.push(Stmt::SyncWarp);
-        let first = b.eq(self.lane, Operand::i32(0));
-        b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage })));
+        b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
 
     /// Starts the copies into the stage that the turn before has left, once all warps have.
