@@ -463,9 +463,9 @@ impl TwoWay {
     /// Registers of a thread that copies, where those that walk have `registers`.
     pub fn copy_registers(&self) -> u32 {
         let warps = self.warps + self.copy_warps;
-        let each = REGISTERS / (warps * WARP * self.blocks) & !7;
+        let each = (REGISTERS / (warps * WARP * self.blocks)) & !7;
         let left = (each * warps).saturating_sub(self.registers * self.warps);
-        left / self.copy_warps & !7
+        (left / self.copy_warps) & !7
     }
 }
 

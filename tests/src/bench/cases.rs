@@ -2,7 +2,7 @@
 
 use oplus::{Elem, Kernel, kernels};
 
-use super::selective;
+use super::{matrix, selective};
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -91,6 +91,7 @@ pub fn all() -> Vec<Case> {
         cases.extend(monoid(shape));
     }
     cases.extend(selective::cases());
+    cases.extend(matrix::cases());
     cases
 }
 

@@ -2,6 +2,7 @@
 
 pub mod cases;
 pub mod host;
+pub mod matrix;
 pub mod random;
 pub mod run;
 pub mod selective;

@@ -10,10 +10,19 @@ const RATE: Fill = Fill::Uniform(-16.0, -1.0);
 /// Batches, channels, states and steps.
 const SHAPES: [[usize; 4]; 3] = [[8, 2048, 16, 2048], [8, 1024, 4, 2048], [1, 4096, 16, 65_536]];
 
-/// Every shape in f32 and bf16: plain, and with bias, softplus and gate.
+/// Every shape in f32 and bf16: plain, with its gradient, and with bias, softplus and gate.
 pub fn cases() -> Vec<Case> {
     let elems = SHAPES.into_iter().flat_map(|shape| [Elem::F32, Elem::Bf16].map(|elem| (shape, elem)));
-    elems.flat_map(|(shape, elem)| [case(shape, elem, false), case(shape, elem, true)]).collect()
+    let of = |(shape, elem)| [case(shape, elem, false), gradient(shape, elem), case(shape, elem, true)];
+    elems.flat_map(of).collect()
+}
+
+/// All six gradients from ȳ: u, δ, ȳ, B, C are read, and as much is written but for ȳ.
+fn gradient(shape: [usize; 4], elem: Elem) -> Case {
+    let [batch, channels, states, steps] = shape;
+    let forward = case(shape, elem, false);
+    let bytes = (5 * channels + 4 * states) * batch * steps * elem.bytes().unwrap_or(4) + 8 * channels * (states + 1);
+    Case { name: forward.name.replace("-fwd", "-bwd"), work: Work::Backward, bytes: bytes as u64, ..forward }
 }
 
 /// u, δ, A, B, C, \[z,\] D \[, bias\] → y.

@@ -1,0 +1,63 @@
+//! The cases of attention and of the state-space dual.
+
+use oplus::{Elem, models};
+
+use super::cases::{Case, Fill, Group, Work};
+
+const STEP: Fill = Fill::Uniform(0.0, 0.1);
+const RATE: Fill = Fill::Uniform(-1.5, -0.5);
+
+/// Batches, heads, steps and head sizes whose products are those of the usual tables: B·S = 16 384, H·D = 2048.
+fn usual() -> impl Iterator<Item = [usize; 4]> {
+    let sizes = [64, 128].into_iter().flat_map(|d| [512, 1024, 2048, 4096, 8192, 16_384].map(|s| (s, d)));
+    sizes.map(|(s, d)| [16_384 / s, 2048 / d, s, d])
+}
+
+/// Lengths that are no multiple of a tile.
+const ODD: [[usize; 4]; 3] = [[1, 16, 1920, 64], [3, 16, 1111, 64], [3, 16, 1111, 128]];
+
+/// Batches, steps, heads, head sizes, groups and states.
+const DUALS: [[usize; 6]; 4] =
+    [[8, 2048, 80, 64, 1, 128], [2, 8192, 80, 64, 1, 128], [1, 65_536, 24, 64, 1, 128], [8, 2048, 24, 64, 1, 64]];
+
+/// Every shape forward and backward, attention with a causal mask and without.
+pub fn cases() -> Vec<Case> {
+    let both = |case: fn([usize; 4], bool, bool) -> Case, shape| {
+        [(false, false), (false, true), (true, false), (true, true)].map(|(causal, back)| case(shape, causal, back))
+    };
+    let mut cases: Vec<Case> = usual().chain(ODD).flat_map(|shape| both(attention, shape)).collect();
+    cases.extend(DUALS.into_iter().flat_map(|shape| [dual(shape, false), dual(shape, true)]));
+    cases
+}
+
+/// q, k, v → o; backward from ō with what the forward saved: o and the log-sum-exp.
+fn attention([batch, heads, steps, size]: [usize; 4], causal: bool, back: bool) -> Case {
+    let keys = || (vec![batch, heads, steps, size], Fill::Normal);
+    let inputs = vec![(vec![batch, heads, 1, steps, size], Fill::Normal), keys(), keys()];
+    let kernel = if causal { models::attention_causal::kernel() } else { models::attention::kernel() };
+    let mask = if causal { "-causal" } else { "" };
+    let name = format!("attn-bf16-b{batch}h{heads}s{steps}d{size}{mask}-{}", pass(back));
+    let tensors = if back { 8 } else { 4 };
+    let bytes = (tensors * 2 * batch * heads * steps * size) as u64;
+    Case { name, group: Group::Attention, work: work(back), kernel, elem: Elem::Bf16, inputs, bytes }
+}
+
+/// x, δ, A, B, C → y; backward all five gradients from ȳ.
+fn dual([batch, steps, heads, size, groups, states]: [usize; 6], back: bool) -> Case {
+    let each = heads / groups;
+    let group = || (vec![batch, steps, groups, states], Fill::Normal);
+    let x = (vec![batch, steps, groups, each, size], Fill::Normal);
+    let inputs = vec![x, (vec![batch, steps, groups, each], STEP), (vec![groups, each], RATE), group(), group()];
+    let name = format!("ssd-bf16-b{batch}s{steps}h{heads}p{size}g{groups}n{states}-{}", pass(back));
+    let once = 2 * batch * steps * (2 * heads * size + 2 * heads + 2 * groups * states);
+    let bytes = (if back { 3 * once } else { once }) as u64;
+    Case { name, group: Group::Ssd, work: work(back), kernel: models::ssd::kernel(), elem: Elem::Bf16, inputs, bytes }
+}
+
+fn pass(back: bool) -> &'static str {
+    if back { "bwd" } else { "fwd" }
+}
+
+fn work(back: bool) -> Work {
+    if back { Work::Backward } else { Work::Forward }
+}
