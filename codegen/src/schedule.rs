@@ -501,7 +501,9 @@ impl Schedule {
     pub fn isa(&self, isa: Isa) -> Isa {
         let waits = match self {
             Schedule::Map(_) | Schedule::Rows(_) => false,
-            Schedule::LookBack(_) | Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => true,
+            // Only warpgroups need more than every device has.
+            Schedule::Pairs(s) => return if s.unit == Unit::Warpgroup { isa } else { Isa::Sm80 },
+            Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }

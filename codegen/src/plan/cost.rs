@@ -8,11 +8,10 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
-use super::{states, two_way};
+use super::{pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
-use crate::lower::pairs;
 use crate::lower::rows::blocks_per_sm;
-use crate::schedule::{Columns, Form, Loader, LookBack, Pairs, Rows, Schedule};
+use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use oplus_dsl::ir::Axis;
@@ -70,7 +69,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
         Schedule::Rows(s) => by_rows(stage, s, bound, &work),
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
         Schedule::States(s) => states::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target),
-        Schedule::Pairs(s) => by_pairs(stage, s, bound, target),
+        Schedule::Pairs(s) => pairs::estimate(stage, s, bound, target),
         Schedule::TwoWay(s) => {
             two_way::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target)
         }
@@ -105,23 +104,6 @@ fn moved_bytes(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     let total = bound.total_bytes(stage);
     let extra = |t: Tensor| bound.bytes(stage, t).saturating_mul(waste(t) - 1);
     tensors(stage).map(extra).fold(total, u64::saturating_add)
-}
-
-/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
-const PRODUCTS: f64 = 1.3e6;
-
-/// Blocks walk their tiles of columns; what rows do not see they may skip, of which nothing is known here.
-fn by_pairs(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &Target) -> (f64, String) {
-    let Ok(form) = pairs::Form::of(stage) else { return (f64::INFINITY, "no pairs".into()) };
-    let (depth, width) = (f64::from(schedule.depth), f64::from(schedule.width));
-    let places = |axis: Axis| if form.inner.first() == Some(&axis) { depth } else { width };
-    let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
-    let leaves: f64 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis)).sum();
-    let columns = bound.size(form.column) as f64;
-    let blocks = blocks(stage, &Schedule::Pairs(*schedule), bound) as f64;
-    let work = blocks * f64::from(schedule.rows()) * columns * (contracted + leaves);
-    let share = (blocks / f64::from(target.multiprocessors)).ceil() / blocks.max(1.0);
-    (work * share / PRODUCTS, format!("{blocks} blocks, {:.1} G multiply-adds", work / 1e9))
 }
 
 /// Blocks of the multiprocessor that has the most of them; where there are many, they even out.

@@ -117,6 +117,7 @@ fn states(
 }
 
 fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
+    pairs::supports(stage)?;
     let form = pairs::Form::of(stage)?;
     for (axis, places) in form.inner.iter().zip([schedule.depth, schedule.width]) {
         let (name, size, places) = (stage.program.axis_name(*axis), bound.size(*axis), i64::from(places));

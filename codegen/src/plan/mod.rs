@@ -13,6 +13,7 @@ mod cost;
 mod division;
 mod fits;
 mod geometry;
+mod pairs;
 mod planner;
 mod states;
 mod two_way;

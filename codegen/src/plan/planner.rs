@@ -5,9 +5,10 @@ use oplus_dsl::specialize::without_param;
 
 use super::division::Division;
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
+use crate::lower::pairs;
 use crate::lower::states::{supports, two_way};
 use crate::schedule::{Schedule, TwoWay};
-use crate::stage::{Cut, CutError, cut, cut_contracted, cut_two_way};
+use crate::stage::{Cut, CutError, cut, cut_contracted, cut_paired, cut_two_way};
 use crate::target::Target;
 
 /// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
@@ -38,12 +39,14 @@ pub struct Cuts {
     pub contracted: Option<Cut>,
     /// With a two-way stage, if there is one and the schedule takes it.
     pub two_way: Option<Cut>,
+    /// With sums over pairs kept with what they sum, if there are such and the schedule takes them.
+    pub paired: Option<Cut>,
 }
 
 impl Cuts {
     /// All of them.
     pub fn all(self) -> impl Iterator<Item = Cut> {
-        [Some(self.plain), self.contracted, self.two_way].into_iter().flatten()
+        [Some(self.plain), self.contracted, self.two_way, self.paired].into_iter().flatten()
     }
 }
 
@@ -52,7 +55,9 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || supports(s).is_ok());
     let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || two_way::supports(s).is_ok());
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
-    Ok(Cuts { plain: cut(program)?, contracted, two_way })
+    let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
+    let paired = cut_paired(program)?.filter(pairs);
+    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired })
 }
 
 /// A program made ready for planning.
@@ -64,15 +69,16 @@ pub struct Planner {
     plain: Division,
     contracted: Option<Division>,
     two_way: Option<Division>,
+    paired: Option<Division>,
 }
 
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let Cuts { plain, contracted, two_way } = cuts(program)?;
+        let Cuts { plain, contracted, two_way, paired } = cuts(program)?;
         let division = |cut| Division::new(cut, target);
-        let (contracted, two_way) = (contracted.map(division), two_way.map(division));
-        Ok(Planner { program: program.clone(), plain: division(plain), contracted, two_way })
+        let [contracted, two_way, paired] = [contracted, two_way, paired].map(|cut| cut.map(division));
+        Ok(Planner { program: program.clone(), plain: division(plain), contracted, two_way, paired })
     }
 
     /// The program.
@@ -95,6 +101,11 @@ impl Planner {
         self.two_way.as_ref().map(|division| &division.cut)
     }
 
+    /// The same with sums over pairs kept with what they sum, if the program has such that the schedule takes.
+    pub fn paired_cut(&self) -> Option<&Cut> {
+        self.paired.as_ref().map(|division| &division.cut)
+    }
+
     /// The plan of a call.
     pub fn plan(&self, call: &Call) -> Result<Plan, PlanError> {
         self.plan_ranked(call, 0)
@@ -105,7 +116,7 @@ impl Planner {
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let plain = self.plain.plan(call, rank);
-        let others = [&self.contracted, &self.two_way].into_iter().flatten();
+        let others = [&self.contracted, &self.two_way, &self.paired].into_iter().flatten();
         let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
         plans.sort_by(|a, b| a.micros().total_cmp(&b.micros()));
         match (plain, plans.into_iter().next()) {
@@ -122,6 +133,7 @@ impl Planner {
     pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
         let division = match schedule {
             Schedule::States(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
+            Schedule::Pairs(_) => self.paired.as_ref().ok_or("the program has no sums over pairs")?,
             _ => &self.plain,
         };
         division.launch(call, stage, schedule)

@@ -6,7 +6,7 @@
 
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
-use super::{states, two_way};
+use super::{pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
 use crate::lower::reads::displacements;
@@ -56,6 +56,9 @@ pub(super) fn kernels(stage: &Stage, schedule: &Schedule) -> Vec<Schedule> {
 
 /// The schedules of a stage in its simplest form.
 pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
+    if stage.is_paired() {
+        return pairs::schedules(stage, isa);
+    }
     let mut all = vector_schedules(stage, isa);
     all.extend(scalar_schedules(stage));
     all
@@ -63,6 +66,9 @@ pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 
 /// The schedules that assume nothing of strides and addresses.
 pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
+    if stage.is_paired() {
+        return pairs::schedules(stage, Isa::Sm80);
+    }
     if stage.two_way().is_some() {
         return two_way::scalar_schedules();
     }

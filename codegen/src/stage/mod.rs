@@ -227,6 +227,12 @@ impl Stage {
         })
     }
 
+    /// Whether the stage is a sum over pairs: it has reductions, and no scan.
+    pub fn is_paired(&self) -> bool {
+        let scans = self.program.nodes.iter().any(|node| matches!(node.op, Op::Scan { .. }));
+        !scans && self.program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }))
+    }
+
     /// The axis of contractions.
     pub fn state_axis(&self) -> Option<Axis> {
         self.program.nodes.iter().find_map(|node| if let Op::Reduce { axis, .. } = node.op { Some(axis) } else { None })

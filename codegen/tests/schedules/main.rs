@@ -4,6 +4,7 @@ mod device;
 mod lookback;
 mod map;
 mod oracle;
+mod pairs;
 mod plans;
 mod rows;
 mod states;

@@ -69,6 +69,17 @@ pub fn lower(stage: &Stage, schedule: &Pairs, symbol: &str) -> Result<Kernel, Lo
     Ok(b.finish())
 }
 
+/// Whether the schedule takes a stage; in words why not.
+pub fn supports(stage: &Stage) -> Result<(), String> {
+    let form = Form::of(stage)?;
+    let leaves = form.row_leaves().into_iter().chain(form.column_leaves());
+    let elems: Vec<Elem> = leaves.map(|(p, _)| stage.program.params[p as usize].elem).collect();
+    match elems.first() {
+        Some(first @ (Elem::Bf16 | Elem::F16)) if elems.iter().all(|e| e == first) => Ok(()),
+        _ => Err("rows and columns are not all bf16 or all f16".into()),
+    }
+}
+
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Pairs) -> u32 {
     let Ok(form) = Form::of(stage) else { return 0 };

@@ -1,0 +1,67 @@
+//! Plans of attention and of its gradient: sums over pairs, whatever hides keys from queries.
+
+use oplus_codegen::plan::Planner;
+use oplus_codegen::schedule::Schedule;
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Target;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+
+use crate::device::{Placement, call};
+use crate::oracle::Case;
+
+/// A standard model.
+fn model(name: &str, elem: Elem) -> Program {
+    let models = oplus_front::model_programs();
+    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem)
+}
+
+/// The sizes of a program's axes: M and N given, E and F one.
+fn sizes(program: &Program, m: usize, n: usize, e: usize) -> Vec<usize> {
+    let size = |axis: &String| match axis.as_str() {
+        "M" => m,
+        "N" => n,
+        "E" | "F" => e,
+        "S" => 3,
+        _ => 2,
+    };
+    program.axes.iter().map(size).collect()
+}
+
+/// Plans for both targets give what the program means, by sums over pairs.
+fn check(program: &Program, (m, n, e): (usize, usize, usize), placement: Placement) {
+    let sizes = sizes(program, m, n, e);
+    for target in [Target::H200, Target::A100] {
+        let plan = Planner::new(program, &target).expect("cuts").plan(&call(program, &sizes, placement)).expect("runs");
+        assert!(plan.steps.iter().any(|step| matches!(step.schedule, Schedule::Pairs(_))), "{}", program.name);
+        Case { program, sizes: &sizes, placement, order: Order::Random(m as u64) }.check_plan(&target);
+    }
+}
+
+#[test]
+fn attention_of_all_kinds() {
+    for name in ["attention", "attention_causal", "attention_window", "attention_softcap"] {
+        let program = model(name, Elem::Bf16);
+        check(&program, (37, 41, 32), Placement::Contiguous);
+        check(&program, (70, 19, 24), Placement::Padded);
+    }
+    check(&model("attention_bias", Elem::F16), (20, 35, 16), Placement::Strided);
+    check(&model("attention_packed", Elem::F16), (20, 35, 16), Placement::Misaligned);
+}
+
+#[test]
+fn gradients_of_attention() {
+    // The logarithms are any numbers here, so that weights are large: few of them, and 11 bits.
+    for name in ["attention", "attention_causal"] {
+        let gradient = adjoint(&model(name, Elem::F16)).expect("a gradient");
+        check(&gradient, (7, 9, 32), Placement::Contiguous);
+        check(&gradient, (21, 6, 20), Placement::Padded);
+    }
+}
+
+#[test]
+fn what_is_not_of_sixteen_bits_has_no_sums_over_pairs() {
+    let planner = Planner::new(&model("attention", Elem::F32), &Target::H200).expect("cuts");
+    assert_eq!(planner.paired_cut(), None);
+}
