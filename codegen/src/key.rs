@@ -19,7 +19,8 @@ pub struct Key([u8; 32]);
 impl Key {
     /// The key of a stage's kernel.
     pub fn of(stage: &Stage, schedule: &Schedule, isa: Isa) -> Key {
-        let program = format!("{}{:?}", stage.program, stage.views);
+        let parts = stage.part_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
+        let program = format!("{}{:?}{parts}", stage.program, stage.views);
         Key::of_parts(&program, &schedule.to_string(), schedule.isa(isa).name(), COMPILER_VERSION)
     }
 

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod carry;
 pub mod columns;
+mod lane_sum;
 pub mod lookback;
 pub mod map;
 pub mod pairs;

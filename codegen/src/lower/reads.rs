@@ -19,7 +19,7 @@ pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Valu
                 *range = (range.0.min(at), range.1.max(at));
             }
             Op::Shift { axis: along, by, value, .. } if *along == axis => stack.push((*value, at - by)),
-            Op::Field(..) => {}
+            Op::Scan { .. } => {}
             op => stack.extend(op.operands().into_iter().map(|v| (v, at))),
         }
     }

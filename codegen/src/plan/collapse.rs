@@ -7,7 +7,7 @@
 use super::bound::{Bound, Placed};
 use crate::abi::{Tensor, axes, tensors};
 use crate::stage::{Stage, View};
-use oplus_dsl::ir::{Axis, AxisSet, Op, Program};
+use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Program, Value};
 
 /// A stage with merged axes.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,16 +20,75 @@ pub(super) struct Collapsed {
 
 /// The stage with all axes merged that can be; `None` if there are none.
 pub(super) fn collapse(stage: &Stage) -> Option<Collapsed> {
-    let fixed = fixed_axes(stage);
+    if let Some(joined) = joined(stage) {
+        return Some(joined);
+    }
+    let groups = groups(stage, &fixed_axes(stage));
+    let merged = groups.iter().any(|g| g.len() > 1);
+    merged.then(|| Collapsed { stage: merge(stage, &groups), groups })
+}
+
+/// The stage with the columns of its part outputs merged, a sum of sums made one; `None` if it has none or they cannot be.
+fn joined(stage: &Stage) -> Option<Collapsed> {
+    stage.part_axis?;
+    let (stage, columns) = one_sum(stage);
+    let groups = groups(&stage, &fixed_axes(&stage).minus(columns));
+    let whole = |group: &Vec<Axis>| group.iter().copied().collect::<AxisSet>() == columns;
+    groups.iter().any(whole).then(|| Collapsed { stage: merge(&stage, &groups), groups })
+}
+
+/// The stage with sums of sums as one sum over the outermost axis, for its axes are about to become one; and those axes.
+fn one_sum(stage: &Stage) -> (Stage, AxisSet) {
+    let mut program = stage.program.clone();
+    let (mut columns, mut inner) = (AxisSet::EMPTY, vec![]);
+    let is_reduce = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
+    for top in stage.part_sums() {
+        let mut sum = top;
+        while let Op::Reduce { axis, elements, .. } = &stage.program.node(sum).op {
+            columns = columns.with(*axis);
+            program.nodes[top.0 as usize].op = match &program.node(top).op {
+                Op::Reduce { axis, operator, .. } => {
+                    Op::Reduce { axis: *axis, operator: *operator, elements: elements.clone() }
+                }
+                op => op.clone(),
+            };
+            match stage.program.node(elements[0]).op {
+                Op::Field(tuple, _) if is_reduce(tuple) => {
+                    inner.extend([tuple, elements[0]]);
+                    sum = tuple;
+                }
+                _ => break,
+            }
+        }
+    }
+    (Stage { program: without(program, &inner), ..stage.clone() }, columns)
+}
+
+/// The program without some nodes, which no other reads.
+fn without(program: Program, dead: &[Value]) -> Program {
+    let mut place = vec![];
+    let mut kept = Program { nodes: vec![], ..program.clone() };
+    for (i, node) in program.nodes.into_iter().enumerate() {
+        place.push(Value(kept.nodes.len() as u32));
+        if !dead.contains(&Value(i as u32)) {
+            let op = node.op.map_operands(|v| place[v.0 as usize]);
+            kept.nodes.push(Node { op, ..node });
+        }
+    }
+    kept.outputs.iter_mut().for_each(|output| output.value = place[output.value.0 as usize]);
+    kept
+}
+
+/// Neighbouring axes that can be merged.
+fn groups(stage: &Stage, fixed: &AxisSet) -> Vec<Vec<Axis>> {
     let mut groups: Vec<Vec<Axis>> = vec![];
     for axis in (0..stage.program.axes.len() as u32).map(Axis) {
         match groups.last_mut() {
-            Some(group) if can_merge(stage, fixed, *group.last().unwrap_or(&axis), axis) => group.push(axis),
+            Some(group) if can_merge(stage, *fixed, *group.last().unwrap_or(&axis), axis) => group.push(axis),
             _ => groups.push(vec![axis]),
         }
     }
-    let merged = groups.iter().any(|g| g.len() > 1);
-    merged.then(|| Collapsed { stage: merge(stage, &groups), groups })
+    groups
 }
 
 /// The axes that more than addresses depend on.
@@ -80,7 +139,9 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     let axes = groups.iter().map(|g| g.iter().flat_map(|a| stage.axes[a.0 as usize].clone()).collect());
     let view = |v: &View| View { axis: to(v.axis), ..*v };
     let views = stage.views.iter().map(|views| views.iter().map(view).collect()).collect();
-    Stage { program, axes: axes.collect(), sources: stage.sources.clone(), views, sinks: stage.sinks.clone() }
+    let part_axis = stage.part_axis.map(to);
+    let (sources, sinks) = (stage.sources.clone(), stage.sinks.clone());
+    Stage { program, axes: axes.collect(), sources, views, sinks, part_axis }
 }
 
 fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {

@@ -10,7 +10,7 @@ use super::bound::{Bound, Placed};
 use super::collapse::{Collapsed, collapse};
 use super::cost::estimate;
 use super::fits::fits;
-use super::geometry::{grid, message_words, threads};
+use super::geometry::{grid, message_words, parts, threads};
 use super::planner::count;
 use super::variants::{all_schedules, kernels, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
@@ -45,6 +45,13 @@ struct Form {
     schedules: Vec<Schedule>,
 }
 
+/// A form of a stage for a call.
+struct Bindings<'d> {
+    form: &'d Form,
+    is_merged: bool,
+    bound: Bound,
+}
+
 /// What a launch needs to know of its kernel.
 #[derive(Clone, Debug)]
 struct Kernel {
@@ -72,18 +79,32 @@ impl Division {
 
     /// The plan of a call; every stage takes the `rank`-th schedule after the fastest.
     pub(super) fn plan(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
-        let buffers = self.buffers(call)?;
+        let mut call = self.with_parts(call, 1);
+        let buffers = self.buffers(&call)?;
         let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
         for index in 0..self.stages.len() {
-            self.step((call, rank), index, &mut plan)?;
+            if let Some(parts) = self.step((&call, rank), index, &mut plan)? {
+                call = self.with_parts(&call, parts);
+                plan.buffers.splice(..self.cut.buffers.len(), self.buffers(&call)?);
+            }
         }
         Ok(plan)
+    }
+
+    /// The call with a size for the part axis, if there is one.
+    fn with_parts(&self, call: &Call, parts: u64) -> Call {
+        let mut call = call.clone();
+        if let Some(axis) = self.cut.part_axis {
+            call.sizes.resize(axis.0 as usize + 1, 1);
+            call.sizes[axis.0 as usize] = parts as i64;
+        }
+        call
     }
 
     /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible.
     pub(super) fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
         let form = &self.stages[stage].plain;
-        let bound = self.bind(call, &form.stage);
+        let bound = self.bind(&self.with_parts(call, 1), &form.stage);
         fits(&form.stage, &schedule, &bound, &self.target)?;
         self.has_room(stage, false, form, schedule)?;
         Ok(self.launch_of(stage, false, form, schedule, &bound))
@@ -103,19 +124,17 @@ impl Division {
         }
     }
 
-    fn step(&self, (call, rank): (&Call, usize), index: usize, plan: &mut Plan) -> Result<(), PlanError> {
+    /// Adds the launch of a stage to the plan. Gives how many parts it stores sums in, if it does.
+    fn step(&self, (call, rank): (&Call, usize), index: usize, plan: &mut Plan) -> Result<Option<u64>, PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
         let empty = ready.plain.stage.two_way().is_some() && bound.sizes.contains(&0);
         if !empty && !produces(&ready.plain.stage, &bound) {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
-            return Ok(());
+            return Ok(None);
         }
-        let merged = ready.merged.as_ref();
-        let merged = merged.and_then(|(collapsed, form)| Some((form, collapsed.bind(&ready.plain.stage, &bound)?)));
-        let is_merged = merged.is_some();
-        let (form, bound) = merged.unwrap_or((&ready.plain, bound));
-        let (mut candidates, refused) = self.candidates(index, is_merged, form, &bound);
+        let Bindings { form, is_merged, bound } = self.bindings(call, index);
+        let (mut candidates, refused) = self.candidates((call, index), is_merged, form, &bound);
         let taken = rank.min(candidates.len().saturating_sub(1));
         if let Some(better) = candidates.get_mut(..=taken) {
             better.rotate_right(1);
@@ -125,9 +144,35 @@ impl Division {
             return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });
         };
         let schedule = best.schedule;
+        let (bound, parts) = self.bound_under((call, index), form, bound, &schedule);
         plan.message_words = plan.message_words.max(message_words(&form.stage, &schedule, &bound));
         self.launches((index, is_merged), form, schedule, &bound, (plan, Choice { step: None, candidates, refused }));
-        Ok(())
+        Ok(parts)
+    }
+
+    /// A stage with merged axes if the call allows it, and its sizes and layouts.
+    fn bindings(&self, call: &Call, index: usize) -> Bindings<'_> {
+        let ready = &self.stages[index];
+        let bound = self.bind(call, &ready.plain.stage);
+        let merged = ready.merged.as_ref();
+        let merged = merged.and_then(|(collapsed, form)| Some((form, collapsed.bind(&ready.plain.stage, &bound)?)));
+        match merged {
+            Some((form, bound)) => Bindings { form, is_merged: true, bound },
+            None => Bindings { form: &ready.plain, is_merged: false, bound },
+        }
+    }
+
+    /// A stage's sizes and layouts under a schedule, and how many parts it stores sums in, if it does.
+    fn bound_under(
+        &self,
+        (call, index): (&Call, usize),
+        form: &Form,
+        bound: Bound,
+        schedule: &Schedule,
+    ) -> (Bound, Option<u64>) {
+        let parts = form.stage.part_axis.and_then(|_| parts(schedule, &bound));
+        let Some(parts) = parts else { return (bound, None) };
+        (self.bindings(&self.with_parts(call, parts), index).bound, Some(parts))
     }
 
     /// Adds the launches of a stage to a plan: one, or the passes of the two-way schedule with what they hand on.
@@ -181,17 +226,18 @@ impl Division {
     /// The schedules that fit, the fastest first, and those that do not.
     fn candidates(
         &self,
-        index: usize,
+        (call, index): (&Call, usize),
         merged: bool,
         form: &Form,
         bound: &Bound,
     ) -> (Vec<Estimate>, Vec<(Schedule, String)>) {
         let (mut candidates, mut refused) = (vec![], vec![]);
         for schedule in &form.schedules {
-            match fits(&form.stage, schedule, bound, &self.target)
+            let (bound, _) = self.bound_under((call, index), form, bound.clone(), schedule);
+            match fits(&form.stage, schedule, &bound, &self.target)
                 .and_then(|()| self.has_room(index, merged, form, *schedule))
             {
-                Ok(()) => candidates.push(estimate(&form.stage, schedule, bound, &self.target)),
+                Ok(()) => candidates.push(estimate(&form.stage, schedule, &bound, &self.target)),
                 Err(why) => refused.push((*schedule, why)),
             }
         }

@@ -97,6 +97,14 @@ pub(super) fn message_words(stage: &Stage, schedule: &Schedule, bound: &Bound) -
     }
 }
 
+/// How many parts a schedule stores sums over columns in.
+pub(super) fn parts(schedule: &Schedule, bound: &Bound) -> Option<u64> {
+    match schedule {
+        Schedule::Columns(s) => Some(columns::parts(s, bound.size(Axis(s.lane)) as u64)),
+        _ => None,
+    }
+}
+
 /// Threads of a block.
 pub(super) fn threads(schedule: &Schedule) -> u32 {
     match schedule {

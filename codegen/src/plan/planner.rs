@@ -3,12 +3,14 @@
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
+use super::collapse::collapse;
 use super::division::Division;
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
+use crate::lower::columns::supports_parts;
 use crate::lower::pairs;
 use crate::lower::states::{supports, two_way};
 use crate::schedule::{Schedule, TwoWay};
-use crate::stage::{Cut, CutError, cut, cut_contracted, cut_paired, cut_two_way};
+use crate::stage::{Cut, CutError, Stage, cut, cut_contracted, cut_paired, cut_parted, cut_two_way};
 use crate::target::Target;
 
 /// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
@@ -41,12 +43,14 @@ pub struct Cuts {
     pub two_way: Option<Cut>,
     /// With sums over pairs kept with what they sum, if there are such and the schedule takes them.
     pub paired: Option<Cut>,
+    /// With sums over columns in parts, if there are such and one kernel takes them with their scan.
+    pub parted: Option<Cut>,
 }
 
 impl Cuts {
     /// All of them.
     pub fn all(self) -> impl Iterator<Item = Cut> {
-        [Some(self.plain), self.contracted, self.two_way, self.paired].into_iter().flatten()
+        [Some(self.plain), self.contracted, self.two_way, self.paired, self.parted].into_iter().flatten()
     }
 }
 
@@ -54,10 +58,12 @@ impl Cuts {
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || supports(s).is_ok());
     let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || two_way::supports(s).is_ok());
+    let known = |s: &Stage| collapse(s).map_or_else(|| supports_parts(s), |merged| supports_parts(&merged.stage));
+    let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || known(s));
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
     let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
-    let paired = cut_paired(program)?.filter(pairs);
-    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired })
+    let (paired, parted) = (cut_paired(program)?.filter(pairs), cut_parted(program)?.filter(parts));
+    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, parted })
 }
 
 /// A program made ready for planning.
@@ -70,15 +76,16 @@ pub struct Planner {
     contracted: Option<Division>,
     two_way: Option<Division>,
     paired: Option<Division>,
+    parted: Option<Division>,
 }
 
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let Cuts { plain, contracted, two_way, paired } = cuts(program)?;
+        let Cuts { plain, contracted, two_way, paired, parted } = cuts(program)?;
         let division = |cut| Division::new(cut, target);
-        let [contracted, two_way, paired] = [contracted, two_way, paired].map(|cut| cut.map(division));
-        Ok(Planner { program: program.clone(), plain: division(plain), contracted, two_way, paired })
+        let [contracted, two_way, paired, parted] = [contracted, two_way, paired, parted].map(|cut| cut.map(division));
+        Ok(Planner { program: program.clone(), plain: division(plain), contracted, two_way, paired, parted })
     }
 
     /// The program.
@@ -86,12 +93,12 @@ impl Planner {
         &self.program
     }
 
-    /// The stages and the buffers between them, without contractions.
+    /// The stages and the buffers between them, without sums kept with their scans.
     pub fn cut(&self) -> &Cut {
         &self.plain.cut
     }
 
-    /// The same with sums kept with their scans, if the program has such and they are of a kind that one kernel can take.
+    /// The same with sums over states kept with their scans, if the program has such and they are of a kind that one kernel can take.
     pub fn contracted_cut(&self) -> Option<&Cut> {
         self.contracted.as_ref().map(|division| &division.cut)
     }
@@ -116,7 +123,7 @@ impl Planner {
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let plain = self.plain.plan(call, rank);
-        let others = [&self.contracted, &self.two_way, &self.paired].into_iter().flatten();
+        let others = [&self.contracted, &self.two_way, &self.paired, &self.parted].into_iter().flatten();
         let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
         plans.sort_by(|a, b| a.micros().total_cmp(&b.micros()));
         match (plain, plans.into_iter().next()) {

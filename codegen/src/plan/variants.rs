@@ -9,6 +9,7 @@ use super::cost::bytes_per_point;
 use super::{pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
+use crate::lower::columns::supports_parts;
 use crate::lower::reads::displacements;
 use crate::lower::states::two_way::passes;
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
@@ -72,6 +73,10 @@ pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
     if stage.two_way().is_some() {
         return two_way::scalar_schedules();
     }
+    if stage.part_axis.is_some() {
+        let lane = lane_axis(stage).filter(|_| supports_parts(stage));
+        return lane.map(|lane| Schedule::Columns(Shape::of(stage).walk(lane, 1))).into_iter().collect();
+    }
     if stage.state_axis().is_some() {
         return states::scalar_schedules();
     }
@@ -100,6 +105,11 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return vector(stage, axis).map(states::vector_schedules).unwrap_or_default();
     }
     let shape = Shape::of(stage);
+    if stage.part_axis.is_some() {
+        let lane = lane_axis(stage).filter(|_| supports_parts(stage));
+        let walk = |lane| Some(Schedule::Columns(shape.walk(lane, vector(stage, lane)?.min(4))));
+        return lane.and_then(walk).into_iter().collect();
+    }
     match lane_axis(stage).filter(|_| is_strided(stage)) {
         None => vector(stage, axis).map(|v| shape.along(v, isa)).unwrap_or_default(),
         Some(lane) => {
@@ -294,7 +304,7 @@ impl Shape {
             lanes: WARP,
             vector,
             steps: self.items(16).min(8),
-            stages: 0,
+            stages: 1,
             group: 0,
             window: 0,
         }

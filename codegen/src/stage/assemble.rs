@@ -201,7 +201,9 @@ impl<'a> Assembly<'a> {
     fn finish(self, group: &Group) -> Stage {
         let axes = if self.axes.is_empty() { vec![vec![]] } else { self.axes.iter().map(|a| vec![*a]).collect() };
         let sinks = group.roots.iter().map(|r| self.cutter.roots[*r].sink).collect();
-        Stage { program: self.builder.finish(), axes, sources: self.sources, views: self.views, sinks }
+        let part = group.roots.iter().find_map(|r| self.cutter.own_part_axis(&self.cutter.roots[*r]));
+        let part_axis = part.and_then(|part| self.axis(part).ok());
+        Stage { program: self.builder.finish(), axes, sources: self.sources, views: self.views, sinks, part_axis }
     }
 }
 

@@ -54,10 +54,10 @@ pub(super) fn is_sum(operator: &Operator) -> bool {
     zero && sum && operator.fields[0].ty.is_float()
 }
 
-/// A reduction of one field.
-fn reduction(program: &Program, tuple: Value) -> Option<Contraction> {
+/// The sum of floats that a tuple is.
+pub(super) fn reduction(program: &Program, tuple: Value) -> Option<Contraction> {
     match &program.node(tuple).op {
-        Op::Reduce { axis, operator, elements } if elements.len() == 1 => {
+        Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => {
             Some(Contraction { axis: *axis, operator: *operator, element: elements[0] })
         }
         _ => None,
@@ -66,12 +66,17 @@ fn reduction(program: &Program, tuple: Value) -> Option<Contraction> {
 
 /// Whether a sum is over states of one course that all have its axis.
 fn is_contraction(program: &Program, sum: &Contraction) -> bool {
-    let Some(fields) = states(program, sum.element) else { return false };
-    let courses: BTreeSet<Option<Course>> = fields.iter().map(|v| course(program, *v)).collect();
-    let along =
-        |c: &Option<Course>| c.is_some_and(|c| c.axis != sum.axis && program.node(sum.element).axes.contains(c.axis));
-    let over = |v: &Value| program.node(*v).axes.contains(sum.axis);
-    is_sum(program.operator(sum.operator)) && courses.len() == 1 && courses.iter().all(along) && fields.iter().all(over)
+    let Some((fields, course)) = courses(program, sum.element) else { return false };
+    let along = course.axis != sum.axis && program.node(sum.element).axes.contains(course.axis);
+    along && fields.iter().all(|v| program.node(*v).axes.contains(sum.axis))
+}
+
+/// The states that a map of states and point values takes, and their course; `None` if there are none or several.
+pub(super) fn courses(program: &Program, value: Value) -> Option<(BTreeSet<Value>, Course)> {
+    let fields = states(program, value)?;
+    let courses: BTreeSet<Course> = fields.iter().map(|v| course(program, *v)).collect::<Option<_>>()?;
+    let course = courses.iter().next().copied().filter(|_| courses.len() == 1)?;
+    Some((fields, course))
 }
 
 /// The fields of scans that a map of states and point values takes; `None` if it is something else.

@@ -19,6 +19,7 @@ use super::assemble::assemble;
 use super::contraction::{Contraction, contraction, contractions};
 use super::group::group;
 use super::needs::{Context, Course, Needs, atoms, course, depends, needs, position_axis};
+use super::parts::{Parted, parted};
 use super::{Cut, Sink, Temporary};
 
 /// Why a program cannot be cut.
@@ -39,14 +40,20 @@ pub fn cut(program: &Program) -> Result<Cut, CutError> {
 
 /// [`cut`] of a program that is prepared.
 pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
-    cut_with(program, BTreeSet::new())
+    cut_with(program, BTreeSet::new(), None)
 }
 
 /// The same with sums over a state axis kept with their scans; `None` if the program has none.
 pub fn cut_contracted(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = prepare(program)?;
     let sums = contractions(&program);
-    if sums.is_empty() { Ok(None) } else { cut_with(&program, sums).map(Some) }
+    if sums.is_empty() { Ok(None) } else { cut_with(&program, sums, None).map(Some) }
+}
+
+/// The same with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
+pub fn cut_parted(program: &Program) -> Result<Option<Cut>, CutError> {
+    let Some(Parted { program, axis, parts, sums }) = parted(&prepare(program)?) else { return Ok(None) };
+    cut_with(&program, sums, Some((axis, parts))).map(Some)
 }
 
 /// Here, not earlier: the interpreter and the adjoint see the program as it was written.
@@ -54,15 +61,18 @@ pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
     if program.is_generic() { Err(CutError::Generic) } else { Ok(simplify(&decays(&rebase(program)))) }
 }
 
-fn cut_with(program: &Program, sums: BTreeSet<Value>) -> Result<Cut, CutError> {
-    let mut cutter = Cutter::new(program, sums);
+/// `parts` are the part axis and the values stored along it.
+fn cut_with(program: &Program, sums: BTreeSet<Value>, parts: Option<(Axis, Vec<Value>)>) -> Result<Cut, CutError> {
+    let (part_axis, parts) = parts.map_or((None, vec![]), |(axis, parts)| (Some(axis), parts));
+    let mut cutter = Cutter::new(program, sums, part_axis);
+    parts.into_iter().for_each(|part| _ = cutter.add_buffer(part));
     for root in 0..program.outputs.len() {
         cutter.resolve(root);
     }
     let groups = group(&cutter);
     let stages = groups.iter().enumerate().map(|(i, g)| assemble(&cutter, g, (i, groups.len())));
     let stages = stages.collect::<Result<_, _>>()?;
-    Ok(Cut { stages, buffers: cutter.buffers })
+    Ok(Cut { stages, buffers: cutter.buffers, part_axis })
 }
 
 /// A value that a stage writes.
@@ -110,6 +120,8 @@ pub(super) struct Cutter<'p> {
     pub program: &'p Program,
     /// The tuples of contractions.
     sums: BTreeSet<Value>,
+    /// The axis along which sums are stored in parts.
+    pub part_axis: Option<Axis>,
     /// The outputs, then the other stored values.
     pub roots: Vec<Root>,
     /// The root that holds a value exactly.
@@ -121,12 +133,13 @@ pub(super) struct Cutter<'p> {
 }
 
 impl<'p> Cutter<'p> {
-    fn new(program: &'p Program, sums: BTreeSet<Value>) -> Cutter<'p> {
+    fn new(program: &'p Program, sums: BTreeSet<Value>, part_axis: Option<Axis>) -> Cutter<'p> {
         let outputs = program.outputs.iter().enumerate();
         let roots = outputs.map(|(i, o)| Root::new(o.value, o.axes.clone(), o.elem, Sink::Output(i as u32)));
         let mut cutter = Cutter {
             program,
             sums,
+            part_axis,
             roots: roots.collect(),
             stored: HashMap::new(),
             scans: HashMap::new(),
@@ -252,8 +265,14 @@ impl<'p> Cutter<'p> {
         self.roots.len() - 1
     }
 
-    /// Axes in the order of the first tensor that has them all, else of their declaration.
+    /// Axes in the order of the first tensor that has them all, else of their declaration. The part axis is the last but one:
+    /// neighbouring lanes hold neighbouring steps of a part.
     fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
+        if let Some(part) = self.part_axis.filter(|part| axes.contains(*part)) {
+            let mut order = self.memory_order(axes.without(part));
+            order.insert(order.len().saturating_sub(1), part);
+            return order;
+        }
         let tensors = self.program.params.iter().map(|p| &p.axes).chain(self.program.outputs.iter().map(|o| &o.axes));
         let has_all = |tensor: &&Vec<Axis>| axes.minus(tensor.iter().copied().collect()).is_empty();
         match tensors.into_iter().find(has_all) {
@@ -315,6 +334,11 @@ impl<'p> Cutter<'p> {
         let held = self.stored.get(&value) == Some(&root);
         held && (self.roots.iter().any(|r| r.read.contains(&value))
             || self.scans.values().any(|s| s.read.contains(&value)))
+    }
+
+    /// The part axis of a root that is stored in parts.
+    pub(super) fn own_part_axis(&self, root: &Root) -> Option<Axis> {
+        self.part_axis.filter(|part| !root.contracted.is_empty() && root.axes.contains(part))
     }
 
     /// What a value is computed from, up to the values in `read`.

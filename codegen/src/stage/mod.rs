@@ -22,6 +22,9 @@
 //!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
 //!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
 //!   Only [`cut_two_way`] makes such stages;
+//! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
+//!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
+//!   of the columns. Only [`cut_parted`] makes such outputs;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
@@ -39,10 +42,11 @@ mod import;
 mod leaves;
 mod needs;
 mod paired;
+mod parts;
 mod product;
 mod two_way;
 
-pub use cut::{CutError, cut, cut_contracted};
+pub use cut::{CutError, cut, cut_contracted, cut_parted};
 pub use paired::cut_paired;
 pub use two_way::cut_two_way;
 
@@ -63,6 +67,8 @@ pub struct Stage {
     pub views: Vec<Vec<View>>,
     /// Where each output goes.
     pub sinks: Vec<Sink>,
+    /// The axis along which sums over columns are stored in parts; no parameter has it.
+    pub part_axis: Option<Axis>,
 }
 
 /// Where a stage reads a parameter.
@@ -113,6 +119,9 @@ pub struct Cut {
     pub stages: Vec<Stage>,
     /// The temporary tensors between them.
     pub buffers: Vec<Temporary>,
+    /// The axis of parts, one more than the program has. Its size is 1 for an interpreter of the stages, and the plan's choice
+    /// for kernels.
+    pub part_axis: Option<Axis>,
 }
 
 /// The scan of a stage.
@@ -235,13 +244,32 @@ impl Stage {
 
     /// The axis of contractions.
     pub fn state_axis(&self) -> Option<Axis> {
+        if self.part_axis.is_some() {
+            return None;
+        }
         self.program.nodes.iter().find_map(|node| if let Op::Reduce { axis, .. } = node.op { Some(axis) } else { None })
     }
 
-    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis and the state axis.
+    /// Whether an output is a sum over columns that is stored in parts.
+    pub fn is_parted(&self, output: usize) -> bool {
+        self.part_axis.is_some_and(|part| self.program.outputs[output].axes.contains(&part))
+    }
+
+    /// The tuples of the sums that are stored in parts, output by output.
+    pub fn part_sums(&self) -> impl Iterator<Item = Value> {
+        (0..self.program.outputs.len()).filter(|k| self.is_parted(*k)).filter_map(|k| self.part_sum(k))
+    }
+
+    /// The tuple of the sum that an output stores in parts.
+    pub fn part_sum(&self, output: usize) -> Option<Value> {
+        let Op::Broadcast(sum) = self.program.node(self.program.outputs[output].value).op else { return None };
+        if let Op::Field(tuple, _) = self.program.node(sum).op { Some(tuple) } else { None }
+    }
+
+    /// The axes over which the kernel is parallel: those of the outputs, without the scan axis, the state axis and the part axis.
     pub fn outer_axes(&self) -> AxisSet {
         let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
-        self.axis().into_iter().chain(self.state_axis()).fold(all, AxisSet::without)
+        self.axis().into_iter().chain(self.state_axis()).chain(self.part_axis).fold(all, AxisSet::without)
     }
 
     /// Whether an output is written once per row, after the scan.

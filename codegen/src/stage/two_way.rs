@@ -309,7 +309,7 @@ impl<'p> Outline<'p> {
             stages.extend(rest.stages.into_iter().map(|stage| self.moved(stage, buffers.len() as u32)));
             buffers.extend(rest.buffers);
         }
-        Ok(Cut { stages, buffers })
+        Ok(Cut { stages, buffers, part_axis: None })
     }
 
     /// A temporary tensor for a value, time last.

@@ -5,6 +5,7 @@ mod lookback;
 mod map;
 mod oracle;
 mod pairs;
+mod parts;
 mod plans;
 mod rows;
 mod states;

@@ -67,9 +67,14 @@ impl Case<'_> {
 
     /// The plan for a target gives what the program means.
     pub(crate) fn check_plan(&self, target: &Target) {
+        self.check_ranked(target, 0);
+    }
+
+    /// The same for the plan of that rank.
+    pub(crate) fn check_ranked(&self, target: &Target, rank: usize) {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan(&call).unwrap_or_else(|e| panic!("{}{e}", self.program));
+        let plan = planner.plan_ranked(&call, rank).unwrap_or_else(|e| panic!("{}{e}", self.program));
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         self.compare(&work, target.isa);
     }

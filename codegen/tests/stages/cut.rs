@@ -1,6 +1,6 @@
 //! Cutting programs into stages: the stages, run one after another, give what the program gives.
 
-use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut, cut_contracted};
+use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut, cut_contracted, cut_parted};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -106,6 +106,22 @@ fn a_sum_over_states_stays_with_their_scan_where_that_is_asked_for() {
 }
 
 #[test]
+fn a_sum_over_columns_is_stored_in_parts_where_that_is_asked_for() {
+    let program = program(programs::DECAY_OF_COLUMNS_BACKWARD);
+    let plain = cut(&program).expect("cuts");
+    assert_eq!(kinds(&plain), [Kind::Scan, Kind::Reduce, Kind::Reduce]);
+    let cut = cut_parted(&program).expect("cuts").expect("has a sum over columns");
+    check(&program, &cut);
+    assert_eq!(kinds(&cut), [Kind::Scan, Kind::Reduce]);
+    let [scan, sum] = &cut.stages[..] else { panic!("{} stages", cut.stages.len()) };
+    let name = |axis| scan.program.axis_name(axis);
+    assert_eq!(scan.part_axis.map(name), Some("part"));
+    assert_eq!(scan.outer_axes().iter().map(name).collect::<Vec<_>>(), ["B", "K", "V"]);
+    assert_eq!(scan.program.outputs.iter().map(|o| o.axes.len()).collect::<Vec<_>>(), [4, 3]);
+    assert_eq!((sum.part_axis, sum.axis().map(|a| sum.program.axis_name(a))), (None, Some("part")));
+}
+
+#[test]
 fn segments_are_flags_and_then_a_scan() {
     let (_, cut) = stages(programs::SEGMENTED);
     assert_eq!(kinds(&cut), [Kind::Map, Kind::Scan]);
@@ -164,7 +180,15 @@ fn random_programs_are_cut_into_stages_that_compute_them() {
         let cut = cut(&program).unwrap_or_else(|e| panic!("{program}{e}"));
         check(&program, &cut);
         check_contracted(&program);
+        check_parted(&program);
     }
+}
+
+/// Checks the stages with sums over columns in parts; gives whether there are any.
+fn check_parted(program: &Program) -> bool {
+    let cut = cut_parted(program).expect("cuts");
+    cut.iter().for_each(|cut| check(program, cut));
+    cut.is_some_and(|cut| cut.stages.iter().any(|s| s.part_axis.is_some()))
 }
 
 /// Checks the stages with contractions; gives whether there are any.
@@ -177,13 +201,14 @@ fn check_contracted(program: &Program) -> bool {
 #[test]
 fn adjoints_of_random_programs_are_cut_into_stages_that_compute_them() {
     let ingredients = Ingredients { differentiable: true, ..Ingredients::default() };
-    let (mut checked, mut contracted) = (0, 0);
+    let (mut checked, mut contracted, mut parted) = (0, 0, 0);
     for seed in 0..200 {
         let Ok(program) = adjoint(&random(seed, &ingredients).instantiate(Elem::F64)) else { continue };
         let cut = cut(&program).expect("cuts");
         check(&program, &cut);
         checked += 1;
         contracted += usize::from(check_contracted(&program));
+        parted += usize::from(check_parted(&program));
     }
-    assert!(checked > 100 && contracted > 0, "{checked} {contracted}");
+    assert!(checked > 100 && contracted > 0 && parted > 0, "{checked} {contracted} {parted}");
 }

@@ -161,3 +161,16 @@ pub(crate) const SCALARS: &str = concat!(
     %4: f32 = %1 / %3; %5: f32 = last(L, %0, %1); %6: f32 = %4 + %5; %7: i64[M] = index(M);
     output y: f32 = %6; output i: i64[M] = %7; }"
 );
+
+/// The adjoint of s[t] = a[t]·s[t−1] + x[t] with one decay for all columns.
+pub(crate) const DECAY_OF_COLUMNS_BACKWARD: &str = concat!(
+    "program columns_bar { axes B, T, K, V; param a: f32[B, T]; param s: f32[B, T, K, V]; param s.bar: f32[B, T, K, V];",
+    affine!(),
+    sum!(),
+    "%0: f32[B, T] = param a; %1: f32[B, T, K, V] = param s; %2: f32[B, T, K, V] = param s.bar; %3: f32 = const 0.0;
+    %4: f32[B, T] = shift(T, -1, %0, %3); %5: tuple[B, T, K, V] = scan(T, Affine, (%4, %2), reverse);
+    %6: f32[B, T, K, V] = %5.b; %7: f32[B, T, K, V] = shift(T, 1, %1, %3); %8: f32[B, T, K, V] = %6 * %7;
+    %9: tuple[B, T, K] = reduce(V, Sum, (%8)); %10: f32[B, T, K] = %9.s;
+    %11: tuple[B, T] = reduce(K, Sum, (%10)); %12: f32[B, T] = %11.s; %13: f32[B, T] = %12 * %0;
+    output x.bar: f32[B, T, K, V] = %6; output a.bar: f32[B, T] = %13; }"
+);

@@ -49,7 +49,8 @@ pub(crate) fn check_at(program: &Program, cut: &Cut, sizes: &[usize]) {
         };
         let params = stage.views.iter().zip(&stage.program.params);
         let inputs: Vec<Option<Array>> = stage.sources.iter().zip(params).map(read).collect();
-        let size = |group: &Vec<Axis>| group.iter().map(|a| sizes[a.0 as usize]).product();
+        // The part axis is none of the program's.
+        let size = |group: &Vec<Axis>| group.iter().map(|a| sizes.get(a.0 as usize).copied().unwrap_or(1)).product();
         let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(stage.axes.iter().map(size)).collect();
         let outputs = interpret_sized(&stage.program, &inputs, &named, mode).expect("the stage runs");
         written.extend(stage.sinks.iter().copied().zip(outputs));

@@ -37,27 +37,47 @@ pub struct Line {
     pub error: Option<String>,
 }
 
-/// Runs a case and gives its line; a failure is part of the line.
-pub fn line(case: &Case, timer: &mut Timer, seed: u64, check: bool) -> Line {
-    let (ms, plan, error) = match run(case, timer, seed, check) {
-        Ok((ms, plan)) => (Some(ms), Some(plan), None),
-        Err(error) => (None, None, Some(error.to_string())),
+/// Runs a case and gives its lines, one for the schedules taken and one for each of the next `more` in the planner's order; a
+/// failure is part of the line.
+pub fn lines(case: &Case, timer: &mut Timer, seed: u64, (check, more): (bool, usize)) -> Vec<Line> {
+    let line = |result: Result<(f64, String), BenchError>| {
+        let (ms, plan, error) = match result {
+            Ok((ms, plan)) => (Some(ms), Some(plan), None),
+            Err(error) => (None, None, Some(error.to_string())),
+        };
+        let (copy_ms, ratio) = (None, None);
+        Line { case: case.name.clone(), implementation: "oplus", ms, copy_ms, ratio, bytes: case.bytes, plan, error }
     };
-    let (copy_ms, ratio) = (None, None);
-    Line { case: case.name.clone(), implementation: "oplus", ms, copy_ms, ratio, bytes: case.bytes, plan, error }
+    if let Work::Copy(n) = case.work {
+        return vec![line(copy(n, timer).map(|ms| (ms, "cuMemcpyDtoDAsync".into())))];
+    }
+    let prepare = |timer: &Timer| -> Result<_, BenchError> {
+        let device = Device::from_stream(timer.stream().clone())?;
+        Ok((Prepared::new(case, &device, seed)?, device))
+    };
+    match prepare(timer) {
+        Ok((prepared, device)) => {
+            (0..=more).map(|rank| line(time(case, timer, (&prepared, &device), (check, rank)))).collect()
+        }
+        Err(error) => vec![line(Err(error))],
+    }
 }
 
-fn run(case: &Case, timer: &mut Timer, seed: u64, check: bool) -> Result<(f64, String), BenchError> {
-    if let Work::Copy(n) = case.work {
-        return Ok((copy(n, timer)?, "cuMemcpyDtoDAsync".into()));
+/// Milliseconds with the schedules of that rank, and which they are.
+fn time(
+    case: &Case,
+    timer: &mut Timer,
+    (prepared, device): (&Prepared, &Device),
+    (check, rank): (bool, usize),
+) -> Result<(f64, String), BenchError> {
+    if let Device::Cuda(cuda) = device {
+        cuda.set_schedule_rank(rank);
     }
-    let device = Device::from_stream(timer.stream().clone())?;
-    let prepared = Prepared::new(case, &device, seed)?;
     if check {
         prepared.check(case)?;
     }
     let ms = timer.median(|| prepared.run().map_err(Into::into))?;
-    Ok((ms, prepared.plan(case, &device)?))
+    Ok((ms, prepared.plan(case, device, rank)?))
 }
 
 fn copy(n: usize, timer: &mut Timer) -> Result<f64, BenchError> {
@@ -142,8 +162,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// The schedules of the launches.
-    fn plan(&self, case: &Case, device: &Device) -> Result<String, oplus::Error> {
+    /// The schedules of the launches, of that rank.
+    fn plan(&self, case: &Case, device: &Device, rank: usize) -> Result<String, oplus::Error> {
         let program = self.kernel.program()?;
         let mut shapes = Shapes::new().elem(case.elem).device(device);
         for (param, (shape, _)) in program.params.iter().zip(&case.inputs) {
@@ -160,8 +180,12 @@ impl Prepared {
             Explained::Cpu(_) => vec![],
             Explained::Gpu(planned) => planned.launches,
         };
-        // The first candidate is the one taken.
-        let schedules = launches.into_iter().filter_map(|l| l.candidates.into_iter().next());
+        // The first candidate is the one taken at rank 0.
+        let of_rank = |count: usize| rank.min(count.saturating_sub(1));
+        let schedules = launches.into_iter().filter_map(|l| {
+            let place = of_rank(l.candidates.len());
+            l.candidates.into_iter().nth(place)
+        });
         Ok(schedules.map(|(schedule, ..)| schedule).collect::<Vec<_>>().join("; "))
     }
 }

@@ -31,6 +31,9 @@ struct Args {
     /// Do not compare results of a GPU with the CPU before timing them.
     #[arg(long)]
     unchecked: bool,
+    /// On a GPU, time this many of the next schedules in the planner's order as well.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    more: usize,
     /// Only name the cases.
     #[arg(long)]
     list: bool,
@@ -59,11 +62,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut timer = if args.device == Place::Gpu { Some(Timer::new()?) } else { None };
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     for case in &cases {
-        let line = match &mut timer {
-            Some(timer) => run::line(case, timer, seed, !args.unchecked),
-            None => host::line(case, seed),
+        let lines = match &mut timer {
+            Some(timer) => run::lines(case, timer, seed, (!args.unchecked, args.more)),
+            None => vec![host::line(case, seed)],
         };
-        println!("{}", serde_json::to_string(&line)?);
+        for line in lines {
+            println!("{}", serde_json::to_string(&line)?);
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::lower::carry::{Fields, select};
 use crate::lower::point::{Anchor, Leaves, Point, Position};
 use crate::schedule::{Columns, Form};
 use crate::stage::{Scan, Stage};
-use crate::tile::{Memory, Operand, SharedId};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::ir::{Axis, Binary, Op, Value};
 use oplus_dsl::{Elem, Ty};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -118,6 +118,17 @@ pub(super) struct RingPlace {
     pub(super) column: Operand,
 }
 
+/// Registers for rows that are loaded before their turn.
+pub(super) struct Ahead {
+    /// With one of the values that it is for.
+    regs: Vec<(Reg, Cell)>,
+    /// Which register each value is in.
+    places: HashMap<Cell, usize>,
+}
+
+/// A value of a stream: parameter, row (which may lie outside) and column.
+type Cell = (u32, i64, u32);
+
 /// What a thread holds of a tile.
 pub(super) struct Cells<'k> {
     layout: &'k Layout<'k>,
@@ -128,8 +139,7 @@ pub(super) struct Cells<'k> {
     pub(super) exists: Operand,
     /// Rows of the scan axis from the first one on, `i32`, cut off above those that a thread can hold.
     left: Operand,
-    /// Values of streams by parameter, row (which may lie outside) and column.
-    rows: HashMap<(u32, i64, u32), Operand>,
+    rows: HashMap<Cell, Operand>,
     /// Values of the other parameters by column.
     fixed: HashMap<u32, Vec<Operand>>,
 }
@@ -157,6 +167,42 @@ impl<'k> Cells<'k> {
             }
         }
         cells
+    }
+
+    /// Registers that carry the rows from one turn of a loop to the next. Columns that share a value share its register.
+    pub(super) fn keep(&self, b: &mut Builder) -> Ahead {
+        let mut keys: Vec<_> = self.rows.keys().copied().collect();
+        keys.sort_unstable();
+        let mut ahead = Ahead { regs: vec![], places: HashMap::new() };
+        for key in keys {
+            let column = if self.is_wide(key.0) { key.2 } else { 0 };
+            match ahead.places.get(&(key.0, key.1, column)).copied() {
+                Some(place) => drop(ahead.places.insert(key, place)),
+                None => {
+                    ahead.places.insert(key, ahead.regs.len());
+                    ahead.regs.push((b.var(self.rows[&key]), key));
+                }
+            }
+        }
+        ahead
+    }
+
+    /// Gives those registers this place's rows.
+    pub(super) fn refill(&self, b: &mut Builder, ahead: &Ahead) {
+        ahead.regs.iter().for_each(|(reg, key)| b.assign(*reg, self.rows[key]));
+    }
+
+    /// Cells whose rows are those that were kept.
+    pub(super) fn kept(b: &mut Builder, layout: &'k Layout<'k>, place: Place, ahead: &Ahead) -> Cells<'k> {
+        let mut cells = Cells::without_rows(b, layout, place, layout.vector());
+        let now: Vec<Operand> =
+            ahead.regs.iter().map(|(reg, _)| b.let_(b.ty((*reg).into()), Expr::Copy((*reg).into()))).collect();
+        cells.rows = ahead.places.iter().map(|(key, place)| (*key, now[*place])).collect();
+        cells
+    }
+
+    fn is_wide(&self, param: u32) -> bool {
+        self.layout.streams.list.iter().any(|s| s.param == param && s.wide)
     }
 
     /// Cells of some columns without rows, for values that do not depend on the scan axis.
@@ -199,7 +245,7 @@ impl<'k> Cells<'k> {
     fn global_row(&self, b: &mut Builder, stream: &Stream, row: i64) -> Vec<Operand> {
         let offset = self.row_offset(b, Tensor::Param(stream.param), row);
         let inside = if (0..i64::from(self.layout.schedule.steps)).contains(&row) {
-            self.row_exists(b, row as u32)
+            self.row_at_exists(b, row as u32)
         } else {
             let time = b.add(self.place.time, Operand::i64(row));
             self.inside(b, time)
@@ -250,8 +296,14 @@ impl<'k> Cells<'k> {
     }
 
     /// Whether a row exists.
-    fn row_exists(&self, b: &mut Builder, row: u32) -> Operand {
-        b.binary(Binary::Gt, self.left, Operand::i32(row as i32))
+    fn row_at_exists(&self, b: &mut Builder, row: u32) -> Operand {
+        self.row_exists(b, Operand::i32(0), row)
+    }
+
+    /// Whether the row `further` after row `row` (`i32`) exists.
+    pub(super) fn row_exists(&self, b: &mut Builder, row: Operand, further: u32) -> Operand {
+        let row = b.add(row, Operand::i32(further as i32));
+        b.binary(Binary::Gt, self.left, row)
     }
 
     /// The index of a row along the scan axis, `i64`.
@@ -267,7 +319,7 @@ impl<'k> Cells<'k> {
         if !layout.reverse() && !layout.has_finals() {
             return fields;
         }
-        let exists = self.row_exists(b, cell.0);
+        let exists = self.row_at_exists(b, cell.0);
         select(b, exists, &fields, &layout.monoid.identity())
     }
 
@@ -303,7 +355,7 @@ impl<'k> Cells<'k> {
     pub(super) fn store(&self, b: &mut Builder, output: u32, row: u32, values: &[Operand]) {
         let layout = self.layout;
         let memory = layout.pointer(Tensor::Output(output));
-        let below = self.row_exists(b, row);
+        let below = self.row_at_exists(b, row);
         let guard = b.and(below, self.exists);
         let offset = self.row_offset(b, Tensor::Output(output), i64::from(row));
         let n = values.len().min(16 / b.elem(memory).bytes().unwrap_or(16));

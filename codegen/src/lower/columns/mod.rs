@@ -7,12 +7,14 @@
 
 mod cells;
 mod look_back;
+mod parts;
 mod produce;
 mod publish;
 mod ring;
 mod roles;
 mod walk;
 
+pub use parts::{parts, supports_parts};
 pub use ring::{HELPERS, message_words, scans, time_tiles};
 
 use super::LowerError;
@@ -27,12 +29,16 @@ use crate::stage::{Scan, Stage};
 use crate::tile::{Kernel, Memory, Operand};
 use cells::{Cells, Streams};
 use oplus_dsl::ir::Axis;
+use parts::RowSums;
 
 /// The tile kernel of a stage under a columns schedule.
 pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, LowerError> {
     let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "columns" })?;
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
+    let parted = stage.part_axis.is_some();
+    let sums = !parted || !ring && schedule.steps.is_power_of_two() && supports_parts(stage);
+    let fits = fits && sums && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::Parameters { schedule: Schedule::Columns(*schedule) });
     }
@@ -116,7 +122,7 @@ impl<'s> Layout<'s> {
         init.iter().map(|value| cells.value(b, &mut point, (0, column), *value, None)).collect()
     }
 
-    /// The states after a row and the outputs at it. `states` are those before it.
+    /// The states after a row and the outputs at it. `states` are those before it; `sums` takes up the row's sums.
     fn step(
         &self,
         b: &mut Builder,
@@ -124,12 +130,12 @@ impl<'s> Layout<'s> {
         row: u32,
         points: &mut [Point],
         elements: &[Fields],
-        states: Vec<Fields>,
+        (states, sums): (Vec<Fields>, &mut RowSums),
     ) -> Vec<Fields> {
         let after: Vec<Fields> =
             states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
         for (k, output) in self.stage.program.outputs.iter().enumerate() {
-            if self.stage.is_final(k) {
+            if self.stage.is_final(k) || self.stage.is_parted(k) {
                 continue;
             }
             let values: Vec<Operand> = (0..self.vector() as usize)
@@ -137,6 +143,8 @@ impl<'s> Layout<'s> {
                 .collect();
             cells.store(b, k as u32, row, &values);
         }
+        let both: Vec<(&[Operand], &[Operand])> = states.iter().zip(&after).map(|(x, y)| (&x[..], &y[..])).collect();
+        sums.row(b, cells, row, points, &both);
         after
     }
 

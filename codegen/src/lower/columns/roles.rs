@@ -1,6 +1,7 @@
 //! The reducers and the scanners.
 
 use super::cells::Cells;
+use super::parts::RowSums;
 use super::ring::{Ring, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
@@ -107,9 +108,10 @@ impl Ring<'_> {
             let state = layout.monoid.apply(b, &carry, &before);
             states.push(layout.monoid.apply(b, &state, prefix));
         }
+        let mut sums = RowSums::new(layout);
         for row in layout.in_order(layout.schedule.steps) {
             let r = row as usize;
-            states = layout.step(b, &cells, row, &mut points[r], &elements[r], states);
+            states = layout.step(b, &cells, row, &mut points[r], &elements[r], (states, &mut sums));
         }
     }
 

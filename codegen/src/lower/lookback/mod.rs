@@ -226,7 +226,9 @@ impl Shared {
 pub(super) fn used_fields(stage: &Stage, scan: &Scan) -> Vec<bool> {
     let mut used = vec![false; stage.program.operator(scan.operator).fields.len()];
     for node in &stage.program.nodes {
-        if let Op::Field(_, k) = node.op {
+        if let Op::Field(tuple, k) = node.op
+            && matches!(stage.program.node(tuple).op, Op::Scan { .. })
+        {
             used[k as usize] = true;
         }
     }

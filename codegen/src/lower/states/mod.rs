@@ -22,7 +22,6 @@ mod drain;
 mod evaluate;
 mod global;
 mod hoist;
-mod lane_sum;
 mod pieces;
 mod supports;
 mod tiles;

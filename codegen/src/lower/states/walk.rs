@@ -6,11 +6,11 @@
 
 use super::evaluate::{Evaluator, Place, Source};
 use super::global::Global;
-use super::lane_sum::Lanes;
 use super::{CHUNK, StatesKernel, Time, height};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::lower::carry::{Fields, assign, select};
+use crate::lower::lane_sum::Lanes;
 use crate::schedule::WARP;
 use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;

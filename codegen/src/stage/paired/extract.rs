@@ -114,7 +114,7 @@ impl Part {
         }
         let views = vec![vec![]; self.sources.len()];
         let axes = axes.into_iter().map(|a| vec![a]).collect();
-        Stage { program, axes, sources: self.sources, views, sinks: self.sinks }
+        Stage { program, axes, sources: self.sources, views, sinks: self.sinks, part_axis: None }
     }
 
     /// A stage of the part as one of the whole program, whose buffers before it are so many.

@@ -5,10 +5,10 @@
 
 use super::BackKernel;
 use crate::build::Builder;
+use crate::lower::lane_sum::Lanes;
 use crate::lower::reads::constant_along;
 use crate::lower::states::evaluate::{Evaluator, Place};
 use crate::lower::states::global::Global;
-use crate::lower::states::lane_sum::Lanes;
 use crate::schedule::WARP;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::Ty;

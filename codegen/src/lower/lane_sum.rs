@@ -1,15 +1,15 @@
-//! The sum over the lanes that share a row, of several steps at once.
+//! The sum over lanes of a warp, of several steps at once.
 
 use crate::build::Builder;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::ir::Binary;
 
-/// The lanes that share a row: their number, and how far neighbours are apart in the warp.
+/// The lanes that sum: their number, and how far neighbours are apart in the warp.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes {
     /// A power of two.
     pub count: u32,
-    /// 1 or 2.
+    /// A power of two.
     pub stride: u32,
     /// The lane's position, `i32`.
     pub position: Operand,
