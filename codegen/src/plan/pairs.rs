@@ -6,6 +6,7 @@ use crate::lower::pairs::Form;
 use crate::schedule::{Pairs, Schedule, Unit};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
+use oplus_dsl::Elem;
 use oplus_dsl::ir::Axis;
 
 /// Lengths of the axes within rows and columns that have schedules of their own; others are padded.
@@ -18,8 +19,11 @@ const PRODUCTS: f64 = 1.3e6;
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let Ok(form) = Form::of(stage) else { return vec![] };
-    let of = |(depth, width): (u32, u32), padded, vector| {
-        Schedule::Pairs(Pairs { depth, width, padded, vector, ..numbers(&form, (depth, width), isa) })
+    let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
+    let single = leaf == Some(Elem::F32);
+    let of = |(depth, width): (u32, u32), padded, vector: u32| {
+        let vector = if single { vector.min(4) } else { vector };
+        Schedule::Pairs(Pairs { depth, width, padded, vector, ..numbers(&form, (depth, width), isa, single) })
     };
     let exact = EXACT.map(|d| of((d, d), false, 8));
     let padded = PADDED.into_iter().flat_map(|d| [8, 1].map(|vector| of((d, d), true, vector)));
@@ -27,7 +31,7 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 }
 
 /// Warps and tiles for axes of these lengths, so that sums and pairs fit the registers of a thread.
-fn numbers(form: &Form, (depth, width): (u32, u32), isa: Isa) -> Pairs {
+fn numbers(form: &Form, (depth, width): (u32, u32), isa: Isa, single: bool) -> Pairs {
     let places = |axis: Axis| if form.inner.first() == Some(&axis) { depth } else { width };
     let sums: u32 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis) / 2).sum();
     let contractions = form.contractions.len() as u32;
@@ -44,6 +48,8 @@ fn numbers(form: &Form, (depth, width): (u32, u32), isa: Isa) -> Pairs {
         blocks: 1,
     };
     match isa {
+        // Only warps multiply f32, in two parts, which take registers.
+        _ if single => Pairs { warps: 4, columns: 32, ..base },
         Isa::Sm90a if sums + contractions * 64 <= 128 => Pairs { unit: Unit::Warpgroup, columns: 128, ..base },
         Isa::Sm90a => Pairs { unit: Unit::Warpgroup, ..base },
         Isa::Sm80 if sums + contractions * 64 <= 96 => Pairs { warps: 4, repeat: 2, blocks: 2, ..base },

@@ -91,6 +91,20 @@ fn warpgroups_multiply_the_same() {
 }
 
 #[test]
+fn single_precision_keeps_its_accuracy() {
+    for (m, n, e, f) in [(1, 1, 16, 16), (20, 37, 8, 20), (33, 40, 32, 48), (17, 9, 64, 16)] {
+        let [depth, width] = [e, f].map(|n: usize| n.next_multiple_of(16) as u32);
+        let schedule = Pairs { depth, width, vector: 4, ..SMALL };
+        for stage in [causal("f32"), plain("f32")] {
+            let sizes = [1, 1, 2, m, n, e, f];
+            Case::new(&stage, &sizes).check_to(&schedule, Order::Random(1), 2e-6);
+        }
+    }
+    let sizes = [1, 1, 1, 19, 21, 5, 3];
+    Case::new(&plain("f32"), &sizes).check_to(&Pairs { vector: 1, ..SMALL }, Order::Descending, 2e-6);
+}
+
+#[test]
 fn the_same_bits_in_every_order_of_events() {
     let (stage, sizes) = (causal("f16"), [1, 1, 2, 50, 45, 16, 16]);
     let case = Case::new(&stage, &sizes);

@@ -87,13 +87,18 @@ impl<'a> Case<'a> {
         (0..self.stage.program.outputs.len()).map(read).collect()
     }
 
-    /// The kernel gives what the program means, to so many units of the output's rounding.
+    /// The kernel gives what the program means, as 8 bits of weights allow.
     pub(crate) fn check(&self, schedule: &Pairs, order: Order) {
+        self.check_to(schedule, order, 2e-2);
+    }
+
+    /// The kernel gives what the program means, to that error.
+    pub(crate) fn check_to(&self, schedule: &Pairs, order: Order, error: f64) {
         let (wanted, found) = (self.wanted(), self.run(schedule, order));
         for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.stage.program.outputs) {
             let (wanted, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
             for (i, (a, b)) in wanted.iter().zip(found).enumerate() {
-                let close = a == b || (a - b).abs() <= 2e-2 * (1.0 + a.abs());
+                let close = a == b || (a - b).abs() <= error * (1.0 + a.abs());
                 assert!(close, "`{}`[{i}] is {b} instead of {a}: {:?} {schedule}", output.name, self.sizes);
             }
         }

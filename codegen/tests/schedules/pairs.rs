@@ -61,7 +61,13 @@ fn gradients_of_attention() {
 }
 
 #[test]
-fn what_is_not_of_sixteen_bits_has_no_sums_over_pairs() {
-    let planner = Planner::new(&model("attention", Elem::F32), &Target::H200).expect("cuts");
+fn single_precision_too() {
+    check(&model("attention_causal", Elem::F32), (20, 35, 16), Placement::Contiguous);
+    check(&adjoint(&model("attention", Elem::F32)).expect("a gradient"), (7, 9, 32), Placement::Contiguous);
+}
+
+#[test]
+fn double_precision_has_no_sums_over_pairs() {
+    let planner = Planner::new(&model("attention", Elem::F64), &Target::H200).expect("cuts");
     assert_eq!(planner.paired_cut(), None);
 }

@@ -1,9 +1,16 @@
 //! Hand-written tile kernels through LLVM and `ptxas`.
 
 mod check;
+#[path = "../../../tests/common/mod.rs"]
+#[allow(dead_code)]
+mod common;
 mod copies;
 mod folding;
 mod matrix;
 mod memory;
 mod numbers;
+mod pairs;
+#[path = "../../../tests/pairs/programs.rs"]
+#[allow(dead_code)]
+mod programs;
 mod structure;

@@ -13,7 +13,7 @@
 //! are both halves of its backward pass. Nothing of the size of all pairs is ever stored.
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
-//! of asynchronous copies. Products are matrix fragments of 16-bit factors and `f32` sums; a warp has `repeat` blocks of
+//! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts; a warp has `repeat` blocks of
 //! 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
 //! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
 //! weights never leave their registers. Warpgroups (`sm_90a`) multiply straight from shared memory, and their fragments
@@ -75,8 +75,8 @@ pub fn supports(stage: &Stage) -> Result<(), String> {
     let leaves = form.row_leaves().into_iter().chain(form.column_leaves());
     let elems: Vec<Elem> = leaves.map(|(p, _)| stage.program.params[p as usize].elem).collect();
     match elems.first() {
-        Some(first @ (Elem::Bf16 | Elem::F16)) if elems.iter().all(|e| e == first) => Ok(()),
-        _ => Err("rows and columns are not all bf16 or all f16".into()),
+        Some(first @ (Elem::Bf16 | Elem::F16 | Elem::F32)) if elems.iter().all(|e| e == first) => Ok(()),
+        _ => Err("rows and columns are not all bf16, all f16 or all f32".into()),
     }
 }
 
@@ -141,7 +141,8 @@ impl<'s> PairsKernel<'s> {
         let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages);
         let elem = row_tiles.first()?.elem;
         let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
-        if !same || !matches!(elem, Elem::Bf16 | Elem::F16) {
+        let single = elem == Elem::F32 && schedule.unit == Unit::Warp;
+        if !same || !(single || matches!(elem, Elem::Bf16 | Elem::F16)) {
             return None;
         }
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
@@ -227,9 +228,17 @@ impl<'s> PairsKernel<'s> {
         tile.lanes(b, row, half)
     }
 
-    fn transposed_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let (row, half) = left_rows(b, self.lane);
-        tile.lanes(b, row, half)
+    /// The lanes of a leaf as a right factor: read transposed, or of `f32` the rows 2t and 2t + 1 at column g.
+    fn payload_lanes(&self, b: &mut Builder, leaf: Option<u32>) -> Vec<Lanes> {
+        let Some(tile) = leaf.map(|param| self.column_tile(param)) else { return vec![] };
+        if tile.elem != Elem::F32 {
+            let (row, half) = left_rows(b, self.lane);
+            return vec![tile.lanes(b, row, half)];
+        }
+        let half = b.binary(Binary::Div, self.group, Operand::i32(4));
+        let twice = b.mul(self.member, Operand::i32(2));
+        let next = b.add(twice, Operand::i32(1));
+        [twice, next].map(|row| tile.lanes(b, row, half)).to_vec()
     }
 }
 

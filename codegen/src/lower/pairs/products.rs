@@ -5,11 +5,15 @@ use super::tile::{Lanes, Tile};
 use super::{COLUMNS, PairsKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedule::Unit;
-use crate::tile::{Left, Operand, Reg, Stmt};
-use oplus_dsl::Ty;
+use crate::tile::{Left, Memory, Operand, Reg, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 
 /// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
 pub(super) type Grid = Vec<[Operand; 4]>;
+
+/// A factor's registers, in one or two parts.
+type Parts<const N: usize> = Vec<[Operand; N]>;
 
 impl PairsKernel<'_> {
     /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`.
@@ -26,20 +30,22 @@ impl PairsKernel<'_> {
         }
         let blocks = (self.schedule.columns / COLUMNS) as usize;
         let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
-        for sixteen in 0..left.depth / ROWS {
-            let rows: Vec<[Operand; 4]> = (0..self.schedule.repeat)
+        for step in 0..left.depth / left.step() {
+            let rows: Vec<Parts<4>> = (0..self.schedule.repeat)
                 .map(|k| {
-                    let index = left.index(b, left_lanes, k * ROWS, sixteen);
-                    four(b.load_matrix(left.array, index, 4, false))
+                    let index = left.index(b, left_lanes, k * ROWS, step);
+                    let rows = four(b.load_matrix(left.array, index, 4, false));
+                    self.parts(b, rows)
                 })
                 .collect();
             for pair in 0..blocks / 2 {
-                let index = right.index(b, right_lanes, pair as u32 * ROWS, sixteen);
+                let index = right.index(b, right_lanes, pair as u32 * ROWS, step);
                 let index = b.add(index, start);
                 let [x, y, z, w] = four(b.load_matrix(right.array, index, 4, false));
-                for (k, rows) in rows.iter().enumerate() {
-                    for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
-                        self.mma(b, &mut grid[k * blocks + j], *rows, columns);
+                for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
+                    let columns = self.parts(b, columns);
+                    for (k, rows) in rows.iter().enumerate() {
+                        self.mma(b, &mut grid[k * blocks + j], rows, &columns);
                     }
                 }
             }
@@ -70,23 +76,59 @@ impl PairsKernel<'_> {
         &self,
         b: &mut Builder,
         tile: &Tile,
-        lanes: &Lanes,
+        lanes: &[Lanes],
         (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
         start: Operand,
     ) {
         if self.schedule.unit == Unit::Warpgroup {
             return self.accumulate_together(b, tile, (weights, sums), start);
         }
+        if self.elem() == Elem::F32 {
+            return self.accumulate_single(b, tile, lanes, (weights, sums), start);
+        }
         let blocks = (tile.depth / COLUMNS) as usize;
         for (sixteen, _) in (0..self.schedule.columns).step_by(ROWS as usize).enumerate() {
             for pair in 0..blocks / 2 {
-                let index = tile.index(b, lanes, sixteen as u32 * ROWS, pair as u32);
+                let index = tile.index(b, &lanes[0], sixteen as u32 * ROWS, pair as u32);
                 let index = b.add(index, start);
                 let [x, y, z, w] = four(b.load_matrix(tile.array, index, 4, true));
                 for (k, weights) in weights.iter().enumerate() {
                     for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
                         b.mma(self.elem(), sums[k * blocks + j], weights[sixteen], columns);
                     }
+                }
+            }
+        }
+    }
+
+    /// The same of `f32`. Where a fragment of weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are
+    /// the rows of the leaf: `lanes` are those of both.
+    fn accumulate_single(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        lanes: &[Lanes],
+        (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
+        start: Operand,
+    ) {
+        let blocks = (tile.depth / COLUMNS) as usize;
+        let within = b.binary(Binary::Rem, self.group, Operand::i32(4));
+        let start = b.add(start, within);
+        for eight in 0..(self.schedule.columns / COLUMNS) as usize {
+            let weights: Vec<Parts<4>> = weights.iter().map(|rows| self.parts(b, rows[eight])).collect();
+            for j in 0..blocks {
+                let columns = [0, 1].map(|r| {
+                    let index = tile.index(b, &lanes[r], eight as u32 * COLUMNS, j as u32);
+                    let index = b.add(index, start);
+                    let value = b.load1(Memory::Shared(tile.array), index);
+                    b.bits(Ty::U32, value)
+                });
+                let columns = self.parts(b, columns);
+                for (k, weights) in weights.iter().enumerate() {
+                    let regs = sums[k * blocks + j];
+                    let mut total = regs.map(Operand::Reg);
+                    self.mma(b, &mut total, weights, &columns);
+                    regs.into_iter().zip(total).for_each(|(reg, x)| b.assign(reg, x));
                 }
             }
         }
@@ -111,9 +153,13 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Weights as left factors: for every 16 rows, those of every 16 columns.
+    /// Weights as left factors: for every 16 rows, those of every 16 columns, or of every 8 of `f32`.
     pub(super) fn pack(&self, b: &mut Builder, weights: &Grid) -> Vec<Vec<[Operand; 4]>> {
         let blocks = (self.schedule.columns / COLUMNS) as usize;
+        if self.elem() == Elem::F32 {
+            let bits = |b: &mut Builder, w: &[Operand; 4]| [w[0], w[2], w[1], w[3]].map(|x| b.bits(Ty::U32, x));
+            return weights.chunks(blocks).map(|rows| rows.iter().map(|w| bits(b, w)).collect()).collect();
+        }
         let packed = |b: &mut Builder, two: &[[Operand; 4]]| {
             let mut pack = |block: usize, h: usize| b.pack(self.elem(), two[block][2 * h], two[block][2 * h + 1]);
             [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
@@ -121,10 +167,30 @@ impl PairsKernel<'_> {
         weights.chunks(blocks).map(|rows| rows.chunks(2).map(|two| packed(b, two)).collect()).collect()
     }
 
-    fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
-        let dst = [0; 4].map(|_| b.reg(Ty::F32));
-        b.push(Stmt::Mma { elem: self.elem(), dst, a: rows, b: columns, c: *sums });
-        *sums = dst.map(Operand::Reg);
+    /// A factor as what matrix products keep of it: itself, or of `f32` what 11 bits hold and the rest.
+    fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
+        if self.elem() != Elem::F32 {
+            return vec![registers];
+        }
+        let high = registers.map(|x| b.binary(Binary::And, x, Operand::u32(!0x1fff)));
+        let rest = |i: usize| {
+            let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
+            let rest = b.sub(x, high);
+            b.bits(Ty::U32, rest)
+        };
+        let mut rest = rest;
+        let low = std::array::from_fn(&mut rest);
+        vec![high, low]
+    }
+
+    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first.
+    fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
+        let pairs: &[(usize, usize)] = if rows.len() == 1 { &[(0, 0)] } else { &[(1, 0), (0, 1), (0, 0)] };
+        for (r, c) in pairs {
+            let dst = [0; 4].map(|_| b.reg(Ty::F32));
+            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: *sums });
+            *sums = dst.map(Operand::Reg);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tiles of rows or columns in shared memory, as matrix fragments are read from them.
 //!
-//! A tile is divided along the axis within its rows into panels of at most 64 elements of 16 bits, one panel after the
-//! other. The 16-byte pieces of a panel's rows are swizzled.
+//! A tile is divided along the axis within its rows into panels of at most 128 bytes, one panel after the other. The
+//! 16-byte pieces of a panel's rows are swizzled. Fragments are two pieces deep, a *step*: 16 elements of 16 bits, or 8 of 32.
 
 use crate::abi::{Tensor, elem};
 use crate::build::{Builder, swizzle, zero};
@@ -11,8 +11,8 @@ use crate::tile::{Mbarrier, Memory, Operand, Panels, ParamId, SharedId, SharedKi
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
-/// Elements of a piece.
-const PIECE: u32 = 8;
+/// Bytes of a piece.
+const PIECE: u32 = 16;
 /// Rows of a matrix, and half the rows of a fragment.
 const EIGHT: i32 = 8;
 
@@ -95,14 +95,24 @@ impl Tile {
         let name = stage.program.params[param as usize].name.clone();
         let elem = elem(stage, Tensor::Param(param));
         // Every tile begins at a multiple of 1024 bytes.
-        let len = (rows * depth * stages).next_multiple_of(512);
+        let len = (rows * depth * stages).next_multiple_of(1024 / bytes(elem));
         let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), len);
         Tile { param, along, inner, array, full: array, name, rows, depth, elem }
     }
 
     /// Elements of a row of a panel.
     fn panel(&self) -> u32 {
-        1 << self.depth.trailing_zeros().min(6)
+        (1 << self.depth.trailing_zeros()).min(128 / bytes(self.elem))
+    }
+
+    /// Elements of a piece.
+    fn piece(&self) -> u32 {
+        PIECE / bytes(self.elem)
+    }
+
+    /// Elements of a step.
+    pub(in crate::lower) fn step(&self) -> u32 {
+        2 * self.piece()
     }
 
     /// Elements of one stage.
@@ -110,22 +120,23 @@ impl Tile {
         self.rows * self.depth
     }
 
-    /// The places of lanes that name rows: lane l names row `row` and, of each 16 elements, the piece `half`.
+    /// The places of lanes that name rows: lane l names row `row` and, of each step, the piece `half`.
     pub(super) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
-        let pieces = self.panel() / PIECE;
+        let pieces = self.panel() / self.piece();
         let own = swizzle(b, row, half, pieces);
         let from = b.mul(row, Operand::i32(self.panel() as i32));
         let place = |b: &mut Builder, even: u32| {
             let piece = b.binary(Binary::Xor, own, Operand::i32(even as i32));
-            let within = b.mul(piece, Operand::i32(PIECE as i32));
+            let within = b.mul(piece, Operand::i32(self.piece() as i32));
             b.add(from, within)
         };
         Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
     }
 
-    /// The index of the lanes' rows in 16 elements number `sixteen` of rows `first` on, a multiple of 8.
-    pub(super) fn index(&self, b: &mut Builder, lanes: &Lanes, first: u32, sixteen: u32) -> Operand {
-        let (panel, even) = (sixteen * 16 / self.panel(), sixteen * 16 % self.panel() / 16);
+    /// The index of the lanes' rows in step number `step` of rows `first` on, a multiple of 8.
+    pub(super) fn index(&self, b: &mut Builder, lanes: &Lanes, first: u32, step: u32) -> Operand {
+        let place = step * self.step();
+        let (panel, even) = (place / self.panel(), place % self.panel() / self.step());
         let from = panel * self.rows * self.panel() + first * self.panel();
         b.add(lanes.0[even as usize], Operand::i32(from as i32))
     }
@@ -147,7 +158,7 @@ impl Tile {
 
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
     pub(super) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
-        let pieces = self.depth / PIECE;
+        let pieces = self.depth / self.piece();
         let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
         let whole = source.threads.is_multiple_of(pieces) && per_turn.is_multiple_of(EIGHT as u32);
@@ -182,13 +193,13 @@ impl Tile {
     fn spot(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> Spot {
         let tensor = Tensor::Param(self.param);
         let [row, piece] =
-            [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / PIECE) as i32)));
-        let pieces = self.panel() / PIECE;
+            [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
+        let pieces = self.panel() / self.piece();
         let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
         let place = swizzle(b, row, within, pieces);
         let of_panel = b.mul(panel, Operand::i32((self.rows * self.panel()) as i32));
         let of_row = b.mul(row, Operand::i32(self.panel() as i32));
-        let of_piece = b.mul(place, Operand::i32(PIECE as i32));
+        let of_piece = b.mul(place, Operand::i32(self.piece() as i32));
         let to = [of_panel, of_row, of_piece].into_iter().fold(into.start, |sum, x| b.add(sum, x));
         let index = b.add(into.first, row);
         let size = b.convert(Ty::I32, source.args.size(self.along));
@@ -211,12 +222,12 @@ impl Tile {
         let tensor = Tensor::Param(self.param);
         let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
         let exists = b.binary(Binary::Gt, left, Operand::i32(0));
-        let column = b.mul(piece, Operand::i32(PIECE as i32));
+        let column = b.mul(piece, Operand::i32(self.piece() as i32));
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
-        let step = source.vector;
+        let step = source.vector.min(self.piece());
         let mut single = vec![];
-        for k in (0..PIECE).step_by(step as usize) {
+        for k in (0..self.piece()).step_by(step as usize) {
             let place = b.add(column, Operand::i64(i64::from(k)));
             let guard = if source.padded {
                 let inside = b.lt(place, size);
@@ -242,6 +253,11 @@ impl Tile {
     fn load_one(&self, b: &mut Builder, pointer: ParamId, index: Operand, guard: Operand) -> Operand {
         b.load(Memory::Global(pointer), index, 1, Some(guard), zero(self.elem.value()))[0]
     }
+}
+
+/// Bytes of an element.
+fn bytes(elem: Elem) -> u32 {
+    elem.bytes().unwrap_or(4) as u32
 }
 
 /// The rows that lanes name of a fragment of 16 rows by 16 elements, read as a left factor; transposed, of a right one.

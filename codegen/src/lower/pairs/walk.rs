@@ -8,8 +8,8 @@ use super::{COLUMNS, PairsKernel, Slots};
 use crate::build::{Builder, zero};
 use crate::schedule::Unit;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal};
+use oplus_dsl::{Elem, Ty};
 
 /// What a thread has summed so far.
 pub(super) struct Sums {
@@ -38,7 +38,7 @@ struct Walk<'w, 's> {
     origins: &'w [Operand],
     /// For every contraction the lanes of both factors, for every payload those of the leaf.
     contractions: &'w [(Lanes, Lanes)],
-    payloads: &'w [Option<Lanes>],
+    payloads: &'w [Vec<Lanes>],
     sums: &'w Sums,
 }
 
@@ -68,7 +68,7 @@ impl PairsKernel<'_> {
         for turn in 0..self.schedule.stages as i32 {
             self.fetch(b, &source, &origins, &tiles, Operand::i32(turn));
         }
-        values.fast = true;
+        values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, slots);
         let sums = self.sums(b, slots);
         let contractions: Vec<(Lanes, Lanes)> = self
@@ -77,12 +77,8 @@ impl PairsKernel<'_> {
             .iter()
             .map(|c| (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right))))
             .collect();
-        let payloads: Vec<Option<Lanes>> = self
-            .form
-            .payloads
-            .iter()
-            .map(|p| p.leaf.map(|(param, _)| self.transposed_lanes(b, self.column_tile(param))))
-            .collect();
+        let payloads: Vec<Vec<Lanes>> =
+            self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect();
         for tile in &self.row_tiles {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
         }
@@ -209,9 +205,7 @@ impl PairsKernel<'_> {
             None => self.plain(b, &mut values, (&products, walk.sums), seen.as_deref()),
         };
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(walk.payloads).enumerate() {
-            if let (Some((param, _)), Some(lanes), PayloadSums::Blocks(sums)) =
-                (payload.leaf, lanes, &walk.sums.payloads[k])
-            {
+            if let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, &walk.sums.payloads[k]) {
                 wait(b, param);
                 let tile = self.column_tile(param);
                 let start = b.mul(stage, Operand::i32(tile.len() as i32));

@@ -1,0 +1,24 @@
+//! Sums over pairs: the kernels that plans choose fit the registers, and warpgroups are never made to wait in between.
+
+use crate::check::{contains, ptx};
+use crate::programs::{SEEN, backward_keys, backward_queries, causal, plain};
+use oplus_codegen::lower::lower;
+use oplus_codegen::plan::variants;
+use oplus_codegen::schedule::Schedule;
+use oplus_codegen::target::Isa;
+
+#[test]
+fn attention_and_its_gradient_do_not_spill() {
+    let stages = [plain("bf16"), causal("bf16"), backward_queries("f16", SEEN[1]), backward_keys("f16", SEEN[1])];
+    for (stage, isa) in stages.iter().flat_map(|stage| Isa::ALL.map(|isa| (stage, isa))) {
+        for (stage, schedule) in variants(stage, isa) {
+            let Schedule::Pairs(s) = schedule else { panic!("{schedule}") };
+            if s.padded || ![64, 128].contains(&s.depth) {
+                continue;
+            }
+            let own = schedule.isa(isa);
+            let text = ptx(&lower(&stage, &schedule, own).expect("lowers"), own);
+            contains(&text, if own == Isa::Sm90a { "wgmma.mma_async.sync.aligned" } else { "mma.sync.aligned" });
+        }
+    }
+}
