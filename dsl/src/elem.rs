@@ -2,7 +2,8 @@
 //!
 //! A tensor stores [`Elem`]s; a computation works on [`Ty`]s. Half-precision elements are storage only: they are
 //! widened to `f32` when loaded and rounded to nearest-even when stored. [`Elem::Call`] and [`Ty::Call`] stand for
-//! the element type that the caller's tensors bring; [`crate::ir::Program::instantiate`] replaces them.
+//! the element type that the caller's tensors bring, [`Elem::State`] for the type in which such a call computes;
+//! [`crate::ir::Program::instantiate`] replaces them.
 
 use std::fmt;
 
@@ -11,6 +12,9 @@ use std::fmt;
 pub enum Elem {
     /// The floating-point type of the call (`f64`, `f32`, `bf16` or `f16`), unknown until a kernel is called.
     Call,
+    /// The type in which a call computes: `f64` in calls of `f64`, else `f32`. States that one call gives out and the next
+    /// one takes in lose nothing in it.
+    State,
     /// IEEE binary64.
     F64,
     /// IEEE binary32.
@@ -63,6 +67,7 @@ impl Elem {
     pub fn name(self) -> &'static str {
         match self {
             Elem::Call => "call",
+            Elem::State => "state",
             Elem::F64 => "f64",
             Elem::F32 => "f32",
             Elem::Bf16 => "bf16",
@@ -77,13 +82,23 @@ impl Elem {
 
     /// The element type of that name.
     pub fn from_name(name: &str) -> Option<Elem> {
-        if name == "call" { Some(Elem::Call) } else { Elem::ALL.into_iter().find(|e| e.name() == name) }
+        [Elem::Call, Elem::State].into_iter().chain(Elem::ALL).find(|e| e.name() == name)
     }
 
-    /// Bytes per element; `None` for [`Elem::Call`].
+    /// What it is in calls of an element type.
+    #[must_use]
+    pub fn in_call(self, call: Elem) -> Elem {
+        match self {
+            Elem::Call => call,
+            Elem::State => call.value().elem().unwrap_or(call),
+            fixed => fixed,
+        }
+    }
+
+    /// Bytes per element; `None` for [`Elem::Call`] and [`Elem::State`].
     pub fn bytes(self) -> Option<usize> {
         Some(match self {
-            Elem::Call => return None,
+            Elem::Call | Elem::State => return None,
             Elem::F64 | Elem::I64 | Elem::U64 => 8,
             Elem::F32 | Elem::I32 | Elem::U32 => 4,
             Elem::Bf16 | Elem::F16 => 2,
@@ -94,7 +109,7 @@ impl Elem {
     /// The type of a value loaded from such an element.
     pub fn value(self) -> Ty {
         match self {
-            Elem::Call => Ty::Call,
+            Elem::Call | Elem::State => Ty::Call,
             Elem::F64 => Ty::F64,
             Elem::F32 | Elem::Bf16 | Elem::F16 => Ty::F32,
             Elem::I32 => Ty::I32,
@@ -180,5 +195,28 @@ impl fmt::Display for Elem {
 impl fmt::Display for Ty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for elem in [Elem::Call, Elem::State].into_iter().chain(Elem::ALL) {
+            assert_eq!(Elem::from_name(elem.name()), Some(elem));
+        }
+        assert_eq!(Elem::from_name("float"), None);
+    }
+
+    #[test]
+    fn a_call_computes_in_what_its_states_store() {
+        for call in [Elem::F64, Elem::F32, Elem::Bf16, Elem::F16] {
+            assert_eq!(Elem::Call.in_call(call), call);
+            assert_eq!(Elem::State.in_call(call).value(), call.value());
+            assert_eq!(Elem::I32.in_call(call), Elem::I32);
+        }
+        assert_eq!((Elem::State.in_call(Elem::F64), Elem::State.in_call(Elem::Bf16)), (Elem::F64, Elem::F32));
     }
 }

@@ -456,18 +456,18 @@ impl Program {
 
     /// Whether any tensor or value has the type of the call.
     pub fn is_generic(&self) -> bool {
-        self.params.iter().any(|p| p.elem == Elem::Call)
-            || self.outputs.iter().any(|o| o.elem == Elem::Call)
+        self.params.iter().any(|p| p.elem.value() == Ty::Call)
+            || self.outputs.iter().any(|o| o.elem.value() == Ty::Call)
             || self.nodes.iter().any(|n| n.ty == Ty::Call)
     }
 
-    /// The program for calls whose tensors store `elem`: every `call` type is replaced.
+    /// The program for calls whose tensors store `elem`: every `call` and `state` type is replaced.
     ///
     /// `elem` must be a floating-point type; values are computed in `elem.value()`.
     #[must_use]
     pub fn instantiate(&self, elem: Elem) -> Program {
         let ty = elem.value();
-        let fix_elem = |e: &mut Elem| *e = if *e == Elem::Call { elem } else { *e };
+        let fix_elem = |e: &mut Elem| *e = e.in_call(elem);
         let fix_ty = |t: &mut Ty| *t = if *t == Ty::Call { ty } else { *t };
         let mut program = self.clone();
         program.params.iter_mut().for_each(|p| fix_elem(&mut p.elem));
@@ -479,7 +479,7 @@ impl Program {
         for node in bodies.flatten().chain(&mut program.nodes) {
             fix_ty(&mut node.ty);
             if let Op::Convert(e, _) = &mut node.op {
-                *e = if *e == Elem::Call { ty.elem().unwrap_or(elem) } else { *e };
+                *e = e.in_call(ty.elem().unwrap_or(elem));
             }
         }
         program

@@ -35,6 +35,8 @@ struct Seen<'p, 't> {
     program: &'p Program,
     sizes: Vec<Option<(usize, &'p str)>>,
     elem: Option<(Elem, &'p str)>,
+    /// What the tensors store whose type follows from the call's.
+    states: Vec<(Elem, &'p str)>,
     home: Option<(&'t Storage, &'p str)>,
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn bind<'t>(
     let mut sizes: Vec<_> = known.sizes.iter().map(|size| size.map(|n| (n, FORWARD))).collect();
     sizes.resize(program.axes.len(), None);
     let (elem, home) = (known.elem.map(|e| (e, FORWARD)), known.home.map(|h| (h, FORWARD)));
-    let mut seen = Seen { program, sizes, elem, home };
+    let mut seen = Seen { program, sizes, elem, states: vec![], home };
     for (param, input) in program.params.iter().zip(inputs) {
         match input {
             Some(tensor) => seen.take(tensor, &param.name, &param.axes, param.elem)?,
@@ -73,9 +75,12 @@ impl<'p, 't> Seen<'p, 't> {
     }
 
     fn take_elem(&mut self, found: Elem, name: &'p str, declared: Elem) -> Result<(), Error> {
+        if declared == Elem::State {
+            self.states.push((found, name));
+            return Ok(());
+        }
         if declared != Elem::Call {
-            let wrong = || Error::WrongElem { tensor: name.into(), expected: declared.to_string(), found };
-            return if found == declared { Ok(()) } else { Err(wrong()) };
+            return expect(declared, found, name);
         }
         if !found.is_float() {
             let expected = "a floating-point type (f64, f32, bf16 or f16)".into();
@@ -141,8 +146,15 @@ impl<'p, 't> Seen<'p, 't> {
             None if takes_call_elem(self.program) => return Err(Error::UnknownElem),
             None => Elem::F32,
         };
+        self.states.iter().try_for_each(|(found, name)| expect(Elem::State.in_call(elem), *found, name))?;
         Ok(Binding { sizes, elem, home: self.home.map(|h| h.0) })
     }
+}
+
+/// A tensor must store what it is declared to.
+fn expect(declared: Elem, found: Elem, name: &str) -> Result<(), Error> {
+    let wrong = || Error::WrongElem { tensor: name.into(), expected: declared.to_string(), found };
+    if found == declared { Ok(()) } else { Err(wrong()) }
 }
 
 /// Whether a tensor of the program takes the call's element type.

@@ -273,7 +273,7 @@ where
         Elem::U32 => map(a, |x: A| -> u32 { x.as_() }),
         Elem::U64 => map(a, |x: A| -> u64 { x.as_() }),
         Elem::Bool => map(a, |x: A| x != A::zero()),
-        Elem::F32 | Elem::Call => map(a, single),
+        Elem::F32 | Elem::Call | Elem::State => map(a, single),
     }
 }
 

@@ -244,8 +244,8 @@ catalogue! {
     ElementTypes { operator, types, reason } "element-types"
         "operator `{operator}` does not take elements of type {types}: {reason}"
     /// An output of the call's type where no parameter has it.
-    CallType { output } "call-type"
-        "no parameter takes the call's type, so the type of output `{output}` is not known; write one, as in `{output}: f32[L]`"
+    CallType { tensor } "call-type"
+        "no parameter takes the call's type, so the type of `{tensor}` is not known; write one, as in `{tensor}: f32[L]`"
     /// A power that is not a literal integer.
     NotALiteral { what } "not-a-literal"
         "{what} must be a literal, such as `2`"

@@ -1,7 +1,7 @@
 // The standard kernels: the body of a `scan!`, see the crate `oplus-front`.
 //
 // Rows come first and the time T, which is scanned, last: [B, T]. A single long row has B = 1. Kernels whose name ends in
-// `_time_first` or `_channels` scan an axis that is not the fastest.
+// `_time_first` or `_channels` scan an axis that is not the fastest. States are f64 in calls of f64, else f32.
 
 /// Cumulative sum of each row, y[t] = x[0] + … + x[t].
 pub fn cumsum(x: [B, T]) -> (y: [B, T]) {
@@ -54,35 +54,35 @@ pub fn logcumsumexp(x: [B, T]) -> (y: [B, T]) {
 }
 
 /// First-order affine recurrence of each row, h[t] = a[t]·h[t−1] + b[t] with h[−1] = h0.
-pub fn affine(a: [B, T], b: [B, T], h0: f32[B] = 0) -> (h: [B, T], h_last: f32[B]) {
+pub fn affine(a: [B, T], b: [B, T], h0: state[B] = 0) -> (h: [B, T], h_last: state[B]) {
     let state = scan(T, Affine(a, b), init = h0);
     h = state.b;
     h_last = last(T, state.b);
 }
 
 /// First-order affine recurrence along the middle axis, h[t] = a[t]·h[t−1] + b[t] for each channel.
-pub fn affine_time_first(a: [B, T, D], b: [B, T, D], h0: f32[B, D] = 0) -> (h: [B, T, D], h_last: f32[B, D]) {
+pub fn affine_time_first(a: [B, T, D], b: [B, T, D], h0: state[B, D] = 0) -> (h: [B, T, D], h_last: state[B, D]) {
     let state = scan(T, Affine(a, b), init = h0);
     h = state.b;
     h_last = last(T, state.b);
 }
 
 /// Exponential moving average of each row, y[t] = (1 − alpha)·y[t−1] + alpha·x[t] with y[−1] = y0.
-pub fn ema(x: [B, T], alpha: f32, y0: f32[B] = 0) -> (y: [B, T], y_last: f32[B]) {
+pub fn ema(x: [B, T], alpha: f32, y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
     let state = scan(T, Affine(1 - alpha, alpha * x), init = y0);
     y = state.b;
     y_last = last(T, state.b);
 }
 
 /// Recurrence with a decay in logarithms for each row, s[t] = exp(g[t])·s[t−1] + x[t] with s[−1] = s0.
-pub fn log_decay(g: [B, T], x: [B, T], s0: f32[B] = 0) -> (s: [B, T], s_last: f32[B]) {
+pub fn log_decay(g: [B, T], x: [B, T], s0: state[B] = 0) -> (s: [B, T], s_last: state[B]) {
     let state = scan(T, LogDecay(g, x), init = s0);
     s = state.x;
     s_last = last(T, state.x);
 }
 
 /// Recurrence with a decay of its own for each channel, s[t] = exp(g[t])·s[t−1] + x[t] along the middle axis.
-pub fn log_decay_channels(g: [B, T, D], x: [B, T, D], s0: f32[B, D] = 0) -> (s: [B, T, D], s_last: f32[B, D]) {
+pub fn log_decay_channels(g: [B, T, D], x: [B, T, D], s0: state[B, D] = 0) -> (s: [B, T, D], s_last: state[B, D]) {
     let state = scan(T, LogDecay(g, x), init = s0);
     s = state.x;
     s_last = last(T, state.x);
@@ -91,8 +91,8 @@ pub fn log_decay_channels(g: [B, T, D], x: [B, T, D], s0: f32[B, D] = 0) -> (s: 
 /// Recurrence of a matrix-valued state with one decay per head, s[t] = exp(g[t])·s[t−1] + x[t]: every state of monoid
 /// attention.
 pub fn monoid(
-    g: [B, H, T], x: [B, H, T, K, V], s0: f32[B, H, K, V] = 0,
-) -> (s: [B, H, T, K, V], s_last: f32[B, H, K, V]) {
+    g: [B, H, T], x: [B, H, T, K, V], s0: state[B, H, K, V] = 0,
+) -> (s: [B, H, T, K, V], s_last: state[B, H, K, V]) {
     let state = scan(T, LogDecay(g, x), init = s0);
     s = state.x;
     s_last = last(T, state.x);
@@ -100,7 +100,7 @@ pub fn monoid(
 
 /// Merges softmax-weighted sums over parts P: of part p the maximum m, the denominator d and the numerator o, as from
 /// blocks of keys. Gives the weighted mean and the log-sum-exp of the scores.
-pub fn softmax_merge(m: f32[B, P], d: f32[B, P], o: [B, P, V]) -> (mean: [B, V], lse: f32[B]) {
+pub fn softmax_merge(m: state[B, P], d: state[B, P], o: [B, P, V]) -> (mean: [B, V], lse: state[B]) {
     let all = reduce(P, Softmax(m, d, o));
     mean = all.o / all.d;
     lse = all.m + ln(all.d);
@@ -118,8 +118,8 @@ pub fn segmented_affine(a: [B, T], b: [B, T], cu_seqlens: i32[S]) -> (h: [B, T])
 
 /// First-order affine recurrence that forgets its state before each element where `reset` holds.
 pub fn affine_with_resets(
-    a: [B, T], b: [B, T], reset: bool[B, T], h0: f32[B] = 0,
-) -> (h: [B, T], h_last: f32[B]) {
+    a: [B, T], b: [B, T], reset: bool[B, T], h0: state[B] = 0,
+) -> (h: [B, T], h_last: state[B]) {
     let state = scan(T, segmented(Affine)(a, b), reset = reset, init = h0);
     h = state.b;
     h_last = last(T, state.b);
@@ -127,8 +127,8 @@ pub fn affine_with_resets(
 
 /// First-order affine recurrence over the complex numbers, h[t] = a[t]·h[t−1] + b[t], real and imaginary parts apart.
 pub fn complex_affine(
-    ar: [B, T], ai: [B, T], br: [B, T], bi: [B, T], hr0: f32[B] = 0, hi0: f32[B] = 0,
-) -> (hr: [B, T], hi: [B, T], hr_last: f32[B], hi_last: f32[B]) {
+    ar: [B, T], ai: [B, T], br: [B, T], bi: [B, T], hr0: state[B] = 0, hi0: state[B] = 0,
+) -> (hr: [B, T], hi: [B, T], hr_last: state[B], hi_last: state[B]) {
     let state = scan(T, ComplexAffine(ar, ai, br, bi), init = (br: hr0, bi: hi0));
     (hr, hi) = (state.br, state.bi);
     (hr_last, hi_last) = (last(T, state.br), last(T, state.bi));

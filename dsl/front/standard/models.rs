@@ -1,19 +1,19 @@
 // The standard models: the body of a `scan!`, see the crate `oplus-front`.
 //
-// The time T, which is scanned, comes last, after rows, groups, channels D and states N. States and what is learned are
-// f32 whatever the type of the call is. Every model takes its state in and gives it out, so that it has a one-step form;
+// The time T, which is scanned, comes last, after rows, groups, channels D and states N. What is learned is f32 whatever
+// the type of the call is; states are f64 in calls of f64, else f32. Every model takes its state in and gives it out, so that it has a one-step form;
 // packed sequences, which begin at 0, are the exception.
 
 /// Exponential moving average with a weight for each row, y[t] = (1 − alpha)·y[t−1] + alpha·x[t] with y[−1] = y0.
 ///
 /// Roberts, "Control chart tests based on geometric moving averages", 1959.
-pub fn ema_constant(x: [B, T], alpha: f32[B], y0: f32[B] = 0) -> (y: [B, T], y_last: f32[B]) {
+pub fn ema_constant(x: [B, T], alpha: f32[B], y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
     y = scan(T, Affine(1 - alpha, alpha * x), init = y0).b;
     y_last = last(T, y);
 }
 
 /// Exponential moving average with a weight for each element, y[t] = (1 − alpha[t])·y[t−1] + alpha[t]·x[t].
-pub fn ema_varying(x: [B, T], alpha: [B, T], y0: f32[B] = 0) -> (y: [B, T], y_last: f32[B]) {
+pub fn ema_varying(x: [B, T], alpha: [B, T], y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
     y = scan(T, Affine(1 - alpha, alpha * x), init = y0).b;
     y_last = last(T, y);
 }
@@ -22,8 +22,8 @@ pub fn ema_varying(x: [B, T], alpha: [B, T], y0: f32[B] = 0) -> (y: [B, T], y_la
 ///
 /// Kalman, "A new approach to linear filtering and prediction problems", 1960, without the noise.
 pub fn ssm_constant(
-    x: [B, T], a: f32[B], b: f32[B], c: f32[B], h0: f32[B] = 0,
-) -> (y: [B, T], h_last: f32[B]) {
+    x: [B, T], a: f32[B], b: f32[B], c: f32[B], h0: state[B] = 0,
+) -> (y: [B, T], h_last: state[B]) {
     let h = scan(T, Affine(a, b * x), init = h0).b;
     y = c * h;
     h_last = last(T, h);
@@ -31,8 +31,8 @@ pub fn ssm_constant(
 
 /// First-order linear state space with coefficients that vary, h[t] = a[t]·h[t−1] + b[t]·x[t] and y[t] = c[t]·h[t].
 pub fn ssm_varying(
-    x: [B, T], a: [B, T], b: [B, T], c: [B, T], h0: f32[B] = 0,
-) -> (y: [B, T], h_last: f32[B]) {
+    x: [B, T], a: [B, T], b: [B, T], c: [B, T], h0: state[B] = 0,
+) -> (y: [B, T], h_last: state[B]) {
     let h = scan(T, Affine(a, b * x), init = h0).b;
     y = c * h;
     h_last = last(T, h);
@@ -41,8 +41,8 @@ pub fn ssm_varying(
 /// Linear state space with N states, each with a decay of its own: h[n, t] = a[n, t]·h[n, t−1] + b[n, t]·x[t] and
 /// y[t] = Σ over n of c[n, t]·h[n, t].
 pub fn multi_state_ssm(
-    x: [B, T], a: [B, N, T], b: [B, N, T], c: [B, N, T], h0: f32[B, N] = 0,
-) -> (y: [B, T], h_last: f32[B, N]) {
+    x: [B, T], a: [B, N, T], b: [B, N, T], c: [B, N, T], h0: state[B, N] = 0,
+) -> (y: [B, T], h_last: state[B, N]) {
     let h = scan(T, Affine(a, b * x), init = h0).b;
     y = sum(N, c * h);
     h_last = last(T, h);
@@ -61,8 +61,8 @@ fn discretized(u, delta, a, b) -> (decay, input) {
 /// with selective state spaces", 2023, §3.2 and algorithm 2.
 pub fn selective_scan(
     u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: f32[B, G, D, N] = 0,
-) -> (y: [B, G, D, T], h_last: f32[B, G, D, N]) {
+    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, delta + delta_bias, a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
     y = sum(N, c * h) + skip * u;
@@ -74,8 +74,8 @@ pub fn selective_scan(
 /// This is `selective_scan_fn(u, delta, A, B, C, D, z=z, delta_bias=…)` of mamba-ssm.
 pub fn selective_scan_gated(
     u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: f32[B, G, D, N] = 0,
-) -> (y: [B, G, D, T], h_last: f32[B, G, D, N]) {
+    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, delta + delta_bias, a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
     y = (sum(N, c * h) + skip * u) * silu(z);
@@ -87,8 +87,8 @@ pub fn selective_scan_gated(
 /// This is `selective_scan_fn(u, delta, A, B, C, D, delta_bias=…, delta_softplus=True)` of mamba-ssm.
 pub fn selective_scan_softplus(
     u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: f32[B, G, D, N] = 0,
-) -> (y: [B, G, D, T], h_last: f32[B, G, D, N]) {
+    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, softplus(delta + delta_bias), a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
     y = sum(N, c * h) + skip * u;
@@ -101,8 +101,8 @@ pub fn selective_scan_softplus(
 /// This is `selective_scan_fn(u, delta, A, B, C, D, z=z, delta_bias=…, delta_softplus=True)` of mamba-ssm.
 pub fn mamba(
     u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: f32[B, G, D, N] = 0,
-) -> (y: [B, G, D, T], h_last: f32[B, G, D, N]) {
+    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, softplus(delta + delta_bias), a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
     y = (sum(N, c * h) + skip * u) * silu(z);
@@ -149,8 +149,8 @@ fn held(exp_re, exp_im, a_re, a_im) -> (re, im) {
 /// initialization of diagonal state space models", 2022, §3.
 pub fn s4d(
     u: [B, D, T], delta: f32[D], a_re: f32[D, N], a_im: f32[D, N], c_re: f32[D, N], c_im: f32[D, N], skip: f32[D] = 0,
-    h0_re: f32[B, D, N] = 0, h0_im: f32[B, D, N] = 0,
-) -> (y: [B, D, T], h_last_re: f32[B, D, N], h_last_im: f32[B, D, N]) {
+    h0_re: state[B, D, N] = 0, h0_im: state[B, D, N] = 0,
+) -> (y: [B, D, T], h_last_re: state[B, D, N], h_last_im: state[B, D, N]) {
     let (decay_re, decay_im) = complex_exp(delta * a_re, delta * a_im);
     let (hold_re, hold_im) = held(decay_re, decay_im, a_re, a_im);
     let h = scan(T, ComplexAffine(decay_re, decay_im, hold_re * u, hold_im * u), init = (br: h0_re, bi: h0_im));
@@ -165,8 +165,8 @@ pub fn s4d(
 /// Smith, Warrington and Linderman, "Simplified state space layers for sequence modeling", 2023, §3.
 pub fn s5(
     x_re: [B, N, T], x_im: [B, N, T], delta: f32[N], a_re: f32[N], a_im: f32[N], c_re: f32[P, N], c_im: f32[P, N],
-    h0_re: f32[B, N] = 0, h0_im: f32[B, N] = 0,
-) -> (y: [B, P, T], h_last_re: f32[B, N], h_last_im: f32[B, N]) {
+    h0_re: state[B, N] = 0, h0_im: state[B, N] = 0,
+) -> (y: [B, P, T], h_last_re: state[B, N], h_last_im: state[B, N]) {
     let (decay_re, decay_im) = complex_exp(delta * a_re, delta * a_im);
     let (hold_re, hold_im) = held(decay_re, decay_im, a_re, a_im);
     let (input_re, input_im) = (hold_re * x_re - hold_im * x_im, hold_re * x_im + hold_im * x_re);
@@ -182,8 +182,8 @@ pub fn s5(
 /// Orvieto et al., "Resurrecting recurrent neural networks for long sequences", 2023, §3.
 pub fn lru(
     x_re: [B, N, T], x_im: [B, N, T], nu_log: f32[N], theta_log: f32[N], gamma_log: f32[N],
-    c_re: f32[P, N], c_im: f32[P, N], h0_re: f32[B, N] = 0, h0_im: f32[B, N] = 0,
-) -> (y: [B, P, T], h_last_re: f32[B, N], h_last_im: f32[B, N]) {
+    c_re: f32[P, N], c_im: f32[P, N], h0_re: state[B, N] = 0, h0_im: state[B, N] = 0,
+) -> (y: [B, P, T], h_last_re: state[B, N], h_last_im: state[B, N]) {
     let (decay_re, decay_im) = complex_exp(-exp(nu_log), exp(theta_log));
     let gamma = exp(gamma_log);
     let h = scan(T, ComplexAffine(decay_re, decay_im, gamma * x_re, gamma * x_im), init = (br: h0_re, bi: h0_im));

@@ -77,10 +77,7 @@ impl Builder {
         match *op {
             Op::Unary(op, a) => Some(scalar::unary(op, of, literal(a)?)),
             Op::Binary(op, a, b) => Some(scalar::binary(op, of, literal(a)?, literal(b)?)),
-            Op::Convert(elem, a) => {
-                let elem = if elem == Elem::Call { call } else { elem };
-                Some(scalar::convert(of, elem, literal(a)?))
-            }
+            Op::Convert(elem, a) => Some(scalar::convert(of, elem.in_call(call), literal(a)?)),
             _ => None,
         }
     }

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use oplus_dsl::Elem;
 use oplus_dsl::ir::{Output, Program};
 
 use crate::bind::{Binding, Known, bind, check_count, check_overlaps};
@@ -97,8 +96,7 @@ impl Executable {
     fn outputs(&self, bound: &Binding<'_>, sinks: &[Sink<'_>], device: &Device) -> Result<Vec<Option<Tensor>>, Error> {
         let allocate = |output: &Output| {
             let shape: Vec<usize> = output.axes.iter().map(|a| bound.sizes[a.0 as usize]).collect();
-            let elem = if output.elem == Elem::Call { bound.elem } else { output.elem };
-            Tensor::uninitialised(elem, &shape, device)
+            Tensor::uninitialised(output.elem.in_call(bound.elem), &shape, device)
         };
         let tensor = |(output, sink): (&Output, &Sink<'_>)| match sink {
             Sink::Skip => Ok(None),

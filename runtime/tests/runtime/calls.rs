@@ -40,6 +40,24 @@ fn outputs_have_the_declared_types_and_values() {
     }
 }
 
+/// The elements of a state come back as they went in: nothing rounds them on the way.
+#[test]
+fn states_have_the_type_in_which_a_call_computes() {
+    let (affine, third) = (oplus::kernels::affine::kernel(), 1.0 / 3.0);
+    let (a, b) = (Tensor::full(1.0, &[1, 2], &Device::Cpu).unwrap(), Tensor::full(0.0, &[1, 2], &Device::Cpu).unwrap());
+    let h0 = Tensor::from_slice(&[third], &[1]).unwrap();
+    let (outputs, call) = affine.call(&[Some(&a), Some(&b), Some(&h0)]).unwrap();
+    assert_eq!(outputs[1].to_vec::<f64>().unwrap(), [third]);
+    let gradients = affine.backward(&call, &[None, Some(&h0)]).unwrap();
+    assert_eq!(gradients[2].as_ref().unwrap().to_vec::<f64>().unwrap(), [third]);
+    let narrow = Tensor::from_slice(&[third as f32], &[1]).unwrap();
+    let wrong = affine.call(&[Some(&a), Some(&b), Some(&narrow)]).map(drop).unwrap_err();
+    assert_eq!(wrong, Error::WrongElem { tensor: "h0".into(), expected: "f64".into(), found: Elem::F32 });
+    let half = Tensor::full(half::bf16::ONE, &[1, 2], &Device::Cpu).unwrap();
+    let (outputs, _) = affine.call(&[Some(&half), Some(&half), Some(&narrow)]).unwrap();
+    assert_eq!(outputs[1].to_vec::<f32>().unwrap(), [third as f32 + 2.0]);
+}
+
 #[test]
 fn strides_do_not_change_the_result() {
     let (a, x) = (ramp(&[2, 5]), ramp(&[2, 5]));

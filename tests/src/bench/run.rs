@@ -109,10 +109,7 @@ impl Prepared {
         let program = case.kernel.program()?;
         let mut inputs = vec![];
         for (k, (shape, fill)) in case.inputs.iter().enumerate() {
-            let elem = match program.params[k].elem {
-                Elem::Call => case.elem,
-                own => own,
-            };
+            let elem = program.params[k].elem.in_call(case.elem);
             let host = random::tensor(elem, shape, *fill, seed + k as u64)?;
             inputs.push(Some(host.to_device(device)?));
         }

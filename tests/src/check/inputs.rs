@@ -64,7 +64,7 @@ fn domain(program: &Program, param: &Param) -> Domain {
 pub fn array(program: &Program, param: &Param, elem: Elem, sizes: &[usize], fill: Fill, rng: &mut Rng) -> Array {
     let shape: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
     let n = shape.iter().product();
-    let elem = if param.elem == Elem::Call { elem } else { param.elem };
+    let elem = param.elem.in_call(elem);
     let domain = domain(program, param);
     let data = match elem.value() {
         Ty::Bool => Data::Bool((0..n).map(|_| rng.once_in(9)).collect()),

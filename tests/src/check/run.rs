@@ -295,7 +295,7 @@ impl Case {
 
     /// What a tensor of the call stores.
     fn stored(&self, elem: Elem) -> Elem {
-        if elem == Elem::Call { self.elem } else { elem }
+        elem.in_call(self.elem)
     }
 }
 

@@ -36,12 +36,12 @@ pub(super) fn kernel(item: &KernelItem, library: &Library, mistakes: &mut Diagno
 
 /// The type of a literal that meets no typed operand: the call's if any tensor has it, else the widest float, else i64.
 fn lone(item: &KernelItem) -> Ty {
-    let elems = || item.params.iter().chain(&item.outputs).map(|tensor| tensor.elem);
-    let has = |elem: Elem| elems().any(|e| e == elem);
+    let types = || item.params.iter().chain(&item.outputs).map(|tensor| tensor.elem.value());
+    let has = |ty: Ty| types().any(|t| t == ty);
     match () {
-        () if has(Elem::Call) => Ty::Call,
-        () if has(Elem::F64) => Ty::F64,
-        () if elems().any(Elem::is_float) => Ty::F32,
+        () if has(Ty::Call) => Ty::Call,
+        () if has(Ty::F64) => Ty::F64,
+        () if types().any(Ty::is_float) => Ty::F32,
         () => Ty::I64,
     }
 }
@@ -90,10 +90,11 @@ impl Lower<'_> {
                 self.report(axis.extent(), Mistake::OptionalAxis { axis: axis.text.clone() });
             }
         }
-        let mut of_call = item.outputs.iter().filter(|output| output.elem == Elem::Call && output.is_typed);
+        let tensors = item.params.iter().chain(&item.outputs);
+        let mut of_call = tensors.filter(|tensor| tensor.elem.value() == Ty::Call && tensor.is_typed);
         let is_known = item.params.iter().any(|param| param.elem == Elem::Call);
-        if let Some(output) = of_call.next().filter(|_| !is_known) {
-            self.report(output.name.extent(), Mistake::CallType { output: output.name.text.clone() });
+        if let Some(tensor) = of_call.next().filter(|_| !is_known) {
+            self.report(tensor.name.extent(), Mistake::CallType { tensor: tensor.name.text.clone() });
         }
     }
 

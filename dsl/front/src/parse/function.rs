@@ -103,7 +103,7 @@ pub(super) fn elem(cursor: &mut Cursor) -> Option<Elem> {
     let name = cursor.name("a type such as `f32[B, L]` or `[B, L]`")?;
     let elem = Elem::from_name(&name.text);
     if elem.is_none() {
-        let hint = did_you_mean(&name.text, Elem::ALL.iter().map(|e| e.name()));
+        let hint = did_you_mean(&name.text, [Elem::State].iter().chain(&Elem::ALL).map(|e| e.name()));
         cursor.report(name.extent(), Mistake::UnknownType { name: name.text, hint });
     }
     elem

@@ -6,7 +6,7 @@ use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Param, Program};
 use oplus_dsl::specialize::for_call;
 use oplus_llvm::library::{Built, Checks, Variant, build};
 use std::error::Error;
@@ -71,12 +71,17 @@ pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -
     Ok(all.into_iter().map(|(_, variant)| variant).collect())
 }
 
-/// The programs that calls of a kernel run: forward and backward, in each element type, with all optional parameters
-/// and with none.
+/// The programs that calls of a kernel run: forward and backward, in each element type, with all optional parameters,
+/// without all cotangents but one, and without any.
 fn forms(program: &Program, elems: &[Elem]) -> Vec<Program> {
     let both = std::iter::once(program.clone()).chain(adjoint(program).ok());
     let elems = if program.is_generic() { elems } else { &[Elem::F32] };
-    both.flat_map(|p| elems.iter().flat_map(|elem| [full(&p, *elem), lean(&p, *elem)]).collect::<Vec<_>>()).collect()
+    both.flat_map(|p| elems.iter().flat_map(|elem| forms_in(&p, *elem)).collect::<Vec<_>>()).collect()
+}
+
+fn forms_in(program: &Program, elem: Elem) -> [Program; 3] {
+    let is_cotangent = |param: &Param| param.name.ends_with(".bar");
+    [full(program, elem), lean(program, elem, is_cotangent), lean(program, elem, |_| true)]
 }
 
 /// The program of calls that give every parameter and want every output.
@@ -85,11 +90,12 @@ fn full(program: &Program, elem: Elem) -> Program {
     for_call(program, elem, &wanted, &[])
 }
 
-/// The program of calls without optional parameters, and so without their gradients. Of the cotangents the first one
-/// is given, or there would be nothing to compute.
-fn lean(program: &Program, elem: Elem) -> Program {
+/// The program of calls without those optional parameters, and so without their gradients. Of the cotangents the first
+/// one is given, or there would be nothing to compute.
+fn lean(program: &Program, elem: Elem, leaves_out: impl Fn(&Param) -> bool) -> Program {
     let first = program.params.iter().position(|p| p.name.ends_with(".bar"));
     let optional = program.params.iter().enumerate().filter(|(k, p)| p.default.is_some() && Some(*k) != first);
+    let optional = optional.filter(|(_, p)| leaves_out(p));
     let absent: Vec<&str> = optional.map(|(_, p)| p.name.as_str()).collect();
     let is_wanted = |name: &&str| name.strip_suffix(".bar").is_none_or(|param| !absent.contains(&param));
     let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).filter(is_wanted).collect();
@@ -116,6 +122,6 @@ pub(crate) fn parse_isa(name: &str) -> Result<Isa, String> {
 
 /// An element type that a call can have.
 pub(crate) fn parse_elem(name: &str) -> Result<Elem, String> {
-    let elem = Elem::from_name(name).filter(|e| e.is_float() && *e != Elem::Call);
+    let elem = Elem::from_name(name).filter(|e| e.is_float() && e.bytes().is_some());
     elem.ok_or_else(|| "must be one of f32, f64, bf16, f16".into())
 }
