@@ -35,7 +35,7 @@ impl Tensor {
     /// A tensor of zeros (`false` for bools).
     ///
     /// # Errors
-    /// [`Error::WrongElem`] for [`Elem::Call`], [`Error::OutOfMemory`], errors of the device.
+    /// [`Error::WrongElem`] for [`Elem::Call`] and [`Elem::State`], [`Error::OutOfMemory`], errors of the device.
     pub fn zeros(elem: Elem, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
         let tensor = Tensor::uninitialised(elem, shape, device)?;
         if let Storage::Cuda(memory, _) = &tensor.storage {
@@ -56,21 +56,11 @@ impl Tensor {
         Tensor::from_vec(elements, shape)?.to_device(device)
     }
 
-    /// A tensor with the value of a literal everywhere.
-    pub(crate) fn constant(elem: Elem, value: Literal, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
-        let (float, int) = (value.as_f64(), if let Literal::Int(i) = value { i } else { value.as_f64() as i64 });
-        match elem {
-            _ if float.to_bits() == 0 => Tensor::zeros(elem, shape, device),
-            Elem::F64 => Tensor::full(float, shape, device),
-            Elem::F32 | Elem::Call => Tensor::full(float as f32, shape, device),
-            Elem::Bf16 => Tensor::full(half::bf16::from_f64(float), shape, device),
-            Elem::F16 => Tensor::full(half::f16::from_f64(float), shape, device),
-            Elem::I32 => Tensor::full(int as i32, shape, device),
-            Elem::I64 => Tensor::full(int, shape, device),
-            Elem::U32 => Tensor::full(int as u32, shape, device),
-            Elem::U64 => Tensor::full(int as u64, shape, device),
-            Elem::Bool => Tensor::full(value == Literal::Bool(true), shape, device),
-        }
+    /// A tensor on a GPU with the value of a literal everywhere: one element, seen with strides 0.
+    pub(crate) fn constant(elem: Elem, value: Literal, shape: &[usize], device: &CudaDevice) -> Result<Tensor, Error> {
+        let layout = Layout::strided(shape, &vec![0; shape.len()], 0, 1)?;
+        let memory = device.constant(&element_bytes(elem, value))?;
+        Ok(Tensor::of(elem, layout, Storage::Cuda(Arc::new(memory), device.clone())))
     }
 
     /// A tensor whose elements are about to be written: zeros on the CPU, undefined on a GPU.
@@ -184,21 +174,33 @@ mod with_ndarray {
     }
 }
 
+/// The bytes of an element with the value of a literal.
+fn element_bytes(elem: Elem, value: Literal) -> Vec<u8> {
+    let (float, int) = (value.as_f64(), if let Literal::Int(i) = value { i } else { value.as_f64() as i64 });
+    match elem {
+        Elem::F64 => float.to_ne_bytes().to_vec(),
+        Elem::F32 | Elem::Call | Elem::State => (float as f32).to_ne_bytes().to_vec(),
+        Elem::Bf16 => half::bf16::from_f64(float).to_ne_bytes().to_vec(),
+        Elem::F16 => half::f16::from_f64(float).to_ne_bytes().to_vec(),
+        Elem::I32 | Elem::U32 => (int as u32).to_ne_bytes().to_vec(),
+        Elem::I64 | Elem::U64 => int.to_ne_bytes().to_vec(),
+        Elem::Bool => vec![u8::from(value == Literal::Bool(true))],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn constants_have_the_value_of_their_literal() {
-        let bytes = |elem, value| Tensor::constant(elem, value, &[2], &Device::Cpu).unwrap();
-        assert_eq!(bytes(Elem::F32, Literal::Float(0.1)).to_vec::<f32>().unwrap(), [0.1; 2]);
-        assert!(bytes(Elem::F64, Literal::Float(-0.0)).to_vec::<f64>().unwrap()[0].is_sign_negative());
-        assert_eq!(bytes(Elem::I64, Literal::Int(i64::MAX)).to_vec::<i64>().unwrap(), [i64::MAX; 2]);
-        assert_eq!(bytes(Elem::U32, Literal::Int(-1)).to_vec::<u32>().unwrap(), [u32::MAX; 2]);
-        assert_eq!(bytes(Elem::Bool, Literal::Bool(true)).to_vec::<bool>().unwrap(), [true; 2]);
-        assert_eq!(
-            bytes(Elem::Bf16, Literal::Float(f64::INFINITY)).to_vec::<half::bf16>().unwrap(),
-            [half::bf16::INFINITY; 2]
-        );
+        let bytes = element_bytes;
+        assert_eq!(bytes(Elem::F32, Literal::Float(0.1)), 0.1_f32.to_ne_bytes());
+        assert_eq!(bytes(Elem::F64, Literal::Float(-0.0)), (-0.0_f64).to_ne_bytes());
+        assert_eq!(bytes(Elem::I64, Literal::Int(i64::MAX)), i64::MAX.to_ne_bytes());
+        assert_eq!(bytes(Elem::I32, Literal::Int(-7)), (-7_i32).to_ne_bytes());
+        assert_eq!(bytes(Elem::U32, Literal::Int(-1)), u32::MAX.to_ne_bytes());
+        assert_eq!(bytes(Elem::Bool, Literal::Bool(true)), [1]);
+        assert_eq!(bytes(Elem::Bf16, Literal::Float(f64::INFINITY)), half::bf16::INFINITY.to_ne_bytes());
     }
 }

@@ -84,8 +84,9 @@ impl Kernel {
 
     /// The gradient of a call: for every floating-point parameter p, p̄ = Σ over outputs y of (∂y/∂p)ᵀ ȳ.
     ///
-    /// `cotangents` has one entry per floating-point output, in order; `None` stands for zero. The result has one entry
-    /// per floating-point parameter, `None` for those that the call left to their default.
+    /// `cotangents` has one entry per floating-point output, in order; `None` stands for zero: what it would be a factor
+    /// of is not computed, so that no infinite number makes NaN of it. The result has one entry per floating-point
+    /// parameter, `None` for those that the call left to their default.
     ///
     /// # Errors
     /// [`Error::NoGradient`] when the kernel is not differentiable, else those of [`Kernel::call`].

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use oplus_codegen::target::Target;
 
+use super::constants::Constants;
 use super::context::failure;
 use super::scratch::Scratch;
 use super::{Context, driver};
@@ -24,6 +25,7 @@ const PER_THREAD_STREAM: usize = 2;
 /// What is kept per stream.
 pub(crate) struct Stream {
     pub(super) scratch: Mutex<Scratch>,
+    pub(super) constants: Mutex<Constants>,
     pub(crate) context: Arc<Context>,
     pub(super) raw: Arc<CudaStream>,
     schedule_rank: AtomicUsize,
@@ -63,8 +65,8 @@ impl CudaDevice {
         known.retain(|weak| weak.strong_count() > 0);
         let found = known.iter().filter_map(std::sync::Weak::upgrade).find(|s| s.raw.cu_stream() == stream.cu_stream());
         let state = found.unwrap_or_else(|| {
-            let (scratch, schedule_rank) = (Mutex::default(), AtomicUsize::new(0));
-            let state = Arc::new(Stream { scratch, context: context.clone(), raw: stream, schedule_rank });
+            let (scratch, constants, schedule_rank) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
+            let state = Arc::new(Stream { scratch, constants, context: context.clone(), raw: stream, schedule_rank });
             known.push(Arc::downgrade(&state));
             state
         });

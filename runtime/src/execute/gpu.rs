@@ -59,7 +59,7 @@ impl Executable {
         call: Vec<u64>,
     ) -> Result<Option<Arc<Prepared>>, Error> {
         let prepared = match self.load(ready, device, rank) {
-            Err(Error::NoKernel { .. }) if !ready.signature.is_whole() => None,
+            Err(Error::NoKernel { .. }) if self.completed(&ready.signature) != ready.signature => None,
             loaded => Some(Arc::new(loaded?)),
         };
         device.0.context.keep(call.into(), prepared.clone());
@@ -78,18 +78,29 @@ impl Executable {
         Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))
     }
 
-    /// Runs a call as one that leaves nothing out: what is absent is a tensor of its default, what is not wanted goes to
-    /// a tensor that is dropped. Kernels made ahead of time cannot cover every choice of what is left out.
+    /// The signature of calls that leave nothing out but the cotangents that this one leaves out: zeros in their place
+    /// would make NaN of infinite factors.
+    fn completed(&self, signature: &Signature) -> Signature {
+        let params = self.program.params.iter().zip(&signature.given);
+        let given = params.map(|(param, given)| *given || !param.name.ends_with(".bar")).collect();
+        Signature { elem: signature.elem, given, wanted: vec![true; signature.wanted.len()] }
+    }
+
+    /// Runs a call as one that is complete: what is absent is a tensor of its default, what is not wanted goes to a tensor
+    /// that is dropped. Kernels made ahead of time cannot cover every choice of what is left out.
     fn run_whole(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
         let (elem, place) = (ready.signature.elem, Device::Cuda(device.clone()));
         let shape = |axes: &[Axis]| axes.iter().map(|a| ready.sizes[a.0 as usize]).collect::<Vec<_>>();
-        let stored = |declared: Elem| if declared == Elem::Call { elem } else { declared };
-        let input = |(param, input): (&Param, &Option<&Tensor>)| match (input, param.default) {
-            (Some(tensor), _) => Ok((*tensor).clone()),
-            (None, Some(value)) => Tensor::constant(stored(param.elem), value, &shape(&param.axes), &place),
+        let stored = |declared: Elem| declared.in_call(elem);
+        let signature = self.completed(&ready.signature);
+        let input = |((param, given), input): ((&Param, &bool), &Option<&Tensor>)| match (input, param.default) {
+            (Some(tensor), _) => Ok(Some((*tensor).clone())),
+            (None, _) if !given => Ok(None),
+            (None, Some(value)) => Tensor::constant(stored(param.elem), value, &shape(&param.axes), device).map(Some),
             (None, None) => Err(Error::MissingTensor { tensor: param.name.clone() }),
         };
-        let inputs = self.program.params.iter().zip(ready.inputs).map(input).collect::<Result<Vec<_>, _>>()?;
+        let params = self.program.params.iter().zip(&signature.given);
+        let inputs = params.zip(ready.inputs).map(input).collect::<Result<Vec<_>, _>>()?;
         let mut wanted = ready.outputs.iter();
         let output = |(output, is_wanted): (&Output, &bool)| match is_wanted.then(|| wanted.next()).flatten() {
             Some(tensor) => Ok(tensor.clone()),
@@ -97,8 +108,7 @@ impl Executable {
         };
         let outputs = self.program.outputs.iter().zip(&ready.signature.wanted).map(output);
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
-        let signature = Signature::whole(&self.program, elem);
-        let inputs: Vec<Option<&Tensor>> = inputs.iter().map(Some).collect();
+        let inputs: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
         let whole = Ready { signature, sizes: ready.sizes.clone(), inputs: &inputs, outputs };
         self.queue(&whole, device)
     }

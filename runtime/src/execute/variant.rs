@@ -21,18 +21,6 @@ pub(crate) struct Signature {
     pub(crate) wanted: Vec<bool>,
 }
 
-impl Signature {
-    /// The signature of calls that leave nothing out.
-    pub(crate) fn whole(program: &Program, elem: Elem) -> Signature {
-        Signature { elem, given: vec![true; program.params.len()], wanted: vec![true; program.outputs.len()] }
-    }
-
-    /// Whether nothing is left out.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.given.iter().chain(&self.wanted).all(|&yes| yes)
-    }
-}
-
 /// A program as calls of one signature run it: without what they leave out.
 pub(crate) struct Variant {
     pub(crate) program: Program,
