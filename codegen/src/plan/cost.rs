@@ -11,7 +11,7 @@ use super::geometry::{blocks, length, rows, tiles};
 use super::{pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::rows::blocks_per_sm;
-use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule};
+use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use oplus_dsl::ir::Axis;
@@ -28,6 +28,8 @@ const LOOK_BACK_COLUMNS: f64 = 7.0;
 const TILE: f64 = 2.0;
 /// The same where the carry begins anew at every row, and so fewer aggregates are folded.
 const ROW_TILE: f64 = 1.5;
+/// Microseconds more for every poll beyond the first that it takes to see the aggregates of all other blocks.
+const POLL: f64 = 0.15;
 /// Share of the bandwidth that scalar accesses reach.
 const SCALAR: f64 = 0.75;
 /// Share that persistent blocks reach.
@@ -146,10 +148,21 @@ fn by_tiles(stage: &Stage, schedule: &Schedule, bound: &Bound, work: &Work) -> (
     };
     let points = (rows(stage, bound) * length(stage, bound)).max(1) as f64;
     let least = if rows(stage, bound) > 1 { ROW_TILE } else { TILE };
+    let polls = polls(stage, schedule, bound, work);
+    let least = least + POLL * (polls - 1.0);
     let tile = (work.moved / points * elements as f64 / work.one).max(least);
     let waves = (count / work.multiprocessors).ceil();
     // The first tile of every block is loaded with nothing to do meanwhile.
-    (fixed + (waves + 1.0) * tile, format!("{count} tiles in {waves} waves"))
+    let polled = if polls > 1.0 { format!(", {polls} polls for each") } else { String::new() };
+    (fixed + (waves + 1.0) * tile, format!("{count} tiles in {waves} waves{polled}"))
+}
+
+/// Polls of the look-ahead for one tile: it folds the aggregates of the other blocks' tiles, as far as they are of the
+/// same row.
+fn polls(stage: &Stage, schedule: &Schedule, bound: &Bound, work: &Work) -> f64 {
+    let Schedule::LookBack(s) = schedule else { return 1.0 };
+    let before = length(stage, bound).div_ceil(u64::from(s.tile())) as f64;
+    (before.min(work.multiprocessors) / f64::from(WARP * s.window)).ceil().max(1.0)
 }
 
 /// Bytes that one point of the iteration reads and writes.

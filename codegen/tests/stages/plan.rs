@@ -53,6 +53,18 @@ fn long_rows_look_back() {
     assert!(matches!(backward, Schedule::LookBack(_)), "{backward}");
 }
 
+/// A second poll for every tile costs more than smaller tiles save at the row's end.
+#[test]
+fn the_longest_rows_are_looked_back_over_in_one_poll() {
+    for len in [1 << 25, 1 << 28] {
+        let plan = plan_of(programs::CUMSUM, &[1, len], &Target::H200);
+        let Schedule::LookBack(taken) = plan.steps[0].schedule else { panic!("{}", plan.steps[0].schedule) };
+        assert!(32 * taken.window >= Target::H200.multiprocessors, "{len}: {taken}");
+        let others = plan.choices[0].candidates.iter().skip(1);
+        assert!(others.clone().any(|c| c.why.contains("2 polls for each")), "{:?}", plan.choices[0]);
+    }
+}
+
 #[test]
 fn every_schedule_that_fits_has_a_rank() {
     let program = program(programs::AFFINE);
