@@ -1,6 +1,6 @@
 //! What a launch passes to a kernel, in order: one list, read by the lowering and by the planner.
 
-use oplus_dsl::ir::Axis;
+use oplus_dsl::ir::{Axis, AxisSet};
 
 use crate::schedule::{Form, Schedule};
 use crate::stage::Stage;
@@ -43,8 +43,8 @@ pub enum Tensor {
 }
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
-/// the sizes of the stage's axes, the strides of every tensor along each of its axes (but the unit axes, where they
-/// are 1), for the two-way schedule its scratch, and for schedules with look-back the messages and the control words.
+/// the sizes of the stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it
+/// is 1), for the two-way schedule its scratch, and for schedules with look-back the messages and the control words.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
     let unit = schedule.unit_axes(stage);
@@ -54,7 +54,8 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
             .map(|a| scalar(format!("size_{}", program.axes[a as usize]), Role::Size(Axis(a)))),
     );
     for tensor in tensors(stage) {
-        let strided = axes(stage, tensor).iter().filter(|a| !unit.contains(**a));
+        let own = unit_axis(stage, unit, tensor);
+        let strided = axes(stage, tensor).iter().filter(|a| Some(**a) != own);
         let stride = |a: &Axis| {
             scalar(format!("stride_{}_{}", name(stage, tensor), program.axis_name(*a)), Role::Stride(tensor, *a))
         };
@@ -88,6 +89,11 @@ pub fn axes(stage: &Stage, tensor: Tensor) -> &[Axis] {
     }
 }
 
+/// The unit axis of a tensor: the last that it has of a schedule's unit axes.
+pub fn unit_axis(stage: &Stage, unit: AxisSet, tensor: Tensor) -> Option<Axis> {
+    axes(stage, tensor).iter().rev().copied().find(|axis| unit.contains(*axis))
+}
+
 /// The name of a tensor.
 pub fn name(stage: &Stage, tensor: Tensor) -> &str {
     match tensor {
@@ -107,7 +113,12 @@ pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
 /// Whether blocks exchange messages under a schedule.
 pub fn looks_back(schedule: &Schedule) -> bool {
     match schedule {
-        Schedule::Map(_) | Schedule::Rows(_) | Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => false,
+        Schedule::Map(_)
+        | Schedule::Rows(_)
+        | Schedule::States(_)
+        | Schedule::Pairs(_)
+        | Schedule::TwoWay(_)
+        | Schedule::Chunks(_) => false,
         Schedule::LookBack(_) => true,
         Schedule::Columns(s) => s.form == Form::Ring,
     }

@@ -6,7 +6,7 @@ use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::plan::{Arg, Choice, Launch, Plan};
-use crate::schedule::{Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, TwoWay, WARP};
+use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, TwoWay, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
 
 /// How many of the schedules that fit are printed.
@@ -164,6 +164,9 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
             format!("{} rows per block; tiles of {columns} columns, {stages} in flight", s.rows())
         }
         Schedule::TwoWay(s) => two_way(s, outer, length),
+        Schedule::Chunks(s @ Chunks { stages, .. }) => {
+            format!("a block per recurrence; chunks of {} times, {stages} in flight", s.times())
+        }
         Schedule::Columns(s) => format!(
             "{outer} columns along {} of {length}; tiles of {} steps × {} columns, {} in flight",
             axis(s.lane),

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use oplus_dsl::ir::{Axis, AxisSet};
 use thiserror::Error;
 
-use crate::lower::pairs;
+use crate::lower::{chunks, pairs};
 use crate::stage::Stage;
 use crate::target::Isa;
 
@@ -37,6 +37,8 @@ pub enum Schedule {
     Pairs(Pairs),
     /// Two scans in opposite directions whose states are summed away.
     TwoWay(TwoWay),
+    /// A recurrence of matrices in chunks, by matrix products.
+    Chunks(Chunks),
 }
 
 /// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
@@ -238,6 +240,25 @@ schedule! {
         blocks: u32,
         /// Registers of a thread that walks, a multiple of 8; the others have what is left. 0 leaves all alike.
         registers: u32,
+    }
+}
+
+schedule! {
+    /// Chunks: a block of `warps` warps has one recurrence and walks chunks of 16 times per warp; the state is as wide as a
+    /// chunk is long, see [`crate::lower::chunks`].
+    Chunks, "chunks" {
+        /// Warps of a block, 2 or 4.
+        warps: u32,
+        /// Places along the axis that is summed away, a multiple of 16.
+        depth: u32,
+        /// Whether depth and width may be shorter; else they are exactly that long.
+        padded: bool,
+        /// Chunks in flight in shared memory, at least 2.
+        stages: u32,
+        /// Consecutive elements per access.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
     }
 }
 
@@ -469,6 +490,23 @@ impl TwoWay {
     }
 }
 
+impl Chunks {
+    /// Times of a chunk.
+    pub fn times(&self) -> u32 {
+        self.warps * 16
+    }
+
+    /// Places along the other axis of the state.
+    pub fn width(&self) -> u32 {
+        self.warps * 16
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        self.warps * WARP
+    }
+}
+
 impl Schedule {
     /// The schedule's name.
     pub fn name(&self) -> &'static str {
@@ -480,6 +518,7 @@ impl Schedule {
             Schedule::States(_) => "states",
             Schedule::Pairs(_) => "pairs",
             Schedule::TwoWay(_) => "two_way",
+            Schedule::Chunks(_) => "chunks",
         }
     }
 
@@ -493,6 +532,7 @@ impl Schedule {
             Schedule::States(s) => s.vector,
             Schedule::Pairs(s) => s.vector,
             Schedule::TwoWay(s) => s.vector,
+            Schedule::Chunks(s) => s.vector,
         }
     }
 
@@ -503,14 +543,15 @@ impl Schedule {
             Schedule::Map(_) | Schedule::Rows(_) => false,
             // Only warpgroups need more than every device has.
             Schedule::Pairs(s) => return if s.unit == Unit::Warpgroup { isa } else { Isa::Sm80 },
+            Schedule::Chunks(_) => false,
             Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
     }
 
-    /// The axes along which accesses are vectors, and so every tensor that has one has stride 1 there and its other strides
-    /// and its address are multiples of the access; none when accesses are single elements.
+    /// The axes along which accesses are vectors: a tensor that has one, or the last of several, has stride 1 there, and its
+    /// other strides and its address are multiples of the access. None when accesses are single elements.
     pub fn unit_axes(&self, stage: &Stage) -> AxisSet {
         match self {
             _ if self.vector() == 1 => AxisSet::EMPTY,
@@ -521,6 +562,9 @@ impl Schedule {
             }
             Schedule::Pairs(_) => {
                 pairs::Form::of(stage).map(|form| form.inner.into_iter().collect()).unwrap_or_default()
+            }
+            Schedule::Chunks(_) => {
+                chunks::Form::of(stage).map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
         }
     }
@@ -536,6 +580,7 @@ impl fmt::Display for Schedule {
             Schedule::States(s) => s.fmt(f),
             Schedule::Pairs(s) => s.fmt(f),
             Schedule::TwoWay(s) => s.fmt(f),
+            Schedule::Chunks(s) => s.fmt(f),
         }
     }
 }
@@ -552,6 +597,7 @@ impl FromStr for Schedule {
             Some("states") => text.parse().map(Schedule::States),
             Some("pairs") => text.parse().map(Schedule::Pairs),
             Some("two_way") => text.parse().map(Schedule::TwoWay),
+            Some("chunks") => text.parse().map(Schedule::Chunks),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }
     }
@@ -561,7 +607,7 @@ impl FromStr for Schedule {
 mod tests {
     use super::*;
 
-    fn examples() -> [Schedule; 7] {
+    fn examples() -> [Schedule; 8] {
         let lookback = LookBack {
             scan_warps: 8,
             reduce_warps: 4,
@@ -630,6 +676,7 @@ mod tests {
             Schedule::States(states),
             Schedule::Pairs(pairs),
             Schedule::TwoWay(two_way),
+            Schedule::Chunks(Chunks { warps: 4, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }),
         ]
     }
 

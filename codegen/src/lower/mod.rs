@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod carry;
+pub mod chunks;
 pub mod columns;
 mod lane_sum;
 pub mod lookback;
@@ -32,6 +33,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::States(s) => states::lower(stage, s, &symbol),
         Schedule::Pairs(s) => pairs::lower(stage, s, &symbol),
         Schedule::TwoWay(s) => states::two_way::lower(stage, s, &symbol),
+        Schedule::Chunks(s) => chunks::lower(stage, s, &symbol),
     }
 }
 
@@ -45,6 +47,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
         Schedule::States(s) => states::shared_bytes(stage, s),
         Schedule::Pairs(s) => pairs::shared_bytes(stage, s),
         Schedule::TwoWay(s) => states::two_way::shared_bytes(stage, s),
+        Schedule::Chunks(s) => chunks::shared_bytes(stage, s),
     }
 }
 

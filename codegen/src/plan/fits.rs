@@ -2,10 +2,10 @@
 
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
-use crate::abi::{Tensor, axes, elem, name, tensors};
-use crate::lower::pairs;
+use crate::abi::{Tensor, axes, elem, name, tensors, unit_axis};
 use crate::lower::states::two_way::scratch;
-use crate::schedule::{Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
+use crate::lower::{chunks, pairs};
+use crate::schedule::{Chunks, Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -15,9 +15,10 @@ const MAX_COUNT: u64 = i32::MAX as u64;
 
 /// `Err` says in words why the schedule cannot be used.
 pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Result<(), String> {
-    for unit in schedule.unit_axes(stage).iter() {
-        let bulk = matches!(schedule, Schedule::LookBack(LookBack { loader: Loader::Bulk, .. }));
-        tensors(stage).try_for_each(|t| aligned(stage, schedule, bound, (t, unit), bulk))?;
+    let bulk = matches!(schedule, Schedule::LookBack(LookBack { loader: Loader::Bulk, .. }));
+    let units = schedule.unit_axes(stage);
+    for (tensor, unit) in tensors(stage).filter_map(|t| Some((t, unit_axis(stage, units, t)?))) {
+        aligned(stage, schedule, bound, (tensor, unit), bulk)?;
     }
     match schedule {
         Schedule::Map(_) | Schedule::Rows(_) => {}
@@ -26,6 +27,7 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::States(s) => states(stage, (s.capacity(), s.padded), (s.vector, s.steps, s.stages), bound)?,
         Schedule::Pairs(s) => pairs(stage, s, bound)?,
         Schedule::TwoWay(s) => two_way(stage, s, bound)?,
+        Schedule::Chunks(s) => chunks(stage, s, bound)?,
     }
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
@@ -138,6 +140,28 @@ fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
     let longest = [form.row, form.column].map(|a| bound.size(a)).into_iter().max().unwrap_or(0);
     let most = i64::from(i32::MAX) - i64::from(schedule.rows().max(schedule.columns * schedule.stages));
     if longest > most { Err(format!("{longest} rows or columns are more than 31 bits count")) } else { Ok(()) }
+}
+
+fn chunks(stage: &Stage, schedule: &Chunks, bound: &Bound) -> Result<(), String> {
+    let form = chunks::Form::of(stage).map_err(|refusal| refusal.to_string())?;
+    for (axis, places) in [(form.depth, schedule.depth), (form.width, schedule.width())] {
+        let (name, size, places) = (stage.program.axis_name(axis), bound.size(axis), i64::from(places));
+        match schedule.padded {
+            true if size > places => return Err(format!("{name} has size {size}, more than {places}")),
+            false if size != places => return Err(format!("{name} has size {size}, not {places}")),
+            _ if size % i64::from(schedule.vector) != 0 => {
+                return Err(format!("{name} has size {size}, not a multiple of {}", schedule.vector));
+            }
+            _ => {}
+        }
+    }
+    let read = form.readout.iter().map(|readout| readout.query).chain([form.key, form.value]);
+    if read.into_iter().any(|param| !stage.views[param as usize].is_empty()) {
+        return Err("a parameter of tiles is displaced".to_owned());
+    }
+    let times = bound.size(form.time);
+    let most = i64::from(i32::MAX) - i64::from(schedule.times() * schedule.stages);
+    if times > most { Err(format!("{times} times are more than 31 bits count")) } else { Ok(()) }
 }
 
 fn columns(stage: &Stage, schedule: &Columns, bound: &Bound) -> Result<(), String> {

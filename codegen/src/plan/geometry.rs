@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use crate::lower::states::CHUNK;
-use crate::lower::{columns, lookback, pairs};
+use crate::lower::{chunks, columns, lookback, pairs};
 use crate::schedule::{Form, Pairs, Pass, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
@@ -64,6 +64,7 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
                 }
             }
         }
+        Schedule::Chunks(_) => chunks::Form::of(stage).map_or(0, |form| bound.count(form.outer.iter())),
         Schedule::LookBack(_) => 1,
     }
 }
@@ -115,5 +116,6 @@ pub(super) fn threads(schedule: &Schedule) -> u32 {
         Schedule::States(s) => s.threads(),
         Schedule::Pairs(s) => s.threads(),
         Schedule::TwoWay(s) => s.threads(),
+        Schedule::Chunks(s) => s.threads(),
     }
 }

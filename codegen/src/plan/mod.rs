@@ -8,6 +8,7 @@
 //! microseconds.
 
 mod bound;
+mod chunks;
 mod collapse;
 mod cost;
 mod division;

@@ -7,8 +7,8 @@ use super::collapse::collapse;
 use super::division::Division;
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
 use crate::lower::columns::supports_parts;
-use crate::lower::pairs;
 use crate::lower::states::{supports, two_way};
+use crate::lower::{chunks, pairs};
 use crate::schedule::{Schedule, TwoWay};
 use crate::stage::{Cut, CutError, Stage, cut, cut_contracted, cut_paired, cut_parted, cut_two_way};
 use crate::target::Target;
@@ -56,7 +56,8 @@ impl Cuts {
 
 /// Cuts a program in every way in which it can run.
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
-    let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || supports(s).is_ok());
+    let states = |s: &Stage| supports(s).is_ok() || chunks::Form::of(s).is_ok();
+    let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || states(s));
     let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || two_way::supports(s).is_ok());
     let known = |s: &Stage| collapse(s).map_or_else(|| supports_parts(s), |merged| supports_parts(&merged.stage));
     let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || known(s));

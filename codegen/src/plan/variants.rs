@@ -6,11 +6,12 @@
 
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
-use super::{pairs, states, two_way};
+use super::{chunks, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
 use crate::lower::columns::supports_parts;
 use crate::lower::reads::displacements;
+use crate::lower::states::supports;
 use crate::lower::states::two_way::passes;
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
@@ -78,7 +79,8 @@ pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
         return lane.map(|lane| Schedule::Columns(Shape::of(stage).walk(lane, 1))).into_iter().collect();
     }
     if stage.state_axis().is_some() {
-        return states::scalar_schedules();
+        let walked = supports(stage).map_or_else(|_| vec![], |()| states::scalar_schedules());
+        return [walked, chunks::schedules(stage)].concat();
     }
     if stage.axis().is_none() {
         return vec![Schedule::Map(map(stage, 1))];
@@ -102,7 +104,8 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return vector(stage, axis).map(|v| two_way::vector_schedules(v, isa)).unwrap_or_default();
     }
     if stage.state_axis().is_some() {
-        return vector(stage, axis).map(states::vector_schedules).unwrap_or_default();
+        let access = vector(stage, axis).filter(|_| supports(stage).is_ok());
+        return access.map(states::vector_schedules).unwrap_or_default();
     }
     let shape = Shape::of(stage);
     if stage.part_axis.is_some() {

@@ -95,13 +95,13 @@ pub fn ssd_packed(
     y = sum(N, c * h) + skip * x;
 }
 
-/// Retention, a decay that is the same at all times: s[t] = gamma·s[t−1] + k[t]⊗v[t], read by o[t] = Σ over K of q[t]·s[t].
+/// Retention, a decay that is the same at all times: s[t] = exp(g)·s[t−1] + k[t]⊗v[t], read by o[t] = Σ over K of q[t]·s[t].
 ///
 /// Sun et al., "Retentive network: A successor to transformer for large language models", 2023, §2.1.
 pub fn retention(
-    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], gamma: f32[H], s0: f32[B, H, K, V] = 0,
+    q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g: f32[H], s0: f32[B, H, K, V] = 0,
 ) -> (o: [B, H, T, V], s_last: f32[B, H, K, V]) {
-    let s = scan(T, Affine(gamma, k * v), init = s0).b;
+    let s = scan(T, LogDecay(g, k * v), init = s0).x;
     o = sum(K, q * s);
     s_last = last(T, s);
 }

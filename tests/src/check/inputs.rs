@@ -55,7 +55,7 @@ fn domain(program: &Program, param: &Param) -> Domain {
         (_, "a_re") => Domain::Negative,
         ("softmax_merge", "d") | (_, "alpha" | "delta" | "delta_bias" | "dt" | "dt_bias" | "cap") => Domain::Positive,
         ("max_plus", _) => Domain::Real,
-        (_, "a" | "gamma") => Domain::Decay,
+        (_, "a") => Domain::Decay,
         _ => Domain::Real,
     }
 }

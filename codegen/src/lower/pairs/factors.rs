@@ -4,7 +4,7 @@ use oplus_dsl::ir::{Axis, Binary, Literal, Op, Program, Unary, Value};
 
 /// A value as a product that is zero wherever one of its conditions is false.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Product {
+pub(in crate::lower) struct Product {
     /// What is multiplied.
     pub factors: Vec<Value>,
     /// What must hold.
@@ -13,7 +13,7 @@ pub(super) struct Product {
 
 impl Product {
     /// The factors and conditions of a value.
-    pub(super) fn of(program: &Program, value: Value) -> Product {
+    pub(in crate::lower) fn of(program: &Program, value: Value) -> Product {
         let mut product = Product::default();
         product.add(program, value);
         product
@@ -62,13 +62,13 @@ impl Product {
     }
 
     /// Takes out the factors that have an axis.
-    pub(super) fn take_along(&mut self, program: &Program, axis: Axis) -> Vec<Value> {
+    pub(in crate::lower) fn take_along(&mut self, program: &Program, axis: Axis) -> Vec<Value> {
         self.factors.extract_if(.., |v| program.node(*v).axes.contains(axis)).collect()
     }
 }
 
 /// The terms of a conjunction.
-pub(super) fn conjunction(program: &Program, condition: Value, terms: &mut Vec<Value>) {
+pub(in crate::lower) fn conjunction(program: &Program, condition: Value, terms: &mut Vec<Value>) {
     match &program.node(condition).op {
         Op::Binary(Binary::And, x, y) => [x, y].into_iter().for_each(|v| conjunction(program, *v, terms)),
         Op::Broadcast(x) => conjunction(program, *x, terms),
@@ -78,7 +78,7 @@ pub(super) fn conjunction(program: &Program, condition: Value, terms: &mut Vec<V
 }
 
 /// Whether a value is that constant, wherever it is taken.
-pub(super) fn is(program: &Program, value: Value, number: f64) -> bool {
+pub(in crate::lower) fn is(program: &Program, value: Value, number: f64) -> bool {
     match &program.node(value).op {
         Op::Const(literal @ (Literal::Float(_) | Literal::Int(_))) => literal.as_f64() == number,
         Op::Broadcast(x) | Op::Convert(_, x) => is(program, *x, number),

@@ -23,13 +23,13 @@
 //! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
 //! zeros in the tiles.
 
-mod factors;
+pub(in crate::lower) mod factors;
 mod finals;
 mod form;
 mod gauge;
 mod products;
-mod tile;
-mod values;
+pub(in crate::lower) mod tile;
+pub(in crate::lower) mod values;
 mod visible;
 mod walk;
 mod weigh;

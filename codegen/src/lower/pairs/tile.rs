@@ -18,7 +18,7 @@ const EIGHT: i32 = 8;
 
 /// A parameter's tile, or several in a ring.
 #[derive(Clone, Debug)]
-pub(super) struct Tile {
+pub(in crate::lower) struct Tile {
     /// The parameter.
     pub param: u32,
     /// Its axis along the tile.
@@ -40,7 +40,7 @@ pub(super) struct Tile {
 }
 
 /// What the threads of a block copy together.
-pub(super) struct Source<'s> {
+pub(in crate::lower) struct Source<'s> {
     /// The stage's parameters.
     pub args: &'s Args,
     /// Where the block is.
@@ -82,11 +82,11 @@ struct Spot {
 
 /// The places of a lane in the rows of a panel, for every even piece of it: where its row of a matrix begins.
 #[derive(Clone, Debug)]
-pub(super) struct Lanes(Vec<Operand>);
+pub(in crate::lower) struct Lanes(Vec<Operand>);
 
 impl Tile {
     /// Declares a tile of a parameter, of which `stages` are in flight.
-    pub(super) fn declare(
+    pub(in crate::lower) fn declare(
         b: &mut Builder,
         stage: &Stage,
         (param, along, inner): (u32, Axis, Axis),
@@ -100,8 +100,14 @@ impl Tile {
         Tile { param, along, inner, array, full: array, name, rows, depth, elem }
     }
 
+    /// A tile that no parameter is copied to, of rows and elements of a row.
+    pub(in crate::lower) fn bare(b: &mut Builder, name: &str, elem: Elem, (rows, depth): (u32, u32)) -> Tile {
+        let array = b.shared(name, SharedKind::Elem(elem), rows * depth);
+        Tile { param: 0, along: Axis(0), inner: Axis(0), array, full: array, name: name.to_owned(), rows, depth, elem }
+    }
+
     /// Elements of a row of a panel.
-    fn panel(&self) -> u32 {
+    pub(in crate::lower) fn panel(&self) -> u32 {
         (1 << self.depth.trailing_zeros()).min(128 / bytes(self.elem))
     }
 
@@ -116,12 +122,12 @@ impl Tile {
     }
 
     /// Elements of one stage.
-    pub(super) fn len(&self) -> u32 {
+    pub(in crate::lower) fn len(&self) -> u32 {
         self.rows * self.depth
     }
 
     /// The places of lanes that name rows: lane l names row `row` and, of each step, the piece `half`.
-    pub(super) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
+    pub(in crate::lower) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
         let pieces = self.panel() / self.piece();
         let own = swizzle(b, row, half, pieces);
         let from = b.mul(row, Operand::i32(self.panel() as i32));
@@ -133,8 +139,18 @@ impl Tile {
         Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
     }
 
+    /// The places of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.
+    pub(in crate::lower) fn lanes_at(&self, b: &mut Builder, row: Operand, half: Operand, step: Operand) -> Operand {
+        let own = swizzle(b, row, half, self.panel() / self.piece());
+        let even = b.mul(step, Operand::i32(2));
+        let piece = b.binary(Binary::Xor, own, even);
+        let from = b.mul(row, Operand::i32(self.panel() as i32));
+        let within = b.mul(piece, Operand::i32(self.piece() as i32));
+        b.add(from, within)
+    }
+
     /// The index of the lanes' rows in step number `step` of rows `first` on, a multiple of 8.
-    pub(super) fn index(&self, b: &mut Builder, lanes: &Lanes, first: u32, step: u32) -> Operand {
+    pub(in crate::lower) fn index(&self, b: &mut Builder, lanes: &Lanes, first: u32, step: u32) -> Operand {
         let place = step * self.step();
         let (panel, even) = (place / self.panel(), place % self.panel() / self.step());
         let from = panel * self.rows * self.panel() + first * self.panel();
@@ -142,7 +158,7 @@ impl Tile {
     }
 
     /// The offset of the parameter's first row, for [`Tile::fill`].
-    pub(super) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
+    pub(in crate::lower) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
         source.args.offset(b, Tensor::Param(self.param), source.outer)
     }
 
@@ -157,7 +173,14 @@ impl Tile {
     }
 
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
-    pub(super) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
+    pub(in crate::lower) fn fill(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        origin: Operand,
+        first: Operand,
+        stage: Operand,
+    ) {
         let pieces = self.depth / self.piece();
         let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
@@ -261,13 +284,13 @@ fn bytes(elem: Elem) -> u32 {
 }
 
 /// The rows that lanes name of a fragment of 16 rows by 16 elements, read as a left factor; transposed, of a right one.
-pub(super) fn left_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
+pub(in crate::lower) fn left_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
     let row = b.binary(Binary::Rem, lane, Operand::i32(2 * EIGHT));
     (row, b.binary(Binary::Div, lane, Operand::i32(2 * EIGHT)))
 }
 
 /// The rows that lanes name of two fragments of 8 columns, which are the rows of a tile, by 16 elements.
-pub(super) fn right_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
+pub(in crate::lower) fn right_rows(b: &mut Builder, lane: Operand) -> (Operand, Operand) {
     let low = b.binary(Binary::Rem, lane, Operand::i32(EIGHT));
     let block = b.binary(Binary::Div, lane, Operand::i32(2 * EIGHT));
     let below = b.mul(block, Operand::i32(EIGHT));

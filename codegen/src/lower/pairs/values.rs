@@ -16,7 +16,7 @@ use std::f64::consts::LOG2_E;
 /// Where a value is taken: one of the thread's rows, columns, and places within a column. What a value does not depend on
 /// does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Spot {
+pub(in crate::lower) struct Spot {
     /// The row, if there is one.
     pub row: Option<u32>,
     /// The column, if there is one.
@@ -27,7 +27,7 @@ pub(super) struct Spot {
 
 /// An index along an axis that a thread holds.
 #[derive(Clone, Copy)]
-pub(super) struct Index {
+pub(in crate::lower) struct Index {
     /// The index, `i64`.
     pub at: Operand,
     /// Whether the axis has it.
@@ -36,7 +36,7 @@ pub(super) struct Index {
 
 /// The values known in a block of statements. What is known before a block is known inside; a block gets a copy.
 #[derive(Clone)]
-pub(super) struct Values<'s> {
+pub(in crate::lower) struct Values<'s> {
     stage: &'s Stage,
     args: &'s Args,
     /// The axes of rows and columns.
@@ -56,34 +56,39 @@ pub(super) struct Values<'s> {
 
 impl<'s> Values<'s> {
     /// Nothing but where the block is.
-    pub(super) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
+    pub(in crate::lower) fn new(
+        stage: &'s Stage,
+        args: &'s Args,
+        axes: [Axis; 2],
+        outer: Vec<(Axis, Operand)>,
+    ) -> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
         let (places, known, scaled) = (HashMap::new(), HashMap::new(), HashMap::new());
         Values { stage, args, axes, outer, rows, columns, places, known, scaled, fast: false }
     }
 
     /// Where a row is.
-    pub(super) fn set_row(&mut self, slot: u32, index: Index) {
+    pub(in crate::lower) fn set_row(&mut self, slot: u32, index: Index) {
         self.rows.insert(slot, index);
     }
 
     /// Where a column is.
-    pub(super) fn set_column(&mut self, slot: u32, index: Index) {
+    pub(in crate::lower) fn set_column(&mut self, slot: u32, index: Index) {
         self.columns.insert(slot, index);
     }
 
     /// Where a place within a column is.
-    pub(super) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
+    pub(in crate::lower) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
         self.places.insert(slot, (axis, index));
     }
 
     /// The row of a slot.
-    pub(super) fn row(&self, slot: u32) -> Index {
+    pub(in crate::lower) fn row(&self, slot: u32) -> Index {
         self.rows[&slot]
     }
 
     /// A field of a tuple is that number.
-    pub(super) fn set_state(&mut self, (tuple, field): (Value, u32), spot: Spot, value: Operand) {
+    pub(in crate::lower) fn set_state(&mut self, (tuple, field): (Value, u32), spot: Spot, value: Operand) {
         let nodes = &self.stage.program.nodes;
         for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
             self.set(Value(i), spot, value);
@@ -91,13 +96,13 @@ impl<'s> Values<'s> {
     }
 
     /// A node has that value at a spot.
-    pub(super) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
+    pub(in crate::lower) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
         let spot = self.needed(value, spot);
         self.known.insert((value, spot), known);
     }
 
     /// The product of some nodes' values and a number, if there is one; `None` for the product of nothing.
-    pub(super) fn product(
+    pub(in crate::lower) fn product(
         &mut self,
         b: &mut Builder,
         start: Option<Operand>,
@@ -111,7 +116,7 @@ impl<'s> Values<'s> {
     }
 
     /// Whether all of some conditions hold.
-    pub(super) fn all(&mut self, b: &mut Builder, conditions: &[Value], spot: Spot) -> Operand {
+    pub(in crate::lower) fn all(&mut self, b: &mut Builder, conditions: &[Value], spot: Spot) -> Operand {
         conditions.iter().fold(Operand::bool(true), |all, condition| {
             let holds = self.value(b, *condition, spot);
             b.and(all, holds)
@@ -119,7 +124,7 @@ impl<'s> Values<'s> {
     }
 
     /// The value of a node.
-    pub(super) fn value(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+    pub(in crate::lower) fn value(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
         let spot = self.needed(value, spot);
         if let Some(known) = self.known.get(&(value, spot)) {
             return *known;
@@ -223,7 +228,7 @@ impl<'s> Values<'s> {
     }
 
     /// The indices of a spot, and whether all of them exist.
-    fn indices(&self, b: &mut Builder, spot: Spot) -> (Vec<(Axis, Operand)>, Operand) {
+    pub(in crate::lower) fn indices(&self, b: &mut Builder, spot: Spot) -> (Vec<(Axis, Operand)>, Operand) {
         let [row, column] = self.axes;
         let own = [
             spot.row.map(|slot| (row, self.rows[&slot])),

@@ -105,7 +105,7 @@ fn decays_of_every_kind_are_one_recurrence() {
         let one = renamed("monoid_attention", &given, &[], &sizes);
         close("one decay", floats(&one["o"]), floats(&expected["o"]), 1e-13);
         if let Some(constant) = constant {
-            given.insert("gamma".into(), Array::floats(&[2], [constant.exp(); 2]));
+            given.insert("g".into(), Array::floats(&[2], [constant; 2]));
             let found = renamed("retention", &given, &[], &sizes);
             close("retention", floats(&found["o"]), floats(&expected["o"]), 1e-13);
         }

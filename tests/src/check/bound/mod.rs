@@ -40,7 +40,7 @@ pub fn slack(schedules: &[Schedule], sizes: &[usize]) -> f64 {
     let longest = sizes.iter().copied().max().unwrap_or(0).max(2) as f64;
     let walks = schedules.iter().any(|schedule| match schedule {
         Schedule::Columns(columns) => columns.form == Form::Walk,
-        Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => true,
+        Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) | Schedule::Chunks(_) => true,
         _ => false,
     });
     if walks { SLACK.max(longest / longest.log2()) } else { SLACK }

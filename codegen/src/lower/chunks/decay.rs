@@ -1,0 +1,120 @@
+//! The decays of a chunk: running sums of their logarithms, and the gains.
+
+use super::ChunksKernel;
+use super::form::Decay;
+use crate::build::Builder;
+use crate::lower::pairs::values::{Index, Spot, Values};
+use crate::schedule::WARP;
+use crate::tile::{Expr, Memory, Operand, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Literal};
+use std::f64::consts::LOG2_E;
+
+/// The least logarithm of a decay.
+const LEAST: f64 = -160.0;
+
+/// What a thread knows of the decays of a chunk.
+pub(super) struct Decays {
+    /// Its first row and column among the chunk's times, `i32`.
+    pub row: Operand,
+    pub column: Operand,
+    /// The running sums at its two rows, and 2 to their power.
+    pub rows: [Operand; 2],
+    pub from_start: [Operand; 2],
+    /// The running sums and the gains at its columns, two of every eight.
+    pub columns: Vec<Operand>,
+    pub gains: Vec<Operand>,
+    /// The running sum at the end, and 2 to its power.
+    pub end: Operand,
+    pub whole: Operand,
+}
+
+impl ChunksKernel<'_> {
+    /// The first warp sums the logarithms of the chunk's decays, and evaluates its gains.
+    pub(super) fn sum_decays(&self, b: &mut Builder, values: &Values, first: Operand) {
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        b.if_(is_first, |b| {
+            let mut values = values.clone();
+            let per_lane = self.schedule.times() / WARP;
+            let own = b.mul(self.lane, Operand::i32(per_lane as i32));
+            let mut sums: Vec<Operand> = vec![];
+            for k in 0..per_lane {
+                let (log, gain) = self.step(b, &mut values, (first, own, k));
+                let sum = sums.last().map_or(log, |sum| b.add(*sum, log));
+                sums.push(sum);
+                let at = b.add(own, Operand::i32(k as i32));
+                b.store(Memory::Shared(self.gains), at, &[gain], None);
+            }
+            let before = self.sum_before(b, sums[sums.len() - 1]);
+            for (k, sum) in sums.into_iter().enumerate() {
+                let sum = b.add(before, sum);
+                let at = b.add(own, Operand::i32(k as i32));
+                b.store(Memory::Shared(self.sums), at, &[sum], None);
+            }
+        });
+    }
+
+    /// The logarithm of the decay and the gain of a lane's k-th time; 0 where there is none.
+    fn step(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (first, own, k): (Operand, Operand, u32),
+    ) -> (Operand, Operand) {
+        let at = b.add(first, own);
+        let at = b.add(at, Operand::i32(k as i32));
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, self.args.size(self.form.time));
+        values.set_row(k, Index { at, exists });
+        let spot = Spot { row: Some(k), ..Spot::default() };
+        let zero = f32(0.0);
+        let log = match self.form.decay {
+            None => zero,
+            Some(Decay { log, binary }) => {
+                let log = values.value(b, log, spot);
+                let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
+                let log = b.binary(Binary::Max, log, f32(LEAST));
+                b.select(exists, log, zero)
+            }
+        };
+        let gain = values.product(b, None, &self.form.gain, spot).unwrap_or(f32(1.0));
+        (log, b.select(exists, gain, zero))
+    }
+
+    /// The sum of the lanes before.
+    fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
+        let mut sum = own;
+        for by in [1, 2, 4, 8, 16] {
+            let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
+            let inside = b.ge(self.lane, Operand::i32(by));
+            let both = b.add(sum, other);
+            sum = b.select(inside, both, sum);
+        }
+        let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
+        let is_first = b.eq(self.lane, Operand::i32(0));
+        b.select(is_first, f32(0.0), before)
+    }
+
+    /// Reads the decays that the thread needs.
+    pub(super) fn decays(&self, b: &mut Builder) -> Decays {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let times = self.schedule.times() as i32;
+        let at = |b: &mut Builder, array, index: Operand, by: i32| {
+            let index = b.add(index, Operand::i32(by));
+            b.load1(Memory::Shared(array), index)
+        };
+        let rows = [0, 8].map(|by| at(b, self.sums, row, by));
+        let places: Vec<i32> = (0..times / 8).flat_map(|block| [8 * block, 8 * block + 1]).collect();
+        let columns = places.iter().map(|by| at(b, self.sums, column, *by)).collect();
+        let gains = places.iter().map(|by| at(b, self.gains, column, *by)).collect();
+        let end = at(b, self.sums, Operand::i32(times - 1), 0);
+        let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
+        let (from_start, whole) = (rows.map(&mut power), power(end));
+        Decays { row, column, rows, from_start, columns, gains, end, whole }
+    }
+}
+
+/// An `f32` constant.
+pub(super) fn f32(x: f64) -> Operand {
+    Operand::Const(Ty::F32, Literal::Float(x))
+}

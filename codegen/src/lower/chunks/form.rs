@@ -1,0 +1,333 @@
+//! What a stage must be for the schedule of chunks, and what there is to compute.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
+use oplus_dsl::{Elem, Ty};
+use thiserror::Error;
+
+use crate::lower::pairs::factors::Product;
+use crate::stage::Stage;
+
+/// A stage as a recurrence of matrices, S[t] = decay[t]·S[t−1] + gain[t]·value[t]⊗key[t], that is read by queries.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// The axis scanned.
+    pub time: Axis,
+    /// The axis of the state that is summed away.
+    pub depth: Axis,
+    /// The other axis of the state.
+    pub width: Axis,
+    /// The axes over which recurrences are computed apart.
+    pub outer: AxisSet,
+    /// The inclusive scan and the field of S.
+    pub state: (Value, u32),
+    /// The logarithm of the decay, over time and the outer axes; none where nothing is forgotten.
+    pub decay: Option<Decay>,
+    /// The parameter with time and depth that is added.
+    pub key: u32,
+    /// The parameter with time and width that is added.
+    pub value: u32,
+    /// What else is multiplied, over time and the outer axes.
+    pub gain: Vec<Value>,
+    /// The state before the first time.
+    pub init: Option<Value>,
+    /// What reads the state at every time, if anything does.
+    pub readout: Option<Readout>,
+}
+
+/// The logarithm of a decay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decay {
+    /// A value.
+    pub log: Value,
+    /// The base is 2 instead of e.
+    pub binary: bool,
+}
+
+/// The sum over depth of query·S, times factors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Readout {
+    /// Its tuple.
+    pub tuple: Value,
+    /// The parameter with time and depth.
+    pub query: u32,
+    /// What else is multiplied, without the depth.
+    pub factors: Vec<Value>,
+}
+
+/// Why a stage is no such recurrence.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing is scanned, or nothing of the states is summed away.
+    #[error("no states are summed away")]
+    NoReadout,
+    /// The scan goes from the end to the beginning.
+    #[error("the scan begins at the end")]
+    Reverse,
+    /// States before their elements are read.
+    #[error("states before their elements are read")]
+    Exclusive,
+    /// The operator is not l ↦ decay·l + r in the field that is read.
+    #[error("{operator} does not scale the state and add to it")]
+    NotAffine {
+        /// The operator.
+        operator: String,
+    },
+    /// The decay is not an exponential.
+    #[error("the decay is not the exponential of a value")]
+    NoExponential,
+    /// The states have one axis only.
+    #[error("the states are vectors along {axis}: nothing is left to multiply matrices by")]
+    Vector {
+        /// The axis that is summed away.
+        axis: String,
+    },
+    /// Every state has its own decay.
+    #[error("every state has a decay of its own, over {axes}: products of rows and columns cannot carry it")]
+    Diagonal {
+        /// The axes of the state that the decay has.
+        axes: String,
+    },
+    /// The decay differs along one axis of the state.
+    #[error("the decay differs along {axis}: chunks would need chunks of their own")]
+    Channels {
+        /// The axis.
+        axis: String,
+    },
+    /// What is added is not an outer product of parameters.
+    #[error("what is added is no outer product of a parameter over {depth} and one over {width}")]
+    NotOuter {
+        /// The axis that is summed away.
+        depth: String,
+        /// The other one.
+        width: String,
+    },
+    /// What is summed is not a parameter times a state.
+    #[error("what is summed over {axis} is no product of a parameter and a state")]
+    NotQuery {
+        /// The axis.
+        axis: String,
+    },
+    /// The factors of matrix products are not of one type of 16 bits.
+    #[error("matrix products need factors of one type of 16 bits")]
+    Type,
+}
+
+impl Form {
+    /// The form of a stage that keeps its contractions, or what it lacks.
+    pub fn of(stage: &Stage) -> Result<Form, Refusal> {
+        let program = &stage.program;
+        let (scan, depth) = (stage.scan().ok_or(Refusal::NoReadout)?, stage.state_axis().ok_or(Refusal::NoReadout)?);
+        let operator = program.operator(scan.operator);
+        let tuple = match (scan.inclusive, scan.exclusive) {
+            (Some(tuple), None) => tuple,
+            _ => return Err(Refusal::Exclusive),
+        };
+        let field = only_field(program, tuple).ok_or_else(|| not_affine(operator))?;
+        let coefficient = coefficient(operator, field).ok_or_else(|| not_affine(operator))?;
+        let decay = coefficient.decay(program, scan.elements)?;
+        let state = axes_of(program, tuple, field).without(scan.axis);
+        let decay_axes = decay.map_or(AxisSet::EMPTY, |d| program.node(d.log).axes);
+        let width = width(program, state, depth, decay_axes)?;
+        if scan.reverse {
+            return Err(Refusal::Reverse);
+        }
+        let mut form = Form {
+            time: scan.axis,
+            depth,
+            width,
+            outer: state.without(depth).without(width),
+            state: (tuple, field),
+            decay,
+            key: 0,
+            value: 0,
+            gain: vec![],
+            init: scan.init.get(field as usize).copied(),
+            readout: None,
+        };
+        form.payload(program, scan.elements[field as usize])?;
+        form.readout(program)?;
+        form.check_types(program)?;
+        Ok(form)
+    }
+
+    /// Divides what is added into key, value and gain.
+    fn payload(&mut self, program: &Program, element: Value) -> Result<(), Refusal> {
+        let name = |axis: Axis| program.axis_name(axis).to_owned();
+        let refusal = || Refusal::NotOuter { depth: name(self.depth), width: name(self.width) };
+        let mut product = Product::of(program, element);
+        let keys = product.take_along(program, self.depth);
+        let values = product.take_along(program, self.width);
+        let ([key], [value], []) = (&keys[..], &values[..], &product.conditions[..]) else { return Err(refusal()) };
+        (self.key, self.value) = (
+            self.leaf(program, *key, self.depth).ok_or_else(refusal)?,
+            self.leaf(program, *value, self.width).ok_or_else(refusal)?,
+        );
+        self.gain = product.factors;
+        Ok(())
+    }
+
+    /// The parameter over time, one axis of the state and outer axes that a value is.
+    fn leaf(&self, program: &Program, value: Value, axis: Axis) -> Option<u32> {
+        let allowed = self.outer.with(self.time).with(axis);
+        match program.node(value) {
+            node if !node.axes.contains(self.time) || !node.axes.minus(allowed).is_empty() => None,
+            node => {
+                if let Op::Param(p) = node.op {
+                    Some(p)
+                } else {
+                    None
+                }
+            }
+        }
+    }
+
+    /// The sum of a parameter times a state.
+    fn readout(&mut self, program: &Program) -> Result<(), Refusal> {
+        let refusal = || Refusal::NotQuery { axis: program.axis_name(self.depth).to_owned() };
+        let mut sums = (0..program.nodes.len() as u32).map(Value).filter_map(|tuple| match &program.node(tuple).op {
+            Op::Reduce { elements, .. } => Some((tuple, elements[0])),
+            _ => None,
+        });
+        let (Some((tuple, element)), None) = (sums.next(), sums.next()) else { return Err(refusal()) };
+        let mut product = Product::of(program, element);
+        let is_state = |v: &Value| program.node(*v).op == Op::Field(self.state.0, self.state.1);
+        let states = product.factors.extract_if(.., |v| is_state(v)).count();
+        let queries = product.take_along(program, self.depth);
+        let ([query], 1, []) = (&queries[..], states, &product.conditions[..]) else { return Err(refusal()) };
+        let query = self.leaf(program, *query, self.depth).ok_or_else(refusal)?;
+        self.readout = Some(Readout { tuple, query, factors: product.factors });
+        Ok(())
+    }
+
+    fn check_types(&self, program: &Program) -> Result<(), Refusal> {
+        let elem = program.params[self.key as usize].elem;
+        let query = self.readout.as_ref().map_or(self.key, |readout| readout.query);
+        let same = [self.value, query].iter().all(|p| program.params[*p as usize].elem == elem);
+        if same && matches!(elem, Elem::Bf16 | Elem::F16) { Ok(()) } else { Err(Refusal::Type) }
+    }
+}
+
+/// The one field of a scan that is read.
+fn only_field(program: &Program, tuple: Value) -> Option<u32> {
+    let fields: BTreeSet<u32> = program
+        .nodes
+        .iter()
+        .filter_map(|node| match node.op {
+            Op::Field(of, field) if of == tuple => Some(field),
+            _ => None,
+        })
+        .collect();
+    let mut fields = fields.into_iter();
+    fields.next().filter(|_| fields.next().is_none())
+}
+
+/// The axes of a field.
+fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
+    let own = program.nodes.iter().find(|node| node.op == Op::Field(tuple, field));
+    own.map_or(AxisSet::EMPTY, |node| node.axes)
+}
+
+/// The axis of the state beside the one summed away that the decay lacks.
+fn width(program: &Program, state: AxisSet, depth: Axis, decay: AxisSet) -> Result<Axis, Refusal> {
+    let name = |axis: Axis| program.axis_name(axis).to_owned();
+    // The innermost axis of the state beside the depth.
+    let inner = program.outputs.iter().flat_map(|o| o.axes.iter().rev()).copied();
+    let mut others = inner.filter(|a| state.contains(*a) && *a != depth);
+    let Some(candidate) = others.next() else { return Err(Refusal::Vector { axis: name(depth) }) };
+    match (decay.contains(depth), decay.contains(candidate)) {
+        (false, false) => Ok(candidate),
+        (true, false) => Err(Refusal::Channels { axis: name(depth) }),
+        (false, true) => Err(Refusal::Channels { axis: name(candidate) }),
+        (true, true) => {
+            let own: Vec<String> = [candidate, depth].map(name).into();
+            Err(Refusal::Diagonal { axes: own.join(" and ") })
+        }
+    }
+}
+
+fn not_affine(operator: &Operator) -> Refusal {
+    Refusal::NotAffine { operator: operator.name.clone() }
+}
+
+/// What the left operand's field is multiplied by: nothing, a field of the right operand, or an exponential of one.
+enum Coefficient {
+    One,
+    Field(usize),
+    Exponential(usize, bool),
+}
+
+impl Coefficient {
+    /// The logarithm of the decay in the program.
+    fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
+        match self {
+            Coefficient::One => Ok(None),
+            Coefficient::Exponential(k, binary) => Ok(Some(Decay { log: elements[*k], binary: *binary })),
+            Coefficient::Field(k) => exponential(program, elements[*k]).map(Some).ok_or(Refusal::NoExponential),
+        }
+    }
+}
+
+fn exponential(program: &Program, value: Value) -> Option<Decay> {
+    match program.node(value).op {
+        Op::Broadcast(x) => exponential(program, x),
+        Op::Unary(Unary::Exp, log) => Some(Decay { log, binary: false }),
+        Op::Unary(Unary::Exp2, log) => Some(Decay { log, binary: true }),
+        _ => None,
+    }
+}
+
+/// The coefficient of a field that is combined as coefficient·l + r.
+fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient> {
+    let body = Body { operator };
+    let (n, own) = (operator.fields.len() as u32, operator.combine[field as usize]);
+    if operator.fields[field as usize].ty != Ty::F32 {
+        return None;
+    }
+    let Op::Binary(Binary::Add, x, y) = *body.op(own) else { return None };
+    let scaled = if body.input(y) == Some(n + field) { x } else { y };
+    let added = if body.input(y) == Some(n + field) { y } else { x };
+    (body.input(added) == Some(n + field)).then(|| body.factor(scaled, field))?
+}
+
+/// The body of an operator.
+struct Body<'o> {
+    operator: &'o Operator,
+}
+
+impl Body<'_> {
+    fn op(&self, value: Value) -> &Op {
+        &self.operator.body[value.0 as usize].op
+    }
+
+    fn input(&self, value: Value) -> Option<u32> {
+        if let Op::Input(k) = self.op(value) { Some(*k) } else { None }
+    }
+
+    /// The factor of the left operand's field in a product; `if factor == 0 { 0 } else { product }` is one.
+    fn factor(&self, value: Value, field: u32) -> Option<Coefficient> {
+        match *self.op(value) {
+            Op::Input(k) if k == field => Some(Coefficient::One),
+            Op::Binary(Binary::Mul, x, y) if self.input(y) == Some(field) => self.decay(x),
+            Op::Binary(Binary::Mul, x, y) if self.input(x) == Some(field) => self.decay(y),
+            Op::Select(condition, zero, product) => {
+                let nothing = |v: Value| matches!(self.op(v), Op::Const(x) if x.as_f64() == 0.0);
+                let guards = matches!(*self.op(condition), Op::Binary(Binary::Eq, _, y) if nothing(y));
+                (guards && nothing(zero)).then(|| self.factor(product, field))?
+            }
+            _ => None,
+        }
+    }
+
+    /// A factor that depends on one field of the right operand.
+    fn decay(&self, value: Value) -> Option<Coefficient> {
+        let n = self.operator.fields.len() as u32;
+        let right = |v: Value| self.input(v).filter(|k| *k >= n).map(|k| (k - n) as usize);
+        match *self.op(value) {
+            Op::Unary(Unary::Exp, x) => Some(Coefficient::Exponential(right(x)?, false)),
+            Op::Unary(Unary::Exp2, x) => Some(Coefficient::Exponential(right(x)?, true)),
+            _ => Some(Coefficient::Field(right(value)?)),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Chunks: recurrences of matrices by products of matrices (state-space duality).
+//!
+//! A stage in this [form](Form) has states S that are matrices of width × depth, scaled by a decay and added an outer
+//! product to at every time, and read by queries over the depth. Inside a chunk of times the states are never made; with s
+//! the running sum of the logarithms (to base 2) of the decays from the chunk's start:
+//!
+//! ```text
+//! y[i]   = 2^s[i]·S·query[i] + Σ_{j ≤ i} 2^(s[i] − s[j])·(query[i]·key[j])·gain[j]·value[j]
+//! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·gain[j]·value[j]⊗key[j]
+//! ```
+//!
+//! A block has one recurrence and goes from the first time to the last in chunks of as many times as the state is wide, 16
+//! for each warp. Queries, keys and values of coming chunks are copied to shared memory while products are computed. A warp
+//! has 16 times of the products over times, and 16 places of the state's width, whose sums stay in its registers in `f32`;
+//! for the queries the state is rounded to 16 bits, in shared memory.
+//!
+//! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
+
+mod decay;
+mod form;
+mod outputs;
+mod state;
+mod walk;
+
+pub use form::{Decay, Form, Readout, Refusal};
+
+use super::LowerError;
+use super::args::Args;
+use super::pairs::tile::{Source, Tile};
+use crate::build::{Builder, zero};
+use crate::schedule::{Chunks, Schedule, WARP};
+use crate::stage::Stage;
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
+
+/// Rows of a fragment.
+const ROWS: u32 = 16;
+/// Columns of a fragment.
+const COLUMNS: u32 = 8;
+
+/// The tile kernel of a stage under a schedule of chunks.
+pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, LowerError> {
+    let parameters = LowerError::Parameters { schedule: Schedule::Chunks(*schedule) };
+    let Chunks { warps, depth, stages, vector, blocks, .. } = *schedule;
+    // A warp sums the decays of two times per lane.
+    let widths = matches!(warps, 2 | 4);
+    let vectors = matches!(vector, 1 | 2 | 4 | 8);
+    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 {
+        return Err(parameters);
+    }
+    let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks" })?;
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    let kernel = ChunksKernel::declare(&mut b, stage, &form, schedule);
+    kernel.body(&mut b);
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &Chunks) -> u32 {
+    let Ok(form) = Form::of(stage) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    ChunksKernel::declare(&mut b, stage, &form, schedule);
+    b.finish().shared_layout().1
+}
+
+/// A stage laid over blocks. Immutable while code is emitted.
+struct ChunksKernel<'s> {
+    stage: &'s Stage,
+    form: &'s Form,
+    schedule: &'s Chunks,
+    args: Args,
+    /// Queries, keys and values of the chunks in flight; without a readout there are no queries.
+    queries: Option<Tile>,
+    keys: Tile,
+    values: Tile,
+    /// The state as queries read it, a row for every place of its width.
+    states: Tile,
+    /// The running sums of a chunk, and its gains, in `f32`.
+    sums: SharedId,
+    gains: SharedId,
+    thread: Operand,
+    warp: Operand,
+    lane: Operand,
+    /// lane / 4 and lane mod 4.
+    group: Operand,
+    member: Operand,
+    /// The index along every outer axis.
+    outer: Vec<(Axis, Operand)>,
+}
+
+impl<'s> ChunksKernel<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Form, schedule: &'s Chunks) -> Self {
+        let args = Args::declare(b, stage, &Schedule::Chunks(*schedule));
+        let (times, stages) = (schedule.times(), schedule.stages);
+        let mut tile = |param: u32, inner: Axis, depth: u32| {
+            Tile::declare(b, stage, (param, form.time, inner), (times, depth, stages))
+        };
+        let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
+        let mut keys = tile(form.key, form.depth, schedule.depth);
+        let mut values = tile(form.value, form.width, schedule.width());
+        let states = Tile::bare(b, "states", keys.elem, (schedule.width(), schedule.depth));
+        for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        }
+        let [sums, gains] = ["sums", "gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), times));
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let block = b.special(Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let outer = args.indices(b, block, form.outer);
+        ChunksKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            queries,
+            keys,
+            values,
+            states,
+            sums,
+            gains,
+            thread,
+            warp,
+            lane,
+            group,
+            member,
+            outer,
+        }
+    }
+
+    /// What the threads copy together.
+    fn source(&self) -> Source<'_> {
+        Source {
+            args: &self.args,
+            outer: &self.outer,
+            threads: self.schedule.threads(),
+            thread: self.thread,
+            vector: self.schedule.vector,
+            padded: self.schedule.padded,
+            fenced: false,
+        }
+    }
+
+    /// The tiles that are copied.
+    fn tiles(&self) -> impl Iterator<Item = &Tile> {
+        self.queries.iter().chain([&self.keys, &self.values])
+    }
+
+    /// The type of factors.
+    fn elem(&self) -> Elem {
+        self.keys.elem
+    }
+
+    /// The thread's first row of the 16 of its warp.
+    fn first_row(&self, b: &mut Builder) -> Operand {
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        b.add(of_warp, self.group)
+    }
+
+    /// The thread's first column of a block of eight.
+    fn first_column(&self, b: &mut Builder) -> Operand {
+        b.mul(self.member, Operand::i32(2))
+    }
+}
+
+/// A block of zeros of a product.
+fn zeros() -> [Operand; 4] {
+    [zero(Ty::F32); 4]
+}

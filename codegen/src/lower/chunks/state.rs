@@ -1,0 +1,140 @@
+//! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
+
+use super::decay::Decays;
+use super::walk::{Blocks, Factor, load_four};
+use super::{COLUMNS, ChunksKernel, ROWS};
+use crate::build::{Builder, swizzle, zero};
+use crate::lower::pairs::values::{Index, Spot, Values};
+use crate::tile::{Expr, Memory, Operand, Reg};
+use oplus_dsl::Ty;
+
+/// The blocks of the thread's warp, in the order of the depth.
+pub(super) struct State {
+    pub blocks: Vec<[Reg; 4]>,
+}
+
+/// The slot of a thread's place in the width among [`Values`]' columns: the second of two rows of the state.
+const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
+
+impl ChunksKernel<'_> {
+    /// The thread's places of the width in the state are columns of [`Values`].
+    pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values) {
+        let row = self.first_row(b);
+        for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
+            let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            values.set_column(slot, self.place(b, at, self.form.width));
+        }
+    }
+
+    /// An index along an axis, from one of 32 bits.
+    pub(super) fn place(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, self.args.size(axis));
+        Index { at, exists }
+    }
+
+    /// The state before the first time.
+    pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
+        let count = self.schedule.depth / COLUMNS;
+        let blocks = (0..count).map(|block| match self.form.init {
+            None => [0; 4].map(|_| b.var(zero(Ty::F32))),
+            Some(init) => {
+                let mut values = values.clone();
+                let spots = self.spots(b, &mut values, block);
+                spots.map(|spot| {
+                    let value = values.value(b, init, spot);
+                    b.var(value)
+                })
+            }
+        });
+        State { blocks: blocks.collect() }
+    }
+
+    /// Where the thread's four places of a block are.
+    pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, block: u32) -> [Spot; 4] {
+        let column = self.first_column(b);
+        for c in 0..2 {
+            let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+            values.set_place(c, self.form.depth, self.place(b, at, self.form.depth));
+        }
+        [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
+    }
+
+    /// The warp's values at the chunk's times, times gains and what remains of them at its end: a left factor for every 16
+    /// times.
+    pub(super) fn scaled_values(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        (values, lanes): (Factor, Operand),
+    ) -> Vec<[Operand; 4]> {
+        let remaining: Vec<Operand> = decays
+            .columns
+            .iter()
+            .zip(&decays.gains)
+            .map(|(sum, gain)| {
+                let apart = b.sub(decays.end, *sum);
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                b.mul(decay, *gain)
+            })
+            .collect();
+        let sixteens = 0..self.schedule.times() / ROWS;
+        let scaled = |sixteen: u32| {
+            let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
+            let index = b.add(rows, values.start);
+            let words = load_four(b, values.tile, index, true);
+            let mut register = 0;
+            words.map(|word| {
+                // Registers 0 and 1 have the first eight times, 2 and 3 the others.
+                let first = (4 * sixteen + 2 * (register / 2)) as usize;
+                register += 1;
+                let [low, high] = b.unpack(self.elem(), word);
+                let (low, high) = (b.mul(low, remaining[first]), b.mul(high, remaining[first + 1]));
+                b.pack(self.elem(), low, high)
+            })
+        };
+        sixteens.map(scaled).collect()
+    }
+
+    /// S_next = decay·S + Σ scaled value⊗key.
+    pub(super) fn advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        decays: &Decays,
+        (left, keys): (&[[Operand; 4]], Factor),
+    ) {
+        let mut sums: Blocks =
+            state.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), decays.whole))).collect();
+        for (sixteen, left) in left.iter().enumerate() {
+            self.multiply_in_time(b, &mut sums, (*left, keys), sixteen as u32);
+        }
+        for (block, sums) in state.blocks.iter().zip(sums) {
+            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// Rounds the state for the queries.
+    pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
+        if self.queries.is_none() {
+            return;
+        }
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let panel = self.states.panel();
+        let pieces = panel / COLUMNS;
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let from = b.mul(row, Operand::i32(panel as i32));
+            let from = b.add(from, column);
+            for (k, block) in state.blocks.iter().enumerate() {
+                let (of_panel, piece) = (k as u32 / pieces, k as u32 % pieces);
+                let place = swizzle(b, row, Operand::i32(piece as i32), pieces);
+                let within = b.mul(place, Operand::i32(COLUMNS as i32));
+                let index = b.add(from, within);
+                let index = b.add(index, Operand::i32((of_panel * self.states.rows * panel) as i32));
+                let two = [block[2 * h].into(), block[2 * h + 1].into()];
+                b.store(Memory::Shared(self.states.array), index, &two, None);
+            }
+        }
+    }
+}

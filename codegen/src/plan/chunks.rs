@@ -1,0 +1,40 @@
+//! The schedules of chunks that a plan may choose, and their cost.
+
+use super::bound::Bound;
+use super::geometry::blocks;
+use crate::lower::chunks::Form;
+use crate::schedule::{Chunks, Schedule};
+use crate::stage::Stage;
+use crate::target::Target;
+
+/// Lengths of the axis that is summed away.
+const DEPTHS: [u32; 4] = [16, 32, 64, 128];
+/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
+const PRODUCTS: f64 = 0.6e6;
+
+/// The schedules of a stage that is a recurrence of matrices.
+pub(super) fn schedules(stage: &Stage) -> Vec<Schedule> {
+    if Form::of(stage).is_err() {
+        return vec![];
+    }
+    let of =
+        |warps, depth, padded, vector| Schedule::Chunks(Chunks { warps, depth, padded, stages: 2, vector, blocks: 2 });
+    let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
+    let kinds =
+        |(warps, depth)| [(false, 8), (true, 8), (true, 1)].map(|(padded, vector)| of(warps, depth, padded, vector));
+    shapes.flat_map(kinds).collect()
+}
+
+/// Microseconds, and why. Blocks go through their chunks: four products for each, over time, depth and width.
+pub(super) fn estimate(stage: &Stage, schedule: &Chunks, bound: &Bound, target: &Target) -> (f64, String) {
+    let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
+    let (times, depth) = (f64::from(schedule.times()), f64::from(schedule.depth));
+    let chunks = (bound.size(form.time) as f64 / times).ceil();
+    let blocks = blocks(stage, &Schedule::Chunks(*schedule), bound) as f64;
+    let work = blocks * chunks * times * times * (3.0 * depth + times);
+    let share = (blocks / f64::from(target.multiprocessors)).ceil() / blocks.max(1.0);
+    // Element by element tiles are filled by ordinary loads.
+    let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
+    let why = format!("{blocks} blocks of {chunks} chunks, {:.1} G multiply-adds", work / 1e9);
+    (work * share / PRODUCTS * slower, why)
+}

@@ -1,0 +1,134 @@
+//! One stage under a schedule of chunks, simulated.
+
+use std::collections::HashMap;
+
+use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
+use oplus_codegen::lower::chunks::{self, Form};
+use oplus_codegen::schedule::{Chunks, Schedule};
+use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
+use oplus_codegen::stage::{Stage, cut_contracted};
+use oplus_dsl::Elem;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Literal, Param, Program};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::scalar::round;
+use oplus_dsl::specialize::without_param;
+
+/// A standard model without some of its optional parameters.
+pub(crate) fn model(name: &str, elem: Elem, without: &[&str]) -> Program {
+    let models = oplus_front::model_programs();
+    let program = models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem);
+    without.iter().fold(program, |program, param| without_param(&program, param))
+}
+
+/// The program of a text of the language.
+pub(crate) fn written(text: &str) -> Program {
+    let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    programs[0].instantiate(Elem::Bf16)
+}
+
+/// The stage with states that are summed away.
+pub(crate) fn stage(program: &Program) -> Stage {
+    let cut = cut_contracted(program).expect("cuts").expect("a contraction");
+    cut.stages.into_iter().find(|stage| stage.state_axis().is_some()).expect("a stage with states")
+}
+
+/// A run: the size of every axis of the stage, and its inputs.
+pub(crate) struct Case<'a> {
+    stage: &'a Stage,
+    sizes: Vec<usize>,
+    inputs: Vec<Array>,
+}
+
+/// Numbers that a parameter may have: decays and step sizes are such that states do not grow.
+fn number(param: &Param, rng: &mut Rng) -> f64 {
+    let (low, high) = match param.name.as_str() {
+        "a" | "g" => (-1.0, 0.0),
+        "dt" => (0.1, 1.0),
+        _ => (-1.0, 1.0),
+    };
+    round(param.elem, rng.between(low, high))
+}
+
+impl<'a> Case<'a> {
+    /// A run on random numbers.
+    pub(crate) fn new(stage: &'a Stage, sizes: &[(&str, usize)]) -> Case<'a> {
+        let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
+        let sizes: Vec<usize> = stage.program.axes.iter().map(size).collect();
+        let mut rng = Rng::new(7);
+        let mut array = |param: &Param| {
+            let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
+            let data: Vec<f64> = (0..own.iter().product()).map(|_| number(param, &mut rng)).collect();
+            Array { sizes: own, data: Data::Float(data) }
+        };
+        let inputs = stage.program.params.iter().map(&mut array).collect();
+        Case { stage, sizes, inputs }
+    }
+
+    /// What the program means.
+    fn wanted(&self) -> Vec<Array> {
+        let given: Vec<Option<Array>> = self.inputs.iter().cloned().map(Some).collect();
+        let sizes: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();
+        interpret_sized(&self.stage.program, &given, &sizes, Mode::default()).expect("runs")
+    }
+
+    /// The outputs of the kernel, in some order of events.
+    fn run(&self, schedule: &Chunks, order: Order) -> Vec<Array> {
+        let kernel = chunks::lower(self.stage, schedule, "k").unwrap_or_else(|e| panic!("{schedule}: {e}"));
+        let mut memory = Memory::new();
+        let mut buffers: HashMap<Tensor, BufferId> = HashMap::new();
+        for (i, input) in self.inputs.iter().enumerate() {
+            let tensor = Tensor::Param(i as u32);
+            let buffer: Vec<_> = (0..input.data.len()).map(|k| input.data.get(k)).collect();
+            buffers.insert(tensor, memory.add(Buffer::of(elem(self.stage, tensor), buffer)));
+        }
+        for i in 0..self.stage.program.outputs.len() as u32 {
+            let tensor = Tensor::Output(i);
+            let len = self.shape(tensor).iter().product();
+            buffers.insert(tensor, memory.add(Buffer::unwritten(elem(self.stage, tensor), len)));
+        }
+        let int = |n: usize| Arg::Scalar(Literal::Int(n as i64));
+        let arg = |role| match role {
+            Role::Pointer(tensor) => Arg::from(buffers[&tensor]),
+            Role::Size(axis) => int(self.sizes[axis.0 as usize]),
+            Role::Stride(tensor, axis) => int(self.stride(tensor, axis)),
+            Role::Messages | Role::Control | Role::Scratch(_) => panic!("blocks do not talk to each other"),
+        };
+        let args = abi(self.stage, &Schedule::Chunks(*schedule)).into_iter().map(|slot| arg(slot.role)).collect();
+        let form = Form::of(self.stage).expect("has the form");
+        let blocks: usize = form.outer.iter().map(|a| self.sizes[a.0 as usize]).product();
+        let launch = Launch { grid: [blocks as u32, 1], args };
+        let options = Options { order, ..Options::default() };
+        simulate(&kernel, &launch, &mut memory, &options)
+            .unwrap_or_else(|e| panic!("{schedule} {:?}: {e}", self.sizes));
+        let read = |i: usize| {
+            let (tensor, buffer) = (Tensor::Output(i as u32), memory.buffer(buffers[&Tensor::Output(i as u32)]));
+            let sizes = self.shape(tensor);
+            let values = (0..sizes.iter().product()).map(|at| buffer.value(at).expect("written").as_f64());
+            Array { data: Data::Float(values.collect()), sizes }
+        };
+        (0..self.stage.program.outputs.len()).map(read).collect()
+    }
+
+    /// The kernel gives what the program means, with a root mean square error of at most a half per cent.
+    pub(crate) fn check(&self, schedule: &Chunks, order: Order) {
+        let (wanted, found) = (self.wanted(), self.run(schedule, order));
+        for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.stage.program.outputs) {
+            let (wanted, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
+            let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+            let error = norm(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
+            let size = norm(&mut wanted.iter().copied());
+            let what = format!("`{}`: {:?} {schedule}", output.name, self.sizes);
+            assert!(error <= 5e-3 * size, "{what}: relative error {} of {size}", error / size);
+        }
+    }
+
+    fn shape(&self, tensor: Tensor) -> Vec<usize> {
+        axes(self.stage, tensor).iter().map(|a| self.sizes[a.0 as usize]).collect()
+    }
+
+    fn stride(&self, tensor: Tensor, axis: Axis) -> usize {
+        let place = axes(self.stage, tensor).iter().position(|a| *a == axis).expect("has the axis");
+        self.shape(tensor)[place + 1..].iter().product()
+    }
+}

@@ -1,0 +1,5 @@
+//! The schedule of chunks: which stages it takes, and its kernels on a simulated device against the interpreter.
+
+mod harness;
+mod recognition;
+mod run;

@@ -1,0 +1,72 @@
+//! Which stages are recurrences of matrices that chunks can compute, and why others are not.
+
+use oplus_codegen::lower::chunks::{Form, Refusal};
+use oplus_dsl::Elem;
+
+use crate::harness::{model, stage, written};
+
+fn of_model(name: &str) -> Result<Form, Refusal> {
+    Form::of(&stage(&model(name, Elem::Bf16, &[])))
+}
+
+fn of_text(text: &str) -> Result<Form, Refusal> {
+    Form::of(&stage(&written(text)))
+}
+
+#[test]
+fn decays_of_heads_are_recognised() {
+    let models = ["ssd", "ssd_softplus", "mamba2", "monoid_attention", "retention", "linear_attention"];
+    for name in models {
+        let form = of_model(name).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        assert_eq!(form.decay.is_some(), name != "linear_attention", "{name}");
+        assert!(form.init.is_some() && form.readout.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn other_decays_are_refused_with_their_reason() {
+    let diagonal = Refusal::Diagonal { axes: "D and N".into() };
+    for name in ["selective_scan", "mamba"] {
+        assert_eq!(of_model(name).map(|_| ()), Err(diagonal.clone()), "{name}");
+    }
+    let channels = Refusal::Channels { axis: "K".into() };
+    assert_eq!(of_model("gated_linear_attention").map(|_| ()), Err(channels));
+}
+
+#[test]
+fn arbitrary_text_is_recognised() {
+    let text = "
+        op Fading(w, s) {
+            identity (0, 0);
+            combine(left, right) (left.w + right.w, right.s + left.s * exp(right.w));
+        }
+        fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], w: [H, T], beta: [H, T]) -> (y: [H, T, V]) {
+            let s = scan(T, Fading(-softplus(w), k * (beta * v))).s;
+            y = tanh(beta * sum(K, s * (w * q)));
+        }";
+    let form = of_text(text).expect("a recurrence of matrices");
+    let readout = form.readout.expect("a readout");
+    assert_eq!((form.gain.len(), readout.factors.len(), form.init), (1, 1, None));
+}
+
+#[test]
+fn what_is_no_recurrence_of_matrices_says_why() {
+    let refused = |body: &str| {
+        let head = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T]) -> (y: [H, T, V])";
+        of_text(&format!("{head} {{ {body} }}")).map(|_| ()).expect_err("refused")
+    };
+    let outer = Refusal::NotOuter { depth: "K".into(), width: "V".into() };
+    assert_eq!(refused("y = sum(K, q * scan(T, LogDecay(a, k + v)).x);"), outer);
+    assert_eq!(refused("y = sum(K, q * scan(T, LogDecay(a, k * v), reverse).x);"), Refusal::Reverse);
+    assert_eq!(refused("y = sum(K, q * scan(T, Affine(a, k * v)).b);"), Refusal::NoExponential);
+    assert_eq!(refused("y = sum(K, exp(scan(T, Sum(k * v))));"), Refusal::NotQuery { axis: "K".into() });
+    let maxima = Refusal::NotAffine { operator: "Max".into() };
+    assert_eq!(refused("y = sum(K, q * scan(T, Max(k * v)));"), maxima);
+    assert_eq!(refused("y = sum(K, q * scan(T, LogDecay(a, k * v), exclusive).x);"), Refusal::Exclusive);
+}
+
+#[test]
+fn factors_of_32_bits_are_refused() {
+    let form = Form::of(&stage(&model("ssd", Elem::F32, &[])));
+    assert_eq!(form.map(|_| ()), Err(Refusal::Type));
+}

@@ -1,0 +1,48 @@
+//! Kernels against the interpreter.
+
+use oplus_codegen::schedule::Chunks;
+use oplus_codegen::simulate::Order;
+use oplus_dsl::Elem;
+
+use crate::harness::{Case, model, stage};
+
+const CHUNKS: Chunks = Chunks { warps: 2, depth: 16, padded: true, stages: 2, vector: 1, blocks: 1 };
+
+#[test]
+fn lengths_around_chunks() {
+    let stage = stage(&model("ssd", Elem::Bf16, &[]));
+    for t in [1, 2, 31, 32, 33, 64, 101] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn groups_gates_and_odd_sizes() {
+    for name in ["ssd_softplus", "mamba2"] {
+        for elem in [Elem::Bf16, Elem::F16] {
+            let stage = stage(&model(name, elem, &[]));
+            let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 2), ("P", 29), ("N", 13)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Ascending);
+        }
+    }
+}
+
+#[test]
+fn vectors_and_whole_widths() {
+    let stage = stage(&model("mamba2", Elem::Bf16, &["h0"]));
+    for (warps, depth, stages) in [(2, 16, 3), (4, 32, 2), (4, 128, 2)] {
+        let schedule = Chunks { warps, depth, padded: false, stages, vector: 8, blocks: 1 };
+        let sizes = [("B", 1), ("T", 150), ("G", 1), ("H", 1), ("P", schedule.width() as usize), ("N", depth as usize)];
+        Case::new(&stage, &sizes).check(&schedule, Order::Descending);
+    }
+}
+
+#[test]
+fn linear_attention_and_its_relatives() {
+    for name in ["monoid_attention", "linear_attention", "retention"] {
+        let stage = stage(&model(name, Elem::Bf16, &[]));
+        let sizes = [("B", 1), ("H", 2), ("T", 70), ("K", 16), ("V", 32)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(1));
+    }
+}
