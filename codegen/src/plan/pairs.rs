@@ -10,9 +10,11 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::Axis;
 
 /// Lengths of the axes within rows and columns that have schedules of their own; others are padded.
-const EXACT: [u32; 4] = [32, 64, 96, 128];
+const EXACT: [u32; 5] = [32, 64, 96, 128, 256];
 /// Lengths to which others are padded.
-const PADDED: [u32; 3] = [32, 64, 128];
+const PADDED: [u32; 4] = [32, 64, 128, 256];
+/// Registers of a thread that sums may take, for 16 rows of its warp.
+const SUMS: u32 = 128;
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
 const PRODUCTS: f64 = 1.3e6;
 
@@ -21,41 +23,36 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let Ok(form) = Form::of(stage) else { return vec![] };
     let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
     let single = leaf == Some(Elem::F32);
-    let of = |(depth, width): (u32, u32), padded, vector: u32| {
+    let of = |length: u32, padded, vector: u32| {
         let vector = if single { vector.min(4) } else { vector };
-        Schedule::Pairs(Pairs { depth, width, padded, vector, ..numbers(&form, (depth, width), isa, single) })
+        let numbers = numbers(&form, length, isa, single || vector == 1)?;
+        Some(Schedule::Pairs(Pairs { padded, vector, ..numbers }))
     };
-    let exact = EXACT.map(|d| of((d, d), false, 8));
-    let padded = PADDED.into_iter().flat_map(|d| [8, 1].map(|vector| of((d, d), true, vector)));
-    exact.into_iter().chain(padded).collect()
+    let exact = EXACT.map(|length| of(length, false, 8));
+    let padded = PADDED.into_iter().flat_map(|length| [8, 1].map(|vector| of(length, true, vector)));
+    exact.into_iter().chain(padded).flatten().collect()
 }
 
-/// Warps and tiles for axes of these lengths, so that sums and pairs fit the registers of a thread.
-fn numbers(form: &Form, (depth, width): (u32, u32), isa: Isa, single: bool) -> Pairs {
-    let places = |axis: Axis| if form.inner.first() == Some(&axis) { depth } else { width };
-    let sums: u32 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis) / 2).sum();
-    let contractions = form.contractions.len() as u32;
-    let base = Pairs {
-        warps: 8,
-        repeat: 1,
-        unit: Unit::Warp,
-        columns: 64,
-        depth,
-        width,
-        padded: false,
-        stages: 2,
-        vector: 8,
-        blocks: 1,
+/// Warps and tiles for axes of a length, so that sums and pairs fit the registers of a thread and tiles the shared memory;
+/// `careful` where other things need registers. The fastest of those measured.
+fn numbers(form: &Form, length: u32, isa: Isa, careful: bool) -> Option<Pairs> {
+    let sums = form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32 * length / 2;
+    let (short, several) = (length <= 64, form.contractions.len() > 1);
+    let unit = if isa == Isa::Sm90a && !careful { Unit::Warpgroup } else { Unit::Warp };
+    // Warps, blocks of 16 rows for each, columns of a tile, blocks that share a multiprocessor.
+    let (warps, repeat, columns, blocks) = match unit {
+        _ if sums > SUMS => return None,
+        Unit::Warpgroup if several && short => (4, 1, 64, 2),
+        Unit::Warpgroup if several => (if length > 128 { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1),
+        Unit::Warpgroup if short => (4, 1, 128, 3),
+        Unit::Warpgroup => (8, 1, if length > 128 { 64 } else { 128 }, 1),
+        Unit::Warp if careful || length > 128 => (4, 1, 32, 1),
+        Unit::Warp if several => (4, 1, 32, 2),
+        Unit::Warp if short => (4, 2, 64, 2),
+        Unit::Warp => (8, 1, 64, 1),
     };
-    match isa {
-        // Only warps multiply f32, in two parts, which take registers.
-        _ if single => Pairs { warps: 4, columns: 32, ..base },
-        Isa::Sm90a if sums + contractions * 64 <= 128 => Pairs { unit: Unit::Warpgroup, columns: 128, ..base },
-        Isa::Sm90a => Pairs { unit: Unit::Warpgroup, ..base },
-        Isa::Sm80 if sums + contractions * 64 <= 96 => Pairs { warps: 4, repeat: 2, blocks: 2, ..base },
-        Isa::Sm80 if contractions > 1 => Pairs { warps: 4, columns: 32, blocks: 2, ..base },
-        Isa::Sm80 => base,
-    }
+    let (depth, width) = (length, length);
+    Some(Pairs { warps, repeat, unit, columns, depth, width, padded: false, stages: 2, vector: 8, blocks })
 }
 
 /// Microseconds, and why. Blocks walk their tiles of columns; how many of them rows do not see is not known here.
