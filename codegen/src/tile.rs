@@ -555,7 +555,7 @@ impl Panels {
         let (panel, within) = (i64::from(place / self.row * self.apart), i64::from(place % self.row));
         let plain = index + panel + i64::from(row * self.row) + within;
         // Pieces of 8 elements change places with the 128 bytes that they are in.
-        plain ^ (plain / 64 % i64::from(self.row / 8)) * 8
+        plain ^ ((plain / 64 % i64::from(self.row / 8)) * 8)
     }
 }
 

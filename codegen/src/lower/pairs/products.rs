@@ -178,8 +178,7 @@ impl PairsKernel<'_> {
             let rest = b.sub(x, high);
             b.bits(Ty::U32, rest)
         };
-        let mut rest = rest;
-        let low = std::array::from_fn(&mut rest);
+        let low = std::array::from_fn(rest);
         vec![high, low]
     }
 
