@@ -44,7 +44,8 @@ pub enum Tensor {
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
 /// the sizes of the stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it
-/// is 1), for the two-way schedule its scratch, and for schedules with look-back the messages and the control words.
+/// is 1), for schedules that save states their scratch, and for schedules with look-back the messages and the control
+/// words.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
     let unit = schedule.unit_axes(stage);
@@ -61,12 +62,17 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         };
         slots.extend(strided.map(stride));
     }
-    if let Schedule::TwoWay(_) = schedule {
+    let names: &[&str] = match schedule {
+        Schedule::TwoWay(_) => &["saved_states", "block_sums"],
+        Schedule::States(s) if s.save => &["saved_states"],
+        _ => &[],
+    };
+    if !names.is_empty() {
         let scratch = |(i, name): (u32, &str)| Slot {
             param: param(name, ParamKind::Write(oplus_dsl::Elem::F32)),
             role: Role::Scratch(i),
         };
-        slots.extend((0..).zip(["saved_states", "block_sums"]).map(scratch));
+        slots.extend((0..).zip(names.iter().copied()).map(scratch));
     }
     if looks_back(schedule) {
         slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });

@@ -181,6 +181,8 @@ schedule! {
         vector: u32,
         /// Blocks that share a multiprocessor.
         blocks: u32,
+        /// Whether the states before every eighth step are stored, for the gradient.
+        save: bool,
     }
 }
 
@@ -484,7 +486,8 @@ impl TwoWay {
     /// Registers of a thread that copies, where those that walk have `registers`.
     pub fn copy_registers(&self) -> u32 {
         let warps = self.warps + self.copy_warps;
-        let each = (REGISTERS / (warps * WARP * self.blocks)) & !7;
+        // Registers are bounded by fours of warps.
+        let each = (REGISTERS / (warps.next_multiple_of(4) * WARP * self.blocks)) & !7;
         let left = (each * warps).saturating_sub(self.registers * self.warps);
         (left / self.copy_warps) & !7
     }
@@ -641,6 +644,7 @@ mod tests {
             unroll: 4,
             vector: 4,
             blocks: 2,
+            save: true,
         };
         let pairs = Pairs {
             warps: 4,

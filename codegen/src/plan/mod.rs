@@ -16,11 +16,13 @@ mod fits;
 mod geometry;
 mod pairs;
 mod planner;
+mod residual;
 mod states;
 mod two_way;
 mod variants;
 
 pub use planner::{Cuts, Planner, cuts, plan};
+pub use residual::Residual;
 pub use variants::{temporaries, variants, words_per_element};
 
 use std::sync::Arc;
@@ -158,6 +160,8 @@ pub enum Arg {
     Output(u32),
     /// The address of a buffer of the plan.
     Buffer(u32),
+    /// The address of the states that a call hands to that of the gradient, see [`Residual`].
+    Residual,
     /// The address of the message words.
     Messages,
     /// The address of the control words, `{0, 1}` when allocated (a ticket counter and a tag).

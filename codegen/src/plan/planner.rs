@@ -5,6 +5,7 @@ use oplus_dsl::specialize::without_param;
 
 use super::collapse::collapse;
 use super::division::Division;
+use super::residual::{Residual, saved, saving};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
 use crate::lower::columns::supports_parts;
 use crate::lower::states::{supports, two_way};
@@ -73,6 +74,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 #[derive(Debug)]
 pub struct Planner {
     program: Program,
+    target: Target,
     plain: Division,
     contracted: Option<Division>,
     two_way: Option<Division>,
@@ -86,7 +88,7 @@ impl Planner {
         let Cuts { plain, contracted, two_way, paired, parted } = cuts(program)?;
         let division = |cut| Division::new(cut, target);
         let [contracted, two_way, paired, parted] = [contracted, two_way, paired, parted].map(|cut| cut.map(division));
-        Ok(Planner { program: program.clone(), plain: division(plain), contracted, two_way, paired, parted })
+        Ok(Planner { program: program.clone(), target: *target, plain: division(plain), contracted, two_way, paired, parted })
     }
 
     /// The program.
@@ -117,6 +119,17 @@ impl Planner {
     /// The plan of a call.
     pub fn plan(&self, call: &Call) -> Result<Plan, PlanError> {
         self.plan_ranked(call, 0)
+    }
+
+    /// The plan of a call that also saves its states for the gradient, and what it saves; `None` where there are no states
+    /// to be saved.
+    pub fn plan_saving(&self, call: &Call) -> Result<Option<(Plan, Residual)>, PlanError> {
+        Ok(saving(&self.program, self.plan(call)?, call, self.target.isa))
+    }
+
+    /// The plan of a gradient's call that starts from states saved by the call it belongs to; `None` where it cannot.
+    pub fn plan_saved(&self, call: &Call, residual: &Residual) -> Result<Option<Plan>, PlanError> {
+        Ok(saved(&self.program, self.plan(call)?, call, residual))
     }
 
     /// A slower plan of a call, for tests and measurements: every stage takes the schedule that is estimated to be the

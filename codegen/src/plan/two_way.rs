@@ -28,7 +28,7 @@ pub(super) fn vector_schedules(vector: u32, isa: Isa) -> Vec<Schedule> {
 
 /// The schedules that assume nothing of strides and addresses.
 pub(super) fn scalar_schedules() -> Vec<Schedule> {
-    [4, 16, 64, 256].map(|capacity| Schedule::TwoWay(few(capacity))).to_vec()
+    [4, 16, 64, 256].map(|capacity| Schedule::TwoWay(TwoWay { registers: 0, ..few(capacity) })).to_vec()
 }
 
 /// Two rows per lane.
@@ -60,7 +60,7 @@ fn few(capacity: u32) -> TwoWay {
         stages: 2,
         vector: 1,
         blocks: 1,
-        registers: 0,
+        registers: if warps == 8 { 216 } else { 0 },
     }
 }
 

@@ -87,6 +87,7 @@ const SMALL: States = States {
     unroll: 2,
     vector: 1,
     blocks: 1,
+    save: false,
 };
 
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: States, seed: u64) {

@@ -39,6 +39,8 @@ pub(crate) struct Pointers<'a> {
     pub(crate) params: &'a [u64],
     /// Outputs.
     pub(crate) outputs: &'a [u64],
+    /// States that a call hands to its gradient; 0 where there are none.
+    pub(crate) residual: u64,
 }
 
 /// Temporary tensors start at multiples of this many bytes.
@@ -92,6 +94,7 @@ impl Call<'_> {
             Arg::Param(i) => self.pointers.params[i as usize],
             Arg::Output(i) => self.pointers.outputs[i as usize],
             Arg::Buffer(i) => self.temporary.map_or(0, |t| t.address) + self.buffers[i as usize],
+            Arg::Residual => self.pointers.residual,
             Arg::Messages => self.region.map_or(0, Region::messages),
             Arg::Control => self.region.map_or(0, Region::control),
             Arg::I32(x) => u64::from(x as u32),

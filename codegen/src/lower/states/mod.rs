@@ -23,12 +23,14 @@ mod evaluate;
 mod global;
 mod hoist;
 mod pieces;
+mod saved;
 mod supports;
 mod tiles;
 pub mod two_way;
 mod walk;
 mod work;
 
+pub use saved::saved_len;
 pub use supports::supports;
 pub use work::{Work, work};
 
@@ -60,9 +62,19 @@ pub fn lower(stage: &Stage, schedule: &States, symbol: &str) -> Result<Kernel, L
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
-    let kernel = StatesKernel::declare(&mut b, &stage, schedule).ok_or(parameters)?;
+    let kernel = StatesKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
+    if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
+        return Err(parameters);
+    }
     kernel.body(&mut b);
     Ok(b.finish())
+}
+
+/// Whether the states of a stage can be saved: they are one `f32` each.
+pub fn can_save(stage: &Stage) -> bool {
+    let Some(scan) = stage.scan() else { return false };
+    let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
+    supports(stage).is_ok() && monoid.state_types() == [Ty::F32]
 }
 
 /// The shared memory of the kernel.

@@ -6,6 +6,7 @@
 
 use super::evaluate::{Evaluator, Place, Source};
 use super::global::Global;
+use super::saved::Saved;
 use super::{CHUNK, StatesKernel, Time, height};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
@@ -29,6 +30,8 @@ struct Lane<'k, 's> {
     source: Global<'k, 's>,
     /// Its states, field by field.
     states: Vec<Vec<Reg>>,
+    /// Where they are saved.
+    saved: Option<Saved>,
 }
 
 /// A tile at hand.
@@ -76,7 +79,8 @@ impl StatesKernel<'_> {
         let constants = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
         let lanes = Lanes { count, stride: 1 << shift, position, length: CHUNK };
-        let mut lane = Lane { lanes, row, exists, constants, source, states: vec![] };
+        let saved = self.schedule.save.then(|| Saved::find(b, self, self.schedule.rows()));
+        let mut lane = Lane { lanes, row, exists, constants, source, states: vec![], saved };
         self.constants(b, &mut lane);
         lane
     }
@@ -154,6 +158,9 @@ impl StatesKernel<'_> {
             for j in 0..self.schedule.unroll {
                 let at = b.add(start, Operand::i32((j * CHUNK) as i32));
                 let column = if self.scan.reverse { b.sub(Operand::i32(first), at) } else { at };
+                if self.schedule.unroll % 2 == 1 || j % 2 == 0 {
+                    self.save(b, lane, tile, at, column);
+                }
                 let sums = self.chunk(b, lane, tile, column, false);
                 let back = if self.scan.reverse { CHUNK as i32 } else { -(CHUNK as i32) };
                 let earlier = b.add(column, Operand::i32(back));
@@ -175,10 +182,28 @@ impl StatesKernel<'_> {
         let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
         b.for_(Operand::i32(0), end, chunk, |b, at| {
             let column = if self.scan.reverse { b.sub(last, at) } else { at };
+            self.save(b, lane, tile, at, column);
             let sums = self.chunk(b, lane, tile, column, self.schedule.vector == 1);
             self.finish(b, lane, &sums, &pending);
             self.store(b, lane, tile, (column, &pending), None);
         });
+    }
+
+    /// Saves the states before a chunk if it is the first of eight steps; `at` chunks have been walked, times four.
+    fn save(&self, b: &mut Builder, lane: &Lane, tile: &Tile, at: Operand, column: Operand) {
+        let Some(saved) = &lane.saved else { return };
+        let half = b.binary(Binary::And, column, Operand::i32(CHUNK as i32));
+        let first = b.eq(half, Operand::i32(if self.scan.reverse { CHUNK as i32 } else { 0 }));
+        let begins = b.eq(at, Operand::i32(0));
+        let first = b.binary(Binary::Or, first, begins);
+        let (inside, row) = (b.lt(column, tile.time.steps), b.lt(lane.row, self.block.rows));
+        let guard = b.and(inside, row);
+        let guard = b.and(guard, first);
+        let column = b.convert(Ty::I64, column);
+        let step = b.add(tile.time.first, column);
+        let position = b.mul(lane.lanes.position, Operand::i32(self.schedule.states as i32));
+        let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
+        self.store_states(b, saved, (step, lane.row, position), &states, guard);
     }
 
     /// Loads the chunk at a column of all tiles without states.

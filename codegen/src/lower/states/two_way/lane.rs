@@ -36,17 +36,27 @@ pub(super) struct Lane<'k, 's> {
 impl<'s> BackKernel<'s> {
     /// The lane's place; values without time beneath `roots` are computed here.
     pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
+        self.lane_at(b, (self.base.warp, self.base.lane), roots)
+    }
+
+    /// The lane's place anew, in a form that no compiler knows: what was computed of it before is not kept in registers.
+    pub(super) fn lane_again(&self, b: &mut Builder) -> Lane<'_, 's> {
+        let again = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
+        self.lane_at(b, (again[0], again[1]), &[])
+    }
+
+    fn lane_at(&self, b: &mut Builder, (warp, own): (Operand, Operand), roots: &[Value]) -> Lane<'_, 's> {
         let count = self.schedule.lanes;
         let shift = u32::from((2..=16).contains(&count));
         let bits = count.trailing_zeros();
         let all = Operand::i32(shift as i32);
-        let position = b.binary(Binary::Shr, self.base.lane, all);
+        let position = b.binary(Binary::Shr, own, all);
         let position = b.binary(Binary::And, position, Operand::i32(count as i32 - 1));
-        let upper = b.binary(Binary::Shr, self.base.lane, Operand::i32((shift + bits) as i32));
+        let upper = b.binary(Binary::Shr, own, Operand::i32((shift + bits) as i32));
         let upper = b.binary(Binary::Shl, upper, all);
-        let lowest = b.binary(Binary::And, self.base.lane, all);
+        let lowest = b.binary(Binary::And, own, all);
         let number = b.binary(Binary::Or, upper, lowest);
-        let rows = self.rows(b, position, number);
+        let rows = self.rows(b, warp, position, number);
         let row_exists = rows.iter().map(|row| b.lt(*row, self.base.block.rows)).collect();
         let first = b.mul(position, Operand::i32(self.schedule.states as i32));
         let state_exists = (0..self.schedule.states).map(|k| self.state_exists(b, first, k)).collect();
@@ -56,9 +66,9 @@ impl<'s> BackKernel<'s> {
     }
 
     /// The rows of the block in a lane's slots.
-    fn rows(&self, b: &mut Builder, position: Operand, number: Operand) -> Vec<Operand> {
+    fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
         let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
-        let before = b.mul(self.base.warp, Operand::i32((WARP / lanes * rows) as i32));
+        let before = b.mul(warp, Operand::i32((WARP / lanes * rows) as i32));
         let first = b.mul(number, Operand::i32(rows as i32));
         let first = b.add(before, first);
         let high = b.binary(Binary::Shr, position, Operand::i32((lanes / rows).trailing_zeros() as i32));

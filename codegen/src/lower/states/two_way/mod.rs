@@ -77,7 +77,8 @@ pub fn lower(stage: &Stage, schedule: &TwoWay, symbol: &str) -> Result<Kernel, L
 fn is_possible(schedule: &TwoWay) -> bool {
     let TwoWay { warps, copy_warps, states, rows, lanes, steps, stages, vector, .. } = *schedule;
     let powers = [lanes, steps, copy_warps, vector, states].iter().all(|n| n.is_power_of_two());
-    let bounds = schedule.registers == 0 || (24..=256).contains(&schedule.copy_registers());
+    let fours = warps.is_multiple_of(4) && copy_warps.is_multiple_of(4);
+    let bounds = schedule.registers == 0 || fours && (24..=256).contains(&schedule.copy_registers());
     let whole = steps >= 2 * SUBTILE && steps <= copy_warps * WARP && vector <= SUBTILE;
     powers && whole && bounds && matches!(rows, 1 | 2) && rows <= lanes && lanes <= WARP && warps > 0 && stages > 0
 }
@@ -95,7 +96,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &TwoWay) -> u32 {
 /// The numbers that both schedules have.
 fn states_schedule(schedule: &TwoWay) -> States {
     let TwoWay { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
-    States { warps, copy_warps, states, lanes, padded, steps, stages, unroll: 1, vector, blocks }
+    States { warps, copy_warps, states, lanes, padded, steps, stages, unroll: 1, vector, blocks, save: false }
 }
 
 /// A two-way stage laid over blocks, for its first two passes. Immutable while code is emitted.

@@ -161,14 +161,14 @@ impl BackKernel<'_> {
     // ---- the halves of the ring
 
     /// Which half of the ring the `number`-th half tile is in, and the parity of its turn.
-    fn half(&self, b: &mut Builder, number: Reg) -> (Operand, Operand) {
-        let half = b.binary(Binary::And, number.into(), Operand::i32(1));
-        let turn = b.binary(Binary::Shr, number.into(), Operand::i32(1));
+    fn half(&self, b: &mut Builder, number: Operand) -> (Operand, Operand) {
+        let half = b.binary(Binary::And, number, Operand::i32(1));
+        let turn = b.binary(Binary::Shr, number, Operand::i32(1));
         (half, b.binary(Binary::And, turn, Operand::i32(1)))
     }
 
     /// Waits until the half can be filled; gives it.
-    pub(super) fn open_half(&self, b: &mut Builder, sums: &RowSums, number: Reg) -> Operand {
+    pub(super) fn open_half(&self, b: &mut Builder, sums: &RowSums, number: Operand) -> Operand {
         let (half, parity) = self.half(b, number);
         let before = b.binary(Binary::Xor, parity, Operand::i32(1));
         b.push(Stmt::MbarrierWait(Mbarrier { array: sums.taken, index: half }, before));
@@ -177,19 +177,17 @@ impl BackKernel<'_> {
     }
 
     /// The half has been filled.
-    pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, (half, number): (Operand, Reg)) {
+    pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
         b.push(Stmt::SyncWarp);
         let first = b.eq(self.base.lane, Operand::i32(0));
         b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half })));
-        let next = b.add(number.into(), Operand::i32(1));
-        b.assign(number, next);
     }
 
     /// The sums of a tile over the warps of the block, to global memory.
     pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
         let halves = self.schedule.steps / SUBTILE / HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
-            let (half, parity) = self.half(b, number);
+            let (half, parity) = self.half(b, number.into());
             b.push(Stmt::MbarrierWait(Mbarrier { array: sums.filled, index: half }, parity));
             b.push(Stmt::SyncWarp);
             let all = HALF * sums.batches * sums.shape().outputs();

@@ -3,9 +3,8 @@
 use super::lane::Lane;
 use super::{BackKernel, SUBTILE};
 use crate::build::Builder;
-use crate::lower::states::CHUNK;
 use crate::lower::states::evaluate::Place;
-use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 
 impl<'s> BackKernel<'s> {
@@ -37,20 +36,15 @@ impl<'s> BackKernel<'s> {
 
     /// Writes the states before a sub-tile.
     fn save(&self, b: &mut Builder, lane: &Lane, tile: &super::walk::TileAt, column: Operand, states: &[Vec<Reg>]) {
+        let inside = b.lt(column, tile.time.steps);
         let column = b.convert(Ty::I64, column);
         let step = b.add(tile.time.first, column);
-        let subtile = b.binary(oplus_dsl::ir::Binary::Div, step, Operand::i64(i64::from(SUBTILE)));
-        let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
-        let position = b.convert(Ty::I64, position);
+        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let Some(saved) = &self.scratch.saved else { return };
         for (r, states) in states.iter().enumerate() {
-            let row = self.row_number(b, lane.rows[r]);
-            let first = self.scratch.saved(b, self.schedule, subtile, row);
-            let first = b.add(first, position);
-            for (part, regs) in states.chunks(CHUNK as usize).enumerate() {
-                let at = b.add(first, Operand::i64(i64::from(part as u32 * CHUNK)));
-                let values: Vec<Operand> = regs.iter().map(|reg| (*reg).into()).collect();
-                b.store(Memory::Global(self.base.args.scratch[0]), at, &values, Some(lane.row_exists[r]));
-            }
+            let guard = b.and(inside, lane.row_exists[r]);
+            let values: Vec<Operand> = states.iter().map(|reg| (*reg).into()).collect();
+            self.base.store_states(b, saved, (step, lane.rows[r], first), &values, guard);
         }
     }
 

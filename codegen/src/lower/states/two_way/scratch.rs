@@ -1,22 +1,19 @@
-//! What the passes hand on: saved states, and the sums of blocks.
+//! What the passes hand on: [saved states](crate::lower::states::saved), and the sums of blocks.
 //!
 //! ```text
-//! saved states  [points][sub-tiles][rows][capacity]              every eighth state of every row
-//! block sums    [sums][blocks of rows][points][capacity][steps]  time in whole tiles
+//! block sums  [sums][blocks of rows][points][capacity][steps]  time in whole tiles
 //! ```
-//!
-//! A *point* is one of the outer axes other than the rows.
 
-use super::SUBTILE;
 use super::parts::Parts;
 use crate::build::Builder;
 use crate::lower::args::Args;
 use crate::lower::states::StatesKernel;
+use crate::lower::states::saved::{Saved, others, saved_len};
 use crate::schedule::{Pass, TwoWay};
 use crate::stage::Stage;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::ir::{Axis, Binary};
 
 /// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
 pub fn passes(stage: &Stage, schedule: &TwoWay) -> Vec<TwoWay> {
@@ -35,16 +32,11 @@ pub fn scratch(stage: &Stage, schedule: &TwoWay, size: impl Fn(Axis) -> i64) -> 
     let capacity = i64::from(schedule.capacity());
     let whole = |n: i64, by: u32| n / i64::from(by) + i64::from(n % i64::from(by) != 0);
     let steps = whole(size(parts.time), schedule.steps).checked_mul(i64::from(schedule.steps))?;
-    let saved = points.checked_mul(steps / i64::from(SUBTILE))?.checked_mul(rows)?.checked_mul(capacity)?;
+    let saved = saved_len(stage, schedule.capacity(), &size)?;
     let blocks = whole(rows, schedule.block_rows());
     let sums = (parts.row_sums.len() as i64).checked_mul(blocks)?.checked_mul(points)?;
     let sums = sums.checked_mul(capacity)?.checked_mul(steps)?;
-    Some(vec![saved as u64, sums as u64])
-}
-
-/// The outer axes other than the rows.
-pub(super) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
-    row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
+    Some(vec![saved, sums as u64])
 }
 
 /// Where a block's part of the scratch is. All `i64`.
@@ -55,10 +47,10 @@ pub(super) struct Scratch {
     /// The block's number among those of its point, and how many those are.
     pub group: Operand,
     pub groups: Operand,
-    /// Rows, sub-tiles, steps in whole tiles.
-    pub rows: Operand,
-    pub subtiles: Operand,
+    /// Steps in whole tiles.
     pub steps: Operand,
+    /// The saved states of the block's point.
+    pub saved: Option<Saved>,
 }
 
 impl Scratch {
@@ -69,6 +61,7 @@ impl Scratch {
         let mut scratch = Scratch::sizes(b, &base.args, parts, schedule, tiles);
         scratch.point = b.binary(Binary::Div, number, scratch.groups);
         scratch.group = b.binary(Binary::Rem, number, scratch.groups);
+        scratch.saved = Some(Saved::find(b, base, schedule.block_rows()));
         scratch
     }
 
@@ -80,18 +73,8 @@ impl Scratch {
         let up = b.add(rows, Operand::i64(i64::from(schedule.block_rows()) - 1));
         let groups = b.binary(Binary::Div, up, block_rows);
         let points = args.rows(b, others(&parts.stage, parts.row));
-        let subtiles = b.mul(tiles, Operand::i64(i64::from(schedule.steps / SUBTILE)));
         let steps = b.mul(tiles, Operand::i64(i64::from(schedule.steps)));
-        Scratch { point: zero, points, group: zero, groups, rows, subtiles, steps }
-    }
-
-    /// The first saved state of a row (`i64`, of all rows of the point) at a sub-tile (`i64`).
-    pub(super) fn saved(&self, b: &mut Builder, schedule: &TwoWay, subtile: Operand, row: Operand) -> Operand {
-        let at = b.mul(self.point, self.subtiles);
-        let at = b.add(at, subtile);
-        let at = b.mul(at, self.rows);
-        let at = b.add(at, row);
-        b.mul(at, Operand::i64(i64::from(schedule.capacity())))
+        Scratch { point: zero, points, group: zero, groups, steps, saved: None }
     }
 
     /// The first step of a sum over the rows of a block, at state 0.

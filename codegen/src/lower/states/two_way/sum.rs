@@ -3,11 +3,12 @@
 //! A thread takes four steps of a state of a point, of every sum.
 
 use super::parts::{Given, Parts};
-use super::scratch::{Scratch, others};
+use super::scratch::Scratch;
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::lower::args::Args;
 use crate::lower::states::CHUNK;
+use crate::lower::states::saved::others;
 use crate::schedule::{Schedule, TwoWay};
 use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;

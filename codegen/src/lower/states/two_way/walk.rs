@@ -6,6 +6,7 @@ use super::parts::Sum;
 use super::{BackKernel, SUBTILE};
 use crate::build::{Builder, zero};
 use crate::lower::states::evaluate::{Evaluator, Place, Source};
+use crate::lower::states::saved::Saved;
 use crate::lower::states::{CHUNK, Time};
 use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
@@ -19,7 +20,7 @@ pub(super) struct Carry {
     /// The state before the sub-tile.
     states: Vec<Vec<Reg>>,
     pub totals: Totals,
-    /// Where the saved states of the sub-tile are, by slot, and its number, `i64`.
+    /// Where the saved states of the sub-tile are, by slot, `i64`, and its number, `i32`.
     saved: Vec<Reg>,
     number: Reg,
 }
@@ -60,28 +61,31 @@ impl<'s> BackKernel<'s> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let roots = [self.parts.walked(), self.parts.finished()].concat();
         let lane = self.lane(b, &roots);
-        let carry = self.carry(b, &lane);
+        let Some(saved) = &self.scratch.saved else { return };
+        let carry = self.carry(b, &lane, saved);
         let at = self.base.cursor(b, 0);
-        let half = b.var(Operand::i32(0));
         b.for_(Operand::i32(0), self.base.tile_count, Operand::i32(1), |b, number| {
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
             b.push(Stmt::SyncWarp);
             let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
-            self.walk_tile(b, &lane, &carry, &tile, half);
+            self.walk_tile(b, &lane, &carry, &tile, number);
             b.push(Stmt::SyncWarp);
             let first = b.eq(self.base.lane, Operand::i32(0));
             let done = Mbarrier { array: self.base.done, index: at.stage.into() };
             b.if_(first, |b| b.push(Stmt::MbarrierArrive(done)));
             self.base.advance(b, &at);
         });
+        let lane = self.lane_again(b);
         self.finals(b, &lane, &carry);
     }
 
     /// Two sub-tiles per turn of the loop, one half of the ring.
-    fn walk_tile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, tile: &TileAt, number: Reg) {
+    fn walk_tile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, tile: &TileAt, number: Operand) {
         let halves = self.schedule.steps / SUBTILE / super::row_sums::HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
-            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, number));
+            let before = b.mul(number, Operand::i32(halves as i32));
+            let turn = b.add(before, i);
+            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, turn));
             for j in 0..super::row_sums::HALF {
                 let before = b.mul(i, Operand::i32(super::row_sums::HALF as i32));
                 let subtile = b.add(before, Operand::i32(j as i32));
@@ -90,25 +94,27 @@ impl<'s> BackKernel<'s> {
                 self.walk_subtile(b, lane, carry, tile, (column, half.unwrap_or(Operand::i32(0)), j));
             }
             if let (Some(sums), Some(half)) = (&self.row_sums, half) {
-                self.close_half(b, sums, (half, number));
+                self.close_half(b, sums, half);
             }
         });
     }
 
     // ---- what is carried
 
-    fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>) -> Carry {
+    fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>, place: &Saved) -> Carry {
         let (slots, states) = (lane.rows.len(), self.schedule.states);
         let mut cotangents = vec![];
         for r in 0..slots {
             cotangents.push(self.initial(b, lane, (r, self.parts.init[1])));
         }
-        let last = b.sub(self.scratch.subtiles, Operand::i64(1));
-        let number = if self.parts.reverse { Operand::i64(0) } else { last };
+        let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
+        let last = b.sub(tiles, Operand::i32(1));
+        let number = if self.parts.reverse { Operand::i32(0) } else { last };
+        let subtile = b.convert(Ty::I64, number);
         let mut saved = vec![];
         for row in &lane.rows {
             let row = self.row_number(b, *row);
-            let first = self.scratch.saved(b, self.schedule, number, row);
+            let first = place.element(b, subtile, row);
             let position = b.mul(lane.position, Operand::i32(states as i32));
             let position = b.convert(Ty::I64, position);
             let at = b.add(first, position);
@@ -119,7 +125,8 @@ impl<'s> BackKernel<'s> {
         let regs = (0..slots).map(|_| registers(b)).collect();
         let (totals, number) = (self.totals(b), b.var(number));
         let carry = Carry { cotangents, states: regs, totals, saved, number };
-        self.take_up(b, lane, &carry, Operand::bool(true));
+        let there = self.is_saved(b, place, number.into());
+        self.take_up(b, lane, &carry, there);
         carry
     }
 
@@ -151,16 +158,25 @@ impl<'s> BackKernel<'s> {
         }
     }
 
+    /// Whether the states before a sub-tile are saved: it has steps.
+    fn is_saved(&self, b: &mut Builder, place: &Saved, number: Operand) -> Operand {
+        let wide = b.convert(Ty::I64, number);
+        let (below, above) = (b.lt(wide, place.subtiles), b.ge(number, Operand::i32(0)));
+        b.and(below, above)
+    }
+
     /// Goes on to the next sub-tile's saved states.
     fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry) {
         let forward = self.parts.reverse;
         let step = if forward { 1 } else { -1 };
-        let next = b.add(carry.number.into(), Operand::i64(step));
+        let next = b.add(carry.number.into(), Operand::i32(step));
         b.assign(carry.number, next);
-        let there = if forward { b.lt(next, self.scratch.subtiles) } else { b.ge(next, Operand::i64(0)) };
-        let apart = b.mul(self.scratch.rows, Operand::i64(step * i64::from(self.schedule.capacity())));
+        let Some(place) = &self.scratch.saved else { return };
+        let there = self.is_saved(b, place, next);
+        let apart = place.apart(b);
+        let way = if forward { Binary::Add } else { Binary::Sub };
         for saved in &carry.saved {
-            let at = b.add((*saved).into(), apart);
+            let at = b.binary(way, (*saved).into(), apart);
             b.assign(*saved, at);
         }
         self.take_up(b, lane, carry, there);

@@ -1,0 +1,91 @@
+//! Saved states: the state before every eighth step, in the order of the scan, for the pass that walks the other way.
+//!
+//! ```text
+//! [points][sub-tiles][rows][capacity]
+//! ```
+//!
+//! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps.
+
+use super::two_way::SUBTILE;
+use super::{CHUNK, StatesKernel};
+use crate::build::Builder;
+use crate::stage::Stage;
+use crate::tile::{Memory, Operand, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+
+/// Where saved states are. All `i64`.
+#[derive(Clone, Copy)]
+pub(super) struct Saved {
+    /// The block's point.
+    pub point: Operand,
+    pub subtiles: Operand,
+    pub rows: Operand,
+    capacity: u32,
+}
+
+/// The outer axes other than that of the rows.
+pub(super) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
+    row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
+}
+
+/// How many numbers are saved, for axes of these sizes; `None` when 63 bits cannot count them.
+pub fn saved_len(stage: &Stage, capacity: u32, size: impl Fn(Axis) -> i64) -> Option<u64> {
+    let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
+    let points = others(stage, row).iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let subtiles = size(time) / i64::from(SUBTILE) + i64::from(size(time) % i64::from(SUBTILE) != 0);
+    let states = points.checked_mul(subtiles)?.checked_mul(row.map_or(1, size))?;
+    states.checked_mul(i64::from(capacity)).map(|n| n as u64)
+}
+
+impl Saved {
+    /// Those of the kernel's block, which has `block_rows` rows.
+    pub(super) fn find(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Saved {
+        let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
+        let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
+        let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
+        let number = b.special(Special::Block);
+        let number = b.convert(Ty::I64, number);
+        let point = b.binary(Binary::Div, number, groups);
+        let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
+        let subtiles = b.binary(Binary::Div, up, Operand::i64(i64::from(SUBTILE)));
+        Saved { point, subtiles, rows, capacity: kernel.schedule.capacity() }
+    }
+
+    /// The first state of a row (of all rows of the point) before a sub-tile.
+    pub(super) fn element(&self, b: &mut Builder, subtile: Operand, row: Operand) -> Operand {
+        let at = b.mul(self.point, self.subtiles);
+        let at = b.add(at, subtile);
+        let at = b.mul(at, self.rows);
+        let at = b.add(at, row);
+        b.mul(at, Operand::i64(i64::from(self.capacity)))
+    }
+
+    /// From a sub-tile to the next.
+    pub(super) fn apart(&self, b: &mut Builder) -> Operand {
+        b.mul(self.rows, Operand::i64(i64::from(self.capacity)))
+    }
+}
+
+impl StatesKernel<'_> {
+    /// Stores neighbouring states of a row before the sub-tile of a step.
+    pub(super) fn store_states(
+        &self,
+        b: &mut Builder,
+        saved: &Saved,
+        (step, row, first): (Operand, Operand, Operand),
+        states: &[Operand],
+        guard: Operand,
+    ) {
+        let subtile = b.binary(Binary::Div, step, Operand::i64(i64::from(SUBTILE)));
+        let row = b.convert(Ty::I64, row);
+        let row = b.add(self.block.first_row, row);
+        let at = saved.element(b, subtile, row);
+        let first = b.convert(Ty::I64, first);
+        let at = b.add(at, first);
+        for (part, values) in states.chunks(CHUNK as usize).enumerate() {
+            let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
+            b.store(Memory::Global(self.args.scratch[0]), at, values, Some(guard));
+        }
+    }
+}

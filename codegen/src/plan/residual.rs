@@ -1,0 +1,78 @@
+//! Residuals: states that a call saves for the call of its gradient.
+//!
+//! The two-way schedule starts from saved states. A call whose gradient is to be computed can save them on its way, for
+//! little; the gradient then needs no pass of its own for them.
+
+use super::{Arg, Call, Choice, Launch, Plan};
+use crate::abi::{Role, abi};
+use crate::key::Key;
+use crate::lower::states::{can_save, saved_len};
+use crate::schedule::{Pass, Schedule, States, TwoWay};
+use crate::stage::Stage;
+use crate::target::Isa;
+use oplus_dsl::ir::{Axis, Program};
+
+/// The form of saved states: `f32`, before every eighth step, over these axes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Residual {
+    /// How many numbers.
+    pub len: u64,
+    /// Places for the states of a row.
+    pub capacity: u32,
+    /// Names of the outer axes, then of time and of the state axis.
+    pub axes: Vec<String>,
+}
+
+impl Residual {
+    /// That of a stage of a program, for a call.
+    fn of(program: &Program, stage: &Stage, capacity: u32, call: &Call) -> Option<Residual> {
+        let size = |axis: Axis| stage.axes[axis.0 as usize].iter().map(|a| call.sizes[a.0 as usize]).product();
+        let axes = stage.outer_axes().iter().chain(stage.axis()).chain(stage.state_axis());
+        let whole = axes.flat_map(|axis| stage.axes[axis.0 as usize].iter());
+        let axes = whole.map(|axis| program.axis_name(*axis).to_owned()).collect();
+        Some(Residual { len: saved_len(stage, capacity, size)?, capacity, axes })
+    }
+}
+
+/// A plan whose states are saved, if it runs one stage under the states schedule.
+pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -> Option<(Plan, Residual)> {
+    let walks = |launch: &&mut Launch| matches!(launch.schedule, Schedule::States(_)) && can_save(&launch.stage);
+    let mut found = plan.steps.iter_mut().filter(walks);
+    let (launch, None) = (found.next()?, found.next()) else { return None };
+    let Schedule::States(schedule) = launch.schedule else { return None };
+    let schedule = States { save: true, ..schedule };
+    let residual = Residual::of(program, &launch.stage, schedule.capacity(), call)?;
+    launch.schedule = Schedule::States(schedule);
+    launch.key = Key::of(&launch.stage, &launch.schedule, isa);
+    launch.symbol = launch.key.symbol(&launch.stage, &launch.schedule);
+    // The scratch comes last.
+    launch.args.push(Arg::Residual);
+    Some((plan, residual))
+}
+
+/// A plan whose two-way stage starts from states saved by an earlier call; `None` where those have another form.
+pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &Residual) -> Option<Plan> {
+    let pass = |launch: &Launch| match launch.schedule {
+        Schedule::TwoWay(s) => Some(s.pass),
+        _ => None,
+    };
+    let walk = plan.steps.iter_mut().find(|launch| pass(launch) == Some(Pass::Walk))?;
+    let Schedule::TwoWay(schedule) = walk.schedule else { return None };
+    let TwoWay { states, lanes, .. } = schedule;
+    if Residual::of(program, &walk.stage, states * lanes, call).as_ref() != Some(residual) {
+        return None;
+    }
+    let slots = abi(&walk.stage, &walk.schedule);
+    let at = slots.iter().position(|slot| slot.role == Role::Scratch(0))?;
+    let buffer = std::mem::replace(&mut walk.args[at], Arg::Residual);
+    if let Arg::Buffer(k) = buffer {
+        plan.buffers[k as usize].len = 0;
+    }
+    let save = plan.steps.iter().position(|launch| pass(launch) == Some(Pass::Save))?;
+    plan.steps.remove(save);
+    plan.choices.retain(|choice| choice.step != Some(save));
+    let earlier = |choice: &mut Choice| choice.step = choice.step.map(|step| step - usize::from(step > save));
+    plan.choices.iter_mut().for_each(earlier);
+    // Other passes name the buffer, but none reads it.
+    Some(plan)
+}
