@@ -1,11 +1,12 @@
 //! What a call leaves behind for its gradient.
 
+use oplus_codegen::plan;
 use oplus_dsl::Elem;
 
 use crate::Tensor;
 
 /// A call that has been made: handles to its inputs and outputs, which are all that its gradient needs (the states in
-/// between are computed again). It keeps their memory alive. What is written into them later changes the gradient.
+/// between are computed again, unless [`record`](crate::record) has had some saved). It keeps their memory alive. What is written into them later changes the gradient.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The program that was called.
@@ -14,4 +15,13 @@ pub struct Call {
     pub(crate) elem: Elem,
     pub(crate) inputs: Vec<Option<Tensor>>,
     pub(crate) outputs: Vec<Tensor>,
+    /// States that it has saved for the gradient, see [`record`](crate::record).
+    pub(crate) residual: Option<Residual>,
+}
+
+/// States that a call has saved, and their form.
+#[derive(Clone, Debug)]
+pub(crate) struct Residual {
+    pub(crate) form: plan::Residual,
+    pub(crate) states: Tensor,
 }

@@ -3,7 +3,7 @@
 use oplus_dsl::ir::Program;
 
 use crate::bind::{Known, check_count};
-use crate::execute::{Executable, Sink};
+use crate::execute::{Executable, Hand, Sink};
 use crate::kernel::{float_outputs, float_params};
 use crate::tensor::Storage;
 use crate::{Call, Error, Tensor};
@@ -68,7 +68,8 @@ impl Gradient {
             elem: Some(call.elem),
             home: home(call),
         };
-        let (mut outputs, _) = self.executable.run(&known, &inputs, &own)?;
+        let hand = call.residual.as_ref().map_or(Hand::Nothing, Hand::Saved);
+        let mut outputs = self.executable.run(&known, &inputs, &own, hand)?.outputs;
         Ok(self.gradients.iter().map(|&at| outputs[at].take()).collect())
     }
 }

@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use oplus_dsl::ir::Program;
 
 use crate::bind::{Known, check_count};
-use crate::execute::{Executable, Sink};
+use crate::execute::{Executable, Hand, Outcome, Sink};
 use crate::gradient::Gradient;
+use crate::record::is_recording;
 use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
 
 /// A program that `scan!` has written down, and its gradient. Text becomes a program at the first call.
@@ -72,13 +73,15 @@ impl Kernel {
 
     fn run(&self, inputs: &[Option<&Tensor>], sinks: &[Sink<'_>]) -> Result<Call, Error> {
         let forward = self.forward()?;
-        let (outputs, bound) = forward.run(&Known::default(), inputs, sinks)?;
+        let hand = if is_recording() { Hand::Save } else { Hand::Nothing };
+        let Outcome { outputs, binding: bound, residual } = forward.run(&Known::default(), inputs, sinks, hand)?;
         Ok(Call {
             program: forward.id,
             sizes: bound.sizes,
             elem: bound.elem,
             inputs: inputs.iter().map(|t| t.cloned()).collect(),
             outputs: outputs.into_iter().flatten().collect(),
+            residual,
         })
     }
 

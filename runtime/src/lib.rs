@@ -59,6 +59,7 @@ mod gradient;
 mod host;
 mod kernel;
 mod layout;
+mod record;
 mod shapes;
 pub mod source;
 mod tensor;
@@ -74,6 +75,7 @@ pub use kernel::Kernel;
 pub use oplus_codegen::target::Target;
 pub use oplus_dsl::Elem;
 pub use oplus_macros::scan;
+pub use record::{Recording, record};
 pub use shapes::Shapes;
 pub use tensor::Tensor;
 

@@ -14,6 +14,9 @@ use crate::schedule::{Schedule, TwoWay};
 use crate::stage::{Cut, CutError, Stage, cut, cut_contracted, cut_paired, cut_parted, cut_two_way};
 use crate::target::Target;
 
+/// At most so many schedules of a two-way stage fit a call.
+const SCHEDULES: usize = 12;
+
 /// The plan of one call of a verified, instantiated program. Parameters that the call leaves out are constants.
 pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, PlanError> {
     let given = |(i, param): (usize, &Param)| param.default.is_none() || call.params.get(i).is_none_or(Option::is_some);
@@ -124,12 +127,18 @@ impl Planner {
     /// The plan of a call that also saves its states for the gradient, and what it saves; `None` where there are no states
     /// to be saved.
     pub fn plan_saving(&self, call: &Call) -> Result<Option<(Plan, Residual)>, PlanError> {
-        Ok(saving(&self.program, self.plan(call)?, call, self.target.isa))
+        self.check(call)?;
+        let plan = self.contracted.as_ref().and_then(|division| division.plan(call, 0).ok());
+        Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
     }
 
     /// The plan of a gradient's call that starts from states saved by the call it belongs to; `None` where it cannot.
     pub fn plan_saved(&self, call: &Call, residual: &Residual) -> Result<Option<Plan>, PlanError> {
-        Ok(saved(&self.program, self.plan(call)?, call, residual))
+        self.check(call)?;
+        let Some(division) = &self.two_way else { return Ok(None) };
+        // The fastest schedules may want the states in another form.
+        let of_rank = |rank| division.plan(call, rank).ok().and_then(|plan| saved(&self.program, plan, call, residual));
+        Ok((0..SCHEDULES).find_map(of_rank))
     }
 
     /// A slower plan of a call, for tests and measurements: every stage takes the schedule that is estimated to be the

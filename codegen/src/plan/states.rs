@@ -38,7 +38,19 @@ fn many(capacity: u32) -> States {
     let states = if capacity == 4 { 1 } else { 8 };
     let (warps, copy_warps, steps, blocks) = if capacity == 4 { (8, 4, 64, 1) } else { (4, 2, 32, 2) };
     let lanes = capacity / states;
-    States { warps, copy_warps, states, lanes, padded: false, steps, stages: 3, unroll: 4, vector: 1, blocks, save: false }
+    States {
+        warps,
+        copy_warps,
+        states,
+        lanes,
+        padded: false,
+        steps,
+        stages: 3,
+        unroll: 4,
+        vector: 1,
+        blocks,
+        save: false,
+    }
 }
 
 /// Fewer rows: more lanes for each.
@@ -51,7 +63,19 @@ fn few(capacity: u32) -> States {
     let lanes = capacity / states;
     let unroll = if capacity == 4 { 4 } else { 8 };
     let stages = if capacity == 256 { 2 } else { 4 };
-    States { warps: 4, copy_warps: 4, states, lanes, padded: false, steps: 32, stages, unroll, vector: 1, blocks: 1, save: false }
+    States {
+        warps: 4,
+        copy_warps: 4,
+        states,
+        lanes,
+        padded: false,
+        steps: 32,
+        stages,
+        unroll,
+        vector: 1,
+        blocks: 1,
+        save: false,
+    }
 }
 
 /// Microseconds of `blocks` blocks of `steps` steps, and why.

@@ -90,8 +90,20 @@ pub(crate) fn run(
     work: &Work,
     inputs: &[Array],
     sizes: &[usize],
-    (placement, order, isa): (Placement, Order, Isa),
+    how: (Placement, Order, Isa),
 ) -> Vec<Array> {
+    run_handing(program, work, inputs, sizes, how, Buffer::unwritten(Elem::F32, 0)).0
+}
+
+/// The same with a residual, which it gives back.
+pub(crate) fn run_handing(
+    program: &Program,
+    work: &Work,
+    inputs: &[Array],
+    sizes: &[usize],
+    (placement, order, isa): (Placement, Order, Isa),
+    residual: Buffer,
+) -> (Vec<Array>, Buffer) {
     let mut memory = Memory::new();
     let mut tensors: HashMap<Arg, (BufferId, usize)> = HashMap::new();
     for (i, (param, input)) in program.params.iter().zip(inputs).enumerate() {
@@ -107,6 +119,8 @@ pub(crate) fn run(
     for (i, plan::Buffer { elem, len }) in work.buffers.iter().enumerate() {
         tensors.insert(Arg::Buffer(i as u32), (memory.add(Buffer::unwritten(*elem, *len as usize)), 0));
     }
+    let residual = memory.add(residual);
+    tensors.insert(Arg::Residual, (residual, 0));
     tensors.insert(Arg::Messages, (memory.add(Buffer::messages(work.message_words as usize)), 0));
     tensors.insert(Arg::Control, (memory.add(Buffer::control()), 0));
     for launch in &work.launches {
@@ -117,7 +131,8 @@ pub(crate) fn run(
         let own: Vec<usize> = output.axes.iter().map(|a| sizes[a.0 as usize]).collect();
         gather(memory.buffer(id), &positions(place, &own), own, output.elem)
     };
-    program.outputs.iter().zip(&outputs).enumerate().map(read).collect()
+    let outputs = program.outputs.iter().zip(&outputs).enumerate().map(read).collect();
+    (outputs, memory.buffer(residual).clone())
 }
 
 fn step(launch: &Launch, tensors: &HashMap<Arg, (BufferId, usize)>, memory: &mut Memory, (order, isa): (Order, Isa)) {

@@ -1,17 +1,18 @@
 //! What the outputs of a program must be.
 
-use oplus_codegen::plan::{Buffer, Launch, Planner};
+use oplus_codegen::plan::{self, Launch, Plan, Planner};
 use oplus_codegen::schedule::{Schedule, TwoWay};
-use oplus_codegen::simulate::Order;
+use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::testing::inputs;
 use oplus_dsl::verify::verify;
 
-use crate::device::{Placement, Work, call, run};
+use crate::device::{Placement, Work, call, run, run_handing};
 
 /// A valid program.
 pub(crate) fn program(text: &str) -> Program {
@@ -53,6 +54,49 @@ impl Case<'_> {
         self.compare(&work, Isa::Sm90a);
     }
 
+    /// The gradient of the program from states that its call has saved is the same as without. Gives whether they could be.
+    pub(crate) fn check_handing(&self) -> bool {
+        let gradient = adjoint(self.program).expect("differentiable");
+        let (call, gradient_call) = (
+            call(self.program, self.sizes, self.placement),
+            call(&gradient, &self.gradient_sizes(&gradient), self.placement),
+        );
+        let planner = |program| Planner::new(program, &Target::H200).expect("cuts");
+        let Some((plan, residual)) = planner(self.program).plan_saving(&call).expect("plans") else { return false };
+        let backward = planner(&gradient);
+        let Some(saved) = backward.plan_saved(&gradient_call, &residual).expect("plans") else { return false };
+        let how = (self.placement, self.order, Isa::Sm90a);
+        let work = |plan: Plan| Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        let place = Buffer::unwritten(Elem::F32, residual.len as usize);
+        let inputs = given(self.program, self.sizes);
+        let (_, states) = run_handing(self.program, &work(plan), &inputs, self.sizes, how, place);
+        let (sizes, inputs) = (self.gradient_sizes(&gradient), self.gradient_inputs(&gradient, &inputs));
+        let whole = backward.plan(&gradient_call).expect("plans");
+        let wanted = run(&gradient, &work(whole), &inputs, &sizes, how);
+        let (found, _) = run_handing(&gradient, &work(saved), &inputs, &sizes, how, states);
+        for ((wanted, found), output) in wanted.iter().zip(&found).zip(&gradient.outputs) {
+            let place = differs(wanted, found, output.elem);
+            assert_eq!(place, None, "`{}` of {:?}", output.name, self.sizes);
+        }
+        true
+    }
+
+    /// The sizes of the gradient's axes, which have the names of the program's.
+    fn gradient_sizes(&self, gradient: &Program) -> Vec<usize> {
+        let size = |name: &String| self.program.axis(name).map_or(1, |axis| self.sizes[axis.0 as usize]);
+        gradient.axes.iter().map(size).collect()
+    }
+
+    /// The gradient's inputs: those of the program by name, some numbers for cotangents.
+    fn gradient_inputs(&self, gradient: &Program, inputs: &[Array]) -> Vec<Array> {
+        let own = given(gradient, &self.gradient_sizes(gradient));
+        let input = |(param, own): (&oplus_dsl::ir::Param, Array)| {
+            let place = self.program.params.iter().position(|p| p.name == param.name);
+            place.map_or(own, |k| inputs[k].clone())
+        };
+        gradient.params.iter().zip(own).map(input).collect()
+    }
+
     /// The same for a program of one stage, if the schedule fits its layout; gives whether it does.
     pub(crate) fn check_if_it_fits(&self, schedule: Schedule, target: &Target) -> bool {
         let planner = Planner::new(self.program, target).expect("cuts");
@@ -80,9 +124,9 @@ impl Case<'_> {
     }
 
     /// The temporary tensors of a cut.
-    fn buffers(&self, cut: &Cut) -> Vec<Buffer> {
+    fn buffers(&self, cut: &Cut) -> Vec<plan::Buffer> {
         let size = |axes: &[Axis]| axes.iter().map(|a| self.sizes[a.0 as usize] as u64).product();
-        cut.buffers.iter().map(|b| Buffer { elem: b.elem, len: size(&b.axes) }).collect()
+        cut.buffers.iter().map(|b| plan::Buffer { elem: b.elem, len: size(&b.axes) }).collect()
     }
 
     fn compare(&self, work: &Work, isa: Isa) {

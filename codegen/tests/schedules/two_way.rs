@@ -2,12 +2,28 @@
 
 use oplus_codegen::schedule::{Pass, TwoWay};
 use oplus_codegen::simulate::Order;
+use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
 use crate::device::Placement;
 use crate::oracle::{Case, program};
 use crate::states::{GATED, SELECTIVE};
+
+/// Attention with decays, o[t,v] = Σ_k q[t,k]·s[t,k,v] and s[t] = exp(g[t])·s[t−1] + k[t]⊗v[t], where a decay of zero
+/// forgets: comparisons of what has no states.
+const DECAYED: &str = "program decayed { axes H, T, K, V; param q: f32[H, T, K]; param k: f32[H, T, K];
+    param v: f32[H, T, V]; param g: f32[H, T]; param s0: f32[H, K, V];
+    operator LogDecay(g: f32, x: f32) { identity (0.0, 0.0);
+        %0: f32 = input l.g; %1: f32 = input l.x; %2: f32 = input r.g; %3: f32 = input r.x; %4: f32 = %0 + %2;
+        %5: f32 = exp(%2); %6: f32 = const 0.0; %7: bool = %5 == %6; %8: f32 = %5 * %1; %9: f32 = select(%7, %6, %8);
+        %10: f32 = %9 + %3; combine (%4, %10); }
+    operator Sum(s: f32) { identity (0.0); %0: f32 = input l.s; %1: f32 = input r.s; %2: f32 = %0 + %1; combine (%2); }
+    %0: f32[H, T, K] = param q; %1: f32[H, T, K] = param k; %2: f32[H, T, V] = param v; %3: f32[H, T] = param g;
+    %4: f32[H, K, V] = param s0; %5: f32[H, T, K, V] = %1 * %2; %6: f32 = const 0.0;
+    %7: tuple[H, T, K, V] = scan(T, LogDecay, (%3, %5), init (%6, %4)); %8: f32[H, T, K, V] = %7.x;
+    %9: f32[H, T, K, V] = %0 * %8; %10: tuple[H, T, V] = reduce(K, Sum, (%9)); %11: f32[H, T, V] = %10.s;
+    %12: f32[H, K, V] = last(T, %8, %4); output o: f32[H, T, V] = %11; output s_last: f32[H, K, V] = %12; }";
 
 /// The gradient of a program.
 fn gradient(text: &str) -> Program {
@@ -82,5 +98,36 @@ fn gates_groups_and_states_given_and_taken() {
         check(&program, &[2, 2, 5, 3, len], Placement::Contiguous, schedule, len as u64);
         let schedule = TwoWay { vector, rows: 2, lanes: 4, states: 1, padded: false, ..SMALL };
         check(&program, &[1, 2, 5, 4, len], Placement::Contiguous, schedule, len as u64);
+    }
+}
+
+#[test]
+fn from_states_that_the_call_has_saved() {
+    for (text, shapes) in [
+        (SELECTIVE, vec![vec![2, 3, 4, 64], vec![1, 5, 3, 37], vec![2, 40, 16, 96], vec![1, 2, 64, 1]]),
+        (GATED, vec![vec![2, 2, 5, 4, 40], vec![1, 2, 3, 13, 19]]),
+    ] {
+        let program = program(text);
+        for sizes in shapes {
+            let placement = Placement::Contiguous;
+            let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(5) };
+            assert!(case.check_handing(), "{sizes:?}");
+        }
+    }
+}
+
+#[test]
+fn comparisons_of_values_without_states() {
+    let program = gradient(DECAYED);
+    for len in [1, 7, 16, 33] {
+        let schedule = TwoWay { padded: true, lanes: 4, ..SMALL };
+        check(&program, &[2, len, 4, 3], Placement::Contiguous, schedule, len as u64);
+        let case = Case {
+            program: &program,
+            sizes: &[2, len, 4, 3],
+            placement: Placement::Contiguous,
+            order: Order::Random(len as u64),
+        };
+        case.check_plan(&Target::H200);
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use oplus_codegen::plan::{Arg, Launch, Plan};
+use oplus_codegen::plan::{Arg, Launch, Plan, Residual};
 
 use super::context::Context;
 use super::memory::Allocation;
@@ -22,6 +22,8 @@ pub(crate) struct Prepared {
     buffer_bytes: usize,
     /// Message words, when there are launches that exchange messages.
     message_words: Option<u64>,
+    /// The form of the states that it saves.
+    pub(crate) saves: Option<Residual>,
 }
 
 struct Step {
@@ -65,7 +67,7 @@ impl Prepared {
         let message_words = plan.steps.iter().any(exchanges).then_some(plan.message_words);
         let launches = plan.steps.into_iter().filter(|launch| !launch.grid.contains(&0));
         let steps = launches.map(|launch| Step::new(context, launch, &find)).collect::<Result<_, _>>()?;
-        Ok(Prepared { steps, buffers, buffer_bytes, message_words })
+        Ok(Prepared { steps, buffers, buffer_bytes, message_words, saves: None })
     }
 
     /// Queues the launches on the stream of a device.

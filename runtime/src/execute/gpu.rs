@@ -6,21 +6,28 @@ use oplus_codegen::plan;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Output, Param};
 
-use super::{Executable, Ready, Signature};
+use super::{Executable, Hand, Ready, Signature};
+use crate::call::Residual;
 use crate::cuda::{CudaDevice, Pointers, Prepared};
 use crate::{Device, Error, Tensor, host, source};
 
 impl Executable {
     /// Queues a call on the stream of a GPU, or computes it on the CPU if its kernels are missing and the program has
     /// said so.
-    pub(super) fn run_on_cuda(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
+    pub(super) fn run_on_cuda(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
         match self.queue(ready, device) {
-            Err(Error::NoKernel { .. }) if source::falls_back_to_cpu() => self.run_aside(ready),
+            Err(Error::NoKernel { .. }) if !matches!(ready.hand, Hand::Nothing) => {
+                let Ready { signature, sizes, inputs, outputs, .. } = ready;
+                let (signature, sizes, outputs) = (signature.clone(), sizes.clone(), outputs.clone());
+                self.run_on_cuda(&Ready { signature, sizes, inputs, outputs, hand: Hand::Nothing }, device)
+            }
+            Err(Error::NoKernel { .. }) if source::falls_back_to_cpu() => self.run_aside(ready).map(|()| None),
             result => result,
         }
     }
 
-    fn queue(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
+    /// Gives the states that the call saves.
+    fn queue(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
         let rank = device.0.schedule_rank();
         let call = self.call_words(ready, rank);
         let prepared = match device.0.context.prepared(&call) {
@@ -31,7 +38,17 @@ impl Executable {
         let address = |tensor: &Tensor| tensor.device_ptr().unwrap_or(0);
         let params: Vec<u64> = ready.inputs.iter().flatten().map(|t| address(t)).collect();
         let outputs: Vec<u64> = ready.outputs.iter().map(address).collect();
-        prepared.run(device, Pointers { params: &params, outputs: &outputs })
+        let saved = prepared.saves.as_ref().map(|form| {
+            let states = Tensor::uninitialised(Elem::F32, &[form.len as usize], &Device::Cuda(device.clone()))?;
+            Ok::<_, Error>(Residual { form: form.clone(), states })
+        });
+        let saved = saved.transpose()?;
+        let residual = match (&saved, ready.hand) {
+            (Some(own), _) | (None, Hand::Saved(own)) => address(&own.states),
+            _ => 0,
+        };
+        prepared.run(device, Pointers { params: &params, outputs: &outputs, residual })?;
+        Ok(saved)
     }
 
     /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules, what is
@@ -41,6 +58,11 @@ impl Executable {
         let Signature { elem, given, wanted } = &ready.signature;
         words.extend([self.id, source::generation(), *elem as u64, rank as u64]);
         words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
+        words.extend(match ready.hand {
+            Hand::Nothing => [0, 0],
+            Hand::Save => [1, 0],
+            Hand::Saved(residual) => [2, u64::from(residual.form.capacity)],
+        });
         words.extend(ready.sizes.iter().map(|&n| n as u64));
         for tensor in ready.inputs.iter().flatten().copied().chain(&ready.outputs) {
             words.push(u64::from(alignment(tensor)));
@@ -73,9 +95,22 @@ impl Executable {
             params: ready.given().into_iter().map(|t| Some(plan_layout(t))).collect(),
             outputs: ready.outputs.iter().map(plan_layout).collect(),
         };
-        let plan = variant.plan(&call, &device.target(), rank)?;
-        let (name, isa) = (&self.program.name, device.target().isa);
-        Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))
+        let target = device.target();
+        let whole = || variant.plan(&call, &target, rank);
+        let (plan, saves) = match ready.hand {
+            Hand::Save if rank == 0 => match variant.plan_saving(&call, &target)? {
+                Some((plan, form)) => (plan, Some(form)),
+                None => (whole()?, None),
+            },
+            Hand::Saved(residual) if rank == 0 => {
+                (variant.plan_saved(&call, &target, &residual.form)?.map_or_else(whole, Ok)?, None)
+            }
+            _ => (whole()?, None),
+        };
+        let (name, isa) = (&self.program.name, target.isa);
+        let mut prepared = Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))?;
+        prepared.saves = saves;
+        Ok(prepared)
     }
 
     /// The signature of calls that leave nothing out but the cotangents that this one leaves out: zeros in their place
@@ -88,7 +123,7 @@ impl Executable {
 
     /// Runs a call as one that is complete: what is absent is a tensor of its default, what is not wanted goes to a tensor
     /// that is dropped. Kernels made ahead of time cannot cover every choice of what is left out.
-    fn run_whole(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<(), Error> {
+    fn run_whole(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
         let (elem, place) = (ready.signature.elem, Device::Cuda(device.clone()));
         let shape = |axes: &[Axis]| axes.iter().map(|a| ready.sizes[a.0 as usize]).collect::<Vec<_>>();
         let stored = |declared: Elem| declared.in_call(elem);
@@ -109,7 +144,7 @@ impl Executable {
         let outputs = self.program.outputs.iter().zip(&ready.signature.wanted).map(output);
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let inputs: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
-        let whole = Ready { signature, sizes: ready.sizes.clone(), inputs: &inputs, outputs };
+        let whole = Ready { signature, sizes: ready.sizes.clone(), inputs: &inputs, outputs, hand: ready.hand };
         self.queue(&whole, device)
     }
 

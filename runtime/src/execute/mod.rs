@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use oplus_dsl::ir::{Output, Program};
 
 use crate::bind::{Binding, Known, bind, check_count, check_overlaps};
+use crate::call::Residual;
 use crate::tensor::Storage;
 use crate::{Device, Error, Tensor, host};
 
@@ -35,12 +36,34 @@ pub(crate) enum Sink<'a> {
     Into(&'a Tensor),
 }
 
+/// What becomes of states between a call and its gradient.
+#[derive(Clone, Copy)]
+pub(crate) enum Hand<'a> {
+    /// Nothing.
+    Nothing,
+    /// The call saves them if it can.
+    Save,
+    /// The gradient has them.
+    Saved(&'a Residual),
+}
+
+/// What a call gives.
+pub(crate) struct Outcome<'t> {
+    /// The tensors of the outputs, `None` for those skipped.
+    pub(crate) outputs: Vec<Option<Tensor>>,
+    /// What the tensors agreed on.
+    pub(crate) binding: Binding<'t>,
+    /// States for the gradient.
+    pub(crate) residual: Option<Residual>,
+}
+
 /// A call with everything known: the tensors of the outputs that are wanted, in order.
 struct Ready<'a> {
     signature: Signature,
     sizes: Vec<usize>,
     inputs: &'a [Option<&'a Tensor>],
     outputs: Vec<Tensor>,
+    hand: Hand<'a>,
 }
 
 impl Executable {
@@ -61,14 +84,14 @@ impl Executable {
         Ok(variants.entry(signature.clone()).or_insert(variant).clone())
     }
 
-    /// Runs the program where its tensors are. Gives the tensors of the outputs, `None` for those skipped, and what the
-    /// tensors agreed on.
+    /// Runs the program where its tensors are.
     pub(crate) fn run<'t>(
         &self,
         known: &Known<'t>,
         inputs: &[Option<&'t Tensor>],
         sinks: &[Sink<'t>],
-    ) -> Result<(Vec<Option<Tensor>>, Binding<'t>), Error> {
+        hand: Hand<'_>,
+    ) -> Result<Outcome<'t>, Error> {
         check_count("inputs", self.program.params.len(), inputs.len())?;
         check_count("outputs", self.program.outputs.len(), sinks.len())?;
         let given: Vec<Option<&Tensor>> = sinks.iter().map(Sink::given).collect();
@@ -84,12 +107,12 @@ impl Executable {
             wanted: sinks.iter().map(|s| !matches!(s, Sink::Skip)).collect(),
         };
         let written = outputs.iter().flatten().cloned().collect();
-        let ready = Ready { signature, sizes: binding.sizes.clone(), inputs, outputs: written };
-        match device {
-            Device::Cpu => self.run_on_cpu(&ready)?,
+        let ready = Ready { signature, sizes: binding.sizes.clone(), inputs, outputs: written, hand };
+        let residual = match device {
+            Device::Cpu => self.run_on_cpu(&ready).map(|()| None)?,
             Device::Cuda(device) => self.run_on_cuda(&ready, &device)?,
-        }
-        Ok((outputs, binding))
+        };
+        Ok(Outcome { outputs, binding, residual })
     }
 
     /// A tensor for every output that is wanted.

@@ -56,12 +56,39 @@ impl Variant {
 
     /// The plan of a call on a target, with the schedules of that rank.
     pub(crate) fn plan(&self, call: &plan::Call, target: &Target, rank: usize) -> Result<Plan, Error> {
+        self.with_planner(target, |planner| planner.plan_ranked(call, rank))
+    }
+
+    /// The plan of a call that saves its states, and their form; `None` where there is none.
+    pub(crate) fn plan_saving(
+        &self,
+        call: &plan::Call,
+        target: &Target,
+    ) -> Result<Option<(Plan, plan::Residual)>, Error> {
+        self.with_planner(target, |planner| planner.plan_saving(call))
+    }
+
+    /// The plan of a gradient's call from saved states; `None` where there is none.
+    pub(crate) fn plan_saved(
+        &self,
+        call: &plan::Call,
+        target: &Target,
+        residual: &plan::Residual,
+    ) -> Result<Option<Plan>, Error> {
+        self.with_planner(target, |planner| planner.plan_saved(call, residual))
+    }
+
+    fn with_planner<T>(
+        &self,
+        target: &Target,
+        plan: impl FnOnce(&Planner) -> Result<T, plan::PlanError>,
+    ) -> Result<T, Error> {
         let failed = |e: plan::PlanError| Error::Plan { kernel: self.program.name.clone(), reason: e.to_string() };
         let mut planners = self.planners.lock().unwrap_or_else(PoisonError::into_inner);
         let planner = match planners.entry(*target) {
             Entry::Occupied(planner) => planner.into_mut(),
             Entry::Vacant(place) => place.insert(Planner::new(&self.program, target).map_err(failed)?),
         };
-        planner.plan_ranked(call, rank).map_err(failed)
+        plan(planner).map_err(failed)
     }
 }

@@ -6,6 +6,7 @@
 use super::parts::Parts;
 use super::zero::{Fill, map};
 use crate::lower::states::tiles::{Tile, is_dear, is_point};
+use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::BTreeSet;
 
@@ -63,7 +64,8 @@ impl Tiles {
 /// Whether a map is computed by the copy warps.
 fn is_tiled(parts: &Parts, value: Value) -> bool {
     let node = parts.stage.program.node(value);
-    let computed = node.op.is_map() && !node.axes.contains(parts.state) && is_point(&parts.stage.program, value);
+    let number = node.op.is_map() && node.ty == Ty::F32;
+    let computed = number && !node.axes.contains(parts.state) && is_point(&parts.stage.program, value);
     computed && (is_dear(&node.op) || at_zero(parts, value) == Fill::Unknown)
 }
 

@@ -101,32 +101,31 @@ impl<'s> BackKernel<'s> {
 
     // ---- what is carried
 
-    fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>, place: &Saved) -> Carry {
+    fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>, saved: &Saved) -> Carry {
         let (slots, states) = (lane.rows.len(), self.schedule.states);
         let mut cotangents = vec![];
         for r in 0..slots {
             cotangents.push(self.initial(b, lane, (r, self.parts.init[1])));
         }
+        let nothing = zero(Ty::F32);
+        let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
+        let regs = (0..slots).map(|_| registers(b)).collect();
         let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
         let last = b.sub(tiles, Operand::i32(1));
         let number = if self.parts.reverse { Operand::i32(0) } else { last };
         let subtile = b.convert(Ty::I64, number);
-        let mut saved = vec![];
+        let position = b.mul(lane.position, Operand::i32(states as i32));
+        let position = b.convert(Ty::I64, position);
+        let mut places = vec![];
         for row in &lane.rows {
             let row = self.row_number(b, *row);
-            let first = place.element(b, subtile, row);
-            let position = b.mul(lane.position, Operand::i32(states as i32));
-            let position = b.convert(Ty::I64, position);
-            let at = b.add(first, position);
-            saved.push(b.var(at));
+            let at = saved.element(b, subtile, row);
+            let at = b.add(at, position);
+            places.push(b.var(at));
         }
-        let nothing = zero(Ty::F32);
-        let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
-        let regs = (0..slots).map(|_| registers(b)).collect();
         let (totals, number) = (self.totals(b), b.var(number));
-        let carry = Carry { cotangents, states: regs, totals, saved, number };
-        let there = self.is_saved(b, place, number.into());
-        self.take_up(b, lane, &carry, there);
+        let carry = Carry { cotangents, states: regs, totals, saved: places, number };
+        self.take_up(b, lane, &carry, saved);
         carry
     }
 
@@ -145,8 +144,11 @@ impl<'s> BackKernel<'s> {
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// Loads the saved states of a sub-tile that is there.
-    fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, there: Operand) {
+    /// Loads the states saved before the carry's sub-tile, if there are any.
+    fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, saved: &Saved) {
+        let number = b.convert(Ty::I64, carry.number.into());
+        let (below, above) = (b.lt(number, saved.subtiles), b.ge(number, Operand::i64(0)));
+        let there = b.and(below, above);
         for (r, exists) in lane.row_exists.iter().enumerate() {
             let guard = b.and(there, *exists);
             for (part, regs) in carry.states[r].chunks(CHUNK as usize).enumerate() {
@@ -158,28 +160,18 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Whether the states before a sub-tile are saved: it has steps.
-    fn is_saved(&self, b: &mut Builder, place: &Saved, number: Operand) -> Operand {
-        let wide = b.convert(Ty::I64, number);
-        let (below, above) = (b.lt(wide, place.subtiles), b.ge(number, Operand::i32(0)));
-        b.and(below, above)
-    }
-
-    /// Goes on to the next sub-tile's saved states.
+    /// Goes on to the sub-tile that is walked next.
     fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry) {
-        let forward = self.parts.reverse;
-        let step = if forward { 1 } else { -1 };
-        let next = b.add(carry.number.into(), Operand::i32(step));
+        let Some(saved) = &self.scratch.saved else { return };
+        let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
+        let next = b.binary(way, carry.number.into(), Operand::i32(1));
         b.assign(carry.number, next);
-        let Some(place) = &self.scratch.saved else { return };
-        let there = self.is_saved(b, place, next);
-        let apart = place.apart(b);
-        let way = if forward { Binary::Add } else { Binary::Sub };
-        for saved in &carry.saved {
-            let at = b.binary(way, (*saved).into(), apart);
-            b.assign(*saved, at);
+        let apart = saved.apart(b);
+        for place in &carry.saved {
+            let at = b.binary(way, (*place).into(), apart);
+            b.assign(*place, at);
         }
-        self.take_up(b, lane, carry, there);
+        self.take_up(b, lane, carry, saved);
     }
 
     // ---- a sub-tile
