@@ -91,7 +91,15 @@ impl Planner {
         let Cuts { plain, contracted, two_way, paired, parted } = cuts(program)?;
         let division = |cut| Division::new(cut, target);
         let [contracted, two_way, paired, parted] = [contracted, two_way, paired, parted].map(|cut| cut.map(division));
-        Ok(Planner { program: program.clone(), target: *target, plain: division(plain), contracted, two_way, paired, parted })
+        Ok(Planner {
+            program: program.clone(),
+            target: *target,
+            plain: division(plain),
+            contracted,
+            two_way,
+            paired,
+            parted,
+        })
     }
 
     /// The program.

@@ -20,6 +20,9 @@ pub fn supports(stage: &Stage) -> Result<(), String> {
     if stage.views.iter().any(|views| !views.is_empty()) {
         return Err("a parameter is displaced".to_owned());
     }
+    if program.nodes.iter().any(|node| node.ty == Ty::Bool) {
+        return Err("it compares values".to_owned());
+    }
     let field = live_field(stage, &two_way).ok_or("its states have several fields")?;
     let operators = [(two_way.forward.operator, field), (two_way.back.operator, 1)];
     let own = |(operator, k): (oplus_dsl::ir::OperatorId, u32)| &program.operator(operator).fields[k as usize];
