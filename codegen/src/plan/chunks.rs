@@ -6,15 +6,18 @@ use crate::lower::chunks::Form;
 use crate::schedule::{Chunks, Schedule};
 use crate::stage::Stage;
 use crate::target::Target;
+use oplus_dsl::Elem;
 
 /// Lengths of the axis that is summed away.
 const DEPTHS: [u32; 4] = [16, 32, 64, 128];
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
 const PRODUCTS: f64 = 0.6e6;
 
-/// The schedules of a stage that is a recurrence of matrices.
+/// The schedules of a stage that is a recurrence of matrices. States and weights are rounded to the type of the factors: of
+/// those of 16 bits only `bf16` has the range of the states as they are written.
 pub(super) fn schedules(stage: &Stage) -> Vec<Schedule> {
-    if Form::of(stage).is_err() {
+    let elem = Form::of(stage).map(|form| stage.program.params[form.key as usize].elem);
+    if elem != Ok(Elem::Bf16) {
         return vec![];
     }
     let of =
