@@ -20,6 +20,8 @@ use oplus_dsl::ir::Axis;
 const LAUNCH: f64 = 3.0;
 /// Microseconds of one load, scan and store with nothing else in flight.
 const ROUND: f64 = 1.2;
+/// Microseconds of a chunk of columns beyond what its bytes take, with one block on a multiprocessor.
+const AHEAD: f64 = 0.4;
 /// Microseconds that filling the pipeline and the first look-back take.
 const LOOK_BACK: f64 = 5.0;
 /// The same for columns, which look back over two levels.
@@ -135,7 +137,8 @@ fn by_walk(stage: &Stage, schedule: &Columns, bound: &Bound, work: &Work) -> (f6
     let steps = length(stage, bound).div_ceil(u64::from(schedule.steps)) as f64;
     let rounds = (of_one / resident.max(1.0)).ceil() * steps;
     let step = work.moved / (blocks * steps).max(1.0) / work.one;
-    let time = (of_one * steps * step).max(rounds * ROUND);
+    // A chunk is on its way while the one before is scanned, but waits for its own first rows.
+    let time = of_one * steps * step + rounds * AHEAD * 2.0 / (1.0 + resident);
     (time, format!("{rounds} steps of {resident:.0} blocks per multiprocessor"))
 }
 

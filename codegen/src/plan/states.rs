@@ -18,9 +18,11 @@ const EXPONENTIAL: f64 = 8.0;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
 const LATENCY: [f64; 2] = [1.3, 1.75];
 
-/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
-pub(super) fn vector_schedules(vector: u32) -> Vec<Schedule> {
-    let exact = [many(4), few(4), many(16), few(16), many(64), few(64)];
+/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded. Where the copy warps compute dear functions (softplus, a
+/// gate), there are twice as many of them.
+pub(super) fn vector_schedules(stage: &Stage, vector: u32) -> Vec<Schedule> {
+    let helped = |s: States| if work(stage).dear_rows { States { copy_warps: 2 * s.copy_warps, ..s } } else { s };
+    let exact = [few_states(stage, vector), few(4), helped(many(16)), helped(few(16)), helped(many(64)), few(64)];
     let padded = [4, 16, 64, 256].map(|capacity| States { padded: true, ..few(capacity) });
     // Narrow elements take more registers to unpack; four chunks per turn would spill.
     let turn = |s: States| if vector > CHUNK && s.blocks > 1 { States { unroll: 2, ..s } } else { s };
@@ -35,8 +37,7 @@ pub(super) fn scalar_schedules() -> Vec<Schedule> {
 
 /// Rows enough for two blocks on every multiprocessor.
 fn many(capacity: u32) -> States {
-    let states = if capacity == 4 { 1 } else { 8 };
-    let (warps, copy_warps, steps, blocks) = if capacity == 4 { (8, 4, 64, 1) } else { (4, 2, 32, 2) };
+    let (warps, copy_warps, states, steps, blocks) = (4, 2, 8, 32, 2);
     let lanes = capacity / states;
     States {
         warps,
@@ -51,6 +52,17 @@ fn many(capacity: u32) -> States {
         blocks,
         save: false,
     }
+}
+
+/// Four states: the rows cost more than the states. Two states per lane for narrow elements, whose rows cost most to unpack.
+fn few_states(stage: &Stage, vector: u32) -> States {
+    let (warps, copy_warps, states, unroll, blocks) = match (vector > CHUNK, work(stage).dear_rows) {
+        (true, _) => (4, 8, 2, 8, 1),
+        (false, true) => (4, 8, 1, 4, 2),
+        (false, false) => (8, 4, 1, 4, 1),
+    };
+    let lanes = 4 / states;
+    States { warps, copy_warps, states, lanes, padded: false, steps: 64, stages: 3, unroll, vector: 1, blocks }
 }
 
 /// Fewer rows: more lanes for each.
@@ -80,7 +92,7 @@ fn few(capacity: u32) -> States {
 
 /// Microseconds of `blocks` blocks of `steps` steps, and why.
 pub(super) fn estimate(stage: &Stage, schedule: &States, blocks: u64, steps: u64, target: &Target) -> (f64, String) {
-    let Work { issues, exponentials, row_issues } = work(stage);
+    let Work { issues, exponentials, row_issues, .. } = work(stage);
     let capacity = f64::from(schedule.capacity());
     let per_update = issues + row_issues / capacity;
     // Updates of a warp's 32 lanes.

@@ -105,13 +105,14 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     }
     if stage.state_axis().is_some() {
         let access = vector(stage, axis).filter(|_| supports(stage).is_ok());
-        return access.map(states::vector_schedules).unwrap_or_default();
+        return access.map(|v| states::vector_schedules(stage, v)).unwrap_or_default();
     }
     let shape = Shape::of(stage);
     if stage.part_axis.is_some() {
         let lane = lane_axis(stage).filter(|_| supports_parts(stage));
-        let walk = |lane| Some(Schedule::Columns(shape.walk(lane, vector(stage, lane)?.min(4))));
-        return lane.and_then(walk).into_iter().collect();
+        let vector = |lane| Some((lane, vector(stage, lane)?.min(4)));
+        let both = |(lane, v)| [shape.walk(lane, v), shape.narrow_walk(lane, v)].map(Schedule::Columns);
+        return lane.and_then(vector).map(both).into_iter().flatten().collect();
     }
     match lane_axis(stage).filter(|_| is_strided(stage)) {
         None => vector(stage, axis).map(|v| shape.along(v, isa)).unwrap_or_default(),
@@ -295,6 +296,12 @@ impl Shape {
         let vectors = (self.items(32).min(if vector == 1 { 8 } else { 16 }) / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Registers);
         LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window: 6, fold, loader }
+    }
+
+    /// Fewer columns per thread, and so more threads where columns are few.
+    fn narrow_walk(&self, lane: Axis, vector: u32) -> Columns {
+        let walk = self.walk(lane, vector);
+        Columns { vector: vector.div_ceil(2), steps: 2 * walk.steps, ..walk }
     }
 
     /// A thread per `vector` columns.

@@ -12,9 +12,6 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
-/// Bytes that a thread loads before the tile that they replace has been taken away: registers.
-const EARLY: u32 = 192;
-
 /// The named barrier of the copy warps.
 pub(super) const BARRIER: u32 = 1;
 
@@ -27,10 +24,6 @@ impl StatesKernel<'_> {
         let stages = Operand::i32(self.schedule.stages as i32);
         let turns = b.add(self.tile_count, stages);
         b.for_(Operand::i32(0), turns, Operand::i32(1), |b, number| {
-            let time = self.time(b, number);
-            let more = b.lt(number, self.tile_count);
-            let steps = b.select(more, time.steps, Operand::i32(0));
-            let early = self.early(b, &Time { steps, ..time }, (thread, &anchors));
             let again = b.ge(number, stages);
             b.if_(again, |b| {
                 let before = b.sub(number, stages);
@@ -41,7 +34,11 @@ impl StatesKernel<'_> {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.copy_warps * crate::schedule::WARP });
                 }
             });
-            b.if_(more, |b| self.fill(b, at.stage.into(), &time, (thread, &anchors), early));
+            let more = b.lt(number, self.tile_count);
+            b.if_(more, |b| {
+                let time = self.time(b, number);
+                self.fill(b, at.stage.into(), &time, (thread, &anchors));
+            });
             self.advance(b, &at);
         });
     }
@@ -67,70 +64,22 @@ impl StatesKernel<'_> {
         shapes.all(|shape| Some(shape) == first)
     }
 
-    /// The pieces of tiles that are computed, on their way from global memory while the tile before is taken away: as many as
-    /// registers can be spared for.
-    fn early(&self, b: &mut Builder, time: &Time, on: (Operand, &Anchors)) -> Vec<Option<Vec<Loaded<'_, '_>>>> {
-        let mut left = EARLY;
-        let mut early = vec![];
-        for tile in &self.values.tiles {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, (thread, anchors): (Operand, &Anchors)) {
+        for (i, tile) in self.values.tiles.iter().enumerate() {
             let shape = self.tile_shape(tile);
             let beneath = params_beneath(&self.stage.program, tile.value);
-            let pieces = self.few_pieces(b, shape, on.0).filter(|_| self.copied(tile).is_none());
-            let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(8) as u32;
-            let each = shape.width * beneath.iter().map(bytes).sum::<u32>();
-            let pieces = pieces.filter(|pieces| pieces.len() as u32 * each <= left);
-            early.push(pieces.map(|pieces| {
-                left -= pieces.len() as u32 * each;
-                self.loaded(b, (tile, &beneath), time, &pieces, on.1)
-            }));
-        }
-        early
-    }
-
-    /// Pieces of a computed tile, what is beneath them loaded.
-    fn loaded(
-        &self,
-        b: &mut Builder,
-        (tile, beneath): (&Tile, &[u32]),
-        time: &Time,
-        pieces: &[Piece],
-        anchors: &Anchors,
-    ) -> Vec<Loaded<'_, '_>> {
-        let mut all = vec![];
-        for piece in pieces {
-            let mut source = self.anchored(b, tile, time, piece, anchors);
-            source.preload(b, beneath);
-            all.push(Loaded { piece: *piece, source });
-        }
-        all
-    }
-
-    /// Fills a stage with a tile's pieces, of which some are on their way.
-    fn fill(
-        &self,
-        b: &mut Builder,
-        stage: Operand,
-        time: &Time,
-        (thread, anchors): (Operand, &Anchors),
-        early: Vec<Option<Vec<Loaded<'_, '_>>>>,
-    ) {
-        for (i, (tile, early)) in self.values.tiles.iter().zip(early).enumerate() {
-            let shape = self.tile_shape(tile);
-            let beneath = params_beneath(&self.stage.program, tile.value);
-            match (self.copied(tile), early) {
-                (Some(param), _) => self.each_piece(b, (shape, 1), thread, |b, pieces| {
-                    let mut sources: Vec<Global> = vec![];
-                    for piece in pieces {
-                        sources.push(self.anchored(b, tile, time, piece, anchors));
-                    }
-                    self.copy_pieces(b, (i, stage), (param, pieces), &sources, shape);
-                }),
-                (None, Some(loaded)) => self.store_pieces(b, (i, stage), loaded, shape),
-                (None, None) => self.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
-                    let loaded = self.loaded(b, (tile, &beneath), time, pieces, anchors);
-                    self.store_pieces(b, (i, stage), loaded, shape);
-                }),
-            }
+            self.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
+                let mut sources: Vec<Global> = vec![];
+                for piece in pieces {
+                    let mut source = self.source(b, tile, time, piece, shape.width);
+                    source.known = anchors.offsets(b, self, time, piece);
+                    sources.push(source);
+                }
+                match self.copied(tile) {
+                    Some(param) => self.copy_pieces(b, (i, stage), (param, pieces), &sources, shape),
+                    None => self.store_pieces(b, (i, stage), (&beneath, pieces), sources, shape),
+                }
+            });
         }
         let full = Mbarrier { array: self.full, index: stage };
         if self.arrivals_per_thread() > 1 {
@@ -219,18 +168,20 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// The values at a piece of a tile, with offsets that are known.
-    fn anchored(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, anchors: &Anchors) -> Global<'_, '_> {
-        let mut source = self.source(b, tile, time, piece, self.tile_shape(tile).width);
-        source.known = anchors.offsets(b, self, time, piece);
-        source
-    }
-
-    /// Computes a tile's values at pieces and stores them.
-    fn store_pieces(&self, b: &mut Builder, (i, stage): (usize, Operand), pieces: Vec<Loaded>, shape: Shape) {
-        for Loaded { piece, mut source } in pieces {
+    /// Loads of all pieces first, then what is computed from them.
+    fn store_pieces(
+        &self,
+        b: &mut Builder,
+        (i, stage): (usize, Operand),
+        (beneath, pieces): (&[u32], &[Piece]),
+        mut sources: Vec<Global>,
+        shape: Shape,
+    ) {
+        let tile = &self.values.tiles[i];
+        sources.iter_mut().for_each(|source| source.preload(b, beneath));
+        for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
-                let values = self.steps_of(b, &mut source, self.values.tiles[i].value, shape.width);
+                let values = self.steps_of(b, source, tile.value, shape.width);
                 let to = self.element(b, shape.height, stage, piece.row, piece.column);
                 self.store_shared(b, Memory::Shared(self.tiles[i]), to, &values);
             });
@@ -249,12 +200,6 @@ impl StatesKernel<'_> {
             b.store(memory, at, part, None);
         }
     }
-}
-
-/// A piece and what is beneath its values.
-struct Loaded<'k, 's> {
-    piece: Piece,
-    source: Global<'k, 's>,
 }
 
 /// For tensors whose pieces are equally far apart: the offset of the thread's first piece of the tile at step 0, and the

@@ -19,6 +19,8 @@ pub struct Work {
     pub exponentials: f64,
     /// Issue slots per row and step.
     pub row_issues: f64,
+    /// Whether functions that take many instructions are computed for every row and step.
+    pub dear_rows: bool,
 }
 
 /// The work of a stage that the states schedule takes; none of another.
@@ -34,6 +36,8 @@ pub fn work(stage: &Stage) -> Work {
     for node in program.nodes.iter().filter(timed) {
         let issues = if node.axes.contains(state) { &mut work.issues } else { &mut work.row_issues };
         *issues += instructions(program.nodes.as_slice(), node);
+        let of_rows = !node.axes.contains(state) && values.row.is_some_and(|row| node.axes.contains(row));
+        work.dear_rows |= of_rows && is_dear(&node.op);
         work.exponentials += if node.axes.contains(state) { f64::from(u8::from(is_dear(&node.op))) } else { 0.0 };
     }
     let body = &program.operator(scan.operator).body;
