@@ -15,17 +15,23 @@ const CLOCK: f64 = 1980.0;
 const SCHEDULERS: f64 = 4.0;
 /// Cycles of a scheduler for one warp's exponentials.
 const EXPONENTIAL: f64 = 8.0;
+/// Walking warps of a block where those that copy are many.
+const MOST_WARPS: u32 = 16;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
 const LATENCY: [f64; 2] = [1.3, 1.75];
 
-/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded. Where the copy warps compute dear functions (softplus, a
-/// gate), there are twice as many of them.
+/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn vector_schedules(stage: &Stage, vector: u32) -> Vec<Schedule> {
-    let helped = |s: States| if work(stage).dear_rows { States { copy_warps: 2 * s.copy_warps, ..s } } else { s };
-    let exact = [few_states(stage, vector), few(4), helped(many(16)), helped(few(16)), helped(many(64)), few(64)];
+    let narrow = vector > CHUNK;
+    let [many, few16] = match work(stage).dear_rows {
+        false => [many as fn(u32) -> States, few],
+        true => [many_dear, |capacity| States { copy_warps: 8, ..few(capacity) }],
+    };
+    let exact = [four(stage, narrow), few(4), many(16), few16(16), many(64), few(64)];
     let padded = [4, 16, 64, 256].map(|capacity| States { padded: true, ..few(capacity) });
     // Narrow elements take more registers to unpack; four chunks per turn would spill.
-    let turn = |s: States| if vector > CHUNK && s.blocks > 1 { States { unroll: 2, ..s } } else { s };
+    let tight = |s: States| s.blocks > 1 || s.warps == MOST_WARPS;
+    let turn = |s: States| if narrow && s.states > 1 && tight(s) { States { unroll: 2, ..s } } else { s };
     exact.into_iter().chain(padded).map(|s| Schedule::States(States { vector, ..turn(s) })).collect()
 }
 
@@ -54,9 +60,16 @@ fn many(capacity: u32) -> States {
     }
 }
 
+/// The same where the copy warps compute dear functions (softplus, a gate): more of them, and for that fewer registers each.
+fn many_dear(capacity: u32) -> States {
+    let (warps, copy_warps, states, steps, blocks) = (MOST_WARPS, 8, 4, 32, 1);
+    let lanes = capacity / states;
+    States { warps, copy_warps, states, lanes, padded: false, steps, stages: 3, unroll: 4, vector: 1, blocks }
+}
+
 /// Four states: the rows cost more than the states. Two states per lane for narrow elements, whose rows cost most to unpack.
-fn few_states(stage: &Stage, vector: u32) -> States {
-    let (warps, copy_warps, states, unroll, blocks) = match (vector > CHUNK, work(stage).dear_rows) {
+fn four(stage: &Stage, narrow: bool) -> States {
+    let (warps, copy_warps, states, unroll, blocks) = match (narrow, work(stage).dear_rows) {
         (true, _) => (4, 8, 2, 8, 1),
         (false, true) => (4, 8, 1, 4, 2),
         (false, false) => (8, 4, 1, 4, 1),
