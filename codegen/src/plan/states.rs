@@ -62,9 +62,9 @@ fn many(capacity: u32) -> States {
 
 /// The same where the copy warps compute dear functions (softplus, a gate): more of them, and for that fewer registers each.
 fn many_dear(capacity: u32) -> States {
-    let (warps, copy_warps, states, steps, blocks) = (MOST_WARPS, 8, 4, 32, 1);
+    let states = 4;
     let lanes = capacity / states;
-    States { warps, copy_warps, states, lanes, padded: false, steps, stages: 3, unroll: 4, vector: 1, blocks }
+    States { warps: MOST_WARPS, copy_warps: 8, states, lanes, blocks: 1, ..many(capacity) }
 }
 
 /// Four states: the rows cost more than the states. Two states per lane for narrow elements, whose rows cost most to unpack.
@@ -74,8 +74,7 @@ fn four(stage: &Stage, narrow: bool) -> States {
         (false, true) => (4, 8, 1, 4, 2),
         (false, false) => (8, 4, 1, 4, 1),
     };
-    let lanes = 4 / states;
-    States { warps, copy_warps, states, lanes, padded: false, steps: 64, stages: 3, unroll, vector: 1, blocks }
+    States { warps, copy_warps, states, lanes: 4 / states, steps: 64, stages: 3, unroll, blocks, ..few(4) }
 }
 
 /// Fewer rows: more lanes for each.
