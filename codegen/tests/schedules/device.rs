@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use oplus_codegen::lower::lower;
 use oplus_codegen::plan::{self, Arg, Call, Launch, Layout};
+use oplus_codegen::schedule::Schedule;
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -146,7 +147,9 @@ fn step(launch: &Launch, tensors: &HashMap<Arg, (BufferId, usize)>, memory: &mut
         }
     };
     let args = launch.args.iter().map(arg).collect();
-    let grid = [launch.grid[0].min(64), launch.grid[1]];
+    // Maps and rows go round when there are more of them than blocks.
+    let goes_round = matches!(launch.schedule, Schedule::Map(_) | Schedule::Rows(_));
+    let grid = [if goes_round { launch.grid[0].min(64) } else { launch.grid[0] }, launch.grid[1]];
     let options = Options { order, ..Options::default() };
     let done = simulate(&kernel, &simulate::Launch { grid, args }, memory, &options);
     if let Err(error) = done {
