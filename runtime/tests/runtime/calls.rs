@@ -53,9 +53,9 @@ fn states_have_the_type_in_which_a_call_computes() {
     let narrow = Tensor::from_slice(&[third as f32], &[1]).unwrap();
     let wrong = affine.call(&[Some(&a), Some(&b), Some(&narrow)]).map(drop).unwrap_err();
     assert_eq!(wrong, Error::WrongElem { tensor: "h0".into(), expected: "f64".into(), found: Elem::F32 });
-    let half = Tensor::full(half::bf16::ONE, &[1, 2], &Device::Cpu).unwrap();
-    let (outputs, _) = affine.call(&[Some(&half), Some(&half), Some(&narrow)]).unwrap();
-    assert_eq!(outputs[1].to_vec::<f32>().unwrap(), [third as f32 + 2.0]);
+    let [a, b] = [half::bf16::ONE, half::bf16::ZERO].map(|x| Tensor::full(x, &[1, 2], &Device::Cpu).unwrap());
+    let (outputs, _) = affine.call(&[Some(&a), Some(&b), Some(&narrow)]).unwrap();
+    assert_eq!(outputs[1].to_vec::<f32>().unwrap(), [third as f32]);
 }
 
 #[test]
