@@ -114,7 +114,10 @@ impl Prepared {
             inputs.push(Some(host.to_device(device)?));
         }
         inputs.resize(program.params.len(), None);
+        // As in training: the forward call keeps what its gradient needs.
+        let recording = matches!(case.work, Work::Backward).then(oplus::record);
         let (outputs, call) = case.kernel.call(&borrowed(&inputs))?;
+        drop(recording);
         let backward = match case.work {
             Work::Backward => Some(backward(case, &inputs, &outputs, device, seed)?),
             _ => None,
