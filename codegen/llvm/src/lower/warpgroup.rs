@@ -63,7 +63,7 @@ impl<'c> Lower<'c, '_> {
         let address = self.whole(self.address(Memory::Shared(panels.array), panels.index)?)?;
         let sixteenths = self.builder.build_right_shift(address, self.i32(4), false, "")?;
         let sixteenths = self.builder.build_int_z_extend(sixteenths, long, "")?;
-        let bytes = |elements: u32| u64::from(elements) * 2 >> 4;
+        let bytes = |elements: u32| (u64::from(elements) * 2) >> 4;
         // Eight rows on; and of a transposed factor, the next panel.
         let eight = bytes(8 * panels.row) << 32;
         let apart = if transposed { bytes(panels.apart) << 16 } else { 1 << 16 };
