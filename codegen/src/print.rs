@@ -380,14 +380,8 @@ mod tests {
                 b.push(Stmt::MbarrierInit(mbarrier, 1));
                 b.push(Stmt::FenceInit);
                 b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(256)));
-                b.push(Stmt::BulkLoad {
-                    to: tile,
-                    to_index: at,
-                    from: x,
-                    from_index: from,
-                    count: Operand::i32(128),
-                    mbarrier,
-                });
+                let count = Operand::i32(128);
+                b.push(Stmt::BulkLoad { to: tile, to_index: at, from: x, from_index: from, count, mbarrier });
                 b.push(Stmt::AtomicAdd { dst: ticket, control, word: 0, value: Operand::u32(1) });
                 b.push(Stmt::ControlLoad { dst: ticket, control, word: 1 });
                 b.push(Stmt::ControlStore { control, word: 1, value: ticket.into() });

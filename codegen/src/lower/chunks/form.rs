@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::lower::pairs::factors::Product;
 use crate::stage::Stage;
 
-/// A stage as a recurrence of matrices, S[t] = decay[t]·S[t−1] + gain[t]·value[t]⊗key[t], that is read by queries.
+/// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that is read by queries.
 #[derive(Clone, Debug)]
 pub struct Form {
     /// The axis scanned.
