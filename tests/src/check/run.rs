@@ -233,7 +233,7 @@ impl<'a> Runner<'a> {
             let steps = planner.plan_ranked(&call, rank).map_err(failed)?.steps;
             let schedules = steps.iter().map(|s| s.schedule.to_string()).collect::<Vec<_>>().join("; ");
             let order: Vec<_> = steps.iter().map(|s| s.schedule).collect();
-            let slack = slack(&order, &pass.sizes);
+            let slack = slack(&order, &pass.sizes, case.elem);
             Ok(Ranked { schedules, keys: steps.iter().map(|s| s.key.to_string()).collect(), slack })
         };
         (0..count).map(ranked).collect()

@@ -30,21 +30,28 @@ pub use evaluate::{Cell, evaluate};
 pub use number::{Number, unit};
 
 use oplus_codegen::schedule::{Form, Schedule};
+use oplus_dsl::Elem;
 
 /// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
 pub const SLACK: f64 = 8.0;
 
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
-/// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks round weights and states to
-/// 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
-pub fn slack(schedules: &[Schedule], sizes: &[usize]) -> f64 {
+/// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks, and pairs in calls of 16-bit
+/// elements, round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
+pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     let longest = sizes.iter().copied().max().unwrap_or(0).max(2) as f64;
     let walks = schedules.iter().any(|schedule| match schedule {
         Schedule::Columns(columns) => columns.form == Form::Walk,
         Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => true,
         _ => false,
     });
-    if schedules.iter().any(|schedule| matches!(schedule, Schedule::Chunks(_))) {
+    let narrow = matches!(elem, Elem::Bf16 | Elem::F16);
+    let rounds = |schedule: &Schedule| match schedule {
+        Schedule::Chunks(_) => true,
+        Schedule::Pairs(_) => narrow,
+        _ => false,
+    };
+    if schedules.iter().any(rounds) {
         return SLACK * f64::from(1 << 15);
     }
     if walks { SLACK.max(longest / longest.log2()) } else { SLACK }
