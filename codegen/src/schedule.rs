@@ -4,11 +4,18 @@
 //! alignment class: with more than one element per access, the stage's tensors have stride 1 along the *unit axis* and
 //! every access is aligned ([`Schedule::unit_axes`]); with one, nothing is assumed.
 
+#[macro_use]
+mod text;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::str::FromStr;
 
 use oplus_dsl::ir::{Axis, AxisSet};
-use thiserror::Error;
+
+use text::Fields;
+pub use text::ParseScheduleError;
 
 use crate::lower::{chunks, pairs};
 use crate::stage::Stage;
@@ -39,33 +46,6 @@ pub enum Schedule {
     TwoWay(TwoWay),
     /// A recurrence of matrices in chunks, by matrix products.
     Chunks(Chunks),
-}
-
-/// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
-macro_rules! schedule {
-    ($(#[$doc:meta])* $name:ident, $text:literal { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $ty,)+ }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let fields = [$(format!(concat!(stringify!($field), "={}"), self.$field)),+];
-                write!(f, concat!($text, "({})"), fields.join(", "))
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = ParseScheduleError;
-
-            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-                let fields = Fields::of($text, text)?;
-                let schedule = $name { $($field: fields.get(stringify!($field))?),+ };
-                fields.end(&[$(stringify!($field)),+])?;
-                Ok(schedule)
-            }
-        }
-    };
 }
 
 schedule! {
@@ -264,32 +244,6 @@ schedule! {
     }
 }
 
-/// Declares a choice that a schedule's text names by a word.
-macro_rules! word {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($name::$variant => $text,)+ })
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = ParseScheduleError;
-
-            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-                match text {
-                    $($text => Ok($name::$variant),)+
-                    _ => Err(ParseScheduleError::Value(text.to_owned())),
-                }
-            }
-        }
-    };
-}
-
 word! {
     /// The order in which a carry takes up aggregates. Both depend on positions only, never on timing.
     Fold {
@@ -339,50 +293,6 @@ word! {
         Walk = "walk",
         /// Tiles of time go through a ring, with look-back between them.
         Ring = "ring",
-    }
-}
-
-/// Why a text is not a schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ParseScheduleError {
-    /// No schedule has that name, or it is not followed by fields in parentheses.
-    #[error("`{0}` is not a schedule; write e.g. `map(lane=0, warps=8, vector=4, vectors=4)`")]
-    Name(String),
-    /// A field is missing.
-    #[error("the field `{0}` is missing")]
-    Missing(&'static str),
-    /// A field is unknown or is not written `field=value`.
-    #[error("`{0}` is not a field of this schedule")]
-    Field(String),
-    /// A value is neither a number nor a word that the field knows.
-    #[error("`{0}` is not a value of this field")]
-    Value(String),
-}
-
-/// The fields of a schedule's text.
-struct Fields<'a>(Vec<(&'a str, &'a str)>);
-
-impl<'a> Fields<'a> {
-    fn of(name: &str, text: &'a str) -> Result<Self, ParseScheduleError> {
-        let body = text.strip_prefix(name).and_then(|t| t.strip_prefix('(')).and_then(|t| t.strip_suffix(')'));
-        let body = body.ok_or_else(|| ParseScheduleError::Name(text.to_owned()))?;
-        let field = |part: &'a str| {
-            part.trim().split_once('=').ok_or_else(|| ParseScheduleError::Field(part.trim().to_owned()))
-        };
-        Ok(Fields(body.split(',').map(field).collect::<Result<_, _>>()?))
-    }
-
-    fn get<T: FromStr>(&self, name: &'static str) -> Result<T, ParseScheduleError> {
-        let (_, text) = self.0.iter().find(|(n, _)| *n == name).ok_or(ParseScheduleError::Missing(name))?;
-        text.parse().map_err(|_| ParseScheduleError::Value((*text).to_owned()))
-    }
-
-    fn end(&self, known: &[&str]) -> Result<(), ParseScheduleError> {
-        let odd =
-            self.0.iter().enumerate().find(|(i, (name, _))| {
-                !known.contains(name) || self.0[..*i].iter().any(|(earlier, _)| earlier == name)
-            });
-        odd.map_or(Ok(()), |(_, (name, _))| Err(ParseScheduleError::Field((*name).to_owned())))
     }
 }
 
@@ -570,137 +480,5 @@ impl Schedule {
                 chunks::Form::of(stage).map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
         }
-    }
-}
-
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Schedule::Map(s) => s.fmt(f),
-            Schedule::Rows(s) => s.fmt(f),
-            Schedule::LookBack(s) => s.fmt(f),
-            Schedule::Columns(s) => s.fmt(f),
-            Schedule::States(s) => s.fmt(f),
-            Schedule::Pairs(s) => s.fmt(f),
-            Schedule::TwoWay(s) => s.fmt(f),
-            Schedule::Chunks(s) => s.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Schedule {
-    type Err = ParseScheduleError;
-
-    fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-        match text.split('(').next() {
-            Some("map") => text.parse().map(Schedule::Map),
-            Some("rows") => text.parse().map(Schedule::Rows),
-            Some("lookback") => text.parse().map(Schedule::LookBack),
-            Some("columns") => text.parse().map(Schedule::Columns),
-            Some("states") => text.parse().map(Schedule::States),
-            Some("pairs") => text.parse().map(Schedule::Pairs),
-            Some("two_way") => text.parse().map(Schedule::TwoWay),
-            Some("chunks") => text.parse().map(Schedule::Chunks),
-            _ => Err(ParseScheduleError::Name(text.to_owned())),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn examples() -> [Schedule; 8] {
-        let lookback = LookBack {
-            scan_warps: 8,
-            reduce_warps: 4,
-            vector: 4,
-            vectors: 8,
-            stages: 3,
-            window: 6,
-            fold: Fold::Strict,
-            loader: Loader::Bulk,
-        };
-        let columns = Columns {
-            lane: 1,
-            form: Form::Walk,
-            warps: 4,
-            reduce_warps: 0,
-            lanes: 32,
-            vector: 4,
-            steps: 8,
-            stages: 0,
-            group: 0,
-            window: 0,
-        };
-        let states = States {
-            warps: 4,
-            copy_warps: 2,
-            states: 8,
-            lanes: 2,
-            padded: false,
-            steps: 32,
-            stages: 3,
-            unroll: 4,
-            vector: 4,
-            blocks: 2,
-            save: true,
-        };
-        let pairs = Pairs {
-            warps: 4,
-            repeat: 2,
-            unit: Unit::Warpgroup,
-            columns: 64,
-            depth: 128,
-            width: 64,
-            padded: true,
-            stages: 2,
-            vector: 8,
-            blocks: 2,
-        };
-        let two_way = TwoWay {
-            pass: Pass::Walk,
-            warps: 8,
-            copy_warps: 4,
-            states: 4,
-            rows: 2,
-            lanes: 4,
-            padded: true,
-            steps: 32,
-            stages: 2,
-            vector: 4,
-            blocks: 1,
-            registers: 216,
-        };
-        [
-            Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
-            Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
-            Schedule::LookBack(lookback),
-            Schedule::Columns(columns),
-            Schedule::States(states),
-            Schedule::Pairs(pairs),
-            Schedule::TwoWay(two_way),
-            Schedule::Chunks(Chunks { warps: 4, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }),
-        ]
-    }
-
-    #[test]
-    fn every_schedule_prints_and_parses_back() {
-        for schedule in examples() {
-            assert_eq!(schedule.to_string().parse(), Ok(schedule));
-        }
-    }
-
-    #[test]
-    fn a_bad_text_says_what_is_wrong() {
-        let error = |text: &str| text.parse::<Schedule>().unwrap_err();
-        assert_eq!(error("tiles(a=1)"), ParseScheduleError::Name("tiles(a=1)".into()));
-        assert_eq!(error("map(lane=0, warps=8, vector=4)"), ParseScheduleError::Missing("vectors"));
-        assert_eq!(error("map(lane=0, warps=x, vector=4, vectors=4)"), ParseScheduleError::Value("x".into()));
-        assert_eq!(error("map(lane=0, warps=8, vector=4, vectors=4, b=1)"), ParseScheduleError::Field("b".into()));
-        assert_eq!(
-            error("map(lane=0, lane=0, warps=8, vector=4, vectors=4)"),
-            ParseScheduleError::Field("lane".into())
-        );
     }
 }

@@ -1,0 +1,94 @@
+//! Schedules as texts, and what follows from their numbers.
+
+use super::*;
+
+fn examples() -> [Schedule; 8] {
+    let lookback = LookBack {
+        scan_warps: 8,
+        reduce_warps: 4,
+        vector: 4,
+        vectors: 8,
+        stages: 3,
+        window: 6,
+        fold: Fold::Strict,
+        loader: Loader::Bulk,
+    };
+    let columns = Columns {
+        lane: 1,
+        form: Form::Walk,
+        warps: 4,
+        reduce_warps: 0,
+        lanes: 32,
+        vector: 4,
+        steps: 8,
+        stages: 0,
+        group: 0,
+        window: 0,
+    };
+    let states = States {
+        warps: 4,
+        copy_warps: 2,
+        states: 8,
+        lanes: 2,
+        padded: false,
+        steps: 32,
+        stages: 3,
+        unroll: 4,
+        vector: 4,
+        blocks: 2,
+        save: true,
+    };
+    let pairs = Pairs {
+        warps: 4,
+        repeat: 2,
+        unit: Unit::Warpgroup,
+        columns: 64,
+        depth: 128,
+        width: 64,
+        padded: true,
+        stages: 2,
+        vector: 8,
+        blocks: 2,
+    };
+    let two_way = TwoWay {
+        pass: Pass::Walk,
+        warps: 8,
+        copy_warps: 4,
+        states: 4,
+        rows: 2,
+        lanes: 4,
+        padded: true,
+        steps: 32,
+        stages: 2,
+        vector: 4,
+        blocks: 1,
+        registers: 216,
+    };
+    [
+        Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
+        Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
+        Schedule::LookBack(lookback),
+        Schedule::Columns(columns),
+        Schedule::States(states),
+        Schedule::Pairs(pairs),
+        Schedule::TwoWay(two_way),
+        Schedule::Chunks(Chunks { warps: 4, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }),
+    ]
+}
+
+#[test]
+fn every_schedule_prints_and_parses_back() {
+    for schedule in examples() {
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+    }
+}
+
+#[test]
+fn a_bad_text_says_what_is_wrong() {
+    let error = |text: &str| text.parse::<Schedule>().unwrap_err();
+    assert_eq!(error("tiles(a=1)"), ParseScheduleError::Name("tiles(a=1)".into()));
+    assert_eq!(error("map(lane=0, warps=8, vector=4)"), ParseScheduleError::Missing("vectors"));
+    assert_eq!(error("map(lane=0, warps=x, vector=4, vectors=4)"), ParseScheduleError::Value("x".into()));
+    assert_eq!(error("map(lane=0, warps=8, vector=4, vectors=4, b=1)"), ParseScheduleError::Field("b".into()));
+    assert_eq!(error("map(lane=0, lane=0, warps=8, vector=4, vectors=4)"), ParseScheduleError::Field("lane".into()));
+}

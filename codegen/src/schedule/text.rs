@@ -1,0 +1,138 @@
+//! The text form of schedules: `name(field=value, …)`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::Schedule;
+
+/// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
+macro_rules! schedule {
+    ($(#[$doc:meta])* $name:ident, $text:literal { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $ty,)+ }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let fields = [$(format!(concat!(stringify!($field), "={}"), self.$field)),+];
+                write!(f, concat!($text, "({})"), fields.join(", "))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseScheduleError;
+
+            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+                let fields = Fields::of($text, text)?;
+                let schedule = $name { $($field: fields.get(stringify!($field))?),+ };
+                fields.end(&[$(stringify!($field)),+])?;
+                Ok(schedule)
+            }
+        }
+    };
+}
+
+/// Declares a choice that a schedule's text names by a word.
+macro_rules! word {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($name::$variant => $text,)+ })
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseScheduleError;
+
+            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+                match text {
+                    $($text => Ok($name::$variant),)+
+                    _ => Err(ParseScheduleError::Value(text.to_owned())),
+                }
+            }
+        }
+    };
+}
+
+/// Why a text is not a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseScheduleError {
+    /// No schedule has that name, or it is not followed by fields in parentheses.
+    #[error("`{0}` is not a schedule; write e.g. `map(lane=0, warps=8, vector=4, vectors=4)`")]
+    Name(String),
+    /// A field is missing.
+    #[error("the field `{0}` is missing")]
+    Missing(&'static str),
+    /// A field is unknown or is not written `field=value`.
+    #[error("`{0}` is not a field of this schedule")]
+    Field(String),
+    /// A value is neither a number nor a word that the field knows.
+    #[error("`{0}` is not a value of this field")]
+    Value(String),
+}
+
+/// The fields of a schedule's text.
+pub(super) struct Fields<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(name: &str, text: &'a str) -> Result<Self, ParseScheduleError> {
+        let body = text.strip_prefix(name).and_then(|t| t.strip_prefix('(')).and_then(|t| t.strip_suffix(')'));
+        let body = body.ok_or_else(|| ParseScheduleError::Name(text.to_owned()))?;
+        let field = |part: &'a str| {
+            part.trim().split_once('=').ok_or_else(|| ParseScheduleError::Field(part.trim().to_owned()))
+        };
+        Ok(Fields(body.split(',').map(field).collect::<Result<_, _>>()?))
+    }
+
+    pub(super) fn get<T: FromStr>(&self, name: &'static str) -> Result<T, ParseScheduleError> {
+        let (_, text) = self.0.iter().find(|(n, _)| *n == name).ok_or(ParseScheduleError::Missing(name))?;
+        text.parse().map_err(|_| ParseScheduleError::Value((*text).to_owned()))
+    }
+
+    pub(super) fn end(&self, known: &[&str]) -> Result<(), ParseScheduleError> {
+        let odd =
+            self.0.iter().enumerate().find(|(i, (name, _))| {
+                !known.contains(name) || self.0[..*i].iter().any(|(earlier, _)| earlier == name)
+            });
+        odd.map_or(Ok(()), |(_, (name, _))| Err(ParseScheduleError::Field((*name).to_owned())))
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::Map(s) => s.fmt(f),
+            Schedule::Rows(s) => s.fmt(f),
+            Schedule::LookBack(s) => s.fmt(f),
+            Schedule::Columns(s) => s.fmt(f),
+            Schedule::States(s) => s.fmt(f),
+            Schedule::Pairs(s) => s.fmt(f),
+            Schedule::TwoWay(s) => s.fmt(f),
+            Schedule::Chunks(s) => s.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = ParseScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+        match text.split('(').next() {
+            Some("map") => text.parse().map(Schedule::Map),
+            Some("rows") => text.parse().map(Schedule::Rows),
+            Some("lookback") => text.parse().map(Schedule::LookBack),
+            Some("columns") => text.parse().map(Schedule::Columns),
+            Some("states") => text.parse().map(Schedule::States),
+            Some("pairs") => text.parse().map(Schedule::Pairs),
+            Some("two_way") => text.parse().map(Schedule::TwoWay),
+            Some("chunks") => text.parse().map(Schedule::Chunks),
+            _ => Err(ParseScheduleError::Name(text.to_owned())),
+        }
+    }
+}
