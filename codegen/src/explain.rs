@@ -161,7 +161,9 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
             s.rows()
         ),
         Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
-            format!("{} rows per block; tiles of {columns} columns, {stages} in flight", s.rows())
+            let parts = stage.part_axis.map(|part| format!(", divided into {} parts", sizes[part.0 as usize]));
+            let parts = parts.unwrap_or_default();
+            format!("{} rows per block; tiles of {columns} columns{parts}, {stages} in flight", s.rows())
         }
         Schedule::TwoWay(s) => two_way(s, outer, length),
         Schedule::Chunks(s @ Chunks { stages, .. }) => {

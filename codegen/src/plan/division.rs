@@ -170,7 +170,7 @@ impl Division {
         bound: Bound,
         schedule: &Schedule,
     ) -> (Bound, Option<u64>) {
-        let parts = form.stage.part_axis.and_then(|_| parts(schedule, &bound));
+        let parts = form.stage.part_axis.and_then(|_| parts(&form.stage, schedule, &bound, &self.target));
         let Some(parts) = parts else { return (bound, None) };
         (self.bindings(&self.with_parts(call, parts), index).bound, Some(parts))
     }

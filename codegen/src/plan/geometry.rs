@@ -69,11 +69,11 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     }
 }
 
-/// A block for each tile of rows of each outer point.
+/// A block for each tile of rows of each outer point and part.
 fn pairs_blocks(stage: &Stage, schedule: &Pairs, bound: &Bound) -> u64 {
     let Ok(form) = pairs::Form::of(stage) else { return 0 };
     let tiles = (bound.size(form.row) as u64).div_ceil(u64::from(schedule.rows()));
-    bound.count(pairs::outer_axes(&form).iter()).saturating_mul(tiles)
+    bound.count(pairs::outer_axes(&form).iter().chain(stage.part_axis)).saturating_mul(tiles)
 }
 
 /// The grid of a launch. Maps and rows go round when there is more work than blocks.
@@ -99,11 +99,21 @@ pub(super) fn message_words(stage: &Stage, schedule: &Schedule, bound: &Bound) -
 }
 
 /// How many parts a schedule stores sums over columns in.
-pub(super) fn parts(schedule: &Schedule, bound: &Bound) -> Option<u64> {
+pub(super) fn parts(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     match schedule {
         Schedule::Columns(s) => Some(columns::parts(s, bound.size(Axis(s.lane)) as u64)),
+        Schedule::Pairs(s) => Some(pairs_parts(stage, s, bound, target)),
         _ => None,
     }
+}
+
+/// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
+fn pairs_parts(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &Target) -> u64 {
+    let Ok(form) = pairs::Form::of(stage) else { return 1 };
+    let own = pairs_blocks(stage, schedule, bound) / stage.part_axis.map_or(1, |part| bound.size(part).max(1) as u64);
+    let tiles = (bound.size(form.column) as u64).div_ceil(u64::from(schedule.columns));
+    let places = u64::from(target.multiprocessors * schedule.blocks);
+    (places / own.max(1)).min(tiles / 2).max(1)
 }
 
 /// Threads of a block.

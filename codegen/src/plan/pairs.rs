@@ -2,6 +2,7 @@
 
 use super::bound::Bound;
 use super::geometry::blocks;
+use crate::abi::{Tensor, elem};
 use crate::lower::pairs::Form;
 use crate::schedule::{Pairs, Schedule, Unit};
 use crate::stage::Stage;
@@ -17,6 +18,8 @@ const PADDED: [u32; 4] = [32, 64, 128, 256];
 const SUMS: u32 = 128;
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
 const PRODUCTS: f64 = 1.3e6;
+/// Bytes per microsecond that a multiprocessor copies to its shared memory.
+const COPIES: f64 = 1e5;
 
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
@@ -30,7 +33,16 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     };
     let exact = EXACT.map(|length| of(length, false, 8));
     let padded = PADDED.into_iter().flat_map(|length| [8, 1].map(|vector| of(length, true, vector)));
-    exact.into_iter().chain(padded).flatten().collect()
+    let all: Vec<Schedule> = exact.into_iter().chain(padded).flatten().collect();
+    let few = all.iter().filter_map(|schedule| few_rows(&form, schedule));
+    all.iter().copied().chain(few).collect()
+}
+
+/// The same for few rows: half as many in a block, smaller tiles of columns, more of them in flight.
+fn few_rows(form: &Form, schedule: &Schedule) -> Option<Schedule> {
+    let Schedule::Pairs(s) = *schedule else { return None };
+    let many = s.rows() > 64 && s.depth <= 128 && form.contractions.len() == 1;
+    many.then_some(Schedule::Pairs(Pairs { warps: 4, repeat: 1, columns: 64, stages: 3, blocks: 2, ..s }))
 }
 
 /// Warps and tiles for axes of a length, so that sums and pairs fit the registers of a thread and tiles the shared memory;
@@ -62,11 +74,17 @@ pub(super) fn estimate(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
     let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
     let leaves: f64 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis)).sum();
-    let columns = bound.size(form.column) as f64;
+    let bytes =
+        |(param, axis): (u32, Axis)| places(axis) * elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
+    let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
+    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = blocks(stage, &Schedule::Pairs(*schedule), bound) as f64;
-    let work = blocks * f64::from(schedule.rows()) * columns * (contracted + leaves);
+    let columns = (bound.size(form.column) as f64 / parts as f64).ceil() * blocks;
+    let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
     let share = (blocks / f64::from(target.multiprocessors)).ceil() / blocks.max(1.0);
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    (work * share / PRODUCTS * slower, format!("{blocks} blocks, {:.1} G multiply-adds", work / 1e9))
+    let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
+    let why = format!("{blocks} blocks{of_parts}, {:.1} G multiply-adds", work / 1e9);
+    ((work / PRODUCTS + columns * copied / COPIES) * share * slower, why)
 }

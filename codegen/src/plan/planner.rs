@@ -11,7 +11,9 @@ use crate::lower::columns::supports_parts;
 use crate::lower::states::{supports, two_way};
 use crate::lower::{chunks, pairs};
 use crate::schedule::{Schedule, TwoWay};
-use crate::stage::{Cut, CutError, Stage, cut, cut_contracted, cut_paired, cut_parted, cut_two_way};
+use crate::stage::{
+    Cut, CutError, Stage, cut, cut_apart, cut_contracted, cut_paired, cut_parted, cut_split, cut_two_way,
+};
 use crate::target::Target;
 
 /// At most so many schedules of a two-way stage fit a call.
@@ -47,6 +49,10 @@ pub struct Cuts {
     pub two_way: Option<Cut>,
     /// With sums over pairs kept with what they sum, if there are such and the schedule takes them.
     pub paired: Option<Cut>,
+    /// The same with a stage for each of these sums, if one has several.
+    pub apart: Option<Cut>,
+    /// The same with their columns in parts, if there is one such stage.
+    pub split: Option<Cut>,
     /// With sums over columns in parts, if there are such and one kernel takes them with their scan.
     pub parted: Option<Cut>,
 }
@@ -54,7 +60,8 @@ pub struct Cuts {
 impl Cuts {
     /// All of them.
     pub fn all(self) -> impl Iterator<Item = Cut> {
-        [Some(self.plain), self.contracted, self.two_way, self.paired, self.parted].into_iter().flatten()
+        let others = [self.contracted, self.two_way, self.paired, self.apart, self.split, self.parted];
+        [Some(self.plain)].into_iter().chain(others).flatten()
     }
 }
 
@@ -67,8 +74,9 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || known(s));
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
     let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
-    let (paired, parted) = (cut_paired(program)?.filter(pairs), cut_parted(program)?.filter(parts));
-    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, parted })
+    let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
+    let (split, parted) = (cut_split(program)?.filter(pairs), cut_parted(program)?.filter(parts));
+    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, split, parted })
 }
 
 /// A program made ready for planning.
@@ -82,23 +90,26 @@ pub struct Planner {
     contracted: Option<Division>,
     two_way: Option<Division>,
     paired: Option<Division>,
+    apart: Option<Division>,
+    split: Option<Division>,
     parted: Option<Division>,
 }
 
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let Cuts { plain, contracted, two_way, paired, parted } = cuts(program)?;
+        let cuts = cuts(program)?;
         let division = |cut| Division::new(cut, target);
-        let [contracted, two_way, paired, parted] = [contracted, two_way, paired, parted].map(|cut| cut.map(division));
         Ok(Planner {
             program: program.clone(),
             target: *target,
-            plain: division(plain),
-            contracted,
-            two_way,
-            paired,
-            parted,
+            plain: division(cuts.plain),
+            contracted: cuts.contracted.map(division),
+            two_way: cuts.two_way.map(division),
+            paired: cuts.paired.map(division),
+            apart: cuts.apart.map(division),
+            split: cuts.split.map(division),
+            parted: cuts.parted.map(division),
         })
     }
 
@@ -154,7 +165,8 @@ impl Planner {
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let plain = self.plain.plan(call, rank);
-        let others = [&self.contracted, &self.two_way, &self.paired, &self.parted].into_iter().flatten();
+        let others = [&self.contracted, &self.two_way, &self.paired, &self.apart, &self.split, &self.parted];
+        let others = others.into_iter().flatten();
         let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
         plans.sort_by(|a, b| a.micros().total_cmp(&b.micros()));
         match (plain, plans.into_iter().next()) {
@@ -175,6 +187,14 @@ impl Planner {
             _ => &self.plain,
         };
         division.launch(call, stage, schedule)
+    }
+
+    /// The plan of a call with the columns of pairs in parts, whether or not that is fastest; `None` where there is none.
+    ///
+    /// For tests and measurements, as [`Planner::launch`].
+    pub fn plan_split(&self, call: &Call) -> Result<Option<Plan>, PlanError> {
+        self.check(call)?;
+        self.split.as_ref().map(|division| division.plan(call, 0)).transpose()
     }
 
     /// The plan of a call in which the two-way stage has this schedule; `Err` says why that is not possible.

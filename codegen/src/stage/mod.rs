@@ -24,7 +24,8 @@
 //!   Only [`cut_two_way`] makes such stages;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
-//!   of the columns. Only [`cut_parted`] makes such outputs;
+//!   of the columns. Only [`cut_parted`] makes such outputs. Of a sum over pairs ([`cut_split`]) every output has the part axis,
+//!   and is the sum over some of the columns of pairs;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
@@ -47,7 +48,7 @@ mod product;
 mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_parted};
-pub use paired::cut_paired;
+pub use paired::{cut_apart, cut_paired, cut_split};
 pub use two_way::cut_two_way;
 
 use oplus_dsl::Elem;

@@ -95,7 +95,7 @@ fn with_parts(program: &Program, sums: &[&ColumnSum]) -> Parted {
 }
 
 /// A name that no other axis has.
-fn part_name(program: &Program) -> String {
+pub(super) fn part_name(program: &Program) -> String {
     let mut name = "part".to_owned();
     while program.axes.contains(&name) {
         name.push('_');

@@ -109,6 +109,25 @@ impl Case<'_> {
         fits
     }
 
+    /// The plan with the columns of pairs in parts gives what the program means. Gives the number of parts.
+    pub(crate) fn check_split(&self, target: &Target) -> i64 {
+        let planner = Planner::new(self.program, target).expect("cuts");
+        let call = call(self.program, self.sizes, self.placement);
+        let plan = planner.plan_split(&call).expect("plans").expect("columns in parts");
+        let parts = |launch: &Launch| {
+            let axis = launch.stage.part_axis?;
+            let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));
+            match launch.args.iter().filter(pointers).nth(axis.0 as usize)? {
+                plan::Arg::I64(size) => Some(*size),
+                _ => None,
+            }
+        };
+        let parts = plan.steps.iter().find_map(parts).expect("a stage of parts");
+        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        self.compare(&work, target.isa);
+        parts
+    }
+
     /// The plan for a target gives what the program means.
     pub(crate) fn check_plan(&self, target: &Target) {
         self.check_ranked(target, 0);

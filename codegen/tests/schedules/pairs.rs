@@ -71,3 +71,53 @@ fn double_precision_has_no_sums_over_pairs() {
     let planner = Planner::new(&model("attention", Elem::F64), &Target::H200).expect("cuts");
     assert_eq!(planner.paired_cut(), None);
 }
+
+#[test]
+fn keys_in_parts() {
+    let mut parts = vec![];
+    for (name, elem, e) in [
+        ("attention", Elem::Bf16, 32),
+        ("attention_causal", Elem::F16, 24),
+        ("attention_window", Elem::Bf16, 15),
+        ("attention_bias", Elem::F32, 16),
+        ("attention_packed_causal", Elem::Bf16, 16),
+    ] {
+        let program = model(name, elem);
+        for (m, n, placement) in
+            [(1, 700, Placement::Contiguous), (3, 290, Placement::Padded), (2, 40, Placement::Strided)]
+        {
+            let sizes = sizes(&program, m, n, e);
+            for target in [Target::H200, Target::A100] {
+                let case = Case { program: &program, sizes: &sizes, placement, order: Order::Random(n as u64) };
+                parts.push(case.check_split(&target));
+            }
+        }
+    }
+    assert!(parts.iter().filter(|n| **n > 2).count() > 8 && parts.contains(&1), "{parts:?}");
+}
+
+#[test]
+fn few_queries_of_many_keys_take_parts() {
+    let program = model("attention", Elem::Bf16);
+    let parts = |m: usize, n: usize, heads: usize| {
+        let size = |axis: &String| match axis.as_str() {
+            "M" => m,
+            "N" => n,
+            "E" | "F" => 128,
+            "G" => heads,
+            _ => 1,
+        };
+        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
+        let blocks = plan.steps[0].grid[0];
+        (plan.steps.iter().any(|step| step.stage.part_axis.is_some()), blocks)
+    };
+    for (m, n, heads) in [(1, 8192, 8), (1, 131_072, 1), (4, 65_536, 32), (64, 16_384, 2)] {
+        let (split, blocks) = parts(m, n, heads);
+        assert!(split && blocks >= 132, "{m} queries, {n} keys, {heads} heads: {blocks} blocks");
+    }
+    for (m, n, heads) in [(1, 64, 8), (8192, 8192, 16), (1, 4096, 512)] {
+        assert!(!parts(m, n, heads).0, "{m} queries, {n} keys, {heads} heads");
+    }
+}

@@ -1,7 +1,7 @@
 //! Pair sums: attention and its gradient are few stages, and give what the program gives.
 
 use oplus_codegen::lower::pairs;
-use oplus_codegen::stage::{Cut, Stage, cut_paired};
+use oplus_codegen::stage::{Cut, Stage, cut_apart, cut_paired, cut_split};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Op, Program};
@@ -16,7 +16,11 @@ fn model(name: &str) -> Program {
 
 /// The stages of a program, after checking that they compute what it does.
 fn paired(program: &Program) -> Cut {
-    let cut = cut_paired(program).expect("cuts").expect("pair sums");
+    checked(program, cut_paired(program).expect("cuts").expect("pair sums"))
+}
+
+/// The cut, after checking that its stages compute what the program does.
+fn checked(program: &Program, cut: Cut) -> Cut {
     let size = |axis: &str, m: usize, n: usize| match axis {
         "M" => m,
         "N" => n,
@@ -93,4 +97,35 @@ fn the_schedule_of_pairs_takes_the_stages() {
             }
         }
     }
+}
+
+#[test]
+fn every_gradient_alone_if_need_be() {
+    for name in ["attention", "attention_causal"] {
+        let gradient = adjoint(&model(name)).expect("a gradient");
+        let cut = checked(&gradient, cut_apart(&gradient).expect("cuts").expect("several sums in a stage"));
+        let sums = cut.stages.iter().filter(|stage| stage.is_paired()).map(|stage| {
+            let form = pairs::Form::of(stage).expect("the form of pairs");
+            (form.contractions.len(), form.payloads.len())
+        });
+        let mut sums: Vec<(usize, usize)> = sums.collect();
+        sums.sort_unstable();
+        assert_eq!(sums, [(1, 1), (2, 1), (2, 1)], "{name}");
+    }
+    assert_eq!(cut_apart(&model("attention")), Ok(None));
+}
+
+#[test]
+fn columns_in_parts_are_joined_by_the_same_operator() {
+    for name in ["attention", "attention_causal", "attention_bias", "attention_packed"] {
+        let program = model(name);
+        let cut = checked(&program, cut_split(&program).expect("cuts").expect("pair sums"));
+        let (paired, joins): (Vec<&Stage>, Vec<&Stage>) =
+            cut.stages.iter().filter(|s| reduced(s) != ["S"]).partition(|stage| stage.is_paired());
+        let [paired] = paired[..] else { panic!("{name}: one stage of pairs") };
+        assert!(paired.part_axis.is_some() && (0..3).all(|k| paired.is_parted(k)), "{name}");
+        assert!(!joins.is_empty() && joins.iter().all(|s| reduced(s) == ["part"]), "{name}");
+    }
+    // Two sums along different axes cannot have parts of one number.
+    assert_eq!(cut_split(&adjoint(&model("attention")).expect("a gradient")), Ok(None));
 }

@@ -119,6 +119,8 @@ struct PairsKernel<'s> {
     outer: Vec<(Axis, Operand)>,
     /// The block's first row, `i32`.
     first_row: Operand,
+    /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
+    part: Option<(Operand, Operand)>,
 }
 
 impl<'s> PairsKernel<'s> {
@@ -148,7 +150,7 @@ impl<'s> PairsKernel<'s> {
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let (outer, first_row) = place(b, &args, form, schedule);
+        let Place { outer, first_row, part } = Place::of(b, stage, &args, (form, schedule));
         Some(PairsKernel {
             stage,
             form,
@@ -165,6 +167,7 @@ impl<'s> PairsKernel<'s> {
             member,
             outer,
             first_row,
+            part,
         })
     }
 
@@ -247,26 +250,47 @@ pub fn outer_axes(form: &Form) -> AxisSet {
     form.pair.without(form.row).without(form.column)
 }
 
-/// Where a block is: its indices along the outer axes, and its first row.
-///
-/// Where rows see different columns the last rows come first, those of all outer points together: they have the most to
-/// do. Else the blocks of an outer point are neighbours, which read the same columns.
-fn place(b: &mut Builder, args: &Args, form: &Form, schedule: &Pairs) -> (Vec<(Axis, Operand)>, Operand) {
-    let block = b.special(Special::Block);
-    let outer = outer_axes(form);
-    let rows = Operand::i64(i64::from(schedule.rows()));
-    let size = args.size(form.row);
-    let up = b.add(size, Operand::i64(i64::from(schedule.rows()) - 1));
-    let tiles = b.binary(Binary::Div, up, rows);
-    let block = b.convert(Ty::I64, block);
-    let (point, tile) = if form.limits.is_empty() {
-        (b.binary(Binary::Div, block, tiles), b.binary(Binary::Rem, block, tiles))
-    } else {
-        let points = args.rows(b, outer);
-        let turn = b.binary(Binary::Div, block, points);
-        let last = b.sub(tiles, Operand::i64(1));
-        (b.binary(Binary::Rem, block, points), b.sub(last, turn))
-    };
-    let first = b.mul(tile, rows);
-    (args.indices(b, point, outer), b.convert(Ty::I32, first))
+/// Where a block is.
+struct Place {
+    /// Its indices along the outer axes, and along that of parts.
+    outer: Vec<(Axis, Operand)>,
+    /// Its first row.
+    first_row: Operand,
+    /// Its part of the columns, and how many there are.
+    part: Option<(Operand, Operand)>,
+}
+
+impl Place {
+    /// Where rows see different columns the last rows come first, those of all outer points together: they have the most to
+    /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part come together.
+    fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Form, &Pairs)) -> Place {
+        let block = b.special(Special::Block);
+        let outer = outer_axes(form);
+        let rows = Operand::i64(i64::from(schedule.rows()));
+        let size = args.size(form.row);
+        let up = b.add(size, Operand::i64(i64::from(schedule.rows()) - 1));
+        let tiles = b.binary(Binary::Div, up, rows);
+        let mut block = b.convert(Ty::I64, block);
+        let mut part = None;
+        if let Some(axis) = stage.part_axis {
+            let points = args.rows(b, outer);
+            let of_part = b.mul(points, tiles);
+            part = Some((axis, b.binary(Binary::Div, block, of_part)));
+            block = b.binary(Binary::Rem, block, of_part);
+        }
+        let (point, tile) = if form.limits.is_empty() {
+            (b.binary(Binary::Div, block, tiles), b.binary(Binary::Rem, block, tiles))
+        } else {
+            let points = args.rows(b, outer);
+            let turn = b.binary(Binary::Div, block, points);
+            let last = b.sub(tiles, Operand::i64(1));
+            (b.binary(Binary::Rem, block, points), b.sub(last, turn))
+        };
+        let first = b.mul(tile, rows);
+        let first_row = b.convert(Ty::I32, first);
+        let mut outer = args.indices(b, point, outer);
+        outer.extend(part);
+        let part = part.map(|(axis, index)| (b.convert(Ty::I32, index), b.convert(Ty::I32, args.size(axis))));
+        Place { outer, first_row, part }
+    }
 }

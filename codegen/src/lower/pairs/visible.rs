@@ -1,7 +1,8 @@
 //! The columns that rows see: a range for every row, and the tiles of columns that a block visits.
 //!
 //! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block visits
-//! the partial tiles before its first whole one, those behind the last one, and then the whole ones.
+//! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
+//! divided into parts, it takes some of these turns, one after the other.
 
 use super::values::{Spot, Values};
 use super::{PairsKernel, Slots};
@@ -26,6 +27,10 @@ pub(super) struct Tiles {
     head: Operand,
     /// The first partial tile behind the whole ones.
     behind: Operand,
+    /// Partial tiles of all parts.
+    tail: Operand,
+    /// Turns of the parts before the block's own.
+    before: Operand,
     /// Partial tiles.
     pub partial: Operand,
     /// All tiles.
@@ -35,15 +40,31 @@ pub(super) struct Tiles {
 impl Tiles {
     /// The tile visited at turn `turn`.
     pub(super) fn at(&self, b: &mut Builder, turn: Operand) -> Operand {
+        let turn = b.add(turn, self.before);
         let after = b.sub(turn, self.head);
         let in_head = b.lt(turn, self.head);
-        let is_partial = b.lt(turn, self.partial);
+        let is_partial = b.lt(turn, self.tail);
         let [head, tail] = [(self.first, turn), (self.behind, after)].map(|(from, by)| b.add(from, by));
-        let whole_turn = b.sub(turn, self.partial);
+        let whole_turn = b.sub(turn, self.tail);
         let first_whole = b.add(self.first, self.head);
         let whole = b.add(first_whole, whole_turn);
         let later = b.select(is_partial, tail, whole);
         b.select(in_head, head, later)
+    }
+
+    /// The turns of one of so many parts, which are as long as each other up to one turn.
+    fn of_part(self, b: &mut Builder, (part, parts): (Operand, Operand)) -> Tiles {
+        let [each, more] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.count, parts));
+        let whole = b.mul(part, each);
+        let longer = b.binary(Binary::Min, part, more);
+        let before = b.add(whole, longer);
+        let is_longer = b.lt(part, more);
+        let one = b.select(is_longer, Operand::i32(1), Operand::i32(0));
+        let count = b.add(each, one);
+        let partial = b.sub(self.tail, before);
+        let partial = b.binary(Binary::Max, partial, Operand::i32(0));
+        let partial = b.binary(Binary::Min, partial, count);
+        Tiles { before, partial, count, ..self }
     }
 }
 
@@ -93,7 +114,12 @@ impl PairsKernel<'_> {
         let behind = b.binary(Binary::Min, behind, end);
         let head = b.sub(whole, first);
         let tail = b.sub(end, behind);
-        Tiles { first, head, behind, partial: b.add(head, tail), count: b.sub(end, first) }
+        let (tail, before) = (b.add(head, tail), Operand::i32(0));
+        let all = Tiles { first, head, behind, tail, before, partial: tail, count: b.sub(end, first) };
+        match self.part {
+            Some(part) => all.of_part(b, part),
+            None => all,
+        }
     }
 
     /// The columns that some row of the block sees, and those that all rows see.

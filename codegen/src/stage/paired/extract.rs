@@ -97,8 +97,8 @@ impl Part {
         Ok(Part { program: builder.finish(), sources, sinks: roots.iter().map(|root| root.sink).collect() })
     }
 
-    /// The part as one stage, over the axes that it uses.
-    pub(super) fn whole(self) -> Stage {
+    /// The part as one stage, over the axes that it uses; its sums are stored in parts along an axis, if one is given.
+    pub(super) fn whole(self, part_axis: Option<Axis>) -> Stage {
         let used = used_axes(&self.program);
         let axes: Vec<Axis> = used.iter().collect();
         let to = |axis: Axis| Axis(axes.iter().position(|a| *a == axis).unwrap_or(0) as u32);
@@ -113,8 +113,9 @@ impl Part {
             }
         }
         let views = vec![vec![]; self.sources.len()];
-        let axes = axes.into_iter().map(|a| vec![a]).collect();
-        Stage { program, axes, sources: self.sources, views, sinks: self.sinks, part_axis: None }
+        let part_axis = part_axis.filter(|axis| axes.contains(axis)).map(to);
+        let axes = axes.iter().map(|a| vec![*a]).collect();
+        Stage { program, axes, sources: self.sources, views, sinks: self.sinks, part_axis }
     }
 
     /// A stage of the part as one of the whole program, whose buffers before it are so many.

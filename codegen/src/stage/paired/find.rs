@@ -29,22 +29,31 @@ pub(super) struct PairSum {
     pub needs: BTreeSet<Value>,
     /// How many pair sums wait for each other up to this one.
     pub level: u32,
+    /// Sums of different numbers have stages of their own.
+    pub own: u32,
 }
 
 impl Pairs {
-    pub(super) fn of(program: &Program) -> Pairs {
+    /// Those of a program. `apart` gives every one a stage of its own.
+    pub(super) fn of(program: &Program, apart: bool) -> Pairs {
         let mut pairs = Pairs::default();
         for tuple in (0..program.nodes.len() as u32).map(Value) {
             if let Some(sum) = pair_sum(program, tuple) {
                 let beneath = pairs.fields_beneath(program, &program.node(tuple).op.operands(), &Stored::new());
                 let levels = beneath.iter().filter_map(|v| pairs.of_field(program, *v)).map(|sum| sum.level);
                 let level = 1 + levels.max().unwrap_or(0);
+                let own = if apart { tuple.0 } else { 0 };
                 pairs.place.insert(tuple, pairs.sums.len());
-                pairs.sums.push(PairSum { level, ..sum });
+                pairs.sums.push(PairSum { level, own, ..sum });
             }
         }
         pairs.demanded = pairs.demanded_fields(program);
         pairs
+    }
+
+    /// Whether a tuple is a pair sum.
+    pub(super) fn contains(&self, tuple: Value) -> bool {
+        self.place.contains_key(&tuple)
     }
 
     /// The pair sum that a value is a field of.
@@ -146,7 +155,7 @@ fn pair_sum(program: &Program, tuple: Value) -> Option<PairSum> {
             _ => _ = needs.insert(value),
         }
     }
-    (!pair.is_empty()).then_some(PairSum { column, pair, needs, level: 0 })
+    (!pair.is_empty()).then_some(PairSum { column, pair, needs, level: 0, own: 0 })
 }
 
 /// Whether a tuple is the sum of products of a row and a column, both parameters with the axis that is summed.

@@ -11,10 +11,14 @@
 //!
 //! Everything outside of pair sums is cut as usual. Sums over axes that only repeat pairs (heads that share keys) are taken
 //! after the pair sum, see [`outward`].
+//!
+//! [`cut_apart`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
+//! the registers. [`cut_split`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
 
 mod extract;
 mod find;
 mod outward;
+mod split;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,23 +30,42 @@ use super::cut::{CutError, cut_plain, prepare};
 use super::{Cut, Stage, Temporary};
 use extract::{Part, Root, Stored};
 use find::{PairSum, Pairs};
+use split::Split;
 
 /// Cuts a verified, instantiated program into stages, of which some are pair sums; `None` if it has none.
 pub fn cut_paired(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = simplify(&outward::outward(&prepare(program)?));
-    let pairs = Pairs::of(&program);
-    if pairs.sums.is_empty() {
-        return Ok(None);
-    }
-    let mut cutter = Cutter::new(&program, &pairs);
+    let pairs = Pairs::of(&program, false);
+    if pairs.sums.is_empty() { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
+}
+
+/// The same with a stage for every pair sum; `None` if no stage of [`cut_paired`] has several.
+pub fn cut_apart(program: &Program) -> Result<Option<Cut>, CutError> {
+    let program = simplify(&outward::outward(&prepare(program)?));
+    let [together, apart] = [false, true].map(|apart| Pairs::of(&program, apart));
+    let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
+    if stages(&together) == stages(&apart) { Ok(None) } else { cut_with(&program, &apart, None).map(Some) }
+}
+
+/// The same with the columns in parts; `None` unless there is one stage of pair sums.
+pub fn cut_split(program: &Program) -> Result<Option<Cut>, CutError> {
+    let Some(split) = Split::of(&simplify(&outward::outward(&prepare(program)?)))? else { return Ok(None) };
+    let pairs = Pairs::of(&split.program, false);
+    cut_with(&split.program, &pairs, Some(&split)).map(Some)
+}
+
+fn cut_with(program: &Program, pairs: &Pairs, split: Option<&Split>) -> Result<Cut, CutError> {
+    let mut cutter = Cutter::new(program, pairs, split);
     cutter.outputs()?;
-    Ok(Some(cutter.finish()))
+    Ok(cutter.finish())
 }
 
 /// The state of the cut.
 struct Cutter<'p> {
     program: &'p Program,
     pairs: &'p Pairs,
+    /// What is stored in parts, if anything.
+    split: Option<&'p Split>,
     /// Where values are that were written.
     stored: Stored,
     buffers: Vec<Temporary>,
@@ -53,18 +76,18 @@ struct Cutter<'p> {
     done: BTreeSet<Group>,
 }
 
-/// Pair sums that share a stage: of one level, over the same columns and pairs.
-type Group = (u32, Axis, AxisSet);
+/// Pair sums that share a stage: of one level, over the same columns and pairs, and of one number.
+type Group = (u32, Axis, AxisSet, u32);
 
 impl<'p> Cutter<'p> {
-    fn new(program: &'p Program, pairs: &'p Pairs) -> Cutter<'p> {
+    fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p Split>) -> Cutter<'p> {
         let group = |output: &oplus_dsl::ir::Output| {
             let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(key).collect();
             if sums.len() == 1 { sums.into_iter().next() } else { None }
         };
         let fused = program.outputs.iter().map(group).collect();
         let (stored, buffers, stages, done) = (HashMap::new(), vec![], vec![], BTreeSet::new());
-        Cutter { program, pairs, stored, buffers, stages, fused, done }
+        Cutter { program, pairs, split, stored, buffers, stages, fused, done }
     }
 
     /// Adds the stages that write the outputs.
@@ -90,12 +113,12 @@ impl<'p> Cutter<'p> {
         let mut roots = self.written_outputs(Some(group));
         let is_member = |v: &&Value| self.pairs.of_field(self.program, **v).map(key) == Some(group);
         let demanded: Vec<Value> = self.pairs.demanded.iter().filter(is_member).copied().collect();
-        roots.extend(demanded.into_iter().map(|field| self.buffer(field)));
+        roots.extend(demanded.into_iter().map(|field| self.buffer(self.part_of(field))));
         let members: Vec<&PairSum> = self.pairs.sums.iter().filter(|sum| key(sum) == group).collect();
         let needs: BTreeSet<Value> = members.iter().flat_map(|sum| sum.needs.iter().copied()).collect();
         self.provide(&needs)?;
         let part = Part::of(self.program, &self.stored, &roots)?;
-        self.stages.push(part.whole());
+        self.stages.push(part.whole(self.split.map(|split| split.axis)));
         roots.iter().for_each(|root| self.stored.extend(root.held()));
         Ok(())
     }
@@ -130,6 +153,11 @@ impl<'p> Cutter<'p> {
         Ok(())
     }
 
+    /// What is stored of a field.
+    fn part_of(&self, field: Value) -> Value {
+        self.split.and_then(|split| split.parts.get(&field)).copied().unwrap_or(field)
+    }
+
     /// A new buffer for a value.
     fn buffer(&mut self, value: Value) -> Root {
         let node = self.program.node(value);
@@ -157,10 +185,10 @@ impl<'p> Cutter<'p> {
         for (i, stage) in self.stages.iter_mut().enumerate().filter(|_| several) {
             stage.program.name = format!("{}_{}", self.program.name, i + 1);
         }
-        Cut { stages: self.stages, buffers: self.buffers, part_axis: None }
+        Cut { stages: self.stages, buffers: self.buffers, part_axis: self.split.map(|split| split.axis) }
     }
 }
 
 fn key(sum: &PairSum) -> Group {
-    (sum.level, sum.column, sum.pair)
+    (sum.level, sum.column, sum.pair, sum.own)
 }
