@@ -18,7 +18,7 @@ use crate::abi::{Role, Tensor, abi, axes, tensors};
 use crate::key::Key;
 use crate::lower::shared_bytes;
 use crate::lower::states::two_way::scratch;
-use crate::schedule::{Schedule, TwoWay};
+use crate::schedule::Schedule;
 use crate::stage::{Cut, Sink, Source, Stage};
 use crate::target::Target;
 
@@ -204,17 +204,17 @@ impl Division {
         }
     }
 
-    /// The plan of a call in which two-way stages have one schedule.
-    pub(super) fn plan_two_way(&self, call: &Call, schedule: TwoWay) -> Result<Plan, String> {
+    /// The plan of a call in which the stages with states have one schedule.
+    pub(super) fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
         let buffers = self.buffers(call).map_err(|e| e.to_string())?;
         let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
         for (index, ready) in self.stages.iter().enumerate() {
             let form = &ready.plain;
-            if form.stage.two_way().is_none() {
+            if form.stage.state_axis().is_none() {
                 self.step((call, 0), index, &mut plan).map_err(|e| e.to_string())?;
                 continue;
             }
-            let (bound, schedule) = (self.bind(call, &form.stage), Schedule::TwoWay(schedule));
+            let bound = self.bind(call, &form.stage);
             fits(&form.stage, &schedule, &bound, &self.target)?;
             self.has_room(index, false, form, schedule)?;
             let choice = Choice { step: None, candidates: vec![], refused: vec![] };

@@ -10,7 +10,7 @@ use super::{Arg, Call, Launch, Layout, Plan, PlanError};
 use crate::lower::columns::supports_parts;
 use crate::lower::states::{supports, two_way};
 use crate::lower::{chunks, pairs};
-use crate::schedule::{Schedule, TwoWay};
+use crate::schedule::Schedule;
 use crate::stage::{
     Cut, CutError, Stage, cut, cut_apart, cut_contracted, cut_paired, cut_parted, cut_split, cut_two_way,
 };
@@ -197,12 +197,16 @@ impl Planner {
         self.split.as_ref().map(|division| division.plan(call, 0)).transpose()
     }
 
-    /// The plan of a call in which the two-way stage has this schedule; `Err` says why that is not possible.
+    /// The plan of a call in which the stages with states have this schedule, a states or a two-way one; `Err` says why that
+    /// is not possible.
     ///
     /// For tests and measurements, as [`Planner::launch`].
-    pub fn plan_two_way(&self, call: &Call, schedule: TwoWay) -> Result<Plan, String> {
-        let division = self.two_way.as_ref().ok_or("the program has no two-way stage")?;
-        division.plan_two_way(call, schedule)
+    pub fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
+        let division = match schedule {
+            Schedule::TwoWay(_) => self.two_way.as_ref().ok_or("the program has no two-way stage")?,
+            _ => self.contracted.as_ref().ok_or("the program has no contractions")?,
+        };
+        division.plan_states(call, schedule)
     }
 
     fn check(&self, call: &Call) -> Result<(), PlanError> {

@@ -21,7 +21,7 @@
 //!   whose decay is that of a step before, `Shift`ed. The first `Reduce` of its program is over the state axis. Its
 //!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
 //!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
-//!   Only [`cut_two_way`] makes such stages;
+//!   Only [`cut_two_way`] makes such stages. Flags of packed sequences are a parameter, written by a stage before;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
 //!   of the columns. Only [`cut_parted`] makes such outputs. Of a sum over pairs ([`cut_split`]) every output has the part axis,
@@ -38,6 +38,7 @@ mod contraction;
 mod copy;
 mod cut;
 mod family;
+mod flags;
 mod group;
 mod import;
 mod leaves;

@@ -20,16 +20,18 @@ use oplus_dsl::typing::TypeError;
 use super::contraction::is_sum;
 use super::copy::Copier;
 use super::cut::{CutError, cut, prepare};
+use super::flags::flagged;
 use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// A program with a two-way stage and those that finish its sums; `None` if it has no two scans of that kind.
 pub fn cut_two_way(program: &Program) -> Result<Option<Cut>, CutError> {
-    let program = prepare(program)?;
+    let (program, flags) = flagged(prepare(program)?)?;
     for pair in pairs(&program) {
         let over = pair.axes.without(pair.time);
         for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
             let Some(outline) = Outline::of(&program, &pair, state) else { continue };
-            return outline.cut().map(Some);
+            let cut = outline.cut()?;
+            return Ok(Some(flags.into_iter().fold(cut, |cut, flags| flags.before(cut))));
         }
     }
     Ok(None)

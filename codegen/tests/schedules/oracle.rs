@@ -1,7 +1,7 @@
 //! What the outputs of a program must be.
 
 use oplus_codegen::plan::{self, Launch, Plan, Planner};
-use oplus_codegen::schedule::{Schedule, TwoWay};
+use oplus_codegen::schedule::Schedule;
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
@@ -36,20 +36,17 @@ impl Case<'_> {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
-        let cut = match schedule {
-            Schedule::States(_) => planner.contracted_cut().expect("has contractions"),
-            _ => planner.cut(),
-        };
+        let cut = planner.cut();
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
         let work = Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 };
         self.compare(&work, Isa::Sm90a);
     }
 
-    /// The plan with the two-way stage under this schedule gives what the program means.
-    pub(crate) fn check_two_way(&self, schedule: TwoWay) {
+    /// The plan with the stages of states under this schedule gives what the program means.
+    pub(crate) fn check_states(&self, schedule: Schedule) {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_two_way(&call, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
+        let plan = planner.plan_states(&call, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         self.compare(&work, Isa::Sm90a);
     }

@@ -51,6 +51,25 @@ pub(crate) const GATED: &str = concat!(
     output y: bf16[B, G, E, L] = %23; output h_last: f32[B, G, E, N] = %24; }"
 );
 
+/// The selective scan of packed sequences, with a segment at every offset.
+pub(crate) const PACKED: &str = concat!(
+    "program packed { axes B, D, N, L, S; param u: f32[B, D, L]; param delta: f32[B, D, L]; param a: f32[D, N];
+    param b: f32[B, N, L]; param c: f32[B, N, L]; param skip: f32[D]; param offsets: i32[S];",
+    operators!(),
+    "operator Segmented(reset: bool, a: f32, b: f32) { identity (false, 1.0, 0.0);
+        %0: bool = input l.reset; %1: f32 = input l.a; %2: f32 = input l.b; %3: bool = input r.reset;
+        %4: f32 = input r.a; %5: f32 = input r.b; %6: f32 = %1 * %4; %7: f32 = %4 * %2; %8: f32 = %7 + %5;
+        %9: bool = %0 | %3; %10: f32 = select(%3, %4, %6); %11: f32 = select(%3, %5, %8); combine (%9, %10, %11); }
+    %0: f32[B, D, L] = param u; %1: f32[B, D, L] = param delta; %2: f32[D, N] = param a; %3: f32[B, N, L] = param b;
+    %4: f32[B, N, L] = param c; %5: f32[D] = param skip; %6: i32[S] = param offsets; %7: bool[L] = starts(L, S, %6);
+    %8: f32[B, D, L] = abs(%1); %9: f32[D, N] = abs(%2);
+    %10: f32[D, N] = neg(%9); %11: f32[B, D, N, L] = %8 * %10; %12: f32[B, D, N, L] = exp(%11);
+    %13: f32[B, D, N, L] = %8 * %3; %14: f32[B, D, N, L] = %13 * %0;
+    %15: tuple[B, D, N, L] = scan(L, Segmented, (%7, %12, %14)); %16: f32[B, D, N, L] = %15.b;
+    %17: f32[B, D, N, L] = %4 * %16; %18: tuple[B, D, L] = reduce(N, Sum, (%17)); %19: f32[B, D, L] = %18.s;
+    %20: f32[B, D, L] = %5 * %0; %21: f32[B, D, L] = %19 + %20; output y: f32[B, D, L] = %21; }"
+);
+
 /// Linear attention with decay against time: o[t,v] = Σ_k q[t,k]·s[t,k,v], time first in memory; and a second sum.
 const BACKWARD_ATTENTION: &str = concat!(
     "program attention { axes T, H, K, V; param g: f32[T, H]; param q: f32[T, H, K]; param k: f32[T, H, K];
@@ -92,7 +111,7 @@ const SMALL: States = States {
 
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: States, seed: u64) {
     let case = Case { program, sizes, placement, order: Order::Random(seed) };
-    case.check(Schedule::States(schedule));
+    case.check_states(Schedule::States(schedule));
 }
 
 #[test]
@@ -162,6 +181,18 @@ fn a_parameter_with_every_axis() {
     let program = program(DENSE);
     for len in [1, 18, 33] {
         check(&program, &[5, len, 3], Placement::Contiguous, States { padded: true, ..SMALL }, len as u64);
+    }
+}
+
+#[test]
+fn packed_sequences() {
+    let program = program(PACKED);
+    for (len, vector) in [(1, 1), (16, 4), (37, 1), (40, 8)] {
+        for sequences in [1, 2, 7] {
+            let sizes = [2, 5, 3, len, sequences];
+            let schedule = States { vector, padded: true, ..SMALL };
+            check(&program, &sizes, Placement::Contiguous, schedule, len as u64);
+        }
     }
 }
 

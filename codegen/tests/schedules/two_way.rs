@@ -1,15 +1,17 @@
 //! The two-way schedule: gradients of scans whose states are summed away.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::{Pass, TwoWay};
+use oplus_codegen::schedule::{Pass, Schedule, TwoWay};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
+use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
+use oplus_dsl::testing::recurrence;
 
 use crate::device::Placement;
 use crate::oracle::{Case, program};
-use crate::states::{GATED, SELECTIVE};
+use crate::states::{GATED, PACKED, SELECTIVE};
 
 /// Attention with decays, o[t,v] = Σ_k q[t,k]·s[t,k,v] and s[t] = exp(g[t])·s[t−1] + k[t]⊗v[t], where a decay of zero
 /// forgets: comparisons of what has no states.
@@ -47,7 +49,7 @@ const SMALL: TwoWay = TwoWay {
 };
 
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: TwoWay, seed: u64) {
-    Case { program, sizes, placement, order: Order::Random(seed) }.check_two_way(schedule);
+    Case { program, sizes, placement, order: Order::Random(seed) }.check_states(Schedule::TwoWay(schedule));
 }
 
 #[test]
@@ -107,6 +109,7 @@ fn from_states_that_the_call_has_saved() {
     for (text, shapes) in [
         (SELECTIVE, vec![vec![2, 3, 4, 64], vec![1, 5, 3, 37], vec![2, 40, 16, 96], vec![1, 2, 64, 1]]),
         (GATED, vec![vec![2, 2, 5, 4, 40], vec![1, 2, 3, 13, 19]]),
+        (PACKED, vec![vec![2, 3, 4, 40, 3], vec![1, 2, 13, 19, 9]]),
     ] {
         let program = program(text);
         for sizes in shapes {
@@ -118,7 +121,49 @@ fn from_states_that_the_call_has_saved() {
 }
 
 #[test]
-fn comparisons_are_left_to_other_schedules() {
-    let planner = Planner::new(&gradient(DECAYED), &Target::H200).expect("cuts");
-    assert!(planner.two_way_cut().is_none());
+fn plans_of_any_rank() {
+    let program = gradient(DECAYED);
+    for (rank, target) in [0, 1, 2, 5, 20].into_iter().flat_map(|rank| [(rank, Target::H200), (rank, Target::A100)]) {
+        for sizes in [[2, 37, 4, 3], [1, 8, 1, 16]] {
+            let placement = Placement::Contiguous;
+            Case { program: &program, sizes: &sizes, placement, order: Order::Random(3) }.check_ranked(&target, rank);
+        }
+    }
+}
+
+#[test]
+fn comparisons_of_values_without_states() {
+    let program = gradient(DECAYED);
+    for sizes in [[2, 37, 4, 3], [1, 16, 5, 3], [2, 1, 1, 1]] {
+        check(&program, &sizes, Placement::Contiguous, TwoWay { padded: true, ..SMALL }, 5);
+    }
+}
+
+#[test]
+fn packed_sequences() {
+    let program = gradient(PACKED);
+    for (len, vector) in [(1, 1), (8, 8), (21, 1), (24, 4), (40, 8)] {
+        for sequences in [1, 2, 7] {
+            let schedule = TwoWay { vector, padded: true, ..SMALL };
+            check(&program, &[2, 3, 3, len, sequences], Placement::Contiguous, schedule, len as u64);
+        }
+        let schedule = TwoWay { vector, rows: 2, lanes: 4, states: 1, ..SMALL };
+        check(&program, &[1, 5, 4, len, 5], Placement::Contiguous, schedule, len as u64);
+    }
+}
+
+#[test]
+fn random_recurrences() {
+    let mut taken = 0;
+    for seed in 0..60 {
+        let program = adjoint(&recurrence(seed, Elem::F32)).expect("differentiable");
+        let planner = Planner::new(&program, &Target::H200).expect("cuts");
+        if planner.two_way_cut().is_some() {
+            check(&program, &[2, 3, 4, 19], Placement::Contiguous, SMALL, seed);
+            let schedule = TwoWay { states: 4, lanes: 4, rows: 2, padded: true, ..SMALL };
+            check(&program, &[1, 5, 9, 33], Placement::Contiguous, schedule, seed);
+            taken += 1;
+        }
+    }
+    assert!(taken > 10, "{taken}");
 }

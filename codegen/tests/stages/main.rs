@@ -6,3 +6,4 @@ mod paired;
 mod plan;
 mod programs;
 mod run;
+mod two_way;

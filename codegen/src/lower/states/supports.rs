@@ -11,7 +11,7 @@ pub fn supports(stage: &Stage) -> Result<(), String> {
         return Err("it has no sum over an axis of its states".to_owned());
     };
     let program = &stage.program;
-    let wide = |ty: Ty| !matches!(ty, Ty::F32 | Ty::I32 | Ty::U32);
+    let wide = |ty: Ty| !matches!(ty, Ty::F32 | Ty::I32 | Ty::U32 | Ty::Bool);
     if let Some(param) = program.params.iter().find(|p| wide(p.elem.value())) {
         return Err(format!("`{}` has elements of {}", param.name, param.elem));
     }

@@ -7,6 +7,7 @@
 
 use crate::lower::reads::constant_along;
 use crate::stage::{Scan, Stage};
+use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Op, Program, Unary, Value};
 use std::collections::BTreeSet;
 
@@ -56,7 +57,10 @@ impl Values {
     /// The first tiles that go over all rows and that no output reads.
     fn overwritten(&self, stage: &Stage, time: Axis) -> Vec<Option<usize>> {
         let read: BTreeSet<Value> = drained(stage, time).collect();
-        let free = |(i, tile): (usize, &Tile)| (tile.rows && !tile.states && !read.contains(&tile.value)).then_some(i);
+        let free = |(i, tile): (usize, &Tile)| {
+            let number = stage.program.node(tile.value).ty == Ty::F32;
+            (number && tile.rows && !tile.states && !read.contains(&tile.value)).then_some(i)
+        };
         let mut free = self.tiles.iter().enumerate().filter_map(free);
         self.sums.iter().map(|_| free.next()).collect()
     }

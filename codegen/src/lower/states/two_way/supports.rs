@@ -13,15 +13,12 @@ pub fn supports(stage: &Stage) -> Result<(), String> {
         return Err("it has no two scans in opposite directions".to_owned());
     };
     let program = &stage.program;
-    let wide = |ty: Ty| !matches!(ty, Ty::F32 | Ty::I32 | Ty::U32);
+    let wide = |ty: Ty| !matches!(ty, Ty::F32 | Ty::I32 | Ty::U32 | Ty::Bool);
     if let Some(param) = program.params.iter().find(|p| wide(p.elem.value())) {
         return Err(format!("`{}` has elements of {}", param.name, param.elem));
     }
     if stage.views.iter().any(|views| !views.is_empty()) {
         return Err("a parameter is displaced".to_owned());
-    }
-    if program.nodes.iter().any(|node| node.ty == Ty::Bool) {
-        return Err("it compares values".to_owned());
     }
     let field = live_field(stage, &two_way).ok_or("its states have several fields")?;
     let operators = [(two_way.forward.operator, field), (two_way.back.operator, 1)];

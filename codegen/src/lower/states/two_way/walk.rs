@@ -8,7 +8,7 @@ use crate::build::{Builder, zero};
 use crate::lower::states::evaluate::{Evaluator, Place, Source};
 use crate::lower::states::saved::Saved;
 use crate::lower::states::{CHUNK, Time};
-use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
+use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
@@ -302,7 +302,8 @@ impl<'s> BackKernel<'s> {
         (r, state): (usize, u32),
         sums: &mut Sums,
     ) {
-        let mut now: Operand = carry.states[r][state as usize].into();
+        // A copy: the next sub-tile's state is taken up before this one is walked back.
+        let mut now = b.let_(Ty::F32, Expr::Copy(carry.states[r][state as usize].into()));
         for step in self.in_order(SUBTILE) {
             let at = Place { state, step };
             now = self.step_on(b, slots, (r, at), now);

@@ -7,7 +7,7 @@ use super::parts::Parts;
 use super::tiles::Tiles;
 use oplus_dsl::ir::{Axis, Binary, Literal, Op, Unary, Value};
 
-/// A value where something does not exist.
+/// A value where something does not exist; false and true are zero and one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     Zero,
@@ -37,9 +37,21 @@ pub(super) fn map(op: &Op, of: impl Fn(&Value) -> Fill) -> Fill {
     match op {
         Op::Const(Literal::Float(x)) if *x == 0.0 => Fill::Zero,
         Op::Const(Literal::Float(x)) if *x == 1.0 => Fill::One,
+        Op::Const(Literal::Bool(x)) => {
+            if *x {
+                Fill::One
+            } else {
+                Fill::Zero
+            }
+        }
         Op::Convert(_, x) | Op::Broadcast(x) => of(x),
         Op::Unary(f, x) => unary(*f, of(x)),
         Op::Binary(f, x, y) => binary(*f, of(x), of(y)),
+        Op::Select(condition, x, y) => match of(condition) {
+            Fill::One => of(x),
+            Fill::Zero => of(y),
+            _ => Fill::Unknown,
+        },
         _ => Fill::Unknown,
     }
 }
@@ -60,6 +72,7 @@ fn binary(function: Binary, x: Fill, y: Fill) -> Fill {
         (Binary::Mul, Fill::One, other) | (Binary::Mul, other, Fill::One) => other,
         (Binary::Add, Fill::Zero, other) | (Binary::Add, other, Fill::Zero) => other,
         (Binary::Sub, other, Fill::Zero) => other,
+        (Binary::Or, Fill::Zero, other) | (Binary::Or, other, Fill::Zero) => other,
         _ => Fill::Unknown,
     }
 }
