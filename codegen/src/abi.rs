@@ -2,6 +2,7 @@
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
+use crate::lower::chunks::back::BackForm;
 use crate::schedule::{Form, Schedule};
 use crate::stage::Stage;
 use crate::tile::{Param, ParamKind};
@@ -25,7 +26,7 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
-    /// The first of the `f32` that kernels of one stage hand on: the saved states, the sums of blocks.
+    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks.
     Scratch(u32),
     /// Message words between blocks.
     Messages,
@@ -65,13 +66,13 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let names: &[&str] = match schedule {
         Schedule::TwoWay(_) => &["saved_states", "block_sums"],
         Schedule::States(s) if s.save => &["saved_states"],
+        Schedule::ChunksBack(_) => &["saved_states", "saved_cotangents"],
         _ => &[],
     };
     if !names.is_empty() {
-        let scratch = |(i, name): (u32, &str)| Slot {
-            param: param(name, ParamKind::Write(oplus_dsl::Elem::F32)),
-            role: Role::Scratch(i),
-        };
+        let elem = scratch_elem(stage, schedule);
+        let scratch =
+            |(i, name): (u32, &str)| Slot { param: param(name, ParamKind::Write(elem)), role: Role::Scratch(i) };
         slots.extend((0..).zip(names.iter().copied()).map(scratch));
     }
     if looks_back(schedule) {
@@ -79,6 +80,12 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         slots.push(Slot { param: param("control", ParamKind::Control), role: Role::Control });
     }
     slots
+}
+
+/// The type of the numbers that kernels of one stage hand on.
+pub fn scratch_elem(stage: &Stage, schedule: &Schedule) -> oplus_dsl::Elem {
+    let back = matches!(schedule, Schedule::ChunksBack(_)).then(|| BackForm::of(stage).ok()).flatten();
+    back.map_or(oplus_dsl::Elem::F32, |form| form.elem(stage))
 }
 
 /// Every tensor of a stage: parameters, then outputs.
@@ -124,7 +131,8 @@ pub fn looks_back(schedule: &Schedule) -> bool {
         | Schedule::States(_)
         | Schedule::Pairs(_)
         | Schedule::TwoWay(_)
-        | Schedule::Chunks(_) => false,
+        | Schedule::Chunks(_)
+        | Schedule::ChunksBack(_) => false,
         Schedule::LookBack(_) => true,
         Schedule::Columns(s) => s.form == Form::Ring,
     }

@@ -6,7 +6,7 @@ use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::plan::{Arg, Choice, Launch, Plan};
-use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, TwoWay, WARP};
+use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, Sweep, TwoWay, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
 
 /// How many of the schedules that fit are printed.
@@ -169,6 +169,13 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
         Schedule::Chunks(s @ Chunks { stages, .. }) => {
             format!("a block per recurrence; chunks of {} times, {stages} in flight", s.times())
         }
+        Schedule::ChunksBack(s) => match s.sweep {
+            Sweep::States => "a block per recurrence; the state before every 64 times saved".to_owned(),
+            Sweep::Cotangents => {
+                "a block per recurrence, backwards; the state's cotangent after every 64 times saved".to_owned()
+            }
+            Sweep::Gradients => "a block per 64 times and group of heads; head by head".to_owned(),
+        },
         Schedule::Columns(s) => format!(
             "{outer} columns along {} of {length}; tiles of {} steps × {} columns, {} in flight",
             axis(s.lane),

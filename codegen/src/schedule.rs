@@ -46,6 +46,8 @@ pub enum Schedule {
     TwoWay(TwoWay),
     /// A recurrence of matrices in chunks, by matrix products.
     Chunks(Chunks),
+    /// The gradient of such a recurrence.
+    ChunksBack(ChunksBack),
 }
 
 schedule! {
@@ -244,6 +246,25 @@ schedule! {
     }
 }
 
+schedule! {
+    /// Chunks, back: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that. Its sweeps
+    /// are kernels of their own, see [`crate::lower::chunks::back`].
+    ChunksBack, "chunks_back" {
+        /// Which of the kernels.
+        sweep: Sweep,
+        /// Places along the axis of keys and queries: 32, 64 or 128.
+        depth: u32,
+        /// Whether depth and width may be shorter; else they are exactly that long.
+        padded: bool,
+        /// Chunks in flight in shared memory in the first two sweeps, at least 2.
+        stages: u32,
+        /// Consecutive elements per access.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
+    }
+}
+
 word! {
     /// The order in which a carry takes up aggregates. Both depend on positions only, never on timing.
     Fold {
@@ -273,6 +294,18 @@ word! {
         Walk = "walk",
         /// Adds the sums over the rows of all blocks.
         Sum = "sum",
+    }
+}
+
+word! {
+    /// The kernels of the gradient in chunks, in order.
+    Sweep {
+        /// Walks the chunks of a recurrence and saves the state before each.
+        States = "states",
+        /// Walks them from the last to the first and saves the cotangent of the state after each.
+        Cotangents = "cotangents",
+        /// Computes the gradients of a chunk from both.
+        Gradients = "gradients",
     }
 }
 
@@ -403,6 +436,16 @@ impl TwoWay {
     }
 }
 
+impl ChunksBack {
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        match self.sweep {
+            Sweep::States | Sweep::Cotangents => 4 * WARP,
+            Sweep::Gradients => 8 * WARP,
+        }
+    }
+}
+
 impl Chunks {
     /// Times of a chunk.
     pub fn times(&self) -> u32 {
@@ -432,6 +475,7 @@ impl Schedule {
             Schedule::Pairs(_) => "pairs",
             Schedule::TwoWay(_) => "two_way",
             Schedule::Chunks(_) => "chunks",
+            Schedule::ChunksBack(_) => "chunks_back",
         }
     }
 
@@ -446,6 +490,7 @@ impl Schedule {
             Schedule::Pairs(s) => s.vector,
             Schedule::TwoWay(s) => s.vector,
             Schedule::Chunks(s) => s.vector,
+            Schedule::ChunksBack(s) => s.vector,
         }
     }
 
@@ -456,7 +501,7 @@ impl Schedule {
             Schedule::Map(_) | Schedule::Rows(_) => false,
             // Only warpgroups need more than every device has.
             Schedule::Pairs(s) => return if s.unit == Unit::Warpgroup { isa } else { Isa::Sm80 },
-            Schedule::Chunks(_) => false,
+            Schedule::Chunks(_) | Schedule::ChunksBack(_) => false,
             Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
@@ -478,6 +523,10 @@ impl Schedule {
             }
             Schedule::Chunks(_) => {
                 chunks::Form::of(stage).map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
+            }
+            Schedule::ChunksBack(_) => {
+                let form = chunks::back::BackForm::of(stage).map(|form| form.states);
+                form.map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
         }
     }

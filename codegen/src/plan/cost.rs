@@ -8,7 +8,7 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
-use super::{chunks, pairs, states, two_way};
+use super::{chunks, chunks_back, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::rows::blocks_per_sm;
 use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule, WARP};
@@ -78,6 +78,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
             two_way::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target)
         }
         Schedule::Chunks(s) => chunks::estimate(stage, s, bound, target),
+        Schedule::ChunksBack(s) => chunks_back::estimate(stage, s, bound, target),
         Schedule::LookBack(_) | Schedule::Columns(_) => by_tiles(stage, schedule, bound, &work),
     };
     let micros = LAUNCH + time.max(stream);
@@ -99,7 +100,7 @@ fn moved_bytes(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
         Schedule::Map(s) => Some(Axis(s.lane)),
         Schedule::Columns(s) => Some(Axis(s.lane)),
         Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => stage.axis(),
-        Schedule::Pairs(_) | Schedule::Chunks(_) => None,
+        Schedule::Pairs(_) | Schedule::Chunks(_) | Schedule::ChunksBack(_) => None,
     };
     let waste = |tensor: Tensor| {
         let stride = along.filter(|a| bound.size(*a) > 1).and_then(|a| bound.stride(stage, tensor, a));

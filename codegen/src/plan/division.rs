@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use oplus_dsl::Elem;
 use oplus_dsl::ir::Axis;
 
 use super::bound::{Bound, Placed};
@@ -14,8 +13,9 @@ use super::geometry::{grid, message_words, parts, threads};
 use super::planner::count;
 use super::variants::{all_schedules, kernels, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
-use crate::abi::{Role, Tensor, abi, axes, tensors};
+use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
 use crate::key::Key;
+use crate::lower::chunks::back::{self, BackForm};
 use crate::lower::shared_bytes;
 use crate::lower::states::two_way::scratch;
 use crate::schedule::Schedule;
@@ -185,10 +185,8 @@ impl Division {
         (plan, choice): (&mut Plan, Choice),
     ) {
         let first = plan.buffers.len() as u32;
-        if let Schedule::TwoWay(s) = &schedule {
-            let sizes = scratch(&form.stage, s, |axis| bound.size(axis)).unwrap_or_default();
-            plan.buffers.extend(sizes.into_iter().map(|len| Buffer { elem: Elem::F32, len }));
-        }
+        let elem = scratch_elem(&form.stage, &schedule);
+        plan.buffers.extend(handed_on(&form.stage, &schedule, bound).into_iter().map(|len| Buffer { elem, len }));
         let mut choice = Some(choice);
         for own in kernels(&form.stage, &schedule) {
             let mut launch = self.launch_of(index, merged, form, own, bound);
@@ -301,6 +299,19 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
         strides[i - 1] = strides[i] * sizes[axes[i].0 as usize].max(1);
     }
     Placed { strides, align: 16 }
+}
+
+/// The sizes of what the kernels of a stage hand on.
+fn handed_on(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Vec<u64> {
+    let size = |axis| bound.size(axis);
+    let sizes = match schedule {
+        Schedule::TwoWay(s) => scratch(stage, s, size),
+        Schedule::ChunksBack(s) => {
+            BackForm::of(stage).ok().and_then(|form| Some(back::scratch(&form, s, size)?.to_vec()))
+        }
+        _ => None,
+    };
+    sizes.unwrap_or_default()
 }
 
 /// Whether a stage writes anything.

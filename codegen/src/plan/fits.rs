@@ -3,9 +3,10 @@
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
 use crate::abi::{Tensor, axes, elem, name, tensors, unit_axis};
+use crate::lower::chunks::back::{self, BackForm, TIMES};
 use crate::lower::states::two_way::scratch;
 use crate::lower::{chunks, pairs};
-use crate::schedule::{Chunks, Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
+use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -28,6 +29,7 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::Pairs(s) => pairs(stage, s, bound)?,
         Schedule::TwoWay(s) => two_way(stage, s, bound)?,
         Schedule::Chunks(s) => chunks(stage, s, bound)?,
+        Schedule::ChunksBack(s) => chunks_back(stage, s, bound)?,
     }
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
@@ -144,24 +146,59 @@ fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
 
 fn chunks(stage: &Stage, schedule: &Chunks, bound: &Bound) -> Result<(), String> {
     let form = chunks::Form::of(stage).map_err(|refusal| refusal.to_string())?;
-    for (axis, places) in [(form.depth, schedule.depth), (form.width, schedule.width())] {
+    let Chunks { depth, padded, vector, stages, .. } = *schedule;
+    matrices(stage, &form, (depth, schedule.width()), (padded, vector), bound)?;
+    if form.readout.is_some_and(|readout| !stage.views[readout.query as usize].is_empty()) {
+        return Err(DISPLACED.to_owned());
+    }
+    counted(bound.size(form.time), schedule.times() * stages)
+}
+
+/// A parameter is read in tiles elsewhere than at the point.
+const DISPLACED: &str = "a parameter of tiles is displaced";
+
+/// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read.
+fn matrices(
+    stage: &Stage,
+    form: &chunks::Form,
+    (depth, width): (u32, u32),
+    (padded, vector): (bool, u32),
+    bound: &Bound,
+) -> Result<(), String> {
+    for (axis, places) in [(form.depth, depth), (form.width, width)] {
         let (name, size, places) = (stage.program.axis_name(axis), bound.size(axis), i64::from(places));
-        match schedule.padded {
+        match padded {
             true if size > places => return Err(format!("{name} has size {size}, more than {places}")),
             false if size != places => return Err(format!("{name} has size {size}, not {places}")),
-            _ if size % i64::from(schedule.vector) != 0 => {
-                return Err(format!("{name} has size {size}, not a multiple of {}", schedule.vector));
+            _ if size % i64::from(vector) != 0 => {
+                return Err(format!("{name} has size {size}, not a multiple of {vector}"));
             }
             _ => {}
         }
     }
-    let read = form.readout.iter().map(|readout| readout.query).chain([form.key, form.value]);
-    if read.into_iter().any(|param| !stage.views[param as usize].is_empty()) {
-        return Err("a parameter of tiles is displaced".to_owned());
-    }
-    let times = bound.size(form.time);
-    let most = i64::from(i32::MAX) - i64::from(schedule.times() * schedule.stages);
+    let displaced = [form.key, form.value].into_iter().any(|param| !stage.views[param as usize].is_empty());
+    if displaced { Err(DISPLACED.to_owned()) } else { Ok(()) }
+}
+
+/// Times are counted in 31 bits, with those of the chunks in flight.
+fn counted(times: i64, ahead: u32) -> Result<(), String> {
+    let most = i64::from(i32::MAX) - i64::from(ahead);
     if times > most { Err(format!("{times} times are more than 31 bits count")) } else { Ok(()) }
+}
+
+fn chunks_back(stage: &Stage, schedule: &ChunksBack, bound: &Bound) -> Result<(), String> {
+    let form = BackForm::of(stage).map_err(|refusal| refusal.to_string())?;
+    let ChunksBack { depth, padded, vector, stages, .. } = *schedule;
+    for own in [&form.states, &form.cotangents] {
+        matrices(stage, own, (depth, TIMES), (padded, vector), bound)?;
+    }
+    if let Some(axis) = (0..stage.program.axes.len() as u32).map(Axis).find(|axis| bound.size(*axis) == 0) {
+        return Err(format!("{} is empty", stage.program.axis_name(axis)));
+    }
+    if back::scratch(&form, schedule, |axis| bound.size(axis)).is_none() {
+        return Err("it has more states than 63 bits count".to_owned());
+    }
+    counted(bound.size(form.states.time), TIMES * stages)
 }
 
 fn columns(stage: &Stage, schedule: &Columns, bound: &Bound) -> Result<(), String> {

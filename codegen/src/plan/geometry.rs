@@ -1,9 +1,10 @@
 //! How many blocks, tiles and messages a schedule needs for a stage of these sizes.
 
 use super::bound::Bound;
+use crate::lower::chunks::back::{BackForm, TIMES};
 use crate::lower::states::CHUNK;
 use crate::lower::{chunks, columns, lookback, pairs};
-use crate::schedule::{Form, Pairs, Pass, Schedule, WARP};
+use crate::schedule::{Form, Pairs, Pass, Schedule, Sweep, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -65,6 +66,13 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             }
         }
         Schedule::Chunks(_) => chunks::Form::of(stage).map_or(0, |form| bound.count(form.outer.iter())),
+        Schedule::ChunksBack(s) => BackForm::of(stage).map_or(0, |form| match s.sweep {
+            Sweep::States | Sweep::Cotangents => bound.count(form.states.outer.iter()),
+            Sweep::Gradients => {
+                let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
+                bound.count(form.shared().iter()).saturating_mul(chunks)
+            }
+        }),
         Schedule::LookBack(_) => 1,
     }
 }
@@ -127,5 +135,6 @@ pub(super) fn threads(schedule: &Schedule) -> u32 {
         Schedule::Pairs(s) => s.threads(),
         Schedule::TwoWay(s) => s.threads(),
         Schedule::Chunks(s) => s.threads(),
+        Schedule::ChunksBack(s) => s.threads(),
     }
 }

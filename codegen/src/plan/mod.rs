@@ -9,6 +9,7 @@
 
 mod bound;
 mod chunks;
+mod chunks_back;
 mod collapse;
 mod cost;
 mod division;

@@ -1,5 +1,7 @@
 //! From a call to launches.
 
+use std::iter;
+
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
@@ -7,12 +9,13 @@ use super::collapse::collapse;
 use super::division::Division;
 use super::residual::{Residual, saved, saving};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
+use crate::lower::chunks::back::BackForm;
 use crate::lower::columns::supports_parts;
 use crate::lower::states::{supports, two_way};
 use crate::lower::{chunks, pairs};
 use crate::schedule::Schedule;
 use crate::stage::{
-    Cut, CutError, Stage, cut, cut_apart, cut_contracted, cut_paired, cut_parted, cut_split, cut_two_way,
+    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_paired, cut_parted, cut_split, cut_two_way,
 };
 use crate::target::Target;
 
@@ -53,6 +56,8 @@ pub struct Cuts {
     pub apart: Option<Cut>,
     /// The same with their columns in parts, if there is one such stage.
     pub split: Option<Cut>,
+    /// With a two-way stage that takes all sums, if there is one and chunks take it.
+    pub chunked: Option<Cut>,
     /// With sums over columns in parts, if there are such and one kernel takes them with their scan.
     pub parted: Option<Cut>,
 }
@@ -60,8 +65,9 @@ pub struct Cuts {
 impl Cuts {
     /// All of them.
     pub fn all(self) -> impl Iterator<Item = Cut> {
-        let others = [self.contracted, self.two_way, self.paired, self.apart, self.split, self.parted];
-        [Some(self.plain)].into_iter().chain(others).flatten()
+        let Cuts { plain, contracted, two_way, paired, apart, split, chunked, parted } = self;
+        let others = [contracted, two_way, paired, apart, split, chunked, parted];
+        iter::once(plain).chain(others.into_iter().flatten())
     }
 }
 
@@ -76,7 +82,9 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
     let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
     let (split, parted) = (cut_split(program)?.filter(pairs), cut_parted(program)?.filter(parts));
-    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, split, parted })
+    let back = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || BackForm::of(s).is_ok());
+    let chunked = cut_chunked(program)?.into_iter().find(back);
+    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, split, chunked, parted })
 }
 
 /// A program made ready for planning.
@@ -92,6 +100,7 @@ pub struct Planner {
     paired: Option<Division>,
     apart: Option<Division>,
     split: Option<Division>,
+    chunked: Option<Division>,
     parted: Option<Division>,
 }
 
@@ -109,6 +118,7 @@ impl Planner {
             paired: cuts.paired.map(division),
             apart: cuts.apart.map(division),
             split: cuts.split.map(division),
+            chunked: cuts.chunked.map(division),
             parted: cuts.parted.map(division),
         })
     }
@@ -138,6 +148,18 @@ impl Planner {
         self.paired.as_ref().map(|division| &division.cut)
     }
 
+    /// The same with a two-way stage that takes all sums, if the program has one that chunks take.
+    pub fn chunked_cut(&self) -> Option<&Cut> {
+        self.chunked.as_ref().map(|division| &division.cut)
+    }
+
+    /// The plan of a call by chunks; `None` where there is none.
+    ///
+    /// For tests and measurements, as [`Planner::launch`].
+    pub fn plan_chunked(&self, call: &Call, rank: usize) -> Option<Plan> {
+        self.chunked.as_ref().and_then(|division| division.plan(call, rank).ok())
+    }
+
     /// The plan of a call.
     pub fn plan(&self, call: &Call) -> Result<Plan, PlanError> {
         self.plan_ranked(call, 0)
@@ -165,8 +187,9 @@ impl Planner {
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let plain = self.plain.plan(call, rank);
-        let others = [&self.contracted, &self.two_way, &self.paired, &self.apart, &self.split, &self.parted];
-        let others = others.into_iter().flatten();
+        let pairs = [&self.paired, &self.apart, &self.split];
+        let recurrences = [&self.contracted, &self.two_way, &self.chunked, &self.parted];
+        let others = recurrences.into_iter().chain(pairs).flatten();
         let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
         plans.sort_by(|a, b| a.micros().total_cmp(&b.micros()));
         match (plain, plans.into_iter().next()) {

@@ -6,13 +6,14 @@
 
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
-use super::{chunks, pairs, states, two_way};
+use super::{chunks, chunks_back, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
+use crate::lower::chunks::back::sweeps;
 use crate::lower::columns::supports_parts;
 use crate::lower::reads::displacements;
 use crate::lower::states::supports;
-use crate::lower::states::two_way::passes;
+use crate::lower::states::two_way::{passes, supports as two_way_supports};
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Isa;
@@ -48,10 +49,11 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
     }
 }
 
-/// The kernels that a stage is run by under a schedule, in order: one, but for the two-way schedule.
+/// The kernels that a stage is run by under a schedule, in order: one, but for stages with two scans.
 pub(super) fn kernels(stage: &Stage, schedule: &Schedule) -> Vec<Schedule> {
     match schedule {
         Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
+        Schedule::ChunksBack(s) => sweeps(s).into_iter().map(Schedule::ChunksBack).collect(),
         _ => vec![*schedule],
     }
 }
@@ -72,7 +74,8 @@ pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
         return pairs::schedules(stage, Isa::Sm80);
     }
     if stage.two_way().is_some() {
-        return two_way::scalar_schedules();
+        let walked = two_way_supports(stage).map_or_else(|_| vec![], |()| two_way::scalar_schedules());
+        return [walked, chunks_back::schedules(stage)].concat();
     }
     if stage.part_axis.is_some() {
         let lane = lane_axis(stage).filter(|_| supports_parts(stage));
@@ -101,7 +104,8 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return vector(stage, lane).map(|v| Schedule::Map(map(stage, v))).into_iter().collect();
     };
     if stage.two_way().is_some() {
-        return vector(stage, axis).map(|v| two_way::vector_schedules(v, isa)).unwrap_or_default();
+        let access = vector(stage, axis).filter(|_| two_way_supports(stage).is_ok());
+        return access.map(|v| two_way::vector_schedules(v, isa)).unwrap_or_default();
     }
     if stage.state_axis().is_some() {
         let access = vector(stage, axis).filter(|_| supports(stage).is_ok());

@@ -115,6 +115,7 @@ impl fmt::Display for Schedule {
             Schedule::Pairs(s) => s.fmt(f),
             Schedule::TwoWay(s) => s.fmt(f),
             Schedule::Chunks(s) => s.fmt(f),
+            Schedule::ChunksBack(s) => s.fmt(f),
         }
     }
 }
@@ -131,6 +132,7 @@ impl FromStr for Schedule {
             Some("states") => text.parse().map(Schedule::States),
             Some("pairs") => text.parse().map(Schedule::Pairs),
             Some("two_way") => text.parse().map(Schedule::TwoWay),
+            Some("chunks_back") => text.parse().map(Schedule::ChunksBack),
             Some("chunks") => text.parse().map(Schedule::Chunks),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }

@@ -9,6 +9,7 @@ use super::cut::{CutError, cut_plain};
 use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// The flags of a program: the stages that write them, and the tensors that hold them.
+#[derive(Clone)]
 pub(super) struct Flags {
     cut: Cut,
     held: Vec<Temporary>,

@@ -21,7 +21,8 @@
 //!   whose decay is that of a step before, `Shift`ed. The first `Reduce` of its program is over the state axis. Its
 //!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
 //!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
-//!   Only [`cut_two_way`] makes such stages. Flags of packed sequences are a parameter, written by a stage before;
+//!   Only [`cut_two_way`] and [`cut_chunked`] make such stages; those of the latter also sum over rows what was summed over the
+//!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, written by a stage before;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
 //!   of the columns. Only [`cut_parted`] makes such outputs. Of a sum over pairs ([`cut_split`]) every output has the part axis,
@@ -50,7 +51,8 @@ mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_parted};
 pub use paired::{cut_apart, cut_paired, cut_split};
-pub use two_way::cut_two_way;
+pub(crate) use two_way::{bare_decay, total};
+pub use two_way::{cut_chunked, cut_two_way};
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};

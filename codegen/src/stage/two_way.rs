@@ -25,16 +25,37 @@ use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// A program with a two-way stage and those that finish its sums; `None` if it has no two scans of that kind.
 pub fn cut_two_way(program: &Program) -> Result<Option<Cut>, CutError> {
+    Ok(cuts(program, Sums::OfStates)?.into_iter().next())
+}
+
+/// The same with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
+/// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
+pub fn cut_chunked(program: &Program) -> Result<Vec<Cut>, CutError> {
+    cuts(program, Sums::All)
+}
+
+/// The ways to cut a program with a two-way stage.
+fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
     let (program, flags) = flagged(prepare(program)?)?;
+    let mut cuts = vec![];
     for pair in pairs(&program) {
         let over = pair.axes.without(pair.time);
         for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
-            let Some(outline) = Outline::of(&program, &pair, state) else { continue };
+            let Some(outline) = Outline::of(&program, &pair, (state, sums)) else { continue };
             let cut = outline.cut()?;
-            return Ok(Some(flags.into_iter().fold(cut, |cut, flags| flags.before(cut))));
+            cuts.push(flags.clone().into_iter().fold(cut, |cut, flags| flags.before(cut)));
         }
     }
-    Ok(None)
+    Ok(cuts)
+}
+
+/// Which sums a two-way stage takes beside those over the state axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sums {
+    /// Over rows of maps of states, and over time.
+    OfStates,
+    /// Over rows of maps of states or of contractions, and over outer axes.
+    All,
 }
 
 /// Two scans in opposite directions: their tuples.
@@ -137,6 +158,34 @@ fn is_point(program: &Program, value: Value) -> bool {
     true
 }
 
+/// A decay without the comparison that makes 0 of 0.
+pub(crate) fn bare_decay(program: &Program, decay: Value) -> Value {
+    let is_zero = |v: Value| matches!(program.node(v).op, Op::Const(literal) if literal.as_f64() == 0.0);
+    match program.node(decay).op {
+        Op::Select(condition, zero, own) if is_zero(zero) => match program.node(condition).op {
+            Op::Binary(Binary::Eq, x, y) if x == own && is_zero(y) => own,
+            _ => decay,
+        },
+        _ => decay,
+    }
+}
+
+/// What a value is the sum of over two axes, in either order.
+pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
+    let sum = |value: Value| match program.node(value).op {
+        Op::Field(tuple, 0) => match &program.node(tuple).op {
+            Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => {
+                Some((*axis, elements[0]))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let (outer, inner) = sum(value)?;
+    let (axis, element) = sum(inner)?;
+    ([outer, axis] == over || [axis, outer] == over).then_some(element)
+}
+
 /// What a value is to a two-way stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
@@ -157,6 +206,7 @@ struct Outline<'p> {
     program: &'p Program,
     pair: &'p Pair,
     state: Axis,
+    sums: Sums,
     levels: Vec<Level>,
     /// The program's outputs that the stage writes, by the values they have.
     direct: BTreeMap<usize, Value>,
@@ -166,9 +216,9 @@ struct Outline<'p> {
 
 impl<'p> Outline<'p> {
     /// With states along an axis; `None` where some output needs the states themselves.
-    fn of(program: &'p Program, pair: &'p Pair, state: Axis) -> Option<Outline<'p>> {
-        let mut outline =
-            Outline { program, pair, state, levels: vec![], direct: BTreeMap::new(), exports: BTreeSet::new() };
+    fn of(program: &'p Program, pair: &'p Pair, (state, sums): (Axis, Sums)) -> Option<Outline<'p>> {
+        let (levels, direct, exports) = (vec![], BTreeMap::new(), BTreeSet::new());
+        let mut outline = Outline { program, pair, state, sums, levels, direct, exports };
         for i in 0..program.nodes.len() {
             let level = outline.level(Value(i as u32));
             outline.levels.push(level);
@@ -205,6 +255,7 @@ impl<'p> Outline<'p> {
                 self.sum(*axis, elements[0])
             }
             Op::First { .. } | Op::Last { .. } if self.is_initial(value) => Level::Kept,
+            Op::Binary(Binary::Mul, x, y) if self.sums == Sums::All && self.is_of_decay(*x, *y) => Level::Kept,
             op if op.is_map() => {
                 let levels: Vec<Level> = op.operands().iter().map(of).collect();
                 let only = |level: Level| levels.iter().all(|l| [Level::Point, level].contains(l));
@@ -216,6 +267,9 @@ impl<'p> Outline<'p> {
 
     fn sum(&self, axis: Axis, element: Value) -> Level {
         let axes = self.program.node(element).axes;
+        if self.sums == Sums::All {
+            return self.any_sum(axis, element);
+        }
         match self.levels[element.0 as usize] {
             Level::State if axes != self.pair.axes => Level::Other,
             Level::State if axis == self.state => Level::Row,
@@ -223,6 +277,33 @@ impl<'p> Outline<'p> {
             Level::Row | Level::Point if axis == self.pair.time && axes == self.rows() => Level::Kept,
             _ => Level::Other,
         }
+    }
+
+    /// A sum where all of them are taken: of states over the state axis or rows, of contractions over rows, of sums of states
+    /// over outer axes.
+    fn any_sum(&self, axis: Axis, element: Value) -> Level {
+        let axes = self.program.node(element).axes;
+        let is_outer = ![Some(self.state), Some(self.pair.time), self.row()].contains(&Some(axis));
+        match self.levels[element.0 as usize] {
+            Level::State if axes == self.pair.axes && axis == self.state => Level::Row,
+            Level::State if axes == self.pair.axes && Some(axis) == self.row() => Level::Kept,
+            Level::Row if axes == self.rows() && Some(axis) == self.row() => Level::Kept,
+            Level::Kept if axis == self.state && Some(axes) == self.row().map(|row| self.pair.axes.without(row)) => {
+                Level::Kept
+            }
+            Level::Kept if is_outer && axes.contains(self.state) && axes.contains(self.pair.time) => Level::Kept,
+            _ => Level::Other,
+        }
+    }
+
+    /// Whether a product is that of the decay and a sum over rows and states.
+    fn is_of_decay(&self, x: Value, y: Value) -> bool {
+        let Op::Scan { axis, elements, reverse, .. } = &self.program.node(self.pair.back).op else { return false };
+        let decay = shifted(self.program, elements, *axis, *reverse);
+        let is_decay = |v: Value| decay.is_some_and(|d| bare_decay(self.program, v) == bare_decay(self.program, d));
+        [(x, y), (y, x)].into_iter().any(|(own, sum)| {
+            is_decay(own) && self.row().is_some_and(|row| total(self.program, sum, [self.state, row]).is_some())
+        })
     }
 
     /// Whether a value is the cotangent of the initial state, d·λ at the end of the reverse scan.

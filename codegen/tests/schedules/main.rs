@@ -1,5 +1,6 @@
 //! Schedules on a simulated device, against the interpreter.
 
+mod chunks_back;
 mod device;
 mod lookback;
 mod map;

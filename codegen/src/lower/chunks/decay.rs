@@ -3,11 +3,11 @@
 use super::ChunksKernel;
 use super::form::Decay;
 use crate::build::Builder;
-use crate::lower::pairs::values::{Index, Spot, Values};
+use crate::lower::pairs::values::{Spot, Values};
 use crate::schedule::WARP;
 use crate::tile::{Expr, Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal};
+use oplus_dsl::ir::{Binary, Literal, Value};
 use std::f64::consts::LOG2_E;
 
 /// The least logarithm of a decay.
@@ -45,7 +45,7 @@ impl ChunksKernel<'_> {
                 let at = b.add(own, Operand::i32(k as i32));
                 b.store(Memory::Shared(self.gains), at, &[gain], None);
             }
-            let before = self.sum_before(b, sums[sums.len() - 1]);
+            let before = sum_before(b, self.lane, sums[sums.len() - 1]);
             for (k, sum) in sums.into_iter().enumerate() {
                 let sum = b.add(before, sum);
                 let at = b.add(own, Operand::i32(k as i32));
@@ -63,36 +63,9 @@ impl ChunksKernel<'_> {
     ) -> (Operand, Operand) {
         let at = b.add(first, own);
         let at = b.add(at, Operand::i32(k as i32));
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, self.args.size(self.form.time));
-        values.set_row(k, Index { at, exists });
-        let spot = Spot { row: Some(k), ..Spot::default() };
-        let zero = f32(0.0);
-        let log = match self.form.decay {
-            None => zero,
-            Some(Decay { log, binary }) => {
-                let log = values.value(b, log, spot);
-                let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
-                let log = b.binary(Binary::Max, log, f32(LEAST));
-                b.select(exists, log, zero)
-            }
-        };
-        let gain = values.product(b, None, &self.form.gain, spot).unwrap_or(f32(1.0));
-        (log, b.select(exists, gain, zero))
-    }
-
-    /// The sum of the lanes before.
-    fn sum_before(&self, b: &mut Builder, own: Operand) -> Operand {
-        let mut sum = own;
-        for by in [1, 2, 4, 8, 16] {
-            let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
-            let inside = b.ge(self.lane, Operand::i32(by));
-            let both = b.add(sum, other);
-            sum = b.select(inside, both, sum);
-        }
-        let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
-        let is_first = b.eq(self.lane, Operand::i32(0));
-        b.select(is_first, f32(0.0), before)
+        let place = self.place(b, at, self.form.time);
+        values.set_row(k, place);
+        (logarithm(b, values, self.form.decay, k), gain(b, values, &self.form.gain, k))
     }
 
     /// Reads the decays that the thread needs.
@@ -112,6 +85,37 @@ impl ChunksKernel<'_> {
         let (from_start, whole) = (rows.map(&mut power), power(end));
         Decays { row, column, rows, from_start, columns, gains, end, whole }
     }
+}
+
+/// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
+pub(super) fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
+    let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
+    let Some(Decay { log, binary }) = decay else { return f32(0.0) };
+    let log = values.value(b, log, spot);
+    let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
+    let log = b.binary(Binary::Max, log, f32(LEAST));
+    b.select(exists, log, f32(0.0))
+}
+
+/// The product of the factors of a gain at the row of a slot; 0 where there is none.
+pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
+    let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
+    let gain = values.product(b, None, factors, spot).unwrap_or(f32(1.0));
+    b.select(exists, gain, f32(0.0))
+}
+
+/// The sum of the lanes before.
+pub(super) fn sum_before(b: &mut Builder, lane: Operand, own: Operand) -> Operand {
+    let mut sum = own;
+    for by in [1, 2, 4, 8, 16] {
+        let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
+        let inside = b.ge(lane, Operand::i32(by));
+        let both = b.add(sum, other);
+        sum = b.select(inside, both, sum);
+    }
+    let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
+    let is_first = b.eq(lane, Operand::i32(0));
+    b.select(is_first, f32(0.0), before)
 }
 
 /// An `f32` constant.

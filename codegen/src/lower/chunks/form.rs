@@ -7,7 +7,7 @@ use oplus_dsl::{Elem, Ty};
 use thiserror::Error;
 
 use crate::lower::pairs::factors::Product;
-use crate::stage::Stage;
+use crate::stage::{Scan, Stage};
 
 /// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that is read by queries.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct Form {
     pub init: Option<Value>,
     /// What reads the state at every time, if anything does.
     pub readout: Option<Readout>,
+    /// Time goes backwards; S\[t\] = decay[t+1]·S[t+1] + ….
+    pub reverse: bool,
 }
 
 /// The logarithm of a decay.
@@ -133,6 +135,21 @@ impl Form {
         if scan.reverse {
             return Err(Refusal::Reverse);
         }
+        let mut form = Form::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
+        form.readout(program)?;
+        form.check_types(program)?;
+        Ok(form)
+    }
+
+    /// The recurrence that a scan is in a field whose decay is known, without what reads it.
+    pub(super) fn of_scan(
+        program: &Program,
+        scan: &Scan<'_>,
+        (tuple, field): (Value, u32),
+        (depth, width): (Axis, Axis),
+        decay: Option<Decay>,
+    ) -> Result<Form, Refusal> {
+        let state = axes_of(program, tuple, field).without(scan.axis);
         let mut form = Form {
             time: scan.axis,
             depth,
@@ -145,10 +162,9 @@ impl Form {
             gain: vec![],
             init: scan.init.get(field as usize).copied(),
             readout: None,
+            reverse: scan.reverse,
         };
         form.payload(program, scan.elements[field as usize])?;
-        form.readout(program)?;
-        form.check_types(program)?;
         Ok(form)
     }
 
@@ -201,7 +217,7 @@ impl Form {
         Ok(())
     }
 
-    fn check_types(&self, program: &Program) -> Result<(), Refusal> {
+    pub(super) fn check_types(&self, program: &Program) -> Result<(), Refusal> {
         let elem = program.params[self.key as usize].elem;
         let query = self.readout.as_ref().map_or(self.key, |readout| readout.query);
         let same = [self.value, query].iter().all(|p| program.params[*p as usize].elem == elem);
@@ -210,7 +226,7 @@ impl Form {
 }
 
 /// The one field of a scan that is read.
-fn only_field(program: &Program, tuple: Value) -> Option<u32> {
+pub(super) fn only_field(program: &Program, tuple: Value) -> Option<u32> {
     let fields: BTreeSet<u32> = program
         .nodes
         .iter()
@@ -224,7 +240,7 @@ fn only_field(program: &Program, tuple: Value) -> Option<u32> {
 }
 
 /// The axes of a field.
-fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
+pub(super) fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
     let own = program.nodes.iter().find(|node| node.op == Op::Field(tuple, field));
     own.map_or(AxisSet::EMPTY, |node| node.axes)
 }
@@ -252,7 +268,7 @@ fn not_affine(operator: &Operator) -> Refusal {
 }
 
 /// What the left operand's field is multiplied by: nothing, a field of the right operand, or an exponential of one.
-enum Coefficient {
+pub(super) enum Coefficient {
     One,
     Field(usize),
     Exponential(usize, bool),
@@ -260,7 +276,7 @@ enum Coefficient {
 
 impl Coefficient {
     /// The logarithm of the decay in the program.
-    fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
+    pub(super) fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
         match self {
             Coefficient::One => Ok(None),
             Coefficient::Exponential(k, binary) => Ok(Some(Decay { log: elements[*k], binary: *binary })),
@@ -269,7 +285,7 @@ impl Coefficient {
     }
 }
 
-fn exponential(program: &Program, value: Value) -> Option<Decay> {
+pub(super) fn exponential(program: &Program, value: Value) -> Option<Decay> {
     match program.node(value).op {
         Op::Broadcast(x) => exponential(program, x),
         Op::Unary(Unary::Exp, log) => Some(Decay { log, binary: false }),
@@ -279,7 +295,7 @@ fn exponential(program: &Program, value: Value) -> Option<Decay> {
 }
 
 /// The coefficient of a field that is combined as coefficient·l + r.
-fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient> {
+pub(super) fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient> {
     let body = Body { operator };
     let (n, own) = (operator.fields.len() as u32, operator.combine[field as usize]);
     if operator.fields[field as usize].ty != Ty::F32 {

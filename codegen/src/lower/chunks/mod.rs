@@ -16,9 +16,11 @@
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
+pub mod back;
 mod decay;
 mod form;
 mod outputs;
+mod products;
 mod state;
 mod walk;
 
@@ -30,7 +32,7 @@ use super::pairs::tile::{Source, Tile};
 use crate::build::{Builder, zero};
 use crate::schedule::{Chunks, Schedule, WARP};
 use crate::stage::Stage;
-use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -52,8 +54,8 @@ pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, L
     let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks" })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    let kernel = ChunksKernel::declare(&mut b, stage, &form, schedule);
-    kernel.body(&mut b);
+    let args = Args::declare(&mut b, stage, &Schedule::Chunks(*schedule));
+    ChunksKernel::declare(&mut b, stage, &form, schedule, args).body(&mut b);
     Ok(b.finish())
 }
 
@@ -61,7 +63,8 @@ pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, L
 pub fn shared_bytes(stage: &Stage, schedule: &Chunks) -> u32 {
     let Ok(form) = Form::of(stage) else { return 0 };
     let mut b = Builder::new("", WARP);
-    ChunksKernel::declare(&mut b, stage, &form, schedule);
+    let args = Args::declare(&mut b, stage, &Schedule::Chunks(*schedule));
+    ChunksKernel::declare(&mut b, stage, &form, schedule, args);
     b.finish().shared_layout().1
 }
 
@@ -80,6 +83,8 @@ struct ChunksKernel<'s> {
     /// The running sums of a chunk, and its gains, in `f32`.
     sums: SharedId,
     gains: SharedId,
+    /// Where the state before every chunk is written, if it is.
+    saved: Option<ParamId>,
     thread: Operand,
     warp: Operand,
     lane: Operand,
@@ -91,8 +96,7 @@ struct ChunksKernel<'s> {
 }
 
 impl<'s> ChunksKernel<'s> {
-    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Form, schedule: &'s Chunks) -> Self {
-        let args = Args::declare(b, stage, &Schedule::Chunks(*schedule));
+    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Form, schedule: &'s Chunks, args: Args) -> Self {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
             Tile::declare(b, stage, (param, form.time, inner), (times, depth, stages))
@@ -121,6 +125,7 @@ impl<'s> ChunksKernel<'s> {
             states,
             sums,
             gains,
+            saved: None,
             thread,
             warp,
             lane,

@@ -1,13 +1,15 @@
 //! What is written: outputs at every time, and what remains at the end.
 
+use super::products::Blocks;
 use super::state::State;
-use super::walk::Blocks;
 use super::{COLUMNS, ChunksKernel};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
+use crate::lower::args::Args;
 use crate::lower::pairs::values::{Spot, Values};
+use crate::stage::Stage;
 use crate::tile::{Memory, Operand};
-use oplus_dsl::ir::{Axis, Op, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 
 impl ChunksKernel<'_> {
     /// Stores the outputs of a chunk: a value for each time and place of the width.
@@ -48,6 +50,9 @@ impl ChunksKernel<'_> {
 
     /// Stores what remains at the end.
     pub(super) fn finals(&self, b: &mut Builder, values: &Values, state: &State) {
+        if self.saved.is_some() && !self.form.reverse {
+            return;
+        }
         let finals: Vec<usize> =
             (0..self.stage.program.outputs.len()).filter(|output| self.stage.is_final(*output)).collect();
         if finals.is_empty() {
@@ -70,31 +75,47 @@ impl ChunksKernel<'_> {
     fn lasts(&self) -> Vec<Value> {
         let nodes = &self.stage.program.nodes;
         let state = Op::Field(self.form.state.0, self.form.state.1);
-        let is_last = |op: &Op| matches!(op, Op::Last { value, .. } if nodes[value.0 as usize].op == state);
+        let is_state = |v: &Value| nodes[v.0 as usize].op == state;
+        // In reverse, what remains at the end is the cotangent of the state before the first time: decay·λ there.
+        let is_last = |op: &Op| match op {
+            Op::Last { value, .. } if !self.form.reverse => is_state(value),
+            Op::First { value, .. } | Op::Last { value, .. } => {
+                nodes[value.0 as usize].op.operands().iter().any(is_state)
+            }
+            _ => false,
+        };
         (0..nodes.len() as u32).map(Value).filter(|v| is_last(&nodes[v.0 as usize].op)).collect()
     }
 
-    /// Stores an output at two places, neighbours along its last axis.
+    /// Stores an output at two places, neighbours along the depth if it is final, else along the width.
     fn store(&self, b: &mut Builder, values: &mut Values, output: usize, spots: [Spot; 2]) {
-        let tensor = Tensor::Output(output as u32);
-        let value = self.stage.program.outputs[output].value;
-        let memory = Memory::Global(self.args.pointer(tensor));
-        let along = |spot: Spot| values.indices(b, spot);
-        let places = spots.map(along);
-        let two = spots.map(|spot| values.value(b, value, spot));
-        let mut offset = |k: usize| self.args.offset(b, tensor, &places[k].0);
-        let offsets = [offset(0), offset(1)];
-        // Final outputs go along the depth, the others along the width.
         let unit = if self.stage.is_final(output) { self.form.depth } else { self.form.width };
-        let is_unit = axes(self.stage, tensor).iter().rev().find(|a| self.is_unit(**a)) == Some(&unit);
-        if self.schedule.vector > 1 && is_unit {
-            b.store(memory, offsets[0], &two, Some(places[0].1));
-        } else {
-            (0..2).for_each(|k| b.store(memory, offsets[k], &two[k..=k], Some(places[k].1)));
-        }
+        let units = AxisSet::of(self.form.depth).with(self.form.width);
+        let tensor = (self.stage, &self.args, output);
+        store_two(b, values, tensor, (unit, units.minus(AxisSet::of(unit)), self.schedule.vector), spots);
     }
+}
 
-    fn is_unit(&self, axis: Axis) -> bool {
-        [self.form.depth, self.form.width].contains(&axis)
+/// Stores an output of a stage at two places, neighbours along the axis `unit`; `other` are the axes along which tensors have
+/// stride 1 that lack it.
+pub(super) fn store_two(
+    b: &mut Builder,
+    values: &mut Values,
+    (stage, args, output): (&Stage, &Args, usize),
+    (unit, other, vector): (Axis, AxisSet, u32),
+    spots: [Spot; 2],
+) {
+    let tensor = Tensor::Output(output as u32);
+    let value = stage.program.outputs[output].value;
+    let memory = Memory::Global(args.pointer(tensor));
+    let places = spots.map(|spot| values.indices(b, spot));
+    let two = spots.map(|spot| values.value(b, value, spot));
+    let mut offset = |k: usize| args.offset(b, tensor, &places[k].0);
+    let offsets = [offset(0), offset(1)];
+    let is_unit = |axis: &&Axis| **axis == unit || other.contains(**axis);
+    if vector > 1 && axes(stage, tensor).iter().rev().find(is_unit) == Some(&unit) {
+        b.store(memory, offsets[0], &two, Some(places[0].1));
+    } else {
+        (0..2).for_each(|k| b.store(memory, offsets[k], &two[k..=k], Some(places[k].1)));
     }
 }

@@ -1,11 +1,11 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::Decays;
-use super::walk::{Blocks, Factor, load_four};
+use super::products::{Blocks, Factor, load_four, multiply_in_time};
 use super::{COLUMNS, ChunksKernel, ROWS};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::values::{Index, Spot, Values};
-use crate::tile::{Expr, Memory, Operand, Reg};
+use crate::tile::{Expr, Memory, Operand, Reg, Special};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -60,8 +60,8 @@ impl ChunksKernel<'_> {
         [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
     }
 
-    /// The warp's values at the chunk's times, times gains and what remains of them at its end: a left factor for every 16
-    /// times.
+    /// The warp's values at the chunk's times, times gains and what remains of them at its end (in reverse, before its first
+    /// time): a left factor for every 16 times.
     pub(super) fn scaled_values(
         &self,
         b: &mut Builder,
@@ -73,7 +73,7 @@ impl ChunksKernel<'_> {
             .iter()
             .zip(&decays.gains)
             .map(|(sum, gain)| {
-                let apart = b.sub(decays.end, *sum);
+                let apart = if self.form.reverse { *sum } else { b.sub(decays.end, *sum) };
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 b.mul(decay, *gain)
             })
@@ -107,10 +107,35 @@ impl ChunksKernel<'_> {
         let mut sums: Blocks =
             state.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), decays.whole))).collect();
         for (sixteen, left) in left.iter().enumerate() {
-            self.multiply_in_time(b, &mut sums, (*left, keys), sixteen as u32);
+            multiply_in_time(b, &mut sums, (*left, keys), sixteen as u32);
         }
         for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// Writes the state before a chunk to memory, rounded, if states are saved: a matrix for every chunk of every recurrence.
+    pub(super) fn save_state(&self, b: &mut Builder, state: &State, (chunk, chunks): (Operand, Operand)) {
+        let Some(saved) = self.saved else { return };
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let depth = self.schedule.depth;
+        let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
+        let block = b.special(Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let before = b.mul(block, chunks);
+        let number = b.add(before, chunk);
+        let from = b.mul(number, Operand::i64(i64::from(self.schedule.width() * depth)));
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let of_row = b.mul(row, Operand::i32(depth as i32));
+            let within = b.add(of_row, column);
+            let within = b.convert(Ty::I64, within);
+            let first = b.add(from, within);
+            for (k, block) in state.blocks.iter().enumerate() {
+                let index = b.add(first, Operand::i64(i64::from(k as u32 * COLUMNS)));
+                let two = [block[2 * h].into(), block[2 * h + 1].into()];
+                b.store(Memory::Global(saved), index, &two, None);
+            }
         }
     }
 

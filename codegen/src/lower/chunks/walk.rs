@@ -1,33 +1,15 @@
 //! The walk of a block over the chunks of its recurrence.
 
 use super::decay::Decays;
+use super::products::{Blocks, Factor, multiply, multiply_in_time, pack};
 use super::state::State;
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
 use crate::build::Builder;
-use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
+use crate::lower::pairs::tile::{Lanes, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Expr, Mbarrier, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
-
-/// A number for every place of the thread in blocks of 16 × 8, side by side.
-pub(super) type Blocks = Vec<[Operand; 4]>;
-
-/// A tile's stage and its lanes.
-#[derive(Clone, Copy)]
-pub(super) struct Factor<'a> {
-    pub tile: &'a Tile,
-    pub lanes: &'a Lanes,
-    /// The first element of the stage.
-    pub start: Operand,
-}
-
-impl<'a> Factor<'a> {
-    /// The factor in a stage.
-    fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
-        Factor { tile, lanes, start: b.mul(stage, Operand::i32(tile.len() as i32)) }
-    }
-}
 
 /// The lanes by which tiles are read.
 struct AllLanes {
@@ -54,7 +36,7 @@ impl ChunksKernel<'_> {
         let chunks = b.binary(Binary::Div, up, Operand::i64(times));
         let chunks = b.convert(Ty::I32, chunks);
         for turn in 0..self.schedule.stages as i32 - 1 {
-            self.fetch(b, &origins, chunks, Operand::i32(turn));
+            self.fetch(b, &origins, (Operand::i32(turn), chunks));
         }
         let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         self.set_width(b, &mut values);
@@ -83,15 +65,25 @@ impl ChunksKernel<'_> {
     }
 
     /// Starts the copies of a chunk, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], chunks: Operand, turn: Operand) {
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], (turn, chunks): (Operand, Operand)) {
         let exists = b.lt(turn, chunks);
         b.if_(exists, |b| {
-            let first = b.mul(turn, Operand::i32(self.schedule.times() as i32));
+            let chunk = self.chunk(b, (turn, chunks));
+            let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
             let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
             for (tile, origin) in self.tiles().zip(origins) {
                 tile.fill(b, &self.source(), *origin, first, stage);
             }
         });
+    }
+
+    /// The chunk of a turn.
+    fn chunk(&self, b: &mut Builder, (turn, chunks): (Operand, Operand)) -> Operand {
+        if !self.form.reverse {
+            return turn;
+        }
+        let last = b.sub(chunks, Operand::i32(1));
+        b.sub(last, turn)
     }
 
     fn lanes(&self, b: &mut Builder) -> AllLanes {
@@ -117,12 +109,13 @@ impl ChunksKernel<'_> {
         let stages = Operand::i32(self.schedule.stages as i32);
         let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
         let parity = b.binary(Binary::And, round, Operand::i32(1));
-        let first = b.mul(turn, Operand::i32(self.schedule.times() as i32));
+        let chunk = self.chunk(b, (turn, chunks));
+        let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.sum_decays(b, values, first);
         // From here on everybody has the sums and the state, and nobody reads the chunk before.
         b.barrier();
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
-        self.fetch(b, origins, chunks, next);
+        self.fetch(b, origins, (next, chunks));
         for tile in self.tiles() {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -137,6 +130,7 @@ impl ChunksKernel<'_> {
             let y = self.read(b, &decays, (queries, keys, in_time, states));
             self.store_outputs(b, values, (first, &y));
         }
+        self.save_state(b, state, (chunk, chunks));
         let left = self.scaled_values(b, &decays, (in_time, lanes.values_left));
         b.barrier();
         self.advance(b, state, &decays, (&left, keys_in_time));
@@ -152,18 +146,18 @@ impl ChunksKernel<'_> {
     ) -> Blocks {
         let width = (self.schedule.width() / COLUMNS) as usize;
         let mut y: Blocks = vec![zeros(); width];
-        self.multiply(b, &mut y, (queries, states));
+        multiply(b, &mut y, (queries, states));
         for block in &mut y {
             for (r, value) in block.iter_mut().enumerate() {
                 *value = b.mul(*value, decays.from_start[r / 2]);
             }
         }
         let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
-        self.multiply(b, &mut scores, (queries, keys));
+        multiply(b, &mut scores, (queries, keys));
         let weights: Blocks = scores.iter().enumerate().map(|(j, block)| self.weigh(b, decays, (j, block))).collect();
-        let packed: Blocks = weights.chunks(2).map(|two| self.pack(b, two)).collect();
+        let packed: Blocks = weights.chunks(2).map(|two| pack(b, self.elem(), two)).collect();
         for (sixteen, weights) in packed.iter().enumerate() {
-            self.multiply_in_time(b, &mut y, (*weights, in_time), sixteen as u32);
+            multiply_in_time(b, &mut y, (*weights, in_time), sixteen as u32);
         }
         y
     }
@@ -184,56 +178,4 @@ impl ChunksKernel<'_> {
         }
         weights
     }
-
-    /// Two neighbouring blocks as a left factor.
-    pub(super) fn pack(&self, b: &mut Builder, two: &[[Operand; 4]]) -> [Operand; 4] {
-        let mut pack = |block: usize, h: usize| b.pack(self.elem(), two[block][2 * h], two[block][2 * h + 1]);
-        [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
-    }
-
-    /// Adds left·rightᵀ over the depth.
-    fn multiply(&self, b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
-        for sixteen in 0..left.tile.depth / ROWS {
-            let rows = four(b, left, 0, sixteen, false);
-            for pair in 0..sums.len() / 2 {
-                let [x, y, z, w] = four(b, right, pair as u32 * ROWS, sixteen, false);
-                self.mma(b, &mut sums[2 * pair], rows, [x, y]);
-                self.mma(b, &mut sums[2 * pair + 1], rows, [z, w]);
-            }
-        }
-    }
-
-    /// Adds left·right over 16 times.
-    pub(super) fn multiply_in_time(
-        &self,
-        b: &mut Builder,
-        sums: &mut Blocks,
-        (left, right): ([Operand; 4], Factor),
-        sixteen: u32,
-    ) {
-        for pair in 0..sums.len() / 2 {
-            let [x, y, z, w] = four(b, right, sixteen * ROWS, pair as u32, true);
-            self.mma(b, &mut sums[2 * pair], left, [x, y]);
-            self.mma(b, &mut sums[2 * pair + 1], left, [z, w]);
-        }
-    }
-
-    fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
-        let dst = [0; 4].map(|_| b.reg(Ty::F32));
-        b.push(Stmt::Mma { elem: self.elem(), dst, a: rows, b: columns, c: *sums });
-        *sums = dst.map(Operand::Reg);
-    }
-}
-
-/// Four matrices of a tile from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
-fn four(b: &mut Builder, factor: Factor, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
-    let index = factor.tile.index(b, factor.lanes, first, sixteen);
-    let index = b.add(index, factor.start);
-    load_four(b, factor.tile, index, transposed)
-}
-
-/// Four matrices whose rows lanes name by this index.
-pub(super) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> [Operand; 4] {
-    let registers = b.load_matrix(tile.array, index, 4, transposed);
-    [registers[0], registers[1], registers[2], registers[3]]
 }

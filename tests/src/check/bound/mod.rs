@@ -47,7 +47,7 @@ pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     });
     let narrow = matches!(elem, Elem::Bf16 | Elem::F16);
     let rounds = |schedule: &Schedule| match schedule {
-        Schedule::Chunks(_) => true,
+        Schedule::Chunks(_) | Schedule::ChunksBack(_) => true,
         Schedule::Pairs(_) => narrow,
         _ => false,
     };

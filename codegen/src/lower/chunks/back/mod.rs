@@ -1,0 +1,243 @@
+//! The gradient of a recurrence of matrices in chunks.
+//!
+//! With S the states before a chunk, D the cotangents of those after it, and s the running sum of the logarithms (to base 2)
+//! of the chunk's decays, the pairs of times i ≥ j of a chunk have weights w\[i,j\] = 2^(s\[i\] − s\[j\])·gain'\[i\], and
+//!
+//! ```text
+//! G[i,j] = query[i]·key[j]      M[i,j] = cotangent[i]·value[j]      E[i,j] = w[i,j]·gain[j]·M[i,j]
+//! value'[j] = 2^(s[end] − s[j])·D·key[j] + Σ_i w[i,j]·G[i,j]·cotangent[i]
+//! key'[j]   = Σ over heads of  2^(s[end] − s[j])·gain[j]·Dᵀ·value[j] + Σ_i E[i,j]·query[i]
+//! query'[i] = Σ over heads of  2^s[i]·gain'[i]·Sᵀ·cotangent[i]       + Σ_j E[i,j]·key[j]
+//! decay'[k] = 2^s[end]·⟨S, D⟩ + Σ_{i ≥ k} r[i] + Σ_{j < k} q[j] + Σ_{i ≥ k > j} E[i,j]·G[i,j]
+//! ```
+//!
+//! where decay' is the cotangent of the decay's logarithm, r\[i\] = ⟨query\[i\], first term of query'\[i\]⟩ for one head, and
+//! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. Nothing telescopes over more than a chunk.
+//!
+//! Three kernels, the [`Sweep`]s: two walk the chunks of a recurrence, one each way, and write S and D of every chunk to memory,
+//! rounded; the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
+//! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
+//!
+//! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
+
+mod form;
+mod outputs;
+mod pairs;
+mod rates;
+mod states;
+mod steps;
+mod walk;
+
+pub use form::{BackForm, Kind};
+
+use super::{ChunksKernel, Form, LowerError, ROWS};
+use crate::build::Builder;
+use crate::lower::args::Args;
+use crate::lower::pairs::tile::{Source, Tile};
+use crate::lower::pairs::values::Index;
+use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep, WARP};
+use crate::stage::Stage;
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::{Elem, Ty};
+
+/// Times of a chunk, and places of the width.
+pub const TIMES: u32 = 64;
+/// Heads whose tiles are in shared memory.
+const STAGES: u32 = 2;
+/// Blocks of 16 times.
+const BLOCKS: u32 = TIMES / ROWS;
+/// Warps of a block of the third sweep.
+const WARPS: u32 = 2 * BLOCKS;
+
+/// The tile kernel of a stage under one sweep of the schedule.
+pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kernel, LowerError> {
+    let ChunksBack { depth, vector, stages, blocks, .. } = *schedule;
+    let is_possible = depth.is_power_of_two() && (32..=128).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
+    if !is_possible || stages < 2 || blocks == 0 {
+        return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
+    }
+    let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    with_kernel(&mut b, stage, &form, schedule, |b, kernel| match kernel {
+        Either::Walk(kernel) => kernel.body(b),
+        Either::Chunk(kernel) => kernel.body(b),
+    });
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack) -> u32 {
+    let Ok(form) = BackForm::of(stage) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    with_kernel(&mut b, stage, &form, schedule, |_, _| ());
+    b.finish().shared_layout().1
+}
+
+/// The kernels of a schedule, in order.
+pub fn sweeps(schedule: &ChunksBack) -> Vec<ChunksBack> {
+    let walk = |sweep| ChunksBack { sweep, blocks: 3, ..*schedule };
+    vec![walk(Sweep::States), walk(Sweep::Cotangents), *schedule]
+}
+
+/// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
+/// them.
+pub fn scratch(form: &BackForm, schedule: &ChunksBack, size: impl Fn(Axis) -> i64) -> Option<[u64; 2]> {
+    let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
+    let len = rows.checked_mul(chunks)?.checked_mul(i64::from(TIMES * schedule.depth))?;
+    Some([len as u64; 2])
+}
+
+/// A kernel of one of both kinds.
+enum Either<'k, 's> {
+    Walk(&'k ChunksKernel<'s>),
+    Chunk(&'k BackKernel<'s>),
+}
+
+fn with_kernel(
+    b: &mut Builder,
+    stage: &Stage,
+    form: &BackForm,
+    schedule: &ChunksBack,
+    then: impl FnOnce(&mut Builder, Either<'_, '_>),
+) {
+    let args = Args::declare(b, stage, &Schedule::ChunksBack(*schedule));
+    let walked: &Form = match schedule.sweep {
+        Sweep::States => &form.states,
+        Sweep::Cotangents => &form.cotangents,
+        Sweep::Gradients => {
+            let kernel = BackKernel::declare(b, stage, form, schedule, args);
+            return then(b, Either::Chunk(&kernel));
+        }
+    };
+    let ChunksBack { depth, padded, stages, vector, blocks, .. } = *schedule;
+    let chunks = Chunks { warps: BLOCKS, depth, padded, stages, vector, blocks };
+    let saved = args.scratch[usize::from(walked.reverse)];
+    let kernel = ChunksKernel { saved: Some(saved), ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
+    then(b, Either::Walk(&kernel));
+}
+
+/// A stage laid over blocks of a chunk each, for the third sweep. Immutable while code is emitted.
+struct BackKernel<'s> {
+    stage: &'s Stage,
+    form: &'s BackForm,
+    schedule: &'s ChunksBack,
+    args: Args,
+    keys: Tile,
+    queries: Tile,
+    /// Of the heads in flight.
+    values: Tile,
+    cotangents: Tile,
+    /// S and D, a row for every place of the width.
+    states: Tile,
+    duals: Tile,
+    /// Weights as a left factor: a row for every time j.
+    weights: Tile,
+    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
+    rates: [SharedId; 3],
+    /// Sums over parts of a row of pairs, a row of times for each of them.
+    parts: SharedId,
+    /// The warps' shares of ⟨S, D⟩.
+    energies: SharedId,
+    thread: Operand,
+    lane: Operand,
+    warp: Operand,
+    /// The warp's block of 16 times, and its half.
+    block: Operand,
+    half: Operand,
+    /// lane / 4 and lane mod 4.
+    group: Operand,
+    member: Operand,
+}
+
+impl<'s> BackKernel<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s BackForm, schedule: &'s ChunksBack, args: Args) -> Self {
+        let (elem, depth) = (form.elem(stage), schedule.depth);
+        let [states, dual] = [&form.states, &form.cotangents];
+        let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
+            Tile::declare(b, stage, (param, states.time, inner), (TIMES, depth, stages))
+        };
+        let mut keys = tile(states.key, states.depth, depth, 1);
+        let mut queries = tile(dual.key, states.depth, depth, 1);
+        let mut values = tile(states.value, states.width, TIMES, STAGES);
+        let mut cotangents = tile(dual.value, states.width, TIMES, STAGES);
+        let mut saved = |name: &str| {
+            let array = b.shared(name, SharedKind::Elem(elem), STAGES * TIMES * depth);
+            Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, ..keys.clone() }
+        };
+        let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
+        let weights = Tile::bare(b, "weights", elem, (TIMES, TIMES));
+        for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        }
+        for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, STAGES);
+        }
+        let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
+        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form) * TIMES);
+        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        BackKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            keys,
+            queries,
+            values,
+            cotangents,
+            states,
+            duals,
+            weights,
+            rates,
+            parts,
+            energies,
+            thread,
+            lane,
+            warp,
+            block,
+            half,
+            group,
+            member,
+        }
+    }
+
+    /// What the threads copy together, at a point of outer axes.
+    fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
+        let (threads, thread) = (self.schedule.threads(), self.thread);
+        let (vector, padded) = (self.schedule.vector, self.schedule.padded);
+        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false }
+    }
+
+    /// The axes over which blocks are apart, beside chunks.
+    fn shared(&self) -> AxisSet {
+        self.form.shared()
+    }
+
+    /// The thread's first time of the 16 of its warp.
+    fn first_row(&self, b: &mut Builder) -> Operand {
+        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        b.add(of_block, self.group)
+    }
+
+    /// The thread's first column of a block of eight.
+    fn first_column(&self, b: &mut Builder) -> Operand {
+        b.mul(self.member, Operand::i32(2))
+    }
+
+    /// The first of the columns of the warp's half of so many.
+    fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
+        b.mul(self.half, Operand::i32((columns / 2) as i32))
+    }
+
+    /// An index along an axis, from one of 32 bits.
+    fn place(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, self.args.size(axis));
+        Index { at, exists }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the third sweep writes.
+
+use super::{BackKernel, Kind, TIMES};
+use crate::build::Builder;
+use crate::lower::chunks::COLUMNS;
+use crate::lower::chunks::decay::f32;
+use crate::lower::chunks::outputs::store_two;
+use crate::lower::chunks::products::Blocks;
+use crate::lower::pairs::values::{Spot, Values};
+use crate::tile::{Operand, Reg};
+use oplus_dsl::ir::{AxisSet, Op, Value};
+
+impl BackKernel<'_> {
+    /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
+    pub(super) fn store_values(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        first: Operand,
+        (found, own): (&Blocks, &Blocks),
+    ) {
+        let Some((tuple, factors)) = &self.form.contraction else { return };
+        let mut values = values.clone();
+        self.set_rows(b, &mut values, first);
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let column = b.add(half, column);
+        let mut shares: Vec<[Option<Operand>; 2]> = vec![];
+        for (block, (found, own)) in found.iter().zip(own).enumerate() {
+            let mut values = values.clone();
+            for c in 0..2 {
+                let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                values.set_column(c, self.place(b, at, self.form.states.width));
+            }
+            for h in 0..2 {
+                let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
+                for (c, spot) in spots.into_iter().enumerate() {
+                    let r = 2 * h as usize + c;
+                    self.set_param(&mut values, self.form.states.value, spot, own[r]);
+                    let sum = values.product(b, Some(found[r]), factors, spot).unwrap_or(found[r]);
+                    values.set_state((*tuple, 0), spot, sum);
+                }
+                self.store_maps(b, &mut values, spots);
+                self.add_shares(b, &mut values, (spots, h as usize), &mut shares);
+            }
+        }
+        for (number, shares) in shares.into_iter().enumerate() {
+            self.store_width_sum(b, number as u32, shares.map(|share| share.unwrap_or(f32(0.0))));
+        }
+    }
+
+    /// The thread's times among rows.
+    fn set_rows(&self, b: &mut Builder, values: &mut Values, first: Operand) {
+        let row = self.first_row(b);
+        let row = b.add(first, row);
+        for h in 0..2 {
+            let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            values.set_row(h, self.place(b, at, self.form.states.time));
+        }
+    }
+
+    /// A parameter has that value at a spot.
+    fn set_param(&self, values: &mut Values, param: u32, spot: Spot, known: Operand) {
+        let nodes = &self.stage.program.nodes;
+        let is_param = |v: &Value| nodes[v.0 as usize].op == Op::Param(param);
+        (0..nodes.len() as u32).map(Value).filter(is_param).for_each(|v| values.set(v, spot, known));
+    }
+
+    fn store_maps(&self, b: &mut Builder, values: &mut Values, spots: [Spot; 2]) {
+        let (width, other) = (self.form.states.width, AxisSet::of(self.form.states.depth));
+        for (output, _) in self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Kind::Values) {
+            let tensor = (self.stage, &self.args, output);
+            store_two(b, values, tensor, (width, other, self.schedule.vector), spots);
+        }
+    }
+
+    /// Adds a pair of columns to the sums over the width.
+    fn add_shares(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (spots, h): ([Spot; 2], usize),
+        shares: &mut Vec<[Option<Operand>; 2]>,
+    ) {
+        let sums = self.form.outputs.iter().filter_map(|kind| match kind {
+            Kind::Sum(_, element) => Some(*element),
+            _ => None,
+        });
+        for (number, element) in sums.enumerate() {
+            shares.resize(shares.len().max(number + 1), [None; 2]);
+            for spot in spots {
+                let (_, exists) = values.indices(b, spot);
+                let term = values.value(b, element, spot);
+                let term = b.select(exists, term, f32(0.0));
+                let share = &mut shares[number][h];
+                *share = Some(share.map_or(term, |sum| b.add(sum, term)));
+            }
+        }
+    }
+
+    /// Stores the sums over heads, over times and the depth.
+    pub(super) fn store_depth(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        first: Operand,
+        (kind, sums): (Kind, &[[Reg; 4]]),
+    ) {
+        let mut values = values.clone();
+        self.set_rows(b, &mut values, first);
+        let (depth, other) = (self.form.states.depth, AxisSet::of(self.form.states.width));
+        let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
+        let column = b.add(half, column);
+        let outputs = self.form.outputs.iter().enumerate().filter(|(_, own)| **own == kind);
+        for (output, _) in outputs {
+            let value = self.stage.program.outputs[output].value;
+            for (block, sums) in sums.iter().enumerate() {
+                let mut values = values.clone();
+                for c in 0..2 {
+                    let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                    values.set_place(c, depth, self.place(b, at, depth));
+                }
+                for h in 0..2 {
+                    let spots = [0, 1].map(|c| Spot { row: Some(h), column: None, place: Some(c) });
+                    for (c, spot) in spots.into_iter().enumerate() {
+                        values.set(value, spot, sums[2 * h as usize + c].into());
+                    }
+                    let tensor = (self.stage, &self.args, output);
+                    store_two(b, &mut values, tensor, (depth, other, self.schedule.vector), spots);
+                }
+            }
+        }
+    }
+}

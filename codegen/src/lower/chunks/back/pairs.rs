@@ -1,0 +1,215 @@
+//! Products of a chunk.
+
+use super::rates::Decays;
+use super::steps::Partials;
+use super::walk::{Chunk, Sums};
+use super::{BackKernel, ROWS, TIMES};
+use crate::build::{Builder, zero};
+use crate::lower::chunks::products::{
+    Blocks, Factor, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
+};
+use crate::lower::chunks::{COLUMNS, zeros};
+use crate::lower::pairs::tile::{Tile, right_rows};
+use crate::tile::{Expr, Memory, Operand, Reg};
+use oplus_dsl::Ty;
+
+/// Sixteens of a row of times or of the width.
+const SIXTEENS: u32 = TIMES / ROWS;
+
+impl BackKernel<'_> {
+    /// M, the weights of G as a factor, and E added to the sums over heads.
+    pub(super) fn weigh(
+        &self,
+        b: &mut Builder,
+        (chunk, stage): (&Chunk, Operand),
+        decays: &Decays,
+        sums: &Sums,
+        partials: &mut Partials,
+    ) -> Blocks {
+        let mut products: Blocks = vec![zeros(); chunk.scores.len()];
+        let left = Factor::of(b, &self.values, &chunk.wide.left, stage);
+        let right = chunk.wide.right(b, &self.cotangents, stage);
+        multiply(b, &mut products, (left, right));
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
+        let column = b.add(half, column);
+        let mut weights = chunk.scores.clone();
+        for (block, weight) in weights.iter_mut().enumerate() {
+            for (r, weight) in weight.iter_mut().enumerate() {
+                let (h, c) = (r / 2, 2 * block + r % 2);
+                let [own, gain, _] = decays.rows[h];
+                let [later, back] = decays.columns[c];
+                let apart = b.sub(later, own);
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                let decay = b.mul(decay, back);
+                let j = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+                let i = b.add(column, Operand::i32((block as u32 * COLUMNS) as i32 + (r % 2) as i32));
+                let is_later = b.ge(i, j);
+                let decay = b.select(is_later, decay, zero(Ty::F32));
+                let product = b.mul(products[block][r], gain);
+                let product = b.mul(product, decay);
+                let sum = b.add(sums.pairs[block][r].into(), product);
+                b.assign(sums.pairs[block][r], sum);
+                partials.add_pair(b, (h, c), (product, *weight));
+                *weight = b.mul(*weight, decay);
+            }
+        }
+        weights
+    }
+
+    /// Writes weights of the warp's times j and the times i of its half as factors.
+    pub(super) fn store_weights(&self, b: &mut Builder, weights: &Blocks) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let half = self.half_of(b, TIMES / COLUMNS);
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            for (k, block) in weights.iter().enumerate() {
+                let piece = b.add(half, Operand::i32(k as i32));
+                let index = piece_index(b, &self.weights, row, piece);
+                let index = b.add(index, column);
+                b.store(Memory::Shared(self.weights.array), index, &[block[2 * h], block[2 * h + 1]], None);
+            }
+        }
+    }
+
+    /// The values at the warp's times and the places of the width of its half.
+    pub(super) fn own_values(&self, b: &mut Builder, stage: Operand) -> Blocks {
+        let start = b.mul(stage, Operand::i32(self.values.len() as i32));
+        self.own(b, (&self.values, start), TIMES / 2 / COLUMNS)
+    }
+
+    /// The elements of a tile over times at the warp's times, and the columns of its half.
+    fn own(&self, b: &mut Builder, (tile, start): (&Tile, Operand), blocks: u32) -> Blocks {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let half = b.mul(self.half, Operand::i32(blocks as i32));
+        let from = b.add(start, column);
+        let mut block = |k: u32| {
+            let piece = b.add(half, Operand::i32(k as i32));
+            let mut row = |h: u32| {
+                let row = b.add(row, Operand::i32((h * COLUMNS) as i32));
+                let index = piece_index(b, tile, row, piece);
+                let index = b.add(index, from);
+                b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
+            };
+            let (one, two) = (row(0), row(1));
+            [one[0], one[1], two[0], two[1]]
+        };
+        (0..blocks).map(&mut block).collect()
+    }
+
+    /// The first term of value': what D adds.
+    pub(super) fn through_duals(
+        &self,
+        b: &mut Builder,
+        (chunk, stage): (&Chunk, Operand),
+        decays: &Decays,
+        values: &Blocks,
+        partials: &mut Partials,
+    ) -> Blocks {
+        let mut found: Blocks = vec![zeros(); values.len()];
+        let left = Factor::of(b, &self.keys, &chunk.deep.left, Operand::i32(0));
+        let right = chunk.deep.right(b, &self.duals, stage);
+        multiply(b, &mut found, (left, right));
+        for (block, values) in found.iter_mut().zip(values) {
+            for (r, found) in block.iter_mut().enumerate() {
+                *found = b.mul(*found, decays.to_end[r / 2]);
+                partials.add_value(b, r / 2, (*found, values[r]));
+            }
+        }
+        partials.scale_values(b, decays);
+        found
+    }
+
+    /// The second term of value': what later times add.
+    pub(super) fn through_pairs(&self, b: &mut Builder, (chunk, stage): (&Chunk, Operand), found: &mut Blocks) {
+        let left = Factor::of(b, &self.weights, &chunk.wide.left, Operand::i32(0));
+        let right = chunk.wide.in_time(b, &self.cotangents, stage);
+        for sixteen in 0..SIXTEENS {
+            let left = left.four(b, 0, sixteen, false);
+            multiply_in_time(b, found, (left, right), sixteen);
+        }
+    }
+
+    /// Adds the first term of key' of a head.
+    pub(super) fn add_keys(&self, b: &mut Builder, (chunk, stage): (&Chunk, Operand), decays: &Decays, sums: &Sums) {
+        if sums.keys.is_empty() {
+            return;
+        }
+        let elem = self.values.elem;
+        let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
+        let left = Factor::of(b, &self.values, &chunk.wide.left, stage);
+        let right = chunk.deep.in_time(b, &self.duals, stage);
+        let mut found: Blocks = sums.keys.iter().map(|block| block.map(Operand::Reg)).collect();
+        for sixteen in 0..SIXTEENS {
+            let words = left.four(b, 0, sixteen, false);
+            let words = scale_rows(b, elem, words, scales);
+            multiply_in_time(b, &mut found, (words, right), sixteen);
+        }
+        assign(b, &sums.keys, &found);
+    }
+
+    /// Adds the first term of query' of a head.
+    pub(super) fn add_queries(
+        &self,
+        b: &mut Builder,
+        (chunk, stage): (&Chunk, Operand),
+        decays: &Decays,
+        sums: &Sums,
+        partials: &mut Partials,
+    ) {
+        let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
+        let left = Factor::of(b, &self.cotangents, &chunk.wide.left, stage);
+        let right = chunk.deep.in_time(b, &self.states, stage);
+        let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
+        let queries = self.own(b, (&self.queries, Operand::i32(0)), self.schedule.depth / 2 / COLUMNS);
+        for (pair, queries) in queries.chunks(2).enumerate() {
+            let mut found = [zeros(); 2];
+            for (sixteen, left) in words.iter().enumerate() {
+                let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair as u32, true);
+                mma(b, self.values.elem, &mut found[0], *left, [x, y]);
+                mma(b, self.values.elem, &mut found[1], *left, [z, w]);
+            }
+            for (k, (found, queries)) in found.iter().zip(queries).enumerate() {
+                for r in 0..4 {
+                    let term = b.mul(found[r], scales[r / 2]);
+                    partials.add_query(b, r / 2, (term, queries[r]));
+                    if let Some(block) = sums.queries.get(2 * pair + k) {
+                        let sum = b.add(block[r].into(), term);
+                        b.assign(block[r], sum);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the products of E, summed over heads, and queries.
+    pub(super) fn finish_keys(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
+        let left = Factor::of(b, &self.weights, &chunk.wide.left, Operand::i32(0));
+        let right = chunk.deep.in_time(b, &self.queries, Operand::i32(0));
+        let mut found: Blocks = sums.keys.iter().map(|block| block.map(Operand::Reg)).collect();
+        for sixteen in 0..SIXTEENS {
+            let left = left.four(b, 0, sixteen, false);
+            multiply_in_time(b, &mut found, (left, right), sixteen);
+        }
+        assign(b, &sums.keys, &found);
+    }
+
+    /// Adds the products of E, transposed, and keys.
+    pub(super) fn finish_queries(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
+        let (row, half) = right_rows(b, self.lane);
+        let lanes = self.weights.lanes_at(b, row, half, self.block);
+        let right = chunk.deep.in_time(b, &self.keys, Operand::i32(0));
+        let mut found: Blocks = sums.queries.iter().map(|block| block.map(Operand::Reg)).collect();
+        for sixteen in 0..SIXTEENS {
+            let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
+            let left = load_four(b, &self.weights, index, true);
+            multiply_in_time(b, &mut found, (left, right), sixteen);
+        }
+        assign(b, &sums.queries, &found);
+    }
+}
+
+fn assign(b: &mut Builder, sums: &[[Reg; 4]], found: &Blocks) {
+    for (block, found) in sums.iter().zip(found) {
+        block.iter().zip(found).for_each(|(reg, sum)| b.assign(*reg, *sum));
+    }
+}

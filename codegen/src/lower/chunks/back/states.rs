@@ -1,0 +1,62 @@
+//! Copies of saved states to shared memory.
+
+use super::{BackKernel, STAGES, TIMES};
+use crate::build::Builder;
+use crate::lower::chunks::COLUMNS;
+use crate::lower::chunks::products::piece_index;
+use crate::lower::pairs::tile::Tile;
+use crate::tile::{Mbarrier, Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+impl BackKernel<'_> {
+    /// Starts the copies of S and D before and after a chunk into a stage.
+    pub(super) fn fetch_states(
+        &self,
+        b: &mut Builder,
+        outer: &[(Axis, Operand)],
+        (chunk, chunks): (Operand, Operand),
+        stage: Operand,
+    ) {
+        let row = self.recurrence(b, outer);
+        let before = b.mul(row, chunks);
+        let number = b.add(before, chunk);
+        let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));
+        self.fill_saved(b, (&self.states, 0), from, stage);
+        self.fill_saved(b, (&self.duals, 1), from, stage);
+    }
+
+    /// The number of a recurrence: that of its block in the first sweeps.
+    fn recurrence(&self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Operand {
+        self.form.states.outer.iter().fold(Operand::i64(0), |number, axis| {
+            let above = b.mul(number, self.args.size(axis));
+            let index = outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index);
+            b.add(above, index)
+        })
+    }
+
+    fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
+        let pieces = tile.depth / COLUMNS;
+        let threads = self.schedule.threads();
+        let start = b.mul(stage, Operand::i32(tile.len() as i32));
+        for turn in 0..(tile.rows * pieces).div_ceil(threads) {
+            let number = b.add(self.thread, Operand::i32((turn * threads) as i32));
+            let [row, piece] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32(pieces as i32)));
+            let within = piece_index(b, tile, row, piece);
+            let to_index = b.add(start, within);
+            let offset = b.mul(number, Operand::i32(COLUMNS as i32));
+            let offset = b.convert(Ty::I64, offset);
+            let from_index = b.add(from, offset);
+            let (to, from) = (tile.array, self.args.scratch[scratch]);
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: COLUMNS, guard: None });
+        }
+        b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
+    }
+
+    /// The stage of a turn, and the parity of its phase.
+    pub(super) fn stage_of(&self, b: &mut Builder, turn: Operand) -> (Operand, Operand) {
+        let stages = Operand::i32(STAGES as i32);
+        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
+        (stage, b.binary(Binary::And, round, Operand::i32(1)))
+    }
+}

@@ -1,0 +1,226 @@
+//! The third sweep: a block goes through the heads of a chunk.
+
+use super::steps::Partials;
+use super::{BackKernel, Kind, ROWS, STAGES, TIMES};
+use crate::build::{Builder, zero};
+use crate::lower::chunks::products::{Blocks, Factor, multiply};
+use crate::lower::chunks::{COLUMNS, zeros};
+use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
+use crate::lower::pairs::values::Values;
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+/// How a warp's lanes read tiles of one shape.
+pub(super) struct Sides {
+    /// The warp's block of rows, as a left factor.
+    pub left: Lanes,
+    /// The rows of its half, as a right factor over the axis within them, and where they begin.
+    right: Lanes,
+    right_start: Operand,
+    /// The columns of its half, as a right factor over rows, and where they begin.
+    in_time: Lanes,
+    in_time_start: Operand,
+}
+
+/// Sums over heads, in registers.
+pub(super) struct Sums {
+    /// E, transposed: the warp's times j, and the times i of its half.
+    pub pairs: Vec<[Reg; 4]>,
+    /// The warp's times, and the places of the depth of its half; none where they are not needed.
+    pub keys: Vec<[Reg; 4]>,
+    pub queries: Vec<[Reg; 4]>,
+}
+
+/// What does not change over the heads of a block.
+pub(super) struct Chunk {
+    /// Sides of tiles over the width, or over times; and of tiles over the depth.
+    pub wide: Sides,
+    pub deep: Sides,
+    /// G, transposed, as [`Sums::pairs`].
+    pub scores: Blocks,
+    /// The shared axes' indices, the chunk's number and how many there are, its first time.
+    shared: Vec<(Axis, Operand)>,
+    number: (Operand, Operand),
+    pub first: Operand,
+    /// The number of heads, `i32`.
+    heads: Operand,
+}
+
+impl Sides {
+    /// Rows of the warp's half as a right factor over the axis within them.
+    pub(super) fn right<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
+        let factor = Factor::of(b, tile, &self.right, stage);
+        Factor { start: b.add(factor.start, self.right_start), ..factor }
+    }
+
+    /// Columns of the warp's half as a right factor over rows.
+    pub(super) fn in_time<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
+        let factor = Factor::of(b, tile, &self.in_time, stage);
+        Factor { start: b.add(factor.start, self.in_time_start), ..factor }
+    }
+}
+
+impl BackKernel<'_> {
+    pub(super) fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let mut chunk = self.chunk(b);
+        let none = Operand::i32(0);
+        let source = self.source(&chunk.shared);
+        for tile in [&self.keys, &self.queries] {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, chunk.first, none);
+        }
+        self.fetch(b, &chunk, none);
+        let head = self.head(b, &chunk, none);
+        let rates = self.rates(b, &head, chunk.first);
+        self.store_rates(b, &rates, none);
+        for tile in [&self.keys, &self.queries] {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+        }
+        chunk.scores = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let left = Factor::of(b, &self.keys, &chunk.deep.left, none);
+        let right = chunk.deep.right(b, &self.queries, none);
+        multiply(b, &mut chunk.scores, (left, right));
+        let sums = self.sums(b);
+        b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
+        self.finish(b, &chunk, &sums);
+    }
+
+    /// One thread makes the mbarriers.
+    fn start(&self, b: &mut Builder) {
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| {
+            let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
+            for (tile, stages) in tiles.into_iter().zip([1, 1, STAGES, STAGES, STAGES, STAGES]) {
+                for i in 0..stages as i32 {
+                    let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
+                    b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
+                }
+            }
+            b.push(Stmt::FenceInit);
+        });
+        b.barrier();
+    }
+
+    /// Where the block is.
+    fn chunk(&self, b: &mut Builder) -> Chunk {
+        let times = Operand::i64(i64::from(TIMES));
+        let up = b.add(self.args.size(self.form.states.time), Operand::i64(i64::from(TIMES) - 1));
+        let chunks = b.binary(Binary::Div, up, times);
+        let block = b.special(crate::tile::Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let [point, number] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, chunks));
+        let shared = self.args.indices(b, point, self.shared());
+        let first = b.mul(number, times);
+        let first = b.convert(Ty::I32, first);
+        let heads = self.args.rows(b, self.form.heads);
+        let heads = b.convert(Ty::I32, heads);
+        let (wide, deep) = (self.sides(b, &self.values), self.sides(b, &self.keys));
+        Chunk { wide, deep, scores: vec![], shared, number: (number, chunks), first, heads }
+    }
+
+    fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
+        let (panel, columns) = (tile.panel(), tile.depth / 2);
+        let (row, piece) = left_rows(b, self.lane);
+        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        let own = b.add(row, of_block);
+        let left = tile.lanes(b, own, piece);
+        // Halves of rows are whole panels, or pieces of one.
+        let (in_time, in_time_start) = if columns >= panel {
+            let from = b.mul(self.half, Operand::i32((columns * tile.rows) as i32));
+            (tile.lanes(b, row, piece), from)
+        } else {
+            let pieces = b.mul(self.half, Operand::i32((columns / COLUMNS) as i32));
+            let piece = b.add(piece, pieces);
+            (tile.lanes(b, row, piece), Operand::i32(0))
+        };
+        let (row, piece) = right_rows(b, self.lane);
+        let right = tile.lanes(b, row, piece);
+        let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
+        Sides { left, right, right_start, in_time, in_time_start }
+    }
+
+    fn sums(&self, b: &mut Builder) -> Sums {
+        let deep = self.schedule.depth / 2 / COLUMNS;
+        let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
+        let mut needed = |kind: Kind, count: u32| blocks(if self.form.outputs.contains(&kind) { count } else { 0 });
+        let (keys, queries) = (needed(Kind::Keys, deep), needed(Kind::Queries, deep));
+        Sums { pairs: blocks(TIMES / 2 / COLUMNS), keys, queries }
+    }
+
+    /// The indices along all outer axes for a head.
+    fn head(&self, b: &mut Builder, chunk: &Chunk, head: Operand) -> Vec<(Axis, Operand)> {
+        let head = b.convert(Ty::I64, head);
+        let own = self.args.indices(b, head, self.form.heads);
+        chunk.shared.iter().copied().chain(own).collect()
+    }
+
+    /// Starts the copies of a head, if there is one.
+    fn fetch(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) {
+        let exists = b.lt(turn, chunk.heads);
+        b.if_(exists, |b| {
+            let head = self.head(b, chunk, turn);
+            let source = self.source(&head);
+            let (stage, _) = self.stage_of(b, turn);
+            for tile in [&self.values, &self.cotangents] {
+                let origin = tile.origin(b, &source);
+                tile.fill(b, &source, origin, chunk.first, stage);
+            }
+            self.fetch_states(b, &head, chunk.number, stage);
+        });
+    }
+
+    /// One head.
+    fn turn(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, turn: Operand) {
+        let (stage, parity) = self.stage_of(b, turn);
+        // From here on everybody has the rates, and nobody reads the head before.
+        b.barrier();
+        let next = b.add(turn, Operand::i32(1));
+        self.fetch(b, chunk, next);
+        let last = b.sub(chunk.heads, Operand::i32(1));
+        let known = b.binary(Binary::Min, next, last);
+        let following = self.head(b, chunk, known);
+        let rates = self.rates(b, &following, chunk.first);
+        for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
+        }
+        let decays = self.decays(b, turn);
+        let mut partials = Partials::default();
+        let weights = self.weigh(b, (chunk, stage), &decays, sums, &mut partials);
+        self.store_weights(b, &weights);
+        let values = self.own_values(b, stage);
+        let mut found = self.through_duals(b, (chunk, stage), &decays, &values, &mut partials);
+        self.add_keys(b, (chunk, stage), &decays, sums);
+        self.add_queries(b, (chunk, stage), &decays, sums, &mut partials);
+        self.store_partials(b, &partials);
+        self.share_energy(b, stage);
+        // The weights of all warps are there.
+        b.barrier();
+        self.through_pairs(b, (chunk, stage), &mut found);
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let head = self.head(b, chunk, turn);
+        let known = Values::new(self.stage, &self.args, [time, width], head);
+        self.store_values(b, &known, chunk.first, (&found, &values));
+        self.store_rates(b, &rates, next);
+        b.barrier();
+        self.store_steps(b, &known, chunk.first, &decays);
+    }
+
+    /// Products of what was summed over heads.
+    fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
+        if sums.keys.is_empty() && sums.queries.is_empty() {
+            return;
+        }
+        b.barrier();
+        let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
+        self.store_weights(b, &pairs);
+        b.barrier();
+        self.finish_keys(b, chunk, sums);
+        self.finish_queries(b, chunk, sums);
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
+        self.store_depth(b, &values, chunk.first, (Kind::Keys, &sums.keys));
+        self.store_depth(b, &values, chunk.first, (Kind::Queries, &sums.queries));
+    }
+}

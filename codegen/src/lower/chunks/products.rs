@@ -1,0 +1,104 @@
+//! Products of matrices on fragments.
+
+use super::{COLUMNS, ROWS};
+use crate::build::{Builder, swizzle};
+use crate::lower::pairs::tile::{Lanes, Tile};
+use crate::tile::{Operand, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// A number for every place of the thread in blocks of 16 × 8, side by side.
+pub(super) type Blocks = Vec<[Operand; 4]>;
+
+/// A tile's stage and its lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Factor<'a> {
+    pub tile: &'a Tile,
+    pub lanes: &'a Lanes,
+    /// The first element of the stage.
+    pub start: Operand,
+}
+
+impl<'a> Factor<'a> {
+    /// The factor in a stage.
+    pub(super) fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
+        Factor { tile, lanes, start: b.mul(stage, Operand::i32(tile.len() as i32)) }
+    }
+
+    /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
+    pub(super) fn four(self, b: &mut Builder, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
+        let index = self.tile.index(b, self.lanes, first, sixteen);
+        let index = b.add(index, self.start);
+        load_four(b, self.tile, index, transposed)
+    }
+}
+
+/// Four matrices whose rows lanes name by this index.
+pub(super) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> [Operand; 4] {
+    let registers = b.load_matrix(tile.array, index, 4, transposed);
+    [registers[0], registers[1], registers[2], registers[3]]
+}
+
+/// Adds left·rightᵀ over the depth.
+pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
+    for sixteen in 0..left.tile.depth / ROWS {
+        let rows = left.four(b, 0, sixteen, false);
+        for pair in 0..sums.len() / 2 {
+            let [x, y, z, w] = right.four(b, pair as u32 * ROWS, sixteen, false);
+            mma(b, left.tile.elem, &mut sums[2 * pair], rows, [x, y]);
+            mma(b, left.tile.elem, &mut sums[2 * pair + 1], rows, [z, w]);
+        }
+    }
+}
+
+/// Adds left·right over 16 rows of the right factor.
+pub(super) fn multiply_in_time(
+    b: &mut Builder,
+    sums: &mut [[Operand; 4]],
+    (left, right): ([Operand; 4], Factor),
+    sixteen: u32,
+) {
+    for pair in 0..sums.len() / 2 {
+        let [x, y, z, w] = right.four(b, sixteen * ROWS, pair as u32, true);
+        mma(b, right.tile.elem, &mut sums[2 * pair], left, [x, y]);
+        mma(b, right.tile.elem, &mut sums[2 * pair + 1], left, [z, w]);
+    }
+}
+
+/// Adds a product to a block.
+pub(super) fn mma(b: &mut Builder, elem: Elem, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
+    let dst = [0; 4].map(|_| b.reg(Ty::F32));
+    b.push(Stmt::Mma { elem, dst, a: rows, b: columns, c: *sums });
+    *sums = dst.map(Operand::Reg);
+}
+
+/// Two neighbouring blocks as a left factor.
+pub(super) fn pack(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> [Operand; 4] {
+    let mut pack = |block: usize, h: usize| b.pack(elem, two[block][2 * h], two[block][2 * h + 1]);
+    [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
+}
+
+/// The elements of a left factor's fragment times a number for each of its two rows.
+pub(super) fn scale_rows(b: &mut Builder, elem: Elem, words: [Operand; 4], rows: [Operand; 2]) -> [Operand; 4] {
+    let mut register = 0;
+    words.map(|word| {
+        // Registers 0 and 2 have the first eight rows, 1 and 3 the others.
+        let scale = rows[register % 2];
+        register += 1;
+        let [low, high] = b.unpack(elem, word);
+        let (low, high) = (b.mul(low, scale), b.mul(high, scale));
+        b.pack(elem, low, high)
+    })
+}
+
+/// The index of the first of eight elements of a row of a stage that begins at 0: those of number `piece`.
+pub(super) fn piece_index(b: &mut Builder, tile: &Tile, row: Operand, piece: Operand) -> Operand {
+    let (panel, pieces) = (tile.panel(), tile.panel() / COLUMNS);
+    let [of_panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
+    let place = swizzle(b, row, within, pieces);
+    let from_panel = b.mul(of_panel, Operand::i32((tile.rows * panel) as i32));
+    let from_row = b.mul(row, Operand::i32(panel as i32));
+    let from_piece = b.mul(place, Operand::i32(COLUMNS as i32));
+    let index = b.add(from_panel, from_row);
+    b.add(index, from_piece)
+}

@@ -1,0 +1,46 @@
+//! The schedules of gradients of recurrences of matrices that a plan may choose, and their cost.
+
+use super::bound::Bound;
+use super::geometry::blocks;
+use crate::lower::chunks::back::{BackForm, TIMES};
+use crate::schedule::{ChunksBack, Schedule, Sweep};
+use crate::stage::Stage;
+use crate::target::Target;
+use oplus_dsl::Elem;
+
+/// Lengths of the axis of keys and queries.
+const DEPTHS: [u32; 3] = [32, 64, 128];
+/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
+const PRODUCTS: f64 = 0.8e6;
+
+/// The schedules of a two-way stage that is the gradient of a recurrence of matrices. Of the types of 16 bits only `bf16` has
+/// the range of states as they are written.
+pub(super) fn schedules(stage: &Stage) -> Vec<Schedule> {
+    if !BackForm::of(stage).is_ok_and(|form| form.elem(stage) == Elem::Bf16) {
+        return vec![];
+    }
+    let of = |depth, padded, vector| {
+        let sweep = Sweep::Gradients;
+        Schedule::ChunksBack(ChunksBack { sweep, depth, padded, stages: 3, vector, blocks: 1 })
+    };
+    let kinds = |depth| [(false, 8), (true, 8), (true, 1)].map(|(padded, vector)| of(depth, padded, vector));
+    DEPTHS.into_iter().flat_map(kinds).collect()
+}
+
+/// Microseconds of all sweeps, and why: a product over times, depth and width in each of the first two, three of them and three
+/// over pairs of times and the width in the third.
+pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, target: &Target) -> (f64, String) {
+    let Ok(form) = BackForm::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
+    let (times, depth) = (f64::from(TIMES), f64::from(schedule.depth));
+    let chunks = (bound.size(form.states.time) as f64 / times).ceil();
+    let count = |sweep| blocks(stage, &Schedule::ChunksBack(ChunksBack { sweep, ..*schedule }), bound) as f64;
+    let (rows, points) = (count(Sweep::States), count(Sweep::Gradients));
+    let of_one = |blocks: f64| (blocks / f64::from(target.multiprocessors)).ceil();
+    let heads = bound.count(form.heads.iter()) as f64;
+    let walks = 2.0 * of_one(rows) * chunks * times * times * depth;
+    let gradients = of_one(points) * heads * times * times * (3.0 * depth + 3.0 * times);
+    // Element by element tiles are filled by ordinary loads.
+    let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
+    let why = format!("{rows} recurrences of {chunks} chunks, then {points} blocks of {heads} heads");
+    ((walks + gradients) / PRODUCTS * slower, why)
+}

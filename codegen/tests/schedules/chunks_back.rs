@@ -1,0 +1,86 @@
+//! Gradients of recurrences of matrices, in chunks.
+
+use oplus_codegen::plan::Planner;
+use oplus_codegen::schedule::Schedule;
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Param, Program};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::scalar::round;
+use oplus_dsl::specialize::{keep_outputs, without_param};
+
+use crate::device::{Placement, Work, call, run};
+
+/// The gradient of a standard model in `bf16`, without some of its optional parameters, with these outputs.
+fn gradient(name: &str, without: &[&str], outputs: &[&str]) -> Program {
+    let models = oplus_front::model_programs();
+    let program = models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16);
+    let program = without.iter().fold(program, |program, param| without_param(&program, param));
+    adjoint(&keep_outputs(&program, outputs)).expect("differentiable")
+}
+
+/// Numbers that a parameter may have: decays and step sizes are such that states do not grow.
+fn number(param: &Param, rng: &mut Rng) -> f64 {
+    let (low, high) = match param.name.as_str() {
+        "a" | "g" => (-1.0, 0.0),
+        "dt" | "dt_bias" => (0.1, 1.0),
+        _ => (-1.0, 1.0),
+    };
+    round(param.elem, rng.between(low, high))
+}
+
+fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
+    let mut rng = Rng::new(7);
+    let mut array = |param: &Param| {
+        let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
+        let data: Vec<f64> = (0..own.iter().product()).map(|_| number(param, &mut rng)).collect();
+        Array { sizes: own, data: Data::Float(data) }
+    };
+    program.params.iter().map(&mut array).collect()
+}
+
+/// The plan by chunks gives what the program means, with a root mean square error of at most a half per cent.
+fn check(program: &Program, sizes: &[(&str, usize)], (placement, rank): (Placement, usize), order: Order) {
+    let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
+    let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+    let planner = Planner::new(program, &Target::H200).expect("cuts");
+    let plan = planner.plan_chunked(&call(program, &sizes, placement), rank).expect("takes chunks");
+    assert!(plan.steps.iter().any(|step| matches!(step.schedule, Schedule::ChunksBack(_))));
+    let inputs = inputs(program, &sizes);
+    let given: Vec<Option<Array>> = inputs.iter().cloned().map(Some).collect();
+    let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
+    let wanted = interpret_sized(program, &given, &named, Mode::default()).expect("runs");
+    let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+    let found = run(program, &work, &inputs, &sizes, (placement, order, Isa::Sm90a));
+    for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
+        let (wanted, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
+        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+        let error = norm(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
+        let size = norm(&mut wanted.iter().copied());
+        let what = format!("`{}` of {}: {sizes:?} {placement:?}", output.name, program.name);
+        assert!(error <= 5e-3 * size, "{what}: relative error {} of {size}", error / size);
+    }
+}
+
+#[test]
+fn lengths_around_chunks() {
+    let program = gradient("ssd", &["skip", "dt_bias", "h0"], &["y"]);
+    for (t, heads) in [(1, 1), (2, 3), (63, 2), (64, 2), (65, 1), (130, 2)] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", heads), ("P", 64), ("N", 32)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn groups_states_and_odd_sizes() {
+    for name in ["ssd", "ssd_softplus"] {
+        let program = gradient(name, &[], &["y", "h_last"]);
+        let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 3), ("P", 29), ("N", 13)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+        let sizes = [("B", 1), ("T", 129), ("G", 2), ("H", 1), ("P", 56), ("N", 72)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Ascending);
+    }
+}
