@@ -43,12 +43,17 @@ scan! {
         y = a + b;
     }
 
+    /// A row for each byte, with 1 at its place among all bytes: times a table, the table's rows of the bytes.
+    pub fn one_hot(byte: i64[R], all: i64[V]) -> (y: f32[R, V]) {
+        y = if all == byte { 1 } else { 0 };
+    }
+
     /// The same elements in memory of their own, in the order of the axes.
     pub fn copied(x: [B, T, G, D]) -> (y: [B, T, G, D]) {
         y = x;
     }
 
-    /// The product of two matrices, where no library does it: on a GPU.
+    /// The product of two matrices, on a GPU without cuBLAS.
     pub fn product(a: [M, K], b: [K, N]) -> (y: [M, N]) {
         y = sum(K, a * b);
     }

@@ -2,12 +2,13 @@
 //!
 //! Embedding, Mamba blocks (norm, short convolution, selective scan with gate) and head are trained on the Markdown files
 //! and doc comments of the repository. Scans, norm, convolution, loss and optimiser are `scan!` text, their gradients
-//! derived; matrix products come from `ndarray`. Afterwards the model reads a prompt in one pass and goes on byte by byte
+//! derived; matrix products come from `ndarray` and cuBLAS. Afterwards the model reads a prompt in one pass and goes on byte by byte
 //! with the kernels' one-step forms.
 //!
 //! `cargo run --release -p oplus --example mamba` takes under two minutes on two cores and draws `mamba.svg`; `-- --help`
 //! lists the options. With `--features jit` it runs on the first GPU and trains a larger model.
 
+mod blas;
 mod block;
 mod curve;
 mod kernels;

@@ -3,8 +3,10 @@
 use oplus::{Device, Error, Tensor};
 
 use crate::block::{Block, BlockCall, State, nothing};
-use crate::kernels::{CrossEntropy, CrossEntropyCotangents, Norm, NormCotangents, cross_entropy, norm};
-use crate::tensors::linear;
+use crate::kernels::{
+    CrossEntropy, CrossEntropyCotangents, Norm, NormCotangents, OneHot, cross_entropy, norm, one_hot,
+};
+use crate::tensors::{Linear, linear};
 use crate::weights::Init;
 
 /// How many different bytes there are.
@@ -28,6 +30,13 @@ pub(crate) struct Model {
     head: Tensor,
 }
 
+/// The calls of a pass over some bytes.
+struct Stream {
+    embedded: Linear,
+    calls: Vec<BlockCall>,
+    after_all: Tensor,
+}
+
 impl Model {
     /// A model with random weights.
     pub(crate) fn new(sizes: Sizes, seed: u64, device: &Device) -> Result<Model, Error> {
@@ -36,7 +45,7 @@ impl Model {
         Ok(Model {
             sizes,
             device: device.clone(),
-            embedding: init.uniform(1.0, &[BYTES, width])?,
+            embedding: init.uniform(1.0, &[width, BYTES])?,
             blocks: (0..layers).map(|_| Block::new(&mut init, width, states, layers)).collect::<Result<_, _>>()?,
             norm: init.full(1.0, &[width])?,
             head: init.matrix(BYTES, width, 0.1)?,
@@ -54,38 +63,28 @@ impl Model {
         self.tensors().iter().map(|tensor| tensor.len()).sum()
     }
 
-    /// The embedding's rows of some bytes.
-    fn embed(&self, bytes: &[u8]) -> Result<Tensor, Error> {
-        let (table, width) = (self.embedding.to_vec::<f32>()?, self.sizes.width);
-        let rows: Vec<f32> = bytes.iter().flat_map(|&b| &table[usize::from(b) * width..][..width]).copied().collect();
-        Tensor::from_vec(rows, &[bytes.len(), width])?.to_device(&self.device)
-    }
-
-    /// The gradient of the embedding: each row's gradient, added to that of its byte.
-    fn embed_backward(&self, bytes: &[u8], rows: &Tensor) -> Result<Tensor, Error> {
-        let (rows, width) = (rows.to_vec::<f32>()?, self.sizes.width);
-        let mut table = vec![0.0; BYTES * width];
-        for (&byte, row) in bytes.iter().zip(rows.chunks_exact(width)) {
-            let sum = &mut table[usize::from(byte) * width..][..width];
-            sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-        }
-        Tensor::from_vec(table, &[BYTES, width])?.to_device(&self.device)
+    /// The embedding's rows of some bytes, as a product of matrices.
+    fn embed(&self, bytes: &[u8]) -> Result<Linear, Error> {
+        let all: Vec<u8> = (0..=u8::MAX).collect();
+        let chosen = one_hot(OneHot { byte: self.indices(bytes)?, all: self.indices(&all)? })?.y;
+        linear(&chosen, &self.embedding)
     }
 
     /// The stream after all blocks, for `batch` sequences of bytes one after the other.
-    fn stream(&self, bytes: &[u8], batch: usize) -> Result<(Tensor, Vec<BlockCall>), Error> {
-        let (mut stream, mut calls) = (self.embed(bytes)?, vec![]);
+    fn stream(&self, bytes: &[u8], batch: usize) -> Result<Stream, Error> {
+        let embedded = self.embed(bytes)?;
+        let (mut after_all, mut calls) = (embedded.y.clone(), vec![]);
         for block in &self.blocks {
-            let (after, call) = block.forward(&stream, batch)?;
-            stream = after;
+            let (after, call) = block.forward(&after_all, batch)?;
+            after_all = after;
             calls.push(call);
         }
-        Ok((stream, calls))
+        Ok(Stream { embedded, calls, after_all })
     }
 
     /// The mean loss in nats of predicting `targets` from `bytes`.
     pub(crate) fn loss(&self, bytes: &[u8], targets: &[u8], batch: usize) -> Result<f32, Error> {
-        let (stream, _) = self.stream(bytes, batch)?;
+        let stream = self.stream(bytes, batch)?.after_all;
         let y = norm(Norm { x: stream, w: self.norm.clone() })?.y;
         let logits = linear(&y, &self.head)?.y;
         Ok(cross_entropy(CrossEntropy { x: logits, target: self.indices(targets)? })?.loss.to_vec::<f32>()?[0])
@@ -93,8 +92,8 @@ impl Model {
 
     /// The loss, and its gradient by all weights.
     pub(crate) fn gradient(&self, bytes: &[u8], targets: &[u8], batch: usize) -> Result<(f32, Model), Error> {
-        let (stream, calls) = self.stream(bytes, batch)?;
-        let normed = norm(Norm { x: stream, w: self.norm.clone() })?;
+        let Stream { embedded, calls, after_all } = self.stream(bytes, batch)?;
+        let normed = norm(Norm { x: after_all, w: self.norm.clone() })?;
         let logits = linear(&normed.y, &self.head)?;
         let loss = cross_entropy(CrossEntropy { x: logits.y.clone(), target: self.indices(targets)? })?;
         let one = Tensor::full(1.0_f32, &[], &self.device)?;
@@ -107,7 +106,7 @@ impl Model {
             stream_bar = before_bar;
             blocks.insert(0, gradients);
         }
-        let embedding = self.embed_backward(bytes, &stream_bar)?;
+        let (_, embedding) = embedded.backward(&stream_bar)?;
         let (sizes, device) = (self.sizes, self.device.clone());
         let gradient = Model { sizes, device, embedding, blocks, norm: normed_bar.w, head };
         Ok((loss.loss.to_vec::<f32>()?[0], gradient))
@@ -138,16 +137,16 @@ impl<'a> Decoder<'a> {
     pub(crate) fn prefill(model: &'a Model, prompt: &[u8]) -> Result<Decoder<'a>, Error> {
         let mut decoder = Decoder::new(model)?;
         if !prompt.is_empty() {
-            let (stream, calls) = model.stream(prompt, 1)?;
-            decoder.states = calls.iter().map(BlockCall::state).collect();
-            decoder.read_out(&stream.slice(0, prompt.len() - 1..prompt.len())?)?;
+            let stream = model.stream(prompt, 1)?;
+            decoder.states = stream.calls.iter().map(BlockCall::state).collect();
+            decoder.read_out(&stream.after_all.slice(0, prompt.len() - 1..prompt.len())?)?;
         }
         Ok(decoder)
     }
 
     /// Takes one more byte, by the kernels' one-step forms.
     pub(crate) fn push(&mut self, byte: u8) -> Result<(), Error> {
-        let mut stream = self.model.embed(&[byte])?;
+        let mut stream = self.model.embed(&[byte])?.y;
         for (block, state) in self.model.blocks.iter().zip(&mut self.states) {
             (stream, *state) = block.step(&stream, state)?;
         }

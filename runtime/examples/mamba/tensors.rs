@@ -3,6 +3,7 @@
 use ndarray::Array2;
 use oplus::{Device, Error, Tensor};
 
+use crate::blas;
 use crate::kernels::{Copied, Plus, Product, copied, plus, product};
 
 /// The rows [B·T, D] of a matrix as the models see them, [B, 1, D, T]: a view.
@@ -27,6 +28,12 @@ pub(crate) fn add(a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
 pub(crate) struct Factor<'a>(pub(crate) &'a Tensor, pub(crate) bool);
 
 impl Factor<'_> {
+    /// Its rows and columns.
+    pub(crate) fn shape(self) -> [usize; 2] {
+        let (rows, columns) = (self.0.shape()[0], self.0.shape()[1]);
+        if self.1 { [columns, rows] } else { [rows, columns] }
+    }
+
     fn view(self) -> Result<Tensor, Error> {
         if self.1 { self.0.permute(&[1, 0]) } else { Ok(self.0.clone()) }
     }
@@ -38,10 +45,13 @@ impl Factor<'_> {
     }
 }
 
-/// The product of two matrices: by `ndarray` on the CPU, by a kernel on a GPU.
+/// The product of two matrices: by `ndarray` on the CPU, by cuBLAS on a GPU, by a kernel where that is not installed.
 pub(crate) fn multiply(a: Factor<'_>, b: Factor<'_>) -> Result<Tensor, Error> {
     if let Device::Cuda(_) = a.0.device() {
-        return Ok(product(Product { a: a.view()?, b: b.view()? })?.y);
+        return match blas::multiply(a, b)? {
+            Some(y) => Ok(y),
+            None => Ok(product(Product { a: a.view()?, b: b.view()? })?.y),
+        };
     }
     let y = a.array()?.dot(&b.array()?);
     let shape = [y.nrows(), y.ncols()];
