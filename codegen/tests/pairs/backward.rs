@@ -44,3 +44,22 @@ fn masks_are_ranges_of_columns_in_both_directions() {
     assert_eq!(limits(&backward_queries("bf16", SEEN[1])), [true]);
     assert_eq!(limits(&backward_keys("bf16", SEEN[1])), [false]);
 }
+
+#[test]
+fn cotangents_of_rows_that_do_not_see_a_key_may_be_anything() {
+    let stage = backward_keys("bf16", SEEN[1]);
+    for (m, n) in [(33, 33), (40, 60)] {
+        let sizes = [1, 1, 1, m, n, 16, 16];
+        let mut case = Case::new(&stage, &sizes);
+        if let Data::Float(lse) = &mut case.inputs[3].data {
+            lse.iter_mut().for_each(|x| *x += 3.0);
+        }
+        // The first queries see few keys; a later one sees most of them.
+        case.stray(4, &[(1, f64::NAN), (16 * 3 + 2, f64::NAN), (16 * 20 + 7, f64::NAN)]);
+        case.check(&SMALL, Order::Random(1));
+        case.check(
+            &Pairs { warps: 4, unit: oplus_codegen::schedule::Unit::Warpgroup, columns: 32, ..SMALL },
+            Order::Ascending,
+        );
+    }
+}

@@ -28,6 +28,7 @@ mod finals;
 mod form;
 mod gauge;
 mod products;
+mod strays;
 pub(in crate::lower) mod tile;
 pub(in crate::lower) mod values;
 mod visible;
@@ -109,6 +110,8 @@ struct PairsKernel<'s> {
     empty: SharedId,
     /// The ends of ranges, of every warp.
     ends: SharedId,
+    /// Where strays were found.
+    flags: SharedId,
     thread: Operand,
     warp: Operand,
     lane: Operand,
@@ -151,7 +154,7 @@ impl<'s> PairsKernel<'s> {
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let Place { outer, first_row, part } = Place::of(b, stage, &args, (form, schedule));
-        Some(PairsKernel {
+        let mut kernel = PairsKernel {
             stage,
             form,
             schedule,
@@ -160,6 +163,7 @@ impl<'s> PairsKernel<'s> {
             column_tiles,
             empty,
             ends,
+            flags: ends,
             thread,
             warp,
             lane,
@@ -168,7 +172,12 @@ impl<'s> PairsKernel<'s> {
             outer,
             first_row,
             part,
-        })
+        };
+        let flags = kernel.flags();
+        if flags > 0 {
+            kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
+        }
+        Some(kernel)
     }
 
     fn slots(&self) -> Slots {

@@ -112,8 +112,24 @@ impl Tile {
     }
 
     /// Elements of a piece.
-    fn piece(&self) -> u32 {
+    pub(super) fn piece(&self) -> u32 {
         PIECE / bytes(self.elem)
+    }
+
+    /// Pieces of a row.
+    pub(super) fn pieces(&self) -> u32 {
+        self.depth / self.piece()
+    }
+
+    /// The index of a piece of a row in a stage.
+    pub(super) fn place(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
+        let pieces = self.panel() / self.piece();
+        let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
+        let place = swizzle(b, row, within, pieces);
+        let of_panel = b.mul(panel, Operand::i32((self.rows * self.panel()) as i32));
+        let of_row = b.mul(row, Operand::i32(self.panel() as i32));
+        let of_piece = b.mul(place, Operand::i32(self.piece() as i32));
+        [of_row, of_piece].into_iter().fold(of_panel, |sum, x| b.add(sum, x))
     }
 
     /// Elements of a step.
@@ -217,13 +233,8 @@ impl Tile {
         let tensor = Tensor::Param(self.param);
         let [row, piece] =
             [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
-        let pieces = self.panel() / self.piece();
-        let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
-        let place = swizzle(b, row, within, pieces);
-        let of_panel = b.mul(panel, Operand::i32((self.rows * self.panel()) as i32));
-        let of_row = b.mul(row, Operand::i32(self.panel() as i32));
-        let of_piece = b.mul(place, Operand::i32(self.piece() as i32));
-        let to = [of_panel, of_row, of_piece].into_iter().fold(into.start, |sum, x| b.add(sum, x));
+        let place = self.place(b, row, piece);
+        let to = b.add(into.start, place);
         let index = b.add(into.first, row);
         let size = b.convert(Ty::I32, source.args.size(self.along));
         let left = b.sub(size, index);

@@ -28,18 +28,18 @@ pub(super) enum PayloadSums {
 }
 
 /// What stays the same from tile to tile.
-struct Walk<'w, 's> {
-    source: &'w Source<'w>,
-    slots: Slots,
-    values: &'w Values<'s>,
-    ranges: &'w [Range],
+pub(super) struct Walk<'w, 's> {
+    pub source: &'w Source<'w>,
+    pub slots: Slots,
+    pub values: &'w Values<'s>,
+    pub ranges: &'w [Range],
     tiles: Tiles,
     /// The offset of each column tile's parameter.
     origins: &'w [Operand],
     /// For every contraction the lanes of both factors, for every payload those of the leaf.
     contractions: &'w [(Lanes, Lanes)],
     payloads: &'w [Vec<Lanes>],
-    sums: &'w Sums,
+    pub sums: &'w Sums,
 }
 
 impl PairsKernel<'_> {
@@ -204,15 +204,22 @@ impl PairsKernel<'_> {
             Some(gauge) => self.gauged(b, gauge, &mut values, (&products, walk.sums), seen.as_deref()),
             None => self.plain(b, &mut values, (&products, walk.sums), seen.as_deref()),
         };
+        // All of them first: no factor may change while products are under way.
+        let packed = self.form.payloads.iter().zip(&weights).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
+        let packed: Vec<_> = packed.collect();
+        let hidden = self.hidden(partial);
+        hidden.iter().for_each(|param| wait(b, *param));
+        let strays = self.take_out(b, &hidden, stage);
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(walk.payloads).enumerate() {
-            if let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, &walk.sums.payloads[k]) {
+            let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
+            if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
                 wait(b, param);
                 let tile = self.column_tile(param);
                 let start = b.mul(stage, Operand::i32(tile.len() as i32));
-                let packed = self.pack(b, &weights[k]);
-                self.accumulate(b, tile, lanes, (&packed, sums), start);
+                self.accumulate(b, tile, lanes, (packed, sums), start);
             }
         }
+        self.put_back(b, walk, first, &strays);
         b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
 
@@ -232,7 +239,7 @@ impl PairsKernel<'_> {
     }
 
     /// What was copied is visible to warpgroups.
-    fn fence(&self, b: &mut Builder) {
+    pub(super) fn fence(&self, b: &mut Builder) {
         if self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
         }
