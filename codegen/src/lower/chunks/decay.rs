@@ -3,9 +3,9 @@
 use super::ChunksKernel;
 use super::form::Decay;
 use crate::build::Builder;
-use crate::lower::pairs::values::{Spot, Values};
+use crate::lower::pairs::values::{Index, Spot, Values};
 use crate::schedule::WARP;
-use crate::tile::{Expr, Memory, Operand, Shuffle};
+use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Value};
 use std::f64::consts::LOG2_E;
@@ -29,50 +29,81 @@ pub(super) struct Decays {
     pub whole: Operand,
 }
 
-impl ChunksKernel<'_> {
-    /// The first warp sums the logarithms of the chunk's decays, and evaluates its gains.
-    pub(super) fn sum_decays(&self, b: &mut Builder, values: &Values, first: Operand) {
-        let is_first = b.eq(self.warp, Operand::i32(0));
-        b.if_(is_first, |b| {
-            let mut values = values.clone();
-            let per_lane = self.schedule.times() / WARP;
-            let own = b.mul(self.lane, Operand::i32(per_lane as i32));
-            let mut sums: Vec<Operand> = vec![];
-            for k in 0..per_lane {
-                let (log, gain) = self.step(b, &mut values, (first, own, k));
-                let sum = sums.last().map_or(log, |sum| b.add(*sum, log));
-                sums.push(sum);
-                let at = b.add(own, Operand::i32(k as i32));
-                b.store(Memory::Shared(self.gains), at, &[gain], None);
-            }
-            let before = sum_before(b, self.lane, sums[sums.len() - 1]);
-            for (k, sum) in sums.into_iter().enumerate() {
-                let sum = b.add(before, sum);
-                let at = b.add(own, Operand::i32(k as i32));
-                b.store(Memory::Shared(self.sums), at, &[sum], None);
-            }
-        });
-    }
+/// The logarithms of decays, and gains of several kinds, at a lane's times of a chunk.
+pub(super) struct Rates {
+    logs: Vec<Operand>,
+    gains: Vec<Vec<Operand>>,
+}
 
-    /// The logarithm of the decay and the gain of a lane's k-th time; 0 where there is none.
-    fn step(
-        &self,
+impl Rates {
+    /// Evaluates them at times that lie at these places.
+    pub(super) fn at(
         b: &mut Builder,
         values: &mut Values,
-        (first, own, k): (Operand, Operand, u32),
-    ) -> (Operand, Operand) {
-        let at = b.add(first, own);
-        let at = b.add(at, Operand::i32(k as i32));
-        let place = self.place(b, at, self.form.time);
-        values.set_row(k, place);
-        (logarithm(b, values, self.form.decay, k), gain(b, values, &self.form.gain, k))
+        places: &[Index],
+        (decay, gains): (Option<Decay>, &[&[Value]]),
+    ) -> Rates {
+        let mut rates = Rates { logs: vec![], gains: vec![vec![]; gains.len()] };
+        for (k, place) in (0..).zip(places) {
+            values.set_row(k, *place);
+            rates.logs.push(logarithm(b, values, decay, k));
+            for (own, factors) in rates.gains.iter_mut().zip(gains) {
+                own.push(gain(b, values, factors, k));
+            }
+        }
+        rates
     }
 
-    /// Reads the decays that the thread needs.
-    pub(super) fn decays(&self, b: &mut Builder) -> Decays {
+    /// Sums the logarithms over the lanes, and where `guard` holds writes sums and gains of each kind to these arrays.
+    pub(super) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], (at, guard): (Operand, Operand)) {
+        let mut sums: Vec<Operand> = vec![];
+        for log in &self.logs {
+            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
+        }
+        let before = sum_before(b, lane, sums[sums.len() - 1]);
+        let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
+        for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
+            b.store(Memory::Shared(*array), at, own, Some(guard));
+        }
+    }
+}
+
+impl ChunksKernel<'_> {
+    /// Evaluates the decays and gains of the lane's times of a chunk from its first time on.
+    pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
+        let per_lane = self.schedule.times() / WARP;
+        let own = b.mul(self.lane, Operand::i32(per_lane as i32));
+        let own = b.add(first, own);
+        let mut place = |k: u32| {
+            let at = b.add(own, Operand::i32(k as i32));
+            self.place(b, at, self.form.time)
+        };
+        let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
+        Rates::at(b, &mut values.clone(), &places, (self.form.decay, &[&self.form.gain]))
+    }
+
+    /// The first warp writes the rates of a turn.
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
+        let own = b.mul(self.lane, Operand::i32((self.schedule.times() / WARP) as i32));
+        let from = self.rates_of(b, turn);
+        let at = b.add(from, own);
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));
+    }
+
+    /// Where the rates of a turn are.
+    fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
+        let odd = b.binary(Binary::And, turn, Operand::i32(1));
+        b.mul(odd, Operand::i32(self.schedule.times() as i32))
+    }
+
+    /// Reads what the thread needs of the decays of a turn.
+    pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let times = self.schedule.times() as i32;
+        let from = self.rates_of(b, turn);
         let at = |b: &mut Builder, array, index: Operand, by: i32| {
+            let index = b.add(from, index);
             let index = b.add(index, Operand::i32(by));
             b.load1(Memory::Shared(array), index)
         };
@@ -88,7 +119,7 @@ impl ChunksKernel<'_> {
 }
 
 /// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
-pub(super) fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
+fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
     let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
     let Some(Decay { log, binary }) = decay else { return f32(0.0) };
     let log = values.value(b, log, spot);
@@ -98,14 +129,14 @@ pub(super) fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Deca
 }
 
 /// The product of the factors of a gain at the row of a slot; 0 where there is none.
-pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
+fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
     let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
     let gain = values.product(b, None, factors, spot).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))
 }
 
 /// The sum of the lanes before.
-pub(super) fn sum_before(b: &mut Builder, lane: Operand, own: Operand) -> Operand {
+fn sum_before(b: &mut Builder, lane: Operand, own: Operand) -> Operand {
     let mut sum = own;
     for by in [1, 2, 4, 8, 16] {
         let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));

@@ -80,7 +80,7 @@ struct ChunksKernel<'s> {
     values: Tile,
     /// The state as queries read it, a row for every place of its width.
     states: Tile,
-    /// The running sums of a chunk, and its gains, in `f32`.
+    /// The running sums of a chunk, and its gains, in `f32`: of two chunks.
     sums: SharedId,
     gains: SharedId,
     /// Where the state before every chunk is written, if it is.
@@ -108,7 +108,7 @@ impl<'s> ChunksKernel<'s> {
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }
-        let [sums, gains] = ["sums", "gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), times));
+        let [sums, gains] = ["sums", "gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * times));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let block = b.special(Special::Block);

@@ -1,6 +1,6 @@
 //! What is written: outputs at every time, and what remains at the end.
 
-use super::products::Blocks;
+use super::products::{Blocks, block_of};
 use super::state::State;
 use super::{COLUMNS, ChunksKernel};
 use crate::abi::{Tensor, axes};
@@ -13,14 +13,21 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 
 impl ChunksKernel<'_> {
     /// Stores the outputs of a chunk: a value for each time and place of the width.
-    pub(super) fn store_outputs(&self, b: &mut Builder, values: &Values, (first, y): (Operand, &Blocks)) {
+    pub(super) fn store_outputs(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        (first, y): (Operand, &Blocks),
+        stage: Operand,
+    ) {
         let Some(readout) = &self.form.readout else { return };
         let mut values = values.clone();
         let (row, column) = (self.first_row(b), self.first_column(b));
-        let row = b.add(first, row);
+        let time = b.add(first, row);
         for h in 0..2 {
-            let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            let at = b.add(time, Operand::i32((h * COLUMNS) as i32));
             values.set_row(h, self.place(b, at, self.form.time));
+            values.read_row(b, h);
         }
         for (block, y) in y.iter().enumerate() {
             let mut values = values.clone();
@@ -28,9 +35,11 @@ impl ChunksKernel<'_> {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
                 values.set_column(c, self.place(b, at, self.form.width));
             }
+            let own = block_of(b, (&self.values, stage), row, (Operand::i32(block as i32), column));
             for h in 0..2 {
                 let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
                 for (c, spot) in spots.into_iter().enumerate() {
+                    values.set_param(self.form.value, spot, own[2 * h as usize + c]);
                     let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, spot);
                     values.set_state((readout.tuple, 0), spot, sum.unwrap_or(y[2 * h as usize + c]));
                 }

@@ -1,9 +1,9 @@
 //! Products of matrices on fragments.
 
 use super::{COLUMNS, ROWS};
-use crate::build::{Builder, swizzle};
+use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::tile::{Lanes, Tile};
-use crate::tile::{Operand, Stmt};
+use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -101,4 +101,22 @@ pub(super) fn piece_index(b: &mut Builder, tile: &Tile, row: Operand, piece: Ope
     let from_piece = b.mul(place, Operand::i32(COLUMNS as i32));
     let index = b.add(from_panel, from_row);
     b.add(index, from_piece)
+}
+
+/// The elements of a tile's stage in a block: of the rows `row` and `row` + 8, two from element `column` of piece `piece` on.
+pub(super) fn block_of(
+    b: &mut Builder,
+    (tile, start): (&Tile, Operand),
+    row: Operand,
+    (piece, column): (Operand, Operand),
+) -> [Operand; 4] {
+    let from = b.add(start, column);
+    let mut two = |by: u32| {
+        let row = b.add(row, Operand::i32(by as i32));
+        let index = piece_index(b, tile, row, piece);
+        let index = b.add(index, from);
+        b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
+    };
+    let (one, two) = (two(0), two(COLUMNS));
+    [one[0], one[1], two[0], two[1]]
 }

@@ -1,6 +1,6 @@
 //! The walk of a block over the chunks of its recurrence.
 
-use super::decay::Decays;
+use super::decay::{Decays, Rates};
 use super::products::{Blocks, Factor, multiply, multiply_in_time, pack};
 use super::state::State;
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
@@ -43,6 +43,10 @@ impl ChunksKernel<'_> {
         let state = self.first_state(b, &values);
         let lanes = self.lanes(b);
         self.store_state(b, &state);
+        let first = self.chunk(b, (Operand::i32(0), chunks));
+        let first = b.mul(first, Operand::i32(self.schedule.times() as i32));
+        let rates = self.rates(b, &values, first);
+        self.store_rates(b, &rates, Operand::i32(0));
         b.for_(Operand::i32(0), chunks, Operand::i32(1), |b, turn| {
             self.turn(b, (&lanes, &origins), (&values, &state), (turn, chunks));
         });
@@ -111,11 +115,11 @@ impl ChunksKernel<'_> {
         let parity = b.binary(Binary::And, round, Operand::i32(1));
         let chunk = self.chunk(b, (turn, chunks));
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
-        self.sum_decays(b, values, first);
         // From here on everybody has the sums and the state, and nobody reads the chunk before.
         b.barrier();
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
         self.fetch(b, origins, (next, chunks));
+        let rates = self.next_rates(b, values, (turn, chunks));
         for tile in self.tiles() {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -124,17 +128,28 @@ impl ChunksKernel<'_> {
         let in_time = Factor::of(b, &self.values, &lanes.values, stage);
         let queries = self.queries.as_ref().zip(lanes.queries.as_ref());
         let queries = queries.map(|(tile, lanes)| Factor::of(b, tile, lanes, stage));
-        let decays = self.decays(b);
+        let decays = self.decays(b, turn);
         if let Some(queries) = queries {
             let states = Factor { tile: &self.states, lanes: &lanes.states, start: Operand::i32(0) };
             let y = self.read(b, &decays, (queries, keys, in_time, states));
-            self.store_outputs(b, values, (first, &y));
+            self.store_outputs(b, values, (first, &y), in_time.start);
         }
         self.save_state(b, state, (chunk, chunks));
         let left = self.scaled_values(b, &decays, (in_time, lanes.values_left));
         b.barrier();
         self.advance(b, state, &decays, (&left, keys_in_time));
         self.store_state(b, state);
+        let following = b.add(turn, Operand::i32(1));
+        self.store_rates(b, &rates, following);
+    }
+
+    /// The rates of the turn after, early: they are read from memory.
+    fn next_rates(&self, b: &mut Builder, values: &Values, (turn, chunks): (Operand, Operand)) -> Rates {
+        let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(chunks, Operand::i32(1)));
+        let known = b.binary(Binary::Min, next, last);
+        let chunk = self.chunk(b, (known, chunks));
+        let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        self.rates(b, values, first)
     }
 
     /// The sums over depth of query·S at the chunk's times.

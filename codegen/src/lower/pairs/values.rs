@@ -9,7 +9,7 @@ use crate::lower::scalar::emit_map;
 use crate::stage::Stage;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary, Literal, Op, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Unary, Value};
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
 
@@ -99,6 +99,27 @@ impl<'s> Values<'s> {
     pub(in crate::lower) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
         let spot = self.needed(value, spot);
         self.known.insert((value, spot), known);
+    }
+
+    /// A parameter has that value at a spot.
+    pub(in crate::lower) fn set_param(&mut self, param: u32, spot: Spot, known: Operand) {
+        let nodes = &self.stage.program.nodes;
+        for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Param(param)) {
+            self.set(Value(i), spot, known);
+        }
+    }
+
+    /// Reads every parameter that varies along rows only, at one of them: once, and early.
+    pub(in crate::lower) fn read_row(&mut self, b: &mut Builder, slot: u32) {
+        let nodes = &self.stage.program.nodes;
+        let own = self.outer.iter().fold(AxisSet::of(self.axes[0]), |own, (axis, _)| own.with(*axis));
+        let is_own = |i: &u32| {
+            let node = &nodes[*i as usize];
+            matches!(node.op, Op::Param(_)) && node.axes.minus(own) == AxisSet::EMPTY
+        };
+        for i in (0..nodes.len() as u32).filter(is_own) {
+            self.value(b, Value(i), Spot { row: Some(slot), ..Spot::default() });
+        }
     }
 
     /// The product of some nodes' values and a number, if there is one; `None` for the product of nothing.

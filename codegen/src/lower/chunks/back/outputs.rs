@@ -8,7 +8,7 @@ use crate::lower::chunks::outputs::store_two;
 use crate::lower::chunks::products::Blocks;
 use crate::lower::pairs::values::{Spot, Values};
 use crate::tile::{Operand, Reg};
-use oplus_dsl::ir::{AxisSet, Op, Value};
+use oplus_dsl::ir::AxisSet;
 
 impl BackKernel<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
@@ -16,12 +16,10 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         values: &Values,
-        first: Operand,
+        stage: Operand,
         (found, own): (&Blocks, &Blocks),
     ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
-        let mut values = values.clone();
-        self.set_rows(b, &mut values, first);
         let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
@@ -31,11 +29,13 @@ impl BackKernel<'_> {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
                 values.set_column(c, self.place(b, at, self.form.states.width));
             }
+            let cotangents = self.own_block(b, (&self.cotangents, stage), block as u32);
             for h in 0..2 {
                 let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
                 for (c, spot) in spots.into_iter().enumerate() {
                     let r = 2 * h as usize + c;
-                    self.set_param(&mut values, self.form.states.value, spot, own[r]);
+                    values.set_param(self.form.states.value, spot, own[r]);
+                    values.set_param(self.form.cotangents.value, spot, cotangents[r]);
                     let sum = values.product(b, Some(found[r]), factors, spot).unwrap_or(found[r]);
                     values.set_state((*tuple, 0), spot, sum);
                 }
@@ -49,20 +49,13 @@ impl BackKernel<'_> {
     }
 
     /// The thread's times among rows.
-    fn set_rows(&self, b: &mut Builder, values: &mut Values, first: Operand) {
+    pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, first: Operand) {
         let row = self.first_row(b);
         let row = b.add(first, row);
         for h in 0..2 {
             let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
             values.set_row(h, self.place(b, at, self.form.states.time));
         }
-    }
-
-    /// A parameter has that value at a spot.
-    fn set_param(&self, values: &mut Values, param: u32, spot: Spot, known: Operand) {
-        let nodes = &self.stage.program.nodes;
-        let is_param = |v: &Value| nodes[v.0 as usize].op == Op::Param(param);
-        (0..nodes.len() as u32).map(Value).filter(is_param).for_each(|v| values.set(v, spot, known));
     }
 
     fn store_maps(&self, b: &mut Builder, values: &mut Values, spots: [Spot; 2]) {

@@ -6,7 +6,7 @@ use super::walk::{Chunk, Sums};
 use super::{BackKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::lower::chunks::products::{
-    Blocks, Factor, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
+    Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
 };
 use crate::lower::chunks::{COLUMNS, zeros};
 use crate::lower::pairs::tile::{Tile, right_rows};
@@ -73,27 +73,16 @@ impl BackKernel<'_> {
 
     /// The values at the warp's times and the places of the width of its half.
     pub(super) fn own_values(&self, b: &mut Builder, stage: Operand) -> Blocks {
-        let start = b.mul(stage, Operand::i32(self.values.len() as i32));
-        self.own(b, (&self.values, start), TIMES / 2 / COLUMNS)
+        (0..TIMES / 2 / COLUMNS).map(|k| self.own_block(b, (&self.values, stage), k)).collect()
     }
 
-    /// The elements of a tile over times at the warp's times, and the columns of its half.
-    fn own(&self, b: &mut Builder, (tile, start): (&Tile, Operand), blocks: u32) -> Blocks {
+    /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
+    pub(super) fn own_block(&self, b: &mut Builder, (tile, stage): (&Tile, Operand), k: u32) -> [Operand; 4] {
         let (row, column) = (self.first_row(b), self.first_column(b));
-        let half = b.mul(self.half, Operand::i32(blocks as i32));
-        let from = b.add(start, column);
-        let mut block = |k: u32| {
-            let piece = b.add(half, Operand::i32(k as i32));
-            let mut row = |h: u32| {
-                let row = b.add(row, Operand::i32((h * COLUMNS) as i32));
-                let index = piece_index(b, tile, row, piece);
-                let index = b.add(index, from);
-                b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
-            };
-            let (one, two) = (row(0), row(1));
-            [one[0], one[1], two[0], two[1]]
-        };
-        (0..blocks).map(&mut block).collect()
+        let start = b.mul(stage, Operand::i32(tile.len() as i32));
+        let half = b.mul(self.half, Operand::i32((tile.depth / 2 / COLUMNS) as i32));
+        let piece = b.add(half, Operand::i32(k as i32));
+        block_of(b, (tile, start), row, (piece, column))
     }
 
     /// The first term of value': what D adds.
@@ -160,11 +149,11 @@ impl BackKernel<'_> {
         let left = Factor::of(b, &self.cotangents, &chunk.wide.left, stage);
         let right = chunk.deep.in_time(b, &self.states, stage);
         let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
-        let queries = self.own(b, (&self.queries, Operand::i32(0)), self.schedule.depth / 2 / COLUMNS);
-        for (pair, queries) in queries.chunks(2).enumerate() {
+        for pair in 0..self.schedule.depth / 2 / ROWS {
+            let queries = [0, 1].map(|k| self.own_block(b, (&self.queries, Operand::i32(0)), 2 * pair + k));
             let mut found = [zeros(); 2];
             for (sixteen, left) in words.iter().enumerate() {
-                let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair as u32, true);
+                let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair, true);
                 mma(b, self.values.elem, &mut found[0], *left, [x, y]);
                 mma(b, self.values.elem, &mut found[1], *left, [z, w]);
             }
@@ -172,7 +161,7 @@ impl BackKernel<'_> {
                 for r in 0..4 {
                     let term = b.mul(found[r], scales[r / 2]);
                     partials.add_query(b, r / 2, (term, queries[r]));
-                    if let Some(block) = sums.queries.get(2 * pair + k) {
+                    if let Some(block) = sums.queries.get(2 * pair as usize + k) {
                         let sum = b.add(block[r].into(), term);
                         b.assign(block[r], sum);
                     }

@@ -3,8 +3,8 @@
 use super::{BackKernel, TIMES};
 use crate::build::Builder;
 use crate::lower::chunks::COLUMNS;
-use crate::lower::chunks::decay::{f32, gain, logarithm, sum_before};
-use crate::lower::pairs::values::Values;
+use crate::lower::chunks::decay::{Rates, f32};
+use crate::lower::pairs::values::{Index, Values};
 use crate::schedule::WARP;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
@@ -12,9 +12,6 @@ use oplus_dsl::ir::{Axis, Binary};
 
 /// Times of a lane when a warp has all of a chunk.
 pub(super) const PER_LANE: u32 = TIMES / WARP;
-
-/// The logarithm of the decay and both gains at a lane's times.
-pub(super) struct Rates([[Operand; 3]; PER_LANE as usize]);
 
 /// What a thread knows of a chunk's decays.
 pub(super) struct Decays {
@@ -30,37 +27,32 @@ pub(super) struct Decays {
 }
 
 impl BackKernel<'_> {
-    /// Evaluates decays and gains at the lane's times, at a point of the outer axes.
-    pub(super) fn rates(&self, b: &mut Builder, outer: &[(Axis, Operand)], first: Operand) -> Rates {
-        let (time, width) = (self.form.states.time, self.form.states.width);
-        let mut values = Values::new(self.stage, &self.args, [time, width], outer.to_vec());
+    /// Where the lane's times of a chunk are.
+    pub(super) fn own_times(&self, b: &mut Builder, first: Operand) -> [Index; PER_LANE as usize] {
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
         let own = b.add(first, own);
-        let mut step = |k: u32| {
-            let at = b.add(own, Operand::i32(k as i32));
-            let place = self.place(b, at, time);
-            values.set_row(k, place);
-            let log = logarithm(b, &mut values, self.form.states.decay, k);
-            let gains = [&self.form.states, &self.form.cotangents].map(|form| gain(b, &mut values, &form.gain, k));
-            [log, gains[0], gains[1]]
+        let mut place = |k: i32| {
+            let at = b.add(own, Operand::i32(k));
+            self.place(b, at, self.form.states.time)
         };
-        Rates([step(0), step(1)])
+        [place(0), place(1)]
     }
 
-    /// The first warp sums the logarithms and writes all of it for a turn.
+    /// Evaluates decays and gains at the lane's times, at a point of the outer axes.
+    pub(super) fn rates(&self, b: &mut Builder, outer: &[(Axis, Operand)], first: Operand) -> Rates {
+        let [states, cotangents] = [&self.form.states, &self.form.cotangents];
+        let mut values = Values::new(self.stage, &self.args, [states.time, states.width], outer.to_vec());
+        let places = self.own_times(b, first);
+        Rates::at(b, &mut values, &places, (states.decay, &[&states.gain, &cotangents.gain]))
+    }
+
+    /// The first warp writes the rates of a turn.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
-        let Rates([one, two]) = rates;
-        let both = b.add(one[0], two[0]);
-        let before = sum_before(b, self.lane, both);
-        let sums = [b.add(before, one[0]), b.add(before, both)];
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
         let from = self.rates_of(b, turn);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
-        let [sum, gains, back] = self.rates.map(Memory::Shared);
-        b.store(sum, at, &sums, Some(is_first));
-        b.store(gains, at, &[one[1], two[1]], Some(is_first));
-        b.store(back, at, &[one[2], two[2]], Some(is_first));
+        rates.store(b, self.lane, &self.rates, (at, is_first));
     }
 
     /// Where the rates of a turn are.

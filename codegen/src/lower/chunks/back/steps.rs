@@ -137,7 +137,7 @@ impl BackKernel<'_> {
     }
 
     /// The first warp stores the outputs of all times of a head.
-    pub(super) fn store_steps(&self, b: &mut Builder, values: &Values, first: Operand, decays: &Decays) {
+    pub(super) fn store_steps(&self, b: &mut Builder, values: &Values, decays: &Decays) {
         let steps = |kind: &Kind| matches!(kind, Kind::Sum(..) | Kind::Decay);
         if !self.form.outputs.iter().any(steps) {
             return;
@@ -146,11 +146,6 @@ impl BackKernel<'_> {
         b.if_(is_first, |b| {
             let mut values = values.clone();
             let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
-            let at = b.add(first, own);
-            for k in 0..PER_LANE {
-                let at = b.add(at, Operand::i32(k as i32));
-                values.set_row(k, self.place(b, at, self.form.states.time));
-            }
             let mut sums = 0;
             for (output, kind) in self.form.outputs.iter().enumerate() {
                 let two = match kind {

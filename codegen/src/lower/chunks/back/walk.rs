@@ -182,6 +182,7 @@ impl BackKernel<'_> {
         let known = b.binary(Binary::Min, next, last);
         let following = self.head(b, chunk, known);
         let rates = self.rates(b, &following, chunk.first);
+        let (rows, steps) = self.early(b, chunk, turn);
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -198,13 +199,27 @@ impl BackKernel<'_> {
         // The weights of all warps are there.
         b.barrier();
         self.through_pairs(b, (chunk, stage), &mut found);
-        let (time, width) = (self.form.states.time, self.form.states.width);
-        let head = self.head(b, chunk, turn);
-        let known = Values::new(self.stage, &self.args, [time, width], head);
-        self.store_values(b, &known, chunk.first, (&found, &values));
+        self.store_values(b, &rows, stage, (&found, &values));
         self.store_rates(b, &rates, next);
         b.barrier();
-        self.store_steps(b, &known, chunk.first, &decays);
+        self.store_steps(b, &steps, &decays);
+    }
+
+    /// What outputs need of memory at the thread's times among rows, and at its lane's times: read early.
+    fn early(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Values<'_>, Values<'_>) {
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let head = self.head(b, chunk, turn);
+        let mut rows = Values::new(self.stage, &self.args, [time, width], head);
+        let mut steps = rows.clone();
+        self.set_rows(b, &mut rows, chunk.first);
+        for (k, place) in (0..).zip(self.own_times(b, chunk.first)) {
+            steps.set_row(k, place);
+        }
+        for slot in 0..2 {
+            rows.read_row(b, slot);
+            steps.read_row(b, slot);
+        }
+        (rows, steps)
     }
 
     /// Products of what was summed over heads.
