@@ -66,15 +66,15 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let names: &[&str] = match schedule {
         Schedule::TwoWay(_) => &["saved_states", "block_sums"],
         Schedule::States(s) if s.save => &["saved_states"],
-        Schedule::ChunksBack(_) => &["saved_states", "saved_cotangents"],
+        Schedule::Chunks(_) => &["ends"],
+        Schedule::ChunksBack(_) => &["saved_states", "saved_cotangents", "ends"],
         _ => &[],
     };
-    if !names.is_empty() {
-        let elem = scratch_elem(stage, schedule);
-        let scratch =
-            |(i, name): (u32, &str)| Slot { param: param(name, ParamKind::Write(elem)), role: Role::Scratch(i) };
-        slots.extend((0..).zip(names.iter().copied()).map(scratch));
-    }
+    let scratch = |(i, name): (u32, &str)| {
+        let elem = scratch_elem(stage, schedule, i);
+        Slot { param: param(name, ParamKind::Write(elem)), role: Role::Scratch(i) }
+    };
+    slots.extend((0..).zip(names.iter().copied()).map(scratch));
     if looks_back(schedule) {
         slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });
         slots.push(Slot { param: param("control", ParamKind::Control), role: Role::Control });
@@ -82,9 +82,10 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     slots
 }
 
-/// The type of the numbers that kernels of one stage hand on.
-pub fn scratch_elem(stage: &Stage, schedule: &Schedule) -> oplus_dsl::Elem {
-    let back = matches!(schedule, Schedule::ChunksBack(_)).then(|| BackForm::of(stage).ok()).flatten();
+/// The type of the numbers that kernels of one stage hand on, of one kind.
+pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_dsl::Elem {
+    let rounds = matches!(schedule, Schedule::ChunksBack(_)) && number < 2;
+    let back = rounds.then(|| BackForm::of(stage).ok()).flatten();
     back.map_or(oplus_dsl::Elem::F32, |form| form.elem(stage))
 }
 

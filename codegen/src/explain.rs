@@ -167,12 +167,16 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
         }
         Schedule::TwoWay(s) => two_way(s, outer, length),
         Schedule::Chunks(s @ Chunks { stages, .. }) => {
-            format!("a block per recurrence; chunks of {} times, {stages} in flight", s.times())
+            let ends = if s.ends { ", only their ends" } else { "" };
+            format!("a block per segment of a recurrence{ends}; chunks of {} times, {stages} in flight", s.times())
         }
         Schedule::ChunksBack(s) => match s.sweep {
-            Sweep::States => "a block per recurrence; the state before every 64 times saved".to_owned(),
+            Sweep::StateEnds => "a block per segment of a recurrence, only their ends".to_owned(),
+            Sweep::States => "a block per segment of a recurrence; the state before every 64 times saved".to_owned(),
+            Sweep::CotangentEnds => "a block per segment of a recurrence, backwards, only their ends".to_owned(),
             Sweep::Cotangents => {
-                "a block per recurrence, backwards; the state's cotangent after every 64 times saved".to_owned()
+                "a block per segment of a recurrence, backwards; the state's cotangent after every 64 times saved"
+                    .to_owned()
             }
             Sweep::Gradients => "a block per 64 times and group of heads; head by head".to_owned(),
         },

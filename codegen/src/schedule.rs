@@ -228,9 +228,11 @@ schedule! {
 }
 
 schedule! {
-    /// Chunks: a block of `warps` warps has one recurrence and walks chunks of 16 times per warp; the state is as wide as a
-    /// chunk is long, see [`crate::lower::chunks`].
+    /// Chunks: a block of `warps` warps has a segment of a recurrence and walks chunks of 16 times per warp; the state is as
+    /// wide as a chunk is long, see [`crate::lower::chunks`].
     Chunks, "chunks" {
+        /// Whether only the states at the ends of segments are found.
+        ends: bool,
         /// Warps of a block, 2 or 4.
         warps: u32,
         /// Places along the axis that is summed away, a multiple of 16.
@@ -300,9 +302,13 @@ word! {
 word! {
     /// The kernels of the gradient in chunks, in order.
     Sweep {
+        /// Finds the states at the ends of segments.
+        StateEnds = "state_ends",
         /// Walks the chunks of a recurrence and saves the state before each.
         States = "states",
-        /// Walks them from the last to the first and saves the cotangent of the state after each.
+        /// Finds the cotangents of the states at the starts of segments.
+        CotangentEnds = "cotangent_ends",
+        /// Walks the chunks from the last to the first and saves the cotangent of the state after each.
         Cotangents = "cotangents",
         /// Computes the gradients of a chunk from both.
         Gradients = "gradients",
@@ -440,9 +446,16 @@ impl ChunksBack {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         match self.sweep {
-            Sweep::States | Sweep::Cotangents => 4 * WARP,
             Sweep::Gradients => 8 * WARP,
+            _ => 4 * WARP,
         }
+    }
+}
+
+impl Sweep {
+    /// Whether only ends of segments are found.
+    pub fn is_ends(self) -> bool {
+        matches!(self, Sweep::StateEnds | Sweep::CotangentEnds)
     }
 }
 

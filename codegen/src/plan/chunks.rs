@@ -1,7 +1,7 @@
 //! The schedules of chunks that a plan may choose, and their cost.
 
 use super::bound::Bound;
-use super::geometry::blocks;
+use super::segments::Work;
 use crate::lower::chunks::Form;
 use crate::schedule::{Chunks, Schedule};
 use crate::stage::Stage;
@@ -20,24 +20,24 @@ pub(super) fn schedules(stage: &Stage) -> Vec<Schedule> {
     if elem != Ok(Elem::Bf16) {
         return vec![];
     }
-    let of =
-        |warps, depth, padded, vector| Schedule::Chunks(Chunks { warps, depth, padded, stages: 2, vector, blocks: 2 });
+    let of = |warps, depth, padded, vector| {
+        Schedule::Chunks(Chunks { ends: false, warps, depth, padded, stages: 2, vector, blocks: 2 })
+    };
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
     let kinds =
         |(warps, depth)| [(false, 8), (true, 8), (true, 1)].map(|(padded, vector)| of(warps, depth, padded, vector));
     shapes.flat_map(kinds).collect()
 }
 
-/// Microseconds, and why. Blocks go through their chunks: four products for each, over time, depth and width.
+/// Microseconds, and why. Blocks go through chunks: four products for each, over time, depth and width.
 pub(super) fn estimate(stage: &Stage, schedule: &Chunks, bound: &Bound, target: &Target) -> (f64, String) {
     let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(schedule.times()), f64::from(schedule.depth));
-    let chunks = (bound.size(form.time) as f64 / times).ceil();
-    let blocks = blocks(stage, &Schedule::Chunks(*schedule), bound) as f64;
-    let work = blocks * chunks * times * times * (3.0 * depth + times);
-    let share = (blocks / f64::from(target.multiprocessors)).ceil() / blocks.max(1.0);
+    let work = Work::of(&form, schedule, bound);
+    let segments = work.segments(target);
+    let turn = f64::from(work.blocks) * times * times * (3.0 * depth + times) / PRODUCTS;
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    let why = format!("{blocks} blocks of {chunks} chunks, {:.1} G multiply-adds", work / 1e9);
-    (work * share / PRODUCTS * slower, why)
+    let why = format!("{} recurrences of {} chunks in {segments} segments", work.rows, work.chunks);
+    (work.turns(segments, target) * turn * slower, why)
 }

@@ -2,6 +2,7 @@
 
 use super::bound::Bound;
 use super::geometry::blocks;
+use super::segments::Work;
 use crate::lower::chunks::back::{BackForm, TIMES};
 use crate::schedule::{ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
@@ -32,15 +33,17 @@ pub(super) fn schedules(stage: &Stage) -> Vec<Schedule> {
 pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, target: &Target) -> (f64, String) {
     let Ok(form) = BackForm::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(TIMES), f64::from(schedule.depth));
-    let chunks = (bound.size(form.states.time) as f64 / times).ceil();
-    let count = |sweep| blocks(stage, &Schedule::ChunksBack(ChunksBack { sweep, ..*schedule }), bound) as f64;
-    let (rows, points) = (count(Sweep::States), count(Sweep::Gradients));
-    let of_one = |blocks: f64| (blocks / f64::from(target.multiprocessors)).ceil();
+    let work = Work::back(&form, bound);
+    let segments = work.segments(target);
+    let points = blocks(stage, &Schedule::ChunksBack(*schedule), bound) as f64;
     let heads = bound.count(form.heads.iter()) as f64;
-    let walks = 2.0 * of_one(rows) * chunks * times * times * depth;
-    let gradients = of_one(points) * heads * times * times * (3.0 * depth + 3.0 * times);
+    let walks = 2.0 * work.turns(segments, target) * f64::from(work.blocks) * times * times * depth;
+    let all = (points / f64::from(target.multiprocessors)).ceil();
+    let gradients = all * heads * times * times * (3.0 * depth + 3.0 * times);
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    let why = format!("{rows} recurrences of {chunks} chunks, then {points} blocks of {heads} heads");
+    let Work { rows, chunks, .. } = work;
+    let why =
+        format!("{rows} recurrences of {chunks} chunks in {segments} segments, then {points} blocks of {heads} heads");
     ((walks + gradients) / PRODUCTS * slower, why)
 }

@@ -11,6 +11,7 @@ use super::cost::estimate;
 use super::fits::fits;
 use super::geometry::{grid, message_words, parts, threads};
 use super::planner::count;
+use super::segments::{blocks_of_row, ends};
 use super::variants::{all_schedules, kernels, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
 use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
@@ -175,7 +176,7 @@ impl Division {
         (self.bindings(&self.with_parts(call, parts), index).bound, Some(parts))
     }
 
-    /// Adds the launches of a stage to a plan: one, or the passes of the two-way schedule with what they hand on.
+    /// Adds the launches of a stage to a plan: one, or several with what they hand on.
     fn launches(
         &self,
         (index, merged): (usize, bool),
@@ -185,10 +186,14 @@ impl Division {
         (plan, choice): (&mut Plan, Choice),
     ) {
         let first = plan.buffers.len() as u32;
-        let elem = scratch_elem(&form.stage, &schedule);
-        plan.buffers.extend(handed_on(&form.stage, &schedule, bound).into_iter().map(|len| Buffer { elem, len }));
+        let lens = handed_on(&form.stage, &schedule, bound, &self.target);
+        let elem = |k| scratch_elem(&form.stage, &schedule, k);
+        plan.buffers.extend((0..).zip(lens).map(|(k, len)| Buffer { elem: elem(k), len }));
         let mut choice = Some(choice);
         for own in kernels(&form.stage, &schedule) {
+            if blocks_of_row(&form.stage, &own, bound, &self.target) == Some(0) {
+                continue;
+            }
             let mut launch = self.launch_of(index, merged, form, own, bound);
             for (arg, slot) in launch.args.iter_mut().zip(abi(&form.stage, &own)) {
                 if let Role::Scratch(k) = slot.role {
@@ -302,13 +307,15 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
 }
 
 /// The sizes of what the kernels of a stage hand on.
-fn handed_on(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Vec<u64> {
+fn handed_on(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Vec<u64> {
     let size = |axis| bound.size(axis);
     let sizes = match schedule {
         Schedule::TwoWay(s) => scratch(stage, s, size),
-        Schedule::ChunksBack(s) => {
-            BackForm::of(stage).ok().and_then(|form| Some(back::scratch(&form, s, size)?.to_vec()))
-        }
+        Schedule::Chunks(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
+        Schedule::ChunksBack(s) => BackForm::of(stage).ok().and_then(|form| {
+            let [states, cotangents] = back::scratch(&form, s, size)?;
+            Some(vec![states, cotangents, ends(stage, schedule, bound, target)?])
+        }),
         _ => None,
     };
     sizes.unwrap_or_default()

@@ -1,6 +1,7 @@
 //! How many blocks, tiles and messages a schedule needs for a stage of these sizes.
 
 use super::bound::Bound;
+use super::segments::blocks_of_row;
 use crate::lower::chunks::back::{BackForm, TIMES};
 use crate::lower::states::CHUNK;
 use crate::lower::{chunks, columns, lookback, pairs};
@@ -32,7 +33,7 @@ pub(super) fn tiles(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Option
     }
 }
 
-/// Blocks of a kernel that is not persistent, one for each piece of work.
+/// Blocks of a kernel that is not persistent, one for each piece of work: of recurrences, one for all their segments.
 pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     let rows = rows(stage, bound);
     match schedule {
@@ -67,11 +68,11 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
         }
         Schedule::Chunks(_) => chunks::Form::of(stage).map_or(0, |form| bound.count(form.outer.iter())),
         Schedule::ChunksBack(s) => BackForm::of(stage).map_or(0, |form| match s.sweep {
-            Sweep::States | Sweep::Cotangents => bound.count(form.states.outer.iter()),
             Sweep::Gradients => {
                 let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
                 bound.count(form.shared().iter()).saturating_mul(chunks)
             }
+            _ => bound.count(form.states.outer.iter()),
         }),
         Schedule::LookBack(_) => 1,
     }
@@ -88,7 +89,10 @@ fn pairs_blocks(stage: &Stage, schedule: &Pairs, bound: &Bound) -> u64 {
 pub(super) fn grid(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> [u32; 3] {
     let count = match tiles(stage, schedule, bound) {
         Some(tiles) => tiles.min(u64::from(target.multiprocessors)),
-        None => blocks(stage, schedule, bound).min(i32::MAX as u64),
+        None => {
+            let own = blocks_of_row(stage, schedule, bound, target).unwrap_or(1);
+            blocks(stage, schedule, bound).saturating_mul(own).min(i32::MAX as u64)
+        }
     };
     [count.max(1) as u32, 1, 1]
 }

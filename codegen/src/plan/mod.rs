@@ -18,6 +18,7 @@ mod geometry;
 mod pairs;
 mod planner;
 mod residual;
+mod segments;
 mod states;
 mod two_way;
 mod variants;

@@ -10,6 +10,7 @@ use super::{chunks, chunks_back, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
 use crate::lower::chunks::back::sweeps;
+use crate::lower::chunks::with_ends;
 use crate::lower::columns::supports_parts;
 use crate::lower::reads::displacements;
 use crate::lower::states::supports;
@@ -49,10 +50,11 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
     }
 }
 
-/// The kernels that a stage is run by under a schedule, in order: one, but for stages with two scans.
+/// The kernels that a stage is run by under a schedule, in order: one, but for stages with two scans, and those of which only ends are found first.
 pub(super) fn kernels(stage: &Stage, schedule: &Schedule) -> Vec<Schedule> {
     match schedule {
         Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
+        Schedule::Chunks(s) => with_ends(s).into_iter().map(Schedule::Chunks).collect(),
         Schedule::ChunksBack(s) => sweeps(s).into_iter().map(Schedule::ChunksBack).collect(),
         _ => vec![*schedule],
     }

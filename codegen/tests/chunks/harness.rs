@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
-use oplus_codegen::lower::chunks::{self, Form};
+use oplus_codegen::lower::chunks::{self, Form, scratch, with_ends};
 use oplus_codegen::schedule::{Chunks, Schedule};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::{Stage, cut_contracted};
@@ -72,9 +72,8 @@ impl<'a> Case<'a> {
         interpret_sized(&self.stage.program, &given, &sizes, Mode::default()).expect("runs")
     }
 
-    /// The outputs of the kernel, in some order of events.
-    fn run(&self, schedule: &Chunks, order: Order) -> Vec<Array> {
-        let kernel = chunks::lower(self.stage, schedule, "k").unwrap_or_else(|e| panic!("{schedule}: {e}"));
+    /// The outputs of the kernels for so many segments, in some order of events.
+    fn run(&self, schedule: &Chunks, (segments, order): (usize, Order)) -> Vec<Array> {
         let mut memory = Memory::new();
         let mut buffers: HashMap<Tensor, BufferId> = HashMap::new();
         for (i, input) in self.inputs.iter().enumerate() {
@@ -87,20 +86,29 @@ impl<'a> Case<'a> {
             let len = self.shape(tensor).iter().product();
             buffers.insert(tensor, memory.add(Buffer::unwritten(elem(self.stage, tensor), len)));
         }
+        let form = Form::of(self.stage).expect("has the form");
+        let rows: u64 = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product();
+        let len = scratch(rows, segments as u64, (schedule.width(), schedule.depth)).expect("counts");
+        let ends = memory.add(Buffer::unwritten(Elem::F32, len as usize));
         let int = |n: usize| Arg::Scalar(Literal::Int(n as i64));
         let arg = |role| match role {
             Role::Pointer(tensor) => Arg::from(buffers[&tensor]),
             Role::Size(axis) => int(self.sizes[axis.0 as usize]),
             Role::Stride(tensor, axis) => int(self.stride(tensor, axis)),
-            Role::Messages | Role::Control | Role::Scratch(_) => panic!("blocks do not talk to each other"),
+            Role::Scratch(_) => Arg::from(ends),
+            Role::Messages | Role::Control => panic!("blocks do not talk to each other"),
         };
-        let args = abi(self.stage, &Schedule::Chunks(*schedule)).into_iter().map(|slot| arg(slot.role)).collect();
-        let form = Form::of(self.stage).expect("has the form");
-        let blocks: usize = form.outer.iter().map(|a| self.sizes[a.0 as usize]).product();
-        let launch = Launch { grid: [blocks as u32, 1], args };
-        let options = Options { order, ..Options::default() };
-        simulate(&kernel, &launch, &mut memory, &options)
-            .unwrap_or_else(|e| panic!("{schedule} {:?}: {e}", self.sizes));
+        for own in with_ends(schedule) {
+            let blocks = rows as usize * if own.ends { segments - 1 } else { segments };
+            if blocks == 0 {
+                continue;
+            }
+            let kernel = chunks::lower(self.stage, &own, "k").unwrap_or_else(|e| panic!("{own}: {e}"));
+            let args = abi(self.stage, &Schedule::Chunks(own)).into_iter().map(|slot| arg(slot.role)).collect();
+            let launch = Launch { grid: [blocks as u32, 1], args };
+            let options = Options { order, ..Options::default() };
+            simulate(&kernel, &launch, &mut memory, &options).unwrap_or_else(|e| panic!("{own} {:?}: {e}", self.sizes));
+        }
         let read = |i: usize| {
             let (tensor, buffer) = (Tensor::Output(i as u32), memory.buffer(buffers[&Tensor::Output(i as u32)]));
             let sizes = self.shape(tensor);
@@ -112,13 +120,18 @@ impl<'a> Case<'a> {
 
     /// The kernel gives what the program means, with a root mean square error of at most a half per cent.
     pub(crate) fn check(&self, schedule: &Chunks, order: Order) {
-        let (wanted, found) = (self.wanted(), self.run(schedule, order));
+        self.check_segments(schedule, 1, order);
+    }
+
+    /// The same in so many segments.
+    pub(crate) fn check_segments(&self, schedule: &Chunks, segments: usize, order: Order) {
+        let (wanted, found) = (self.wanted(), self.run(schedule, (segments, order)));
         for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.stage.program.outputs) {
             let (wanted, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
             let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
             let error = norm(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
             let size = norm(&mut wanted.iter().copied());
-            let what = format!("`{}`: {:?} {schedule}", output.name, self.sizes);
+            let what = format!("`{}`: {:?} {schedule}, {segments} segments", output.name, self.sizes);
             assert!(error <= 5e-3 * size, "{what}: relative error {} of {size}", error / size);
         }
     }

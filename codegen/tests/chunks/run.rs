@@ -6,7 +6,7 @@ use oplus_dsl::Elem;
 
 use crate::harness::{Case, model, stage};
 
-const CHUNKS: Chunks = Chunks { warps: 2, depth: 16, padded: true, stages: 2, vector: 1, blocks: 1 };
+const CHUNKS: Chunks = Chunks { ends: false, warps: 2, depth: 16, padded: true, stages: 2, vector: 1, blocks: 1 };
 
 #[test]
 fn lengths_around_chunks() {
@@ -32,7 +32,7 @@ fn groups_gates_and_odd_sizes() {
 fn vectors_and_whole_widths() {
     let stage = stage(&model("mamba2", Elem::Bf16, &["h0"]));
     for (warps, depth, stages) in [(2, 16, 3), (4, 32, 2), (4, 128, 2)] {
-        let schedule = Chunks { warps, depth, padded: false, stages, vector: 8, blocks: 1 };
+        let schedule = Chunks { ends: false, warps, depth, padded: false, stages, vector: 8, blocks: 1 };
         let sizes = [("B", 1), ("T", 150), ("G", 1), ("H", 1), ("P", schedule.width() as usize), ("N", depth as usize)];
         Case::new(&stage, &sizes).check(&schedule, Order::Descending);
     }
@@ -45,4 +45,17 @@ fn linear_attention_and_its_relatives() {
         let sizes = [("B", 1), ("H", 2), ("T", 70), ("K", 16), ("V", 32)];
         Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(1));
     }
+}
+
+#[test]
+fn segments_of_few_long_recurrences() {
+    // Of 5 chunks in 4 segments the last has none.
+    for (segments, t) in [(2, 33), (2, 160), (3, 160), (4, 150), (5, 129)] {
+        let stage = stage(&model("ssd", Elem::Bf16, &[]));
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+        Case::new(&stage, &sizes).check_segments(&CHUNKS, segments, Order::Random(t as u64));
+    }
+    let stage = stage(&model("retention", Elem::Bf16, &["s0"]));
+    let sizes = [("B", 1), ("H", 1), ("T", 200), ("K", 13), ("V", 29)];
+    Case::new(&stage, &sizes).check_segments(&CHUNKS, 3, Order::Ascending);
 }

@@ -84,3 +84,12 @@ fn groups_states_and_odd_sizes() {
         check(&program, &sizes, (Placement::Contiguous, 0), Order::Ascending);
     }
 }
+
+#[test]
+fn segments_of_few_long_recurrences() {
+    for (without, outputs) in [(&["skip", "dt_bias", "h0"][..], &["y"][..]), (&[], &["y", "h_last"])] {
+        let program = gradient("ssd", without, outputs);
+        let sizes = [("B", 1), ("T", 520), ("G", 1), ("H", 2), ("P", 24), ("N", 16)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+    }
+}

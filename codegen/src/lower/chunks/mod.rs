@@ -9,7 +9,7 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·gain[j]·value[j]⊗key[j]
 //! ```
 //!
-//! A block has one recurrence and goes from the first time to the last in chunks of as many times as the state is wide, 16
+//! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the state is wide, 16
 //! for each warp. Queries, keys and values of coming chunks are copied to shared memory while products are computed. A warp
 //! has 16 times of the products over times, and 16 places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory.
@@ -21,6 +21,7 @@ mod decay;
 mod form;
 mod outputs;
 mod products;
+mod segments;
 mod state;
 mod walk;
 
@@ -35,6 +36,7 @@ use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
+use segments::Segment;
 
 /// Rows of a fragment.
 const ROWS: u32 = 16;
@@ -55,6 +57,7 @@ pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, L
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, &Schedule::Chunks(*schedule));
+    let form = if schedule.ends { Form { readout: None, ..form } } else { form };
     ChunksKernel::declare(&mut b, stage, &form, schedule, args).body(&mut b);
     Ok(b.finish())
 }
@@ -62,10 +65,23 @@ pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, L
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Chunks) -> u32 {
     let Ok(form) = Form::of(stage) else { return 0 };
+    let form = if schedule.ends { Form { readout: None, ..form } } else { form };
     let mut b = Builder::new("", WARP);
     let args = Args::declare(&mut b, stage, &Schedule::Chunks(*schedule));
     ChunksKernel::declare(&mut b, stage, &form, schedule, args);
     b.finish().shared_layout().1
+}
+
+/// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
+pub fn with_ends(schedule: &Chunks) -> Vec<Chunks> {
+    let ends = Chunks { ends: true, stages: 3, blocks: 3, ..*schedule };
+    vec![ends, *schedule]
+}
+
+/// The numbers that the first of them hands on, for so many recurrences of so many segments; `None` when 63 bits cannot count
+/// them.
+pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u64> {
+    rows.checked_mul(segments::handed_on(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
 /// A stage laid over blocks. Immutable while code is emitted.
@@ -85,6 +101,9 @@ struct ChunksKernel<'s> {
     gains: SharedId,
     /// Where the state before every chunk is written, if it is.
     saved: Option<ParamId>,
+    /// The block's segment, and the ends of segments.
+    segment: Segment,
+    ends: ParamId,
     thread: Operand,
     warp: Operand,
     lane: Operand,
@@ -111,9 +130,9 @@ impl<'s> ChunksKernel<'s> {
         let [sums, gains] = ["sums", "gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * times));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let block = b.special(Special::Block);
-        let block = b.convert(Ty::I64, block);
-        let outer = args.indices(b, block, form.outer);
+        let segment = Segment::of(b, &args, form.outer, schedule.ends);
+        let outer = args.indices(b, segment.row, form.outer);
+        let ends = args.scratch[args.scratch.len() - 1];
         ChunksKernel {
             stage,
             form,
@@ -126,6 +145,8 @@ impl<'s> ChunksKernel<'s> {
             sums,
             gains,
             saved: None,
+            segment,
+            ends,
             thread,
             warp,
             lane,

@@ -5,7 +5,7 @@ use super::products::{Blocks, Factor, load_four, multiply_in_time};
 use super::{COLUMNS, ChunksKernel, ROWS};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::values::{Index, Spot, Values};
-use crate::tile::{Expr, Memory, Operand, Reg, Special};
+use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -36,7 +36,8 @@ impl ChunksKernel<'_> {
     /// The state before the first time.
     pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
         let count = self.schedule.depth / COLUMNS;
-        let blocks = (0..count).map(|block| match self.form.init {
+        // The ends of segments are those from 0.
+        let blocks = (0..count).map(|block| match self.form.init.filter(|_| !self.schedule.ends) {
             None => [0; 4].map(|_| b.var(zero(Ty::F32))),
             Some(init) => {
                 let mut values = values.clone();
@@ -120,9 +121,7 @@ impl ChunksKernel<'_> {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let depth = self.schedule.depth;
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
-        let block = b.special(Special::Block);
-        let block = b.convert(Ty::I64, block);
-        let before = b.mul(block, chunks);
+        let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
         let from = b.mul(number, Operand::i64(i64::from(self.schedule.width() * depth)));
         for h in 0..2 {

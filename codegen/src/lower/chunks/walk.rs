@@ -1,13 +1,14 @@
 //! The walk of a block over the chunks of its recurrence.
 
-use super::decay::{Decays, Rates};
+use super::decay::{Decays, Rates, f32};
 use super::products::{Blocks, Factor, multiply, multiply_in_time, pack};
+use super::segments::Turns;
 use super::state::State;
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
 use crate::build::Builder;
 use crate::lower::pairs::tile::{Lanes, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
-use crate::tile::{Expr, Mbarrier, Operand, Stmt};
+use crate::tile::{Expr, Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -35,22 +36,29 @@ impl ChunksKernel<'_> {
         let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
         let chunks = b.binary(Binary::Div, up, Operand::i64(times));
         let chunks = b.convert(Ty::I32, chunks);
+        let turns = self.segment.turns(b, chunks);
         for turn in 0..self.schedule.stages as i32 - 1 {
-            self.fetch(b, &origins, (Operand::i32(turn), chunks));
+            self.fetch(b, &origins, (Operand::i32(turn), turns));
         }
         let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         self.set_width(b, &mut values);
         let state = self.first_state(b, &values);
+        if !self.schedule.ends {
+            self.join(b, &state);
+        }
         let lanes = self.lanes(b);
         self.store_state(b, &state);
-        let first = self.chunk(b, (Operand::i32(0), chunks));
-        let first = b.mul(first, Operand::i32(self.schedule.times() as i32));
-        let rates = self.rates(b, &values, first);
+        let rates = self.rates_at(b, &values, (Operand::i32(0), turns));
         self.store_rates(b, &rates, Operand::i32(0));
-        b.for_(Operand::i32(0), chunks, Operand::i32(1), |b, turn| {
-            self.turn(b, (&lanes, &origins), (&values, &state), (turn, chunks));
+        let logs = b.var(f32(0.0));
+        b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
+            self.turn(b, (&lanes, &origins), (&values, &state, logs), (turn, turns));
         });
-        self.finals(b, &values, &state);
+        if self.schedule.ends {
+            return self.store_end(b, &state, logs);
+        }
+        let is_last = self.segment.is_last(b);
+        b.if_(is_last, |b| self.finals(b, &values, &state));
     }
 
     /// One thread makes the mbarriers.
@@ -69,10 +77,10 @@ impl ChunksKernel<'_> {
     }
 
     /// Starts the copies of a chunk, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], (turn, chunks): (Operand, Operand)) {
-        let exists = b.lt(turn, chunks);
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], (turn, turns): (Operand, Turns)) {
+        let exists = b.lt(turn, turns.count);
         b.if_(exists, |b| {
-            let chunk = self.chunk(b, (turn, chunks));
+            let chunk = self.chunk(b, (turn, turns));
             let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
             let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
             for (tile, origin) in self.tiles().zip(origins) {
@@ -81,12 +89,13 @@ impl ChunksKernel<'_> {
         });
     }
 
-    /// The chunk of a turn.
-    fn chunk(&self, b: &mut Builder, (turn, chunks): (Operand, Operand)) -> Operand {
+    /// The chunk of a turn of the segment.
+    fn chunk(&self, b: &mut Builder, (turn, turns): (Operand, Turns)) -> Operand {
+        let turn = b.add(turns.first, turn);
         if !self.form.reverse {
             return turn;
         }
-        let last = b.sub(chunks, Operand::i32(1));
+        let last = b.sub(turns.all, Operand::i32(1));
         b.sub(last, turn)
     }
 
@@ -107,19 +116,19 @@ impl ChunksKernel<'_> {
         &self,
         b: &mut Builder,
         (lanes, origins): (&AllLanes, &[Operand]),
-        (values, state): (&Values, &State),
-        (turn, chunks): (Operand, Operand),
+        (values, state, logs): (&Values, &State, Reg),
+        (turn, turns): (Operand, Turns),
     ) {
         let stages = Operand::i32(self.schedule.stages as i32);
         let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
         let parity = b.binary(Binary::And, round, Operand::i32(1));
-        let chunk = self.chunk(b, (turn, chunks));
+        let chunk = self.chunk(b, (turn, turns));
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         // From here on everybody has the sums and the state, and nobody reads the chunk before.
         b.barrier();
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
-        self.fetch(b, origins, (next, chunks));
-        let rates = self.next_rates(b, values, (turn, chunks));
+        self.fetch(b, origins, (next, turns));
+        let rates = self.next_rates(b, values, (turn, turns));
         for tile in self.tiles() {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -134,20 +143,27 @@ impl ChunksKernel<'_> {
             let y = self.read(b, &decays, (queries, keys, in_time, states));
             self.store_outputs(b, values, (first, &y), in_time.start);
         }
-        self.save_state(b, state, (chunk, chunks));
+        self.save_state(b, state, (chunk, turns.all));
         let left = self.scaled_values(b, &decays, (in_time, lanes.values_left));
         b.barrier();
         self.advance(b, state, &decays, (&left, keys_in_time));
+        let sum = b.add(logs.into(), decays.end);
+        b.assign(logs, sum);
         self.store_state(b, state);
         let following = b.add(turn, Operand::i32(1));
         self.store_rates(b, &rates, following);
     }
 
     /// The rates of the turn after, early: they are read from memory.
-    fn next_rates(&self, b: &mut Builder, values: &Values, (turn, chunks): (Operand, Operand)) -> Rates {
-        let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(chunks, Operand::i32(1)));
+    fn next_rates(&self, b: &mut Builder, values: &Values, (turn, turns): (Operand, Turns)) -> Rates {
+        let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(turns.count, Operand::i32(1)));
         let known = b.binary(Binary::Min, next, last);
-        let chunk = self.chunk(b, (known, chunks));
+        self.rates_at(b, values, (known, turns))
+    }
+
+    /// The rates of a turn; past the last, those of times that exist or not.
+    fn rates_at(&self, b: &mut Builder, values: &Values, at: (Operand, Turns)) -> Rates {
+        let chunk = self.chunk(b, at);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.rates(b, values, first)
     }

@@ -14,8 +14,8 @@
 //! where decay' is the cotangent of the decay's logarithm, r\[i\] = ⟨query\[i\], first term of query'\[i\]⟩ for one head, and
 //! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. Nothing telescopes over more than a chunk.
 //!
-//! Three kernels, the [`Sweep`]s: two walk the chunks of a recurrence, one each way, and write S and D of every chunk to memory,
-//! rounded; the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
+//! Three kernels, of the [`Sweep`]s: two walk the chunks of a recurrence, one each way, and write S and D of every chunk to
+//! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
 //! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
@@ -77,8 +77,9 @@ pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack) -> u32 {
 
 /// The kernels of a schedule, in order.
 pub fn sweeps(schedule: &ChunksBack) -> Vec<ChunksBack> {
+    let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
     let walk = |sweep| ChunksBack { sweep, blocks: 3, ..*schedule };
-    vec![walk(Sweep::States), walk(Sweep::Cotangents), *schedule]
+    walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
 /// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
@@ -105,17 +106,17 @@ fn with_kernel(
 ) {
     let args = Args::declare(b, stage, &Schedule::ChunksBack(*schedule));
     let walked: &Form = match schedule.sweep {
-        Sweep::States => &form.states,
-        Sweep::Cotangents => &form.cotangents,
+        Sweep::StateEnds | Sweep::States => &form.states,
+        Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients => {
             let kernel = BackKernel::declare(b, stage, form, schedule, args);
             return then(b, Either::Chunk(&kernel));
         }
     };
-    let ChunksBack { depth, padded, stages, vector, blocks, .. } = *schedule;
-    let chunks = Chunks { warps: BLOCKS, depth, padded, stages, vector, blocks };
-    let saved = args.scratch[usize::from(walked.reverse)];
-    let kernel = ChunksKernel { saved: Some(saved), ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
+    let ChunksBack { depth, padded, stages, vector, blocks, sweep } = *schedule;
+    let chunks = Chunks { ends: sweep.is_ends(), warps: BLOCKS, depth, padded, stages, vector, blocks };
+    let saved = (!sweep.is_ends()).then(|| args.scratch[usize::from(walked.reverse)]);
+    let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
     then(b, Either::Walk(&kernel));
 }
 

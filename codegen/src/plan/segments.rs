@@ -1,0 +1,95 @@
+//! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
+
+use super::bound::Bound;
+use crate::lower::chunks::back::{BackForm, TIMES};
+use crate::lower::chunks::{Form, scratch};
+use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep};
+use crate::stage::Stage;
+use crate::target::Target;
+
+/// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
+const LEAST: u64 = 4;
+const MOST: u64 = 64;
+/// Time of a turn where a multiprocessor has one block, by that where it has all.
+const ALONE: f64 = 0.75;
+/// Time of the kernel that finds the ends of segments, by that of the one that goes on from them.
+const ENDS: f64 = 0.4;
+
+/// Recurrences of so many chunks, for so many blocks of a multiprocessor.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    pub rows: u64,
+    pub chunks: u64,
+    pub blocks: u32,
+}
+
+impl Work {
+    /// That of a schedule of chunks.
+    pub(super) fn of(form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
+        let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
+        Work { rows: bound.count(form.outer.iter()), chunks, blocks: 2 }
+    }
+
+    /// That of a walk of the gradient's states.
+    pub(super) fn back(form: &BackForm, bound: &Bound) -> Work {
+        let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
+        Work { rows: bound.count(form.states.outer.iter()), chunks, blocks: 3 }
+    }
+
+    /// The number of segments that takes the least time; none is empty.
+    pub(super) fn segments(self, target: &Target) -> u64 {
+        let full = |n: u64| self.chunks.div_ceil(self.chunks.div_ceil(n).max(1)).max(1);
+        let numbers = (1..=MOST.min(self.chunks / LEAST).max(1)).map(full);
+        numbers.min_by(|x, y| self.turns(*x, target).total_cmp(&self.turns(*y, target))).unwrap_or(1)
+    }
+
+    /// Time with so many segments, in that of a turn of a multiprocessor with all its blocks.
+    pub(super) fn turns(self, segments: u64, target: &Target) -> f64 {
+        let multiprocessors = u64::from(target.multiprocessors);
+        let places = multiprocessors * u64::from(self.blocks);
+        let waves = |segments: u64| {
+            let blocks = self.rows.saturating_mul(segments);
+            let (all, rest) = (blocks / places, blocks % places);
+            let last = if rest > multiprocessors { 1.0 } else { ALONE };
+            all as f64 + if rest == 0 { 0.0 } else { last }
+        };
+        let each = self.chunks.div_ceil(segments) as f64;
+        each * (waves(segments) + ENDS * waves(segments - 1))
+    }
+}
+
+/// The segments of each recurrence that a schedule walks; `None` if it walks none.
+fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
+    let work = match schedule {
+        Schedule::Chunks(s) => Work::of(&Form::of(stage).ok()?, s, bound),
+        Schedule::ChunksBack(ChunksBack { sweep: Sweep::Gradients, .. }) => return None,
+        Schedule::ChunksBack(_) => Work::back(&BackForm::of(stage).ok()?, bound),
+        _ => return None,
+    };
+    Some(work.segments(target))
+}
+
+/// Blocks of a kernel for each recurrence that it walks: one for every segment, but the last where only ends are found.
+pub(super) fn blocks_of_row(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
+    let segments = segments_of(stage, schedule, bound, target)?;
+    let ends = match schedule {
+        Schedule::Chunks(s) => s.ends,
+        Schedule::ChunksBack(s) => s.sweep.is_ends(),
+        _ => false,
+    };
+    Some(if ends { segments - 1 } else { segments })
+}
+
+/// The numbers that ends of segments take.
+pub(super) fn ends(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
+    let (rows, state) = match schedule {
+        Schedule::Chunks(s) => (bound.count(Form::of(stage).ok()?.outer.iter()), (s.width(), s.depth)),
+        Schedule::ChunksBack(s) => (bound.count(BackForm::of(stage).ok()?.states.outer.iter()), (TIMES, s.depth)),
+        _ => return None,
+    };
+    let walk = match *schedule {
+        Schedule::ChunksBack(s) => Schedule::ChunksBack(ChunksBack { sweep: Sweep::States, ..s }),
+        schedule => schedule,
+    };
+    scratch(rows, segments_of(stage, &walk, bound, target)?, state)
+}
