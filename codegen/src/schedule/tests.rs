@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn examples() -> [Schedule; 8] {
+fn examples() -> [Schedule; 9] {
     let lookback = LookBack {
         scan_warps: 8,
         reduce_warps: 4,
@@ -50,6 +50,7 @@ fn examples() -> [Schedule; 8] {
         vector: 8,
         blocks: 2,
     };
+    let back = ChunksBack { sweep: Sweep::StateEnds, depth: 64, padded: true, stages: 2, vector: 1, blocks: 1 };
     let two_way = TwoWay {
         pass: Pass::Walk,
         warps: 8,
@@ -72,7 +73,8 @@ fn examples() -> [Schedule; 8] {
         Schedule::States(states),
         Schedule::Pairs(pairs),
         Schedule::TwoWay(two_way),
-        Schedule::Chunks(Chunks { warps: 4, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }),
+        Schedule::Chunks(Chunks { ends: false, warps: 4, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }),
+        Schedule::ChunksBack(back),
     ]
 }
 

@@ -9,8 +9,8 @@
 //! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·gain[j]·value[j]⊗key[j]
 //! ```
 //!
-//! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the state is wide, 16
-//! for each warp. Queries, keys and values of coming chunks are copied to shared memory while products are computed. A warp
+//! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the
+//! state is wide, 16 for each warp. Queries, keys and values of coming chunks are copied to shared memory while products are computed. A warp
 //! has 16 times of the products over times, and 16 places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory.
 //!
