@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
-use oplus_codegen::target::Target;
+use oplus_codegen::target::{Isa, Target};
 
 use super::constants::Constants;
 use super::context::failure;
@@ -29,6 +29,7 @@ pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
     pub(super) raw: Arc<CudaStream>,
     schedule_rank: AtomicUsize,
+    portable: AtomicBool,
 }
 
 impl CudaDevice {
@@ -65,8 +66,14 @@ impl CudaDevice {
         known.retain(|weak| weak.strong_count() > 0);
         let found = known.iter().filter_map(std::sync::Weak::upgrade).find(|s| s.raw.cu_stream() == stream.cu_stream());
         let state = found.unwrap_or_else(|| {
-            let (scratch, constants, schedule_rank) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
-            let state = Arc::new(Stream { scratch, constants, context: context.clone(), raw: stream, schedule_rank });
+            let state = Arc::new(Stream {
+                scratch: Mutex::default(),
+                constants: Mutex::default(),
+                context: context.clone(),
+                raw: stream,
+                schedule_rank: AtomicUsize::new(0),
+                portable: AtomicBool::new(false),
+            });
             known.push(Arc::downgrade(&state));
             state
         });
@@ -86,7 +93,8 @@ impl CudaDevice {
 
     /// The facts of the GPU that plans are made for.
     pub fn target(&self) -> Target {
-        self.0.context.target
+        let target = self.0.context.target;
+        if self.0.is_portable() { Target { isa: Isa::Sm80, ..target } } else { target }
     }
 
     /// Waits until all work queued on the stream has been done, and reports its faults.
@@ -101,6 +109,12 @@ impl CudaDevice {
     /// after the fastest, 0 again for the fastest. Where a stage has fewer, it takes the slowest.
     pub fn set_schedule_rank(&self, rank: usize) {
         self.0.schedule_rank.store(rank, Ordering::Relaxed);
+    }
+
+    /// For tests and measurements: calls on this stream take the kernels that every GPU since Ampere runs, also where the
+    /// GPU has better ones.
+    pub fn set_portable(&self, portable: bool) {
+        self.0.portable.store(portable, Ordering::Relaxed);
     }
 
     /// Makes this stream wait for the work queued so far on another one.
@@ -121,6 +135,11 @@ impl Stream {
     /// The rank of the schedules that calls take.
     pub(crate) fn schedule_rank(&self) -> usize {
         self.schedule_rank.load(Ordering::Relaxed)
+    }
+
+    /// Whether calls take the kernels for all GPUs.
+    pub(crate) fn is_portable(&self) -> bool {
+        self.portable.load(Ordering::Relaxed)
     }
 
     /// Whether calls are recorded into a graph instead of being queued.

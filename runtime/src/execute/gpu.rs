@@ -29,7 +29,7 @@ impl Executable {
     /// Gives the states that the call saves.
     fn queue(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
         let rank = device.0.schedule_rank();
-        let call = self.call_words(ready, rank);
+        let call = self.call_words(ready, rank, device.0.is_portable());
         let prepared = match device.0.context.prepared(&call) {
             Some(known) => known,
             None => self.prepare(ready, device, rank, call)?,
@@ -51,12 +51,12 @@ impl Executable {
         Ok(saved)
     }
 
-    /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules, what is
-    /// given and wanted, sizes, alignment and strides.
-    fn call_words(&self, ready: &Ready<'_>, rank: usize) -> Vec<u64> {
+    /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules and whose
+    /// they are, what is given and wanted, sizes, alignment and strides.
+    fn call_words(&self, ready: &Ready<'_>, rank: usize, portable: bool) -> Vec<u64> {
         let mut words = Vec::with_capacity(64);
         let Signature { elem, given, wanted } = &ready.signature;
-        words.extend([self.id, source::generation(), *elem as u64, rank as u64]);
+        words.extend([self.id, source::generation(), *elem as u64, rank as u64, u64::from(portable)]);
         words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
         words.extend(match ready.hand {
             Hand::Nothing => [0, 0],

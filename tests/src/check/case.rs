@@ -3,7 +3,7 @@
 use std::fmt;
 
 use oplus::{Elem, Kernel};
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Output, Param, Program};
 use oplus_dsl::step::step;
 use oplus_dsl::testing::{Ingredients, program};
 
@@ -19,8 +19,8 @@ pub struct Case {
     pub prefix: String,
     /// The call's element type.
     pub elem: Elem,
-    /// Without optional parameters, and with the first cotangent alone.
-    pub lean: bool,
+    /// What it gives.
+    pub given: Given,
     /// Size of every axis, by name.
     pub sizes: Vec<(String, usize)>,
     /// How its tensors lie in memory.
@@ -31,9 +31,48 @@ pub struct Case {
     pub seed: u64,
 }
 
+/// What a call gives of what it may leave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// No optional parameter, and the first cotangent alone.
+    Least,
+    /// Every parameter, and the first cotangent alone.
+    Params,
+    /// Every parameter and every cotangent.
+    All,
+}
+
+impl Case {
+    /// Whether it gives a parameter of its kernel.
+    pub fn gives(&self, param: &Param) -> bool {
+        self.given != Given::Least || param.default.is_none()
+    }
+
+    /// The outputs of its kernel of whose cotangents it gives.
+    pub fn cotangents<'p>(&self, program: &'p Program) -> impl Iterator<Item = &'p Output> {
+        let most = if self.given == Given::All { usize::MAX } else { 1 };
+        program.outputs.iter().filter(|o| o.elem.is_float()).take(most)
+    }
+
+    /// The size of every axis of a program.
+    pub fn axis_sizes(&self, program: &Program) -> Vec<usize> {
+        let size = |name: &String| self.sizes.iter().find(|(axis, _)| axis == name).map_or(1, |(_, n)| *n);
+        program.axes.iter().map(size).collect()
+    }
+
+    /// Whether it also runs under the schedules of GPUs before the one it runs on: of kernels, of which some are committed.
+    pub fn is_portable(&self) -> bool {
+        self.prefix.is_empty()
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = if self.lean { "lean" } else { "full" };
+        let form = match self.given {
+            Given::Least => "lean",
+            Given::Params => "params",
+            Given::All => "full",
+        };
         let sizes = self.sizes.iter().map(|(axis, n)| format!("{axis}={n}")).collect::<Vec<_>>().join(",");
         let (placement, fill) = (format!("{:?}", self.placement), format!("{:?}", self.fill));
         let (prefix, name) = (&self.prefix, self.kernel.name());
@@ -88,11 +127,9 @@ pub fn standard_cases(extent: Extent) -> Vec<Case> {
             (_, Extent::Quick) => &[Elem::F32, Elem::Bf16],
             _ => &[Elem::F32, Elem::Bf16, Elem::F16, Elem::F64],
         };
-        let optional = program.params.iter().any(|p| p.default.is_some()) || program.outputs.len() > 1;
-        let forms: &[bool] = if optional { &[true, false] } else { &[false] };
         for (e, elem) in elems.iter().enumerate() {
-            for lean in forms {
-                let base = Case { prefix: prefix.to_owned(), elem: *elem, lean: *lean, ..blank(kernel) };
+            for given in forms(prefix, program) {
+                let base = Case { prefix: prefix.to_owned(), elem: *elem, given: *given, ..blank(kernel) };
                 cases.extend(shapes(&base, program, extent, k + e));
             }
         }
@@ -100,12 +137,23 @@ pub fn standard_cases(extent: Extent) -> Vec<Case> {
     cases
 }
 
+/// What calls of a program give: of kernels every form that is committed, of models all and the least.
+fn forms(prefix: &str, program: &Program) -> &'static [Given] {
+    let outputs = program.outputs.iter().filter(|o| o.elem.is_float()).count();
+    let optional = program.params.iter().any(|p| p.default.is_some());
+    match (optional, outputs) {
+        (true, 2..) if prefix.is_empty() => &[Given::Least, Given::Params, Given::All],
+        (false, 0 | 1) if program.outputs.len() <= 1 => &[Given::All],
+        _ => &[Given::Least, Given::All],
+    }
+}
+
 fn blank(kernel: &'static Kernel) -> Case {
     Case {
         kernel,
         prefix: String::new(),
         elem: Elem::F32,
-        lean: false,
+        given: Given::All,
         sizes: vec![],
         placement: Placement::Contiguous,
         fill: Fill::Random,
@@ -122,8 +170,9 @@ fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Ca
         _ if inner(program) > 1 && extent == Extent::Default => &LENGTHS[..11],
         _ => &LENGTHS,
     };
-    // Other element types take the same paths with other numbers: every other length will do.
-    let skip = |i: usize| extent == Extent::Default && base.elem != Elem::F32 && (i + turn) % 2 == 1;
+    // Other element types and forms take the same paths with other numbers: every other length will do.
+    let repeats = base.elem != Elem::F32 || base.given == Given::Params;
+    let skip = |i: usize| extent == Extent::Default && repeats && (i + turn) % 2 == 1;
     let mut cases = vec![];
     for (i, length) in lengths.iter().enumerate().filter(|(i, _)| !skip(*i)) {
         let placements: &[Placement] = match (extent, (i + turn) % 4) {
@@ -185,8 +234,8 @@ fn random_case(seed: u64) -> Case {
     let placements = [Placement::Contiguous, Placement::Padded, Placement::Strided, Placement::Misaligned];
     let placement = placements[(seed / 2) as usize % 4];
     let kernel = kernel(&program);
-    let (prefix, lean) = ("user:".to_owned(), seed.is_multiple_of(3));
-    Case { prefix, elem, lean, sizes, placement, seed, ..blank(kernel) }
+    let given = if seed.is_multiple_of(3) { Given::Least } else { Given::All };
+    Case { prefix: "user:".to_owned(), elem, given, sizes, placement, seed, ..blank(kernel) }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use oplus::{Device, Elem, Element, Error, Tensor};
+use oplus_codegen::plan;
 use oplus_dsl::Ty;
 use oplus_dsl::interpret::{Array, Data};
 
@@ -92,6 +93,13 @@ impl Placed {
         };
         Ok(Found { array: Array { sizes, data: picked }, trespass })
     }
+}
+
+/// How the planner sees a tensor that is placed so.
+pub fn planned(sizes: &[usize], elem: Elem, placement: Placement) -> plan::Layout {
+    let (strides, first, _) = layout(sizes, placement);
+    let address = first * elem.bytes().unwrap_or(1);
+    plan::Layout { strides, align: 1 << address.trailing_zeros().min(4) }
 }
 
 /// Strides, the place of index 0, and the elements of the whole memory.

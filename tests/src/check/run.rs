@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaContext;
 use oplus::{Call, Device, Elem, Error, Tensor};
-use oplus_codegen::plan::{self, Planner};
+use oplus_codegen::plan;
 use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::Program;
 use oplus_dsl::rng::Rng;
-use oplus_dsl::specialize::for_call;
 
 use super::CheckError;
-use super::bound::{SLACK, slack};
 use super::case::Case;
 use super::data::{Found, Placed};
 use super::oracle::{Agreement, Expected, expected};
+use super::reach::{self, Way};
 use super::report::{Line, Report};
 use super::{inputs, same_bits};
 
@@ -52,14 +51,6 @@ struct Done {
 
 /// A call of a pass's kernel into these tensors, by the order of the program's outputs.
 type Run<'a> = dyn Fn(&[Placed]) -> Result<Option<Call>, Error> + 'a;
-
-/// The schedules of a rank: their texts, the keys of their kernels, how much deeper than a balanced tree they may be.
-#[derive(Default)]
-struct Ranked {
-    schedules: String,
-    keys: Vec<String>,
-    slack: f64,
-}
 
 impl<'a> Runner<'a> {
     /// A runner on a new stream of a GPU, or on the CPU. Calls run `repeat` times.
@@ -116,7 +107,7 @@ impl<'a> Runner<'a> {
         rng: &mut Rng,
     ) -> Result<(), CheckError> {
         let outputs: Vec<_> = program.outputs.iter().filter(|o| o.elem.is_float()).collect();
-        for output in outputs.iter().take(if case.lean { 1 } else { outputs.len() }) {
+        for output in case.cotangents(program) {
             let (shape, elem) = (case.shape(program, &output.axes), case.stored(output.elem));
             let array = inputs::cotangent(&shape, elem, case.fill, rng);
             let placed = Placed::input(&array, elem, case.placement, &self.device)?;
@@ -143,7 +134,7 @@ impl<'a> Runner<'a> {
     fn inputs(&self, case: &Case, program: &Program, rng: &mut Rng) -> Result<HashMap<String, Operand>, CheckError> {
         let mut operands = HashMap::new();
         let sizes = case.axis_sizes(program);
-        for param in program.params.iter().filter(|p| !case.lean || p.default.is_none()) {
+        for param in program.params.iter().filter(|p| case.gives(p)) {
             let elem = case.stored(param.elem);
             let array = inputs::array(program, param, elem, &sizes, case.fill, rng);
             let placed = Placed::input(&array, elem, case.placement, &self.device)?;
@@ -155,10 +146,11 @@ impl<'a> Runner<'a> {
     /// Runs one direction under every schedule; gives what the best one has left.
     fn pass(&self, case: &Case, pass: &Pass<'_>, run: &Run<'_>) -> Result<Done, CheckError> {
         let mut first = None;
-        for (rank, ranked) in self.ranks(case, pass)?.into_iter().enumerate() {
-            let result = self.ranked(case, pass, run, (rank, ranked.slack));
+        for way in self.ways(case, pass)? {
+            self.take(&way);
+            let result = self.repeated(case, pass, run, way.slack);
             let mut line = Line { check: case.to_string(), pass: pass.name.into(), ..Line::default() };
-            (line.schedules, line.keys) = (ranked.schedules, ranked.keys);
+            (line.schedules, line.keys) = (way.schedules, way.keys);
             match result {
                 Ok((agreement, done)) => {
                     (line.worst, line.compared) = (agreement.worst, agreement.compared);
@@ -169,19 +161,18 @@ impl<'a> Runner<'a> {
             }
             self.report.add(&line);
         }
-        self.set_rank(0);
+        self.take(&Way::on_cpu());
         Ok(first.unwrap_or_default())
     }
 
-    /// Runs one schedule several times.
-    fn ranked(
+    /// Runs a call several times.
+    fn repeated(
         &self,
         case: &Case,
         pass: &Pass<'_>,
         run: &Run<'_>,
-        (rank, slack): (usize, f64),
+        slack: f64,
     ) -> Result<(Agreement, Done), CheckError> {
-        self.set_rank(rank);
         let mut first: Option<Done> = None;
         let mut agreement = Agreement::default();
         for round in 0..self.repeat {
@@ -209,15 +200,17 @@ impl<'a> Runner<'a> {
         Ok(pass.program.outputs.iter().map(room).collect::<Result<_, _>>()?)
     }
 
-    fn set_rank(&self, rank: usize) {
+    /// Calls from here on take this way.
+    fn take(&self, way: &Way) {
         if let Device::Cuda(device) = &self.device {
-            device.set_schedule_rank(rank);
+            device.set_schedule_rank(way.rank);
+            device.set_portable(way.portable);
         }
     }
 
-    /// The schedules of every rank that a call of this pass has.
-    fn ranks(&self, case: &Case, pass: &Pass<'_>) -> Result<Vec<Ranked>, CheckError> {
-        let Device::Cuda(device) = &self.device else { return Ok(vec![Ranked { slack: SLACK, ..Ranked::default() }]) };
+    /// Every way to run a call of this pass.
+    fn ways(&self, case: &Case, pass: &Pass<'_>) -> Result<Vec<Way>, CheckError> {
+        let Device::Cuda(device) = &self.device else { return Ok(vec![Way::on_cpu()]) };
         let outputs = self.outputs(case, pass)?;
         let params = pass.program.params.iter().map(|p| pass.operands.get(&p.name).map(|o| layout(&o.placed.tensor)));
         let call = plan::Call {
@@ -225,18 +218,7 @@ impl<'a> Runner<'a> {
             params: params.collect(),
             outputs: outputs.iter().map(|o| layout(&o.tensor)).collect(),
         };
-        let failed = |e: plan::PlanError| CheckError::Unexpected(e.to_string());
-        let planner = Planner::new(&pass.program, &device.target()).map_err(failed)?;
-        let best = planner.plan(&call).map_err(failed)?;
-        let count = best.choices.iter().map(|c| c.candidates.len()).max().unwrap_or(0).max(1);
-        let ranked = |rank| {
-            let steps = planner.plan_ranked(&call, rank).map_err(failed)?.steps;
-            let schedules = steps.iter().map(|s| s.schedule.to_string()).collect::<Vec<_>>().join("; ");
-            let order: Vec<_> = steps.iter().map(|s| s.schedule).collect();
-            let slack = slack(&order, &pass.sizes, case.elem);
-            Ok(Ranked { schedules, keys: steps.iter().map(|s| s.key.to_string()).collect(), slack })
-        };
-        (0..count).map(ranked).collect()
+        reach::ways(case, &pass.program, &call, &device.target())
     }
 }
 
@@ -248,9 +230,7 @@ impl<'a> Pass<'a> {
         wanted: &[&str],
         operands: &'a HashMap<String, Operand>,
     ) -> Result<Pass<'a>, CheckError> {
-        let names = program.params.iter().map(|p| p.name.as_str());
-        let absent: Vec<&str> = names.filter(|name| !operands.contains_key(*name)).collect();
-        let program = for_call(program, case.elem, wanted, &absent);
+        let program = reach::called(program, case.elem, wanted, |name| operands.contains_key(name));
         let operand = |p: &oplus_dsl::ir::Param| operands.get(&p.name).map(|o| o.array.clone());
         let given: Option<Vec<Array>> = program.params.iter().map(operand).collect();
         let given = given.ok_or_else(|| CheckError::Unexpected(format!("`{}` lacks a parameter", program.name)))?;
@@ -282,12 +262,6 @@ impl<'a> Pass<'a> {
 }
 
 impl Case {
-    /// The sizes of a program's axes.
-    fn axis_sizes(&self, program: &Program) -> Vec<usize> {
-        let size = |name: &String| self.sizes.iter().find(|(axis, _)| axis == name).map_or(1, |(_, n)| *n);
-        program.axes.iter().map(size).collect()
-    }
-
     fn shape(&self, program: &Program, axes: &[oplus_dsl::ir::Axis]) -> Vec<usize> {
         let sizes = self.axis_sizes(program);
         axes.iter().map(|a| sizes[a.0 as usize]).collect()
