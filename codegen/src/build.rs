@@ -26,6 +26,7 @@ impl Builder {
             params: vec![],
             threads,
             blocks_per_sm: 1,
+            keep_reads: false,
             shared: vec![],
             regs: vec![],
             body: vec![],
@@ -42,6 +43,11 @@ impl Builder {
     /// Bounds the registers so that this many blocks fit a multiprocessor.
     pub fn blocks_per_sm(&mut self, blocks: u32) {
         self.kernel.blocks_per_sm = blocks;
+    }
+
+    /// Asks the L2 cache to keep what is read rather than what is written.
+    pub fn keep_reads(&mut self) {
+        self.kernel.keep_reads = true;
     }
 
     // ---- declarations

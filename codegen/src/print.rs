@@ -18,7 +18,8 @@ impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let params = self.params.iter().map(|p| format!("{}: {}", p.name, p.kind));
         write!(f, "kernel {}({})", self.name, params.collect::<Vec<_>>().join(", "))?;
-        writeln!(f, " threads {} blocks_per_sm {}", self.threads, self.blocks_per_sm)?;
+        let keep = if self.keep_reads { " keep_reads" } else { "" };
+        writeln!(f, " threads {} blocks_per_sm {}{keep}", self.threads, self.blocks_per_sm)?;
         for array in &self.shared {
             writeln!(f, "shared {}: {}[{}]", array.name, array.kind, array.len)?;
         }

@@ -88,6 +88,8 @@ pub struct Kernel {
     pub threads: u32,
     /// Blocks that should fit a multiprocessor at once (bounds the registers per thread).
     pub blocks_per_sm: u32,
+    /// Whether the L2 cache should keep what is read rather than what is written. It changes nothing but the time.
+    pub keep_reads: bool,
     /// Shared arrays, laid out in this order, each at a multiple of 128 bytes.
     pub shared: Vec<Shared>,
     /// The type of every register.

@@ -1,7 +1,7 @@
 //! The kernel's function: parameters, launch bounds, register slots, shared memory.
 
 use super::index::Sums;
-use super::{Lower, Register, Result};
+use super::{Asm, Lower, Register, Result};
 use inkwell::attributes::AttributeLoc;
 use inkwell::context::Context;
 use inkwell::module::Module;
@@ -15,6 +15,10 @@ use std::collections::HashMap;
 
 /// LLVM's `ptx_kernel`.
 const PTX_KERNEL: u32 = 71;
+
+/// On an H200 rows of 4096 sums of `f32` take 0.067 ms with loads under this policy and 0.068 without; an affine recurrence
+/// 0.0963 and 0.0983, its gradient 0.159 and 0.163.
+const KEEP: &str = "createpolicy.fractional.L2::evict_last.b64 $0, 1.0;";
 
 impl<'c, 'k> Lower<'c, 'k> {
     /// An empty function of the kernel's signature, with a slot for every register that is assigned more than once.
@@ -44,10 +48,15 @@ impl<'c, 'k> Lower<'c, 'k> {
             registers: vec![],
             specials: HashMap::new(),
             shared,
+            keep: None,
             offsets,
             sums: Sums::of(kernel),
             exits: vec![],
         };
+        if kernel.keep_reads {
+            let policy = Asm::pure(KEEP).output(context.i64_type()).one(&lower)?;
+            lower.keep = Some(policy.into_int_value());
+        }
         for (r, ty) in (0..).zip(&kernel.regs) {
             let once = lower.sums.is_assigned_once(Reg(r));
             let slot = if once { None } else { Some(lower.builder.build_alloca(lower.ty(*ty), "")?) };

@@ -8,7 +8,7 @@ use super::{Asm, Lower, Result};
 use oplus_codegen::tile::{Memory, Operand, ParamKind, Reg};
 
 impl Lower<'_, '_> {
-    /// Operands: words, address, then with a guard the guard and what the words are where it is false.
+    /// Operands: words, address, then with a guard the guard and what the words are where it is false, then the policy.
     pub(super) fn load(
         &mut self,
         dst: &[Reg],
@@ -21,9 +21,15 @@ impl Lower<'_, '_> {
         dst.iter().try_for_each(|r| self.same_type(words.elem, self.kernel.ty((*r).into())))?;
         let (n, address) = (words.len(), self.address(memory, index)?);
         let predicate = if guard.is_some() { format!("@${} ", n + 1) } else { String::new() };
-        let cache = if self.is_read_only(memory) { ".nc" } else { "" };
+        let policy = self.keep.filter(|_| self.is_read_only(memory));
+        // Behind the words, the address, the guard and what the words are where it is false.
+        let position = n + 1 + if guard.is_some() { n + 1 } else { 0 };
+        let (cache, hint) = match policy {
+            Some(_) => (".nc.L2::cache_hint", format!(", ${position}")),
+            None => (if self.is_read_only(memory) { ".nc" } else { "" }, String::new()),
+        };
         let (list, from) = (operand_list(0..n), address.text(n, 0));
-        let text = format!("{predicate}ld.{}{cache}{} {list}, {from};", space(memory), suffix(words));
+        let text = format!("{predicate}ld.{}{cache}{} {list}, {from}{hint};", space(memory), suffix(words));
         let mut asm = (0..n).fold(Asm::effect(text), |asm, _| asm.output(self.word_type(words)));
         asm = asm.input(address.base);
         if let Some(guard) = guard {
@@ -31,6 +37,7 @@ impl Lower<'_, '_> {
             let otherwise = self.pack(words, &vec![otherwise; words.count])?;
             asm = otherwise.into_iter().enumerate().fold(asm, |asm, (k, word)| asm.tied(k, word));
         }
+        asm = policy.into_iter().fold(asm, Asm::input);
         let values = self.unpack(words, &asm.emit(self)?)?;
         dst.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }

@@ -58,6 +58,8 @@ struct Lower<'c, 'k> {
     specials: HashMap<Special, IntValue<'c>>,
     /// Address of the block's shared memory, 32 bits.
     shared: IntValue<'c>,
+    /// The policy that asks the L2 cache to keep what is read, 64 bits; in kernels that want it.
+    keep: Option<IntValue<'c>>,
     /// Byte offset of every shared array.
     offsets: Vec<u32>,
     /// Indices as sums of registers.

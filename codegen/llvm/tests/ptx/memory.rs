@@ -44,6 +44,18 @@ fn every_width_of_every_element_is_one_instruction() {
 }
 
 #[test]
+fn loads_carry_the_policy_of_a_kernel_that_keeps_what_it_reads() {
+    for (elem, guarded) in Elem::ALL.into_iter().flat_map(|elem| [(elem, false), (elem, true)]) {
+        let mut kernel = copy(elem, &widths(elem), guarded);
+        kernel.keep_reads = true;
+        let (text, n) = (ptx(&kernel, Isa::Sm80), widths(elem).len());
+        assert_eq!((count(&text, "createpolicy"), count(&text, "ld.global.nc.L2::cache_hint")), (1, n), "{text}");
+        let policy = text.lines().find(|l| l.contains("createpolicy")).and_then(|l| l.split([' ', ',']).nth(1)).unwrap();
+        assert_eq!(count(&text, &format!("{policy};")), n, "{text}");
+    }
+}
+
+#[test]
 fn sixteen_bytes_travel_in_one_instruction() {
     for (elem, n, width) in [
         (Elem::F32, 4, "v4.b32"),

@@ -46,6 +46,9 @@ pub fn lower(stage: &Stage, schedule: &Rows, symbol: &str) -> Result<Kernel, Low
     }
     let mut b = Builder::new(symbol, warps * WARP);
     b.blocks_per_sm(blocks_per_sm(stage, schedule));
+    if vector > 1 {
+        b.keep_reads();
+    }
     let kernel = RowsKernel::declare(&mut b, stage, scan, schedule);
     kernel.body(&mut b);
     Ok(b.finish())
