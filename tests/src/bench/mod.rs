@@ -3,6 +3,7 @@
 pub mod cases;
 pub mod host;
 pub mod matrix;
+pub mod plot;
 pub mod random;
 pub mod run;
 pub mod selective;
@@ -29,6 +30,9 @@ pub enum BenchError {
         /// What is allowed.
         bound: f64,
     },
+    /// Results cannot be drawn.
+    #[error("no picture: {0}")]
+    Plot(String),
     /// The device is not a GPU.
     #[error("a benchmark needs a GPU: {0}")]
     NoGpu(String),

@@ -1,8 +1,10 @@
 //! Times the library's kernels on the yardstick's cases, one JSON line each.
 
+use std::path::PathBuf;
+
 use clap::Parser;
 use oplus_tests::bench::cases::{self, Group};
-use oplus_tests::bench::{host, run, timer::Timer};
+use oplus_tests::bench::{host, plot::Results, run, timer::Timer};
 use regex_lite::Regex;
 
 /// Times oplus on a GPU or on the CPU.
@@ -27,13 +29,22 @@ struct Args {
     seed: Option<u64>,
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
-    kernels: Option<std::path::PathBuf>,
+    kernels: Option<PathBuf>,
     /// Do not compare results of a GPU with the CPU before timing them.
     #[arg(long)]
     unchecked: bool,
     /// On a GPU, time this many of the next schedules in the planner's order as well.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     more: usize,
+    /// Also draw the results: shares of the copy bandwidth and, with --beside, the fastest peers.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// JSON lines to draw besides: peers' results, or our own of an earlier run.
+    #[arg(long, value_name = "FILE", requires = "svg")]
+    beside: Vec<PathBuf>,
+    /// Time nothing; draw what --beside names.
+    #[arg(long, requires = "beside")]
+    draw_only: bool,
     /// Only name the cases.
     #[arg(long)]
     list: bool,
@@ -59,15 +70,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         cases.iter().for_each(|case| println!("{}", case.name));
         return Ok(());
     }
+    let mut text = String::new();
+    for file in &args.beside {
+        text += &std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        text.push('\n');
+    }
+    if !args.draw_only {
+        time(&args, &cases, |line| text += &format!("{line}\n"))?;
+    }
+    Ok(args.svg.map_or(Ok(()), |svg| Results::read(&text).draw(&svg))?)
+}
+
+/// Times the cases and prints their lines as they come.
+fn time(args: &Args, cases: &[cases::Case], mut also: impl FnMut(&str)) -> Result<(), Box<dyn std::error::Error>> {
     let mut timer = if args.device == Place::Gpu { Some(Timer::new()?) } else { None };
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-    for case in &cases {
+    for case in cases {
         let lines = match &mut timer {
             Some(timer) => run::lines(case, timer, seed, (!args.unchecked, args.more)),
             None => vec![host::line(case, seed)],
         };
         for line in lines {
-            println!("{}", serde_json::to_string(&line)?);
+            let line = serde_json::to_string(&line)?;
+            println!("{line}");
+            also(&line);
         }
     }
     Ok(())

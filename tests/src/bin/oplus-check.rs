@@ -8,12 +8,15 @@ use std::sync::Arc;
 
 use clap::Parser;
 use cudarc::driver::CudaContext;
+use oplus_codegen::target::Target;
 use oplus_tests::check::case::{self, Case, Extent};
 use oplus_tests::check::parts::{self, Part, Told};
+use oplus_tests::check::reach;
 use oplus_tests::check::report::{Line, Report, Sink};
+use oplus_tests::check::run::Runs;
 use oplus_tests::check::scenario::{self, Scenario, World};
 use oplus_tests::check::source::Recorder;
-use oplus_tests::check::{cases, faults, large, stability};
+use oplus_tests::check::{CheckError, cases, faults, large, stability};
 use regex_lite::Regex;
 
 /// Checks oplus on a GPU.
@@ -32,6 +35,9 @@ struct Args {
     /// More lengths and more programs.
     #[arg(long)]
     long: bool,
+    /// Only kernels that are committed, each in a few cases: what `--receipts` takes, in the least time.
+    #[arg(long, conflicts_with_all = ["quick", "long", "cpu"])]
+    committed: bool,
     /// Only checks whose names match this regular expression.
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
@@ -47,6 +53,9 @@ struct Args {
     /// Runs only these cases and tells another process of them.
     #[arg(long, value_name = "K/N", hide = true)]
     part: Option<Part>,
+    /// Of the committed kernels' cases those at these places.
+    #[arg(long, value_delimiter = ',', value_name = "PLACES", hide = true, requires = "committed")]
+    cases: Option<Vec<usize>>,
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
@@ -68,7 +77,12 @@ struct Args {
 struct Suites {
     cases: Vec<(&'static str, Vec<Case>)>,
     scenarios: Vec<(&'static str, Vec<Scenario>)>,
+    /// The places of cases among all of them, for parts.
+    chosen: Vec<usize>,
 }
+
+/// Cases in which `--committed` checks a kernel.
+const OF_EACH: usize = 8;
 
 impl Args {
     fn extent(&self) -> Extent {
@@ -84,7 +98,7 @@ impl Args {
     }
 
     /// All suites, without what `--only` leaves out. Random programs have kernels of their own, which need the compiler.
-    fn suites(&self) -> Suites {
+    fn suites(&self) -> Result<Suites, CheckError> {
         let extent = self.extent();
         let programs = match extent {
             _ if !cfg!(feature = "jit") && !self.cpu => 0,
@@ -92,6 +106,9 @@ impl Args {
             Extent::Default => 150,
             Extent::Long => 1000,
         };
+        if self.committed {
+            return self.committed_suite();
+        }
         let mut cases = vec![("kernels", case::standard_cases(extent)), ("programs", case::random_cases(0..programs))];
         let mut scenarios = vec![("faults", faults::scenarios()), ("bits", stability::scenarios(extent))];
         scenarios.push(("large", large::scenarios(extent)));
@@ -101,7 +118,26 @@ impl Args {
             cases.iter_mut().for_each(|(_, cases)| *cases = part.of(std::mem::take(cases)));
             scenarios.clear();
         }
-        Suites { cases, scenarios }
+        Ok(Suites { cases, scenarios, chosen: vec![] })
+    }
+
+    /// The cases that reach every committed kernel, or those of them that another process has chosen.
+    fn committed_suite(&self) -> Result<Suites, CheckError> {
+        let mut cases = case::cases_in_all_forms();
+        cases.retain(|case| self.wants(&case.to_string()));
+        let chosen = match &self.cases {
+            Some(chosen) => chosen.clone(),
+            None => reach::covering(&cases, &Target::H200, OF_EACH)?.0,
+        };
+        let mut list: Vec<Case> = chosen.iter().filter_map(|place| cases.get(*place).cloned()).collect();
+        if let Some(part) = self.part {
+            list = part.of(list);
+        }
+        Ok(Suites { cases: vec![("kernels", list)], scenarios: vec![], chosen })
+    }
+
+    fn runs(&self) -> Runs {
+        Runs { repeat: self.repeat.max(1), committed: self.committed }
     }
 
     /// Where lines go besides the report: to the file of `--json`, or to the process that has started this one.
@@ -123,11 +159,16 @@ impl Args {
     }
 
     /// The arguments of the processes of parts.
-    fn of_parts(&self) -> Vec<String> {
-        let flags = [("--quick", self.quick), ("--long", self.long), ("--cpu", self.cpu)];
+    fn of_parts(&self, chosen: &[usize]) -> Vec<String> {
+        let flags =
+            [("--quick", self.quick), ("--long", self.long), ("--cpu", self.cpu), ("--committed", self.committed)];
         let mut all: Vec<String> = flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).into()).collect();
         let threads = self.threads.unwrap_or(2);
         all.extend([format!("--repeat={}", self.repeat), format!("--threads={threads}")]);
+        if self.committed {
+            let places: Vec<String> = chosen.iter().map(ToString::to_string).collect();
+            all.push(format!("--cases={}", places.join(",")));
+        }
         all.extend(self.only.as_ref().map(|only| format!("--only={only}")));
         all.extend(self.kernels.as_ref().map(|folder| format!("--kernels={}", folder.display())));
         all
@@ -149,9 +190,9 @@ impl Suites {
     ) -> std::io::Result<()> {
         if args.processes > 1 {
             let total = self.cases.iter().map(|(_, cases)| cases.len()).sum();
-            parts::run(args.processes, total, &args.of_parts(), report, recorder)?;
+            parts::run(args.processes, total, &args.of_parts(&self.chosen), report, recorder)?;
         } else {
-            self.cases.iter().for_each(|(suite, list)| cases(suite, list, context, report, args.repeat.max(1)));
+            self.cases.iter().for_each(|(suite, list)| cases(suite, list, context, report, args.runs()));
         }
         if let Some(context) = context {
             let world = World { context: context.clone(), extent: args.extent() };
@@ -163,7 +204,7 @@ impl Suites {
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let suites = args.suites();
+    let suites = args.suites()?;
     if args.list {
         suites.list();
         return Ok(ExitCode::SUCCESS);

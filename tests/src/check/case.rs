@@ -60,8 +60,8 @@ impl Case {
         program.axes.iter().map(size).collect()
     }
 
-    /// Whether it also runs under the schedules of GPUs before the one it runs on: of kernels, of which some are committed.
-    pub fn is_portable(&self) -> bool {
+    /// Whether it is of a standard kernel, of which some are committed.
+    pub fn is_standard(&self) -> bool {
         self.prefix.is_empty()
     }
 }
@@ -110,6 +110,8 @@ pub enum Extent {
 
 /// Lengths of the scan axis: nothing, one, two, around warps and tiles, primes.
 const LENGTHS: [usize; 17] = [0, 1, 2, 3, 31, 33, 127, 255, 257, 1021, 1023, 1025, 4095, 4097, 8209, 16_385, 20_011];
+/// A length that every access and most tiles divide.
+const TILE: usize = 4096;
 /// Lengths of a quick check.
 const QUICK: [usize; 4] = [1, 33, 1025, 4097];
 /// Rows.
@@ -117,8 +119,17 @@ const ROWS: [usize; 5] = [3, 1, 5, 2, 17];
 /// Sizes of axes that are not scanned.
 const INNER: [usize; 6] = [4, 3, 8, 1, 64, 33];
 
-/// All cases of the standard kernels.
+/// All cases of the standard kernels and models.
 pub fn standard_cases(extent: Extent) -> Vec<Case> {
+    cases(extent, |prefix| prefix.is_empty())
+}
+
+/// The same, with all forms of calls that kernels are committed for, of models, too.
+pub fn cases_in_all_forms() -> Vec<Case> {
+    cases(Extent::Default, |_| true)
+}
+
+fn cases(extent: Extent, in_all_forms: impl Fn(&str) -> bool) -> Vec<Case> {
     let mut cases = vec![];
     for (k, (prefix, kernel)) in standard().into_iter().enumerate() {
         let Ok(program) = kernel.program() else { continue };
@@ -128,7 +139,7 @@ pub fn standard_cases(extent: Extent) -> Vec<Case> {
             _ => &[Elem::F32, Elem::Bf16, Elem::F16, Elem::F64],
         };
         for (e, elem) in elems.iter().enumerate() {
-            for given in forms(prefix, program) {
+            for given in forms(program, in_all_forms(prefix)) {
                 let base = Case { prefix: prefix.to_owned(), elem: *elem, given: *given, ..blank(kernel) };
                 cases.extend(shapes(&base, program, extent, k + e));
             }
@@ -137,12 +148,12 @@ pub fn standard_cases(extent: Extent) -> Vec<Case> {
     cases
 }
 
-/// What calls of a program give: of kernels every form that is committed, of models all and the least.
-fn forms(prefix: &str, program: &Program) -> &'static [Given] {
+/// What calls of a program give: every form that kernels are committed for, or all and the least.
+fn forms(program: &Program, all: bool) -> &'static [Given] {
     let outputs = program.outputs.iter().filter(|o| o.elem.is_float()).count();
     let optional = program.params.iter().any(|p| p.default.is_some());
     match (optional, outputs) {
-        (true, 2..) if prefix.is_empty() => &[Given::Least, Given::Params, Given::All],
+        (true, 2..) if all => &[Given::Least, Given::Params, Given::All],
         (false, 0 | 1) if program.outputs.len() <= 1 => &[Given::All],
         _ => &[Given::Least, Given::All],
     }
@@ -187,7 +198,18 @@ fn shapes(base: &Case, program: &Program, extent: Extent, turn: usize) -> Vec<Ca
             cases.push(Case { sizes, placement: *placement, fill, seed: turn as u64, ..base.clone() });
         }
     }
+    if let (1.., Some(scanned), true) = (inner(program), scanned(program), extent != Extent::Quick) {
+        let sizes = narrow(program, scanned, turn);
+        cases.push(Case { sizes, fill: Fill::NearOne, seed: turn as u64, ..base.clone() });
+    }
     cases
+}
+
+/// Sizes with the scanned axis contiguous: those behind it, and what else is no row or head, have size 1.
+fn narrow(program: &Program, scanned: &str, turn: usize) -> Vec<(String, usize)> {
+    let kept = ["B", "H", "G", "S", scanned];
+    let size = |(axis, size): (String, usize)| if kept.contains(&axis.as_str()) { (axis, size) } else { (axis, 1) };
+    sizes(program, TILE, turn).into_iter().map(size).collect()
 }
 
 /// The axis that a standard kernel scans: T, or P where parts are merged; a single step scans none.

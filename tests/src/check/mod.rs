@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use case::Case;
 use report::{Line, Report};
-use run::Runner;
+use run::{Runner, Runs};
 
 /// Why a check fails.
 #[derive(Clone, Debug, Error)]
@@ -80,8 +80,8 @@ pub enum CheckError {
 }
 
 /// Checks cases on all threads, each with a stream of its own.
-pub fn cases(suite: &str, cases: &[Case], context: Option<&Arc<CudaContext>>, report: &Report, repeat: usize) {
-    let runner = || Runner::new(context, report, repeat);
+pub fn cases(suite: &str, cases: &[Case], context: Option<&Arc<CudaContext>>, report: &Report, runs: Runs) {
+    let runner = || Runner::new(context, report, runs);
     cases.par_iter().for_each_init(runner, |runner, case| {
         match runner {
             Ok(runner) => runner.check(case),

@@ -1,13 +1,14 @@
 //! Which kernels a case reaches: those of every schedule that a plan may choose for it, on the device and, where they
-//! are others, on the devices before it.
+//! are others, on the devices before it. From that follows which cases a receipt for every committed kernel takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oplus::{Elem, Error};
 use oplus_codegen::plan::{Call, PlanError, Planner};
 use oplus_codegen::target::{Isa, Target};
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::specialize::for_call;
+use rayon::prelude::*;
 
 use super::CheckError;
 use super::bound::{SLACK, slack};
@@ -34,31 +35,56 @@ impl Way {
     pub fn on_cpu() -> Way {
         Way { rank: 0, portable: false, schedules: String::new(), keys: vec![], slack: SLACK }
     }
-}
 
-/// Every way to run a call of a program with the case's element type: on the target, and if the case says so, those ways
-/// of other devices that have kernels of their own.
-///
-/// # Errors
-/// Those of the planner.
-pub fn ways(case: &Case, program: &Program, call: &Call, target: &Target) -> Result<Vec<Way>, CheckError> {
-    let mut ways = ranked(case, program, call, (target, false))?;
-    if case.is_portable() && target.isa != Isa::Sm80 {
-        let known: BTreeSet<String> = ways.iter().flat_map(|way| way.keys.iter().cloned()).collect();
-        let others = ranked(case, program, call, (&Target { isa: Isa::Sm80, ..*target }, true))?;
-        ways.extend(others.into_iter().filter(|way| way.keys.iter().any(|key| !known.contains(key))));
+    /// Whether a committed kernel is among its own.
+    pub fn is_committed(&self) -> bool {
+        self.keys.iter().any(|key| is_committed(key))
     }
-    Ok(ways)
 }
 
-fn ranked(
-    case: &Case,
-    program: &Program,
-    call: &Call,
-    (target, portable): (&Target, bool),
-) -> Result<Vec<Way>, CheckError> {
-    let failed = |e: PlanError| CheckError::Unexpected(e.to_string());
-    let planner = Planner::new(program, target).map_err(failed)?;
+fn is_committed(key: &str) -> bool {
+    oplus_kernels::find(key).is_some()
+}
+
+/// A program made ready for planning on a target, and on the devices before it where these have schedules of their own.
+pub struct Planners {
+    own: Planner,
+    portable: Option<Planner>,
+}
+
+impl Planners {
+    /// # Errors
+    /// Those of the planner.
+    pub fn new(program: &Program, target: &Target) -> Result<Planners, CheckError> {
+        let portable = Target { isa: Isa::Sm80, ..*target };
+        let portable = (target.isa != Isa::Sm80).then(|| Planner::new(program, &portable)).transpose();
+        let own = Planner::new(program, target).map_err(failed)?;
+        Ok(Planners { own, portable: portable.map_err(failed)? })
+    }
+
+    /// Every way to run a case's call: those of the target, and those of older devices that have kernels of their own; of
+    /// these the models' only where they are committed.
+    ///
+    /// # Errors
+    /// Those of the planner.
+    pub fn ways(&self, case: &Case, call: &Call) -> Result<Vec<Way>, CheckError> {
+        let mut ways = ranked(case, call, &self.own, false)?;
+        let Some(portable) = &self.portable else { return Ok(ways) };
+        let known: BTreeSet<String> = ways.iter().flat_map(|way| way.keys.iter().cloned()).collect();
+        let is_wanted = |way: &Way| {
+            let is_new = way.keys.iter().any(|key| !known.contains(key));
+            is_new && (case.is_standard() || way.is_committed())
+        };
+        ways.extend(ranked(case, call, portable, true)?.into_iter().filter(is_wanted));
+        Ok(ways)
+    }
+}
+
+fn failed(error: PlanError) -> CheckError {
+    CheckError::Unexpected(error.to_string())
+}
+
+fn ranked(case: &Case, call: &Call, planner: &Planner, portable: bool) -> Result<Vec<Way>, CheckError> {
     let best = planner.plan(call).map_err(failed)?;
     let count = best.choices.iter().map(|c| c.candidates.len()).max().unwrap_or(0).max(1);
     let sizes: Vec<usize> = call.sizes.iter().map(|n| *n as usize).collect();
@@ -83,25 +109,93 @@ pub fn called(program: &Program, elem: Elem, wanted: &[&str], gives: impl Fn(&st
     for_call(program, elem, wanted, &absent)
 }
 
-/// The keys of all kernels that a case runs on a target, forward and backward.
-///
-/// # Errors
-/// Those of the planner, and of the program.
-pub fn keys(case: &Case, target: &Target) -> Result<BTreeSet<String>, CheckError> {
+/// The keys of the committed kernels that a case runs, of the programs that it calls.
+fn keys(case: &Case, programs: &[(Program, Planners)]) -> Result<BTreeSet<String>, CheckError> {
     let mut keys = BTreeSet::new();
-    for program in programs(case)? {
-        let layout = |axes: &[oplus_dsl::ir::Axis], elem| {
-            let sizes = case.axis_sizes(&program);
+    for (program, planners) in programs {
+        let sizes = case.axis_sizes(program);
+        if sizes.contains(&0) {
+            // Nothing is launched.
+            continue;
+        }
+        let layout = |axes: &[Axis], elem| {
             planned(&axes.iter().map(|a| sizes[a.0 as usize]).collect::<Vec<_>>(), elem, case.placement)
         };
         let call = Call {
-            sizes: case.axis_sizes(&program).into_iter().map(|n| n as i64).collect(),
+            sizes: sizes.iter().map(|n| *n as i64).collect(),
             params: program.params.iter().map(|p| Some(layout(&p.axes, p.elem))).collect(),
             outputs: program.outputs.iter().map(|o| layout(&o.axes, o.elem)).collect(),
         };
-        keys.extend(ways(case, &program, &call, target)?.into_iter().flat_map(|way| way.keys));
+        keys.extend(planners.ways(case, &call)?.into_iter().flat_map(|way| way.keys).filter(|key| is_committed(key)));
     }
     Ok(keys)
+}
+
+/// The places of those cases that together run every committed kernel that any of them runs, `times` times where there are
+/// as many: a case is left out where longer ones of its kernel, element type and form run its own as often. With the
+/// keys of those kernels.
+///
+/// # Errors
+/// Those of the planner, and of the programs.
+pub fn covering(cases: &[Case], target: &Target, times: usize) -> Result<(Vec<usize>, BTreeSet<String>), CheckError> {
+    let committed = Committed::of_manifest();
+    let candidates: Vec<usize> = (0..cases.len()).filter(|i| committed.has(&cases[*i])).collect();
+    let alike = |a: &usize, b: &usize| {
+        let (a, b) = (&cases[*a], &cases[*b]);
+        std::ptr::eq(a.kernel, b.kernel) && (a.elem, a.given) == (b.elem, b.given)
+    };
+    let groups: Vec<&[usize]> = candidates.chunk_by(alike).collect();
+    let of_group = |group| of_group(cases, group, target, times);
+    let covered: Vec<_> = groups.into_par_iter().map(of_group).collect::<Result<_, _>>()?;
+    let (chosen, counts): (Vec<_>, Vec<_>) = covered.into_iter().unzip();
+    Ok((chosen.into_iter().flatten().collect(), counts.into_iter().flat_map(BTreeMap::into_keys).collect()))
+}
+
+/// The chosen ones of cases that differ in sizes and layouts only, and how often they run each kernel.
+fn of_group(
+    cases: &[Case],
+    group: &[usize],
+    target: &Target,
+    times: usize,
+) -> Result<(Vec<usize>, BTreeMap<String, usize>), CheckError> {
+    let planners = |program: Program| Planners::new(&program, target).map(|planners| (program, planners));
+    let programs: Vec<_> = programs(&cases[group[0]])?.into_iter().map(planners).collect::<Result<_, _>>()?;
+    let (mut counts, mut chosen) = (BTreeMap::new(), vec![]);
+    // Longer ones come last, and ask more of a kernel.
+    for place in group.iter().rev() {
+        let keys = keys(&cases[*place], &programs)?;
+        if keys.iter().any(|key| counts.get(key).is_none_or(|count| *count < times)) {
+            keys.into_iter().for_each(|key| *counts.entry(key).or_default() += 1);
+            chosen.push(*place);
+        }
+    }
+    Ok((chosen, counts))
+}
+
+/// The manifest of committed kernels.
+const MANIFEST: &str = include_str!("../../../kernels-generated/manifest.toml");
+
+/// The stages that have committed kernels: their names, and the elements of their tensors.
+struct Committed(BTreeSet<(&'static str, &'static str)>);
+
+impl Committed {
+    fn of_manifest() -> Committed {
+        let value = |name| MANIFEST.lines().filter_map(move |line| line.strip_prefix(name)?.strip_prefix(" = "));
+        Committed(value("program").map(|name| name.trim_matches('"')).zip(value("elements")).collect())
+    }
+
+    /// Whether there are kernels of the case's program and element type.
+    fn has(&self, case: &Case) -> bool {
+        let elem = format!(": {}\"", case.elem);
+        self.0.iter().any(|(stage, elements)| elements.contains(&elem) && is_stage_of(stage, case.kernel.name()))
+    }
+}
+
+/// Whether a stage's name is that of a program, of its gradient, or of a part of one.
+fn is_stage_of(stage: &str, program: &str) -> bool {
+    let Some(rest) = stage.strip_prefix(program) else { return false };
+    let rest = rest.strip_prefix(".bar").unwrap_or(rest);
+    rest.is_empty() || rest.strip_prefix('_').is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// The programs that a case calls: its kernel's, and its gradient's if there is one.
@@ -124,16 +218,21 @@ fn programs(case: &Case) -> Result<Vec<Program>, CheckError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::case::{Extent, standard_cases};
-    use rayon::prelude::*;
+    use crate::check::case::cases_in_all_forms;
 
     /// So a run on one GPU of the newest kind gives every committed kernel its receipt.
     #[test]
     fn every_committed_kernel_is_reached_by_a_case() {
-        let cases: Vec<Case> = standard_cases(Extent::Default).into_iter().filter(Case::is_portable).collect();
-        let reached: Vec<BTreeSet<String>> = cases.par_iter().map(|case| keys(case, &Target::H200).unwrap()).collect();
-        let reached: BTreeSet<&String> = reached.iter().flatten().collect();
-        let missed: Vec<&str> = oplus_kernels::keys().filter(|key| !reached.contains(&(*key).to_owned())).collect();
+        let cases = cases_in_all_forms();
+        let (chosen, reached) = covering(&cases, &Target::H200, 1).unwrap();
+        let missed: Vec<&str> = oplus_kernels::keys().filter(|key| !reached.contains(*key)).collect();
         assert!(missed.is_empty(), "{} of {}: {missed:#?}", missed.len(), oplus_kernels::keys().count());
+        assert!(chosen.len() < oplus_kernels::keys().count(), "{} of {} cases", chosen.len(), cases.len());
+    }
+
+    #[test]
+    fn stages_belong_to_programs() {
+        assert!(["ema", "ema.bar", "ema.bar_2", "ema_1"].iter().all(|stage| is_stage_of(stage, "ema")));
+        assert!(["ema_constant", "em", "ema.bar_x", "emas"].iter().all(|stage| !is_stage_of(stage, "ema")));
     }
 }

@@ -93,7 +93,9 @@ impl Report {
             sink(line);
         }
         let failed = line.error.is_some();
-        for key in &line.keys {
+        // Nothing runs where nothing is to be computed.
+        let has_run = failed || line.compared + line.unbounded > 0;
+        for key in line.keys.iter().filter(|_| has_run) {
             let worst = state.kernels.entry(key.clone()).or_default();
             *worst = worst.max(if failed { f64::INFINITY } else { line.worst });
         }
@@ -193,11 +195,14 @@ mod tests {
         let line = |key: &str, error: Option<&str>| Line {
             keys: vec![key.into()],
             worst: 0.5,
+            compared: 1,
             error: error.map(Into::into),
             ..Line::default()
         };
         report.add(&line("good", None));
         report.add(&line("unknown", None));
+        recorder.note("idle", "a third text");
+        report.add(&Line { compared: 0, ..line("idle", None) });
         assert!(report.summary());
         report.add(&line("bad", Some("wrong")));
         report.add(&line("bad", None));

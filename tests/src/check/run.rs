@@ -14,7 +14,7 @@ use super::CheckError;
 use super::case::Case;
 use super::data::{Found, Placed};
 use super::oracle::{Agreement, Expected, expected};
-use super::reach::{self, Way};
+use super::reach::{self, Planners, Way};
 use super::report::{Line, Report};
 use super::{inputs, same_bits};
 
@@ -22,7 +22,16 @@ use super::{inputs, same_bits};
 pub struct Runner<'a> {
     device: Device,
     report: &'a Report,
-    repeat: usize,
+    runs: Runs,
+}
+
+/// Which runs a case gets.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs {
+    /// How often a call runs; all runs must give the same bits.
+    pub repeat: usize,
+    /// Only those with a committed kernel.
+    pub committed: bool,
 }
 
 /// A tensor of a call: what it holds and where it lies.
@@ -53,20 +62,16 @@ struct Done {
 type Run<'a> = dyn Fn(&[Placed]) -> Result<Option<Call>, Error> + 'a;
 
 impl<'a> Runner<'a> {
-    /// A runner on a new stream of a GPU, or on the CPU. Calls run `repeat` times.
+    /// A runner on a new stream of a GPU, or on the CPU.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn new(
-        context: Option<&Arc<CudaContext>>,
-        report: &'a Report,
-        repeat: usize,
-    ) -> Result<Runner<'a>, CheckError> {
+    pub fn new(context: Option<&Arc<CudaContext>>, report: &'a Report, runs: Runs) -> Result<Runner<'a>, CheckError> {
         let device = match context {
             Some(context) => Device::from_stream(context.new_stream()?)?,
             None => Device::Cpu,
         };
-        Ok(Runner { device, report, repeat })
+        Ok(Runner { device, report, runs })
     }
 
     /// Checks a case; its lines go to the report.
@@ -175,7 +180,7 @@ impl<'a> Runner<'a> {
     ) -> Result<(Agreement, Done), CheckError> {
         let mut first: Option<Done> = None;
         let mut agreement = Agreement::default();
-        for round in 0..self.repeat {
+        for round in 0..self.runs.repeat.max(1) {
             let outputs = self.outputs(case, pass)?;
             let call = run(&outputs)?;
             let found = outputs.iter().map(Placed::read).collect::<Result<Vec<Found>, _>>()?;
@@ -218,7 +223,9 @@ impl<'a> Runner<'a> {
             params: params.collect(),
             outputs: outputs.iter().map(|o| layout(&o.tensor)).collect(),
         };
-        reach::ways(case, &pass.program, &call, &device.target())
+        let mut ways = Planners::new(&pass.program, &device.target())?.ways(case, &call)?;
+        ways.retain(|way| !self.runs.committed || way.is_committed());
+        Ok(ways)
     }
 }
 
