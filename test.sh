@@ -30,3 +30,4 @@ cargo clippy --workspace --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 cargo test --workspace
 cargo run --release -p oplus-llvm -- generate --check
+cargo run --release -p oplus-llvm -- receipts --check
