@@ -10,6 +10,7 @@ pub mod oracle;
 pub mod parts;
 pub mod reach;
 pub mod report;
+pub mod rules;
 pub mod run;
 pub mod scenario;
 pub mod source;

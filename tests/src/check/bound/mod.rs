@@ -35,6 +35,9 @@ use oplus_dsl::Elem;
 /// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
 pub const SLACK: f64 = 8.0;
 
+/// From here on the slack of schedules that round weights and states to 16 bits.
+pub const ROUNDING: f64 = SLACK * (1u32 << 15) as f64;
+
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
 /// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks, and pairs in calls of 16-bit
 /// elements, round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
@@ -52,7 +55,7 @@ pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
         _ => false,
     };
     if schedules.iter().any(rounds) {
-        return SLACK * f64::from(1 << 15);
+        return ROUNDING;
     }
     if walks { SLACK.max(longest / longest.log2()) } else { SLACK }
 }
