@@ -12,6 +12,10 @@ use oplus_dsl::Elem;
 const DEPTHS: [u32; 4] = [16, 32, 64, 128];
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
 const PRODUCTS: f64 = 0.6e6;
+/// Powers of two per microsecond of a multiprocessor.
+const POWERS: f64 = 20e3;
+/// Powers of two for each time and channel where decays are those of channels: of pairs, and to scale queries and keys.
+const POWERS_EACH: f64 = 24.0;
 
 /// The schedules of a stage that is a recurrence of matrices. States and weights are rounded to the type of the factors: of
 /// those of 16 bits only `bf16` has the range of the states as they are written.
@@ -35,7 +39,9 @@ pub(super) fn estimate(stage: &Stage, schedule: &Chunks, bound: &Bound, target: 
     let (times, depth) = (f64::from(schedule.times()), f64::from(schedule.depth));
     let work = Work::of(&form, schedule, bound);
     let segments = work.segments(target);
-    let turn = f64::from(work.blocks) * times * times * (3.0 * depth + times) / PRODUCTS;
+    // Decays of channels: those of pairs of neighbouring times are powers of two, of which a multiprocessor has few a microsecond.
+    let powers = if form.channels { times * depth * POWERS_EACH / POWERS } else { 0.0 };
+    let turn = f64::from(work.blocks) * (times * times * (3.0 * depth + times) / PRODUCTS + powers);
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
     let why = format!("{} recurrences of {} chunks in {segments} segments", work.rows, work.chunks);

@@ -65,6 +65,15 @@ impl<'a> Case<'a> {
         Case { stage, sizes, inputs }
     }
 
+    /// Other numbers for an input, from their place and those it has.
+    pub(crate) fn change(&mut self, name: &str, to: impl Fn(usize, f64) -> f64) {
+        for (param, input) in self.stage.program.params.iter().zip(&mut self.inputs) {
+            if let (true, Data::Float(numbers)) = (param.name == name, &mut input.data) {
+                numbers.iter_mut().enumerate().for_each(|(i, x)| *x = round(param.elem, to(i, *x)));
+            }
+        }
+    }
+
     /// What the program means.
     fn wanted(&self) -> Vec<Array> {
         let given: Vec<Option<Array>> = self.inputs.iter().cloned().map(Some).collect();

@@ -29,8 +29,16 @@ fn other_decays_are_refused_with_their_reason() {
     for name in ["selective_scan", "mamba"] {
         assert_eq!(of_model(name).map(|_| ()), Err(diagonal.clone()), "{name}");
     }
-    let channels = Refusal::Channels { axis: "K".into() };
-    assert_eq!(of_model("gated_linear_attention").map(|_| ()), Err(channels));
+}
+
+#[test]
+fn decays_of_channels_are_recognised_along_the_axis_that_is_summed_away() {
+    let form = of_model("gated_linear_attention").expect("a recurrence of matrices");
+    assert!(form.channels && form.decay.is_some() && !of_model("ssd").expect("one, too").channels);
+    let text = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T, V]) -> (y: [H, T, V]) {
+        y = sum(K, q * scan(T, LogDecay(a, k * v)).x);
+    }";
+    assert_eq!(of_text(text).map(|_| ()), Err(Refusal::Channels { axis: "V".into() }));
 }
 
 #[test]

@@ -59,3 +59,35 @@ fn segments_of_few_long_recurrences() {
     let sizes = [("B", 1), ("H", 1), ("T", 200), ("K", 13), ("V", 29)];
     Case::new(&stage, &sizes).check_segments(&CHUNKS, 3, Order::Ascending);
 }
+
+#[test]
+fn decays_of_channels() {
+    let stage = stage(&model("gated_linear_attention", Elem::Bf16, &[]));
+    for (t, k, v) in [(1, 16, 32), (2, 16, 32), (31, 13, 29), (33, 16, 32), (101, 16, 32)] {
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+    }
+    for (warps, depth) in [(4, 32), (4, 128), (2, 64)] {
+        let schedule = Chunks { ends: false, warps, depth, padded: false, stages: 2, vector: 8, blocks: 1 };
+        let sizes = [("B", 1), ("H", 1), ("T", 150), ("K", depth as usize), ("V", schedule.width() as usize)];
+        Case::new(&stage, &sizes).check(&schedule, Order::Ascending);
+    }
+    for (segments, t) in [(2, 33), (3, 160), (4, 150)] {
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 13), ("V", 29)];
+        Case::new(&stage, &sizes).check_segments(&CHUNKS, segments, Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn decays_of_channels_that_leave_nothing() {
+    let stage = stage(&model("gated_linear_attention", Elem::Bf16, &[]));
+    let sizes = [("B", 1), ("H", 1), ("T", 90), ("K", 16), ("V", 32)];
+    let mut case = Case::new(&stage, &sizes);
+    case.change("g", |i, g| match i % 7 {
+        0 => f64::NEG_INFINITY,
+        1 => -300.0,
+        2 => 0.0,
+        _ => 30.0 * g,
+    });
+    case.check(&CHUNKS, Order::Descending);
+}

@@ -120,7 +120,12 @@ impl ChunksKernel<'_> {
 
 /// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
 fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
-    let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
+    logarithm_at(b, values, decay, Spot { row: Some(slot), ..Spot::default() })
+}
+
+/// The same at a place of a row.
+pub(super) fn logarithm_at(b: &mut Builder, values: &mut Values, decay: Option<Decay>, spot: Spot) -> Operand {
+    let exists = spot.row.map_or(Operand::bool(true), |slot| values.row(slot).exists);
     let Some(Decay { log, binary }) = decay else { return f32(0.0) };
     let log = values.value(b, log, spot);
     let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
@@ -129,7 +134,7 @@ fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u
 }
 
 /// The product of the factors of a gain at the row of a slot; 0 where there is none.
-fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
+pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
     let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
     let gain = values.product(b, None, factors, spot).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))

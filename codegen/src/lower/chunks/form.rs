@@ -24,6 +24,8 @@ pub struct Form {
     pub state: (Value, u32),
     /// The logarithm of the decay, over time and the outer axes; none where nothing is forgotten.
     pub decay: Option<Decay>,
+    /// The decay differs along the depth, too.
+    pub channels: bool,
     /// The parameter with time and depth that is added.
     pub key: u32,
     /// The parameter with time and width that is added.
@@ -91,8 +93,8 @@ pub enum Refusal {
         /// The axes of the state that the decay has.
         axes: String,
     },
-    /// The decay differs along one axis of the state.
-    #[error("the decay differs along {axis}: chunks would need chunks of their own")]
+    /// The decay differs along the wrong axis of the state.
+    #[error("the decay differs along {axis}, where chunks have one for all of it")]
     Channels {
         /// The axis.
         axis: String,
@@ -157,6 +159,7 @@ impl Form {
             outer: state.without(depth).without(width),
             state: (tuple, field),
             decay,
+            channels: decay.is_some_and(|d| program.node(d.log).axes.contains(depth)),
             key: 0,
             value: 0,
             gain: vec![],
@@ -245,7 +248,7 @@ pub(super) fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
     own.map_or(AxisSet::EMPTY, |node| node.axes)
 }
 
-/// The axis of the state beside the one summed away that the decay lacks.
+/// The axis of the state beside the one summed away, which the decay lacks.
 fn width(program: &Program, state: AxisSet, depth: Axis, decay: AxisSet) -> Result<Axis, Refusal> {
     let name = |axis: Axis| program.axis_name(axis).to_owned();
     // The innermost axis of the state beside the depth.
@@ -253,8 +256,7 @@ fn width(program: &Program, state: AxisSet, depth: Axis, decay: AxisSet) -> Resu
     let mut others = inner.filter(|a| state.contains(*a) && *a != depth);
     let Some(candidate) = others.next() else { return Err(Refusal::Vector { axis: name(depth) }) };
     match (decay.contains(depth), decay.contains(candidate)) {
-        (false, false) => Ok(candidate),
-        (true, false) => Err(Refusal::Channels { axis: name(depth) }),
+        (_, false) => Ok(candidate),
         (false, true) => Err(Refusal::Channels { axis: name(candidate) }),
         (true, true) => {
             let own: Vec<String> = [candidate, depth].map(name).into();

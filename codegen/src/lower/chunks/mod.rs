@@ -14,9 +14,12 @@
 //! has 16 times of the products over times, and 16 places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory.
 //!
+//! Decays may differ along the depth: then there are [chunks within chunks](channels).
+//!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
 pub mod back;
+mod channels;
 mod decay;
 mod form;
 mod outputs;
@@ -96,7 +99,7 @@ struct ChunksKernel<'s> {
     values: Tile,
     /// The state as queries read it, a row for every place of its width.
     states: Tile,
-    /// The running sums of a chunk, and its gains, in `f32`: of two chunks.
+    /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels are those of one.
     sums: SharedId,
     gains: SharedId,
     /// Where the state before every chunk is written, if it is.
@@ -127,7 +130,9 @@ impl<'s> ChunksKernel<'s> {
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }
-        let [sums, gains] = ["sums", "gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * times));
+        let of_sums = if form.channels { channels::sums_len(schedule) } else { 2 * times };
+        let [sums, gains] = [("sums", of_sums), ("gains", 2 * times)]
+            .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let segment = Segment::of(b, &args, form.outer, schedule.ends);

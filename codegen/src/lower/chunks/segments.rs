@@ -14,8 +14,10 @@ use crate::tile::{Expr, Memory, Operand, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{AxisSet, Binary};
 
-/// Numbers after a segment's state, of which the first is the sum of logarithms; a state stays aligned.
-const SUM: u32 = 8;
+/// Numbers after a segment's state: the sum of logarithms, or those of all channels; a state stays aligned.
+fn sums(depth: u32) -> u32 {
+    depth.next_multiple_of(8)
+}
 
 /// Where a block is among recurrences and segments.
 #[derive(Clone, Copy)]
@@ -37,7 +39,7 @@ pub(super) struct Turns {
 
 /// The numbers that the first kernel hands on for a recurrence, of so many segments.
 pub(super) fn handed_on(segments: u64, width: u32, depth: u32) -> u64 {
-    segments.saturating_sub(1).saturating_mul(u64::from(width * depth + SUM))
+    segments.saturating_sub(1).saturating_mul(u64::from(width * depth + sums(depth)))
 }
 
 impl Segment {
@@ -80,7 +82,7 @@ impl ChunksKernel<'_> {
         let [before, segment] = [before, segment].map(|x| b.convert(Ty::I64, x));
         let first = b.mul(self.segment.row, before);
         let number = b.add(first, segment);
-        b.mul(number, Operand::i64(i64::from(self.state_len() + SUM)))
+        b.mul(number, Operand::i64(i64::from(self.state_len() + sums(self.schedule.depth))))
     }
 
     /// Numbers of a state.
@@ -107,13 +109,13 @@ impl ChunksKernel<'_> {
             let from = self.handed(b, before);
             let pairs = self.pairs(b, from);
             let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
-            let sum = b.load1(ends, sum);
-            let decay = b.let_(Ty::F32, Expr::Exp2Fast(sum));
+            let decays = self.decays_of_end(b, sum);
             for (block, regs) in (0..).zip(&state.blocks) {
+                let decays = decays[block as usize % decays.len()];
                 for (h, pair) in pairs.into_iter().enumerate() {
                     let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
                     let end = b.load(ends, at, 2, None, f32(0.0));
-                    for (reg, end) in regs[2 * h..].iter().zip(end) {
+                    for ((reg, end), decay) in regs[2 * h..].iter().zip(end).zip(decays) {
                         let sum = b.fma((*reg).into(), decay, end);
                         b.assign(*reg, sum);
                     }
@@ -122,7 +124,27 @@ impl ChunksKernel<'_> {
         });
     }
 
-    /// Writes the segment's end: the state, and the sum of logarithms.
+    /// The decays of a segment at the thread's two columns of every block, or of all, from its sums on.
+    fn decays_of_end(&self, b: &mut Builder, sums: Operand) -> Vec<[Operand; 2]> {
+        let ends = Memory::Global(self.ends);
+        let mut power = |b: &mut Builder, sum| b.let_(Ty::F32, Expr::Exp2Fast(sum));
+        if !self.form.channels {
+            let sum = b.load1(ends, sums);
+            return vec![[power(b, sum); 2]];
+        }
+        let column = self.first_column(b);
+        let column = b.convert(Ty::I64, column);
+        let own = b.add(sums, column);
+        let blocks = 0..self.schedule.depth / COLUMNS;
+        let decays = blocks.map(|block| {
+            let at = b.add(own, Operand::i64(i64::from(block * COLUMNS)));
+            let two = b.load(ends, at, 2, None, f32(0.0));
+            [power(b, two[0]), power(b, two[1])]
+        });
+        decays.collect()
+    }
+
+    /// Writes the segment's end: the state, and the sums of logarithms.
     pub(super) fn store_end(&self, b: &mut Builder, state: &State, logs: Reg) {
         let ends = Memory::Global(self.ends);
         let from = self.handed(b, self.segment.number);
@@ -133,8 +155,11 @@ impl ChunksKernel<'_> {
                 b.store(ends, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
             }
         }
-        let own = b.eq(self.thread, Operand::i32(0));
         let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
+        if self.form.channels {
+            return self.store_logs(b, ends, sum);
+        }
+        let own = b.eq(self.thread, Operand::i32(0));
         b.store(ends, sum, &[logs.into()], Some(own));
     }
 }

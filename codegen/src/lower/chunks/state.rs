@@ -61,24 +61,23 @@ impl ChunksKernel<'_> {
         [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
     }
 
-    /// The warp's values at the chunk's times, times gains and what remains of them at its end (in reverse, before its first
-    /// time): a left factor for every 16 times.
+    /// The gains of the thread's columns times what remains of them at the chunk's end; in reverse, before its first time.
+    pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays) -> Vec<Operand> {
+        let remains = |(sum, gain): (&Operand, &Operand)| {
+            let apart = if self.form.reverse { *sum } else { b.sub(decays.end, *sum) };
+            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+            b.mul(decay, *gain)
+        };
+        decays.columns.iter().zip(&decays.gains).map(remains).collect()
+    }
+
+    /// The warp's values at the chunk's times, times a number for each: a left factor for every 16 times.
     pub(super) fn scaled_values(
         &self,
         b: &mut Builder,
-        decays: &Decays,
+        remaining: &[Operand],
         (values, lanes): (Factor, Operand),
     ) -> Vec<[Operand; 4]> {
-        let remaining: Vec<Operand> = decays
-            .columns
-            .iter()
-            .zip(&decays.gains)
-            .map(|(sum, gain)| {
-                let apart = if self.form.reverse { *sum } else { b.sub(decays.end, *sum) };
-                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-                b.mul(decay, *gain)
-            })
-            .collect();
         let sixteens = 0..self.schedule.times() / ROWS;
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));

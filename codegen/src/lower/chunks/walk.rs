@@ -48,8 +48,12 @@ impl ChunksKernel<'_> {
         }
         let lanes = self.lanes(b);
         self.store_state(b, &state);
-        let rates = self.rates_at(b, &values, (Operand::i32(0), turns));
-        self.store_rates(b, &rates, Operand::i32(0));
+        if self.form.channels {
+            self.clear_logs(b);
+        } else {
+            let rates = self.rates_at(b, &values, (Operand::i32(0), turns));
+            self.store_rates(b, &rates, Operand::i32(0));
+        }
         let logs = b.var(f32(0.0));
         b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
             self.turn(b, (&lanes, &origins), (&values, &state, logs), (turn, turns));
@@ -124,11 +128,16 @@ impl ChunksKernel<'_> {
         let parity = b.binary(Binary::And, round, Operand::i32(1));
         let chunk = self.chunk(b, (turn, turns));
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        if self.form.channels {
+            // The sums of the chunk before are read until its end.
+            b.barrier();
+            self.sum_channels(b, values, first);
+        }
         // From here on everybody has the sums and the state, and nobody reads the chunk before.
         b.barrier();
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
         self.fetch(b, origins, (next, turns));
-        let rates = self.next_rates(b, values, (turn, turns));
+        let rates = (!self.form.channels).then(|| self.next_rates(b, values, (turn, turns)));
         for tile in self.tiles() {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -137,21 +146,35 @@ impl ChunksKernel<'_> {
         let in_time = Factor::of(b, &self.values, &lanes.values, stage);
         let queries = self.queries.as_ref().zip(lanes.queries.as_ref());
         let queries = queries.map(|(tile, lanes)| Factor::of(b, tile, lanes, stage));
-        let decays = self.decays(b, turn);
+        let decays = (!self.form.channels).then(|| self.decays(b, turn));
         if let Some(queries) = queries {
             let states = Factor { tile: &self.states, lanes: &lanes.states, start: Operand::i32(0) };
-            let y = self.read(b, &decays, (queries, keys, in_time, states));
+            let y = match &decays {
+                Some(decays) => self.read(b, decays, (queries, keys, in_time, states)),
+                None => self.read_channels(b, (queries, keys, in_time, states)),
+            };
             self.store_outputs(b, values, (first, &y), in_time.start);
         }
         self.save_state(b, state, (chunk, turns.all));
-        let left = self.scaled_values(b, &decays, (in_time, lanes.values_left));
+        let remaining = match &decays {
+            Some(decays) => self.remaining(b, decays),
+            None => self.gains_of_columns(b),
+        };
+        let left = self.scaled_values(b, &remaining, (in_time, lanes.values_left));
         b.barrier();
-        self.advance(b, state, &decays, (&left, keys_in_time));
-        let sum = b.add(logs.into(), decays.end);
-        b.assign(logs, sum);
+        match &decays {
+            Some(decays) => {
+                self.advance(b, state, decays, (&left, keys_in_time));
+                let sum = b.add(logs.into(), decays.end);
+                b.assign(logs, sum);
+            }
+            None => self.advance_channels(b, state, (&left, keys_in_time)),
+        }
         self.store_state(b, state);
-        let following = b.add(turn, Operand::i32(1));
-        self.store_rates(b, &rates, following);
+        if let Some(rates) = rates {
+            let following = b.add(turn, Operand::i32(1));
+            self.store_rates(b, &rates, following);
+        }
     }
 
     /// The rates of the turn after, early: they are read from memory.
