@@ -168,13 +168,7 @@ impl ChunksKernel<'_> {
     }
 
     /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
-    fn scaled_queries(
-        &self,
-        b: &mut Builder,
-        queries: Factor,
-        sixteen: u32,
-        since: Option<Operand>,
-    ) -> [Operand; 4] {
+    fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let words = queries.four(b, 0, sixteen, false);
         let (row, column) = (self.first_row(b), self.first_column(b));
         let mut register = 0;
@@ -271,13 +265,7 @@ impl ChunksKernel<'_> {
     }
 
     /// Adds scores·gain·value of a sub-chunk to the outputs.
-    fn add_weighted(
-        &self,
-        b: &mut Builder,
-        y: &[[Reg; 4]],
-        scores: Blocks,
-        (in_time, sub_chunk): (Factor, Operand),
-    ) {
+    fn add_weighted(&self, b: &mut Builder, y: &[[Reg; 4]], scores: Blocks, (in_time, sub_chunk): (Factor, Operand)) {
         let first = b.mul(sub_chunk, Operand::i32(ROWS as i32));
         let column = self.first_column(b);
         let column = b.add(first, column);

@@ -127,7 +127,7 @@ impl ChunksKernel<'_> {
     /// The decays of a segment at the thread's two columns of every block, or of all, from its sums on.
     fn decays_of_end(&self, b: &mut Builder, sums: Operand) -> Vec<[Operand; 2]> {
         let ends = Memory::Global(self.ends);
-        let mut power = |b: &mut Builder, sum| b.let_(Ty::F32, Expr::Exp2Fast(sum));
+        let power = |b: &mut Builder, sum| b.let_(Ty::F32, Expr::Exp2Fast(sum));
         if !self.form.channels {
             let sum = b.load1(ends, sums);
             return vec![[power(b, sum); 2]];

@@ -209,14 +209,14 @@ impl Subject {
 pub(super) fn judge(output: &str, found: &[f64], exact: &[f64]) -> Result<f64, CheckError> {
     let square = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
     let error = square(&mut found.iter().zip(exact).map(|(a, b)| a - b));
+    let at = |all: &[f64], i: usize| all.get(i).copied().unwrap_or(f64::NAN);
     let bound = RULE * square(&mut exact.iter().copied());
-    let (ratio, apart) = (error / bound, |i: usize| (found[i] - exact[i]).abs());
+    let (ratio, apart) = (error / bound, |i: usize| (at(found, i) - exact[i]).abs());
     let most = (0..exact.len()).max_by(|a, b| apart(*a).total_cmp(&apart(*b))).unwrap_or(0);
     if found.len() == exact.len() && (ratio <= 1.0 || output == "g.bar" && apart(most) <= DECAYS) {
         return Ok(ratio.min(1.0));
     }
-    let at = |all: &[f64]| all.get(most).copied().unwrap_or(f64::NAN);
-    let (output, found, wanted) = (output.to_owned(), at(found), at(exact));
+    let (output, found, wanted) = (output.to_owned(), at(found, most), at(exact, most));
     Err(CheckError::Wrong { output, index: most, found, wanted, bound: (wanted - found).abs() / ratio })
 }
 
