@@ -86,7 +86,7 @@ impl Args {
         let or = |given: Option<usize>, small: usize, big: usize| given.unwrap_or(if large { big } else { small });
         let (width, layers) = (or(self.width, 64, 256), or(self.layers, 2, 4));
         let sizes = Sizes { width, layers, states: or(self.states, 8, 16) };
-        let (steps, batch) = (or(self.steps, 300, 1000), or(self.batch, 8, 32));
+        let (steps, batch) = (or(self.steps, 300, 150), or(self.batch, 8, 32));
         Effort { steps, batch, times: or(self.times, 128, 512), sizes }
     }
 }

@@ -50,7 +50,8 @@ fn loads_carry_the_policy_of_a_kernel_that_keeps_what_it_reads() {
         kernel.keep_reads = true;
         let (text, n) = (ptx(&kernel, Isa::Sm80), widths(elem).len());
         assert_eq!((count(&text, "createpolicy"), count(&text, "ld.global.nc.L2::cache_hint")), (1, n), "{text}");
-        let policy = text.lines().find(|l| l.contains("createpolicy")).and_then(|l| l.split([' ', ',']).nth(1)).unwrap();
+        let policy =
+            text.lines().find(|l| l.contains("createpolicy")).and_then(|l| l.split([' ', ',']).nth(1)).unwrap();
         assert_eq!(count(&text, &format!("{policy};")), n, "{text}");
     }
 }
