@@ -514,7 +514,9 @@ impl Schedule {
             Schedule::Map(_) | Schedule::Rows(_) => false,
             // Only warpgroups need more than every device has.
             Schedule::Pairs(s) => return if s.unit == Unit::Warpgroup { isa } else { Isa::Sm80 },
-            Schedule::Chunks(_) | Schedule::ChunksBack(_) => false,
+            Schedule::Chunks(_) => false,
+            // Saved states go by copy engines.
+            Schedule::ChunksBack(_) => return isa,
             Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };

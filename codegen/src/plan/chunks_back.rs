@@ -6,7 +6,7 @@ use super::segments::Work;
 use crate::lower::chunks::back::{BackForm, TIMES};
 use crate::schedule::{ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
-use crate::target::Target;
+use crate::target::{Isa, Target};
 use oplus_dsl::Elem;
 
 /// Lengths of the axis of keys and queries.
@@ -15,9 +15,9 @@ const DEPTHS: [u32; 3] = [32, 64, 128];
 const PRODUCTS: f64 = 0.8e6;
 
 /// The schedules of a two-way stage that is the gradient of a recurrence of matrices. Of the types of 16 bits only `bf16` has
-/// the range of states as they are written.
-pub(super) fn schedules(stage: &Stage) -> Vec<Schedule> {
-    if !BackForm::of(stage).is_ok_and(|form| form.elem(stage) == Elem::Bf16) {
+/// the range of states as they are written; copy engines write and read them.
+pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
+    if isa != Isa::Sm90a || !BackForm::of(stage).is_ok_and(|form| form.elem(stage) == Elem::Bf16) {
         return vec![];
     }
     let of = |depth, padded, vector| {

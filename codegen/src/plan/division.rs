@@ -70,7 +70,7 @@ impl Division {
                 None => Ready { plain: form(stage, all_schedules(stage, target.isa)), merged: None },
                 Some(merged) => {
                     let simple = form(&merged.stage, all_schedules(&merged.stage, target.isa));
-                    Ready { plain: form(stage, scalar_schedules(stage)), merged: Some((merged, simple)) }
+                    Ready { plain: form(stage, scalar_schedules(stage, target.isa)), merged: Some((merged, simple)) }
                 }
             }
         };

@@ -12,8 +12,9 @@ const LEAST: u64 = 4;
 const MOST: u64 = 64;
 /// Time of a turn where a multiprocessor has one block, by that where it has all.
 const ALONE: f64 = 0.75;
-/// Time of the kernel that finds the ends of segments, by that of the one that goes on from them.
-const ENDS: f64 = 0.4;
+/// Times of a block's start, and of taking up a segment, by that of a turn.
+const START: f64 = 1.0;
+const JOIN: f64 = 0.3;
 
 /// Recurrences of so many chunks, for so many blocks of a multiprocessor.
 #[derive(Clone, Copy)]
@@ -21,19 +22,21 @@ pub(super) struct Work {
     pub rows: u64,
     pub chunks: u64,
     pub blocks: u32,
+    /// Time of a turn of the kernel that finds the ends of segments, by that of the one that goes on from them.
+    pub ends: f64,
 }
 
 impl Work {
     /// That of a schedule of chunks.
     pub(super) fn of(form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
-        Work { rows: bound.count(form.outer.iter()), chunks, blocks: 2 }
+        Work { rows: bound.count(form.outer.iter()), chunks, blocks: 2, ends: 0.4 }
     }
 
     /// That of a walk of the gradient's states.
     pub(super) fn back(form: &BackForm, bound: &Bound) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-        Work { rows: bound.count(form.states.outer.iter()), chunks, blocks: 3 }
+        Work { rows: bound.count(form.states.outer.iter()), chunks, blocks: 3, ends: 0.8 }
     }
 
     /// The number of segments that takes the least time; none is empty.
@@ -53,8 +56,8 @@ impl Work {
             let last = if rest > multiprocessors { 1.0 } else { ALONE };
             all as f64 + if rest == 0 { 0.0 } else { last }
         };
-        let each = self.chunks.div_ceil(segments) as f64;
-        each * (waves(segments) + ENDS * waves(segments - 1))
+        let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
+        waves(segments) * (each + JOIN * before / 2.0) + waves(segments - 1) * self.ends * each
     }
 }
 

@@ -44,7 +44,7 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
         None => with(stage, all_schedules(stage, isa)),
         Some(merged) => {
             let mut all = with(&merged.stage, all_schedules(&merged.stage, isa));
-            all.extend(with(stage, scalar_schedules(stage)));
+            all.extend(with(stage, scalar_schedules(stage, isa)));
             all
         }
     }
@@ -66,18 +66,18 @@ pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return pairs::schedules(stage, isa);
     }
     let mut all = vector_schedules(stage, isa);
-    all.extend(scalar_schedules(stage));
+    all.extend(scalar_schedules(stage, isa));
     all
 }
 
 /// The schedules that assume nothing of strides and addresses.
-pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
+pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     if stage.is_paired() {
         return pairs::schedules(stage, Isa::Sm80);
     }
     if stage.two_way().is_some() {
         let walked = two_way_supports(stage).map_or_else(|_| vec![], |()| two_way::scalar_schedules());
-        return [walked, chunks_back::schedules(stage)].concat();
+        return [walked, chunks_back::schedules(stage, isa)].concat();
     }
     if stage.part_axis.is_some() {
         let lane = lane_axis(stage).filter(|_| supports_parts(stage));

@@ -5,7 +5,7 @@ use super::products::{Blocks, Factor, load_four, multiply_in_time};
 use super::{COLUMNS, ChunksKernel, ROWS};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::values::{Index, Spot, Values};
-use crate::tile::{Expr, Memory, Operand, Reg};
+use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -114,32 +114,31 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// Writes the state before a chunk to memory, rounded, if states are saved: a matrix for every chunk of every recurrence.
-    pub(super) fn save_state(&self, b: &mut Builder, state: &State, (chunk, chunks): (Operand, Operand)) {
-        let Some(saved) = self.saved else { return };
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        let depth = self.schedule.depth;
+    /// Starts the copy of the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every
+    /// recurrence.
+    pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
+        let Some(to) = self.saved else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
-        let from = b.mul(number, Operand::i64(i64::from(self.schedule.width() * depth)));
-        for h in 0..2 {
-            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            let of_row = b.mul(row, Operand::i32(depth as i32));
-            let within = b.add(of_row, column);
-            let within = b.convert(Ty::I64, within);
-            let first = b.add(from, within);
-            for (k, block) in state.blocks.iter().enumerate() {
-                let index = b.add(first, Operand::i64(i64::from(k as u32 * COLUMNS)));
-                let two = [block[2 * h].into(), block[2 * h + 1].into()];
-                b.store(Memory::Global(saved), index, &two, None);
-            }
+        let to_index = b.mul(number, Operand::i64(i64::from(self.states.len())));
+        let (from, from_index) = (self.states.array, Operand::i32(0));
+        let count = Operand::i32(self.states.len() as i32);
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
+    }
+
+    /// Waits until the rounded state may change.
+    pub(super) fn wait_saved(&self, b: &mut Builder) {
+        if self.saved.is_some() {
+            let first = b.eq(self.thread, Operand::i32(0));
+            b.if_(first, |b| b.push(Stmt::BulkWait { pending: 0, read: true }));
         }
     }
 
-    /// Rounds the state for the queries.
+    /// Rounds the state for the queries, or to be saved.
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
-        if self.queries.is_none() {
+        if self.queries.is_none() && self.saved.is_none() {
             return;
         }
         let (row, column) = (self.first_row(b), self.first_column(b));
@@ -158,6 +157,9 @@ impl ChunksKernel<'_> {
                 let two = [block[2 * h].into(), block[2 * h + 1].into()];
                 b.store(Memory::Shared(self.states.array), index, &two, None);
             }
+        }
+        if self.saved.is_some() {
+            b.push(Stmt::FenceAsync);
         }
     }
 }

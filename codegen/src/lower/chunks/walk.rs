@@ -137,10 +137,12 @@ impl ChunksKernel<'_> {
         b.barrier();
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
         self.fetch(b, origins, (next, turns));
-        let rates = (!self.form.channels).then(|| self.next_rates(b, values, (turn, turns)));
+        self.save_state(b, (chunk, turns.all));
         for tile in self.tiles() {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
+        // Their reads take as long as the products.
+        let rates = (!self.form.channels).then(|| self.next_rates(b, values, (turn, turns)));
         let keys = Factor::of(b, &self.keys, &lanes.keys, stage);
         let keys_in_time = Factor { lanes: &lanes.keys_in_time, ..keys };
         let in_time = Factor::of(b, &self.values, &lanes.values, stage);
@@ -155,12 +157,12 @@ impl ChunksKernel<'_> {
             };
             self.store_outputs(b, values, (first, &y), in_time.start);
         }
-        self.save_state(b, state, (chunk, turns.all));
         let remaining = match &decays {
             Some(decays) => self.remaining(b, decays),
             None => self.gains_of_columns(b),
         };
         let left = self.scaled_values(b, &remaining, (in_time, lanes.values_left));
+        self.wait_saved(b);
         b.barrier();
         match &decays {
             Some(decays) => {

@@ -2,11 +2,7 @@
 
 use super::{BackKernel, STAGES, TIMES};
 use crate::build::Builder;
-use crate::lower::chunks::COLUMNS;
-use crate::lower::chunks::products::piece_index;
-use crate::lower::pairs::tile::Tile;
 use crate::tile::{Mbarrier, Operand, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
 impl BackKernel<'_> {
@@ -22,8 +18,20 @@ impl BackKernel<'_> {
         let before = b.mul(row, chunks);
         let number = b.add(before, chunk);
         let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));
-        self.fill_saved(b, (&self.states, 0), from, stage);
-        self.fill_saved(b, (&self.duals, 1), from, stage);
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| self.load_saved(b, from, stage));
+    }
+
+    /// One thread has both tiles copied.
+    fn load_saved(&self, b: &mut Builder, from_index: Operand, stage: Operand) {
+        let (count, bytes) = (self.states.len() as i32, self.states.elem.bytes().unwrap_or(2) as i32);
+        let mbarrier = Mbarrier { array: self.states.full, index: stage };
+        b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(2 * count * bytes)));
+        let to_index = b.mul(stage, Operand::i32(count));
+        for (tile, from) in [&self.states, &self.duals].into_iter().zip(&self.args.scratch) {
+            let (to, from, count) = (tile.array, *from, Operand::i32(count));
+            b.push(Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier });
+        }
     }
 
     /// The number of a recurrence: that of its block in the first sweeps.
@@ -33,24 +41,6 @@ impl BackKernel<'_> {
             let index = outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index);
             b.add(above, index)
         })
-    }
-
-    fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
-        let pieces = tile.depth / COLUMNS;
-        let threads = self.schedule.threads();
-        let start = b.mul(stage, Operand::i32(tile.len() as i32));
-        for turn in 0..(tile.rows * pieces).div_ceil(threads) {
-            let number = b.add(self.thread, Operand::i32((turn * threads) as i32));
-            let [row, piece] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32(pieces as i32)));
-            let within = piece_index(b, tile, row, piece);
-            let to_index = b.add(start, within);
-            let offset = b.mul(number, Operand::i32(COLUMNS as i32));
-            let offset = b.convert(Ty::I64, offset);
-            let from_index = b.add(from, offset);
-            let (to, from) = (tile.array, self.args.scratch[scratch]);
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: COLUMNS, guard: None });
-        }
-        b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
     }
 
     /// The stage of a turn, and the parity of its phase.
