@@ -64,7 +64,7 @@ impl BackKernel<'_> {
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
         let mut weights: Blocks = vec![];
-        for block in 0..PAIRS as usize {
+        for (block, products) in products.into_iter().enumerate() {
             let mut weight = self.kept_block(b, self.scores, block as u32);
             let mut sums = self.kept_block(b, self.sums, block as u32);
             for (r, weight) in weight.iter_mut().enumerate() {
@@ -78,7 +78,7 @@ impl BackKernel<'_> {
                 let i = b.add(column, Operand::i32((block as u32 * COLUMNS) as i32 + (r % 2) as i32));
                 let is_later = b.ge(i, j);
                 let decay = b.select(is_later, decay, zero(Ty::F32));
-                let product = b.mul(products[block][r], gain);
+                let product = b.mul(products[r], gain);
                 let product = b.mul(product, decay);
                 sums[r] = b.add(sums[r], product);
                 partials.add_pair(b, (h, c), (product, *weight));

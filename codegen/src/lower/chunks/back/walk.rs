@@ -3,8 +3,8 @@
 use super::steps::Partials;
 use super::{BackKernel, Kind, ROWS, STAGES, TIMES, WARPS};
 use crate::build::{Builder, zero};
-use crate::lower::chunks::products::Factor;
 use crate::lower::chunks::COLUMNS;
+use crate::lower::chunks::products::Factor;
 use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
