@@ -26,8 +26,11 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
-    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks.
+    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks, the carries and the
+    /// totals of segments.
     Scratch(u32),
+    /// The tiles of a segment of time, `i64`.
+    SegmentTiles,
     /// Message words between blocks.
     Messages,
     /// The control words of the launch.
@@ -45,8 +48,8 @@ pub enum Tensor {
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
 /// the sizes of the stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it
-/// is 1), for schedules that save states their scratch, and for schedules with look-back the messages and the control
-/// words.
+/// is 1), for schedules that save states their scratch, for those with segments the tiles of one, and for schedules with
+/// look-back the messages and the control words.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
     let unit = schedule.unit_axes(stage);
@@ -64,6 +67,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         slots.extend(strided.map(stride));
     }
     let names: &[&str] = match schedule {
+        Schedule::TwoWay(s) if s.segmented => &["saved_states", "block_sums", "segment_carries", "segment_totals"],
         Schedule::TwoWay(_) => &["saved_states", "block_sums"],
         Schedule::States(s) if s.save => &["saved_states"],
         Schedule::Chunks(_) => &["ends"],
@@ -75,6 +79,9 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         Slot { param: param(name, ParamKind::Write(elem)), role: Role::Scratch(i) }
     };
     slots.extend((0..).zip(names.iter().copied()).map(scratch));
+    if matches!(schedule, Schedule::TwoWay(s) if s.segmented) {
+        slots.push(scalar("segment_tiles".to_owned(), Role::SegmentTiles));
+    }
     if looks_back(schedule) {
         slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });
         slots.push(Slot { param: param("control", ParamKind::Control), role: Role::Control });

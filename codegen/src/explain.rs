@@ -90,7 +90,7 @@ impl Explained {
             writes: writes(stage),
             equations: equations(&stage.program),
             division: division(stage, schedule, &sizes(launch)),
-            grid: format!("{} blocks of {threads} threads{shared}", grid[0]),
+            grid: format!("{} blocks of {threads} threads{shared}", grid.map(u64::from).iter().product::<u64>()),
             symbol: launch.symbol.clone(),
             candidates: choice.candidates.iter().map(|c| (c.schedule.to_string(), c.micros, c.why.clone())).collect(),
             refused: choice.refused.iter().map(|(s, why)| (s.to_string(), why.clone())).collect(),
@@ -191,10 +191,12 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
 }
 
 fn two_way(schedule: &TwoWay, rows: i64, length: i64) -> String {
-    let TwoWay { pass, states, rows: own, lanes, steps, stages, .. } = *schedule;
+    let TwoWay { pass, states, rows: own, lanes, steps, stages, segmented, .. } = *schedule;
     let what = match pass {
         Pass::Save => "every eighth state saved",
+        Pass::Carry => "what each segment of time does to its cotangent",
         Pass::Walk => "every eight steps computed anew and walked back",
+        Pass::Sum if segmented => return "the sums of all blocks and segments".to_owned(),
         Pass::Sum => return "the sums over rows of all blocks".to_owned(),
     };
     format!(

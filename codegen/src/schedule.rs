@@ -147,6 +147,8 @@ schedule! {
         warps: u32,
         /// Warps that copy.
         copy_warps: u32,
+        /// Teams that those warps form, which take tiles in turn; `stages` is a multiple of them.
+        teams: u32,
         /// States per lane.
         states: u32,
         /// Lanes that share a row, a power of two.
@@ -198,7 +200,8 @@ schedule! {
 schedule! {
     /// Two-way: as [`States`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
-    /// computed anew and then walked back; the sums over the rows of a block are added.
+    /// computed anew and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
+    /// a pass before the walk finds what each does to the cotangent that it is given.
     TwoWay, "two_way" {
         /// Which of the kernels.
         pass: Pass,
@@ -224,6 +227,8 @@ schedule! {
         blocks: u32,
         /// Registers of a thread that walks, a multiple of 8; the others have what is left. 0 leaves all alike.
         registers: u32,
+        /// Whether time is cut into segments with blocks of their own, how many being a matter of the call.
+        segmented: bool,
     }
 }
 
@@ -292,9 +297,11 @@ word! {
     Pass {
         /// Walks time in the direction of the states and saves them.
         Save = "save",
+        /// Walks each segment in the opposite direction, for what it does to the cotangent that it is given.
+        Carry = "carry",
         /// Walks time in the opposite direction.
         Walk = "walk",
-        /// Adds the sums over the rows of all blocks.
+        /// Adds the sums over the rows of all blocks, and those over the time of all segments.
         Sum = "sum",
     }
 }
@@ -401,6 +408,11 @@ impl States {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         (self.warps + self.copy_warps) * WARP
+    }
+
+    /// Threads that copy a tile.
+    pub fn team_threads(&self) -> u32 {
+        self.copy_warps / self.teams * WARP
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Args {
     views: Vec<Vec<View>>,
     /// What kernels of one stage hand on.
     pub scratch: Vec<ParamId>,
+    /// The tiles of a segment of time, `i64`.
+    pub segment_tiles: Option<Operand>,
     /// Message words between blocks.
     pub messages: Option<ParamId>,
     /// Control words of the launch.
@@ -28,7 +30,7 @@ impl Args {
     /// Declares the parameters of a stage's kernel and reads the scalars.
     pub fn declare(b: &mut Builder, stage: &Stage, schedule: &Schedule) -> Args {
         let (mut pointers, mut scalars, mut sizes) = (HashMap::new(), HashMap::new(), vec![]);
-        let (mut scratch, mut messages, mut control) = (vec![], None, None);
+        let (mut scratch, mut segment_tiles, mut messages, mut control) = (vec![], None, None, None);
         for slot in abi(stage, schedule) {
             let id = b.param(slot.param.name, slot.param.kind);
             match slot.role {
@@ -36,6 +38,7 @@ impl Args {
                 Role::Size(_) => sizes.push(b.scalar(id)),
                 Role::Stride(tensor, axis) => drop(scalars.insert((tensor, axis), b.scalar(id))),
                 Role::Scratch(_) => scratch.push(id),
+                Role::SegmentTiles => segment_tiles = Some(b.scalar(id)),
                 Role::Messages => messages = Some(id),
                 Role::Control => control = Some(id),
             }
@@ -43,7 +46,7 @@ impl Args {
         let stride = |t: Tensor, a: Axis| (a, scalars.get(&(t, a)).copied());
         let strides = tensors(stage).map(|t| (t, axes(stage, t).iter().map(|a| stride(t, *a)).collect())).collect();
         let (outer, views) = (stage.outer_axes(), stage.views.clone());
-        Args { pointers, strides, sizes, outer, views, scratch, messages, control }
+        Args { pointers, strides, sizes, outer, views, scratch, segment_tiles, messages, control }
     }
 
     /// A tensor's pointer.

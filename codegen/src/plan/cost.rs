@@ -8,6 +8,7 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
+use super::variants::words_of_lanes;
 use super::{chunks, chunks_back, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::rows::blocks_per_sm;
@@ -21,7 +22,7 @@ const LAUNCH: f64 = 3.0;
 /// Microseconds of one load, scan and store with nothing else in flight.
 const ROUND: f64 = 1.2;
 /// Microseconds of a chunk of columns beyond what its bytes take, with one block on a multiprocessor.
-const AHEAD: f64 = 0.4;
+const AHEAD: f64 = 0.35;
 /// Microseconds that filling the pipeline and the first look-back take.
 const LOOK_BACK: f64 = 5.0;
 /// The same for columns, which look back over two levels.
@@ -39,7 +40,7 @@ const PERSISTENT: f64 = 0.97;
 /// Share that persistent blocks reach without bulk copies: they read their input twice, once from the L2 cache.
 const REGISTERS: f64 = 0.8;
 /// Share that tiles of columns reach.
-const RING: f64 = 0.9;
+const RING: f64 = 0.85;
 /// Price of a round against equal time otherwise: fewer, larger rounds are steadier.
 const UNSTEADY: f64 = 0.1;
 /// Bytes of a sector, the least that memory moves.
@@ -74,9 +75,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
         Schedule::States(s) => states::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target),
         Schedule::Pairs(s) => pairs::estimate(stage, s, bound, target),
-        Schedule::TwoWay(s) => {
-            two_way::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target)
-        }
+        Schedule::TwoWay(s) => two_way::estimate(stage, s, bound, target),
         Schedule::Chunks(s) => chunks::estimate(stage, s, bound, target),
         Schedule::ChunksBack(s) => chunks_back::estimate(stage, s, bound, target),
         Schedule::LookBack(_) | Schedule::Columns(_) => by_tiles(stage, schedule, bound, &work),
@@ -134,7 +133,10 @@ fn by_rows(stage: &Stage, schedule: &Rows, bound: &Bound, work: &Work) -> (f64, 
 fn by_walk(stage: &Stage, schedule: &Columns, bound: &Bound, work: &Work) -> (f64, String) {
     let blocks = blocks(stage, &Schedule::Columns(*schedule), bound) as f64;
     let of_one = share_of_one(blocks, work);
-    let resident = (1024.0 / f64::from(schedule.threads())).min(of_one);
+    // With so many rows in flight a thread takes all the registers that there are.
+    let (own, shared) = words_of_lanes(stage, Axis(schedule.lane));
+    let threads = if schedule.steps * (own * schedule.vector + shared) > 64 { 256.0 } else { 1024.0 };
+    let resident = (threads / f64::from(schedule.threads())).min(of_one);
     let steps = length(stage, bound).div_ceil(u64::from(schedule.steps)) as f64;
     let rounds = (of_one / resident.max(1.0)).ceil() * steps;
     let step = work.moved / (blocks * steps).max(1.0) / work.one;

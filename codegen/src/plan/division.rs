@@ -12,6 +12,7 @@ use super::fits::fits;
 use super::geometry::{grid, message_words, parts, threads};
 use super::planner::count;
 use super::segments::{blocks_of_row, ends};
+use super::two_way::Segments;
 use super::variants::{all_schedules, kernels, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
 use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
@@ -108,20 +109,29 @@ impl Division {
         let bound = self.bind(&self.with_parts(call, 1), &form.stage);
         fits(&form.stage, &schedule, &bound, &self.target)?;
         self.has_room(stage, false, form, schedule)?;
-        Ok(self.launch_of(stage, false, form, schedule, &bound))
+        let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
+        Ok(self.launch_of((stage, false), form, schedule, &bound, segments))
     }
 
-    fn launch_of(&self, index: usize, merged: bool, form: &Form, schedule: Schedule, bound: &Bound) -> Launch {
+    fn launch_of(
+        &self,
+        (index, merged): (usize, bool),
+        form: &Form,
+        schedule: Schedule,
+        bound: &Bound,
+        segments: Segments,
+    ) -> Launch {
         let kernel = self.kernel(index, merged, form, schedule);
+        let [blocks, ..] = grid(&form.stage, &schedule, bound, &self.target);
         Launch {
             stage: form.stage.clone(),
             schedule,
             key: kernel.key,
             symbol: kernel.symbol,
-            grid: grid(&form.stage, &schedule, bound, &self.target),
+            grid: [blocks, segments.blocks(&schedule), 1],
             threads: threads(&schedule),
             shared_bytes: kernel.shared_bytes,
-            args: args(&form.stage, &schedule, bound),
+            args: args(&form.stage, &schedule, bound, segments),
         }
     }
 
@@ -186,15 +196,16 @@ impl Division {
         (plan, choice): (&mut Plan, Choice),
     ) {
         let first = plan.buffers.len() as u32;
+        let segments = Segments::of(&form.stage, &schedule, bound, &self.target);
         let lens = handed_on(&form.stage, &schedule, bound, &self.target);
         let elem = |k| scratch_elem(&form.stage, &schedule, k);
         plan.buffers.extend((0..).zip(lens).map(|(k, len)| Buffer { elem: elem(k), len }));
         let mut choice = Some(choice);
         for own in kernels(&form.stage, &schedule) {
-            if blocks_of_row(&form.stage, &own, bound, &self.target) == Some(0) {
+            if blocks_of_row(&form.stage, &own, bound, &self.target) == Some(0) || segments.blocks(&own) == 0 {
                 continue;
             }
-            let mut launch = self.launch_of(index, merged, form, own, bound);
+            let mut launch = self.launch_of((index, merged), form, own, bound, segments);
             for (arg, slot) in launch.args.iter_mut().zip(abi(&form.stage, &own)) {
                 if let Role::Scratch(k) = slot.role {
                     *arg = Arg::Buffer(first + k);
@@ -310,7 +321,7 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
 fn handed_on(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Vec<u64> {
     let size = |axis| bound.size(axis);
     let sizes = match schedule {
-        Schedule::TwoWay(s) => scratch(stage, s, size),
+        Schedule::TwoWay(s) => scratch(stage, s, Segments::of(stage, schedule, bound, target).count, size),
         Schedule::Chunks(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
         Schedule::ChunksBack(s) => BackForm::of(stage).ok().and_then(|form| {
             let [states, cotangents] = back::scratch(&form, s, size)?;
@@ -329,7 +340,7 @@ fn produces(stage: &Stage, bound: &Bound) -> bool {
 }
 
 /// What a launch passes.
-fn args(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Vec<Arg> {
+fn args(stage: &Stage, schedule: &Schedule, bound: &Bound, segments: Segments) -> Vec<Arg> {
     let pointer = |tensor| match tensor {
         Tensor::Param(i) => match stage.sources[i as usize] {
             Source::Param(k) => Arg::Param(k),
@@ -346,6 +357,7 @@ fn args(stage: &Stage, schedule: &Schedule, bound: &Bound) -> Vec<Arg> {
         Role::Stride(tensor, axis) => Arg::I64(bound.stride(stage, tensor, axis).unwrap_or(0)),
         Role::Size(axis) => Arg::I64(bound.size(axis)),
         Role::Scratch(k) => Arg::Buffer(k),
+        Role::SegmentTiles => Arg::I64(segments.tiles as i64),
         Role::Messages => Arg::Messages,
         Role::Control => Arg::Control,
     };

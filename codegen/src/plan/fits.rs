@@ -2,9 +2,10 @@
 
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
+use super::two_way::Segments;
 use crate::abi::{Tensor, axes, elem, name, tensors, unit_axis};
 use crate::lower::chunks::back::{self, BackForm, TIMES};
-use crate::lower::states::two_way::scratch;
+use crate::lower::states::two_way::{can_segment, scratch};
 use crate::lower::{chunks, pairs};
 use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
 use crate::stage::Stage;
@@ -27,7 +28,7 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::Columns(s) => columns(stage, s, bound)?,
         Schedule::States(s) => states(stage, (s.capacity(), s.padded), (s.vector, s.steps, s.stages), bound)?,
         Schedule::Pairs(s) => pairs(stage, s, bound)?,
-        Schedule::TwoWay(s) => two_way(stage, s, bound)?,
+        Schedule::TwoWay(s) => two_way(stage, s, bound, target)?,
         Schedule::Chunks(s) => chunks(stage, s, bound)?,
         Schedule::ChunksBack(s) => chunks_back(stage, s, bound)?,
     }
@@ -84,12 +85,16 @@ fn looks_back(stage: &Stage, schedule: &LookBack, bound: &Bound, target: &Target
     if rows > MAX_COUNT { Err(format!("{rows} rows are more than 31 bits count")) } else { Ok(()) }
 }
 
-fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound) -> Result<(), String> {
+fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> Result<(), String> {
     let axes = (0..stage.program.axes.len() as u32).map(Axis);
     if let Some(axis) = axes.into_iter().find(|axis| bound.size(*axis) == 0) {
         return Err(format!("{} is empty", stage.program.axis_name(axis)));
     }
-    if scratch(stage, schedule, |axis| bound.size(axis)).is_none() {
+    if schedule.segmented && !can_segment(stage) {
+        return Err("its cotangents depend on the states: time cannot be cut".to_owned());
+    }
+    let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target).count;
+    if scratch(stage, schedule, segments, |axis| bound.size(axis)).is_none() {
         return Err("it has more states than 63 bits count".to_owned());
     }
     states(stage, (schedule.capacity(), schedule.padded), (schedule.vector, schedule.steps, schedule.stages), bound)

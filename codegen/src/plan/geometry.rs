@@ -3,7 +3,7 @@
 use super::bound::Bound;
 use super::segments::blocks_of_row;
 use crate::lower::chunks::back::{BackForm, TIMES};
-use crate::lower::states::CHUNK;
+use crate::lower::states::two_way::sum_threads;
 use crate::lower::{chunks, columns, lookback, pairs};
 use crate::schedule::{Form, Pairs, Pass, Schedule, Sweep, WARP};
 use crate::stage::Stage;
@@ -57,12 +57,10 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
             let points = rows / width.max(1);
             match s.pass {
-                Pass::Save | Pass::Walk => points * width.div_ceil(u64::from(s.block_rows())),
+                Pass::Save | Pass::Carry | Pass::Walk => points * width.div_ceil(u64::from(s.block_rows())),
                 Pass::Sum => {
-                    let steps = length(stage, bound).next_multiple_of(u64::from(s.steps));
-                    let chunks =
-                        points.saturating_mul(u64::from(s.capacity())).saturating_mul(steps / u64::from(CHUNK));
-                    chunks.div_ceil(u64::from(s.threads()))
+                    let tiles = length(stage, bound).div_ceil(u64::from(s.steps));
+                    sum_threads(stage, s, (points, rows, tiles)).div_ceil(u64::from(s.threads()))
                 }
             }
         }

@@ -23,11 +23,12 @@ const LATENCY: [f64; 2] = [1.3, 1.75];
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn vector_schedules(stage: &Stage, vector: u32) -> Vec<Schedule> {
     let narrow = vector > CHUNK;
-    let [many, few16] = match work(stage).dear_rows {
-        false => [many as fn(u32) -> States, few],
-        true => [many_dear, |capacity| States { copy_warps: 8, ..few(capacity) }],
+    let many = |capacity| match (work(stage).dear_rows, narrow) {
+        (false, _) => many(capacity),
+        (true, false) => many_dear(capacity),
+        (true, true) => States { teams: 2, stages: 4, ..many_dear(capacity) },
     };
-    let exact = [four(stage, narrow), few(4), many(16), few16(16), many(64), few(64)];
+    let exact = [four(stage, narrow), few(4), many(16), few(16), many(64), few(64)];
     let padded = [4, 16, 64, 256].map(|capacity| States { padded: true, ..few(capacity) });
     // Narrow elements take more registers to unpack; four chunks per turn would spill.
     let tight = |s: States| s.blocks > 1 || s.warps == MOST_WARPS;
@@ -48,6 +49,7 @@ fn many(capacity: u32) -> States {
     States {
         warps,
         copy_warps,
+        teams: 1,
         states,
         lanes,
         padded: false,
@@ -67,17 +69,19 @@ fn many_dear(capacity: u32) -> States {
     States { warps: MOST_WARPS, copy_warps: 8, states, lanes, blocks: 1, ..many(capacity) }
 }
 
-/// Four states: the rows cost more than the states. Two states per lane for narrow elements, whose rows cost most to unpack.
+/// Four states: the rows cost more than the states. Two states per lane where rows cost most, for narrow elements, which are
+/// unpacked, and for dear rows; these want as many copy warps as there is room for.
 fn four(stage: &Stage, narrow: bool) -> States {
-    let (warps, copy_warps, states, unroll, blocks) = match (narrow, work(stage).dear_rows) {
-        (true, _) => (4, 8, 2, 8, 1),
-        (false, true) => (4, 8, 1, 4, 2),
-        (false, false) => (8, 4, 1, 4, 1),
+    let (warps, copy_warps, teams, states, stages, unroll, blocks) = match (narrow, work(stage).dear_rows) {
+        (_, true) => (4, 16, 4, 2, 4, 8, 1),
+        (true, false) => (4, 8, 1, 2, 3, 8, 1),
+        (false, false) => (8, 4, 1, 1, 3, 4, 1),
     };
-    States { warps, copy_warps, states, lanes: 4 / states, steps: 64, stages: 3, unroll, blocks, ..few(4) }
+    States { warps, copy_warps, teams, states, lanes: 4 / states, steps: 64, stages, unroll, blocks, ..few(4) }
 }
 
-/// Fewer rows: more lanes for each.
+/// Fewer rows: more lanes for each. With one block per multiprocessor a single team of copy warps would not hide memory's
+/// latency.
 fn few(capacity: u32) -> States {
     let states = match capacity {
         4 => 1,
@@ -89,7 +93,8 @@ fn few(capacity: u32) -> States {
     let stages = if capacity == 256 { 2 } else { 4 };
     States {
         warps: 4,
-        copy_warps: 4,
+        copy_warps: 8,
+        teams: 2,
         states,
         lanes,
         padded: false,

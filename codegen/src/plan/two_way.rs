@@ -1,9 +1,12 @@
 //! The two-way schedules that a plan may choose, and their cost.
 //!
-//! As for the [states schedules](super::states), issue slots are the limit: those of the walk, and of the pass that saves
-//! states before it.
+//! As for the [states schedules](super::states), issue slots are the limit: those of the walk, and of the passes before
+//! it. Where rows are too few to fill the device, time is cut into segments: every multiprocessor has blocks then, and
+//! for that a pass more.
 
-use crate::lower::states::two_way::passes;
+use super::bound::Bound;
+use super::geometry::{blocks, length};
+use crate::lower::states::two_way::{before, can_segment, passes};
 use crate::schedule::{Pass, Schedule, TwoWay, WARP};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
@@ -12,18 +15,32 @@ use crate::target::{Isa, Target};
 const CLOCK: f64 = 1980.0;
 /// Schedulers of a multiprocessor.
 const SCHEDULERS: f64 = 4.0;
-/// Issue slots per update of a state, with two rows per lane and with one, and of the pass that saves states.
-const WALK: [f64; 2] = [17.5, 21.0];
-const SAVE: f64 = 6.0;
+/// Issue slots per update of a state and per step of a row: of the walk, and of the passes that save states and carry
+/// cotangents over segments.
+const WALK: [f64; 2] = [9.6, 127.0];
+const SAVE: [f64; 2] = [2.4, 70.0];
+const CARRY: [f64; 2] = [2.0, 65.0];
+/// The walk's slots with one row per lane against those with two.
+const ONE_ROW: f64 = 1.28;
+/// Microseconds from a block's start to its first tile, and from its last one to its end.
+const BLOCK: f64 = 4.0;
+/// Microseconds of a launch.
+const LAUNCH: f64 = 3.0;
+/// Microseconds in which a walk takes up the carry of one segment.
+const JOIN: f64 = 0.5;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
 const LATENCY: [f64; 2] = [1.6, 2.2];
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
-pub(super) fn vector_schedules(vector: u32, isa: Isa) -> Vec<Schedule> {
+pub(super) fn vector_schedules(stage: &Stage, vector: u32, isa: Isa) -> Vec<Schedule> {
     let bounded = |s: TwoWay| if isa == Isa::Sm90a { s } else { TwoWay { registers: 0, ..s } };
-    let exact = [many(4), few(4), many(16), few(16), few(64)].map(|s| TwoWay { padded: false, ..s });
-    let all = exact.into_iter().chain([4, 16, 64, 256].map(few));
-    all.map(|s| Schedule::TwoWay(TwoWay { vector, ..bounded(s) })).collect()
+    let exact = |s: TwoWay| TwoWay { padded: false, ..s };
+    let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
+    let whole = whole.chain([4, 16, 64, 256].map(few));
+    // With segments there are blocks enough for two rows per lane.
+    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
+    let cut = cut.filter(|_| can_segment(stage)).map(|s| TwoWay { segmented: true, ..s });
+    whole.chain(cut).map(|s| Schedule::TwoWay(TwoWay { vector, ..bounded(s) })).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.
@@ -61,20 +78,117 @@ fn few(capacity: u32) -> TwoWay {
         vector: 1,
         blocks: 1,
         registers: if warps == 8 { 216 } else { 0 },
+        segmented: false,
     }
 }
 
-/// Microseconds of all passes, `blocks` blocks of `steps` steps, and why.
-pub(super) fn estimate(stage: &Stage, schedule: &TwoWay, blocks: u64, steps: u64, target: &Target) -> (f64, String) {
-    let updates = f64::from(schedule.block_rows() * schedule.capacity()) * steps as f64 / f64::from(WARP);
-    let of_one = (blocks as f64 / f64::from(target.multiprocessors)).ceil();
-    let resident = f64::from(schedule.blocks).min(of_one).max(1.0);
-    let warps = resident * f64::from(schedule.warps);
-    let latency = if warps >= 2.0 * SCHEDULERS { LATENCY[0] } else { LATENCY[1] };
-    let walk = if schedule.rows == 2 { WALK[0] } else { WALK[1] };
-    let micros = |slots: f64| of_one * updates * slots / (SCHEDULERS.min(warps) * CLOCK) * latency;
-    let (walk, save) = (micros(walk), micros(SAVE));
+/// How a schedule cuts time.
+#[derive(Clone, Copy)]
+pub(super) struct Segments {
+    /// How many there are.
+    pub count: u64,
+    /// Tiles of each; the last one may have fewer.
+    pub tiles: u64,
+}
+
+impl Segments {
+    /// As many as make the passes fastest, for the schedule of a walk with segments; else one.
+    pub(super) fn of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Segments {
+        let Schedule::TwoWay(schedule) = schedule else { return Segments { count: 1, tiles: 1 } };
+        let tiles = length(stage, bound).div_ceil(u64::from(schedule.steps)).max(1);
+        let work = Work::of(stage, schedule, bound, target);
+        let most = if schedule.segmented { tiles.min(work.most_segments()) } else { 1 };
+        let of_count = |count: u64| {
+            let each = tiles.div_ceil(count);
+            Segments { count: tiles.div_ceil(each), tiles: each }
+        };
+        let all = (1..=most).map(of_count);
+        let best = all.min_by(|a, b| work.of_segments(*a).total_cmp(&work.of_segments(*b)));
+        best.unwrap_or(Segments { count: 1, tiles })
+    }
+
+    /// Blocks along time of a kernel of the walk or another pass of it: the pass before the walk leaves out the segment that nothing waits for.
+    pub(super) fn blocks(self, schedule: &Schedule) -> u32 {
+        let count = match schedule {
+            Schedule::TwoWay(TwoWay { pass: Pass::Carry, .. }) => self.count.saturating_sub(1),
+            Schedule::TwoWay(TwoWay { pass: Pass::Walk, .. }) => self.count,
+            _ => 1,
+        };
+        count as u32
+    }
+}
+
+/// What the passes of a schedule have to do.
+struct Work {
+    passes: [TwoWay; 2],
+    /// Blocks of a segment, of the passes before the walk and of the walk.
+    blocks: [u64; 2],
+    multiprocessors: u64,
+}
+
+impl Work {
+    fn of(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> Work {
+        let passes = [before(schedule, Pass::Save), TwoWay { pass: Pass::Walk, ..*schedule }];
+        let blocks = passes.map(|s| blocks(stage, &Schedule::TwoWay(s), bound));
+        Work { passes, blocks, multiprocessors: u64::from(target.multiprocessors) }
+    }
+
+    fn schedule(&self) -> &TwoWay {
+        &self.passes[1]
+    }
+
+    /// Segments that are worth an estimate: about twice as many as fill the device.
+    fn most_segments(&self) -> u64 {
+        2 * self.multiprocessors * u64::from(self.schedule().blocks) / self.blocks[1].max(1) + 1
+    }
+
+    /// Microseconds of blocks of some tiles, for slots per update and per step of a row; and walking warps of a
+    /// multiprocessor.
+    fn micros(&self, own: &TwoWay, [update, step]: [f64; 2], blocks: u64, tiles: u64) -> (f64, f64) {
+        let of_one = blocks.div_ceil(self.multiprocessors) as f64;
+        let resident = f64::from(own.blocks).min(of_one).max(1.0);
+        let warps = resident * f64::from(own.warps);
+        let latency = if warps >= 2.0 * SCHEDULERS { LATENCY[0] } else { LATENCY[1] };
+        let steps = f64::from(own.block_rows() * own.steps) * tiles as f64;
+        let slots = steps * (update * f64::from(own.capacity()) + step) / f64::from(WARP);
+        let micros = of_one * slots / SCHEDULERS.min(warps) / CLOCK * latency;
+        (micros + of_one / resident * BLOCK, warps)
+    }
+
+    fn walk(&self, segments: Segments) -> (f64, f64) {
+        let more = if self.schedule().rows == 2 { 1.0 } else { ONE_ROW };
+        self.micros(self.schedule(), WALK.map(|slots| slots * more), self.blocks[1] * segments.count, segments.tiles)
+    }
+
+    fn save(&self, tiles: u64) -> f64 {
+        self.micros(&self.passes[0], SAVE, self.blocks[0], tiles).0
+    }
+
+    fn carry(&self, segments: Segments) -> f64 {
+        if segments.count == 1 {
+            return 0.0;
+        }
+        let blocks = self.blocks[0] * (segments.count - 1);
+        LAUNCH + self.micros(&self.passes[0], CARRY, blocks, segments.tiles).0 + JOIN * segments.count as f64
+    }
+
+    fn of_segments(&self, segments: Segments) -> f64 {
+        self.walk(segments).0 + self.carry(segments)
+    }
+}
+
+/// Microseconds of all passes, and why.
+pub(super) fn estimate(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> (f64, String) {
+    let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target);
+    let work = Work::of(stage, schedule, bound, target);
+    let save = work.save(segments.tiles * segments.count);
+    let ((walk, warps), carry) = (work.walk(segments), work.carry(segments));
     let launches = passes(stage, schedule).len();
-    let why = format!("{launches} launches: states {save:.0} µs, walk {walk:.0} µs, {warps} warps per multiprocessor");
-    (walk + save, why)
+    let cut = match segments.count {
+        1 => String::new(),
+        count => format!(", carries {carry:.0} µs for {count} segments of {} tiles", segments.tiles),
+    };
+    let why =
+        format!("{launches} launches: states {save:.0} µs{cut}, walk {walk:.0} µs, {warps} warps per multiprocessor");
+    (walk + carry + save, why)
 }

@@ -30,6 +30,9 @@ fn ring_bytes(isa: Isa) -> u32 {
     }
 }
 
+/// Registers of a thread for rows in flight, if it takes all that there are.
+const DEEP: u32 = 84;
+
 /// Every stage and schedule that a plan of this stage may use on an instruction set.
 pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
     let with = |stage: &Stage, schedules: Vec<Schedule>| {
@@ -107,7 +110,7 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     };
     if stage.two_way().is_some() {
         let access = vector(stage, axis).filter(|_| two_way_supports(stage).is_ok());
-        return access.map(|v| two_way::vector_schedules(v, isa)).unwrap_or_default();
+        return access.map(|v| two_way::vector_schedules(stage, v, isa)).unwrap_or_default();
     }
     if stage.state_axis().is_some() {
         let access = vector(stage, axis).filter(|_| supports(stage).is_ok());
@@ -117,15 +120,18 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     if stage.part_axis.is_some() {
         let lane = lane_axis(stage).filter(|_| supports_parts(stage));
         let vector = |lane| Some((lane, vector(stage, lane)?.min(4)));
-        let both = |(lane, v)| [shape.walk(lane, v), shape.narrow_walk(lane, v)].map(Schedule::Columns);
-        return lane.and_then(vector).map(both).into_iter().flatten().collect();
+        let all = |(lane, v)| {
+            let some = [Some(shape.walk(lane, v)), Some(shape.narrow_walk(lane, v)), shape.deep_walk(stage, lane, v)];
+            some.into_iter().flatten().map(Schedule::Columns)
+        };
+        return lane.and_then(vector).map(all).into_iter().flatten().collect();
     }
     match lane_axis(stage).filter(|_| is_strided(stage)) {
         None => vector(stage, axis).map(|v| shape.along(v, isa)).unwrap_or_default(),
         Some(lane) => {
             // The scan axis is contiguous, too, where the lane axis has size 1.
             let along = vector(stage, axis).map(|v| shape.alone(v, isa));
-            vector(stage, lane).map(|v| shape.across(lane, v, isa)).into_iter().flatten().chain(along).collect()
+            vector(stage, lane).map(|v| shape.across(stage, lane, v, isa)).into_iter().flatten().chain(along).collect()
         }
     }
 }
@@ -164,6 +170,15 @@ pub fn words_per_element(stage: &Stage) -> u32 {
     let params: Vec<_> = params.map(|p| stage.program.params[p as usize].elem.value()).collect();
     let fields: Vec<_> = stage.program.operator(scan.operator).fields.iter().map(|f| f.ty).collect();
     words(&params).max(words(&fields)).max(1)
+}
+
+/// Registers that a row of time of one column takes in a thread, and those that all its columns share.
+pub(super) fn words_of_lanes(stage: &Stage, lane: Axis) -> (u32, u32) {
+    let params = (0..stage.program.params.len() as u32).map(Tensor::Param);
+    let timed = params.filter(|t| stage.axis().is_some_and(|time| axes(stage, *t).contains(&time)));
+    let words = |t: &Tensor| words(&[elem(stage, *t).value()]);
+    let (own, shared): (Vec<_>, Vec<_>) = timed.partition(|t| axes(stage, *t).contains(&lane));
+    (own.iter().map(words).sum(), shared.iter().map(words).sum())
 }
 
 /// Registers that intermediate values take while elements are computed and combined: many for elementary functions of
@@ -224,9 +239,11 @@ impl Shape {
     }
 
     /// Schedules for a contiguous axis that is not the scan axis.
-    fn across(&self, lane: Axis, vector: u32, isa: Isa) -> Vec<Schedule> {
-        let rings = [8, 1].map(|lanes| self.ring(lane, lanes, vector.min(4), isa));
-        [self.walk(lane, vector.min(4))].into_iter().chain(rings).map(Schedule::Columns).collect()
+    fn across(&self, stage: &Stage, lane: Axis, vector: u32, isa: Isa) -> Vec<Schedule> {
+        let vector = vector.min(4);
+        let rings = [8, 1].map(|lanes| self.ring(lane, lanes, vector, isa));
+        let walks = [Some(self.walk(lane, vector)), self.deep_walk(stage, lane, vector)];
+        walks.into_iter().flatten().chain(rings).map(Schedule::Columns).collect()
     }
 
     /// One row per block, 4096 elements at once.
@@ -308,6 +325,15 @@ impl Shape {
     fn narrow_walk(&self, lane: Axis, vector: u32) -> Columns {
         let walk = self.walk(lane, vector);
         Columns { vector: vector.div_ceil(2), steps: 2 * walk.steps, ..walk }
+    }
+
+    /// The same with as many rows in flight as registers hold: for columns too few to hide memory's latency. Only for columns
+    /// that share a parameter, as those of matrix states do, and so are more than rings are made for.
+    fn deep_walk(&self, stage: &Stage, lane: Axis, vector: u32) -> Option<Columns> {
+        let (own, shared) = words_of_lanes(stage, lane);
+        let vector = vector.div_ceil(2);
+        let steps = DEEP / (own * vector + shared).max(1) / 4 * 4;
+        (shared > 0 && steps > 0).then(|| Columns { vector, steps, ..self.walk(lane, vector) })
     }
 
     /// A thread per `vector` columns.

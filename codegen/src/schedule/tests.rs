@@ -28,6 +28,7 @@ fn examples() -> [Schedule; 9] {
     let states = States {
         warps: 4,
         copy_warps: 2,
+        teams: 1,
         states: 8,
         lanes: 2,
         padded: false,
@@ -64,6 +65,7 @@ fn examples() -> [Schedule; 9] {
         vector: 4,
         blocks: 1,
         registers: 216,
+        segmented: false,
     };
     [
         Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),

@@ -75,7 +75,9 @@ impl<'a> Case<'a> {
             Role::Pointer(tensor) => Arg::from(buffers[&tensor]),
             Role::Size(axis) => Arg::Scalar(Literal::Int(self.size(axis) as i64)),
             Role::Stride(tensor, axis) => Arg::Scalar(Literal::Int(self.stride(tensor, axis))),
-            Role::Messages | Role::Control | Role::Scratch(_) => panic!("blocks do not talk to each other"),
+            Role::Messages | Role::Control | Role::Scratch(_) | Role::SegmentTiles => {
+                panic!("blocks do not talk to each other")
+            }
         };
         let args = abi(self.stage, &Schedule::Pairs(*schedule)).into_iter().map(|slot| arg(slot.role)).collect();
         let form = Form::of(self.stage).expect("has the form");

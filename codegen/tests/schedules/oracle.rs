@@ -44,11 +44,18 @@ impl Case<'_> {
 
     /// The plan with the stages of states under this schedule gives what the program means.
     pub(crate) fn check_states(&self, schedule: Schedule) {
-        let planner = Planner::new(self.program, &Target::H200).expect("cuts");
+        self.check_states_on(schedule, &Target::H200);
+    }
+
+    /// The same on a target. Gives the number of segments of time.
+    pub(crate) fn check_states_on(&self, schedule: Schedule, target: &Target) -> u32 {
+        let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let plan = planner.plan_states(&call, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
+        let segments = plan.steps.iter().map(|launch| launch.grid[1]).max().unwrap_or(1);
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
-        self.compare(&work, Isa::Sm90a);
+        self.compare(&work, target.isa);
+        segments
     }
 
     /// The gradient of the program from states that its call has saved is the same as without. Gives whether they could be.

@@ -98,6 +98,7 @@ const DENSE: &str = concat!(
 const SMALL: States = States {
     warps: 2,
     copy_warps: 1,
+    teams: 1,
     states: 2,
     lanes: 2,
     padded: false,
@@ -144,6 +145,21 @@ fn every_number_of_rows_and_states() {
         check(&program, &[2, rows, states, 21], Placement::Contiguous, schedule, rows as u64);
         let schedule = States { vector: 4, copy_warps: 2, steps: 32, stages: 3, ..schedule };
         check(&program, &[1, rows, states, 72], Placement::Contiguous, schedule, rows as u64);
+    }
+}
+
+#[test]
+fn teams_that_copy_tiles_in_turn() {
+    let (plain, gated) = (program(SELECTIVE), program(GATED));
+    for (copy_warps, teams, stages) in [(2, 2, 2), (2, 2, 4), (4, 4, 4), (4, 2, 6)] {
+        let schedule = States { copy_warps, teams, stages, ..SMALL };
+        for len in [1, 16, 17, 33, 63, 64, 97, 131] {
+            check(&plain, &[2, 3, 4, len], Placement::Contiguous, schedule, len as u64);
+        }
+        for len in [8, 40, 96, 136] {
+            let schedule = States { vector: 8, ..schedule };
+            check(&gated, &[1, 2, 9, 4, len], Placement::Contiguous, schedule, len as u64);
+        }
     }
 }
 

@@ -46,6 +46,7 @@ const SMALL: TwoWay = TwoWay {
     vector: 1,
     blocks: 1,
     registers: 0,
+    segmented: false,
 };
 
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: TwoWay, seed: u64) {
@@ -61,6 +62,33 @@ fn every_length() {
     for len in [4, 12, 16, 20, 36, 64] {
         let schedule = TwoWay { vector: 4, rows: 2, ..SMALL };
         check(&program, &[2, 3, 4, len], Placement::Padded, schedule, len as u64);
+    }
+}
+
+/// With as many multiprocessors as give that many segments of time blocks of their own.
+fn check_cut(program: &Program, sizes: &[usize], schedule: TwoWay, (segments, len): (u32, usize)) {
+    let schedule = TwoWay { segmented: true, ..schedule };
+    let case = Case { program, sizes, placement: Placement::Contiguous, order: Order::Random(len as u64) };
+    let blocks = sizes[0] as u32 * (sizes[sizes.len() - 3] as u32).div_ceil(schedule.block_rows());
+    let target = Target { multiprocessors: segments * blocks, ..Target::H200 };
+    let found = case.check_states_on(Schedule::TwoWay(schedule), &target);
+    let most = segments.min((len as u32).div_ceil(schedule.steps));
+    assert!(found <= most && (found > 1 || most == 1), "{sizes:?} {segments} {found}");
+}
+
+#[test]
+fn segments_of_time() {
+    let program = gradient(SELECTIVE);
+    for len in [1, 2, 15, 16, 17, 31, 32, 33, 67, 131] {
+        for segments in [1, 2, 3, 7] {
+            check_cut(&program, &[2, 3, 4, len], SMALL, (segments, len));
+        }
+        let schedule = TwoWay { states: 1, lanes: 4, rows: 2, ..SMALL };
+        check_cut(&program, &[1, 37, 4, len], schedule, (3, len));
+    }
+    for len in [4, 36, 64, 100] {
+        let schedule = TwoWay { vector: 4, rows: 2, padded: true, stages: 3, ..SMALL };
+        check_cut(&program, &[2, 5, 3, len], schedule, (2, len));
     }
 }
 
@@ -101,6 +129,19 @@ fn gates_groups_and_states_given_and_taken() {
         check(&program, &[2, 2, 5, 3, len], Placement::Contiguous, schedule, len as u64);
         let schedule = TwoWay { vector, rows: 2, lanes: 4, states: 1, padded: false, ..SMALL };
         check(&program, &[1, 2, 5, 4, len], Placement::Contiguous, schedule, len as u64);
+    }
+}
+
+#[test]
+fn segments_with_states_given_and_taken() {
+    let program = gradient(GATED);
+    for (len, vector) in [(1, 1), (19, 1), (40, 8), (72, 8), (101, 1)] {
+        for segments in [2, 5] {
+            let schedule = TwoWay { vector, padded: true, ..SMALL };
+            check_cut(&program, &[1, 1, 5, 3, len], schedule, (segments, len));
+            let schedule = TwoWay { vector, rows: 2, lanes: 4, states: 1, ..SMALL };
+            check_cut(&program, &[1, 1, 5, 4, len], schedule, (segments, len));
+        }
     }
 }
 
@@ -149,6 +190,22 @@ fn packed_sequences() {
         }
         let schedule = TwoWay { vector, rows: 2, lanes: 4, states: 1, ..SMALL };
         check(&program, &[1, 5, 4, len, 5], Placement::Contiguous, schedule, len as u64);
+    }
+}
+
+#[test]
+fn segments_of_packed_sequences() {
+    let program = gradient(PACKED);
+    for (len, sequences) in [(1, 1), (33, 2), (67, 7), (67, 1), (100, 12)] {
+        let case = Case {
+            program: &program,
+            sizes: &[2, 3, 3, len, sequences],
+            placement: Placement::Contiguous,
+            order: Order::Random(3),
+        };
+        let target = Target { multiprocessors: 6, ..Target::H200 };
+        let found = case.check_states_on(Schedule::TwoWay(TwoWay { padded: true, segmented: true, ..SMALL }), &target);
+        assert_eq!(found, (len as u32).div_ceil(16).min(3));
     }
 }
 

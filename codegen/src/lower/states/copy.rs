@@ -1,4 +1,7 @@
 //! The copy warps: tiles of inputs come in, outputs go out.
+//!
+//! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
+//! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
 use super::evaluate::{Evaluator, Place};
 use super::global::Global;
@@ -12,18 +15,20 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
-/// The named barrier of the copy warps.
+/// The named barrier of the first team of copy warps; the others' follow.
 pub(super) const BARRIER: u32 = 1;
+/// Registers for loads of all tiles together, which are then on their way at once.
+const EARLY: u32 = 32;
 
 impl StatesKernel<'_> {
     /// Tile after tile: the stage's last tile goes out, the next one comes in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
-        let thread = self.copy_thread(b);
+        let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread);
-        let at = self.cursor(b, 0);
-        let stages = Operand::i32(self.schedule.stages as i32);
+        let at = self.cursor(b, team);
+        let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let turns = b.add(self.tile_count, stages);
-        b.for_(Operand::i32(0), turns, Operand::i32(1), |b, number| {
+        b.for_(team, turns, teams, |b, number| {
             let again = b.ge(number, stages);
             b.if_(again, |b| {
                 let before = b.sub(number, stages);
@@ -31,7 +36,7 @@ impl StatesKernel<'_> {
                 let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
                 self.drain(b, (at.stage.into(), turn), &time, (thread, &anchors));
                 if !self.keeps_pieces() {
-                    b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.copy_warps * crate::schedule::WARP });
+                    self.meet(b, team);
                 }
             });
             let more = b.lt(number, self.tile_count);
@@ -39,8 +44,17 @@ impl StatesKernel<'_> {
                 let time = self.time(b, number);
                 self.fill(b, at.stage.into(), &time, (thread, &anchors));
             });
-            self.advance(b, &at);
+            self.advance(b, &at, self.schedule.teams);
         });
+    }
+
+    /// The threads of a team wait for one another.
+    fn meet(&self, b: &mut Builder, team: Operand) {
+        let threads = self.schedule.team_threads();
+        for k in 0..self.schedule.teams {
+            let own = b.eq(team, Operand::i32(k as i32));
+            b.if_(own, |b| b.push(Stmt::Barrier { id: BARRIER + k, threads }));
+        }
     }
 
     /// Arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
@@ -65,21 +79,38 @@ impl StatesKernel<'_> {
     }
 
     fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, (thread, anchors): (Operand, &Anchors)) {
+        let (mut early, mut words) = (vec![], 0);
         for (i, tile) in self.values.tiles.iter().enumerate() {
             let shape = self.tile_shape(tile);
             let beneath = params_beneath(&self.stage.program, tile.value);
-            self.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
-                let mut sources: Vec<Global> = vec![];
-                for piece in pieces {
+            let sources = |b: &mut Builder, pieces: &[Piece]| {
+                let source = |piece| {
                     let mut source = self.source(b, tile, time, piece, shape.width);
                     source.known = anchors.offsets(b, self, time, piece);
-                    sources.push(source);
+                    source
+                };
+                pieces.iter().map(source).collect::<Vec<_>>()
+            };
+            let own = self.words(shape, &beneath);
+            if self.copied(tile).is_none() && words + own <= EARLY {
+                let pieces = self.few_pieces(b, shape, thread).unwrap_or_default();
+                let mut sources = sources(b, &pieces);
+                sources.iter_mut().for_each(|source| source.preload(b, &beneath));
+                early.push((i, pieces, sources, shape));
+                words += own;
+                continue;
+            }
+            self.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
+                let mut sources = sources(b, pieces);
+                if let Some(param) = self.copied(tile) {
+                    return self.copy_pieces(b, (i, stage), (param, pieces), &sources, shape);
                 }
-                match self.copied(tile) {
-                    Some(param) => self.copy_pieces(b, (i, stage), (param, pieces), &sources, shape),
-                    None => self.store_pieces(b, (i, stage), (&beneath, pieces), sources, shape),
-                }
+                sources.iter_mut().for_each(|source| source.preload(b, &beneath));
+                self.store_pieces(b, (i, stage), pieces, sources, shape);
             });
+        }
+        for (i, pieces, sources, shape) in early {
+            self.store_pieces(b, (i, stage), &pieces, sources, shape);
         }
         let full = Mbarrier { array: self.full, index: stage };
         if self.arrivals_per_thread() > 1 {
@@ -168,17 +199,23 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// Loads of all pieces first, then what is computed from them.
+    /// Registers for what a thread loads of a tile; too many if its pieces are.
+    fn words(&self, shape: Shape, beneath: &[u32]) -> u32 {
+        let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
+        let each: u32 = beneath.iter().map(bytes).sum();
+        self.piece_count(shape).map_or(u32::MAX / 2, |count| (count * shape.width * each).div_ceil(4))
+    }
+
+    /// Stores what is computed from loaded pieces.
     fn store_pieces(
         &self,
         b: &mut Builder,
         (i, stage): (usize, Operand),
-        (beneath, pieces): (&[u32], &[Piece]),
+        pieces: &[Piece],
         mut sources: Vec<Global>,
         shape: Shape,
     ) {
         let tile = &self.values.tiles[i];
-        sources.iter_mut().for_each(|source| source.preload(b, beneath));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
                 let values = self.steps_of(b, source, tile.value, shape.width);

@@ -54,10 +54,7 @@ pub const CHUNK: u32 = 4;
 pub fn lower(stage: &Stage, schedule: &States, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::States(*schedule) };
     let stage = hoisted(stage)?;
-    let States { warps, copy_warps, states, lanes, steps, stages, unroll, vector, .. } = *schedule;
-    let powers = [lanes, steps, copy_warps, vector].iter().all(|n| n.is_power_of_two());
-    let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && steps <= copy_warps * WARP;
-    if !powers || !turns || lanes > WARP || [warps, states, stages, unroll].contains(&0) || vector > 8 {
+    if !is_possible(schedule) {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
@@ -68,6 +65,14 @@ pub fn lower(stage: &Stage, schedule: &States, symbol: &str) -> Result<Kernel, L
     }
     kernel.body(&mut b);
     Ok(b.finish())
+}
+
+fn is_possible(schedule: &States) -> bool {
+    let States { warps, copy_warps, teams, states, lanes, steps, stages, unroll, vector, .. } = *schedule;
+    let powers = [lanes, steps, copy_warps, teams, vector].iter().all(|n| n.is_power_of_two());
+    let shared = powers && teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
+    let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
+    shared && turns && lanes <= WARP && vector <= 8
 }
 
 /// Whether the states of a stage can be saved: they are one `f32` each.
@@ -197,7 +202,7 @@ impl<'s> StatesKernel<'s> {
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
-        let arrivals = self.schedule.copy_warps * WARP * self.arrivals_per_thread();
+        let arrivals = self.schedule.team_threads() * self.arrivals_per_thread();
         b.if_(first, |b| {
             for i in 0..self.schedule.stages {
                 let index = Operand::i32(i as i32);
@@ -256,14 +261,17 @@ impl<'s> StatesKernel<'s> {
         Time { first, steps: b.convert(Ty::I32, left) }
     }
 
-    fn cursor(&self, b: &mut Builder, parity: i32) -> Cursor {
-        Cursor { stage: b.var(Operand::i32(0)), parity: b.var(Operand::i32(parity)) }
+    fn cursor(&self, b: &mut Builder, stage: Operand) -> Cursor {
+        Cursor { stage: b.var(stage), parity: b.var(Operand::i32(0)) }
     }
 
-    fn advance(&self, b: &mut Builder, at: &Cursor) {
-        let next = b.add(at.stage.into(), Operand::i32(1));
-        let wraps = b.eq(next, Operand::i32(self.schedule.stages as i32));
-        let stage = b.select(wraps, Operand::i32(0), next);
+    /// Goes on by some stages, of which the ring has a multiple.
+    fn advance(&self, b: &mut Builder, at: &Cursor, by: u32) {
+        let stages = Operand::i32(self.schedule.stages as i32);
+        let next = b.add(at.stage.into(), Operand::i32(by as i32));
+        let wraps = b.ge(next, stages);
+        let first = if by == 1 { Operand::i32(0) } else { b.sub(next, stages) };
+        let stage = b.select(wraps, first, next);
         let flipped = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
         let parity = b.select(wraps, flipped, at.parity.into());
         b.assign(at.stage, stage);

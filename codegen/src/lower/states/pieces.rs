@@ -76,27 +76,43 @@ impl Shape {
 }
 
 impl StatesKernel<'_> {
-    /// The number of the thread among those that copy, `i32`.
+    /// The number of the thread among those of its team, `i32`.
     pub(super) fn copy_thread(&self, b: &mut Builder) -> Operand {
         let thread = b.special(Special::Thread);
-        b.sub(thread, Operand::i32((self.schedule.warps * WARP) as i32))
+        let own = b.sub(thread, Operand::i32((self.schedule.warps * WARP) as i32));
+        match self.schedule.teams {
+            1 => own,
+            _ => b.binary(Binary::And, own, Operand::i32(self.copy_threads() as i32 - 1)),
+        }
+    }
+
+    /// The number of the warp's team, `i32`.
+    pub(super) fn team(&self, b: &mut Builder) -> Operand {
+        let own = b.sub(self.warp, Operand::i32(self.schedule.warps as i32));
+        b.binary(Binary::Div, own, Operand::i32((self.schedule.copy_warps / self.schedule.teams) as i32))
     }
 
     fn copy_threads(&self) -> u32 {
-        self.schedule.copy_warps * WARP
+        self.schedule.team_threads()
+    }
+
+    /// How many pieces a thread has, if they are few.
+    pub(super) fn piece_count(&self, shape: Shape) -> Option<u32> {
+        let passes = shape.passes(self.copy_threads());
+        Some(passes.row_passes * passes.column_passes).filter(|count| *count <= UNROLLED)
     }
 
     /// All pieces of a thread, if they are few.
     pub(super) fn few_pieces(&self, b: &mut Builder, shape: Shape, thread: Operand) -> Option<Vec<Piece>> {
+        let count = self.piece_count(shape)?;
         let passes = shape.passes(self.copy_threads());
-        let count = passes.row_passes * passes.column_passes;
         let first = shape.first(b, &passes, thread);
         let pass = |i: u32| [i % passes.row_passes, i / passes.row_passes].map(|i| Operand::i32(i as i32));
         let piece = |i| {
             let [down, along] = pass(i);
             Piece { pass: Some(i), ..shape.piece(b, &passes, first, (down, along)) }
         };
-        (count <= UNROLLED).then(|| (0..count).map(piece).collect())
+        Some((0..count).map(piece).collect())
     }
 
     /// Rows from a thread's piece to its next one, where the rows are all that changes.

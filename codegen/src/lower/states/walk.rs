@@ -47,7 +47,7 @@ struct Tile {
 impl StatesKernel<'_> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
-        let at = self.cursor(b, 0);
+        let at = self.cursor(b, Operand::i32(0));
         b.for_(Operand::i32(0), self.tile_count, Operand::i32(1), |b, number| {
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.full, index: at.stage.into() }, at.parity.into()));
             b.push(Stmt::SyncWarp);
@@ -56,7 +56,7 @@ impl StatesKernel<'_> {
             b.push(Stmt::SyncWarp);
             let first = b.eq(self.lane, Operand::i32(0));
             b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() })));
-            self.advance(b, &at);
+            self.advance(b, &at, 1);
         });
         self.finals(b, &lane);
     }

@@ -22,15 +22,15 @@ impl BackKernel<'_> {
         let base = &self.base;
         let thread = base.copy_thread(b);
         let anchors = self.anchors(b, thread);
-        let at = base.cursor(b, 0);
+        let at = base.cursor(b, Operand::i32(0));
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
-        let turns = b.add(base.tile_count, stages);
+        let turns = b.add(self.tile_count(), stages);
         b.for_(Operand::i32(0), turns, Operand::i32(1), |b, number| {
             let again = b.ge(number, stages);
             b.if_(again, |b| {
                 let before = b.sub(number, stages);
-                let time = base.time(b, before);
+                let time = self.time(b, before);
                 if let Some(sums) = &self.row_sums {
                     self.take_sums(b, sums, thread, half, &time);
                 }
@@ -42,12 +42,12 @@ impl BackKernel<'_> {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.copy_warps * WARP });
                 }
             });
-            let more = b.lt(number, base.tile_count);
+            let more = b.lt(number, self.tile_count());
             b.if_(more, |b| {
-                let time = base.time(b, number);
+                let time = self.time(b, number);
                 self.fill(b, at.stage.into(), &time, (thread, &anchors));
             });
-            base.advance(b, &at);
+            base.advance(b, &at, 1);
         });
     }
 

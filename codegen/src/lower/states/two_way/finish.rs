@@ -99,27 +99,34 @@ impl<'s> BackKernel<'s> {
     pub(super) fn finals(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry) {
         for (k, given) in self.parts.given.iter().enumerate() {
             match given {
-                Given::Initial => self.write_states(b, lane, k, &carry.cotangents),
-                Given::States(i) => self.write_states(b, lane, k, &carry.totals.states[*i]),
-                Given::Steps(i) => self.write_row(b, lane, k, carry.totals.rows[*i]),
+                Given::Initial => {
+                    let last = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+                    self.write_states(b, lane, (k, last), &carry.cotangents);
+                }
+                Given::States(i) => match &self.segment {
+                    Some(segment) => self.store_state_totals(b, lane, (segment, *i), &carry.totals.states[*i]),
+                    None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
+                },
+                Given::Steps(i) => self.write_row(b, lane, (k, *i), carry.totals.rows[*i]),
                 Given::Body | Given::Rows(_) => {}
             }
         }
     }
 
-    /// A value for every state of every slot.
-    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, k: usize, values: &[Vec<Reg>]) {
+    /// A value for every state of every slot, where the guard says so.
+    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, guard): (usize, Operand), values: &[Vec<Reg>]) {
         let tensor = Tensor::Output(k as u32);
         for (source, values) in lane.sources.iter().zip(values) {
             for (state, value) in values.iter().enumerate() {
                 let (offset, exists) = source.offset(b, tensor, state as u32);
-                b.store(self.base.global(tensor), offset, &[(*value).into()], Some(exists));
+                let guard = b.and(guard, exists);
+                b.store(self.base.global(tensor), offset, &[(*value).into()], Some(guard));
             }
         }
     }
 
     /// A total of the row in slot 0, over the lanes that have parts of it.
-    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, k: usize, total: Reg) {
+    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);
         let mut sum = b.select(keeps, total.into(), zero(Ty::F32));
@@ -130,6 +137,9 @@ impl<'s> BackKernel<'s> {
             distance /= 2;
         }
         let leads = b.eq(lanes.position, Operand::i32(0));
+        if let Some(segment) = &self.segment {
+            return self.store_row_total(b, lane, (segment, i), (sum, leads));
+        }
         let (offset, exists) = lane.sources[0].offset(b, tensor, 0);
         let guard = b.and(leads, exists);
         b.store(self.base.global(tensor), offset, &[sum], Some(guard));

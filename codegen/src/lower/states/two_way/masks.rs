@@ -26,7 +26,11 @@ impl Masks {
         };
         let forward = at(parts.after, parts.time) == Fill::Before;
         let back = at(parts.decay, parts.time) == Fill::One && at(parts.gain, parts.time) == Fill::Zero;
-        let identity = forward && (back || schedule.pass == Pass::Save);
+        let identity = match schedule.pass {
+            Pass::Save => forward,
+            Pass::Carry => back,
+            Pass::Walk | Pass::Sum => forward && back,
+        };
         Masks {
             steps: !identity,
             sums: counts(&parts.sums, Some(parts.state).filter(|_| schedule.padded)),

@@ -6,15 +6,17 @@
 //!
 //! ```text
 //! save   in the direction of the states: every eighth state ──────────▶ saved states
+//! carry  where time is cut: what each segment does to its cotangent ──▶ carries of segments
 //! walk   copy warps  fill                                    ─ full ─▶
 //!        walk warps  per sub-tile and state: 8 steps on, 8 back; sums over states; outputs over the tile  ─ done ─▶
 //!                    sums over the rows of the warp          ─ filled ─▶
 //!        copy warps  sums over the warps of the block ───────────────▶ block sums, drain, fill again
-//! sum    the sums of all blocks, in their order
+//! sum    the sums of all blocks and the totals of all segments, in their order
 //! ```
 //!
 //! Every sum has a fixed order: over the states of a lane, its lanes, the rows of a lane, a warp, a block, all blocks.
 
+mod chain;
 mod copy;
 mod finish;
 mod lane;
@@ -24,17 +26,18 @@ mod row_sums;
 mod save;
 mod scale;
 mod scratch;
+mod segments;
 mod sum;
 mod supports;
 mod tiles;
 mod walk;
 mod zero;
 
-pub use scratch::{passes, scratch};
-pub use supports::supports;
+pub use scratch::{before, passes, scratch, sum_threads};
+pub use supports::{can_segment, supports};
 
 use super::tiles::{Tile, Values};
-use super::{Block, CHUNK, StatesKernel};
+use super::{Block, CHUNK, StatesKernel, Time};
 use crate::build::Builder;
 use crate::lower::LowerError;
 use crate::lower::args::Args;
@@ -49,7 +52,9 @@ use oplus_dsl::ir::Binary;
 use parts::Parts;
 use row_sums::RowSums;
 use scratch::Scratch;
+use segments::Segment;
 use tiles::Tiles;
+use walk::TileAt;
 
 /// Steps of a sub-tile: every so many steps a state is saved.
 pub const SUBTILE: u32 = 8;
@@ -59,7 +64,7 @@ pub fn lower(stage: &Stage, schedule: &TwoWay, symbol: &str) -> Result<Kernel, L
     let refused = || LowerError::Parameters { schedule: Schedule::TwoWay(*schedule) };
     supports(stage).map_err(|_| LowerError::NoScan { schedule: "two_way" })?;
     let parts = Parts::of(stage).ok_or_else(refused)?;
-    if !is_possible(schedule) {
+    if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
         return Err(refused());
     }
     let mut b = Builder::new(symbol, schedule.threads());
@@ -96,10 +101,11 @@ pub fn shared_bytes(stage: &Stage, schedule: &TwoWay) -> u32 {
 /// The numbers that both schedules have.
 fn states_schedule(schedule: &TwoWay) -> States {
     let TwoWay { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
-    States { warps, copy_warps, states, lanes, padded, steps, stages, unroll: 1, vector, blocks, save: false }
+    let (teams, unroll, save) = (1, 1, false);
+    States { warps, copy_warps, teams, states, lanes, padded, steps, stages, unroll, vector, blocks, save }
 }
 
-/// A two-way stage laid over blocks, for its first two passes. Immutable while code is emitted.
+/// A two-way stage laid over blocks, for the passes that walk time. Immutable while code is emitted.
 struct BackKernel<'s> {
     base: StatesKernel<'s>,
     schedule: &'s TwoWay,
@@ -110,6 +116,7 @@ struct BackKernel<'s> {
     outputs: Vec<SharedId>,
     row_sums: Option<RowSums>,
     scratch: Scratch,
+    segment: Option<Segment>,
 }
 
 impl<'s> BackKernel<'s> {
@@ -117,7 +124,11 @@ impl<'s> BackKernel<'s> {
         let stage = &parts.stage;
         let args = Args::declare(b, stage, &Schedule::TwoWay(*schedule));
         let walks = schedule.pass == Pass::Walk;
-        let (walked, finished) = if walks { (parts.walked(), parts.finished()) } else { (vec![parts.after], vec![]) };
+        let (walked, finished) = match schedule.pass {
+            Pass::Save => (vec![parts.after], vec![]),
+            Pass::Carry => (vec![parts.decay, parts.gain], vec![]),
+            Pass::Walk | Pass::Sum => (parts.walked(), parts.finished()),
+        };
         let tiles = Tiles::of(parts, &walked, &finished);
         let pitch = schedule.steps + CHUNK;
         let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
@@ -141,8 +152,9 @@ impl<'s> BackKernel<'s> {
         let row_sums = if walks { RowSums::declare(b, parts, schedule) } else { None };
         let base = base(b, parts, (schedule, states), args, (tiles.tiles.clone(), arrays))?;
         let scratch = Scratch::find(b, &base, parts, schedule);
+        let segment = Segment::find(b, &base);
         let masks = Masks::of(parts, &tiles, schedule);
-        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
+        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch, segment })
     }
 
     fn body(&self, b: &mut Builder) {
@@ -154,6 +166,7 @@ impl<'s> BackKernel<'s> {
                 self.registers(b, self.schedule.registers, true);
                 match self.schedule.pass {
                     Pass::Save => self.save_role(b),
+                    Pass::Carry => self.carry_role(b),
                     _ => self.walk_role(b),
                 }
             },
@@ -190,6 +203,33 @@ impl<'s> BackKernel<'s> {
             b.push(Stmt::FenceInit);
         });
         b.barrier();
+    }
+
+    /// Tile after tile of the block's segment, and its number there: waits for it, and says when it has been walked.
+    fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
+        let at = self.base.cursor(b, Operand::i32(0));
+        b.for_(Operand::i32(0), self.tile_count(), Operand::i32(1), |b, number| {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
+            b.push(Stmt::SyncWarp);
+            let tile = TileAt { stage: at.stage.into(), time: self.time(b, number) };
+            walk(b, &tile, number);
+            b.push(Stmt::SyncWarp);
+            let first = b.eq(self.base.lane, Operand::i32(0));
+            let done = Mbarrier { array: self.base.done, index: at.stage.into() };
+            b.if_(first, |b| b.push(Stmt::MbarrierArrive(done)));
+            self.base.advance(b, &at, 1);
+        });
+    }
+
+    /// The tiles of the block's segment, `i32`.
+    fn tile_count(&self) -> Operand {
+        self.segment.as_ref().map_or(self.base.tile_count, |segment| segment.tiles)
+    }
+
+    /// The tile of that number in the block's segment.
+    fn time(&self, b: &mut Builder, number: Operand) -> Time {
+        let number = self.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
+        self.base.time(b, number)
     }
 
     /// Numbers below n in the direction of the states.

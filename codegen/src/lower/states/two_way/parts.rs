@@ -162,6 +162,18 @@ impl Parts {
         false
     }
 
+    /// Whether decay and gain depend on no state, so that a segment of cotangents is linear in the one behind it.
+    pub(super) fn is_linear(&self) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![self.decay, self.gain]);
+        while let Some(value) = stack.pop() {
+            match &self.program().node(value).op {
+                Op::Field(..) => return false,
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        true
+    }
+
     /// The values that the walk needs at every state and step.
     pub(super) fn walked(&self) -> Vec<Value> {
         let sums = [&self.sums, &self.row_sums, &self.state_totals];

@@ -1,10 +1,11 @@
 //! The first pass: the states before every eighth step are saved.
 
 use super::lane::Lane;
+use super::walk::TileAt;
 use super::{BackKernel, SUBTILE};
 use crate::build::Builder;
 use crate::lower::states::evaluate::Place;
-use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 
 impl<'s> BackKernel<'s> {
@@ -14,28 +15,19 @@ impl<'s> BackKernel<'s> {
         for r in 0..lane.rows.len() {
             states.push(self.initial(b, &lane, (r, self.parts.init[0])));
         }
-        let at = self.base.cursor(b, 0);
-        b.for_(Operand::i32(0), self.base.tile_count, Operand::i32(1), |b, number| {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
-            b.push(Stmt::SyncWarp);
-            let tile = super::walk::TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
+        self.each_tile(b, |b, tile, _| {
             let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
             b.for_(Operand::i32(0), subtiles, Operand::i32(1), |b, i| {
                 let subtile = self.subtile(b, i);
                 let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
-                self.save(b, &lane, &tile, column, &states);
-                self.walk_states(b, &lane, &tile, column, &states);
+                self.save(b, &lane, tile, column, &states);
+                self.walk_states(b, &lane, tile, column, &states);
             });
-            b.push(Stmt::SyncWarp);
-            let first = b.eq(self.base.lane, Operand::i32(0));
-            let done = Mbarrier { array: self.base.done, index: at.stage.into() };
-            b.if_(first, |b| b.push(Stmt::MbarrierArrive(done)));
-            self.base.advance(b, &at);
         });
     }
 
     /// Writes the states before a sub-tile.
-    fn save(&self, b: &mut Builder, lane: &Lane, tile: &super::walk::TileAt, column: Operand, states: &[Vec<Reg>]) {
+    fn save(&self, b: &mut Builder, lane: &Lane, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
         let inside = b.lt(column, tile.time.steps);
         let column = b.convert(Ty::I64, column);
         let step = b.add(tile.time.first, column);
@@ -49,14 +41,7 @@ impl<'s> BackKernel<'s> {
     }
 
     /// Takes all states eight steps on.
-    fn walk_states(
-        &self,
-        b: &mut Builder,
-        lane: &Lane<'_, 's>,
-        tile: &super::walk::TileAt,
-        column: Operand,
-        states: &[Vec<Reg>],
-    ) {
+    fn walk_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
         let mut slots = self.slots(b, lane, tile, column);
         for state in 0..self.schedule.states {
             self.load_states(b, &mut slots, lane, tile, (state, column));

@@ -1,31 +1,50 @@
-//! What the passes hand on: [saved states](crate::lower::states::saved), and the sums of blocks.
+//! What the passes hand on: [saved states](crate::lower::states::saved), the sums of blocks, and what
+//! [segments](super::segments) hand to one another.
 //!
 //! ```text
 //! block sums  [sums][blocks of rows][points][capacity][steps]  time in whole tiles
 //! ```
 
 use super::parts::Parts;
+use super::segments::totals_per_row;
 use crate::build::Builder;
 use crate::lower::args::Args;
-use crate::lower::states::StatesKernel;
 use crate::lower::states::saved::{Saved, others, saved_len};
+use crate::lower::states::{CHUNK, StatesKernel};
 use crate::schedule::{Pass, TwoWay};
 use crate::stage::Stage;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
+/// A pass before the walk. It takes few registers: blocks are smaller, and share a multiprocessor.
+pub fn before(schedule: &TwoWay, pass: Pass) -> TwoWay {
+    let segmented = schedule.segmented && pass == Pass::Carry;
+    TwoWay { pass, rows: 1, blocks: 2, registers: 0, segmented, ..*schedule }
+}
+
 /// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
 pub fn passes(stage: &Stage, schedule: &TwoWay) -> Vec<TwoWay> {
     let alike = TwoWay { registers: 0, ..*schedule };
-    let save = TwoWay { pass: Pass::Save, ..alike };
+    let (save, carry) = (before(schedule, Pass::Save), before(schedule, Pass::Carry));
     let sum = TwoWay { pass: Pass::Sum, ..alike };
-    let sums = Parts::of(stage).is_some_and(|parts| !parts.row_sums.is_empty());
-    [save, *schedule].into_iter().chain(sums.then_some(sum)).collect()
+    let sums = sum_threads(stage, schedule, (1, 1, 1)) > 0;
+    let before = [Some(save), schedule.segmented.then_some(carry)];
+    before.into_iter().flatten().chain([*schedule]).chain(sums.then_some(sum)).collect()
 }
 
-/// The numbers of `f32` that the passes hand on, for axes of these sizes; `None` when 63 bits cannot count them.
-pub fn scratch(stage: &Stage, schedule: &TwoWay, size: impl Fn(Axis) -> i64) -> Option<Vec<u64>> {
+/// The threads of the last pass, for so many points, rows of all points, and tiles.
+pub fn sum_threads(stage: &Stage, schedule: &TwoWay, (points, rows, tiles): (u64, u64, u64)) -> u64 {
+    let Some(parts) = Parts::of(stage) else { return 0 };
+    let chunks = tiles.saturating_mul(u64::from(schedule.steps / CHUNK));
+    let of_sum = points.saturating_mul(u64::from(schedule.capacity())).saturating_mul(chunks);
+    let of_row = if schedule.segmented { totals_per_row(&parts, schedule.capacity()) } else { 0 };
+    of_sum.saturating_mul(parts.row_sums.len() as u64).saturating_add(rows.saturating_mul(of_row))
+}
+
+/// The numbers of `f32` that the passes hand on, for axes of these sizes and a number of segments; `None` when 63 bits
+/// cannot count them.
+pub fn scratch(stage: &Stage, schedule: &TwoWay, segments: u64, size: impl Fn(Axis) -> i64) -> Option<Vec<u64>> {
     let parts = Parts::of(stage)?;
     let points = others(stage, parts.row).iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let rows = parts.row.map_or(1, &size);
@@ -36,7 +55,14 @@ pub fn scratch(stage: &Stage, schedule: &TwoWay, size: impl Fn(Axis) -> i64) -> 
     let blocks = whole(rows, schedule.block_rows());
     let sums = (parts.row_sums.len() as i64).checked_mul(blocks)?.checked_mul(points)?;
     let sums = sums.checked_mul(capacity)?.checked_mul(steps)?;
-    Some(vec![saved, sums as u64])
+    let mut all = vec![saved, sums as u64];
+    if schedule.segmented {
+        let rows = points.checked_mul(rows)?.checked_mul(segments as i64)?;
+        let carries = rows.checked_mul(2 * capacity)?;
+        let totals = rows.checked_mul(totals_per_row(&parts, schedule.capacity()) as i64)?;
+        all.extend([carries as u64, totals as u64]);
+    }
+    Some(all)
 }
 
 /// Where a block's part of the scratch is. All `i64`.

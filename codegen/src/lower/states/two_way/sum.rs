@@ -1,9 +1,10 @@
-//! The last pass: the sums over rows of all blocks, added in the order of the blocks.
+//! The last pass: the sums over rows of all blocks, added in the order of the blocks, and the totals of all segments.
 //!
-//! A thread takes four steps of a state of a point, of every sum.
+//! A thread takes four steps of a state of a point, of one sum; further threads take a total each.
 
 use super::parts::{Given, Parts};
 use super::scratch::Scratch;
+use super::segments::{Places, Total, totals_per_row};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::lower::args::Args;
@@ -14,8 +15,8 @@ use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-/// Blocks whose sums are loaded together.
-const TOGETHER: u32 = 4;
+/// Blocks or segments whose sums are loaded together.
+const TOGETHER: u32 = 8;
 
 /// The kernel's body.
 pub(super) fn body(b: &mut Builder, parts: &Parts, schedule: &TwoWay) {
@@ -29,23 +30,36 @@ pub(super) fn body(b: &mut Builder, parts: &Parts, schedule: &TwoWay) {
     let before = b.mul(block, Operand::i64(i64::from(schedule.threads())));
     let number = b.add(before, thread);
     let chunks = b.binary(Binary::Div, scratch.steps, Operand::i64(i64::from(CHUNK)));
-    let row = b.binary(Binary::Div, number, chunks);
-    let chunk = b.binary(Binary::Rem, number, chunks);
-    let step = b.mul(chunk, Operand::i64(i64::from(CHUNK)));
     let capacity = Operand::i64(i64::from(schedule.capacity()));
+    let all = b.mul(scratch.points, capacity);
+    let all = b.mul(all, chunks);
+    let (sum, within) = (b.binary(Binary::Div, number, all), b.binary(Binary::Rem, number, all));
+    let row = b.binary(Binary::Div, within, chunks);
+    let chunk = b.binary(Binary::Rem, within, chunks);
+    let step = b.mul(chunk, Operand::i64(i64::from(CHUNK)));
     let (point, state) = (b.binary(Binary::Div, row, capacity), b.binary(Binary::Rem, row, capacity));
-    let inside = [(point, scratch.points), (state, args.size(parts.state)), (step, args.size(parts.time))];
+    let inside = [(state, args.size(parts.state)), (step, args.size(parts.time))];
     let exists = inside.into_iter().fold(Operand::bool(true), |all, (x, end)| {
         let own = b.lt(x, end);
         b.and(all, own)
     });
     let sums = Sums { args: &args, parts, schedule, scratch: &scratch };
-    b.if_(exists, |b| {
-        for i in 0..parts.row_sums.len() {
+    for i in 0..parts.row_sums.len() {
+        let own = b.eq(sum, Operand::i64(i as i64));
+        let own = b.and(own, exists);
+        b.if_(own, |b| {
             let total = sums.total(b, i, (point, state, step));
             sums.write(b, i, (point, state, step), &total);
-        }
-    });
+        });
+    }
+    if let Some(each) = args.segment_tiles {
+        let before = b.mul(all, Operand::i64(parts.row_sums.len() as i64));
+        let number = b.sub(number, before);
+        let up = b.add(tiles, each);
+        let up = b.sub(up, Operand::i64(1));
+        let segments = b.binary(Binary::Div, up, each);
+        sums.totals(b, number, segments);
+    }
 }
 
 struct Sums<'a> {
@@ -86,6 +100,64 @@ impl Sums<'_> {
             }
         });
         total.into_iter().map(Operand::Reg).collect()
+    }
+
+    /// The number-th total, over all segments, where there is one.
+    fn totals(&self, b: &mut Builder, number: Operand, segments: Operand) {
+        let capacity = self.schedule.capacity();
+        let places = Places::find(b, self.args, self.parts, capacity);
+        if totals_per_row(self.parts, capacity) == 0 {
+            return;
+        }
+        let (below, above) = (b.lt(number, places.apart), b.ge(number, Operand::i64(0)));
+        let exists = b.and(below, above);
+        b.if_(exists, |b| {
+            let total = self.over_segments(b, number, (segments, places.apart));
+            let states = (0..self.parts.state_totals.len()).map(Total::States);
+            for sum in states.chain((0..self.parts.row_totals.len()).map(Total::Rows)) {
+                self.write_total(b, &places, sum, (number, total));
+            }
+        });
+    }
+
+    fn over_segments(&self, b: &mut Builder, number: Operand, (segments, apart): (Operand, Operand)) -> Operand {
+        let total = b.var(zero(Ty::F32));
+        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(TOGETHER)), |b, segment| {
+            let mut loads = vec![];
+            for k in 0..TOGETHER {
+                let own = b.add(segment, Operand::i64(i64::from(k)));
+                let exists = b.lt(own, segments);
+                let at = b.mul(own, apart);
+                let at = b.add(number, at);
+                loads.extend(b.load(Memory::Global(self.args.scratch[3]), at, 1, Some(exists), zero(Ty::F32)));
+            }
+            for value in loads {
+                let next = b.add(total.into(), value);
+                b.assign(total, next);
+            }
+        });
+        total.into()
+    }
+
+    /// Writes a total where an output has it, if its number is one of that sum.
+    fn write_total(&self, b: &mut Builder, places: &Places, sum: Total, (number, total): (Operand, Operand)) {
+        let first = places.sum(b, self.parts, sum);
+        let (given, width) = match sum {
+            Total::States(i) => (Given::States(i), places.capacity),
+            Total::Rows(i) => (Given::Steps(i), Operand::i64(1)),
+        };
+        let within = b.sub(number, first);
+        let (row, state) = (b.binary(Binary::Div, within, width), b.binary(Binary::Rem, within, width));
+        let inside =
+            [b.ge(within, Operand::i64(0)), b.lt(row, places.rows), b.lt(state, self.args.size(self.parts.state))];
+        let inside = inside.into_iter().reduce(|all, own| b.and(all, own));
+        let mut at: Vec<(Axis, Operand)> = self.args.row_indices(b, row);
+        at.push((self.parts.state, state));
+        for k in (0..self.parts.given.len()).filter(|k| self.parts.given[*k] == given) {
+            let tensor = Tensor::Output(k as u32);
+            let offset = self.args.offset(b, tensor, &at);
+            b.store(Memory::Global(self.args.pointer(tensor)), offset, &[total], inside);
+        }
     }
 
     /// Writes them where an output has that sum.

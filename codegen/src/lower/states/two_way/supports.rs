@@ -7,6 +7,11 @@ use oplus_dsl::Ty;
 /// Sums over rows that a block has room for.
 const ROW_SUMS: usize = 4;
 
+/// Whether the walk of a stage that the schedule takes can be cut into segments of time.
+pub fn can_segment(stage: &Stage) -> bool {
+    Parts::of(stage).is_some_and(|parts| parts.is_linear())
+}
+
 /// `Err` says in words what of a two-way stage the schedule does not know.
 pub fn supports(stage: &Stage) -> Result<(), String> {
     let Some(two_way) = stage.two_way() else {

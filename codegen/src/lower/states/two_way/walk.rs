@@ -1,5 +1,6 @@
 //! The walk: sub-tile after sub-tile against the direction of the states, state after state.
 
+use super::chain::Chain;
 use super::finish::Totals;
 use super::lane::Lane;
 use super::parts::Sum;
@@ -8,7 +9,7 @@ use crate::build::{Builder, zero};
 use crate::lower::states::evaluate::{Evaluator, Place, Source};
 use crate::lower::states::saved::Saved;
 use crate::lower::states::{CHUNK, Time};
-use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
+use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
@@ -38,7 +39,7 @@ pub(super) struct Eight<'k, 's> {
     tiles: HashMap<(usize, u32), Vec<Operand>>,
     before: HashMap<Place, Operand>,
     after: HashMap<Place, Operand>,
-    cotangents: HashMap<Place, Operand>,
+    pub cotangents: HashMap<Place, Operand>,
     /// The index of its first step, `i64`.
     first: Operand,
 }
@@ -51,10 +52,10 @@ struct Sums {
 
 /// The slots of a sub-tile.
 pub(super) struct Slots<'k, 's> {
-    evaluators: Vec<Evaluator<'k>>,
-    eights: Vec<Eight<'k, 's>>,
+    pub evaluators: Vec<Evaluator<'k>>,
+    pub eights: Vec<Eight<'k, 's>>,
     /// Whether each step exists.
-    exists: Vec<Operand>,
+    pub exists: Vec<Operand>,
 }
 
 impl<'s> BackKernel<'s> {
@@ -63,18 +64,7 @@ impl<'s> BackKernel<'s> {
         let lane = self.lane(b, &roots);
         let Some(saved) = &self.scratch.saved else { return };
         let carry = self.carry(b, &lane, saved);
-        let at = self.base.cursor(b, 0);
-        b.for_(Operand::i32(0), self.base.tile_count, Operand::i32(1), |b, number| {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
-            b.push(Stmt::SyncWarp);
-            let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
-            self.walk_tile(b, &lane, &carry, &tile, number);
-            b.push(Stmt::SyncWarp);
-            let first = b.eq(self.base.lane, Operand::i32(0));
-            let done = Mbarrier { array: self.base.done, index: at.stage.into() };
-            b.if_(first, |b| b.push(Stmt::MbarrierArrive(done)));
-            self.base.advance(b, &at);
-        });
+        self.each_tile(b, |b, tile, number| self.walk_tile(b, &lane, &carry, tile, number));
         let lane = self.lane_again(b);
         self.finals(b, &lane, &carry);
     }
@@ -107,12 +97,16 @@ impl<'s> BackKernel<'s> {
         for r in 0..slots {
             cotangents.push(self.initial(b, lane, (r, self.parts.init[1])));
         }
+        self.join(b, lane, &cotangents);
         let nothing = zero(Ty::F32);
         let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
         let regs = (0..slots).map(|_| registers(b)).collect();
         let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
         let last = b.sub(tiles, Operand::i32(1));
-        let number = if self.parts.reverse { Operand::i32(0) } else { last };
+        let before = self.segment.as_ref().map_or(Operand::i32(0), |segment| {
+            b.mul(segment.first, Operand::i32((self.schedule.steps / SUBTILE) as i32))
+        });
+        let number = if self.parts.reverse { before } else { b.sub(last, before) };
         let subtile = b.convert(Ty::I64, number);
         let position = b.mul(lane.position, Operand::i32(states as i32));
         let position = b.convert(Ty::I64, position);
@@ -340,48 +334,13 @@ impl<'s> BackKernel<'s> {
         order.reverse();
         for step in order {
             let at = Place { state, step };
+            chain = self.step_back(b, slots, (r, at), chain);
             let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
-            let cotangent = self.cotangent(b, (evaluator, eight), at, chain);
-            eight.cotangents.insert(at, cotangent);
-            let decay = evaluator.value(b, eight, self.parts.decay, at);
-            chain = match (self.masks.steps, chain) {
-                (false, _) => Chain::Behind(decay, cotangent),
-                (true, before) => {
-                    let product = b.mul(decay, cotangent);
-                    let before = before.carried(b);
-                    Chain::Carried(b.select(slots.exists[step as usize], product, before))
-                }
-            };
             self.add_terms(b, lane, (evaluator, eight), (r, at), sums, true);
         }
         let next = chain.carried(b);
         b.assign(reg, next);
         self.add_totals(b, carry, slots, (r, state), true);
-    }
-
-    /// gain + decay·cotangent of the step behind.
-    fn cotangent(
-        &self,
-        b: &mut Builder,
-        (evaluator, eight): (&mut Evaluator, &mut Eight),
-        at: Place,
-        chain: Chain,
-    ) -> Operand {
-        let gain = self.parts.gain;
-        match (chain, &self.parts.stage.program.node(gain).op) {
-            (Chain::Behind(decay, cotangent), _) => {
-                let gain = evaluator.value(b, eight, gain, at);
-                b.fma(decay, cotangent, gain)
-            }
-            (Chain::Carried(carried), Op::Binary(Binary::Mul, x, y)) => {
-                let [x, y] = [*x, *y].map(|v| evaluator.value(b, eight, v, at));
-                b.fma(x, y, carried)
-            }
-            (Chain::Carried(carried), _) => {
-                let gain = evaluator.value(b, eight, gain, at);
-                b.add(gain, carried)
-            }
-        }
     }
 
     // ---- sums
@@ -457,24 +416,6 @@ impl<'s> BackKernel<'s> {
                 let values: Vec<Operand> = sums.rows[i].iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
                 self.heap(b, rows, lane, (i, state % rows.batch), &values);
             }
-        }
-    }
-}
-
-/// What the cotangent of a step takes from the step behind it.
-#[derive(Clone, Copy)]
-enum Chain {
-    /// The decay and the cotangent there: their product is rounded with the sum.
-    Behind(Operand, Operand),
-    /// Their product.
-    Carried(Operand),
-}
-
-impl Chain {
-    fn carried(self, b: &mut Builder) -> Operand {
-        match self {
-            Chain::Behind(decay, cotangent) => b.mul(decay, cotangent),
-            Chain::Carried(product) => product,
         }
     }
 }
