@@ -97,12 +97,13 @@ impl Segments {
         let Schedule::TwoWay(schedule) = schedule else { return Segments { count: 1, tiles: 1 } };
         let tiles = length(stage, bound).div_ceil(u64::from(schedule.steps)).max(1);
         let work = Work::of(stage, schedule, bound, target);
-        let most = if schedule.segmented { tiles.min(work.most_segments()) } else { 1 };
+        // One segment is what the schedule without them is for.
+        let [least, most] = if schedule.segmented { [2, work.most_segments()].map(|n| n.min(tiles)) } else { [1, 1] };
         let of_count = |count: u64| {
             let each = tiles.div_ceil(count);
             Segments { count: tiles.div_ceil(each), tiles: each }
         };
-        let all = (1..=most).map(of_count);
+        let all = (least..=most.max(least)).map(of_count);
         let best = all.min_by(|a, b| work.of_segments(*a).total_cmp(&work.of_segments(*b)));
         best.unwrap_or(Segments { count: 1, tiles })
     }
