@@ -8,7 +8,6 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
-use super::variants::words_of_lanes;
 use super::{chunks, chunks_back, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::rows::blocks_per_sm;
@@ -133,10 +132,7 @@ fn by_rows(stage: &Stage, schedule: &Rows, bound: &Bound, work: &Work) -> (f64, 
 fn by_walk(stage: &Stage, schedule: &Columns, bound: &Bound, work: &Work) -> (f64, String) {
     let blocks = blocks(stage, &Schedule::Columns(*schedule), bound) as f64;
     let of_one = share_of_one(blocks, work);
-    // With so many rows in flight a thread takes all the registers that there are.
-    let (own, shared) = words_of_lanes(stage, Axis(schedule.lane));
-    let threads = if schedule.steps * (own * schedule.vector + shared) > 64 { 256.0 } else { 1024.0 };
-    let resident = (threads / f64::from(schedule.threads())).min(of_one);
+    let resident = (1024.0 / f64::from(schedule.threads())).min(of_one);
     let steps = length(stage, bound).div_ceil(u64::from(schedule.steps)) as f64;
     let rounds = (of_one / resident.max(1.0)).ceil() * steps;
     let step = work.moved / (blocks * steps).max(1.0) / work.one;

@@ -173,7 +173,7 @@ pub fn words_per_element(stage: &Stage) -> u32 {
 }
 
 /// Registers that a row of time of one column takes in a thread, and those that all its columns share.
-pub(super) fn words_of_lanes(stage: &Stage, lane: Axis) -> (u32, u32) {
+fn words_of_lanes(stage: &Stage, lane: Axis) -> (u32, u32) {
     let params = (0..stage.program.params.len() as u32).map(Tensor::Param);
     let timed = params.filter(|t| stage.axis().is_some_and(|time| axes(stage, *t).contains(&time)));
     let words = |t: &Tensor| words(&[elem(stage, *t).value()]);

@@ -34,7 +34,7 @@ mod walk;
 mod zero;
 
 pub use scratch::{before, passes, scratch, sum_threads};
-pub use supports::{can_segment, supports};
+pub use supports::{can_segment, row_totals, supports};
 
 use super::tiles::{Tile, Values};
 use super::{Block, CHUNK, StatesKernel, Time};

@@ -17,10 +17,11 @@ use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-/// A pass before the walk. It takes few registers: blocks are smaller, and share a multiprocessor.
+/// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
+/// have a tile more in flight.
 pub fn before(schedule: &TwoWay, pass: Pass) -> TwoWay {
     let segmented = schedule.segmented && pass == Pass::Carry;
-    TwoWay { pass, rows: 1, blocks: 2, registers: 0, segmented, ..*schedule }
+    TwoWay { pass, rows: 1, blocks: 2, stages: schedule.stages + 1, registers: 0, segmented, ..*schedule }
 }
 
 /// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
