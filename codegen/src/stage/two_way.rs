@@ -158,6 +158,15 @@ fn is_point(program: &Program, value: Value) -> bool {
     true
 }
 
+/// Whether a value is 0 at every point.
+fn is_zero(program: &Program, value: Value) -> bool {
+    match program.node(value).op {
+        Op::Const(literal) => literal.as_f64() == 0.0,
+        Op::Convert(_, inner) | Op::Broadcast(inner) => is_zero(program, inner),
+        _ => false,
+    }
+}
+
 /// A decay without the comparison that makes 0 of 0.
 pub(crate) fn bare_decay(program: &Program, decay: Value) -> Value {
     let is_zero = |v: Value| matches!(program.node(v).op, Op::Const(literal) if literal.as_f64() == 0.0);
@@ -322,7 +331,8 @@ impl<'p> Outline<'p> {
             Op::Binary(Binary::Mul, x, y) => (Some(x) == decay && cotangent(y)) || (Some(y) == decay && cotangent(x)),
             _ => false,
         };
-        product && init.get(1) == Some(&empty)
+        let is_zero = |v: Value| self.sums == Sums::OfStates && is_zero(self.program, v);
+        product && init.get(1).map_or(is_zero(empty), |own| *own == empty || is_zero(*own) && is_zero(empty))
     }
 
     /// A value without conversions that change nothing.

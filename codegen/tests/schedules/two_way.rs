@@ -7,6 +7,7 @@ use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
+use oplus_dsl::specialize::without_param;
 use oplus_dsl::testing::recurrence;
 
 use crate::device::Placement;
@@ -129,6 +130,17 @@ fn gates_groups_and_states_given_and_taken() {
         check(&program, &[2, 2, 5, 3, len], Placement::Contiguous, schedule, len as u64);
         let schedule = TwoWay { vector, rows: 2, lanes: 4, states: 1, padded: false, ..SMALL };
         check(&program, &[1, 2, 5, 4, len], Placement::Contiguous, schedule, len as u64);
+    }
+}
+
+#[test]
+fn initial_states_where_nothing_reads_the_final_ones() {
+    let program = without_param(&gradient(GATED), "h_last.bar");
+    assert!(program.param("h_last.bar").is_none() && program.param("h0").is_some());
+    for (len, vector) in [(1, 1), (40, 8), (67, 1)] {
+        let schedule = TwoWay { vector, padded: true, ..SMALL };
+        check(&program, &[1, 2, 5, 3, len], Placement::Contiguous, schedule, len as u64);
+        check_cut(&program, &[1, 1, 5, 3, len], schedule, (3, len));
     }
 }
 
