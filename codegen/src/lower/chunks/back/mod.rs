@@ -18,8 +18,7 @@
 //! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
 //! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
 //!
-//! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth. What there is to do
-//! for a head's times alone waits until there is a head for every warp.
+//! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 
 mod form;
 mod outputs;
@@ -137,14 +136,11 @@ struct BackKernel<'s> {
     duals: Tile,
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
-    /// What every thread keeps of pairs, in `f32`: G, and the sums of E over heads. For these there are no registers.
-    scores: SharedId,
-    sums: SharedId,
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
     rates: [SharedId; 3],
-    /// Of as many heads as there are warps: sums over parts of a row of pairs, a row of times for each of them.
+    /// Sums over parts of a row of pairs, a row of times for each of them.
     parts: SharedId,
-    /// And the warps' shares of 2^s\[end\]·⟨S, D⟩.
+    /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
     thread: Operand,
     lane: Operand,
@@ -177,15 +173,12 @@ impl<'s> BackKernel<'s> {
         for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }
-        for tile in [&mut values, &mut cotangents, &mut states] {
+        for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, STAGES);
         }
-        duals.full = states.full;
-        let [scores, sums] =
-            ["scores", "pair_sums"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), TIMES * TIMES));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
-        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), WARPS * steps::parts(form) * TIMES);
-        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS * WARPS);
+        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form) * TIMES);
+        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
@@ -201,8 +194,6 @@ impl<'s> BackKernel<'s> {
             states,
             duals,
             weights,
-            scores,
-            sums,
             rates,
             parts,
             energies,

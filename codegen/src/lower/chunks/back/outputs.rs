@@ -16,7 +16,7 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         values: &Values,
-        (stage, slot): (Operand, Operand),
+        stage: Operand,
         (found, own): (&Blocks, &Blocks),
     ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
@@ -44,7 +44,7 @@ impl BackKernel<'_> {
             }
         }
         for (number, shares) in shares.into_iter().enumerate() {
-            self.store_width_sum(b, (number as u32, slot), shares.map(|share| share.unwrap_or(f32(0.0))));
+            self.store_width_sum(b, number as u32, shares.map(|share| share.unwrap_or(f32(0.0))));
         }
     }
 

@@ -10,63 +10,30 @@ use crate::lower::chunks::products::{
 };
 use crate::lower::chunks::{COLUMNS, zeros};
 use crate::lower::pairs::tile::{Tile, right_rows};
-use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
+use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::Ty;
 
 /// Sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
-/// Blocks of eight times of a warp's half of pairs.
-const PAIRS: u32 = TIMES / 2 / COLUMNS;
 
 impl BackKernel<'_> {
-    /// The thread's four numbers of block k of pairs: of G, transposed, or of the sums of E over heads.
-    fn kept(&self, b: &mut Builder, k: u32) -> Operand {
-        let own = b.mul(self.thread, Operand::i32(4));
-        b.add(own, Operand::i32((4 * k * self.schedule.threads()) as i32))
-    }
-
-    /// G, transposed, and no sums yet.
-    pub(super) fn keep_scores(&self, b: &mut Builder, chunk: &Chunk) {
-        let mut scores: Blocks = vec![zeros(); PAIRS as usize];
-        let left = Factor::of(b, &self.keys, &chunk.deep.left, Operand::i32(0));
-        let right = chunk.deep.right(b, &self.queries, Operand::i32(0));
-        multiply(b, &mut scores, (left, right));
-        for (k, scores) in (0..).zip(scores) {
-            let at = self.kept(b, k);
-            b.store(Memory::Shared(self.scores), at, &scores, None);
-            b.store(Memory::Shared(self.sums), at, &zeros(), None);
-        }
-    }
-
-    /// The sums of E over heads.
-    pub(super) fn summed(&self, b: &mut Builder) -> Blocks {
-        (0..PAIRS).map(|k| self.kept_block(b, self.sums, k)).collect()
-    }
-
-    fn kept_block(&self, b: &mut Builder, array: SharedId, k: u32) -> [Operand; 4] {
-        let at = self.kept(b, k);
-        let four = b.load(Memory::Shared(array), at, 4, None, zero(Ty::F32));
-        [four[0], four[1], four[2], four[3]]
-    }
-
     /// M, the weights of G as a factor, and E added to the sums over heads.
     pub(super) fn weigh(
         &self,
         b: &mut Builder,
         (chunk, stage): (&Chunk, Operand),
         decays: &Decays,
+        sums: &Sums,
         partials: &mut Partials,
     ) -> Blocks {
-        let mut products: Blocks = vec![zeros(); PAIRS as usize];
+        let mut products: Blocks = vec![zeros(); chunk.scores.len()];
         let left = Factor::of(b, &self.values, &chunk.wide.left, stage);
         let right = chunk.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, (left, right));
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
-        let mut weights: Blocks = vec![];
-        for (block, products) in products.into_iter().enumerate() {
-            let mut weight = self.kept_block(b, self.scores, block as u32);
-            let mut sums = self.kept_block(b, self.sums, block as u32);
+        let mut weights = chunk.scores.clone();
+        for (block, weight) in weights.iter_mut().enumerate() {
             for (r, weight) in weight.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
                 let [own, gain, _] = decays.rows[h];
@@ -78,15 +45,13 @@ impl BackKernel<'_> {
                 let i = b.add(column, Operand::i32((block as u32 * COLUMNS) as i32 + (r % 2) as i32));
                 let is_later = b.ge(i, j);
                 let decay = b.select(is_later, decay, zero(Ty::F32));
-                let product = b.mul(products[r], gain);
+                let product = b.mul(products[block][r], gain);
                 let product = b.mul(product, decay);
-                sums[r] = b.add(sums[r], product);
+                let sum = b.add(sums.pairs[block][r].into(), product);
+                b.assign(sums.pairs[block][r], sum);
                 partials.add_pair(b, (h, c), (product, *weight));
                 *weight = b.mul(*weight, decay);
             }
-            let at = self.kept(b, block as u32);
-            b.store(Memory::Shared(self.sums), at, &sums, None);
-            weights.push(weight);
         }
         weights
     }

@@ -2,7 +2,10 @@
 
 use super::{BackKernel, STAGES, TIMES};
 use crate::build::Builder;
+use crate::lower::chunks::COLUMNS;
+use crate::lower::pairs::tile::Tile;
 use crate::tile::{Mbarrier, Operand, Stmt};
+use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
 impl BackKernel<'_> {
@@ -18,20 +21,8 @@ impl BackKernel<'_> {
         let before = b.mul(row, chunks);
         let number = b.add(before, chunk);
         let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));
-        let first = b.eq(self.thread, Operand::i32(0));
-        b.if_(first, |b| self.load_saved(b, from, stage));
-    }
-
-    /// One thread has both tiles copied.
-    fn load_saved(&self, b: &mut Builder, from_index: Operand, stage: Operand) {
-        let (count, bytes) = (self.states.len() as i32, self.states.elem.bytes().unwrap_or(2) as i32);
-        let mbarrier = Mbarrier { array: self.states.full, index: stage };
-        b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(2 * count * bytes)));
-        let to_index = b.mul(stage, Operand::i32(count));
-        for (tile, from) in [&self.states, &self.duals].into_iter().zip(&self.args.scratch) {
-            let (to, from, count) = (tile.array, *from, Operand::i32(count));
-            b.push(Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier });
-        }
+        self.fill_saved(b, (&self.states, 0), from, stage);
+        self.fill_saved(b, (&self.duals, 1), from, stage);
     }
 
     /// The number of a recurrence: that of its block in the first sweeps.
@@ -41,6 +32,23 @@ impl BackKernel<'_> {
             let index = outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index);
             b.add(above, index)
         })
+    }
+
+    /// Starts the copies of a saved tile, which lies in memory as in shared memory.
+    fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
+        let own = b.mul(self.thread, Operand::i32(COLUMNS as i32));
+        let start = b.mul(stage, Operand::i32(tile.len() as i32));
+        let to_first = b.add(start, own);
+        let own = b.convert(Ty::I64, own);
+        let from_first = b.add(from, own);
+        let per_turn = self.schedule.threads() * COLUMNS;
+        for by in (0..tile.len()).step_by(per_turn as usize) {
+            let to_index = b.add(to_first, Operand::i32(by as i32));
+            let from_index = b.add(from_first, Operand::i64(i64::from(by)));
+            let (to, from) = (tile.array, self.args.scratch[scratch]);
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: COLUMNS, guard: None });
+        }
+        b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
     }
 
     /// The stage of a turn, and the parity of its phase.

@@ -1,7 +1,6 @@
 //! What a chunk gives for every time of a head: sums over the width, and the cotangent of the decay's logarithm.
 
 use super::rates::{Decays, PER_LANE};
-use super::walk::Chunk;
 use super::{BLOCKS, BackForm, BackKernel, Kind, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
@@ -81,40 +80,33 @@ impl BackKernel<'_> {
         })
     }
 
-    /// Where the parts of a head in a slot are.
-    fn parts_of(&self, b: &mut Builder, slot: Operand) -> Operand {
-        b.mul(slot, Operand::i32((parts(self.form) * TIMES) as i32))
-    }
-
-    /// Writes a sum over the four lanes of a row: row `part` of the parts of a slot, and the warp's half.
-    fn store_row(&self, b: &mut Builder, (part, slot): (u32, Operand), h: usize, sum: Operand) {
+    /// Writes a sum over the four lanes of a row: row `part` of the parts, and the warp's half.
+    pub(super) fn store_row(&self, b: &mut Builder, part: u32, h: usize, sum: Operand) {
         let sum = self.sum_lanes(b, sum, &[1, 2]);
         let own = b.eq(self.member, Operand::i32(0));
         let row = self.first_row(b);
         let half = b.mul(self.half, Operand::i32(TIMES as i32));
         let at = b.add(row, half);
-        let from = self.parts_of(b, slot);
-        let at = b.add(from, at);
         let at = b.add(at, Operand::i32((part * TIMES + h as u32 * COLUMNS) as i32));
         b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
     }
 
     /// Writes the shares of a warp.
-    pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials, slot: Operand) {
+    pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials) {
         if !self.has_decay() {
             return;
         }
         let Partials { pairs, values, queries, columns } = partials;
         for (part, sums) in [(OVER_COLUMNS, pairs), (OF_VALUES, values), (OF_QUERIES, queries)] {
             for (h, sum) in sums.iter().enumerate() {
-                self.store_row(b, (part, slot), h, sum.unwrap_or(f32(0.0)));
+                self.store_row(b, part, h, sum.unwrap_or(f32(0.0)));
             }
         }
         let own = b.eq(self.group, Operand::i32(0));
         let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
         let of_block = b.mul(self.block, Operand::i32(TIMES as i32));
-        let from = self.parts_of(b, slot);
-        let at = [half, column, of_block].into_iter().fold(from, |at, by| b.add(at, by));
+        let at = b.add(half, column);
+        let at = b.add(at, of_block);
         for (block, two) in columns.chunks(2).enumerate() {
             let two: Vec<Operand> =
                 two.iter().map(|sum| self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
@@ -123,8 +115,8 @@ impl BackKernel<'_> {
         }
     }
 
-    /// Writes the warp's share of 2^s\[end\]·⟨S, D⟩: both tiles have the same layout.
-    pub(super) fn share_energy(&self, b: &mut Builder, (stage, slot): (Operand, Operand), decays: &Decays) {
+    /// Writes the warp's share of ⟨S, D⟩: both tiles have the same layout.
+    pub(super) fn share_energy(&self, b: &mut Builder, stage: Operand) {
         if !self.has_decay() {
             return;
         }
@@ -141,29 +133,19 @@ impl BackKernel<'_> {
         }
         let sum = self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
         let own = b.eq(self.lane, Operand::i32(0));
-        let sum = b.mul(sum, decays.whole);
-        let of_slot = b.mul(slot, Operand::i32(WARPS as i32));
-        let at = b.add(of_slot, self.warp);
-        b.store(Memory::Shared(self.energies), at, &[sum], Some(own));
+        b.store(Memory::Shared(self.energies), self.warp, &[sum], Some(own));
     }
 
-    /// Each warp stores the outputs of all times of one of the heads from `group` on.
-    pub(super) fn store_steps(&self, b: &mut Builder, chunk: &Chunk, group: Operand) {
+    /// The first warp stores the outputs of all times of a head.
+    pub(super) fn store_steps(&self, b: &mut Builder, values: &Values, decays: &Decays) {
         let steps = |kind: &Kind| matches!(kind, Kind::Sum(..) | Kind::Decay);
         if !self.form.outputs.iter().any(steps) {
             return;
         }
-        let head = b.add(group, self.warp);
-        let exists = b.lt(head, chunk.heads);
-        b.if_(exists, |b| {
-            let mut values = self.values_of(b, chunk, head);
-            for (k, place) in (0..).zip(self.own_times(b, chunk.first)) {
-                values.set_row(k, place);
-                values.read_row(b, k);
-            }
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        b.if_(is_first, |b| {
+            let mut values = values.clone();
             let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
-            let from = self.parts_of(b, self.warp);
-            let own = b.add(from, own);
             let mut sums = 0;
             for (output, kind) in self.form.outputs.iter().enumerate() {
                 let two = match kind {
@@ -172,7 +154,7 @@ impl BackKernel<'_> {
                         let halves = OVER_WIDTH + 2 * (sums - 1);
                         self.sum_parts(b, own, halves..halves + 2)
                     }
-                    Kind::Decay => self.of_decay(b, own),
+                    Kind::Decay => self.of_decay(b, own, decays),
                     _ => continue,
                 };
                 self.store_at_times(b, &mut values, (output, *kind), two);
@@ -216,8 +198,8 @@ impl BackKernel<'_> {
         sums.unwrap_or([f32(0.0); 2])
     }
 
-    /// The cotangent of the decay's logarithm at the lane's times, of the head in the warp's slot.
-    fn of_decay(&self, b: &mut Builder, own: Operand) -> [Operand; 2] {
+    /// The cotangent of the decay's logarithm at the lane's times.
+    fn of_decay(&self, b: &mut Builder, own: Operand, decays: &Decays) -> [Operand; 2] {
         let rows = self.sum_parts(b, own, OVER_ROWS..OVER_COLUMNS);
         let columns = self.sum_parts(b, own, OVER_COLUMNS..OF_VALUES);
         let after = self.sum_parts(b, own, OF_VALUES..OF_QUERIES);
@@ -227,13 +209,10 @@ impl BackKernel<'_> {
         let change = [0, 1].map(|k| b.add(inside[k], through[k]));
         let both = b.add(after[0], after[1]);
         let all_after = self.sum_lanes(b, both, &[1, 2, 4, 8, 16]);
-        let of_slot = b.mul(self.warp, Operand::i32(WARPS as i32));
-        let mut share = |warp: u32| {
-            let at = b.add(of_slot, Operand::i32(warp as i32));
-            b.load1(Memory::Shared(self.energies), at)
-        };
-        let shares: Vec<Operand> = (0..WARPS).map(&mut share).collect();
-        let constant = shares.into_iter().fold(all_after, |sum, own| b.add(sum, own));
+        let energies = (0..WARPS).map(|warp| b.load1(Memory::Shared(self.energies), Operand::i32(warp as i32)));
+        let energies: Vec<Operand> = energies.collect();
+        let energy = energies.into_iter().reduce(|sum, own| b.add(sum, own)).unwrap_or(f32(0.0));
+        let constant = b.fma(decays.whole, energy, all_after);
         let both = b.add(change[0], change[1]);
         let later = self.sum_later(b, both);
         let later = b.add(later, constant);
@@ -256,9 +235,9 @@ impl BackKernel<'_> {
     }
 
     /// Writes a head's sum over the width of a map, of which the thread has these shares at its two times among rows.
-    pub(super) fn store_width_sum(&self, b: &mut Builder, (number, slot): (u32, Operand), shares: [Operand; 2]) {
+    pub(super) fn store_width_sum(&self, b: &mut Builder, number: u32, shares: [Operand; 2]) {
         for (h, share) in shares.into_iter().enumerate() {
-            self.store_row(b, (OVER_WIDTH + 2 * number, slot), h, share);
+            self.store_row(b, OVER_WIDTH + 2 * number, h, share);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The third sweep: a block goes through the heads of a chunk.
 
 use super::steps::Partials;
-use super::{BackKernel, Kind, ROWS, STAGES, TIMES, WARPS};
+use super::{BackKernel, Kind, ROWS, STAGES, TIMES};
 use crate::build::{Builder, zero};
-use crate::lower::chunks::COLUMNS;
-use crate::lower::chunks::products::Factor;
+use crate::lower::chunks::products::{Blocks, Factor, multiply};
+use crate::lower::chunks::{COLUMNS, zeros};
 use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -25,6 +25,8 @@ pub(super) struct Sides {
 
 /// Sums over heads, in registers.
 pub(super) struct Sums {
+    /// E, transposed: the warp's times j, and the times i of its half.
+    pub pairs: Vec<[Reg; 4]>,
     /// The warp's times, and the places of the depth of its half; none where they are not needed.
     pub keys: Vec<[Reg; 4]>,
     pub queries: Vec<[Reg; 4]>,
@@ -35,12 +37,14 @@ pub(super) struct Chunk {
     /// Sides of tiles over the width, or over times; and of tiles over the depth.
     pub wide: Sides,
     pub deep: Sides,
+    /// G, transposed, as [`Sums::pairs`].
+    pub scores: Blocks,
     /// The shared axes' indices, the chunk's number and how many there are, its first time.
     shared: Vec<(Axis, Operand)>,
     number: (Operand, Operand),
     pub first: Operand,
     /// The number of heads, `i32`.
-    pub heads: Operand,
+    heads: Operand,
 }
 
 impl Sides {
@@ -60,7 +64,7 @@ impl Sides {
 impl BackKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let chunk = self.chunk(b);
+        let mut chunk = self.chunk(b);
         let none = Operand::i32(0);
         let source = self.source(&chunk.shared);
         for tile in [&self.keys, &self.queries] {
@@ -74,15 +78,12 @@ impl BackKernel<'_> {
         for tile in [&self.keys, &self.queries] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
         }
-        self.keep_scores(b, &chunk);
+        chunk.scores = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let left = Factor::of(b, &self.keys, &chunk.deep.left, none);
+        let right = chunk.deep.right(b, &self.queries, none);
+        multiply(b, &mut chunk.scores, (left, right));
         let sums = self.sums(b);
-        b.for_(none, chunk.heads, Operand::i32(WARPS as i32), |b, group| {
-            let next = b.add(group, Operand::i32(WARPS as i32));
-            let end = b.binary(Binary::Min, next, chunk.heads);
-            b.for_(group, end, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
-            b.barrier();
-            self.store_steps(b, &chunk, group);
-        });
+        b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
         self.finish(b, &chunk, &sums);
     }
 
@@ -90,13 +91,11 @@ impl BackKernel<'_> {
     fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            let threads = self.schedule.threads();
-            let ours = [&self.keys, &self.queries].map(|tile| (tile, 1, threads));
-            let of_heads = [&self.values, &self.cotangents].map(|tile| (tile, STAGES, threads));
-            for (tile, stages, arrivals) in ours.into_iter().chain(of_heads).chain([(&self.states, STAGES, 1)]) {
+            let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
+            for (tile, stages) in tiles.into_iter().zip([1, 1, STAGES, STAGES, STAGES, STAGES]) {
                 for i in 0..stages as i32 {
                     let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
-                    b.push(Stmt::MbarrierInit(mbarrier, arrivals));
+                    b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
                 }
             }
             b.push(Stmt::FenceInit);
@@ -118,7 +117,7 @@ impl BackKernel<'_> {
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
         let (wide, deep) = (self.sides(b, &self.values), self.sides(b, &self.keys));
-        Chunk { wide, deep, shared, number: (number, chunks), first, heads }
+        Chunk { wide, deep, scores: vec![], shared, number: (number, chunks), first, heads }
     }
 
     fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
@@ -147,7 +146,7 @@ impl BackKernel<'_> {
         let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
         let mut needed = |kind: Kind, count: u32| blocks(if self.form.outputs.contains(&kind) { count } else { 0 });
         let (keys, queries) = (needed(Kind::Keys, deep), needed(Kind::Queries, deep));
-        Sums { keys, queries }
+        Sums { pairs: blocks(TIMES / 2 / COLUMNS), keys, queries }
     }
 
     /// The indices along all outer axes for a head.
@@ -182,43 +181,45 @@ impl BackKernel<'_> {
         let last = b.sub(chunk.heads, Operand::i32(1));
         let known = b.binary(Binary::Min, next, last);
         let following = self.head(b, chunk, known);
-        for tile in [&self.values, &self.cotangents, &self.states] {
+        let rates = self.rates(b, &following, chunk.first);
+        let (rows, steps) = self.early(b, chunk, turn);
+        for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
-        // Their reads take as long as the products.
-        let rates = self.rates(b, &following, chunk.first);
-        let rows = self.rows(b, chunk, turn);
         let decays = self.decays(b, turn);
         let mut partials = Partials::default();
-        let weights = self.weigh(b, (chunk, stage), &decays, &mut partials);
+        let weights = self.weigh(b, (chunk, stage), &decays, sums, &mut partials);
         self.store_weights(b, &weights);
         let values = self.own_values(b, stage);
         let mut found = self.through_duals(b, (chunk, stage), &decays, &values, &mut partials);
         self.add_keys(b, (chunk, stage), &decays, sums);
         self.add_queries(b, (chunk, stage), &decays, sums, &mut partials);
-        let slot = b.binary(Binary::Rem, turn, Operand::i32(WARPS as i32));
-        self.store_partials(b, &partials, slot);
-        self.share_energy(b, (stage, slot), &decays);
+        self.store_partials(b, &partials);
+        self.share_energy(b, stage);
         // The weights of all warps are there.
         b.barrier();
         self.through_pairs(b, (chunk, stage), &mut found);
-        self.store_values(b, &rows, (stage, slot), (&found, &values));
+        self.store_values(b, &rows, stage, (&found, &values));
         self.store_rates(b, &rates, next);
+        b.barrier();
+        self.store_steps(b, &steps, &decays);
     }
 
-    /// What outputs of a head need of memory at the thread's times among rows.
-    fn rows(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Values<'_> {
-        let mut rows = self.values_of(b, chunk, turn);
-        self.set_rows(b, &mut rows, chunk.first);
-        (0..2).for_each(|slot| rows.read_row(b, slot));
-        rows
-    }
-
-    /// What is known of a head.
-    pub(super) fn values_of(&self, b: &mut Builder, chunk: &Chunk, head: Operand) -> Values<'_> {
+    /// What outputs need of memory at the thread's times among rows, and at its lane's times: read early.
+    fn early(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
-        let head = self.head(b, chunk, head);
-        Values::new(self.stage, &self.args, [time, width], head)
+        let head = self.head(b, chunk, turn);
+        let mut rows = Values::new(self.stage, &self.args, [time, width], head);
+        let mut steps = rows.clone();
+        self.set_rows(b, &mut rows, chunk.first);
+        for (k, place) in (0..).zip(self.own_times(b, chunk.first)) {
+            steps.set_row(k, place);
+        }
+        for slot in 0..2 {
+            rows.read_row(b, slot);
+            steps.read_row(b, slot);
+        }
+        (rows, steps)
     }
 
     /// Products of what was summed over heads.
@@ -227,7 +228,7 @@ impl BackKernel<'_> {
             return;
         }
         b.barrier();
-        let pairs = self.summed(b);
+        let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weights(b, &pairs);
         b.barrier();
         self.finish_keys(b, chunk, sums);
