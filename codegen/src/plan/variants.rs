@@ -332,8 +332,10 @@ impl Shape {
     fn deep_walk(&self, stage: &Stage, lane: Axis, vector: u32) -> Option<Columns> {
         let (own, shared) = words_of_lanes(stage, lane);
         let vector = vector.div_ceil(2);
-        let steps = DEEP / (own * vector + shared).max(1) / 4 * 4;
-        (shared > 0 && steps > 0).then(|| Columns { vector, steps, ..self.walk(lane, vector) })
+        let most = DEEP / (own * vector + shared).max(1);
+        // Sums over columns are halved step by step.
+        let steps = if stage.part_axis.is_some() { 1 << most.max(1).ilog2() } else { most / 4 * 4 };
+        (shared > 0 && vector > 1 && most >= 4).then(|| Columns { vector, steps, ..self.walk(lane, vector) })
     }
 
     /// A thread per `vector` columns.

@@ -1,8 +1,10 @@
 //! Sums over the columns of a scan, in parts.
 
-use oplus_codegen::plan::Planner;
+use oplus_codegen::lower::lower;
+use oplus_codegen::plan::{Planner, cuts, variants};
+use oplus_codegen::schedule::Schedule;
 use oplus_codegen::simulate::Order;
-use oplus_codegen::target::Target;
+use oplus_codegen::target::{Isa, Target};
 
 use crate::device::{Placement, call};
 use crate::oracle::{Case, program};
@@ -64,6 +66,22 @@ fn every_length() {
         parted[1] += u32::from(check(FORWARD, &[len, 136], Placement::Contiguous, len as u64));
     }
     assert!(parted.into_iter().all(|count| count > 4), "{parted:?}");
+}
+
+#[test]
+fn every_schedule_that_plans_may_take_can_be_lowered() {
+    let mut deep = 0;
+    for text in [BACKWARD.to_owned(), BACKWARD.replace("f32", "f64"), FORWARD.to_owned()] {
+        let program = program(&text);
+        let stages = cuts(&program).expect("cuts").all().flat_map(|cut| cut.stages).collect::<Vec<_>>();
+        for (stage, isa) in stages.iter().flat_map(|stage| Isa::ALL.map(|isa| (stage, isa))) {
+            for (stage, schedule) in variants(stage, isa) {
+                lower(&stage, &schedule, schedule.isa(isa)).unwrap_or_else(|e| panic!("{schedule}: {e}"));
+                deep += u32::from(matches!(schedule, Schedule::Columns(s) if s.steps == 16));
+            }
+        }
+    }
+    assert!(deep > 0);
 }
 
 #[test]
