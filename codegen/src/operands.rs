@@ -55,6 +55,7 @@ impl Stmt {
                     f(right.index);
                 }
             }
+            Stmt::WarpgroupWait { sums, .. } => sums.iter().for_each(|r| f((*r).into())),
             Stmt::Mma { a, b, c, .. } => a.iter().chain(b).chain(c).for_each(|x| f(*x)),
             Stmt::MbarrierInit(m, _) | Stmt::MbarrierArrive(m) | Stmt::CopyAsyncArrive(m) => f(at(m)),
             Stmt::MbarrierExpect(m, x) | Stmt::MbarrierWait(m, x) => [at(m), *x].into_iter().for_each(f),
@@ -99,7 +100,7 @@ impl Stmt {
             | Stmt::ControlLoad { dst, .. } => f(*dst),
             Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.iter().for_each(|r| f(*r)),
             Stmt::Mma { dst, .. } => dst.iter().for_each(|r| f(*r)),
-            Stmt::WarpgroupMma { sums, .. } => sums.iter().for_each(|r| f(*r)),
+            Stmt::WarpgroupMma { sums, .. } | Stmt::WarpgroupWait { sums, .. } => sums.iter().for_each(|r| f(*r)),
             Stmt::Poll { entries, .. } => {
                 entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).for_each(|r| f(*r));
             }

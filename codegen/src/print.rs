@@ -123,7 +123,8 @@ impl<W: Write> Printer<'_, W> {
                 format!("registers {} {count}", if *more { "up to" } else { "down to" })
             }
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
-            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } | Stmt::WarpgroupMma { .. } => self.matrix(stmt),
+            Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
+            Stmt::WarpgroupMma { .. } | Stmt::WarpgroupWait { .. } => self.matrix(stmt),
             Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } | Stmt::Publish { .. } => {
                 self.message(stmt)
             }
@@ -164,6 +165,7 @@ impl<W: Write> Printer<'_, W> {
                 let (sign, order) = (if *clear { "=" } else { "+=" }, if *transposed { " transposed" } else { "" });
                 format!("warpgroup_mma {elem}{order} {} {sign} {}", self.regs(sums), steps.join(" + "))
             }
+            Stmt::WarpgroupWait { pending, sums } => format!("warpgroup_wait {pending} {}", self.regs(sums)),
             _ => String::new(),
         }
     }
@@ -417,6 +419,7 @@ mod tests {
             steps: vec![(Left::Registers([packed; 4]), panels(0)), (Left::Shared(panels(0)), panels(128))],
             transposed: true,
         });
+        b.push(Stmt::WarpgroupWait { pending: 0, sums: accumulator.to_vec() });
         b.push(Stmt::FenceAsync);
         b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128) });
         b.push(Stmt::BulkWait { pending: 0, read: true });

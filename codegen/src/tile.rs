@@ -9,7 +9,7 @@
 //! [`Stmt::Loop`] with [`Stmt::Break`]); threads of a warp that take different branches meet again at its end.
 //!
 //! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`], [`Stmt::LoadMatrix`],
-//! [`Stmt::Mma`], [`Stmt::WarpgroupMma`]) must be reached by all 32 lanes of a warp together, [`Stmt::Barrier`] by all threads it counts. A
+//! [`Stmt::Mma`], [`Stmt::WarpgroupMma`], [`Stmt::WarpgroupWait`]) must be reached by all 32 lanes of a warp together, [`Stmt::Barrier`] by all threads it counts. A
 //! branch that contains one must be uniform there.
 //!
 //! # Registers and operands
@@ -61,7 +61,9 @@
 //! [`crate::build::swizzle`].
 //!
 //! [`Stmt::WarpgroupMma`] is the product for the four warps of a *warpgroup* (warps 4k … 4k + 3) together, of which warp w
-//! has rows 16·(w mod 4) and on of 64; A is in registers, as fragments, or in shared memory like B. Factors in shared memory
+//! has rows 16·(w mod 4) and on of 64; A is in registers, as fragments, or in shared memory like B. It only starts: until a
+//! [`Stmt::WarpgroupWait`] that names them and leaves fewer products behind it, nothing may touch its sums nor write the shared
+//! memory that it reads. Products end in the order in which they started. Factors in shared memory
 //! ([`Panels`]) are of 16 bits and lie in panels: rows of 16, 32 or 64 elements, one after the other, whose 16-byte pieces are
 //! swizzled. Element (i, k) of A and element (k, i) of B lie in row i at place k from the panel's index on; of a transposed B
 //! element (k, i) lies in row k at place i, or, where i reaches beyond the row, in a later panel. Generic writes of what it
@@ -391,7 +393,7 @@ pub enum Stmt {
         /// C, `f32`.
         c: [Operand; 4],
     },
-    /// Adds the product of A, 64 × 16·steps, and B of as many rows, and waits for it. By all four warps of a warpgroup.
+    /// Starts adding the product of A, 64 × 16·steps, and B of as many rows. By all four warps of a warpgroup.
     WarpgroupMma {
         /// The element type of A and B: `bf16` or `f16`.
         elem: Elem,
@@ -403,6 +405,13 @@ pub enum Stmt {
         steps: Vec<(Left, Panels)>,
         /// B lies transposed.
         transposed: bool,
+    },
+    /// Waits until at most `pending` of the warpgroup's products have yet to end. By all four warps of a warpgroup.
+    WarpgroupWait {
+        /// How many may be outstanding.
+        pending: u32,
+        /// The sums of those that end here, all of them.
+        sums: Vec<Reg>,
     },
     /// Orders the memory accesses of a warp's lanes. Warp-collective.
     SyncWarp,

@@ -83,6 +83,7 @@ impl Run<'_, '_> {
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
             Stmt::Mma { elem, dst, a, b, c } => self.mma(*elem, dst, (a, b, c)),
             Stmt::WarpgroupMma { .. } => self.warpgroup_mma(stmt),
+            Stmt::WarpgroupWait { pending, sums } => self.warpgroup_wait(*pending as usize, sums),
             Stmt::SyncWarp => self.sync_warp(),
             Stmt::SetMaxRegisters { .. } => Ok(Flow::Next),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),

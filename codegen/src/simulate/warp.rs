@@ -7,6 +7,8 @@ use super::clocks::bits;
 use super::fault::{Hazard, Hit};
 use super::lanes::{LANES, Lanes, Operation, Value, compute};
 use super::program::{Instruction, Program, Slot};
+use super::warpgroup::Product;
+use std::collections::VecDeque;
 
 /// Warps of a block run independently, the lanes of one in lockstep.
 pub(super) struct Warp {
@@ -20,6 +22,8 @@ pub(super) struct Warp {
     pub slots: Vec<Lanes>,
     /// What it waits for.
     pub status: Status,
+    /// Its part of the products of its warpgroup that it has started and not waited for.
+    pub products: VecDeque<Product>,
     frames: Vec<Frame>,
 }
 
@@ -53,7 +57,7 @@ impl Warp {
     pub(super) fn new(program: &Program, index: usize) -> Warp {
         let mut slots = vec![[0; LANES]; program.kernel.regs.len()];
         slots.extend(program.constants.iter().map(|bits| [*bits; LANES]));
-        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, frames: vec![] }
+        Warp { index, pc: 0, active: u32::MAX, slots, status: Status::Ready, products: VecDeque::new(), frames: vec![] }
     }
 
     /// The number of a lane's thread in the block.

@@ -1,4 +1,5 @@
-//! Products of warpgroups: every warp computes its own 16 rows, from what it reads itself.
+//! Products of warpgroups: every warp computes its own 16 rows, from what it reads itself. It does so when it waits for a
+//! product, with what shared memory holds then; until then the sums are not numbers.
 
 use oplus_dsl::Elem;
 
@@ -6,10 +7,30 @@ use super::fault::Hit;
 use super::lanes::{LANES, Lanes, Value};
 use super::matrix::{EIGHT, ROWS, left, place};
 use super::run::{Flow, Run};
-use crate::tile::{Left, Memory, Panels, Stmt};
+use crate::tile::{Left, Memory, Panels, Reg, Stmt};
 
 /// Warps of a warpgroup.
 const WARPS: usize = 4;
+
+/// A product that has started.
+#[derive(Clone, Debug)]
+pub(super) struct Product {
+    sums: Vec<Reg>,
+    /// The sums before it.
+    totals: Vec<Lanes>,
+    steps: Vec<(Rows, Place)>,
+    transposed: bool,
+}
+
+/// The warp's rows of a left factor.
+#[derive(Clone, Debug)]
+enum Rows {
+    Known(Vec<[f32; ROWS]>),
+    Shared(Place),
+}
+
+/// A factor in shared memory and the index of its first element.
+type Place = (Panels, i64);
 
 impl Run<'_, '_> {
     pub(super) fn warpgroup_mma(&mut self, stmt: &Stmt) -> Result<Flow, Hit> {
@@ -19,9 +40,30 @@ impl Run<'_, '_> {
         if *clear {
             totals.fill([0; LANES]);
         }
-        for (a, b) in steps {
-            let a = self.left_rows(*elem, a)?;
-            let b = self.columns(b, sums.len() * 2, *transposed)?;
+        let steps = steps.iter().map(|(a, b)| (self.rows(*elem, a), self.place_of(b))).collect();
+        let unknown = [f32::NAN.to_lane(); LANES];
+        sums.iter().for_each(|reg| self.warp.assign(reg.0 as usize, &unknown));
+        self.warp.products.push_back(Product { sums: sums.clone(), totals, steps, transposed: *transposed });
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn warpgroup_wait(&mut self, pending: usize, sums: &[Reg]) -> Result<Flow, Hit> {
+        self.converged()?;
+        while self.warp.products.len() > pending {
+            let Some(product) = self.warp.products.pop_front() else { break };
+            let totals = self.totals(&product)?;
+            let named = product.sums.iter().zip(&totals).filter(|(reg, _)| sums.contains(reg));
+            named.for_each(|(reg, total)| self.warp.assign(reg.0 as usize, total));
+        }
+        Ok(Flow::Next)
+    }
+
+    /// The sums after a product.
+    fn totals(&mut self, product: &Product) -> Result<Vec<Lanes>, Hit> {
+        let mut totals = product.totals.clone();
+        for (a, b) in &product.steps {
+            let a = self.left_rows(a)?;
+            let b = self.columns(*b, totals.len() * 2, product.transposed)?;
             for (r, total) in totals.iter_mut().enumerate() {
                 for (lane, sum) in total.iter_mut().enumerate() {
                     let (g, t) = place(lane);
@@ -33,36 +75,48 @@ impl Run<'_, '_> {
                 }
             }
         }
-        for (reg, total) in sums.iter().zip(&totals) {
-            self.warp.assign(reg.0 as usize, total);
-        }
-        Ok(Flow::Next)
+        Ok(totals)
     }
 
-    /// The warp's rows of the left factor.
-    fn left_rows(&mut self, elem: Elem, factor: &Left) -> Result<Vec<[f32; ROWS]>, Hit> {
+    fn place_of(&self, panels: &Panels) -> Place {
+        (*panels, i64::from(self.i32(panels.index, 0)))
+    }
+
+    fn rows(&self, elem: Elem, factor: &Left) -> Rows {
         match factor {
             Left::Registers(registers) => {
                 let registers = registers.map(|x| *self.value(x));
-                Ok(left(elem, &registers).to_vec())
+                Rows::Known(left(elem, &registers).to_vec())
             }
-            Left::Shared(panels) => {
+            Left::Shared(panels) => Rows::Shared(self.place_of(panels)),
+        }
+    }
+
+    /// The warp's rows of the left factor.
+    fn left_rows(&mut self, rows: &Rows) -> Result<Vec<[f32; ROWS]>, Hit> {
+        match rows {
+            Rows::Known(rows) => Ok(rows.clone()),
+            Rows::Shared(factor) => {
                 let first = self.warp.index % WARPS * ROWS;
                 let row = |i: usize| std::array::from_fn(|k| (first + i, k));
-                self.read_panels(panels, (0..ROWS).map(row).collect())
+                self.read_panels(*factor, (0..ROWS).map(row).collect())
             }
         }
     }
 
     /// The columns of the right factor.
-    fn columns(&mut self, panels: &Panels, columns: usize, transposed: bool) -> Result<Vec<[f32; ROWS]>, Hit> {
+    fn columns(&mut self, factor: Place, columns: usize, transposed: bool) -> Result<Vec<[f32; ROWS]>, Hit> {
         let column = |i: usize| std::array::from_fn(|k| if transposed { (k, i) } else { (i, k) });
-        self.read_panels(panels, (0..columns).map(column).collect())
+        self.read_panels(factor, (0..columns).map(column).collect())
     }
 
     /// The elements at places (row, place), 16 by 16.
-    fn read_panels(&mut self, panels: &Panels, places: Vec<[(usize, usize); ROWS]>) -> Result<Vec<[f32; ROWS]>, Hit> {
-        let (at, memory, first) = (self.at(), Memory::Shared(panels.array), i64::from(self.i32(panels.index, 0)));
+    fn read_panels(
+        &mut self,
+        (panels, first): Place,
+        places: Vec<[(usize, usize); ROWS]>,
+    ) -> Result<Vec<[f32; ROWS]>, Hit> {
+        let (at, memory) = (self.at(), Memory::Shared(panels.array));
         let (mut view, who) = self.view(memory);
         let mut rows = vec![];
         for (i, places) in places.into_iter().enumerate() {

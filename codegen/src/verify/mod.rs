@@ -216,6 +216,9 @@ pub enum Fault {
     /// A count of arrivals that an mbarrier cannot have.
     #[error("an mbarrier of {0} arrivals: must be 1 to 1048575")]
     Arrivals(u32),
+    /// More products of a warpgroup than may be left unfinished.
+    #[error("a wait that leaves {0} products unfinished: 7 at most")]
+    Pending(u32),
     /// A statement that the target's instruction set lacks.
     #[error("{0} has no bulk copies")]
     NoBulkCopies(&'static str),

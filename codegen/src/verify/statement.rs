@@ -32,6 +32,12 @@ impl Checker<'_> {
             }
             Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::WarpgroupMma { .. } => self.warpgroup(stmt),
+            Stmt::WarpgroupWait { pending, sums } => {
+                sums.iter().for_each(|r| self.typed("a sum", (*r).into(), Ty::F32));
+                if *pending > 7 {
+                    self.fault(Fault::Pending(*pending));
+                }
+            }
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),
             Stmt::MbarrierInit(mbarrier, count) => {
                 self.mbarrier(*mbarrier);

@@ -218,6 +218,7 @@ fn barriers() {
         assert_eq!(found, [Fault::Barrier { id, threads, all: 64 }]);
     }
     assert_eq!(faults(|b| b.push(Stmt::MbarrierInit(b.mbarrier(FULL, Operand::i32(0)), 0))), [Fault::Arrivals(0)]);
+    assert_eq!(faults(|b| b.push(Stmt::WarpgroupWait { pending: 8, sums: vec![] })), [Fault::Pending(8)]);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn assigned(stmt: &Stmt) -> Vec<Reg> {
         | Stmt::For { var: dst, .. } => vec![*dst],
         Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.clone(),
         Stmt::Mma { dst, .. } => dst.to_vec(),
-        Stmt::WarpgroupMma { sums, .. } => sums.clone(),
+        Stmt::WarpgroupMma { sums, .. } | Stmt::WarpgroupWait { sums, .. } => sums.clone(),
         Stmt::Poll { entries, .. } => entries.iter().flat_map(|e| e.values.iter().chain(&e.tags)).copied().collect(),
         _ => vec![],
     }

@@ -105,6 +105,7 @@ impl<'c> Lower<'c, '_> {
             Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
                 self.warpgroup_mma(*elem, (sums, *clear), steps, *transposed)
             }
+            Stmt::WarpgroupWait { pending, sums } => self.warpgroup_wait(*pending, sums),
             Stmt::SyncWarp => self.sync_warp(),
             Stmt::SetMaxRegisters { count, more } => self.set_max_registers(*count, *more),
             Stmt::Barrier { id, threads } => self.barrier(*id, *threads),

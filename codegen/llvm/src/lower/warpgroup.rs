@@ -1,5 +1,6 @@
 //! Products of warpgroups.
 
+use super::access::Address;
 use super::{Asm, Lower, Result};
 use crate::CompileError;
 use inkwell::values::IntValue;
@@ -52,27 +53,39 @@ impl<'c> Lower<'c, '_> {
             );
             next += count + 1;
         }
-        text += "wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;\n\t}";
+        text += "wgmma.commit_group.sync.aligned;\n\t}";
         let values = asm.with_text(text).emit(self)?;
+        sums.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
+    }
+
+    /// The sums pass through the instruction, so that nothing reads them before it.
+    pub(super) fn warpgroup_wait(&mut self, pending: u32, sums: &[Reg]) -> Result<()> {
+        let single = self.context.f32_type();
+        let asm = Asm::effect(format!("wgmma.wait_group.sync.aligned {pending};"));
+        let asm = sums.iter().fold(asm, |asm, _| asm.output(single));
+        let tie = |asm: Asm<'c>, (k, reg): (usize, &Reg)| Ok::<_, CompileError>(asm.tied(k, self.float((*reg).into())?));
+        let values = sums.iter().enumerate().try_fold(asm, tie)?.emit(self)?;
         sums.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }
 
     /// What the tensor core is told of a factor: address, distances and swizzle.
     fn descriptor(&self, panels: &Panels, transposed: bool) -> Result<IntValue<'c>> {
         let long = self.context.i64_type();
-        let address = self.whole(self.address(Memory::Shared(panels.array), panels.index)?)?;
-        let sixteenths = self.builder.build_right_shift(address, self.i32(4), false, "")?;
-        let sixteenths = self.builder.build_int_z_extend(sixteenths, long, "")?;
-        let bytes = |elements: u32| (u64::from(elements) * 2) >> 4;
+        let bytes = |elements: u32| (elements * 2) >> 4;
         // Eight rows on; and of a transposed factor, the next panel.
-        let eight = bytes(8 * panels.row) << 32;
+        let eight = u64::from(bytes(8 * panels.row)) << 32;
         let apart = if transposed { bytes(panels.apart) << 16 } else { 1 << 16 };
         let swizzle = match panels.row {
             64 => 1u64 << 62,
             32 => 2 << 62,
             _ => 3 << 62,
         };
-        let rest = long.const_int(eight | apart | swizzle, false);
-        Ok(self.builder.build_or(sixteenths, rest, "")?)
+        // Both parts of the address are multiples of 16: the descriptors of a tile differ by constants.
+        let Address { base, offset } = self.address(Memory::Shared(panels.array), panels.index)?;
+        let base = self.builder.build_right_shift(base, self.i32(4), false, "")?;
+        let low = self.builder.build_int_add(base, self.i32((offset as u32 >> 4) + apart), "")?;
+        let low = self.builder.build_int_z_extend(low, long, "")?;
+        let high = long.const_int(eight | swizzle, false);
+        Ok(self.builder.build_or(low, high, "")?)
     }
 }

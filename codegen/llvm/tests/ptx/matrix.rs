@@ -59,9 +59,11 @@ fn together(transposed: bool) -> Kernel {
     let sums: Vec<Reg> = (0..32).map(|_| b.reg(Ty::F32)).collect();
     let steps = (0..4).map(|k| (Left::Shared(panels(16 * k)), panels(16 * k))).collect();
     b.push(Stmt::WarpgroupMma { elem: Elem::F16, sums: sums.clone(), clear: true, steps, transposed: false });
+    b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.clone() });
     let word = b.pack(Elem::F16, sums[0].into(), sums[1].into());
     let steps = vec![(Left::Registers([word; 4]), panels(0))];
     b.push(Stmt::WarpgroupMma { elem: Elem::F16, sums: sums.clone(), clear: false, steps, transposed });
+    b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.clone() });
     b.store(Memory::Global(y), wide, &[sums[0].into(), sums[31].into()], None);
     b.finish()
 }

@@ -31,6 +31,7 @@ mod products;
 mod strays;
 pub(in crate::lower) mod tile;
 pub(in crate::lower) mod values;
+mod vectors;
 mod visible;
 mod walk;
 mod weigh;
@@ -46,6 +47,7 @@ use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
 use tile::{Lanes, Tile, left_rows, right_rows};
+use vectors::Vector;
 
 /// Rows of a fragment.
 const ROWS: u32 = 16;
@@ -106,6 +108,8 @@ struct PairsKernel<'s> {
     args: Args,
     row_tiles: Vec<Tile>,
     column_tiles: Vec<Tile>,
+    /// What comes with the tiles of columns.
+    vectors: Vec<Vector>,
     /// A stage of the ring has been read, by every thread.
     empty: SharedId,
     /// The ends of ranges, of every warp.
@@ -138,6 +142,7 @@ impl<'s> PairsKernel<'s> {
         let columns = form.column_leaves().into_iter();
         let mut column_tiles: Vec<Tile> =
             columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
+        let vectors = Vector::all(b, stage, form, (schedule.columns, schedule.stages));
         let full = |b: &mut Builder, tile: &mut Tile, stages| {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         };
@@ -161,6 +166,7 @@ impl<'s> PairsKernel<'s> {
             args,
             row_tiles,
             column_tiles,
+            vectors,
             empty,
             ends,
             flags: ends,

@@ -2,6 +2,7 @@
 
 use super::form::Contraction;
 use super::tile::{Lanes, Tile};
+use super::walk::{PayloadSums, Sums};
 use super::{COLUMNS, PairsKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedule::Unit;
@@ -16,7 +17,8 @@ pub(super) type Grid = Vec<[Operand; 4]>;
 type Parts<const N: usize> = Vec<[Operand; N]>;
 
 impl PairsKernel<'_> {
-    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`.
+    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`: by warpgroups it has only
+    /// started, see [`Self::finish`].
     pub(super) fn contract(
         &self,
         b: &mut Builder,
@@ -71,7 +73,26 @@ impl PairsKernel<'_> {
         grid
     }
 
-    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload.
+    /// Waits for the contraction of that number, if warpgroups have started them.
+    pub(super) fn finish(&self, b: &mut Builder, products: &[Grid], number: usize) {
+        if self.schedule.unit == Unit::Warpgroup {
+            let later = (products.len() - 1 - number) as u32 * self.schedule.repeat;
+            b.push(Stmt::WarpgroupWait { pending: later, sums: registers(&products[number]) });
+        }
+    }
+
+    /// Waits for the payloads' sums, if warpgroups have started them.
+    pub(super) fn finish_sums(&self, b: &mut Builder, sums: &Sums) {
+        if self.schedule.unit == Unit::Warpgroup {
+            let of_payload = |payload: &PayloadSums| match payload {
+                PayloadSums::Blocks(blocks) => blocks.concat(),
+                PayloadSums::Rows(_) => vec![],
+            };
+            b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.payloads.iter().flat_map(of_payload).collect() });
+        }
+    }
+
+    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups it has only started.
     pub(super) fn accumulate(
         &self,
         b: &mut Builder,
@@ -191,6 +212,12 @@ impl PairsKernel<'_> {
             *sums = dst.map(Operand::Reg);
         }
     }
+}
+
+/// The registers of a grid that products assign.
+fn registers(grid: &Grid) -> Vec<Reg> {
+    let register = |x: &Operand| if let Operand::Reg(reg) = x { Some(*reg) } else { None };
+    grid.iter().flatten().filter_map(register).collect()
 }
 
 fn four(registers: Vec<Operand>) -> [Operand; 4] {

@@ -1,5 +1,6 @@
 //! Evaluating a stage's maps at pairs.
 
+use super::COLUMNS;
 use super::factors::is;
 use crate::abi::{Tensor, elem};
 use crate::build::{Builder, zero};
@@ -7,7 +8,7 @@ use crate::lower::args::Args;
 use crate::lower::point::fused;
 use crate::lower::scalar::emit_map;
 use crate::stage::Stage;
-use crate::tile::{Expr, Memory, Operand};
+use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Unary, Value};
 use std::collections::HashMap;
@@ -48,6 +49,8 @@ pub(in crate::lower) struct Values<'s> {
     /// Indices within a column, along an axis.
     places: HashMap<u32, (Axis, Index)>,
     known: HashMap<(Value, Spot), Operand>,
+    /// Parameters whose elements for the columns of a tile are in shared memory, that of the first slot at an index.
+    numbers: HashMap<u32, (SharedId, Operand)>,
     /// Values times ±log₂ e.
     scaled: HashMap<(Value, Spot, bool), Operand>,
     /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
@@ -63,8 +66,8 @@ impl<'s> Values<'s> {
         outer: Vec<(Axis, Operand)>,
     ) -> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
-        let (places, known, scaled) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Values { stage, args, axes, outer, rows, columns, places, known, scaled, fast: false }
+        let (places, known, scaled, numbers) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        Values { stage, args, axes, outer, rows, columns, places, known, numbers, scaled, fast: false }
     }
 
     /// Where a row is.
@@ -80,6 +83,11 @@ impl<'s> Values<'s> {
     /// Where a place within a column is.
     pub(in crate::lower) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
         self.places.insert(slot, (axis, index));
+    }
+
+    /// A parameter's elements for the columns are in shared memory, that of the first slot at `first`, an even index.
+    pub(in crate::lower) fn set_numbers(&mut self, param: u32, array: SharedId, first: Operand) {
+        self.numbers.insert(param, (array, first));
     }
 
     /// The row of a slot.
@@ -166,7 +174,10 @@ impl<'s> Values<'s> {
     fn emit(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
         let node = self.stage.program.node(value);
         match &node.op {
-            Op::Param(p) => self.param(b, *p, spot),
+            Op::Param(p) => match (self.numbers.get(p), spot.column) {
+                (Some(numbers), Some(column)) => self.numbers(b, value, *numbers, column),
+                _ => self.param(b, *p, spot),
+            },
             Op::Index(axis) => self.index(*axis, spot),
             Op::Size(axis) => self.args.size(*axis),
             Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, spot),
@@ -270,6 +281,16 @@ impl<'s> Values<'s> {
         let offset = self.args.offset(b, tensor, &indices);
         let nothing = zero(elem(self.stage, tensor).value());
         b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(exists), nothing)[0]
+    }
+
+    /// The element for a column's slot, read together with that for the column beside it.
+    fn numbers(&mut self, b: &mut Builder, value: Value, (array, first): (SharedId, Operand), slot: u32) -> Operand {
+        let index = b.add(first, Operand::i32((slot / 2 * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
+        for (slot, number) in [slot / 2 * 2, slot / 2 * 2 + 1].into_iter().zip(&two) {
+            self.known.insert((value, Spot { column: Some(slot), ..Spot::default() }), *number);
+        }
+        two[(slot % 2) as usize]
     }
 
     fn index(&self, axis: Axis, spot: Spot) -> Operand {

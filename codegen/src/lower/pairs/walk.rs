@@ -27,6 +27,12 @@ pub(super) enum PayloadSums {
     Rows(Vec<Reg>),
 }
 
+/// Offsets of what is copied for a tile of columns: of tiles, of vectors.
+struct Origins {
+    tiles: Vec<Operand>,
+    vectors: Vec<Operand>,
+}
+
 /// What stays the same from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
@@ -34,8 +40,8 @@ pub(super) struct Walk<'w, 's> {
     pub values: &'w Values<'s>,
     pub ranges: &'w [Range],
     tiles: Tiles,
-    /// The offset of each column tile's parameter.
-    origins: &'w [Operand],
+    /// The offset of each column tile's parameter, and of each vector's.
+    origins: &'w Origins,
     /// For every contraction the lanes of both factors, for every payload those of the leaf.
     contractions: &'w [(Lanes, Lanes)],
     payloads: &'w [Vec<Lanes>],
@@ -64,7 +70,10 @@ impl PairsKernel<'_> {
         self.set_rows(b, &mut values, slots);
         let ranges = self.ranges(b, &mut values, &slots);
         let tiles = self.tiles(b, &values, &ranges);
-        let origins: Vec<Operand> = self.column_tiles.iter().map(|t| t.origin(b, &source)).collect();
+        let origins = Origins {
+            tiles: self.column_tiles.iter().map(|t| t.origin(b, &source)).collect(),
+            vectors: self.vectors.iter().map(|v| v.origin(b, &source)).collect(),
+        };
         for turn in 0..self.schedule.stages as i32 {
             self.fetch(b, &source, &origins, &tiles, Operand::i32(turn));
         }
@@ -158,13 +167,16 @@ impl PairsKernel<'_> {
     }
 
     /// Starts the copies of a turn's tile, if there is one.
-    fn fetch(&self, b: &mut Builder, source: &Source, origins: &[Operand], tiles: &Tiles, turn: Operand) {
+    fn fetch(&self, b: &mut Builder, source: &Source, origins: &Origins, tiles: &Tiles, turn: Operand) {
         let exists = b.lt(turn, tiles.count);
         b.if_(exists, |b| {
             let tile = tiles.at(b, turn);
             let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
             let stage = self.stage_of(b, turn);
-            for (tile, origin) in self.column_tiles.iter().zip(origins) {
+            for (vector, origin) in self.vectors.iter().zip(&origins.vectors) {
+                vector.fill(b, source, self.form.column, (*origin, first, stage));
+            }
+            for (tile, origin) in self.column_tiles.iter().zip(&origins.tiles) {
                 tile.fill(b, source, *origin, first, stage);
             }
         });
@@ -199,10 +211,15 @@ impl PairsKernel<'_> {
         self.refill(b, walk, turn);
         let mut values = walk.values.clone();
         self.set_columns(b, &mut values, walk.slots, first);
+        self.set_numbers(b, &mut values, stage);
         let seen = partial.then(|| self.seen(b, walk.ranges, first));
+        for number in 0..products.len() {
+            self.finish(b, &products, number);
+            self.know(b, &mut values, &products[number], number);
+        }
         let weights = match &self.form.gauge {
             Some(gauge) => self.gauged(b, gauge, &mut values, (&products, walk.sums), seen.as_deref()),
-            None => self.plain(b, &mut values, (&products, walk.sums), seen.as_deref()),
+            None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
         };
         // All of them first: no factor may change while products are under way.
         let packed = self.form.payloads.iter().zip(&weights).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
@@ -219,6 +236,7 @@ impl PairsKernel<'_> {
                 self.accumulate(b, tile, lanes, (packed, sums), start);
             }
         }
+        self.finish_sums(b, walk.sums);
         self.put_back(b, walk, first, &strays);
         b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
@@ -254,6 +272,14 @@ impl PairsKernel<'_> {
             let exists = b.lt(at, self.args.size(self.form.column));
             values.set_column(slot, Index { at, exists });
         }
+    }
+
+    /// The elements of vectors that came with a stage's tiles.
+    fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
+        let twice = b.mul(self.member, Operand::i32(2));
+        let start = b.mul(stage, Operand::i32(self.schedule.columns as i32));
+        let first = b.add(start, twice);
+        self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
     }
 
     /// For every row slot the range of seen columns, counted from the thread's first column of a tile.

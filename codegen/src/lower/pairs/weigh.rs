@@ -54,18 +54,32 @@ impl PairsKernel<'_> {
         found
     }
 
-    /// The spot of a pair, its contractions and conditions known.
-    fn pair(&self, b: &mut Builder, values: &mut Values, products: &[Grid], (row, column): (u32, u32)) -> Spot {
-        let spot = Spot { row: Some(row), column: Some(column), place: None };
-        self.form.limits.iter().for_each(|limit| values.set(limit.term, spot, Operand::bool(true)));
-        let (block, at) = of_grid(self.blocks(), row, column);
-        for (contraction, grid) in self.form.contractions.iter().zip(products) {
+    /// The values of a contraction at all pairs become known, those before it being so, and with them the factors of the next
+    /// one, which has yet to end.
+    pub(super) fn know(&self, b: &mut Builder, values: &mut Values, grid: &Grid, number: usize) {
+        if self.is_scaled() {
+            return;
+        }
+        let contraction = &self.form.contractions[number];
+        let next = self.form.contractions.get(number + 1);
+        for (row, column) in self.pairs() {
+            let spot = Spot { row: Some(row), column: Some(column), place: None };
+            self.form.limits.iter().for_each(|limit| values.set(limit.term, spot, Operand::bool(true)));
+            let (block, at) = of_grid(self.blocks(), row, column);
             let sum = values.product(b, Some(grid[block][at]), &contraction.factors, spot);
             let holds = values.all(b, &contraction.conditions, spot);
             let value = b.select(holds, sum.unwrap_or(zero(Ty::F32)), zero(Ty::F32));
             values.set_state((contraction.tuple, 0), spot, value);
+            for factor in next.iter().flat_map(|next| &next.factors) {
+                values.value(b, *factor, spot);
+            }
         }
-        spot
+    }
+
+    /// The slots of all pairs, column by column, so that what a column has of its own is not needed for long.
+    fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let slots = self.slots();
+        (0..slots.columns).flat_map(move |column| (0..slots.rows).map(move |row| (row, column)))
     }
 
     fn blocks(&self) -> usize {
@@ -89,14 +103,13 @@ impl PairsKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (products, sums): (&[Grid], &Sums),
+        sums: &Sums,
         seen: Option<&[Range]>,
     ) -> Vec<Grid> {
-        let slots = self.slots();
         let empty = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut grids = vec![empty; self.form.payloads.len()];
-        for (row, column) in (0..slots.rows).flat_map(|r| (0..slots.columns).map(move |c| (r, c))) {
-            let spot = self.pair(b, values, products, (row, column));
+        for (row, column) in self.pairs() {
+            let spot = Spot { row: Some(row), column: Some(column), place: None };
             let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
             let holds = values.all(b, &self.form.conditions, spot);
             let counts = b.and(sees, holds);
@@ -188,7 +201,7 @@ impl PairsKernel<'_> {
         let (score, holds) = if self.is_scaled() {
             (products[0][block][place], Operand::bool(true))
         } else {
-            let spot = self.pair(b, values, products, (row, column));
+            let spot = Spot { row: Some(row), column: Some(column), place: None };
             let holds = values.all(b, &self.form.conditions, spot);
             (values.value(b, gauge.score, spot), holds)
         };

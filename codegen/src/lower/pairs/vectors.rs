@@ -1,0 +1,91 @@
+//! Numbers of columns: parameters that have one element for each column, as the log-sum-exp of a query has in the gradient of
+//! the keys.
+//!
+//! They come with the tiles, through a ring of the same stages: read at every pair from global memory they would cost more than
+//! the products.
+
+use super::form::Form;
+use super::tile::Source;
+use crate::abi::{Tensor, elem};
+use crate::build::{Builder, zero};
+use crate::stage::Stage;
+use crate::tile::{Memory, Operand, SharedId, SharedKind, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet};
+
+/// A parameter's elements for the columns of a tile, of every stage of the ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vector {
+    /// The parameter.
+    pub param: u32,
+    /// The array of all stages.
+    pub array: SharedId,
+    columns: u32,
+}
+
+impl Vector {
+    /// Declares those of a stage: of 32-bit elements, which can be copied one by one.
+    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Form, (columns, stages): (u32, u32)) -> Vec<Vector> {
+        let inner: AxisSet = form.inner.iter().copied().collect();
+        let has_columns = |axes: &[Axis]| {
+            let axes: AxisSet = axes.iter().copied().collect();
+            axes.contains(form.column) && !axes.contains(form.row) && axes.minus(inner) == axes
+        };
+        let params = stage.program.params.iter().zip(0..);
+        let params = params.filter(|(p, _)| has_columns(&p.axes) && p.elem.bytes() == Some(4));
+        let declare = |(p, param): (&oplus_dsl::ir::Param, u32)| {
+            let kind = SharedKind::Elem(elem(stage, Tensor::Param(param)));
+            let array = b.shared(format!("{}_numbers", p.name), kind, columns * stages);
+            Vector { param, array, columns }
+        };
+        params.map(declare).collect()
+    }
+
+    /// The offset of the parameter's element for the first column.
+    pub(super) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
+        source.args.offset(b, Tensor::Param(self.param), source.outer)
+    }
+
+    /// Starts the copies of the columns from `first` (`i32`) on into a stage; the next tile's arrival is theirs, too.
+    pub(super) fn fill(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        column: Axis,
+        (origin, first, stage): (Operand, Operand, Operand),
+    ) {
+        let start = b.mul(stage, Operand::i32(self.columns as i32));
+        for from in (0..self.columns).step_by(source.threads as usize) {
+            let number = b.add(source.thread, Operand::i32(from as i32));
+            if self.columns - from < source.threads {
+                let inside = b.lt(number, Operand::i32(self.columns as i32));
+                b.if_(inside, |b| self.copy(b, source, column, (origin, first, start, number)));
+            } else {
+                self.copy(b, source, column, (origin, first, start, number));
+            }
+        }
+    }
+
+    fn copy(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        column: Axis,
+        (origin, first, start, number): (Operand, Operand, Operand, Operand),
+    ) {
+        let tensor = Tensor::Param(self.param);
+        let at = b.add(first, number);
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, source.args.size(column));
+        let offset = b.mul(at, source.args.stride(tensor, column));
+        let (from, from_index) = (source.args.pointer(tensor), b.add(origin, offset));
+        let to_index = b.add(start, number);
+        if source.vector > 1 {
+            b.push(Stmt::CopyAsync { to: self.array, to_index, from, from_index, elements: 1, guard: Some(exists) });
+        } else {
+            let nothing = zero(b.elem(Memory::Global(from)).value());
+            let one = b.load(Memory::Global(from), from_index, 1, Some(exists), nothing);
+            b.store(Memory::Shared(self.array), to_index, &one, None);
+        }
+    }
+}
