@@ -144,7 +144,8 @@ fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
         return Err("a parameter of tiles is displaced".to_owned());
     }
     // Rows and columns are counted together with those of a tile.
-    let longest = [form.row, form.column].map(|a| bound.size(a)).into_iter().max().unwrap_or(0);
+    let columns = form.over.map_or(1, |over| bound.size(over)).saturating_mul(bound.size(form.column));
+    let longest = bound.size(form.row).max(columns);
     let most = i64::from(i32::MAX) - i64::from(schedule.rows().max(schedule.columns * schedule.stages));
     if longest > most { Err(format!("{longest} rows or columns are more than 31 bits count")) } else { Ok(()) }
 }

@@ -79,7 +79,8 @@ pub(super) fn estimate(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &
     let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
     let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = blocks(stage, &Schedule::Pairs(*schedule), bound) as f64;
-    let columns = (bound.size(form.column) as f64 / parts as f64).ceil() * blocks;
+    let rounds = form.over.map_or(1.0, |over| bound.size(over) as f64);
+    let columns = (bound.size(form.column) as f64 / parts as f64).ceil() * rounds * blocks;
     let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
     let share = (blocks / f64::from(target.multiprocessors)).ceil() / blocks.max(1.0);
     // Element by element tiles are filled by ordinary loads.

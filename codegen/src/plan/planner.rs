@@ -15,7 +15,8 @@ use crate::lower::states::{supports, two_way};
 use crate::lower::{chunks, pairs};
 use crate::schedule::Schedule;
 use crate::stage::{
-    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_paired, cut_parted, cut_split, cut_two_way,
+    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_paired, cut_parted, cut_split,
+    cut_two_way,
 };
 use crate::target::Target;
 
@@ -54,6 +55,8 @@ pub struct Cuts {
     pub paired: Option<Cut>,
     /// The same with a stage for each of these sums, if one has several.
     pub apart: Option<Cut>,
+    /// The same with sums over an axis that repeats pairs, if there are such.
+    pub gathered: Option<Cut>,
     /// The same with their columns in parts, if there is one such stage.
     pub split: Option<Cut>,
     /// With a two-way stage that takes all sums, if there is one and chunks take it.
@@ -65,8 +68,8 @@ pub struct Cuts {
 impl Cuts {
     /// All of them.
     pub fn all(self) -> impl Iterator<Item = Cut> {
-        let Cuts { plain, contracted, two_way, paired, apart, split, chunked, parted } = self;
-        let others = [contracted, two_way, paired, apart, split, chunked, parted];
+        let Cuts { plain, contracted, two_way, paired, apart, gathered, split, chunked, parted } = self;
+        let others = [contracted, two_way, paired, apart, gathered, split, chunked, parted];
         iter::once(plain).chain(others.into_iter().flatten())
     }
 }
@@ -81,10 +84,11 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
     let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
     let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
-    let (split, parted) = (cut_split(program)?.filter(pairs), cut_parted(program)?.filter(parts));
+    let (gathered, split) = (cut_gathered(program)?.filter(pairs), cut_split(program)?.filter(pairs));
+    let parted = cut_parted(program)?.filter(parts);
     let back = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || BackForm::of(s).is_ok());
     let chunked = cut_chunked(program)?.into_iter().find(back);
-    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, split, chunked, parted })
+    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, gathered, split, chunked, parted })
 }
 
 /// A program made ready for planning.
@@ -99,6 +103,7 @@ pub struct Planner {
     two_way: Option<Division>,
     paired: Option<Division>,
     apart: Option<Division>,
+    gathered: Option<Division>,
     split: Option<Division>,
     chunked: Option<Division>,
     parted: Option<Division>,
@@ -117,6 +122,7 @@ impl Planner {
             two_way: cuts.two_way.map(division),
             paired: cuts.paired.map(division),
             apart: cuts.apart.map(division),
+            gathered: cuts.gathered.map(division),
             split: cuts.split.map(division),
             chunked: cuts.chunked.map(division),
             parted: cuts.parted.map(division),
@@ -187,7 +193,7 @@ impl Planner {
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
         let plain = self.plain.plan(call, rank);
-        let pairs = [&self.paired, &self.apart, &self.split];
+        let pairs = [&self.paired, &self.apart, &self.gathered, &self.split];
         let recurrences = [&self.contracted, &self.two_way, &self.chunked, &self.parted];
         let others = recurrences.into_iter().chain(pairs).flatten();
         let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
@@ -206,7 +212,9 @@ impl Planner {
     pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
         let division = match schedule {
             Schedule::States(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
-            Schedule::Pairs(_) => self.paired.as_ref().ok_or("the program has no sums over pairs")?,
+            Schedule::Pairs(_) => {
+                self.gathered.as_ref().or(self.paired.as_ref()).ok_or("the program has no sums over pairs")?
+            }
             _ => &self.plain,
         };
         division.launch(call, stage, schedule)

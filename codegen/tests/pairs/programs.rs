@@ -255,5 +255,24 @@ pub(crate) fn backward_keys(elem: &str, seen: &str) -> Stage {
     backward(elem, seen, &format!("{sums}\n    {outputs}"))
 }
 
+/// The gradients of the keys and values, of all query heads that share them.
+pub(crate) fn backward_shared_keys(elem: &str, seen: &str) -> Stage {
+    let sums = "%37: f32[B, G, R, M, N, E] = %36 * %0;
+    %38: tuple[B, G, R, N, E] = reduce(M, Sum, (%37));
+    %39: f32[B, G, R, N, E] = %38.s;
+    %40: tuple[B, G, N, E] = reduce(R, Sum, (%39));
+    %41: f32[B, G, N, E] = %40.s;
+    %42: f32[B, G, R, M, N, F] = select(%22, %28, %14);
+    %43: tuple[B, G, R, N, F] = reduce(M, Sum, (%42));
+    %44: f32[B, G, R, N, F] = %43.s;
+    %45: tuple[B, G, N, F] = reduce(R, Sum, (%44));
+    %46: f32[B, G, N, F] = %45.s;";
+    let outputs = format!(
+        "output k.bar: {elem}[B, G, N, E] = %41;
+    output v.bar: {elem}[B, G, N, F] = %46;"
+    );
+    backward(elem, seen, &format!("{sums}\n    {outputs}"))
+}
+
 /// The condition of full attention and that of causal attention, for the backward programs.
 pub(crate) const SEEN: [&str; 2] = ["%17 < %19", "%17 <= %21"];

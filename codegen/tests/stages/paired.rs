@@ -1,7 +1,7 @@
 //! Pair sums: attention and its gradient are few stages, and give what the program gives.
 
 use oplus_codegen::lower::pairs;
-use oplus_codegen::stage::{Cut, Stage, cut_apart, cut_paired, cut_split};
+use oplus_codegen::stage::{Cut, Sink, Stage, cut_apart, cut_gathered, cut_paired, cut_split};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Op, Program};
@@ -113,6 +113,24 @@ fn every_gradient_alone_if_need_be() {
         assert_eq!(sums, [(1, 1), (2, 1), (2, 1)], "{name}");
     }
     assert_eq!(cut_apart(&model("attention")), Ok(None));
+}
+
+#[test]
+fn heads_that_share_keys_are_added_up_at_once() {
+    for name in ["attention", "attention_causal", "attention_window", "attention_softcap", "attention_packed_causal"] {
+        let gradient = adjoint(&model(name)).expect("a gradient");
+        let cut = checked(&gradient, cut_gathered(&gradient).expect("cuts").expect("heads share keys"));
+        let of_pairs: Vec<&Stage> = cut.stages.iter().filter(|stage| reduced(stage).contains(&"E")).collect();
+        let over = |stage: &&Stage| {
+            let form = pairs::Form::of(stage).expect("the form of pairs");
+            form.over.map(|axis| stage.program.axis_name(axis).to_owned())
+        };
+        let mut over: Vec<Option<String>> = of_pairs.iter().map(over).collect();
+        over.sort();
+        assert_eq!(over, [None, Some("R".to_owned())], "{name}");
+        assert!(of_pairs.iter().all(|stage| stage.sinks.iter().all(|sink| matches!(sink, Sink::Output(_)))), "{name}");
+    }
+    assert_eq!(cut_gathered(&model("attention")), Ok(None));
 }
 
 #[test]

@@ -14,8 +14,10 @@ pub struct Form {
     pub row: Axis,
     /// The axis of the columns, over which everything is summed.
     pub column: Axis,
-    /// The axes of a pair: these two, and those over which everything is computed apart.
+    /// The axes of a pair: these two, the next, and those over which everything is computed apart.
     pub pair: AxisSet,
+    /// An axis that only columns have, over which the sums are added up: a row meets the columns of all its points.
+    pub over: Option<Axis>,
     /// The axes within rows and columns: those summed by contractions, then those of payloads. At most two.
     pub inner: Vec<Axis>,
     /// Sums of products of a row and a column.
@@ -93,17 +95,22 @@ impl Form {
     pub fn of(stage: &Stage) -> Result<Form, String> {
         let program = &stage.program;
         let sums = outermost(program);
-        let Some(column) = sums.first().and_then(|v| reduction(program, *v)).map(|r| r.0) else {
-            return Err("nothing is summed over pairs".into());
-        };
+        let Some(first) = sums.first() else { return Err("nothing is summed over pairs".into()) };
+        let (inner, over) = beneath_sum(program, *first);
+        let Some((column, ..)) = reduction(program, inner) else { return Err("not a reduction".into()) };
         let mut finder = Finder { program, column, row: None, contractions: vec![] };
-        finder.contractions(&sums)?;
+        let inner: Vec<Value> = sums.iter().map(|sum| beneath_sum(program, *sum).0).collect();
+        if sums.iter().any(|sum| beneath_sum(program, *sum).1 != over) {
+            return Err("sums are added up over different axes".into());
+        }
+        finder.contractions(&inner)?;
         let row = finder.row.ok_or("no product of rows and columns is summed")?;
         let axes = finder.contractions.iter().map(|c| program.node(c.tuple).axes);
         let mut form = Form {
             row,
             column,
             pair: axes.fold(AxisSet::of(row).with(column), AxisSet::union),
+            over,
             inner: vec![],
             contractions: finder.contractions,
             gauge: None,
@@ -113,17 +120,34 @@ impl Form {
             conditions: vec![],
         };
         let mut common: Option<Vec<Value>> = None;
-        for tuple in sums {
-            form.sum(program, tuple, &mut common)?;
+        for (tuple, inner) in sums.into_iter().zip(inner) {
+            form.sum(program, (tuple, inner), &mut common)?;
         }
         form.divide_conditions(program, common.unwrap_or_default());
         form.collect_inner()?;
+        form.check_over(program)?;
         Ok(form)
     }
 
+    /// Neither rows nor which columns they see may depend on the axis over which sums are added up.
+    fn check_over(&self, program: &Program) -> Result<(), String> {
+        let Some(over) = self.over else { return Ok(()) };
+        let rows = self.row_leaves().into_iter().any(|(p, _)| program.params[p as usize].axes.contains(&over));
+        let limits = self.limits.iter().flat_map(|l| &l.terms).any(|(v, _)| program.node(*v).axes.contains(over));
+        if rows || limits || self.gauge.is_some() || [self.row, self.column].contains(&over) {
+            return Err(format!("sums over pairs cannot be added up over {}", program.axis_name(over)));
+        }
+        Ok(())
+    }
+
     /// Adds the payloads and the gauge of a sum over the columns.
-    fn sum(&mut self, program: &Program, tuple: Value, common: &mut Option<Vec<Value>>) -> Result<(), String> {
-        let Some((axis, operator, elements)) = reduction(program, tuple) else { return Err("not a reduction".into()) };
+    fn sum(
+        &mut self,
+        program: &Program,
+        (tuple, inner): (Value, Value),
+        common: &mut Option<Vec<Value>>,
+    ) -> Result<(), String> {
+        let Some((axis, operator, elements)) = reduction(program, inner) else { return Err("not a reduction".into()) };
         if axis != self.column {
             return Err("sums are over several axes".into());
         }
@@ -170,7 +194,11 @@ impl Form {
             Some(_) if self.gauge.is_some() => {}
             Some(terms) => terms.retain(|c| product.conditions.contains(c)),
         }
-        let (factors, outside) = product.factors.into_iter().partition(|v| program.node(*v).axes.contains(self.column));
+        let varies = |v: &Value| {
+            let axes = program.node(*v).axes;
+            axes.contains(self.column) || self.over.is_some_and(|over| axes.contains(over))
+        };
+        let (factors, outside) = product.factors.into_iter().partition(varies);
         self.payloads.push(Payload { state, factors, outside, conditions: product.conditions, leaf });
         Ok(())
     }
@@ -309,6 +337,35 @@ fn outermost(program: &Program) -> Vec<Value> {
         }
     }
     found.into_iter().collect()
+}
+
+/// The sum over pairs beneath a tuple, and the axis over which the tuple adds it up, if it is not that sum itself.
+fn beneath_sum(program: &Program, tuple: Value) -> (Value, Option<Axis>) {
+    let itself = (tuple, None);
+    let Some((over, operator, [field])) = reduction(program, tuple) else { return itself };
+    let Op::Field(inner, 0) = program.node(*field).op else { return itself };
+    match reduction(program, inner) {
+        // A contraction has no other reduction beneath it.
+        Some((_, own, _)) if own == operator && is_sum(operator) && reduces_beneath(program, inner) => {
+            (inner, Some(over))
+        }
+        _ => itself,
+    }
+}
+
+/// Whether the elements of a reduction depend on reductions.
+fn reduces_beneath(program: &Program, tuple: Value) -> bool {
+    let mut stack = program.node(tuple).op.operands();
+    let mut seen = BTreeSet::new();
+    while let Some(value) = stack.pop() {
+        if reduction(program, value).is_some() {
+            return true;
+        }
+        if seen.insert(value) {
+            stack.extend(program.node(value).op.operands());
+        }
+    }
+    false
 }
 
 /// The axis, the operator and the elements of a reduction.

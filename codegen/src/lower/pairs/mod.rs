@@ -10,7 +10,9 @@
 //!
 //! or, with a *gauge*, the softmax merge of (score[m, n], payloads): weights are 2^(κ·(score − M)) with the maximum M so far,
 //! and what has been summed is measured against the new maximum whenever it grows. Attention is of this form, and so
-//! are both halves of its backward pass. Nothing of the size of all pairs is ever stored.
+//! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
+//! more, which only columns have, as that of the queries' heads that share the head of a key: a block goes over it in
+//! [rounds].
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
 //! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts; a warp has `repeat` blocks of
@@ -28,6 +30,7 @@ mod finals;
 mod form;
 mod gauge;
 mod products;
+mod rounds;
 mod strays;
 pub(in crate::lower) mod tile;
 pub(in crate::lower) mod values;
@@ -262,7 +265,7 @@ impl<'s> PairsKernel<'s> {
 
 /// The axes over which pairs are computed apart.
 pub fn outer_axes(form: &Form) -> AxisSet {
-    form.pair.without(form.row).without(form.column)
+    form.over.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
 }
 
 /// Where a block is.

@@ -70,6 +70,11 @@ impl<'s> Values<'s> {
         Values { stage, args, axes, outer, rows, columns, places, known, numbers, scaled, fast: false }
     }
 
+    /// Where the block is along one more axis.
+    pub(in crate::lower) fn set_outer(&mut self, axis: Axis, index: Operand) {
+        self.outer.push((axis, index));
+    }
+
     /// Where a row is.
     pub(in crate::lower) fn set_row(&mut self, slot: u32, index: Index) {
         self.rows.insert(slot, index);

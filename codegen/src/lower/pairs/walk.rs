@@ -1,10 +1,12 @@
 //! The walk of a block over its tiles of columns.
 
 use super::products::Grid;
+use super::rounds::{Cursor, Turns, Visit};
 use super::tile::{Lanes, Source};
 use super::values::{Index, Spot, Values};
-use super::visible::{Range, Tiles};
+use super::visible::Range;
 use super::{COLUMNS, PairsKernel, Slots};
+use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedule::Unit;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -39,7 +41,10 @@ pub(super) struct Walk<'w, 's> {
     pub slots: Slots,
     pub values: &'w Values<'s>,
     pub ranges: &'w [Range],
-    tiles: Tiles,
+    turns: Turns,
+    /// Where the walk is, and where its copies are.
+    here: Cursor,
+    ahead: Cursor,
     /// The offset of each column tile's parameter, and of each vector's.
     origins: &'w Origins,
     /// For every contraction the lanes of both factors, for every payload those of the leaf.
@@ -74,8 +79,10 @@ impl PairsKernel<'_> {
             tiles: self.column_tiles.iter().map(|t| t.origin(b, &source)).collect(),
             vectors: self.vectors.iter().map(|v| v.origin(b, &source)).collect(),
         };
+        let turns = self.turns(b, tiles);
+        let [here, ahead] = [0; 2].map(|_| turns.cursor(b));
         for turn in 0..self.schedule.stages as i32 {
-            self.fetch(b, &source, &origins, &tiles, Operand::i32(turn));
+            self.fetch(b, &source, &origins, (&turns, ahead), Operand::i32(turn));
         }
         values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, slots);
@@ -97,15 +104,17 @@ impl PairsKernel<'_> {
             slots,
             values: &values,
             ranges: &ranges,
-            tiles,
+            turns,
+            here,
+            ahead,
             origins: &origins,
             contractions: &contractions,
             payloads: &payloads,
             sums: &sums,
         };
         let one = Operand::i32(1);
-        b.for_(Operand::i32(0), tiles.partial, one, |b, turn| self.turn(b, &walk, turn, true));
-        b.for_(tiles.partial, tiles.count, one, |b, turn| self.turn(b, &walk, turn, false));
+        b.for_(Operand::i32(0), turns.partial, one, |b, turn| self.turn(b, &walk, turn, true));
+        b.for_(turns.partial, turns.count, one, |b, turn| self.turn(b, &walk, turn, false));
         values.fast = false;
         self.finals(b, values, slots, &sums);
     }
@@ -166,19 +175,32 @@ impl PairsKernel<'_> {
         Sums { maximum, payloads }
     }
 
-    /// Starts the copies of a turn's tile, if there is one.
-    fn fetch(&self, b: &mut Builder, source: &Source, origins: &Origins, tiles: &Tiles, turn: Operand) {
-        let exists = b.lt(turn, tiles.count);
+    /// Starts the copies of a turn's tile, if there is one, and goes on.
+    fn fetch(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        origins: &Origins,
+        (turns, ahead): (&Turns, Cursor),
+        turn: Operand,
+    ) {
+        let exists = b.lt(turn, turns.count);
         b.if_(exists, |b| {
-            let tile = tiles.at(b, turn);
-            let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
+            let visit = turns.visit(b, ahead, turn);
+            let first = b.mul(visit.tile, Operand::i32(self.schedule.columns as i32));
             let stage = self.stage_of(b, turn);
+            let moved = |b: &mut Builder, param: u32, origin: Operand| {
+                turns.offset(b, visit, origin, |axis| self.args.stride(Tensor::Param(param), axis))
+            };
             for (vector, origin) in self.vectors.iter().zip(&origins.vectors) {
-                vector.fill(b, source, self.form.column, (*origin, first, stage));
+                let origin = moved(b, vector.param, *origin);
+                vector.fill(b, source, self.form.column, (origin, first, stage));
             }
             for (tile, origin) in self.column_tiles.iter().zip(&origins.tiles) {
-                tile.fill(b, source, *origin, first, stage);
+                let origin = moved(b, tile.param, *origin);
+                tile.fill(b, source, origin, first, stage);
             }
+            turns.advance(b, ahead);
         });
     }
 
@@ -189,10 +211,22 @@ impl PairsKernel<'_> {
 
     /// One tile of columns.
     fn turn(&self, b: &mut Builder, walk: &Walk, turn: Operand, partial: bool) {
+        let Visit { tile, over } = walk.turns.visit(b, walk.here, turn);
+        let mut values = walk.values.clone();
+        let mut outer = walk.source.outer.to_vec();
+        if let Some((axis, index)) = over {
+            values.set_outer(axis, index);
+            outer.push((axis, index));
+        }
+        let source = Source { outer: &outer, ..*walk.source };
+        self.visit(b, &Walk { source: &source, values: &values, ..*walk }, (turn, tile), partial);
+        walk.turns.advance(b, walk.here);
+    }
+
+    fn visit(&self, b: &mut Builder, walk: &Walk, (turn, tile): (Operand, Operand), partial: bool) {
         let stage = self.stage_of(b, turn);
         let round = b.binary(Binary::Div, turn, Operand::i32(self.schedule.stages as i32));
         let parity = b.binary(Binary::And, round, Operand::i32(1));
-        let tile = walk.tiles.at(b, turn);
         let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
         let mut waited: Vec<u32> = vec![];
         let mut wait = |b: &mut Builder, param: u32| {
@@ -246,13 +280,13 @@ impl PairsKernel<'_> {
         let stages = Operand::i32(self.schedule.stages as i32);
         let before = b.sub(turn, Operand::i32(1));
         let next = b.add(before, stages);
-        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.tiles.count)];
+        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.turns.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
             let (stage, round) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
             let parity = b.binary(Binary::And, round, Operand::i32(1));
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.empty, index: stage }, parity));
-            self.fetch(b, walk.source, walk.origins, &walk.tiles, next);
+            self.fetch(b, walk.source, walk.origins, (&walk.turns, walk.ahead), next);
         });
     }
 

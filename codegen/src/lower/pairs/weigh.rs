@@ -44,7 +44,7 @@ impl PairsKernel<'_> {
             if !seen.insert(value) || matches!(node.op, Op::Const(_) | Op::Field(..)) || form.terms.contains(&value) {
                 continue;
             }
-            if node.axes.contains(form.column) {
+            if node.axes.contains(form.column) || form.over.is_some_and(|over| node.axes.contains(over)) {
                 stack.extend(node.op.operands());
             } else {
                 found.push(value);
@@ -99,13 +99,7 @@ impl PairsKernel<'_> {
     }
 
     /// Weights without a gauge, for every payload.
-    pub(super) fn plain(
-        &self,
-        b: &mut Builder,
-        values: &mut Values,
-        sums: &Sums,
-        seen: Option<&[Range]>,
-    ) -> Vec<Grid> {
+    pub(super) fn plain(&self, b: &mut Builder, values: &mut Values, sums: &Sums, seen: Option<&[Range]>) -> Vec<Grid> {
         let empty = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut grids = vec![empty; self.form.payloads.len()];
         for (row, column) in self.pairs() {

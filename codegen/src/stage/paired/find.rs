@@ -31,24 +31,54 @@ pub(super) struct PairSum {
     pub level: u32,
     /// Sums of different numbers have stages of their own.
     pub own: u32,
+    /// An axis of the pairs over which the sums are added up.
+    pub over: Option<Axis>,
+}
+
+/// Which sums share a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Those over the same columns and pairs.
+    Together,
+    /// None.
+    Apart,
+    /// Those over the same columns and pairs, with the sums over an axis that repeats them.
+    Gathered,
 }
 
 impl Pairs {
-    /// Those of a program. `apart` gives every one a stage of its own.
-    pub(super) fn of(program: &Program, apart: bool) -> Pairs {
+    /// Those of a program.
+    pub(super) fn of(program: &Program, sharing: Sharing) -> Pairs {
         let mut pairs = Pairs::default();
         for tuple in (0..program.nodes.len() as u32).map(Value) {
             if let Some(sum) = pair_sum(program, tuple) {
                 let beneath = pairs.fields_beneath(program, &program.node(tuple).op.operands(), &Stored::new());
                 let levels = beneath.iter().filter_map(|v| pairs.of_field(program, *v)).map(|sum| sum.level);
                 let level = 1 + levels.max().unwrap_or(0);
-                let own = if apart { tuple.0 } else { 0 };
+                let own = if sharing == Sharing::Apart { tuple.0 } else { 0 };
                 pairs.place.insert(tuple, pairs.sums.len());
                 pairs.sums.push(PairSum { level, own, ..sum });
+            } else if sharing == Sharing::Gathered {
+                pairs.gather(program, tuple);
             }
         }
         pairs.demanded = pairs.demanded_fields(program);
         pairs
+    }
+
+    /// Takes a sum over an axis that repeats a pair sum, which nothing else reads, for the pair sum.
+    fn gather(&mut self, program: &Program, tuple: Value) {
+        let Some((axis, operator, elements)) = reduction(program, tuple) else { return };
+        let [field] = elements[..] else { return };
+        let Op::Field(inner, 0) = program.node(field).op else { return };
+        let Some(place) = self.place.get(&inner).copied() else { return };
+        let sum = &mut self.sums[place];
+        let same = reduction(program, inner).is_some_and(|(_, own, _)| own == operator) && is_sum(operator);
+        if same && sum.over.is_none() && sum.pair.contains(axis) && is_read_once(program, inner) {
+            sum.over = Some(axis);
+            self.place.remove(&inner);
+            self.place.insert(tuple, place);
+        }
     }
 
     /// Whether a tuple is a pair sum.
@@ -123,6 +153,13 @@ impl Pairs {
     }
 }
 
+/// Whether one node reads a tuple's fields, and no output is one of them.
+fn is_read_once(program: &Program, tuple: Value) -> bool {
+    let is_field = |v: &Value| matches!(program.node(*v).op, Op::Field(own, _) if own == tuple);
+    let readers = program.nodes.iter().flat_map(|node| node.op.operands()).filter(is_field).count();
+    readers == 1 && !program.outputs.iter().any(|o| is_field(&o.value))
+}
+
 /// The operands of the tuple that a value is a field of.
 fn beneath(program: &Program, field: Value) -> Vec<Value> {
     program.node(field).op.operands().into_iter().flat_map(|tuple| program.node(tuple).op.operands()).collect()
@@ -155,7 +192,7 @@ fn pair_sum(program: &Program, tuple: Value) -> Option<PairSum> {
             _ => _ = needs.insert(value),
         }
     }
-    (!pair.is_empty()).then_some(PairSum { column, pair, needs, level: 0, own: 0 })
+    (!pair.is_empty()).then_some(PairSum { column, pair, needs, level: 0, own: 0, over: None })
 }
 
 /// Whether a tuple is the sum of products of a row and a column, both parameters with the axis that is summed.

@@ -13,7 +13,8 @@
 //! after the pair sum, see [`outward`].
 //!
 //! [`cut_apart`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
-//! the registers. [`cut_split`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
+//! the registers. [`cut_gathered`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
+//! that they sum, and nothing in between is stored. [`cut_split`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
 
 mod extract;
 mod find;
@@ -29,28 +30,35 @@ use oplus_dsl::simplify::simplify;
 use super::cut::{CutError, cut_plain, prepare};
 use super::{Cut, Stage, Temporary};
 use extract::{Part, Root, Stored};
-use find::{PairSum, Pairs};
+use find::{PairSum, Pairs, Sharing};
 use split::Split;
 
 /// Cuts a verified, instantiated program into stages, of which some are pair sums; `None` if it has none.
 pub fn cut_paired(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = simplify(&outward::outward(&prepare(program)?));
-    let pairs = Pairs::of(&program, false);
+    let pairs = Pairs::of(&program, Sharing::Together);
     if pairs.sums.is_empty() { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
 }
 
 /// The same with a stage for every pair sum; `None` if no stage of [`cut_paired`] has several.
 pub fn cut_apart(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = simplify(&outward::outward(&prepare(program)?));
-    let [together, apart] = [false, true].map(|apart| Pairs::of(&program, apart));
+    let [together, apart] = [Sharing::Together, Sharing::Apart].map(|sharing| Pairs::of(&program, sharing));
     let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
     if stages(&together) == stages(&apart) { Ok(None) } else { cut_with(&program, &apart, None).map(Some) }
+}
+
+/// The same with sums over an axis that repeats pairs; `None` if there are none.
+pub fn cut_gathered(program: &Program) -> Result<Option<Cut>, CutError> {
+    let program = simplify(&outward::outward(&prepare(program)?));
+    let pairs = Pairs::of(&program, Sharing::Gathered);
+    if pairs.sums.iter().all(|sum| sum.over.is_none()) { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
 }
 
 /// The same with the columns in parts; `None` unless there is one stage of pair sums.
 pub fn cut_split(program: &Program) -> Result<Option<Cut>, CutError> {
     let Some(split) = Split::of(&simplify(&outward::outward(&prepare(program)?)))? else { return Ok(None) };
-    let pairs = Pairs::of(&split.program, false);
+    let pairs = Pairs::of(&split.program, Sharing::Together);
     cut_with(&split.program, &pairs, Some(&split)).map(Some)
 }
 
@@ -76,8 +84,8 @@ struct Cutter<'p> {
     done: BTreeSet<Group>,
 }
 
-/// Pair sums that share a stage: of one level, over the same columns and pairs, and of one number.
-type Group = (u32, Axis, AxisSet, u32);
+/// Pair sums that share a stage: of one level, over the same columns and pairs, of one number, and added up over the same axis.
+type Group = (u32, Axis, AxisSet, u32, Option<Axis>);
 
 impl<'p> Cutter<'p> {
     fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p Split>) -> Cutter<'p> {
@@ -190,5 +198,5 @@ impl<'p> Cutter<'p> {
 }
 
 fn key(sum: &PairSum) -> Group {
-    (sum.level, sum.column, sum.pair, sum.own)
+    (sum.level, sum.column, sum.pair, sum.own, sum.over)
 }

@@ -17,7 +17,7 @@ use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
 use super::super::parts::part_name;
-use super::find::{Pairs, reduction};
+use super::find::{Pairs, Sharing, reduction};
 use super::key;
 
 /// A program whose pair sums are taken in parts.
@@ -34,7 +34,7 @@ pub(super) struct Split {
 impl Split {
     /// The program in parts; `None` unless it has one stage of pair sums.
     pub(super) fn of(program: &Program) -> Result<Option<Split>, TypeError> {
-        let pairs = Pairs::of(program, false);
+        let pairs = Pairs::of(program, Sharing::Together);
         let Some(first) = pairs.sums.first().map(key) else { return Ok(None) };
         if pairs.sums.iter().any(|sum| key(sum) != first) {
             return Ok(None);

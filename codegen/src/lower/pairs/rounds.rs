@@ -1,0 +1,93 @@
+//! Rounds: the same tiles of columns once for every index along an axis that only columns have.
+//!
+//! All rounds of partial tiles come before those of whole ones, so that each kind has one loop. Division by the number of
+//! tiles would tell the round of a turn; a cursor that goes on from turn to turn is cheaper.
+
+use super::PairsKernel;
+use super::visible::Tiles;
+use crate::build::Builder;
+use crate::tile::{Operand, Reg};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+/// The turns of all rounds, `i32`.
+#[derive(Clone, Copy)]
+pub(super) struct Turns {
+    /// Those of a round.
+    pub tiles: Tiles,
+    /// The axis of rounds and its size.
+    over: Option<(Axis, Operand)>,
+    /// Turns with partial tiles.
+    pub partial: Operand,
+    /// All turns.
+    pub count: Operand,
+}
+
+/// Where a walk is: the turn within the round, and the round; nothing where there are no rounds.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor(Option<(Reg, Reg)>);
+
+/// What a turn visits.
+#[derive(Clone, Copy)]
+pub(super) struct Visit {
+    /// The tile, `i32`.
+    pub tile: Operand,
+    /// The round's axis and its index, `i64`.
+    pub over: Option<(Axis, Operand)>,
+}
+
+impl PairsKernel<'_> {
+    /// The turns of a block with these tiles of columns.
+    pub(super) fn turns(&self, b: &mut Builder, tiles: Tiles) -> Turns {
+        let size = |b: &mut Builder, axis: Axis| (axis, b.convert(Ty::I32, self.args.size(axis)));
+        let over = self.form.over.map(|axis| size(b, axis));
+        let mut times = |turns| over.map_or(turns, |(_, rounds)| b.mul(turns, rounds));
+        Turns { tiles, over, partial: times(tiles.partial), count: times(tiles.count) }
+    }
+}
+
+impl Turns {
+    /// The cursor at the first turn.
+    pub(super) fn cursor(&self, b: &mut Builder) -> Cursor {
+        Cursor(self.over.map(|_| (b.var(Operand::i32(0)), b.var(Operand::i32(0)))))
+    }
+
+    /// What turn number `turn` visits, at which the cursor is.
+    pub(super) fn visit(&self, b: &mut Builder, cursor: Cursor, turn: Operand) -> Visit {
+        let (Some((axis, _)), Cursor(Some((within, round)))) = (self.over, cursor) else {
+            return Visit { tile: self.tiles.at(b, turn), over: None };
+        };
+        let tile = self.tiles.at(b, within.into());
+        Visit { tile, over: Some((axis, b.convert(Ty::I64, round.into()))) }
+    }
+
+    /// Moves the cursor to the next turn: of the round, of the next round, or of the first round of whole tiles.
+    pub(super) fn advance(&self, b: &mut Builder, cursor: Cursor) {
+        let (Some((_, rounds)), Cursor(Some((within, round)))) = (self.over, cursor) else { return };
+        let (zero, one) = (Operand::i32(0), Operand::i32(1));
+        let whole = b.ge(within.into(), self.tiles.partial);
+        let [first, end] = [(self.tiles.partial, zero), (self.tiles.count, self.tiles.partial)]
+            .map(|(of_whole, of_partial)| b.select(whole, of_whole, of_partial));
+        let [next, next_round] = [within, round].map(|x| b.add(x.into(), one));
+        let [ends, last] = [b.ge(next, end), b.ge(next_round, rounds)];
+        let begin = b.select(last, self.tiles.partial, first);
+        let later = b.select(last, zero, next_round);
+        let [turn, same] = [b.select(ends, begin, next), b.select(ends, later, round.into())];
+        b.assign(within, turn);
+        b.assign(round, same);
+    }
+
+    /// The offset of a tensor in a round, from its offset in the first one.
+    pub(super) fn offset(
+        &self,
+        b: &mut Builder,
+        visit: Visit,
+        origin: Operand,
+        stride: impl Fn(Axis) -> Operand,
+    ) -> Operand {
+        visit.over.map_or(origin, |(axis, index)| {
+            let further = b.binary(Binary::Mul, index, stride(axis));
+            b.add(origin, further)
+        })
+    }
+}
