@@ -25,6 +25,8 @@ pub(super) struct PairSum {
     pub column: Axis,
     /// The axes of the contractions.
     pub pair: AxisSet,
+    /// Those of their rows.
+    rows: AxisSet,
     /// What must be in memory: scans, other reductions, positions.
     pub needs: BTreeSet<Value>,
     /// How many pair sums wait for each other up to this one.
@@ -74,7 +76,7 @@ impl Pairs {
         let Some(place) = self.place.get(&inner).copied() else { return };
         let sum = &mut self.sums[place];
         let same = reduction(program, inner).is_some_and(|(_, own, _)| own == operator) && is_sum(operator);
-        if same && sum.over.is_none() && sum.pair.contains(axis) && is_read_once(program, inner) {
+        if same && sum.over.is_none() && sum.pair.minus(sum.rows).contains(axis) && is_read_once(program, inner) {
             sum.over = Some(axis);
             self.place.remove(&inner);
             self.place.insert(tuple, place);
@@ -176,30 +178,33 @@ fn pair_sum(program: &Program, tuple: Value) -> Option<PairSum> {
     if !is_sum(operator) && operator.gauge.is_none() {
         return None;
     }
-    let (mut pair, mut needs) = (AxisSet::EMPTY, BTreeSet::new());
+    let (mut pair, mut rows, mut needs) = (AxisSet::EMPTY, AxisSet::EMPTY, BTreeSet::new());
     let (mut stack, mut seen) = (elements.to_vec(), BTreeSet::new());
     while let Some(value) = stack.pop() {
         let op = &program.node(value).op;
         if !seen.insert(value) {
             continue;
         }
-        match op {
-            Op::Field(own, _) if is_contraction(program, *own, column) => {
-                pair = pair.union(program.node(*own).axes);
-                stack.extend(program.node(*own).op.operands());
+        let contracted =
+            if let Op::Field(own, _) = op { row_of(program, *own, column).map(|row| (*own, row)) } else { None };
+        match (contracted, op) {
+            (Some((own, row)), _) => {
+                pair = pair.union(program.node(own).axes);
+                rows = rows.union(program.node(row).axes);
+                stack.extend(program.node(own).op.operands());
             }
-            op if is_point(op) => stack.extend(op.operands()),
+            (None, op) if is_point(op) => stack.extend(op.operands()),
             _ => _ = needs.insert(value),
         }
     }
-    (!pair.is_empty()).then_some(PairSum { column, pair, needs, level: 0, own: 0, over: None })
+    (!pair.is_empty()).then_some(PairSum { column, pair, rows, needs, level: 0, own: 0, over: None })
 }
 
-/// Whether a tuple is the sum of products of a row and a column, both parameters with the axis that is summed.
-fn is_contraction(program: &Program, tuple: Value, column: Axis) -> bool {
-    let Some((axis, operator, elements)) = reduction(program, tuple) else { return false };
+/// The row of a tuple that is the sum of products of a row and a column, both parameters with the axis that is summed.
+fn row_of(program: &Program, tuple: Value, column: Axis) -> Option<Value> {
+    let (axis, operator, elements) = reduction(program, tuple)?;
     if axis == column || !is_sum(operator) {
-        return false;
+        return None;
     }
     let mut leaves = vec![];
     factors(program, elements[0], &mut leaves);
@@ -207,8 +212,9 @@ fn is_contraction(program: &Program, tuple: Value, column: Axis) -> bool {
     let is_param = |v: &Value| matches!(program.node(*v).op, Op::Param(_));
     let leaves: Vec<&Value> = leaves.iter().filter(along).collect();
     let in_column = |v: &Value| program.node(*v).axes.contains(column);
-    let [one, other] = leaves[..] else { return false };
-    is_param(one) && is_param(other) && in_column(one) != in_column(other)
+    let [one, other] = leaves[..] else { return None };
+    let row = if in_column(one) { other } else { one };
+    (is_param(one) && is_param(other) && in_column(one) != in_column(other)).then_some(*row)
 }
 
 /// The factors of a product; a selection with 0 otherwise has those of the value selected.
