@@ -56,6 +56,8 @@ use vectors::Vector;
 const ROWS: u32 = 16;
 /// Columns of a fragment.
 const COLUMNS: u32 = 8;
+/// Outer points whose blocks take turns, so that their columns stay in the device's cache.
+const SECTION: i32 = 8;
 
 /// The tile kernel of a stage under a schedule of pairs.
 pub fn lower(stage: &Stage, schedule: &Pairs, symbol: &str) -> Result<Kernel, LowerError> {
@@ -263,6 +265,21 @@ impl<'s> PairsKernel<'s> {
     }
 }
 
+/// The outer point of a block and its turn among that point's, `i64`: section by section, the first turn of every point, then
+/// the second one.
+fn in_sections(b: &mut Builder, block: Operand, (points, turns): (Operand, Operand)) -> (Operand, Operand) {
+    let [block, points, turns] = [block, points, turns].map(|x| b.convert(Ty::I32, x));
+    let section = Operand::i32(SECTION);
+    let each = b.mul(turns, section);
+    let [number, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, each));
+    let before = b.mul(number, section);
+    let left = b.sub(points, before);
+    let here = b.binary(Binary::Min, left, section);
+    let [turn, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, within, here));
+    let point = b.add(before, own);
+    (b.convert(Ty::I64, point), b.convert(Ty::I64, turn))
+}
+
 /// The axes over which pairs are computed apart.
 pub fn outer_axes(form: &Form) -> AxisSet {
     form.over.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
@@ -279,7 +296,7 @@ struct Place {
 }
 
 impl Place {
-    /// Where rows see different columns the last rows come first, those of all outer points together: they have the most to
+    /// Where rows see different columns those that see most come first, of some outer points together: they have the most to
     /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part come together.
     fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Form, &Pairs)) -> Place {
         let block = b.special(Special::Block);
@@ -300,9 +317,10 @@ impl Place {
             (b.binary(Binary::Div, block, tiles), b.binary(Binary::Rem, block, tiles))
         } else {
             let points = args.rows(b, outer);
-            let turn = b.binary(Binary::Div, block, points);
+            let (point, turn) = in_sections(b, block, (points, tiles));
             let last = b.sub(tiles, Operand::i64(1));
-            (b.binary(Binary::Rem, block, points), b.sub(last, turn))
+            let descending = form.limits.iter().any(|limit| limit.above);
+            (point, if descending { b.sub(last, turn) } else { turn })
         };
         let first = b.mul(tile, rows);
         let first_row = b.convert(Ty::I32, first);

@@ -72,10 +72,12 @@ struct Into {
 struct Spot {
     /// Its place in the array.
     to: Operand,
-    /// Offset of its row.
+    /// Its offset.
     from: Operand,
-    /// Rows from this one on, `i32`.
+    /// Rows from that of the thread's first piece on, `i32`.
     left: Operand,
+    /// By how many rows this one is further.
+    rows: i32,
     /// Its number in the row.
     piece: Operand,
 }
@@ -235,13 +237,20 @@ impl Tile {
             [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
         let place = self.place(b, row, piece);
         let to = b.add(into.start, place);
-        let index = b.add(into.first, row);
         let size = b.convert(Ty::I32, source.args.size(self.along));
-        let left = b.sub(size, index);
-        let index = b.convert(Ty::I64, index);
-        let of_index = b.mul(index, source.args.stride(tensor, self.along));
-        let from = b.add(into.origin, of_index);
-        Spot { to, from, left, piece }
+        let left = b.sub(size, into.first);
+        let left = b.sub(left, row);
+        // What all threads share, and what stays from tile to tile.
+        let stride = source.args.stride(tensor, self.along);
+        let [of_first, of_row] = [into.first, row].map(|index| {
+            let index = b.convert(Ty::I64, index);
+            b.mul(index, stride)
+        });
+        let column = b.mul(piece, Operand::i32(self.piece() as i32));
+        let column = b.convert(Ty::I64, column);
+        let of_column = b.mul(column, source.args.stride(tensor, self.inner));
+        let [shared, own] = [b.add(into.origin, of_first), b.add(of_row, of_column)];
+        Spot { to, from: b.add(shared, own), left, rows: 0, piece }
     }
 
     /// The same piece so many rows further, a multiple of 8.
@@ -249,13 +258,13 @@ impl Tile {
         let stride = source.args.stride(Tensor::Param(self.param), self.along);
         let offset = b.mul(stride, Operand::i64(i64::from(rows)));
         let to = b.add(spot.to, Operand::i32(rows * self.panel() as i32));
-        Spot { to, from: b.add(spot.from, offset), left: b.sub(spot.left, Operand::i32(rows)), ..spot }
+        Spot { to, from: b.add(spot.from, offset), rows: spot.rows + rows, ..spot }
     }
 
-    fn copy_elements(&self, b: &mut Builder, source: &Source, Spot { to, from, left, piece }: Spot) {
+    fn copy_elements(&self, b: &mut Builder, source: &Source, Spot { to, from, left, rows, piece }: Spot) {
         let tensor = Tensor::Param(self.param);
         let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
-        let exists = b.binary(Binary::Gt, left, Operand::i32(0));
+        let exists = b.binary(Binary::Gt, left, Operand::i32(rows));
         let column = b.mul(piece, Operand::i32(self.piece() as i32));
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
@@ -269,7 +278,7 @@ impl Tile {
             } else {
                 exists
             };
-            let offset = b.mul(place, stride);
+            let offset = b.mul(Operand::i64(i64::from(k)), stride);
             let from_index = b.add(from, offset);
             if step == 1 {
                 single.push(self.load_one(b, pointer, from_index, guard));

@@ -55,13 +55,19 @@ impl Vector {
         (origin, first, stage): (Operand, Operand, Operand),
     ) {
         let start = b.mul(stage, Operand::i32(self.columns as i32));
+        let size = b.convert(Ty::I32, source.args.size(column));
+        let left = b.sub(size, first);
+        let stride = source.args.stride(Tensor::Param(self.param), column);
+        let first = b.convert(Ty::I64, first);
+        let of_first = b.mul(first, stride);
+        let origin = b.add(origin, of_first);
         for from in (0..self.columns).step_by(source.threads as usize) {
             let number = b.add(source.thread, Operand::i32(from as i32));
             if self.columns - from < source.threads {
                 let inside = b.lt(number, Operand::i32(self.columns as i32));
-                b.if_(inside, |b| self.copy(b, source, column, (origin, first, start, number)));
+                b.if_(inside, |b| self.copy(b, source, (origin, stride), (left, start, number)));
             } else {
-                self.copy(b, source, column, (origin, first, start, number));
+                self.copy(b, source, (origin, stride), (left, start, number));
             }
         }
     }
@@ -70,14 +76,13 @@ impl Vector {
         &self,
         b: &mut Builder,
         source: &Source,
-        column: Axis,
-        (origin, first, start, number): (Operand, Operand, Operand, Operand),
+        (origin, stride): (Operand, Operand),
+        (left, start, number): (Operand, Operand, Operand),
     ) {
         let tensor = Tensor::Param(self.param);
-        let at = b.add(first, number);
-        let at = b.convert(Ty::I64, at);
-        let exists = b.lt(at, source.args.size(column));
-        let offset = b.mul(at, source.args.stride(tensor, column));
+        let exists = b.lt(number, left);
+        let number_64 = b.convert(Ty::I64, number);
+        let offset = b.mul(number_64, stride);
         let (from, from_index) = (source.args.pointer(tensor), b.add(origin, offset));
         let to_index = b.add(start, number);
         if source.vector > 1 {

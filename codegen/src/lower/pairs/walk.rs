@@ -229,16 +229,21 @@ impl PairsKernel<'_> {
         let parity = b.binary(Binary::And, round, Operand::i32(1));
         let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
         let mut waited: Vec<u32> = vec![];
-        let mut wait = |b: &mut Builder, param: u32| {
-            if !waited.contains(&param) {
-                waited.push(param);
-                b.push(Stmt::MbarrierWait(Mbarrier { array: self.column_tile(param).full, index: stage }, parity));
+        let mut wait = |b: &mut Builder, params: &[u32]| {
+            let many = waited.len();
+            for param in params {
+                if !waited.contains(param) {
+                    waited.push(*param);
+                    b.push(Stmt::MbarrierWait(Mbarrier { array: self.column_tile(*param).full, index: stage }, parity));
+                }
+            }
+            if waited.len() > many {
                 self.fence(b);
             }
         };
+        wait(b, &self.form.contractions.iter().map(|c| c.right).collect::<Vec<u32>>());
         let mut products: Vec<Grid> = vec![];
         for (contraction, (left, right)) in self.form.contractions.iter().zip(walk.contractions) {
-            wait(b, contraction.right);
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
         }
@@ -259,12 +264,12 @@ impl PairsKernel<'_> {
         let packed = self.form.payloads.iter().zip(&weights).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
         let packed: Vec<_> = packed.collect();
         let hidden = self.hidden(partial);
-        hidden.iter().for_each(|param| wait(b, *param));
+        wait(b, &hidden);
         let strays = self.take_out(b, &hidden, stage);
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(walk.payloads).enumerate() {
             let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
-                wait(b, param);
+                wait(b, &[param]);
                 let tile = self.column_tile(param);
                 let start = b.mul(stage, Operand::i32(tile.len() as i32));
                 self.accumulate(b, tile, lanes, (packed, sums), start);
@@ -275,10 +280,11 @@ impl PairsKernel<'_> {
         b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
 
-    /// Starts the copies into the stage that the turn before has left, once all warps have.
+    /// Starts the copies into the stage that an earlier turn has left, once all warps have: with many stages a much earlier
+    /// one, so that warps need not keep step.
     fn refill(&self, b: &mut Builder, walk: &Walk, turn: Operand) {
         let stages = Operand::i32(self.schedule.stages as i32);
-        let before = b.sub(turn, Operand::i32(1));
+        let before = b.sub(turn, Operand::i32((self.schedule.stages / 2) as i32));
         let next = b.add(before, stages);
         let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.turns.count)];
         let fills = b.and(left, exists);
