@@ -48,12 +48,16 @@ fn few_rows(form: &Form, schedule: &Schedule) -> Option<Schedule> {
 /// Warps and tiles for axes of a length, so that sums and pairs fit the registers of a thread and tiles the shared memory;
 /// `careful` where other things need registers. The fastest of those measured.
 fn numbers(form: &Form, length: u32, isa: Isa, careful: bool) -> Option<Pairs> {
-    let sums = form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32 * length / 2;
+    let weighted = form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32;
+    let sums = weighted * length / 2;
     let (short, several) = (length <= 64, form.contractions.len() > 1);
+    // Sums of several payloads over all columns.
+    let even = weighted > 1 && form.limits.is_empty();
     let unit = if isa == Isa::Sm90a && !careful { Unit::Warpgroup } else { Unit::Warp };
     // Warps, blocks of 16 rows for each, columns of a tile, blocks that share a multiprocessor.
     let (warps, repeat, columns, blocks) = match unit {
         _ if sums > SUMS => return None,
+        Unit::Warpgroup if several && short && even => (8, 1, 64, 1),
         Unit::Warpgroup if several && short => (4, 1, 64, 2),
         Unit::Warpgroup if several => (if length > 128 { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1),
         Unit::Warpgroup if short => (4, 1, 128, 3),
@@ -63,8 +67,13 @@ fn numbers(form: &Form, length: u32, isa: Isa, careful: bool) -> Option<Pairs> {
         Unit::Warp if short => (4, 2, 64, 2),
         Unit::Warp => (8, 1, 64, 1),
     };
+    let stages = match unit {
+        Unit::Warpgroup if several && short && even => 4,
+        Unit::Warpgroup if several && !short && length <= 128 => 3,
+        _ => 2,
+    };
     let (depth, width) = (length, length);
-    Some(Pairs { warps, repeat, unit, columns, depth, width, padded: false, stages: 2, vector: 8, blocks })
+    Some(Pairs { warps, repeat, unit, columns, depth, width, padded: false, stages, vector: 8, blocks })
 }
 
 /// Microseconds, and why. Blocks walk their tiles of columns; how many of them rows do not see is not known here.
