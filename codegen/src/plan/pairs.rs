@@ -28,7 +28,7 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let single = leaf == Some(Elem::F32);
     let of = |length: u32, padded, vector: u32| {
         let vector = if single { vector.min(4) } else { vector };
-        let numbers = numbers(&form, length, isa, single || vector == 1)?;
+        let numbers = numbers(&form, length, isa, (single || vector == 1, vector == 1))?;
         Some(Schedule::Pairs(Pairs { padded, vector, ..numbers }))
     };
     let exact = EXACT.map(|length| of(length, false, 8));
@@ -46,29 +46,33 @@ fn few_rows(form: &Form, schedule: &Schedule) -> Option<Schedule> {
 }
 
 /// Warps and tiles for axes of a length, so that sums and pairs fit the registers of a thread and tiles the shared memory;
-/// `careful` where other things need registers. The fastest of those measured.
-fn numbers(form: &Form, length: u32, isa: Isa, careful: bool) -> Option<Pairs> {
+/// `careful` where other things need registers, as copies of `single` elements. The fastest of those measured.
+fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) -> Option<Pairs> {
     let weighted = form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32;
     let sums = weighted * length / 2;
     let (short, several) = (length <= 64, form.contractions.len() > 1);
     // Sums of several payloads over all columns.
     let even = weighted > 1 && form.limits.is_empty();
+    // Sums take so many registers that few pairs at once have room beside what else there is.
+    let full = sums == SUMS && weighted > 1;
     let unit = if isa == Isa::Sm90a && !careful { Unit::Warpgroup } else { Unit::Warp };
     // Warps, blocks of 16 rows for each, columns of a tile, blocks that share a multiprocessor.
     let (warps, repeat, columns, blocks) = match unit {
         _ if sums > SUMS => return None,
+        Unit::Warpgroup if full && !form.conditions.is_empty() => (8, 1, 32, 1),
         Unit::Warpgroup if several && short && even => (8, 1, 64, 1),
         Unit::Warpgroup if several && short => (4, 1, 64, 2),
         Unit::Warpgroup if several => (if length > 128 { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1),
         Unit::Warpgroup if short => (4, 1, 128, 3),
         Unit::Warpgroup => (8, 1, if length > 128 { 64 } else { 128 }, 1),
+        Unit::Warp if full && single => (4, 1, 16, 1),
         Unit::Warp if careful || length > 128 => (4, 1, 32, 1),
         Unit::Warp if several => (4, 1, 32, 2),
         Unit::Warp if short => (4, 2, 64, 2),
         Unit::Warp => (8, 1, 64, 1),
     };
     let stages = match unit {
-        Unit::Warpgroup if several && short && even => 4,
+        Unit::Warpgroup if length <= 128 && (several && short && even || columns < 64) => 4,
         Unit::Warpgroup if several && !short && length <= 128 => 3,
         _ => 2,
     };

@@ -63,7 +63,8 @@ impl<'c> Lower<'c, '_> {
         let single = self.context.f32_type();
         let asm = Asm::effect(format!("wgmma.wait_group.sync.aligned {pending};"));
         let asm = sums.iter().fold(asm, |asm, _| asm.output(single));
-        let tie = |asm: Asm<'c>, (k, reg): (usize, &Reg)| Ok::<_, CompileError>(asm.tied(k, self.float((*reg).into())?));
+        let tie =
+            |asm: Asm<'c>, (k, reg): (usize, &Reg)| Ok::<_, CompileError>(asm.tied(k, self.float((*reg).into())?));
         let values = sums.iter().enumerate().try_fold(asm, tie)?.emit(self)?;
         sums.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }

@@ -8,7 +8,7 @@ use super::visible::Tiles;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::Axis;
 
 /// The turns of all rounds, `i32`.
 #[derive(Clone, Copy)]
@@ -26,6 +26,14 @@ pub(super) struct Turns {
 /// Where a walk is: the turn within the round, and the round; nothing where there are no rounds.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor(Option<(Reg, Reg)>);
+
+/// The offset of a tensor's first element in the round that is copied.
+pub(super) struct Origin {
+    /// The offset, `i64`.
+    pub offset: Operand,
+    /// Where it is kept and the way to the next round, if there are rounds.
+    moves: Option<(Reg, Operand)>,
+}
 
 /// What a turn visits.
 #[derive(Clone, Copy)]
@@ -52,6 +60,12 @@ impl Turns {
         Cursor(self.over.map(|_| (b.var(Operand::i32(0)), b.var(Operand::i32(0)))))
     }
 
+    /// The offset of a tensor, from that in the first round.
+    pub(super) fn origin(&self, b: &mut Builder, first: Operand, stride: impl FnOnce(Axis) -> Operand) -> Origin {
+        let moves = self.over.map(|(axis, _)| (b.var(first), stride(axis)));
+        Origin { offset: moves.map_or(first, |(reg, _)| reg.into()), moves }
+    }
+
     /// What turn number `turn` visits, at which the cursor is.
     pub(super) fn visit(&self, b: &mut Builder, cursor: Cursor, turn: Operand) -> Visit {
         let (Some((axis, _)), Cursor(Some((within, round)))) = (self.over, cursor) else {
@@ -61,8 +75,9 @@ impl Turns {
         Visit { tile, over: Some((axis, b.convert(Ty::I64, round.into()))) }
     }
 
-    /// Moves the cursor to the next turn: of the round, of the next round, or of the first round of whole tiles.
-    pub(super) fn advance(&self, b: &mut Builder, cursor: Cursor) {
+    /// Moves the cursor to the next turn: of the round, of the next round, or of the first round of whole tiles; and tensors
+    /// with it.
+    pub(super) fn advance(&self, b: &mut Builder, cursor: Cursor, origins: &[Origin]) {
         let (Some((_, rounds)), Cursor(Some((within, round)))) = (self.over, cursor) else { return };
         let (zero, one) = (Operand::i32(0), Operand::i32(1));
         let whole = b.ge(within.into(), self.tiles.partial);
@@ -75,19 +90,15 @@ impl Turns {
         let [turn, same] = [b.select(ends, begin, next), b.select(ends, later, round.into())];
         b.assign(within, turn);
         b.assign(round, same);
-    }
-
-    /// The offset of a tensor in a round, from its offset in the first one.
-    pub(super) fn offset(
-        &self,
-        b: &mut Builder,
-        visit: Visit,
-        origin: Operand,
-        stride: impl Fn(Axis) -> Operand,
-    ) -> Operand {
-        visit.over.map_or(origin, |(axis, index)| {
-            let further = b.binary(Binary::Mul, index, stride(axis));
-            b.add(origin, further)
-        })
+        b.if_(ends, |b| {
+            let back = b.sub(one, rounds);
+            let rounds = b.select(last, back, one);
+            let rounds = b.convert(Ty::I64, rounds);
+            for (reg, stride) in origins.iter().filter_map(|origin| origin.moves) {
+                let way = b.mul(stride, rounds);
+                let next = b.add(reg.into(), way);
+                b.assign(reg, next);
+            }
+        });
     }
 }

@@ -41,11 +41,6 @@ impl Vector {
         params.map(declare).collect()
     }
 
-    /// The offset of the parameter's element for the first column.
-    pub(super) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
-        source.args.offset(b, Tensor::Param(self.param), source.outer)
-    }
-
     /// Starts the copies of the columns from `first` (`i32`) on into a stage; the next tile's arrival is theirs, too.
     pub(super) fn fill(
         &self,

@@ -1,7 +1,7 @@
 //! The walk of a block over its tiles of columns.
 
 use super::products::Grid;
-use super::rounds::{Cursor, Turns, Visit};
+use super::rounds::{Cursor, Origin, Turns, Visit};
 use super::tile::{Lanes, Source};
 use super::values::{Index, Spot, Values};
 use super::visible::Range;
@@ -29,12 +29,6 @@ pub(super) enum PayloadSums {
     Rows(Vec<Reg>),
 }
 
-/// Offsets of what is copied for a tile of columns: of tiles, of vectors.
-struct Origins {
-    tiles: Vec<Operand>,
-    vectors: Vec<Operand>,
-}
-
 /// What stays the same from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
@@ -45,8 +39,8 @@ pub(super) struct Walk<'w, 's> {
     /// Where the walk is, and where its copies are.
     here: Cursor,
     ahead: Cursor,
-    /// The offset of each column tile's parameter, and of each vector's.
-    origins: &'w Origins,
+    /// The offset of each column tile's parameter, then of each vector's.
+    origins: &'w [Origin],
     /// For every contraction the lanes of both factors, for every payload those of the leaf.
     contractions: &'w [(Lanes, Lanes)],
     payloads: &'w [Vec<Lanes>],
@@ -75,11 +69,8 @@ impl PairsKernel<'_> {
         self.set_rows(b, &mut values, slots);
         let ranges = self.ranges(b, &mut values, &slots);
         let tiles = self.tiles(b, &values, &ranges);
-        let origins = Origins {
-            tiles: self.column_tiles.iter().map(|t| t.origin(b, &source)).collect(),
-            vectors: self.vectors.iter().map(|v| v.origin(b, &source)).collect(),
-        };
         let turns = self.turns(b, tiles);
+        let origins = self.origins(b, &source, &turns);
         let [here, ahead] = [0; 2].map(|_| turns.cursor(b));
         for turn in 0..self.schedule.stages as i32 {
             self.fetch(b, &source, &origins, (&turns, ahead), Operand::i32(turn));
@@ -175,12 +166,23 @@ impl PairsKernel<'_> {
         Sums { maximum, payloads }
     }
 
+    /// The offsets of what is copied for tiles of columns.
+    fn origins(&self, b: &mut Builder, source: &Source, turns: &Turns) -> Vec<Origin> {
+        let tiles = self.column_tiles.iter().map(|t| t.param);
+        let params = tiles.chain(self.vectors.iter().map(|v| v.param));
+        let origin = |param: u32| {
+            let first = self.args.offset(b, Tensor::Param(param), source.outer);
+            turns.origin(b, first, |axis| self.args.stride(Tensor::Param(param), axis))
+        };
+        params.map(origin).collect()
+    }
+
     /// Starts the copies of a turn's tile, if there is one, and goes on.
     fn fetch(
         &self,
         b: &mut Builder,
         source: &Source,
-        origins: &Origins,
+        origins: &[Origin],
         (turns, ahead): (&Turns, Cursor),
         turn: Operand,
     ) {
@@ -189,18 +191,14 @@ impl PairsKernel<'_> {
             let visit = turns.visit(b, ahead, turn);
             let first = b.mul(visit.tile, Operand::i32(self.schedule.columns as i32));
             let stage = self.stage_of(b, turn);
-            let moved = |b: &mut Builder, param: u32, origin: Operand| {
-                turns.offset(b, visit, origin, |axis| self.args.stride(Tensor::Param(param), axis))
-            };
-            for (vector, origin) in self.vectors.iter().zip(&origins.vectors) {
-                let origin = moved(b, vector.param, *origin);
-                vector.fill(b, source, self.form.column, (origin, first, stage));
+            let (of_tiles, of_vectors) = origins.split_at(self.column_tiles.len());
+            for (vector, origin) in self.vectors.iter().zip(of_vectors) {
+                vector.fill(b, source, self.form.column, (origin.offset, first, stage));
             }
-            for (tile, origin) in self.column_tiles.iter().zip(&origins.tiles) {
-                let origin = moved(b, tile.param, *origin);
-                tile.fill(b, source, origin, first, stage);
+            for (tile, origin) in self.column_tiles.iter().zip(of_tiles) {
+                tile.fill(b, source, origin.offset, first, stage);
             }
-            turns.advance(b, ahead);
+            turns.advance(b, ahead, origins);
         });
     }
 
@@ -220,7 +218,7 @@ impl PairsKernel<'_> {
         }
         let source = Source { outer: &outer, ..*walk.source };
         self.visit(b, &Walk { source: &source, values: &values, ..*walk }, (turn, tile), partial);
-        walk.turns.advance(b, walk.here);
+        walk.turns.advance(b, walk.here, &[]);
     }
 
     fn visit(&self, b: &mut Builder, walk: &Walk, (turn, tile): (Operand, Operand), partial: bool) {
