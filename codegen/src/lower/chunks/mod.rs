@@ -25,6 +25,7 @@ mod form;
 mod outputs;
 mod products;
 mod segments;
+mod staged;
 mod state;
 mod walk;
 

@@ -1,6 +1,7 @@
 //! What is written: outputs at every time, and what remains at the end.
 
-use super::products::{Blocks, block_of};
+use super::products::{Blocks, Factor, block_of};
+use super::staged::Staged;
 use super::state::State;
 use super::{COLUMNS, ChunksKernel};
 use crate::abi::{Tensor, axes};
@@ -18,9 +19,10 @@ impl ChunksKernel<'_> {
         b: &mut Builder,
         values: &Values,
         (first, y): (Operand, &Blocks),
-        stage: Operand,
+        (stage, queries): (Operand, Factor),
     ) {
         let Some(readout) = &self.form.readout else { return };
+        let staged = self.staged(b, queries);
         let mut values = values.clone();
         let (row, column) = (self.first_row(b), self.first_column(b));
         let time = b.add(first, row);
@@ -43,15 +45,24 @@ impl ChunksKernel<'_> {
                     let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, spot);
                     values.set_state((readout.tuple, 0), spot, sum.unwrap_or(y[2 * h as usize + c]));
                 }
-                self.store_two(b, &mut values, spots);
+                self.store_two(b, &mut values, staged, (h, block as u32), spots);
             }
         }
+        self.store_staged(b, &values, first, staged);
     }
 
-    /// The outputs with time at two neighbouring places of the width.
-    fn store_two(&self, b: &mut Builder, values: &mut Values, spots: [Spot; 2]) {
-        for output in 0..self.stage.program.outputs.len() {
-            if !self.stage.is_final(output) {
+    /// The outputs with time at two neighbouring places of the width, in row h of the thread's two and a block.
+    fn store_two(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        staged: Option<Staged>,
+        (h, block): (u32, u32),
+        spots: [Spot; 2],
+    ) {
+        for output in (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output)) {
+            let two = spots.map(|spot| values.value(b, self.output(output), spot));
+            if !self.stage(b, staged, (output, h, block), &two) {
                 self.store(b, values, output, spots);
             }
         }

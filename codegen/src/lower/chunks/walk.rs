@@ -155,7 +155,7 @@ impl ChunksKernel<'_> {
                 Some(decays) => self.read(b, decays, (queries, keys, in_time, states)),
                 None => self.read_channels(b, (queries, keys, in_time, states)),
             };
-            self.store_outputs(b, values, (first, &y), in_time.start);
+            self.store_outputs(b, values, (first, &y), (in_time.start, queries));
         }
         let remaining = match &decays {
             Some(decays) => self.remaining(b, decays),
