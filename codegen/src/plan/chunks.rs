@@ -11,7 +11,7 @@ use oplus_dsl::Elem;
 /// Lengths of the axis that is summed away.
 const DEPTHS: [u32; 4] = [16, 32, 64, 128];
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
-const PRODUCTS: f64 = 0.6e6;
+const PRODUCTS: f64 = 0.78e6;
 /// Powers of two per microsecond of a multiprocessor.
 const POWERS: f64 = 20e3;
 /// Powers of two for each time and channel where decays are those of channels: of pairs, and to scale queries and keys.

@@ -12,7 +12,7 @@ use oplus_dsl::Elem;
 /// Lengths of the axis of keys and queries.
 const DEPTHS: [u32; 3] = [32, 64, 128];
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
-const PRODUCTS: f64 = 0.8e6;
+const PRODUCTS: f64 = 0.52e6;
 
 /// The schedules of a two-way stage that is the gradient of a recurrence of matrices. Of the types of 16 bits only `bf16` has
 /// the range of states as they are written; copy engines write and read them.

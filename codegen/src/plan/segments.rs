@@ -10,11 +10,9 @@ use crate::target::Target;
 /// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
 const LEAST: u64 = 4;
 const MOST: u64 = 64;
-/// Time of a turn where a multiprocessor has one block, by that where it has all.
-const ALONE: f64 = 0.75;
 /// Times of a block's start, and of taking up a segment, by that of a turn.
-const START: f64 = 1.0;
-const JOIN: f64 = 0.3;
+const START: f64 = 2.0;
+const JOIN: f64 = 0.7;
 
 /// Recurrences of so many chunks, for so many blocks of a multiprocessor.
 #[derive(Clone, Copy)]
@@ -22,6 +20,8 @@ pub(super) struct Work {
     pub rows: u64,
     pub chunks: u64,
     pub blocks: u32,
+    /// Time of a turn where a multiprocessor has one block, by that where it has all.
+    pub alone: f64,
     /// Time of a turn of the kernel that finds the ends of segments, by that of the one that goes on from them.
     pub ends: f64,
 }
@@ -30,13 +30,13 @@ impl Work {
     /// That of a schedule of chunks.
     pub(super) fn of(form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
-        Work { rows: bound.count(form.outer.iter()), chunks, blocks: 2, ends: 0.4 }
+        Work { rows: bound.count(form.outer.iter()), chunks, blocks: 2, alone: 0.75, ends: 0.5 }
     }
 
     /// That of a walk of the gradient's states.
     pub(super) fn back(form: &BackForm, bound: &Bound) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-        Work { rows: bound.count(form.states.outer.iter()), chunks, blocks: 3, ends: 0.8 }
+        Work { rows: bound.count(form.states.outer.iter()), chunks, blocks: 3, alone: 0.6, ends: 0.6 }
     }
 
     /// The number of segments that takes the least time; none is empty.
@@ -53,11 +53,12 @@ impl Work {
         let waves = |segments: u64| {
             let blocks = self.rows.saturating_mul(segments);
             let (all, rest) = (blocks / places, blocks % places);
-            let last = if rest > multiprocessors { 1.0 } else { ALONE };
+            let beside = rest.div_ceil(multiprocessors).saturating_sub(1) as f64;
+            let last = self.alone + (1.0 - self.alone) * beside / f64::from(self.blocks - 1);
             all as f64 + if rest == 0 { 0.0 } else { last }
         };
         let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
-        waves(segments) * (each + JOIN * before / 2.0) + waves(segments - 1) * self.ends * each
+        waves(segments) * (each + JOIN * before) + waves(segments - 1) * self.ends * each
     }
 }
 

@@ -1,7 +1,7 @@
 //! Gradients of recurrences of matrices, in chunks.
 
-use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::plan::{Launch, Planner};
+use oplus_codegen::schedule::{Schedule, Sweep};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -42,13 +42,23 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     program.params.iter().map(&mut array).collect()
 }
 
-/// The plan by chunks gives what the program means, with a root mean square error of at most a half per cent.
-fn check(program: &Program, sizes: &[(&str, usize)], (placement, rank): (Placement, usize), order: Order) {
+/// The plan by chunks gives what the program means, with a root mean square error of at most a half per cent. Its sweeps.
+fn check(
+    program: &Program,
+    sizes: &[(&str, usize)],
+    (placement, rank): (Placement, usize),
+    order: Order,
+) -> Vec<Sweep> {
     let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
     let sizes: Vec<usize> = program.axes.iter().map(size).collect();
     let planner = Planner::new(program, &Target::H200).expect("cuts");
     let plan = planner.plan_chunked(&call(program, &sizes, placement), rank).expect("takes chunks");
-    assert!(plan.steps.iter().any(|step| matches!(step.schedule, Schedule::ChunksBack(_))));
+    let sweep = |step: &Launch| match step.schedule {
+        Schedule::ChunksBack(s) => Some(s.sweep),
+        _ => None,
+    };
+    let sweeps: Vec<Sweep> = plan.steps.iter().filter_map(sweep).collect();
+    assert_eq!(sweeps.last(), Some(&Sweep::Gradients));
     let inputs = inputs(program, &sizes);
     let given: Vec<Option<Array>> = inputs.iter().cloned().map(Some).collect();
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
@@ -63,6 +73,7 @@ fn check(program: &Program, sizes: &[(&str, usize)], (placement, rank): (Placeme
         let what = format!("`{}` of {}: {sizes:?} {placement:?}", output.name, program.name);
         assert!(error <= 5e-3 * size, "{what}: relative error {} of {size}", error / size);
     }
+    sweeps
 }
 
 #[test]
@@ -89,7 +100,8 @@ fn groups_states_and_odd_sizes() {
 fn segments_of_few_long_recurrences() {
     for (without, outputs) in [(&["skip", "dt_bias", "h0"][..], &["y"][..]), (&[], &["y", "h_last"])] {
         let program = gradient("ssd", without, outputs);
-        let sizes = [("B", 1), ("T", 520), ("G", 1), ("H", 2), ("P", 24), ("N", 16)];
-        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+        let sizes = [("B", 1), ("T", 1030), ("G", 1), ("H", 1), ("P", 24), ("N", 16)];
+        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds));
     }
 }
