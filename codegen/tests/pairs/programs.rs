@@ -4,8 +4,43 @@ use oplus_codegen::stage::Stage;
 
 use crate::common::stage;
 
+const SUM: &str = "operator Sum(s: f32) {
+        identity (0.0);
+        %0: f32 = input l.s;
+        %1: f32 = input r.s;
+        %2: f32 = %0 + %1;
+        combine (%2);
+    }";
+
+/// What every program begins with, from value `%first` on: the scaled contraction of queries (`%0`) and keys (`%1`), the
+/// numbers 1, 0 and −∞, and positions, those of queries counted from the last key.
+fn begun(first: usize) -> String {
+    let value = |k: usize| format!("%{}", first + k);
+    let [product, sum, s, size, count, scale, scaled, one, zero, lowest, m, n, rows, columns, more, at] =
+        std::array::from_fn(value);
+    format!(
+        "{product}: f32[B, G, R, M, N, E] = %0 * %1;
+    {sum}: tuple[B, G, R, M, N] = reduce(E, Sum, ({product}));
+    {s}: f32[B, G, R, M, N] = {sum}.s;
+    {size}: i64 = size(E);
+    {count}: f32 = convert(f32, {size});
+    {scale}: f32 = rsqrt({count});
+    {scaled}: f32[B, G, R, M, N] = {s} * {scale};
+    {one}: f32 = const 1.0;
+    {zero}: f32 = const 0.0;
+    {lowest}: f32 = const -inf;
+    {m}: i64[M] = index(M);
+    {n}: i64[N] = index(N);
+    {rows}: i64 = size(M);
+    {columns}: i64 = size(N);
+    {more}: i64 = {columns} - {rows};
+    {at}: i64[M] = {m} + {more};"
+    )
+}
+
 /// Attention with statements that compute `%score`, `%one` and `%value` from the contraction `%s`, the number 1 and v.
 fn attention(elem: &str, params: &str, scores: &str) -> Stage {
+    let begun = begun(3);
     let text = format!(
         "program attention {{
     axes B, G, R, M, N, E, F;
@@ -13,13 +48,7 @@ fn attention(elem: &str, params: &str, scores: &str) -> Stage {
     param k: {elem}[B, G, N, E];
     param v: {elem}[B, G, N, F];
     {params}
-    operator Sum(s: f32) {{
-        identity (0.0);
-        %0: f32 = input l.s;
-        %1: f32 = input r.s;
-        %2: f32 = %0 + %1;
-        combine (%2);
-    }}
+    {SUM}
     operator Softmax(m: f32, d: f32, o: f32) {{
         identity (-inf, 0.0, 0.0);
         gauge m;
@@ -50,22 +79,7 @@ fn attention(elem: &str, params: &str, scores: &str) -> Stage {
     %0: f32[B, G, R, M, E] = param q;
     %1: f32[B, G, N, E] = param k;
     %2: f32[B, G, N, F] = param v;
-    %3: f32[B, G, R, M, N, E] = %0 * %1;
-    %4: tuple[B, G, R, M, N] = reduce(E, Sum, (%3));
-    %5: f32[B, G, R, M, N] = %4.s;
-    %6: i64 = size(E);
-    %7: f32 = convert(f32, %6);
-    %8: f32 = rsqrt(%7);
-    %9: f32[B, G, R, M, N] = %5 * %8;
-    %10: f32 = const 1.0;
-    %11: f32 = const 0.0;
-    %12: f32 = const -inf;
-    %13: i64[M] = index(M);
-    %14: i64[N] = index(N);
-    %15: i64 = size(M);
-    %16: i64 = size(N);
-    %17: i64 = %16 - %15;
-    %18: i64[M] = %13 + %17;
+    {begun}
     {scores}
     output o: {elem}[B, G, R, M, F] = %95;
     output lse: f32[B, G, R, M] = %97;
@@ -174,7 +188,7 @@ pub(crate) fn softcapped() -> Stage {
 /// The part of the adjoint of [`attention`] that a stage is: the gradient of the queries, or of the keys and the values.
 /// `delta` is Σ ō·o − l̄se.
 fn backward(elem: &str, seen: &str, outputs: &str) -> Stage {
-    let pair = if seen == SEEN[0] { "N" } else { "M, N" };
+    let (pair, begun) = (if seen == SEEN[0] { "N" } else { "M, N" }, begun(6));
     let text = format!(
         "program attention.bar {{
     axes B, G, R, M, N, E, F;
@@ -184,35 +198,14 @@ fn backward(elem: &str, seen: &str, outputs: &str) -> Stage {
     param lse: f32[B, G, R, M];
     param o.bar: {elem}[B, G, R, M, F];
     param delta: f32[B, G, R, M];
-    operator Sum(s: f32) {{
-        identity (0.0);
-        %0: f32 = input l.s;
-        %1: f32 = input r.s;
-        %2: f32 = %0 + %1;
-        combine (%2);
-    }}
+    {SUM}
     %0: f32[B, G, R, M, E] = param q;
     %1: f32[B, G, N, E] = param k;
     %2: f32[B, G, N, F] = param v;
     %3: f32[B, G, R, M] = param lse;
     %4: f32[B, G, R, M, F] = param o.bar;
     %5: f32[B, G, R, M] = param delta;
-    %6: f32[B, G, R, M, N, E] = %0 * %1;
-    %7: tuple[B, G, R, M, N] = reduce(E, Sum, (%6));
-    %8: f32[B, G, R, M, N] = %7.s;
-    %9: i64 = size(E);
-    %10: f32 = convert(f32, %9);
-    %11: f32 = rsqrt(%10);
-    %12: f32[B, G, R, M, N] = %8 * %11;
-    %13: f32 = const 1.0;
-    %14: f32 = const 0.0;
-    %15: f32 = const -inf;
-    %16: i64[M] = index(M);
-    %17: i64[N] = index(N);
-    %18: i64 = size(M);
-    %19: i64 = size(N);
-    %20: i64 = %19 - %18;
-    %21: i64[M] = %16 + %20;
+    {begun}
     %22: bool[{pair}] = {seen};
     %23: f32[B, G, R, M, N] = select(%22, %12, %15);
     %24: bool[B, G, R, M, N] = %23 == %3;
