@@ -104,9 +104,13 @@ impl Row {
             label: self.case.clone(),
             ours: length(self.ms),
             peer: self.peer.as_ref().map(|(_, ms)| length(*ms)),
-            words: format!("{:.3} ms{}", self.ms, beside.unwrap_or_default()),
+            words: time(self.ms) + &beside.unwrap_or_default(),
         }
     }
+}
+
+fn time(ms: f64) -> String {
+    if ms < 0.1 { format!("{:.1} µs", 1e3 * ms) } else { format!("{ms:.3} ms") }
 }
 
 fn is_limited_by_memory(case: &str) -> bool {
@@ -119,13 +123,13 @@ fn fastest(records: &[Record], case: &str) -> Option<(String, f64)> {
     peers.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-const WIDTH: i32 = 1000;
+const WIDTH: i32 = 1040;
 /// Pixels of a case, of a panel's title, and below everything.
 const STEP: i32 = 18;
 const HEAD: i32 = 40;
 const GAP: i32 = 12;
 /// Where bars begin, and how long 1 is.
-const LEFT: i32 = 310;
+const LEFT: i32 = 290;
 const UNIT: f64 = 320.0;
 /// Longer bars are cut off; their words tell.
 const LONGEST: f64 = 1.3;
@@ -139,15 +143,15 @@ fn draw_panel(root: &DrawingArea<SVGBackend<'_>, Shift>, top: i32, title: &str, 
         return Ok(());
     }
     let one = LEFT + UNIT as i32;
-    root.draw(&Text::new(format!("{title} (red: oplus, grey: peer)"), (10, top + 10), ("sans-serif", 15)))?;
+    root.draw(&Text::new(format!("{title} (red: oplus, grey: peer)"), (10, top + 10), ("sans-serif", 19)))?;
     for (bars, y) in panel.iter().zip((top + HEAD..).step_by(STEP as usize)) {
-        root.draw(&Text::new(bars.label.clone(), (10, y), ("sans-serif", 12)))?;
+        root.draw(&Text::new(bars.label.clone(), (10, y), ("sans-serif", 15)))?;
         let end = |length: f64| LEFT + (length.min(LONGEST) * UNIT) as i32;
         root.draw(&Rectangle::new([(LEFT, y), (end(bars.ours), y + 8)], OURS.filled()))?;
         if let Some(peer) = bars.peer {
             root.draw(&Rectangle::new([(LEFT, y + 8), (end(peer), y + 13)], PEER.filled()))?;
         }
-        root.draw(&Text::new(bars.words.clone(), (LEFT + (LONGEST * UNIT) as i32 + 8, y), ("sans-serif", 12)))?;
+        root.draw(&Text::new(bars.words.clone(), (LEFT + (LONGEST * UNIT) as i32 + 8, y), ("sans-serif", 15)))?;
     }
     let bottom = top + HEAD + STEP * panel.len() as i32 - 4;
     root.draw(&PathElement::new(vec![(one, top + HEAD - 6), (one, bottom)], BLACK))

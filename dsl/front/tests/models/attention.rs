@@ -23,7 +23,7 @@ const SIZES: [Sizes; 8] = [
 ];
 
 /// What hides keys from queries.
-const MODELS: [&str; 7] = [
+pub(crate) const MODELS: [&str; 7] = [
     "attention",
     "attention_causal",
     "attention_window",

@@ -5,7 +5,7 @@ use oplus_dsl::forward::tangent;
 use oplus_dsl::interpret::{Array, Mode};
 use oplus_dsl::ir::Program;
 
-use crate::attention::with_integers;
+use crate::attention::{MODELS, with_integers};
 use crate::harness::{Named, Sizes, cotangents, floats, gradients, inputs, model, numbers, run};
 
 /// Lengths of queries and keys: more of either, none, one.
@@ -63,17 +63,10 @@ fn reverse_mode_is_the_transpose_of_forward_mode() {
         "retention",
         "linear_attention",
         "gated_linear_attention",
-        "attention",
-        "attention_causal",
-        "attention_window",
-        "attention_bias",
-        "attention_softcap",
-        "attention_packed",
-        "attention_packed_causal",
         "merge",
         "merge_parts",
     ];
-    for (k, name) in names.into_iter().enumerate() {
+    for (k, name) in names.into_iter().chain(MODELS).enumerate() {
         for (m, n) in LENGTHS {
             // In f32 the log-sum-exp is an output without rounding, which the adjoint reads; in general it is not.
             check(&model(name).instantiate(Elem::F32), &sizes(m, n), k as u64);
