@@ -63,10 +63,9 @@ fn reverse_mode_is_the_transpose_of_forward_mode() {
         "retention",
         "linear_attention",
         "gated_linear_attention",
-        "merge",
-        "merge_parts",
     ];
-    for (k, name) in names.into_iter().chain(MODELS).enumerate() {
+    let merges = ["merge", "merge_parts"];
+    for (k, name) in names.into_iter().chain(MODELS).chain(merges).enumerate() {
         for (m, n) in LENGTHS {
             // In f32 the log-sum-exp is an output without rounding, which the adjoint reads; in general it is not.
             check(&model(name).instantiate(Elem::F32), &sizes(m, n), k as u64);
