@@ -55,15 +55,8 @@ fn check(program: &Program, sizes: Sizes<'_>, seed: u64) {
 
 #[test]
 fn reverse_mode_is_the_transpose_of_forward_mode() {
-    let names = [
-        "ssd",
-        "ssd_softplus",
-        "mamba2",
-        "ssd_packed",
-        "retention",
-        "linear_attention",
-        "gated_linear_attention",
-    ];
+    let names =
+        ["ssd", "ssd_softplus", "mamba2", "ssd_packed", "retention", "linear_attention", "gated_linear_attention"];
     let merges = ["merge", "merge_parts"];
     for (k, name) in names.into_iter().chain(MODELS).chain(merges).enumerate() {
         for (m, n) in LENGTHS {
