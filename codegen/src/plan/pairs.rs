@@ -59,7 +59,7 @@ fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) 
     // Warps, blocks of 16 rows for each, columns of a tile, blocks that share a multiprocessor.
     let (warps, repeat, columns, blocks) = match unit {
         _ if sums > SUMS => return None,
-        Unit::Warp if full && single => return None,
+        Unit::Warp if full && (single || !careful) => return None,
         Unit::Warpgroup if full && !form.conditions.is_empty() => (8, 1, 32, 1),
         Unit::Warpgroup if several && short && even => (8, 1, 64, 1),
         Unit::Warpgroup if several && short => (4, 1, 64, 2),
