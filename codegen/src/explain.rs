@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
+use crate::lower::chunks::{self, back::BackForm};
 use crate::plan::{Arg, Choice, Launch, Plan};
 use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, Sweep, TwoWay, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
@@ -93,11 +94,25 @@ impl Explained {
             grid: format!("{} blocks of {threads} threads{shared}", grid.map(u64::from).iter().product::<u64>()),
             symbol: launch.symbol.clone(),
             candidates: choice.candidates.iter().map(|c| (c.schedule.to_string(), c.micros, c.why.clone())).collect(),
-            refused: choice.refused.iter().map(|(s, why)| (s.to_string(), why.clone())).collect(),
+            refused: choice
+                .refused
+                .iter()
+                .map(|(s, why)| (s.to_string(), why.clone()))
+                .chain(no_chunks(stage))
+                .collect(),
             bytes: choice.candidates.first().map_or(0, |c| c.bytes),
             facts: vec![],
         }
     }
+}
+
+/// Why states that are summed away are not computed by products of matrices, if they are not.
+fn no_chunks(stage: &Stage) -> Option<(String, String)> {
+    let why = match (stage.two_way(), stage.state_axis()) {
+        (Some(_), _) => BackForm::of(stage).err()?,
+        (None, axis) => axis.and_then(|_| chunks::Form::of(stage).err())?,
+    };
+    Some(("chunks".to_owned(), why.to_string()))
 }
 
 /// Map, scan or reduction, along what and by what.

@@ -4,6 +4,7 @@ mod chunks_back;
 mod device;
 mod lookback;
 mod map;
+mod matrix;
 mod oracle;
 mod pairs;
 mod parts;
