@@ -61,11 +61,16 @@ fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) 
         _ if sums > SUMS => return None,
         Unit::Warp if full && (single || !careful) => return None,
         Unit::Warpgroup if full && !form.conditions.is_empty() => (8, 1, 32, 1),
+        Unit::Warpgroup if several && short && !form.conditions.is_empty() => (4, 1, 32, 2),
         Unit::Warpgroup if several && short && even => (8, 1, 64, 1),
         Unit::Warpgroup if several && short => (4, 1, 64, 2),
         Unit::Warpgroup if several => (if length > 128 { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1),
+        Unit::Warpgroup if !form.conditions.is_empty() => {
+            (if short { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1)
+        }
         Unit::Warpgroup if short => (4, 1, 128, 3),
         Unit::Warpgroup => (8, 1, if length > 128 { 64 } else { 128 }, 1),
+        Unit::Warp if length > 128 && !(form.limits.is_empty() && form.conditions.is_empty()) => (4, 1, 16, 1),
         Unit::Warp if careful || length > 128 => (4, 1, 32, 1),
         Unit::Warp if several => (4, 1, 32, 2),
         Unit::Warp if short => (4, 2, 64, 2),
