@@ -22,6 +22,7 @@ pub mod specialize;
 pub mod step;
 pub mod testing;
 pub mod typing;
+pub mod unfused;
 pub mod verify;
 
 pub use elem::{Elem, Ty};

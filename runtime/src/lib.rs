@@ -43,7 +43,8 @@
 //!   are processors (or `RAYON_NUM_THREADS`), in vector instructions.
 //! * Nothing is compiled at run time; a call's plan is kept for the next one of the same sizes and strides.
 //!
-//! The same call gives the same bits every time, on either device.
+//! The same call gives the same bits every time, on either device. Different calls that mean the same, such as a sequence
+//! read at once and step by step, do so while [`ordered`] is alive.
 
 mod bind;
 mod call;
@@ -59,6 +60,7 @@ mod gradient;
 mod host;
 mod kernel;
 mod layout;
+mod ordered;
 mod record;
 mod shapes;
 pub mod source;
@@ -75,6 +77,7 @@ pub use kernel::Kernel;
 pub use oplus_codegen::target::Target;
 pub use oplus_dsl::Elem;
 pub use oplus_macros::scan;
+pub use ordered::{Ordered, ordered};
 pub use record::{Recording, record};
 pub use shapes::Shapes;
 pub use tensor::Tensor;

@@ -13,7 +13,7 @@ use super::geometry::{grid, message_words, parts, threads};
 use super::planner::count;
 use super::segments::{blocks_of_row, ends};
 use super::two_way::Segments;
-use super::variants::{all_schedules, kernels, scalar_schedules};
+use super::variants::{all_schedules, kernels, ordered_schedules, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
 use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
 use crate::key::Key;
@@ -74,6 +74,16 @@ impl Division {
                     Ready { plain: form(stage, scalar_schedules(stage, target.isa)), merged: Some((merged, simple)) }
                 }
             }
+        };
+        let stages = cut.stages.iter().map(ready).collect();
+        Division { target: *target, cut, stages, kernels: Mutex::default() }
+    }
+
+    /// The same where every stage combines one element after the other.
+    pub(super) fn ordered(cut: Cut, target: &Target) -> Division {
+        let ready = |stage: &Stage| {
+            let plain = Form { stage: Arc::new(stage.clone()), schedules: ordered_schedules(stage) };
+            Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
         Division { target: *target, cut, stages, kernels: Mutex::default() }

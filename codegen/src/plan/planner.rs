@@ -15,8 +15,8 @@ use crate::lower::states::{supports, two_way};
 use crate::lower::{chunks, pairs};
 use crate::schedule::Schedule;
 use crate::stage::{
-    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_paired, cut_parted, cut_split,
-    cut_two_way,
+    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired, cut_parted,
+    cut_split, cut_two_way,
 };
 use crate::target::Target;
 
@@ -126,6 +126,25 @@ impl Planner {
             split: cuts.split.map(division),
             chunked: cuts.chunked.map(division),
             parted: cuts.parted.map(division),
+        })
+    }
+
+    /// A planner whose plans combine one element after the other, in all scans and reductions, by the operations of the
+    /// program and no others. A call in pieces, each from the state that the one before left, and a call of one-step
+    /// forms give the bits of the whole. States that the program sums away are stored in between.
+    pub fn ordered(program: &Program, target: &Target) -> Result<Planner, PlanError> {
+        Ok(Planner {
+            program: program.clone(),
+            target: *target,
+            plain: Division::ordered(cut_ordered(program)?, target),
+            contracted: None,
+            two_way: None,
+            paired: None,
+            apart: None,
+            gathered: None,
+            split: None,
+            chunked: None,
+            parted: None,
         })
     }
 

@@ -103,6 +103,22 @@ pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     all
 }
 
+/// The schedules that combine one element after the other, from one end to the other, and assume nothing of strides and
+/// addresses; all of them give the same bits.
+pub(super) fn ordered_schedules(stage: &Stage) -> Vec<Schedule> {
+    if stage.axis().is_none() {
+        return vec![Schedule::Map(map(stage, 1))];
+    }
+    let walk = |lane| Schedule::Columns(Columns { steps: 1, ..Shape::of(stage).walk(lane, 1) });
+    let alone = Rows { warps: 4, row_warps: 1, lanes: 1, rows: 1, vector: 1, vectors: 1 };
+    lane_axis(stage).map(walk).into_iter().chain([Schedule::Rows(alone)]).collect()
+}
+
+/// Every stage and schedule that an ordered plan of this stage may use.
+pub fn ordered_variants(stage: &Stage) -> Vec<(Stage, Schedule)> {
+    ordered_schedules(stage).into_iter().map(|schedule| (stage.clone(), schedule)).collect()
+}
+
 fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let Some(axis) = stage.axis() else {
         let lane = Axis(map(stage, 1).lane);

@@ -13,6 +13,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use oplus_dsl::rebase::rebase;
 use oplus_dsl::simplify::simplify;
 use oplus_dsl::typing::TypeError;
+use oplus_dsl::unfused::unfused;
 use thiserror::Error;
 
 use super::assemble::assemble;
@@ -36,6 +37,19 @@ pub enum CutError {
 /// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
 pub fn cut(program: &Program) -> Result<Cut, CutError> {
     cut_plain(&prepare(program)?)
+}
+
+/// [`cut`] of a program as it is written: no sum becomes a product, no exponential a power of two, and a product is rounded
+/// before it is added.
+pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
+    if program.is_generic() {
+        return Err(CutError::Generic);
+    }
+    let mut cut = cut_plain(&simplify(program))?;
+    for stage in &mut cut.stages {
+        stage.program = unfused(&stage.program);
+    }
+    Ok(cut)
 }
 
 /// [`cut`] of a program that is prepared.

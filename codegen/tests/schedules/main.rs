@@ -2,9 +2,11 @@
 
 mod chunks_back;
 mod device;
+mod laws;
 mod lookback;
 mod map;
 mod matrix;
+mod models;
 mod oracle;
 mod pairs;
 mod parts;

@@ -14,6 +14,8 @@ use super::{CpuError, Data, DataMut, View, ViewMut};
 #[derive(Debug)]
 pub(crate) struct Compiled {
     program: Program,
+    /// Whether everything combines from one end to the other, step by step.
+    ordered: bool,
     /// The plan of the latest call: sizes and strides seldom change from one to the next.
     latest: Mutex<Option<(Request, Arc<Plan>)>>,
 }
@@ -25,11 +27,12 @@ const MOST: usize = 1 << 48;
 type Buffer = Vec<u64>;
 
 impl Compiled {
-    /// Takes a program whose element types are known.
+    /// Takes a program whose element types are known. Its calls combine in the order that is fastest, or, `ordered`, from
+    /// one end to the other, with the operations of the program and no others.
     ///
     /// # Errors
     /// [`CpuError::Invalid`] if it does not verify or an element type is open.
-    pub(crate) fn new(program: &Program) -> Result<Compiled, CpuError> {
+    pub(crate) fn new(program: &Program, ordered: bool) -> Result<Compiled, CpuError> {
         let invalid = |reason: String| Err(CpuError::Invalid { reason });
         if let Err(errors) = verify(program) {
             return invalid(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
@@ -37,7 +40,7 @@ impl Compiled {
         if program.is_generic() {
             return invalid("the element type of the call is not known".to_owned());
         }
-        Ok(Compiled { program: program.clone(), latest: Mutex::new(None) })
+        Ok(Compiled { program: program.clone(), ordered, latest: Mutex::new(None) })
     }
 
     /// Computes all outputs. Sizes are those of the program's axes, in order; inputs and outputs are those of its
@@ -72,7 +75,7 @@ impl Compiled {
         {
             return Ok(Arc::clone(plan));
         }
-        let plan = Arc::new(Plan::new(&self.program, &request)?);
+        let plan = Arc::new(Plan::new(&self.program, &request, self.ordered)?);
         *latest = Some((request, Arc::clone(&plan)));
         Ok(plan)
     }

@@ -30,17 +30,20 @@ pub(super) struct Combination {
     pub(super) merge: Kernel,
     /// Give the state before each element.
     pub(super) exclusive: bool,
+    /// Steps are taken one after the other.
+    pub(super) ordered: bool,
 }
 
 impl Combination {
     /// The kernels that give the fields whose bits are set.
-    pub(super) fn new(operator: &Operator, fields: u64, exclusive: bool) -> Combination {
+    pub(super) fn new(operator: &Operator, fields: u64, exclusive: bool, ordered: bool) -> Combination {
         let all = needed_of_both(operator, fields);
         Combination {
             scan: Kernel::new(operator, fields, Ahead::Elements),
             total: Kernel::new(operator, all, Ahead::Elements),
             merge: Kernel::new(operator, fields, Ahead::Nothing),
             exclusive,
+            ordered,
         }
     }
 }
@@ -58,6 +61,7 @@ pub(super) fn merge(of: &Combination, extents: &[usize], dims: &[u64], states: &
         elements: dims.iter().map(along).collect(),
         states: dims.iter().map(lanes).collect(),
         outputs: dims.iter().map(along).collect(),
+        ordered: of.ordered,
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
@@ -110,7 +114,7 @@ impl Block<'_> {
         let size = self.extents[self.axis];
         let mut done = 0;
         if self.is_to_be_turned(combination, elements.scan, results.outputs) {
-            let parts = (LANES / self.lanes()).min(size / STEPS).max(1);
+            let parts = if combination.ordered { 1 } else { (LANES / self.lanes()).min(size / STEPS).max(1) };
             let turned = Turned { block: self, parts, steps: size / parts };
             turned.sweep(combination, elements, &mut results, workspace);
             done = parts * (size / parts);
@@ -125,7 +129,8 @@ impl Block<'_> {
         let lies_well = of.scan.recurrences.as_ref().is_some_and(|all| {
             all.iter().flatten().all(|recurrence| recurrence::is_fast_along_memory(*recurrence, has_outputs, single))
         });
-        inside < 4 && self.extents[self.axis] >= 2 * STEPS && self.lanes() > 0 && !(inside == 1 && lies_well)
+        let is_long = self.extents[self.axis] >= 2 * STEPS;
+        inside < 4 && is_long && self.lanes() > 0 && !(inside == 1 && lies_well && !of.ordered)
     }
 
     /// The product of the sizes of some axes of the block that any state varies over.
@@ -175,6 +180,7 @@ impl Block<'_> {
             elements: elements.iter().map(|element| self.strides(element.dims, start)).collect(),
             states: self.states.iter().map(|dims| self.strides(own(*dims), 0).lanes).collect(),
             outputs: self.states.iter().map(|dims| self.strides(dims | 1 << self.axis, start)).collect(),
+            ordered: of.ordered,
         };
         let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
         sweep(&of.scan, &geometry, &elements, results.states, results.outputs, of.exclusive, workspace);
@@ -212,7 +218,7 @@ impl Turned<'_> {
         let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
         let mut totals: Vec<Values> = of.total.fields.iter().zip(self.block.states).map(identity).collect();
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
-        self.run(&of.total, elements, &mut totals, &mut none, false, workspace);
+        self.run(&of.total, elements, &mut totals, &mut none, (false, of.ordered), workspace);
         totals
     }
 
@@ -236,6 +242,7 @@ impl Turned<'_> {
             elements: self.block.states.iter().map(along).collect(),
             states: self.block.states.iter().map(|dims| own(dims)[..self.block.extents.len() - 1].to_vec()).collect(),
             outputs: self.block.states.iter().map(along).collect(),
+            ordered: of.ordered,
         };
         let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
         let mut starts = totals.to_vec();
@@ -262,7 +269,7 @@ impl Turned<'_> {
         };
         let mut turned: Vec<Option<Values>> = outputs.iter().zip(self.block.states).map(room).collect();
         let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
-        self.run(&of.scan, elements, starts, &mut targets, of.exclusive, workspace);
+        self.run(&of.scan, elements, starts, &mut targets, (of.exclusive, of.ordered), workspace);
         for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
             if let (Some(output), Some(turned)) = (output, turned) {
                 let dims = dims | 1 << self.block.axis;
@@ -277,7 +284,7 @@ impl Turned<'_> {
         elements: &[Operand<'_>],
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
-        exclusive: bool,
+        (exclusive, ordered): (bool, bool),
         workspace: &mut Workspace,
     ) {
         let turned: Vec<Option<Values>> = elements.iter().map(|element| self.turned(element)).collect();
@@ -294,6 +301,7 @@ impl Turned<'_> {
             elements: elements.iter().map(|element| along(element.dims)).collect(),
             states: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis).lanes).collect(),
             outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
+            ordered,
         };
         sweep(kernel, &geometry, &slices, states, outputs, exclusive, workspace);
     }

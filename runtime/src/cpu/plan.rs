@@ -118,13 +118,13 @@ pub(super) struct Store {
 }
 
 impl Plan {
-    /// The plan for a program.
+    /// The plan for a program; `ordered` if everything combines from one end to the other, step by step.
     ///
     /// # Errors
     /// [`CpuError::Interleaved`] for an output whose strides do not nest, [`CpuError::TooLarge`] for a value that must
     /// go through memory and has too many elements.
-    pub(super) fn new(program: &Program, request: &Request) -> Result<Plan, CpuError> {
-        let mut drafts = Drafts::new(program, &request.sizes);
+    pub(super) fn new(program: &Program, request: &Request, ordered: bool) -> Result<Plan, CpuError> {
+        let mut drafts = Drafts::new(program, &request.sizes, ordered);
         loop {
             let mut planner = Planner::new(&drafts, request);
             match planner.run()? {
@@ -196,6 +196,9 @@ impl<'a> Planner<'a> {
     fn stage(&mut self, stage: usize) -> Result<Option<usize>, CpuError> {
         let draft = &self.drafts.stages[stage];
         let mut shape = Shape::new(draft, &self.request.sizes, &self.accesses(stage));
+        if self.drafts.ordered {
+            shape.keep_whole(draft.streamed.map(|(axis, _)| axis), &self.request.sizes);
+        }
         let targets = self.targets(stage, &shape)?;
         let mut partitions = vec![];
         for (value, target, layout) in &targets {

@@ -32,6 +32,7 @@ pub(super) fn sweep(
         steps: geometry.steps,
         along: [geometry.elements[c].step, geometry.elements[e].step, out.step].map(|step| step as usize),
         exclusive,
+        ordered: geometry.ordered,
     };
     let (c, e) = (elements[c].from(geometry.elements[c].start), elements[e].from(geometry.elements[e].start));
     let start = out.start;
@@ -71,13 +72,14 @@ struct Field {
     /// The strides along the swept axis: coefficient, element, output.
     along: [usize; 3],
     exclusive: bool,
+    ordered: bool,
 }
 
 impl Field {
     /// f32 along contiguous memory stays in registers.
     fn single(&self, state: &mut [f32], c: &[f32], e: &[f32], out: Option<&mut [f32]>) {
         let [along_c, along_e, along_out] = self.along;
-        let contiguous = self.lanes.run == 1 && along_c <= 1 && along_e == 1 && self.steps >= 64;
+        let contiguous = !self.ordered && self.lanes.run == 1 && along_c <= 1 && along_e == 1 && self.steps >= 64;
         match (self.recurrence, out) {
             (Recurrence::Linear { .. }, None) if contiguous && linear::is_available() => {
                 self.lanes.each(|[s, at_c, at_e, _]| {
@@ -251,7 +253,7 @@ impl Field {
 
     #[inline(always)]
     fn fold<T: Scalar>(&self, state: &mut [T], e: &[T], out: Option<&mut [T]>, f: impl Fn(T, T) -> T + Copy) {
-        if out.is_none() && self.lanes.run == 1 && self.along[1] == 1 {
+        if out.is_none() && self.lanes.run == 1 && self.along[1] == 1 && !self.ordered {
             return self.fold_contiguous(state, e, f);
         }
         self.linear(

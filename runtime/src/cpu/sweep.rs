@@ -32,6 +32,8 @@ pub(super) struct Geometry {
     pub(super) states: Vec<Vec<isize>>,
     /// Of the output of every field, if it has one.
     pub(super) outputs: Vec<Strides>,
+    /// Whether steps are taken one after the other, each operation rounded: no blocks, no parts.
+    pub(super) ordered: bool,
 }
 
 /// Memory that sweeps reuse.

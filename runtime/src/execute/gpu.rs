@@ -55,8 +55,9 @@ impl Executable {
     /// they are, what is given and wanted, sizes, alignment and strides.
     fn call_words(&self, ready: &Ready<'_>, rank: usize, portable: bool) -> Vec<u64> {
         let mut words = Vec::with_capacity(64);
-        let Signature { elem, given, wanted } = &ready.signature;
-        words.extend([self.id, source::generation(), *elem as u64, rank as u64, u64::from(portable)]);
+        let Signature { elem, given, wanted, ordered } = &ready.signature;
+        let flags = [portable, *ordered].map(u64::from);
+        words.extend([self.id, source::generation(), *elem as u64, rank as u64, flags[0], flags[1]]);
         words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
         words.extend(match ready.hand {
             Hand::Nothing => [0, 0],
@@ -118,7 +119,7 @@ impl Executable {
     fn completed(&self, signature: &Signature) -> Signature {
         let params = self.program.params.iter().zip(&signature.given);
         let given = params.map(|(param, given)| *given || !param.name.ends_with(".bar")).collect();
-        Signature { elem: signature.elem, given, wanted: vec![true; signature.wanted.len()] }
+        Signature { given, wanted: vec![true; signature.wanted.len()], ..signature.clone() }
     }
 
     /// Runs a call as one that is complete: what is absent is a tensor of its default, what is not wanted goes to a tensor

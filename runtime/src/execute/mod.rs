@@ -11,6 +11,7 @@ use oplus_dsl::ir::{Output, Program};
 
 use crate::bind::{Binding, Known, bind, check_count, check_overlaps};
 use crate::call::Residual;
+use crate::ordered::is_ordered;
 use crate::tensor::Storage;
 use crate::{Device, Error, Tensor, host};
 
@@ -105,6 +106,7 @@ impl Executable {
             elem: binding.elem,
             given: inputs.iter().map(Option::is_some).collect(),
             wanted: sinks.iter().map(|s| !matches!(s, Sink::Skip)).collect(),
+            ordered: is_ordered(),
         };
         let written = outputs.iter().flatten().cloned().collect();
         let ready = Ready { signature, sizes: binding.sizes.clone(), inputs, outputs: written, hand };

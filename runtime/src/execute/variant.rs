@@ -19,18 +19,21 @@ pub(crate) struct Signature {
     pub(crate) elem: Elem,
     pub(crate) given: Vec<bool>,
     pub(crate) wanted: Vec<bool>,
+    /// Whether everything combines in order, see [`ordered`](crate::ordered).
+    pub(crate) ordered: bool,
 }
 
 /// A program as calls of one signature run it: without what they leave out.
 pub(crate) struct Variant {
     pub(crate) program: Program,
+    ordered: bool,
     planners: Mutex<HashMap<Target, Planner>>,
     compiled: OnceLock<Result<Compiled, Error>>,
 }
 
 impl Variant {
     pub(super) fn of(program: &Program, signature: &Signature) -> Result<Variant, Error> {
-        let Signature { elem, given, wanted } = signature;
+        let Signature { elem, given, wanted, ordered } = signature;
         let params = program.params.iter().zip(given).map(|(p, given)| (p.name.as_str(), *given));
         let outputs = program.outputs.iter().zip(wanted).map(|(o, wanted)| (o.name.as_str(), *wanted));
         let absent: Vec<&str> = params.filter(|(_, given)| !given).map(|(name, _)| name).collect();
@@ -40,12 +43,13 @@ impl Variant {
             let reason = format!("it cannot do without `{}`", param.name);
             return Err(Error::Plan { kernel: program.name.clone(), reason });
         }
-        Ok(Variant { program: variant, planners: Mutex::default(), compiled: OnceLock::new() })
+        let (planners, compiled) = (Mutex::default(), OnceLock::new());
+        Ok(Variant { program: variant, ordered: *ordered, planners, compiled })
     }
 
     /// The program ready to run on the CPU.
     pub(super) fn on_cpu(&self) -> Result<&Compiled, Error> {
-        let compile = || Compiled::new(&self.program).map_err(|e| self.refusal(e));
+        let compile = || Compiled::new(&self.program, self.ordered).map_err(|e| self.refusal(e));
         self.compiled.get_or_init(compile).as_ref().map_err(Clone::clone)
     }
 
@@ -84,10 +88,11 @@ impl Variant {
         plan: impl FnOnce(&Planner) -> Result<T, plan::PlanError>,
     ) -> Result<T, Error> {
         let failed = |e: plan::PlanError| Error::Plan { kernel: self.program.name.clone(), reason: e.to_string() };
+        let new = if self.ordered { Planner::ordered } else { Planner::new };
         let mut planners = self.planners.lock().unwrap_or_else(PoisonError::into_inner);
         let planner = match planners.entry(*target) {
             Entry::Occupied(planner) => planner.into_mut(),
-            Entry::Vacant(place) => place.insert(Planner::new(&self.program, target).map_err(failed)?),
+            Entry::Vacant(place) => place.insert(new(&self.program, target).map_err(failed)?),
         };
         plan(planner).map_err(failed)
     }

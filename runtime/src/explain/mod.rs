@@ -13,6 +13,7 @@ use oplus_dsl::ir::{Axis, Program};
 use crate::execute::{Executable, Signature};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::ordered::is_ordered;
 use crate::{Device, Error, Shapes, source};
 
 pub use ptx::PtxFacts;
@@ -56,6 +57,7 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
         elem: shapes.elem,
         given: program.params.iter().map(|p| p.default.is_none() || given(&p.name)).collect(),
         wanted: program.outputs.iter().map(|o| wanted(&o.name)).collect(),
+        ordered: is_ordered(),
     })?;
     let call = call(&variant.program, shapes)?;
     let Some(target) = shapes.target else { return Ok(Explained::Cpu(equations(&variant.program))) };

@@ -1,6 +1,10 @@
-//! Programs that the tests call, in their text form.
+//! Programs that the tests call, and tensors to call them with.
+
+use std::collections::HashMap;
 
 use oplus::{Kernel, Tensor};
+use oplus_dsl::ir::{Axis, Param, Program};
+use oplus_dsl::rng::Rng;
 
 /// h[t] = a[t]·h[t−1] + x[t] over L with h[−1] = h0, its last state, and the count of steps as an integer.
 pub(crate) static AFFINE: Kernel = Kernel::new(
@@ -42,4 +46,23 @@ pub(crate) static AFFINE: Kernel = Kernel::new(
 pub(crate) fn ramp(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
     Tensor::from_vec((0..n).map(|k| k as f32 * 0.25 - 1.0).collect(), shape).unwrap()
+}
+
+/// Tensors by the names of parameters.
+pub(crate) type Named = HashMap<String, Tensor>;
+
+/// Random `f32` in (−1, 1) for every floating-point parameter.
+pub(crate) fn random_inputs(program: &Program, sizes: &[(&str, usize)], rng: &mut Rng) -> Named {
+    let size = |axis: &Axis| sizes.iter().find(|(name, _)| *name == program.axis_name(*axis)).map_or(3, |(_, n)| *n);
+    let mut random = |param: &Param| {
+        let shape: Vec<usize> = param.axes.iter().map(size).collect();
+        let elements: Vec<f32> = (0..shape.iter().product()).map(|_| rng.between(-1.0, 1.0) as f32).collect();
+        (param.name.clone(), Tensor::from_vec(elements, &shape).unwrap())
+    };
+    program.params.iter().filter(|param| param.elem.is_float()).map(&mut random).collect()
+}
+
+/// A program's inputs in order; `None` for those that are not there.
+pub(crate) fn named<'t>(program: &Program, tensors: &'t Named) -> Vec<Option<&'t Tensor>> {
+    program.params.iter().map(|param| tensors.get(&param.name)).collect()
 }

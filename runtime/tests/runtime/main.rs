@@ -6,5 +6,7 @@ mod cuda;
 mod dependencies;
 mod explain;
 mod gradients;
+mod ordered;
+mod packed;
 mod second;
 mod tensors;

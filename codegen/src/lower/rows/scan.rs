@@ -108,7 +108,9 @@ impl<'s> RowsKernel<'s> {
         let writes = self.outputs(false).next().is_some();
         for (i, r) in self.in_order(self.schedule.vectors).enumerate() {
             if writes {
-                let own = self.monoid.apply(b, &state, &scanned.before[i]);
+                // A team of one lane has no earlier ones: its state stays as it is, to the bit.
+                let alone = self.schedule.lanes == 1 && self.schedule.row_warps == 1;
+                let own = if alone { state.clone() } else { self.monoid.apply(b, &state, &scanned.before[i]) };
                 self.emit(b, at, points, scanned, r, own);
             }
             state = self.monoid.apply(b, &state, &scanned.totals[i]);

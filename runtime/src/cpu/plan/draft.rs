@@ -35,6 +35,8 @@ pub(super) struct Draft {
 pub(super) struct Drafts<'a> {
     pub(super) program: &'a Program,
     pub(super) sizes: &'a [usize],
+    /// Whether everything combines from one end to the other, step by step.
+    pub(super) ordered: bool,
     pub(super) stages: Vec<Draft>,
     /// The stage of every anchored value.
     pub(super) home: Vec<Option<usize>>,
@@ -74,10 +76,10 @@ fn moved(op: &Op) -> AxisSet {
 
 impl<'a> Drafts<'a> {
     /// Cuts a program whose axes have the given sizes.
-    pub(super) fn new(program: &'a Program, sizes: &'a [usize]) -> Drafts<'a> {
+    pub(super) fn new(program: &'a Program, sizes: &'a [usize], ordered: bool) -> Drafts<'a> {
         let n = program.nodes.len();
-        let mut drafts =
-            Drafts { program, sizes, stages: vec![], home: vec![None; n], live: live(program), cones: vec![vec![]; n] };
+        let (home, live, cones) = (vec![None; n], live(program), vec![vec![]; n]);
+        let mut drafts = Drafts { program, sizes, ordered, stages: vec![], home, live, cones };
         for at in (0..n).filter(|at| drafts.live[*at]).collect::<Vec<_>>() {
             drafts.place(Value(at as u32));
         }
@@ -197,7 +199,7 @@ impl<'a> Drafts<'a> {
     fn keeps_order(&self, op: &Op) -> bool {
         match op {
             Op::Scan { .. } => true,
-            Op::Reduce { operator, .. } => !commutes(self.program.operator(*operator)),
+            Op::Reduce { operator, .. } => self.ordered || !commutes(self.program.operator(*operator)),
             _ => false,
         }
     }
@@ -335,7 +337,7 @@ mod tests {
         let program = parse(text).unwrap();
         for len in [1, 100, 1 << 25] {
             let sizes = [4, len];
-            let drafts = Drafts::new(&program, &sizes);
+            let drafts = Drafts::new(&program, &sizes, false);
             assert_eq!(drafts.stages.len(), 1, "{:?}", drafts.stages);
             assert_eq!(drafts.stages[0].streamed, Some((Axis(1), false)));
         }

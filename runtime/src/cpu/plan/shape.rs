@@ -53,6 +53,15 @@ impl Shape {
         self.order.iter().position(|a| *a == axis).map_or(1, |k| self.task[k]).max(1)
     }
 
+    /// Gives tasks everything along an axis.
+    pub(super) fn keep_whole(&mut self, axis: Option<Axis>, sizes: &[usize]) {
+        for (task, own) in self.task.iter_mut().zip(&self.order) {
+            if Some(*own) == axis {
+                *task = sizes[own.0 as usize];
+            }
+        }
+    }
+
     /// Gives tasks everything along all axes but one.
     pub(super) fn cut_only(&mut self, axis: Option<Axis>, sizes: &[usize]) {
         for (task, own) in self.task.iter_mut().zip(&self.order) {

@@ -25,7 +25,7 @@ fn plan(kernel: &Kernel, len: usize) -> (Plan, String) {
         inputs: program.params.iter().map(|param| Some(dense(param.axes.len()))).collect(),
         outputs: program.outputs.iter().map(|output| dense(output.axes.len())).collect(),
     };
-    (Plan::new(&program, &request).unwrap(), program.to_string())
+    (Plan::new(&program, &request, false).unwrap(), program.to_string())
 }
 
 #[test]

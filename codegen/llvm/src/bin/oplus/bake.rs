@@ -1,7 +1,7 @@
 //! `oplus bake`.
 
 use crate::Outcome;
-use crate::programs::{all_variants, compile, in_sources, named, parse_elem, parse_isa};
+use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::{Checks, Contents};
@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Instruction sets: sm_80 runs on every GPU since Ampere, sm_90a is for Hopper.
     #[arg(long, value_delimiter = ',', value_parser = parse_isa, default_value = "sm_80,sm_90a")]
     isa: Vec<Isa>,
+    /// Also the kernels of ordered calls, of kernels and of their one-step forms.
+    #[arg(long)]
+    ordered: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -44,7 +47,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if programs.is_empty() {
         return Err("there is no kernel in any `scan!` block".into());
     }
-    let variants = all_variants(&named(programs, &args.kernel)?, &args.elem, &args.isa)?;
+    let programs = named(programs, &args.kernel)?;
+    let mut variants = all_variants(&programs, &args.elem, &args.isa)?;
+    if args.ordered {
+        variants.extend(ordered_variants(&programs, &args.elem)?);
+        variants.sort_by_cached_key(|variant| variant.key().to_string());
+        variants.dedup_by_key(|variant| variant.key());
+    }
     let ptxas = Ptxas::find().ok();
     let checks = Checks { ptxas: ptxas.as_ref(), ..Checks::default() };
     let mut contents = Contents::new(compile(&variants, checks, "oplus bake")?);

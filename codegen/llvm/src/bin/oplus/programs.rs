@@ -1,13 +1,14 @@
 //! Where commands take programs from, and the forms in which calls run them.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use oplus_codegen::plan::{cuts, variants};
-use oplus_codegen::stage::Stage;
+use oplus_codegen::plan::{self, cuts, variants};
+use oplus_codegen::stage::{Stage, cut_ordered};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Param, Program};
 use oplus_dsl::specialize::for_call;
+use oplus_dsl::step::step;
 use oplus_llvm::library::{Built, Checks, Variant, build};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,19 @@ pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all.dedup_by(|a, b| a.0 == b.0);
     Ok(all.into_iter().map(|(_, variant)| variant).collect())
+}
+
+/// The kernels of ordered calls of programs and of their one-step forms, and of their gradients.
+pub(crate) fn ordered_variants(programs: &[Program], elems: &[Elem]) -> Result<Vec<Variant>, Box<dyn Error>> {
+    let steps = programs.iter().filter_map(|program| Some(step(program).ok()?.program));
+    let all: Vec<Program> = programs.iter().cloned().chain(steps).collect();
+    let mut variants = vec![];
+    for program in all.iter().flat_map(|p| forms(p, elems)) {
+        let cut = cut_ordered(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
+        let of_stages = cut.stages.iter().flat_map(plan::ordered_variants);
+        variants.extend(of_stages.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) }));
+    }
+    Ok(variants)
 }
 
 /// The programs that calls of a kernel run: forward and backward, in each element type, with all optional parameters

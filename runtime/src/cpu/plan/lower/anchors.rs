@@ -23,8 +23,9 @@ impl Lower<'_> {
         let init: Vec<Reg> = init.iter().map(|v| self.value(*v, &Moves::default())).collect();
         let fields = self.needed[tuple.0 as usize].iter().fold(0, |set, k| set | 1 << k);
         let (reverse, exclusive) = direction.unwrap_or_default();
-        let results = Arc::new(Combination::new(operator, fields, exclusive));
-        let totals = Arc::new(Combination::new(operator, results.total.kept(), false));
+        let ordered = self.drafts.ordered;
+        let results = Arc::new(Combination::new(operator, fields, exclusive, ordered));
+        let totals = Arc::new(Combination::new(operator, results.total.kept(), false, ordered));
         let ahead = self.ahead(operator, &elements, &results);
         let is_scan = direction.is_some();
         let dims = self.state_dims(tuple, axis, is_scan);

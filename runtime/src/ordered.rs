@@ -1,0 +1,79 @@
+//! Order: calls that give the same bits however a sequence is divided among them.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+thread_local! {
+    /// How many orders are alive on this thread.
+    static ORDERS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// While it is alive, calls that this thread makes, and gradients that it takes, combine in order: every scan and every
+/// reduction takes one element after the other, from one end to the other, with the operations of the program, each
+/// rounded once, and no others.
+///
+/// Then a sequence has the same outputs and states, to the bit, when it is read at once, in chunks of any lengths that
+/// hand on the state, or step by step with `kernel::step` (where the operator's `combine` is the step: the fields that come
+/// out are those that go in). So have the gradients of all that has a time, and of the state; the gradients of what all
+/// times share are sums over time, which chunks add up in another order (and gradients of calls in bf16 and f16 may read
+/// outputs, rounded, where a chunk has its first state). On both devices; between the CPU and a GPU elementary functions
+/// may differ in the last place.
+///
+/// It costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are
+/// stored. Kernels of ordered calls are others than those of the same calls without: `oplus bake --ordered` makes them
+/// ahead of time.
+///
+/// ```
+/// use oplus::Tensor;
+/// use oplus::models::{EmaConstant, ema_constant};
+///
+/// let x = Tensor::from_vec((0..1000).map(|t| (t as f32).sin()).collect(), &[1, 1000])?;
+/// let alpha = Tensor::from_slice(&[0.1_f32], &[1])?;
+/// let ordered = oplus::ordered();
+/// let prefill = ema_constant(EmaConstant { x: x.clone(), alpha: alpha.clone(), y0: None })?;
+/// let mut state = Tensor::from_slice(&[0.0_f32], &[1])?;
+/// for t in 0..1000 {
+///     let x = x.slice(1, t..t + 1)?.reshape(&[1])?;
+///     let step = ema_constant::Step { x, alpha: alpha.clone(), y0: Some(state) };
+///     state = ema_constant::step(step)?.y_last;
+/// }
+/// assert_eq!(state.to_vec::<f32>()?, prefill.y_last.to_vec::<f32>()?);
+/// # drop(ordered);
+/// # Ok::<(), oplus::Error>(())
+/// ```
+#[must_use = "calls are ordered until this is dropped"]
+#[derive(Debug)]
+pub struct Ordered(PhantomData<*const ()>);
+
+/// Orders the calls of this thread from now on.
+pub fn ordered() -> Ordered {
+    ORDERS.set(ORDERS.get() + 1);
+    Ordered(PhantomData)
+}
+
+impl Drop for Ordered {
+    fn drop(&mut self) {
+        ORDERS.set(ORDERS.get() - 1);
+    }
+}
+
+/// Whether calls of this thread are ordered.
+pub(crate) fn is_ordered() -> bool {
+    ORDERS.get() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_nest_and_belong_to_their_thread() {
+        assert!(!is_ordered());
+        let outer = ordered();
+        drop(ordered());
+        assert!(is_ordered());
+        assert!(!std::thread::spawn(is_ordered).join().unwrap());
+        drop(outer);
+        assert!(!is_ordered());
+    }
+}
