@@ -2,6 +2,7 @@
 
 mod cut;
 mod explain;
+mod memory;
 mod paired;
 mod plan;
 mod programs;

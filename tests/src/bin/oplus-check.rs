@@ -16,7 +16,7 @@ use oplus_tests::check::report::{Line, Report, Sink};
 use oplus_tests::check::run::Runs;
 use oplus_tests::check::scenario::{self, Scenario, World};
 use oplus_tests::check::source::Recorder;
-use oplus_tests::check::{CheckError, cases, faults, large, rules, stability};
+use oplus_tests::check::{CheckError, cases, faults, large, rules, selective, stability};
 use regex_lite::Regex;
 
 /// Checks oplus on a GPU.
@@ -25,7 +25,8 @@ use regex_lite::Regex;
 /// lengths of 0, 1, 2, around warps and tiles, and primes, for every element type and several layouts. Outputs are
 /// compared with the interpreter within bounds that follow from the program (see `oplus_tests::check::bound`), the memory
 /// around them must not change, and every run must give the same bits. Then faults, streams, threads and graphs, 100 runs
-/// of long scans beside a busy stream, the rules of other libraries for low precision, and more than 2^31 elements.
+/// of long scans beside a busy stream, the rules of other libraries for low precision, more than 2^31 elements, and
+/// the selective scan with any number of states.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -112,6 +113,9 @@ impl Args {
         let mut cases = vec![("kernels", case::standard_cases(extent)), ("programs", case::random_cases(0..programs))];
         let mut scenarios = vec![("faults", faults::scenarios()), ("bits", stability::scenarios(extent))];
         scenarios.extend([("rules", rules::scenarios(extent)), ("large", large::scenarios(extent))]);
+        if cfg!(feature = "jit") {
+            scenarios.push(("selective", selective::scenarios(extent)));
+        }
         cases.iter_mut().for_each(|(_, cases)| cases.retain(|case| self.wants(&case.to_string())));
         scenarios.iter_mut().for_each(|(_, all)| all.retain(|one| !self.cpu && self.wants(&one.name)));
         if let Some(part) = self.part {

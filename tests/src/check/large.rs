@@ -36,7 +36,8 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
 /// Elements of a block: a prime number of rows.
 const ROWS: usize = 1_000_003;
 
-fn together(a: Agreement, b: Agreement) -> Agreement {
+/// What both say.
+pub(super) fn together(a: Agreement, b: Agreement) -> Agreement {
     Agreement { worst: a.worst.max(b.worst), compared: a.compared + b.compared, unbounded: 0 }
 }
 
@@ -45,17 +46,26 @@ fn repeated<T>(block: &[T], device: &Device) -> Result<(CudaSlice<T>, usize), Ch
 where
     T: Element + DeviceRepr + ValidAsZeroBits,
 {
+    let copies = (1_usize << 31) / block.len() + 1;
+    Ok((copied(block, copies, device)?, copies))
+}
+
+/// Some copies of a block, one after the other.
+pub(super) fn copied<T>(block: &[T], copies: usize, device: &Device) -> Result<CudaSlice<T>, CheckError>
+where
+    T: Element + DeviceRepr + ValidAsZeroBits,
+{
     let Device::Cuda(cuda) = device else { return super::scenario::unexpected("no GPU") };
-    let (stream, copies) = (cuda.stream(), (1_usize << 31) / block.len() + 1);
+    let stream = cuda.stream();
     let (small, mut all) = (stream.clone_htod(block)?, stream.alloc_zeros::<T>(block.len() * copies)?);
     for k in 0..copies {
         stream.memcpy_dtod(&small, &mut all.slice_mut(k * block.len()..(k + 1) * block.len()))?;
     }
-    Ok((all, copies))
+    Ok(all)
 }
 
 /// Compares the tensor's stretches around every multiple of 2²⁸ elements and at its ends with a block that repeats.
-fn compare<T>(what: &str, tensor: &Tensor, block: &[T]) -> Result<Agreement, CheckError>
+pub(super) fn compare<T>(what: &str, tensor: &Tensor, block: &[T]) -> Result<Agreement, CheckError>
 where
     T: Element + PartialEq + Into<f64>,
 {
@@ -76,7 +86,8 @@ where
     Ok(Agreement { compared, ..Agreement::default() })
 }
 
-fn ranked(device: &Device, rank: usize) {
+/// Has the device take the schedules of a rank.
+pub(super) fn ranked(device: &Device, rank: usize) {
     if let Device::Cuda(device) = device {
         device.set_schedule_rank(rank);
     }

@@ -13,6 +13,7 @@ pub mod report;
 pub mod rules;
 pub mod run;
 pub mod scenario;
+pub mod selective;
 pub mod source;
 pub mod stability;
 
