@@ -5,7 +5,9 @@
 //! * forward: nothing; a recorded call the states before every eighth step, B·G·D·⌈T/8⌉·C;
 //! * backward: these states, unless the call has saved them; the sums over the rows of every block of the gradients of
 //!   b and c, 2·B·G·⌈D/R⌉·C·⌈T/S⌉·S; and the gradients of what batches share, before they are added: a, skip and
-//!   delta_bias, B·G·D·(N + 2). For 16 states in `f32`, or 32 in 16 bits, that is less than twice inputs and gradients.
+//!   delta_bias, B·G·D·(N + 2); and a few numbers for each row and segment where time is divided.
+//!
+//! For up to 16 states in `f32`, or 32 in 16 bits, that is less than twice its inputs and gradients.
 
 use oplus_codegen::plan::{Plan, Planner};
 use oplus_codegen::schedule::{Pass, Schedule, TwoWay};
@@ -96,7 +98,8 @@ fn its_gradient_allocates_saved_states_and_sums_of_blocks() {
             let sums = 4 * 2 * b * g * up(d, rows) * capacity * up(t, steps) * steps;
             let shared = 4 * b * g * d * (n + 2);
             let what = format!("{name} {elem} {sizes:?} under {schedule}");
-            assert_eq!(bytes(&plan), saved + sums + shared, "{what}");
+            let handed = bytes(&plan) - (saved + sums + shared);
+            assert!(if schedule.segmented { handed >= 0 } else { handed == 0 }, "{what}: {handed}");
             // Twice the inputs and gradients at most; with more states than these, tensors without them are small beside.
             if n * elem.bytes().unwrap_or(4) as i64 <= 64 {
                 assert!(bytes(&plan) <= 2 * tensors(&program, &own), "{what}: {}", bytes(&plan));
