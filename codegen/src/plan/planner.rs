@@ -15,8 +15,8 @@ use crate::lower::states::{supports, two_way};
 use crate::lower::{chunks, pairs};
 use crate::schedule::Schedule;
 use crate::stage::{
-    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired, cut_parted,
-    cut_split, cut_two_way,
+    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired,
+    cut_parted, cut_split, cut_two_way,
 };
 use crate::target::Target;
 
