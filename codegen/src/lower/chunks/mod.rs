@@ -14,7 +14,7 @@
 //! has 16 times of the products over times, and 16 places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory.
 //!
-//! Decays may differ along the depth: then there are [chunks within chunks](channels).
+//! Decays may differ along the depth: then there are chunks within chunks (`channels`).
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 

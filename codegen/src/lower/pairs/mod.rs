@@ -12,7 +12,7 @@
 //! and what has been summed is measured against the new maximum whenever it grows. Attention is of this form, and so
 //! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
 //! more, which only columns have, as that of the queries' heads that share the head of a key: a block goes over it in
-//! [rounds].
+//! `rounds`.
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
 //! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts; a warp has `repeat` blocks of
