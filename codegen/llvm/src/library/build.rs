@@ -31,7 +31,7 @@ pub struct BuildError {
     /// The stage's program.
     pub program: String,
     /// The schedule.
-    pub schedule: Schedule,
+    pub schedule: Box<Schedule>,
     /// The instruction set.
     pub isa: Isa,
     /// What went wrong.
@@ -120,7 +120,7 @@ impl Variant {
     fn build(&self, checks: Checks<'_>, command: &str) -> Result<Built, BuildError> {
         self.try_build(checks, command).map_err(|reason| BuildError {
             program: self.stage.program.name.clone(),
-            schedule: self.schedule,
+            schedule: Box::new(self.schedule),
             isa: self.isa,
             reason,
         })
