@@ -8,7 +8,7 @@
 //! ```
 //!
 //! and a sum of N products c·h is off by at most Σ|c|·E + (N + 4)·ε·Σ|c|·H. The gradient by u is the same recurrence
-//! backwards, of λ[t] = c·ȳ + a[t+1]·λ[t+1].
+//! backwards, of λ\[t\] = c·ȳ + a\[t+1\]·λ\[t+1\].
 
 use half::bf16;
 use oplus::models::selective_scan;

@@ -1,6 +1,7 @@
-//! A recurrence of matrices as plain loops in `f64`: S[t] = exp(g[t])·S[t−1] + k[t]⊗v[t], o[t] = Σ over K of q[t]·S[t].
+//! A recurrence of matrices as plain loops in `f64`: `S[t] = exp(g[t])·S[t−1] + k[t]⊗v[t]`,
+//! `o[t] = Σ over K of q[t]·S[t]`.
 //!
-//! With D the cotangent of the state, D[t] = q[t]⊗ō[t] + exp(g[t+1])·D[t+1] from that of the last state on:
+//! With D the cotangent of the state, D\[t\] = q\[t\]⊗ō\[t\] + exp(g\[t+1\])·D\[t+1\] from that of the last state on:
 //!
 //! ```text
 //! q̄ = Σ over V of S·ō    k̄ = Σ over V of D·v    v̄ = Σ over K of D·k    ḡ[t] = Σ over V of D[t]·exp(g[t])·S[t−1]
