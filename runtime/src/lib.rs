@@ -57,6 +57,7 @@ mod error;
 mod execute;
 pub mod explain;
 mod gradient;
+mod guard;
 mod host;
 mod kernel;
 mod layout;

@@ -1,7 +1,8 @@
 //! Order: calls that give the same bits however a sequence is divided among them.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
+
+use crate::guard::Guard;
 
 thread_local! {
     /// How many orders are alive on this thread.
@@ -43,37 +44,14 @@ thread_local! {
 /// ```
 #[must_use = "calls are ordered until this is dropped"]
 #[derive(Debug)]
-pub struct Ordered(PhantomData<*const ()>);
+pub struct Ordered(#[expect(dead_code, reason = "it is dropped")] Guard);
 
 /// Orders the calls of this thread from now on.
 pub fn ordered() -> Ordered {
-    ORDERS.set(ORDERS.get() + 1);
-    Ordered(PhantomData)
-}
-
-impl Drop for Ordered {
-    fn drop(&mut self) {
-        ORDERS.set(ORDERS.get() - 1);
-    }
+    Ordered(Guard::new(&ORDERS))
 }
 
 /// Whether calls of this thread are ordered.
 pub(crate) fn is_ordered() -> bool {
     ORDERS.get() > 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_nest_and_belong_to_their_thread() {
-        assert!(!is_ordered());
-        let outer = ordered();
-        drop(ordered());
-        assert!(is_ordered());
-        assert!(!std::thread::spawn(is_ordered).join().unwrap());
-        drop(outer);
-        assert!(!is_ordered());
-    }
 }

@@ -1,7 +1,8 @@
 //! Recording: calls that save states for their gradients.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
+
+use crate::guard::Guard;
 
 thread_local! {
     /// How many recordings are alive on this thread.
@@ -15,36 +16,14 @@ thread_local! {
 /// The gradient of a recorded call must be taken before its inputs are overwritten.
 #[must_use = "recording ends when this is dropped"]
 #[derive(Debug)]
-pub struct Recording(PhantomData<*const ()>);
+pub struct Recording(#[expect(dead_code, reason = "it is dropped")] Guard);
 
 /// Starts recording on this thread.
 pub fn record() -> Recording {
-    RECORDINGS.set(RECORDINGS.get() + 1);
-    Recording(PhantomData)
-}
-
-impl Drop for Recording {
-    fn drop(&mut self) {
-        RECORDINGS.set(RECORDINGS.get() - 1);
-    }
+    Recording(Guard::new(&RECORDINGS))
 }
 
 /// Whether calls of this thread save states.
 pub(crate) fn is_recording() -> bool {
     RECORDINGS.get() > 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recordings_nest() {
-        assert!(!is_recording());
-        let outer = record();
-        drop(record());
-        assert!(is_recording());
-        drop(outer);
-        assert!(!is_recording());
-    }
 }

@@ -14,6 +14,8 @@ use oplus_dsl::ir::Axis;
 
 /// Blocks of a grid and tiles of a persistent kernel are counted in 31 bits.
 const MAX_COUNT: u64 = i32::MAX as u64;
+/// The states that the smallest schedules have room for; each larger one has four times as much.
+const LEAST_STATES: i64 = 4;
 
 /// `Err` says in words why the schedule cannot be used.
 pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Result<(), String> {
@@ -114,6 +116,10 @@ fn states(
     let capacity = i64::from(capacity);
     match padded {
         true if count > capacity => return Err(format!("{state} has size {count}, more than {capacity}")),
+        // Room for states is saved, too: a quarter of it where that suffices.
+        true if capacity > LEAST_STATES && 4 * count <= capacity => {
+            return Err(format!("{state} has size {count}, for which {} suffice", capacity / 4));
+        }
         false if count != capacity => return Err(format!("{state} has size {count}, not {capacity}")),
         _ => {}
     }

@@ -13,6 +13,7 @@ use oplus_dsl::ir::{Axis, Literal, Param, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar::round;
 use oplus_dsl::specialize::without_param;
+use oplus_dsl::testing::relative_error;
 
 /// A standard model without some of its optional parameters.
 pub(crate) fn model(name: &str, elem: Elem, without: &[&str]) -> Program {
@@ -136,12 +137,9 @@ impl<'a> Case<'a> {
     pub(crate) fn check_segments(&self, schedule: &Chunks, segments: usize, order: Order) {
         let (wanted, found) = (self.wanted(), self.run(schedule, (segments, order)));
         for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.stage.program.outputs) {
-            let (wanted, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
-            let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-            let error = norm(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
-            let size = norm(&mut wanted.iter().copied());
+            let error = relative_error(wanted, found);
             let what = format!("`{}`: {:?} {schedule}, {segments} segments", output.name, self.sizes);
-            assert!(error <= 5e-3 * size, "{what}: relative error {} of {size}", error / size);
+            assert!(error <= 5e-3, "{what}: relative error {error}");
         }
     }
 

@@ -11,6 +11,7 @@ use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar::round;
 use oplus_dsl::specialize::{keep_outputs, without_param};
+use oplus_dsl::testing::relative_error;
 
 use crate::device::{Placement, Work, call, run};
 
@@ -66,12 +67,9 @@ fn check(
     let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
     let found = run(program, &work, &inputs, &sizes, (placement, order, Isa::Sm90a));
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
-        let (wanted, found) = (wanted.as_floats().expect("floats"), found.as_floats().expect("floats"));
-        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-        let error = norm(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
-        let size = norm(&mut wanted.iter().copied());
+        let error = relative_error(wanted, found);
         let what = format!("`{}` of {}: {sizes:?} {placement:?}", output.name, program.name);
-        assert!(error <= 5e-3 * size, "{what}: relative error {} of {size}", error / size);
+        assert!(error <= 5e-3, "{what}: relative error {error}");
     }
     sweeps
 }

@@ -12,7 +12,7 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data};
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::step::{Step, step};
-use oplus_dsl::testing::inputs;
+use oplus_dsl::testing::{Part, inputs};
 
 use crate::device::{Placement, Work, call, run_handing};
 
@@ -166,23 +166,6 @@ impl Law {
                 assert_eq!(self.joined(&param.name, &parts, true), bits(&expected[0][&name]), "{what}");
             }
         }
-    }
-}
-
-/// A part of a sequence.
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    Chunk(usize),
-    Step,
-}
-
-impl Part {
-    fn times(self) -> usize {
-        if let Part::Chunk(times) = self { times } else { 1 }
-    }
-
-    fn is_step(self) -> bool {
-        matches!(self, Part::Step)
     }
 }
 

@@ -13,6 +13,7 @@ use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar::round;
 use oplus_dsl::step::step;
+use oplus_dsl::testing::relative_error;
 
 use crate::device::{Placement, Work, call, run};
 
@@ -212,10 +213,7 @@ fn check_decoding(name: &str) {
         outputs = simulated(&step.program, plan(&step.program, &once), &inputs, &once);
         let (first, axes) = (&program.outputs[0], &program.outputs[0].axes);
         let wanted = cut(&wanted[0], along(axes), t..t + 1);
-        let (wanted, found) = (wanted.as_floats().expect("floats"), outputs[0].as_floats().expect("floats"));
-        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-        let error = norm(&mut wanted.iter().zip(found).map(|(a, b)| a - b));
-        assert!(error <= 5e-3 * norm(&mut wanted.iter().copied()), "{name}: `{}` at {t}", first.name);
+        assert!(relative_error(&wanted, &outputs[0]) <= 5e-3, "{name}: `{}` at {t}", first.name);
     }
 }
 

@@ -9,6 +9,7 @@ use oplus::{Call, Elem, Kernel, Tensor, ordered};
 use oplus_dsl::ir::Program;
 use oplus_dsl::rng::Rng;
 use oplus_dsl::step::{Step, step};
+use oplus_dsl::testing::Part;
 
 use crate::common::{Named, named, random_inputs};
 
@@ -44,22 +45,6 @@ enum Exact {
     Gradients,
 }
 
-/// A part of a sequence: how many times it has, and whether it is a single step.
-#[derive(Clone, Copy, Debug)]
-enum Part {
-    Chunk(usize),
-    Step,
-}
-
-impl Part {
-    fn times(self) -> usize {
-        match self {
-            Part::Chunk(times) => times,
-            Part::Step => 1,
-        }
-    }
-}
-
 /// A call of a part, by the names of its inputs and outputs.
 struct Run {
     part: Part,
@@ -73,7 +58,7 @@ impl Model {
     }
 
     fn kernel(&self, part: Part) -> &Kernel {
-        if matches!(part, Part::Step) { &self.one } else { &self.whole }
+        if part.is_step() { &self.one } else { &self.whole }
     }
 
     /// Where the time stands among the axes of a tensor.
@@ -94,7 +79,7 @@ impl Model {
         let Some(at) = self.time_of(name) else { return tensor.clone() };
         let cut = tensor.slice(at, from..from + part.times()).unwrap();
         let mut shape = cut.shape().to_vec();
-        if matches!(part, Part::Step) {
+        if part.is_step() {
             shape.remove(at);
         }
         stored(numbers(&cut), &shape, cut.elem())
@@ -150,7 +135,7 @@ impl Model {
         let Some(at) = self.time_of(name) else { return numbers(parts[parts.len() - 1].1) };
         let with_time = |(part, tensor): &(Part, &Tensor)| {
             let mut shape = tensor.shape().to_vec();
-            if matches!(part, Part::Step) {
+            if part.is_step() {
                 shape.insert(at, 1);
             }
             (shape, numbers(tensor))
