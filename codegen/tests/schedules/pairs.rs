@@ -6,7 +6,8 @@ use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Operator, Program};
+use oplus_dsl::specialize::for_call;
 
 use crate::device::{Placement, call};
 use crate::oracle::Case;
@@ -57,6 +58,33 @@ fn gradients_of_attention() {
         let gradient = adjoint(&model(name, Elem::F16)).expect("a gradient");
         check(&gradient, (7, 9, 32), Placement::Contiguous);
         check(&gradient, (21, 6, 20), Placement::Padded);
+    }
+}
+
+/// The program of a gradient as calls run it: derived once for all element types, and given the cotangent of o alone.
+fn gradient_of_calls(name: &str, elem: Elem) -> Program {
+    let models = oplus_front::model_programs();
+    let forward = models.into_iter().find(|program| program.name == name).expect("a model");
+    let bar = adjoint(&forward).expect("a gradient");
+    let wanted: Vec<&str> = bar.outputs.iter().map(|o| o.name.as_str()).collect();
+    for_call(&bar, elem, &wanted, &["lse.bar"])
+}
+
+#[test]
+fn gradients_of_calls_do_not_attend_again() {
+    let names = ["attention", "attention_causal", "attention_window", "attention_bias", "attention_softcap"];
+    for name in names.into_iter().chain(["attention_packed", "attention_packed_causal"]) {
+        for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+            let program = gradient_of_calls(name, elem);
+            let sizes = sizes(&program, 300, 200, 64);
+            let planner = Planner::new(&program, &Target::H200).expect("cuts");
+            let plan = planner.plan(&call(&program, &sizes, Placement::Contiguous)).expect("plans");
+            let merges = |op: &Operator| op.gauge.is_some();
+            let again = plan.steps.iter().any(|step| step.stage.program.operators.iter().any(merges));
+            assert!(!again, "{name} in {elem}");
+            let pairs = plan.steps.iter().filter(|step| matches!(step.schedule, Schedule::Pairs(_))).count();
+            assert!(pairs == 2 || name == "attention_bias", "{name} in {elem}: {pairs} sums over pairs");
+        }
     }
 }
 

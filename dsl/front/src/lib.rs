@@ -49,7 +49,8 @@
 //! An `fn` with types is a kernel. A tensor's type names its element type and its axes in memory order, last fastest:
 //! `f32[B, L]`; `[B, L]` takes the element type of the call; `f32` and `[]` are scalars. A parameter with a default
 //! (`= 0`) may be left out by the caller. Element types are `f64`, `f32`, `bf16`, `f16`, `i32`, `i64`, `u32`, `u64`,
-//! `bool`, and `state`, in which the call computes: `f64` in calls of `f64`, else `f32`. Each output is assigned once, `y = …;` or `(y, z) = …;`.
+//! `bool`, and `state`, in which the call computes: `f64` in calls of `f64`, else `f32`. Nothing is lost in an output of it, so
+//! that the gradient reads it instead of computing it again. Each output is assigned once, `y = …;` or `(y, z) = …;`.
 //!
 //! ## Expressions
 //!

@@ -26,7 +26,7 @@ fn scores(q, k) {
 /// the keys may be attended to apart and [`merge`](fn@merge)d. Vaswani et al., "Attention is all you need", 2017, §3.2.1.
 pub fn attention(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F],
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     (o, lse) = mean(reduce(N, Softmax(scores(q, k), 1, v)));
 }
 
@@ -34,7 +34,7 @@ pub fn attention(
 /// query m sees the keys n ≤ m + |N| − |M|.
 pub fn attention_causal(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F],
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let seen = index(N) <= index(M) + (size(N) - size(M));
     let (score, one, value) = weighted(seen, scores(q, k), v);
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
@@ -46,7 +46,7 @@ pub fn attention_causal(
 /// Beltagy, Peters and Cohan, "Longformer: The long-document transformer", 2020, §3.1.
 pub fn attention_window(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], left: i64, right: i64,
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let at = index(M) + (size(N) - size(M));
     let seen = index(N) >= at - left && index(N) <= at + right;
     let (score, one, value) = weighted(seen, scores(q, k), v);
@@ -56,7 +56,7 @@ pub fn attention_window(
 /// [`attention`](fn@attention) with a bias added to the scores; a bias of −∞ hides a key from a query.
 pub fn attention_bias(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], bias: [B, G, R, M, N],
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (score, one, value) = weighted(bias > -inf, scores(q, k) + bias, v);
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
 }
@@ -66,7 +66,7 @@ pub fn attention_bias(
 /// Gemma Team, "Gemma 2: Improving open language models at a practical size", 2024, §2.
 pub fn attention_softcap(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cap: f32,
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let seen = index(N) <= index(M) + (size(N) - size(M));
     let (score, one, value) = weighted(seen, cap * tanh(scores(q, k) / cap), v);
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
@@ -86,7 +86,7 @@ fn sequence(cu_rows, cu_columns) -> (from, to, end) {
 /// Both lists begin with 0, are in order and as long as each other. What lies behind their ends is one more sequence.
 pub fn attention_packed(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64[S], cu_k: i64[S],
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (from, to, end) = sequence(cu_q, cu_k);
     let (score, one, value) = weighted(index(N) >= from && index(N) < to, scores(q, k), v);
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
@@ -96,7 +96,7 @@ pub fn attention_packed(
 /// of a sequence is at its last key.
 pub fn attention_packed_causal(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64[S], cu_k: i64[S],
-) -> (o: [B, G, R, M, F], lse: f32[B, G, R, M]) {
+) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (from, to, end) = sequence(cu_q, cu_k);
     let (score, one, value) = weighted(index(N) >= from && index(N) <= index(M) + (to - end), scores(q, k), v);
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
@@ -108,8 +108,8 @@ pub fn attention_packed_causal(
 /// Parts may be merged in any tree; a part of nothing is o = 0 and lse = −∞. Milakov and Gimelshein, "Online normalizer
 /// calculation for softmax", 2018, §3.1.
 pub fn merge(
-    o1: [B, M, F], lse1: f32[B, M], o2: [B, M, F], lse2: f32[B, M],
-) -> (o: [B, M, F], lse: f32[B, M]) {
+    o1: [B, M, F], lse1: state[B, M], o2: [B, M, F], lse2: state[B, M],
+) -> (o: [B, M, F], lse: state[B, M]) {
     let m = max(lse1, lse2);
     let (d1, d2) = (if lse1 == -inf { 0 } else { exp(lse1 - m) }, if lse2 == -inf { 0 } else { exp(lse2 - m) });
     let d = if m == -inf { 1 } else { d1 + d2 };
@@ -118,7 +118,7 @@ pub fn merge(
 }
 
 /// [`merge`](fn@merge) of any number of parts P.
-pub fn merge_parts(o: [P, B, M, F], lse: f32[P, B, M]) -> (mean: [B, M, F], total: f32[B, M]) {
+pub fn merge_parts(o: [P, B, M, F], lse: state[P, B, M]) -> (mean: [B, M, F], total: state[B, M]) {
     let (score, one, value) = weighted(lse > -inf, lse, o);
     (mean, total) = mean(reduce(P, Softmax(score, one, value)));
 }

@@ -95,7 +95,8 @@ pub enum AdjointError {
 ///
 /// * those parameters of the program that it needs;
 /// * those outputs of the program that it reads instead of computing them again (residuals): outputs that hold a value
-///   behind a scan or a reduction without rounding it, or a softmax's mean, rounded or not;
+///   behind a scan or a reduction without rounding it, or a softmax's mean, rounded or not. Of a program for calls of any
+///   type, an output in [`Elem::State`] does so, one in `f32` does not: a call may compute in `f64`;
 /// * for every floating-point output y its cotangent `y.bar` (`y.bar.bar` and so on if that is taken, as in adjoints of
 ///   adjoints), 0 by default.
 ///
