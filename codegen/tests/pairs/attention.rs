@@ -3,6 +3,9 @@
 use oplus_codegen::schedule::{Pairs, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
+use oplus_dsl::Elem;
+use oplus_dsl::interpret::Data;
+use oplus_dsl::scalar::round;
 
 use crate::harness::Case;
 use crate::programs::{biased, causal, plain, softcapped, window};
@@ -73,7 +76,7 @@ fn windows_biases_and_caps() {
     }
     let (stage, sizes) = (biased(), [1, 1, 2, 37, 41, 16, 16]);
     let mut case = Case::new(&stage, &sizes);
-    if let oplus_dsl::interpret::Data::Float(bias) = &mut case.inputs[3].data {
+    if let Data::Float(bias) = &mut case.inputs[3].data {
         (0..bias.len()).filter(|i| i % 3 == 0 || *i < 41).for_each(|i| bias[i] = f64::NEG_INFINITY);
     }
     case.check(&SMALL, Order::Ascending);
@@ -102,6 +105,21 @@ fn single_precision_keeps_its_accuracy() {
     }
     let sizes = [1, 1, 1, 19, 21, 5, 3];
     Case::new(&plain("f32"), &sizes).check_to(&Pairs { vector: 1, ..SMALL }, Order::Descending, 2e-6);
+}
+
+#[test]
+fn errors_of_single_precision_do_not_add_up_along_sums() {
+    let schedule = Pairs { depth: 256, vector: 4, ..SMALL };
+    let stage = plain("f32");
+    let sizes = [1, 1, 1, 16, 400, 256, 16];
+    let mut case = Case::new(&stage, &sizes);
+    // Sums of one sign.
+    for array in &mut case.inputs {
+        if let Data::Float(numbers) = &mut array.data {
+            numbers.iter_mut().for_each(|x| *x = round(Elem::F32, x.abs()));
+        }
+    }
+    case.check_to(&schedule, Order::Random(1), 4e-7);
 }
 
 #[test]
@@ -148,7 +166,7 @@ fn what_a_row_does_not_see_may_be_anything() {
 fn what_a_bias_hides_may_be_anything() {
     let (stage, sizes) = (biased(), [1, 1, 2, 37, 41, 16, 16]);
     let mut case = Case::new(&stage, &sizes);
-    if let oplus_dsl::interpret::Data::Float(bias) = &mut case.inputs[3].data {
+    if let Data::Float(bias) = &mut case.inputs[3].data {
         (0..bias.len()).filter(|i| i % 3 == 0 || i % 41 == 5).for_each(|i| bias[i] = f64::NEG_INFINITY);
     }
     case.stray(2, &[(5 * 16 + 2, f64::NAN), (7 * 16, f64::INFINITY), (7 * 16 + 9, f64::NAN), (8 * 16 + 9, f64::NAN)]);

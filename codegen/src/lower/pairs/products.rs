@@ -188,12 +188,16 @@ impl PairsKernel<'_> {
         weights.chunks(blocks).map(|rows| rows.chunks(2).map(|two| packed(b, two)).collect()).collect()
     }
 
-    /// A factor as what matrix products keep of it: itself, or of `f32` what 11 bits hold and the rest.
+    /// A factor as what matrix products keep of it: itself, or of `f32` the nearest number of 11 bits and the rest. Cut off
+    /// instead of rounded, the rests would all have the sign of their factors, and the product of rests, which is left out, a bias.
     fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
         if self.elem() != Elem::F32 {
             return vec![registers];
         }
-        let high = registers.map(|x| b.binary(Binary::And, x, Operand::u32(!0x1fff)));
+        let high = registers.map(|x| {
+            let nearest = b.add(x, Operand::u32(0x1000));
+            b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
+        });
         let rest = |i: usize| {
             let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
             let rest = b.sub(x, high);
@@ -203,14 +207,18 @@ impl PairsKernel<'_> {
         vec![high, low]
     }
 
-    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first.
+    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first. Tensor cores cut off what
+    /// does not fit into a sum, which over many steps is a bias: sums of `f32` are added up outside of them.
     fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
-        let pairs: &[(usize, usize)] = if rows.len() == 1 { &[(0, 0)] } else { &[(1, 0), (0, 1), (0, 0)] };
+        let single = rows.len() > 1;
+        let pairs: &[(usize, usize)] = if single { &[(1, 0), (0, 1), (0, 0)] } else { &[(0, 0)] };
+        let mut product = if single { [zero(Ty::F32); 4] } else { *sums };
         for (r, c) in pairs {
             let dst = [0; 4].map(|_| b.reg(Ty::F32));
-            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: *sums });
-            *sums = dst.map(Operand::Reg);
+            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: product });
+            product = dst.map(Operand::Reg);
         }
+        *sums = if single { std::array::from_fn(|i| b.add(sums[i], product[i])) } else { product };
     }
 }
 

@@ -1,4 +1,4 @@
-//! Softmax attention against plain loops, in parts, and in half precision.
+//! Softmax attention against plain loops, and in half precision.
 
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -33,7 +33,7 @@ pub(crate) const MODELS: [&str; 7] = [
     "attention_packed_causal",
 ];
 
-fn named_sizes(s: Sizes) -> Vec<(&'static str, usize)> {
+pub(crate) fn named_sizes(s: Sizes) -> Vec<(&'static str, usize)> {
     vec![("B", s.b), ("G", s.g), ("R", s.r), ("M", s.m), ("N", s.n), ("E", s.e), ("F", s.f), ("S", 4)]
 }
 
@@ -91,7 +91,7 @@ fn tensors(given: &Named) -> Tensors {
 }
 
 /// Asserts that values agree, and are infinite alike.
-fn same(what: &str, found: &[f64], expected: &[f64]) {
+pub(crate) fn same(what: &str, found: &[f64], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected.iter().filter(|x| x.is_finite()).fold(1.0f64, |m, x| m.max(x.abs()));
     for (k, (x, y)) in found.iter().zip(expected).enumerate() {
@@ -151,68 +151,6 @@ fn the_gradient_reads_what_the_forward_pass_gave() {
 fn the_gradient_is_flash_attention() {
     let bar = adjoint(&model("attention").instantiate(Elem::Bf16)).expect("a gradient");
     insta::assert_snapshot!(oplus_dsl::adjoint::equations(&bar));
-}
-
-/// Of part of the keys: what a query reads of it, as the model `merge` takes it.
-fn part(given: &Named, s: Sizes, from: usize, to: usize) -> (Array, Array) {
-    let cut = |name: &str, width: usize| floats(&given[name])[from * width..to * width].to_vec();
-    let mut part = given.clone();
-    part.insert("k".into(), Array::floats(&[1, 1, to - from, s.e], cut("k", s.e)));
-    part.insert("v".into(), Array::floats(&[1, 1, to - from, s.f], cut("v", s.f)));
-    let sizes = named_sizes(Sizes { n: to - from, ..s });
-    let out = run(&model("attention"), &part, &sizes, Mode::default());
-    (Array::floats(&[1, s.m, s.f], floats(&out["o"])), Array::floats(&[1, s.m], floats(&out["lse"])))
-}
-
-fn merged(l: &(Array, Array), r: &(Array, Array), s: Sizes) -> (Array, Array) {
-    let given = [("o1", &l.0), ("lse1", &l.1), ("o2", &r.0), ("lse2", &r.1)];
-    let given = given.map(|(name, array)| (name.to_owned(), array.clone())).into_iter().collect();
-    let mut out = run(&model("merge"), &given, &[("B", 1), ("M", s.m), ("F", s.f)], Mode::default());
-    (out.remove("o").expect("o"), out.remove("lse").expect("lse"))
-}
-
-#[test]
-fn parts_merged_in_any_tree_are_one_pass() {
-    let s = Sizes { b: 1, g: 1, r: 1, m: 3, n: 23, e: 4, f: 3 };
-    let given = inputs(&model("attention"), &named_sizes(s), 3, |_| true);
-    let whole = part(&given, s, 0, s.n);
-    let mut rng = Rng::new(9);
-    for parts in 1..=7 {
-        let mut cuts: Vec<usize> = (1..parts).map(|_| rng.below(s.n + 1)).collect();
-        cuts.sort_unstable();
-        let cuts = [vec![0], cuts, vec![s.n]].concat();
-        let all: Vec<_> = cuts.windows(2).map(|cut| part(&given, s, cut[0], cut[1])).collect();
-        let mut tree = all.clone();
-        while tree.len() > 1 {
-            let at = rng.below(tree.len() - 1);
-            let right = tree.remove(at + 1);
-            tree[at] = merged(&tree[at], &right, s);
-        }
-        same(&format!("o of {cuts:?}"), floats(&tree[0].0), floats(&whole.0));
-        same(&format!("lse of {cuts:?}"), floats(&tree[0].1), floats(&whole.1));
-        let stack =
-            |of: fn(&(Array, Array)) -> &Array| all.iter().flat_map(|p| floats(of(p)).to_vec()).collect::<Vec<_>>();
-        let given = [
-            ("o", Array::floats(&[parts, 1, s.m, s.f], stack(|p| &p.0))),
-            ("lse", Array::floats(&[parts, 1, s.m], stack(|p| &p.1))),
-        ];
-        let given = given.map(|(name, array)| (name.to_owned(), array)).into_iter().collect();
-        let sizes = [("P", parts), ("B", 1), ("M", s.m), ("F", s.f)];
-        let out = run(&model("merge_parts"), &given, &sizes, Mode::default());
-        same(&format!("mean of {cuts:?}"), floats(&out["mean"]), floats(&whole.0));
-        same(&format!("total of {cuts:?}"), floats(&out["total"]), floats(&whole.1));
-    }
-}
-
-#[test]
-fn parts_of_nothing_merge_to_nothing() {
-    let s = Sizes { b: 1, g: 1, r: 1, m: 2, n: 5, e: 2, f: 2 };
-    let given = inputs(&model("attention"), &named_sizes(s), 3, |_| true);
-    let (nothing, something) = (part(&given, s, 2, 2), part(&given, s, 0, 5));
-    assert_eq!((floats(&nothing.0), floats(&nothing.1)), (&[0.0; 4][..], &[f64::NEG_INFINITY; 2][..]));
-    assert_eq!(merged(&nothing, &nothing, s), nothing);
-    assert_eq!(merged(&nothing, &something, s), something);
-    assert_eq!(merged(&something, &nothing, s), something);
 }
 
 /// The largest difference.

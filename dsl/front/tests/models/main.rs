@@ -6,6 +6,7 @@ mod duality;
 mod harness;
 mod laws;
 mod log_decay;
+mod merged_parts;
 mod s6;
 mod s6_loops;
 mod second;
