@@ -1,6 +1,7 @@
 //! Models at a point: inputs and cotangents by name, run by the interpreter.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
@@ -15,7 +16,8 @@ pub(crate) type Sizes<'a> = &'a [(&'a str, usize)];
 
 /// The model of a name.
 pub(crate) fn model(name: &str) -> Program {
-    oplus_front::model_programs().into_iter().find(|program| program.name == name).expect("a standard model")
+    static MODELS: LazyLock<Vec<Program>> = LazyLock::new(oplus_front::model_programs);
+    MODELS.iter().find(|program| program.name == name).expect("a standard model").clone()
 }
 
 /// Random floats.
