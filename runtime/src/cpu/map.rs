@@ -3,8 +3,8 @@
 //! The result is dense; along the innermost loop an operand is either dense too or one value for the whole run.
 
 use half::f16;
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Binary, Unary};
-use oplus_dsl::{Elem, Ty};
 
 use super::arithmetic::{Float, Integer};
 use super::loops::Loops;
@@ -100,15 +100,13 @@ fn place_typed<T: Scalar>(loops: &Loops<2>, dst: &mut [T], at: [isize; 2], src: 
 /// Conversion to the value type of an element type, rounded to that element type.
 pub(super) fn convert(to: Elem, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
     match a {
-        Slice::F64(a) => from_float(to, loops, dst, a, |x| x, |x| x as f32),
-        Slice::F32(a) => from_float(to, loops, dst, a, f64::from, |x| x),
-        Slice::I32(a) => from_integer(to, loops, dst, a, i64::from, f64::from, |x| x as f32),
-        Slice::I64(a) => from_integer(to, loops, dst, a, |x| x, |x| x as f64, |x| x as f32),
-        Slice::U32(a) => from_integer(to, loops, dst, a, i64::from, f64::from, |x| x as f32),
-        Slice::U64(a) => from_integer(to, loops, dst, a, |x| x as i64, |x| x as f64, |x| x as f32),
-        Slice::Bool(a) => {
-            from_integer(to, loops, dst, a, i64::from, |x| f64::from(u8::from(x)), |x| f32::from(u8::from(x)))
-        }
+        Slice::F64(a) => cast(to, loops, dst, a),
+        Slice::F32(a) => cast(to, loops, dst, a),
+        Slice::I32(a) => cast(to, loops, dst, a),
+        Slice::I64(a) => cast(to, loops, dst, a),
+        Slice::U32(a) => cast(to, loops, dst, a),
+        Slice::U64(a) => cast(to, loops, dst, a),
+        Slice::Bool(a) => cast(to, loops, dst, a),
     }
 }
 
@@ -301,66 +299,77 @@ fn compare<T: Scalar + PartialOrd>(op: Binary, loops: &Loops<3>, dst: &mut Value
     );
 }
 
-fn from_float<T: Scalar>(
-    to: Elem,
-    loops: &Loops<2>,
-    dst: &mut Values,
-    a: &[T],
-    wide: impl Fn(T) -> f64 + Copy,
-    narrow: impl Fn(T) -> f32 + Copy,
-) {
-    let n = loops.len();
-    match to {
-        Elem::I32 => each(loops, dst.room(n), a, |x| wide(x) as i32),
-        Elem::I64 => each(loops, dst.room(n), a, |x| wide(x) as i64),
-        Elem::U32 => each(loops, dst.room(n), a, |x| wide(x) as u32),
-        Elem::U64 => each(loops, dst.room(n), a, |x| wide(x) as u64),
-        Elem::Bool => each(loops, dst.room(n), a, |x| wide(x) != 0.0),
-        _ => to_float(to, loops, dst, a, wide, narrow),
-    }
+/// What a value is in every type: integers wrap, floats are truncated and saturate, all but zero is true.
+trait Cast: Scalar {
+    fn i32(self) -> i32;
+    fn i64(self) -> i64;
+    fn u32(self) -> u32;
+    fn u64(self) -> u64;
+    fn f32(self) -> f32;
+    fn f64(self) -> f64;
+    fn bool(self) -> bool;
 }
 
-/// Conversion to a floating-point type.
-fn to_float<T: Scalar>(
-    to: Elem,
-    loops: &Loops<2>,
-    dst: &mut Values,
-    a: &[T],
-    wide: impl Fn(T) -> f64 + Copy,
-    narrow: impl Fn(T) -> f32 + Copy,
-) {
+macro_rules! cast {
+    ($($ty:ty as $number:ty),*) => {$(
+        impl Cast for $ty {
+            #[inline(always)]
+            fn i32(self) -> i32 {
+                self as $number as i32
+            }
+
+            #[inline(always)]
+            fn i64(self) -> i64 {
+                self as $number as i64
+            }
+
+            #[inline(always)]
+            fn u32(self) -> u32 {
+                self as $number as u32
+            }
+
+            #[inline(always)]
+            fn u64(self) -> u64 {
+                self as $number as u64
+            }
+
+            #[inline(always)]
+            fn f32(self) -> f32 {
+                self as $number as f32
+            }
+
+            #[inline(always)]
+            fn f64(self) -> f64 {
+                self as $number as f64
+            }
+
+            #[inline(always)]
+            fn bool(self) -> bool {
+                self != <$ty>::default()
+            }
+        }
+    )*};
+}
+
+cast!(f64 as f64, f32 as f32, i32 as i32, i64 as i64, u32 as u32, u64 as u64, bool as u8);
+
+fn cast<T: Cast>(to: Elem, loops: &Loops<2>, dst: &mut Values, a: &[T]) {
     let n = loops.len();
     match to {
-        Elem::F32 => each(loops, dst.room(n), a, narrow),
+        Elem::I32 => each(loops, dst.room(n), a, T::i32),
+        Elem::I64 => each(loops, dst.room(n), a, T::i64),
+        Elem::U32 => each(loops, dst.room(n), a, T::u32),
+        Elem::U64 => each(loops, dst.room(n), a, T::u64),
+        Elem::Bool => each(loops, dst.room(n), a, T::bool),
+        Elem::F32 => each(loops, dst.room(n), a, T::f32),
         Elem::Bf16 => each(
             loops,
             dst.room(n),
             a,
             #[inline(always)]
-            |x| round_bf16(narrow(x)),
+            |x: T| round_bf16(x.f32()),
         ),
-        Elem::F16 => each(loops, dst.room(n), a, |x| f16::from_f32(narrow(x)).to_f32()),
-        _ => each(loops, dst.room(n), a, wide),
-    }
-}
-
-/// `integer` has the low 64 bits of the value, which is all that wrapping needs.
-fn from_integer<T: Scalar>(
-    to: Elem,
-    loops: &Loops<2>,
-    dst: &mut Values,
-    a: &[T],
-    integer: impl Fn(T) -> i64 + Copy,
-    wide: impl Fn(T) -> f64 + Copy,
-    narrow: impl Fn(T) -> f32 + Copy,
-) {
-    let n = loops.len();
-    match to.value() {
-        Ty::I32 => each(loops, dst.room(n), a, |x| integer(x) as i32),
-        Ty::I64 => each(loops, dst.room(n), a, integer),
-        Ty::U32 => each(loops, dst.room(n), a, |x| integer(x) as u32),
-        Ty::U64 => each(loops, dst.room(n), a, |x| integer(x) as u64),
-        Ty::Bool => each(loops, dst.room(n), a, |x| integer(x) != 0),
-        _ => to_float(to, loops, dst, a, wide, narrow),
+        Elem::F16 => each(loops, dst.room(n), a, |x: T| f16::from_f32(x.f32()).to_f32()),
+        _ => each(loops, dst.room(n), a, T::f64),
     }
 }
