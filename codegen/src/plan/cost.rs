@@ -20,6 +20,8 @@ use oplus_dsl::ir::Axis;
 const LAUNCH: f64 = 3.0;
 /// Microseconds of one load, scan and store with nothing else in flight.
 const ROUND: f64 = 1.2;
+/// Microseconds that an element of a thread takes in a round, whether there is one in its place or not.
+const ELEMENT: f64 = 0.005;
 /// Microseconds of a chunk of columns beyond what its bytes take, with one block on a multiprocessor.
 const AHEAD: f64 = 0.35;
 /// Microseconds that filling the pipeline and the first look-back take.
@@ -124,7 +126,8 @@ fn by_rows(stage: &Stage, schedule: &Rows, bound: &Bound, work: &Work) -> (f64, 
     let row_tiles = length(stage, bound).div_ceil(u64::from(schedule.tile())) as f64;
     let rounds = (of_one / resident.max(1.0)).ceil() * row_tiles;
     let tile = work.moved / (blocks * row_tiles).max(1.0) / work.one;
-    let time = (of_one * row_tiles * tile).max(rounds * (ROUND + tile));
+    let elements = f64::from(schedule.rows * schedule.vectors * schedule.vector);
+    let time = (of_one * row_tiles * tile).max(rounds * (ROUND + ELEMENT * elements + tile));
     (time + UNSTEADY * rounds, format!("{rounds} rounds of {resident:.0} blocks per multiprocessor"))
 }
 

@@ -92,6 +92,17 @@ fn many_rows_stay_in_one_team() {
     assert!(matches!(short, Schedule::Rows(s) if s.tile() == 256), "{short}");
 }
 
+/// A larger tile would take a thread's instructions and its compiler's time for places without elements.
+#[test]
+fn short_rows_take_tiles_of_their_size() {
+    for (len, tile) in [(100, 1024), (256, 1024), (1000, 1024), (1024, 1024), (2000, 4096), (4096, 4096)] {
+        for text in [programs::CUMSUM, programs::AFFINE] {
+            let chosen = schedule(text, &[4, len]);
+            assert!(matches!(chosen, Schedule::Rows(s) if s.tile() <= tile), "{len}: {chosen}");
+        }
+    }
+}
+
 #[test]
 fn a_strided_scan_axis_takes_columns() {
     let ring = schedule(&columns_sum(), &[1 << 20, 32]);
