@@ -3,7 +3,7 @@
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use crate::lower::chunks::back::BackForm;
-use crate::schedule::{Form, Schedule};
+use crate::schedule::{Form, Pass, Schedule};
 use crate::stage::Stage;
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::Ty;
@@ -26,15 +26,28 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
-    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks, the carries and the
-    /// totals of segments.
+    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks and those of pieces so
+    /// far, the carries and the totals of segments.
     Scratch(u32),
+    /// Whether a launch takes one of several pieces of the rows, see [`Piece`], `i64`.
+    Piece,
     /// The tiles of a segment of time, `i64`.
     SegmentTiles,
     /// Message words between blocks.
     Messages,
     /// The control words of the launch.
     Control,
+}
+
+/// The bits of [`Role::Piece`].
+#[derive(Clone, Copy, Debug)]
+pub struct Piece;
+
+impl Piece {
+    /// There are pieces before it.
+    pub const CONTINUES: i64 = 1;
+    /// There are pieces after it.
+    pub const GOES_ON: i64 = 2;
 }
 
 /// A tensor of a stage.
@@ -48,8 +61,8 @@ pub enum Tensor {
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
 /// the sizes of the stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it
-/// is 1), for schedules that save states their scratch, for those with segments the tiles of one, and for schedules with
-/// look-back the messages and the control words.
+/// is 1), for schedules that save states their scratch, for those with segments the tiles of one, for sums over rows their
+/// piece, and for schedules with look-back the messages and the control words.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
     let unit = schedule.unit_axes(stage);
@@ -67,8 +80,10 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         slots.extend(strided.map(stride));
     }
     let names: &[&str] = match schedule {
-        Schedule::TwoWay(s) if s.segmented => &["saved_states", "block_sums", "segment_carries", "segment_totals"],
-        Schedule::TwoWay(_) => &["saved_states", "block_sums"],
+        Schedule::TwoWay(s) if s.segmented => {
+            &["saved_states", "block_sums", "sums_so_far", "segment_carries", "segment_totals"]
+        }
+        Schedule::TwoWay(_) => &["saved_states", "block_sums", "sums_so_far"],
         Schedule::States(s) if s.save => &["saved_states"],
         Schedule::Chunks(_) => &["ends"],
         Schedule::ChunksBack(_) => &["saved_states", "saved_cotangents", "ends"],
@@ -81,6 +96,9 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     slots.extend((0..).zip(names.iter().copied()).map(scratch));
     if matches!(schedule, Schedule::TwoWay(s) if s.segmented) {
         slots.push(scalar("segment_tiles".to_owned(), Role::SegmentTiles));
+    }
+    if matches!(schedule, Schedule::TwoWay(s) if s.pass == Pass::Sum) {
+        slots.push(scalar("piece".to_owned(), Role::Piece));
     }
     if looks_back(schedule) {
         slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });

@@ -20,6 +20,8 @@ pub struct Args {
     pub scratch: Vec<ParamId>,
     /// The tiles of a segment of time, `i64`.
     pub segment_tiles: Option<Operand>,
+    /// Which pieces of the rows there are beside the launch's own, `i64`.
+    pub piece: Option<Operand>,
     /// Message words between blocks.
     pub messages: Option<ParamId>,
     /// Control words of the launch.
@@ -30,7 +32,7 @@ impl Args {
     /// Declares the parameters of a stage's kernel and reads the scalars.
     pub fn declare(b: &mut Builder, stage: &Stage, schedule: &Schedule) -> Args {
         let (mut pointers, mut scalars, mut sizes) = (HashMap::new(), HashMap::new(), vec![]);
-        let (mut scratch, mut segment_tiles, mut messages, mut control) = (vec![], None, None, None);
+        let (mut scratch, mut segment_tiles, mut piece, mut messages, mut control) = (vec![], None, None, None, None);
         for slot in abi(stage, schedule) {
             let id = b.param(slot.param.name, slot.param.kind);
             match slot.role {
@@ -39,6 +41,7 @@ impl Args {
                 Role::Stride(tensor, axis) => drop(scalars.insert((tensor, axis), b.scalar(id))),
                 Role::Scratch(_) => scratch.push(id),
                 Role::SegmentTiles => segment_tiles = Some(b.scalar(id)),
+                Role::Piece => piece = Some(b.scalar(id)),
                 Role::Messages => messages = Some(id),
                 Role::Control => control = Some(id),
             }
@@ -46,7 +49,7 @@ impl Args {
         let stride = |t: Tensor, a: Axis| (a, scalars.get(&(t, a)).copied());
         let strides = tensors(stage).map(|t| (t, axes(stage, t).iter().map(|a| stride(t, *a)).collect())).collect();
         let (outer, views) = (stage.outer_axes(), stage.views.clone());
-        Args { pointers, strides, sizes, outer, views, scratch, segment_tiles, messages, control }
+        Args { pointers, strides, sizes, outer, views, scratch, segment_tiles, piece, messages, control }
     }
 
     /// A tensor's pointer.

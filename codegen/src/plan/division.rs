@@ -10,6 +10,7 @@ use super::collapse::{Collapsed, collapse};
 use super::cost::estimate;
 use super::fits::fits;
 use super::geometry::{grid, message_words, parts, threads};
+use super::pieces::{Piece, handed_on as handed_on_by_pieces, pieces};
 use super::planner::count;
 use super::segments::{blocks_of_row, ends};
 use super::two_way::Segments;
@@ -19,7 +20,6 @@ use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
 use crate::key::Key;
 use crate::lower::chunks::back::{self, BackForm};
 use crate::lower::shared_bytes;
-use crate::lower::states::two_way::scratch;
 use crate::schedule::Schedule;
 use crate::stage::{Cut, Sink, Source, Stage};
 use crate::target::Target;
@@ -120,7 +120,7 @@ impl Division {
         fits(&form.stage, &schedule, &bound, &self.target)?;
         self.has_room(stage, false, form, schedule)?;
         let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
-        Ok(self.launch_of((stage, false), form, schedule, &bound, segments))
+        Ok(self.launch_of((stage, false), form, schedule, &bound, (segments, 0)))
     }
 
     fn launch_of(
@@ -129,7 +129,7 @@ impl Division {
         form: &Form,
         schedule: Schedule,
         bound: &Bound,
-        segments: Segments,
+        (segments, piece): (Segments, i64),
     ) -> Launch {
         let kernel = self.kernel(index, merged, form, schedule);
         let [blocks, ..] = grid(&form.stage, &schedule, bound, &self.target);
@@ -141,7 +141,8 @@ impl Division {
             grid: [blocks, segments.blocks(&schedule), 1],
             threads: threads(&schedule),
             shared_bytes: kernel.shared_bytes,
-            args: args(&form.stage, &schedule, bound, segments),
+            args: args(&form.stage, &schedule, bound, (segments, piece)),
+            offsets: vec![],
         }
     }
 
@@ -206,21 +207,20 @@ impl Division {
         (plan, choice): (&mut Plan, Choice),
     ) {
         let first = plan.buffers.len() as u32;
-        let segments = Segments::of(&form.stage, &schedule, bound, &self.target);
-        let lens = handed_on(&form.stage, &schedule, bound, &self.target);
+        let pieces = pieces(&form.stage, &schedule, bound, &self.target);
+        let lens = handed_on(&form.stage, &schedule, &pieces, bound, &self.target);
         let elem = |k| scratch_elem(&form.stage, &schedule, k);
         plan.buffers.extend((0..).zip(lens).map(|(k, len)| Buffer { elem: elem(k), len }));
         let mut choice = Some(choice);
-        for own in kernels(&form.stage, &schedule) {
-            if blocks_of_row(&form.stage, &own, bound, &self.target) == Some(0) || segments.blocks(&own) == 0 {
+        let each = pieces.iter().flat_map(|piece| kernels(&form.stage, &schedule).into_iter().map(move |s| (piece, s)));
+        for (piece, own) in each {
+            let bound = piece.bound(&form.stage, bound);
+            let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
+            if blocks_of_row(&form.stage, &own, &bound, &self.target) == Some(0) || segments.blocks(&own) == 0 {
                 continue;
             }
-            let mut launch = self.launch_of((index, merged), form, own, bound, segments);
-            for (arg, slot) in launch.args.iter_mut().zip(abi(&form.stage, &own)) {
-                if let Role::Scratch(k) = slot.role {
-                    *arg = Arg::Buffer(first + k);
-                }
-            }
+            let mut launch = self.launch_of((index, merged), form, own, &bound, (segments, piece.bits));
+            place(&mut launch, (first, *piece), &bound);
             let none = || Choice { step: None, candidates: vec![], refused: vec![] };
             let taken = if own == schedule { choice.take() } else { None }.unwrap_or_else(none);
             plan.choices.push(Choice { step: Some(plan.steps.len()), ..taken });
@@ -261,12 +261,25 @@ impl Division {
             match fits(&form.stage, schedule, &bound, &self.target)
                 .and_then(|()| self.has_room(index, merged, form, *schedule))
             {
-                Ok(()) => candidates.push(estimate(&form.stage, schedule, &bound, &self.target)),
+                Ok(()) => candidates.push(self.estimate(&form.stage, schedule, &bound)),
                 Err(why) => refused.push((*schedule, why)),
             }
         }
         candidates.sort_by(|a, b| a.micros.total_cmp(&b.micros));
         (candidates, refused)
+    }
+
+    /// The estimate of a schedule for all pieces of the rows.
+    fn estimate(&self, stage: &Stage, schedule: &Schedule, bound: &Bound) -> Estimate {
+        let pieces = pieces(stage, schedule, bound, &self.target);
+        let of = |piece: &Piece| estimate(stage, schedule, &piece.bound(stage, bound), &self.target);
+        let mut all = of(&pieces[0]);
+        if pieces.len() > 1 {
+            all.micros = pieces.iter().map(|piece| of(piece).micros).sum();
+            all.bytes = bound.total_bytes(stage);
+            all.why = format!("{} pieces of the rows to save memory, each: {}", pieces.len(), all.why);
+        }
+        all
     }
 
     fn has_room(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Result<(), String> {
@@ -328,10 +341,10 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
 }
 
 /// The sizes of what the kernels of a stage hand on.
-fn handed_on(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Vec<u64> {
+fn handed_on(stage: &Stage, schedule: &Schedule, pieces: &[Piece], bound: &Bound, target: &Target) -> Vec<u64> {
     let size = |axis| bound.size(axis);
     let sizes = match schedule {
-        Schedule::TwoWay(s) => scratch(stage, s, Segments::of(stage, schedule, bound, target).count, size),
+        Schedule::TwoWay(s) => handed_on_by_pieces(stage, s, pieces, bound, target),
         Schedule::Chunks(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
         Schedule::ChunksBack(s) => BackForm::of(stage).ok().and_then(|form| {
             let [states, cotangents] = back::scratch(&form, s, size)?;
@@ -349,8 +362,22 @@ fn produces(stage: &Stage, bound: &Bound) -> bool {
     outer && (finals || stage.axis().is_none_or(|axis| bound.size(axis) > 0))
 }
 
+/// Gives a launch the buffers that a plan has for it from `first` on, and the tensors from its piece of the rows on.
+fn place(launch: &mut Launch, (first, piece): (u32, Piece), bound: &Bound) {
+    for (i, slot) in abi(&launch.stage, &launch.schedule).iter().enumerate() {
+        match slot.role {
+            Role::Scratch(k) => launch.args[i] = Arg::Buffer(first + k),
+            Role::Pointer(tensor) => match piece.offset(&launch.stage, tensor, bound) {
+                0 => {}
+                offset => launch.offsets.push((i, offset)),
+            },
+            _ => {}
+        }
+    }
+}
+
 /// What a launch passes.
-fn args(stage: &Stage, schedule: &Schedule, bound: &Bound, segments: Segments) -> Vec<Arg> {
+fn args(stage: &Stage, schedule: &Schedule, bound: &Bound, (segments, piece): (Segments, i64)) -> Vec<Arg> {
     let pointer = |tensor| match tensor {
         Tensor::Param(i) => match stage.sources[i as usize] {
             Source::Param(k) => Arg::Param(k),
@@ -368,6 +395,7 @@ fn args(stage: &Stage, schedule: &Schedule, bound: &Bound, segments: Segments) -
         Role::Size(axis) => Arg::I64(bound.size(axis)),
         Role::Scratch(k) => Arg::Buffer(k),
         Role::SegmentTiles => Arg::I64(segments.tiles as i64),
+        Role::Piece => Arg::I64(piece),
         Role::Messages => Arg::Messages,
         Role::Control => Arg::Control,
     };

@@ -56,12 +56,10 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
         Schedule::TwoWay(s) => {
             let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
             let points = rows / width.max(1);
+            let size = |axis| bound.size(axis);
             match s.pass {
                 Pass::Save | Pass::Carry | Pass::Walk => points * width.div_ceil(u64::from(s.block_rows())),
-                Pass::Sum => {
-                    let tiles = length(stage, bound).div_ceil(u64::from(s.steps));
-                    sum_threads(stage, s, (points, rows, tiles)).div_ceil(u64::from(s.threads()))
-                }
+                Pass::Sum => sum_threads(stage, s, size).unwrap_or(u64::MAX).div_ceil(u64::from(s.threads())),
             }
         }
         Schedule::Chunks(_) => chunks::Form::of(stage).map_or(0, |form| bound.count(form.outer.iter())),

@@ -16,6 +16,7 @@ mod division;
 mod fits;
 mod geometry;
 mod pairs;
+mod pieces;
 mod planner;
 mod residual;
 mod segments;
@@ -151,6 +152,8 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// What to pass, in the order of the kernel's parameters.
     pub args: Vec<Arg>,
+    /// The arguments that begin elsewhere than at their tensor's first element: their places, and by how many bytes.
+    pub offsets: Vec<(usize, i64)>,
 }
 
 /// An argument of a kernel.

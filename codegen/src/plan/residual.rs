@@ -7,7 +7,7 @@ use super::{Arg, Call, Choice, Launch, Plan};
 use crate::abi::{Role, abi};
 use crate::key::Key;
 use crate::lower::states::{can_save, saved_len};
-use crate::schedule::{Pass, Schedule, States, TwoWay};
+use crate::schedule::{Pass, Schedule, States};
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::ir::{Axis, Program};
@@ -17,20 +17,18 @@ use oplus_dsl::ir::{Axis, Program};
 pub struct Residual {
     /// How many numbers.
     pub len: u64,
-    /// Places for the states of a row.
-    pub capacity: u32,
     /// Names of the outer axes, then of time and of the state axis.
     pub axes: Vec<String>,
 }
 
 impl Residual {
     /// That of a stage of a program, for a call.
-    fn of(program: &Program, stage: &Stage, capacity: u32, call: &Call) -> Option<Residual> {
+    fn of(program: &Program, stage: &Stage, call: &Call) -> Option<Residual> {
         let size = |axis: Axis| stage.axes[axis.0 as usize].iter().map(|a| call.sizes[a.0 as usize]).product();
         let axes = stage.outer_axes().iter().chain(stage.axis()).chain(stage.state_axis());
         let whole = axes.flat_map(|axis| stage.axes[axis.0 as usize].iter());
         let axes = whole.map(|axis| program.axis_name(*axis).to_owned()).collect();
-        Some(Residual { len: saved_len(stage, capacity, size)?, capacity, axes })
+        Some(Residual { len: saved_len(stage, size)?, axes })
     }
 }
 
@@ -41,7 +39,7 @@ pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -
     let (launch, None) = (found.next()?, found.next()) else { return None };
     let Schedule::States(schedule) = launch.schedule else { return None };
     let schedule = States { save: true, ..schedule };
-    let residual = Residual::of(program, &launch.stage, schedule.capacity(), call)?;
+    let residual = Residual::of(program, &launch.stage, call)?;
     launch.schedule = Schedule::States(schedule);
     launch.key = Key::of(&launch.stage, &launch.schedule, isa);
     launch.symbol = launch.key.symbol(&launch.stage, &launch.schedule);
@@ -57,9 +55,7 @@ pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &R
         _ => None,
     };
     let walk = plan.steps.iter_mut().find(|launch| pass(launch) == Some(Pass::Walk))?;
-    let Schedule::TwoWay(schedule) = walk.schedule else { return None };
-    let TwoWay { states, lanes, .. } = schedule;
-    if Residual::of(program, &walk.stage, states * lanes, call).as_ref() != Some(residual) {
+    if Residual::of(program, &walk.stage, call).as_ref() != Some(residual) {
         return None;
     }
     let slots = abi(&walk.stage, &walk.schedule);
@@ -68,7 +64,9 @@ pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &R
     if let Arg::Buffer(k) = buffer {
         plan.buffers[k as usize].len = 0;
     }
-    let save = plan.steps.iter().position(|launch| pass(launch) == Some(Pass::Save))?;
+    // Pieces of the rows save states of their own.
+    let mut saves = (0..plan.steps.len()).filter(|i| pass(&plan.steps[*i]) == Some(Pass::Save));
+    let (Some(save), None) = (saves.next(), saves.next()) else { return None };
     plan.steps.remove(save);
     plan.choices.retain(|choice| choice.step != Some(save));
     let earlier = |choice: &mut Choice| choice.step = choice.step.map(|step| step - usize::from(step > save));

@@ -146,7 +146,12 @@ fn step(launch: &Launch, tensors: &HashMap<Arg, (BufferId, usize)>, memory: &mut
             simulate::Arg::Buffer { buffer, offset }
         }
     };
-    let args = launch.args.iter().map(arg).collect();
+    let mut args: Vec<simulate::Arg> = launch.args.iter().map(arg).collect();
+    for (place, bytes) in &launch.offsets {
+        let simulate::Arg::Buffer { buffer, offset } = &mut args[*place] else { panic!("a number has no offset") };
+        let width = memory.buffer(*buffer).elem().bytes().expect("a number") as i64;
+        *offset = offset.checked_add_signed((bytes / width) as isize).expect("inside of the buffer");
+    }
     // Maps and rows go round when there are more of them than blocks.
     let goes_round = matches!(launch.schedule, Schedule::Map(_) | Schedule::Rows(_));
     let grid = [if goes_round { launch.grid[0].min(64) } else { launch.grid[0] }, launch.grid[1]];

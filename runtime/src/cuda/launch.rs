@@ -32,6 +32,8 @@ struct Step {
     threads: u32,
     shared_bytes: u32,
     args: Vec<Arg>,
+    /// Arguments that begin elsewhere than at their tensor's first element, and by how many bytes.
+    offsets: Vec<(usize, i64)>,
 }
 
 /// The addresses of a call's tensors: index 0, 0, … of each.
@@ -108,12 +110,15 @@ impl Call<'_> {
 impl Step {
     fn new(context: &Context, launch: Launch, find: impl Fn(&Launch) -> Result<Code, Error>) -> Result<Step, Error> {
         let function = context.function(&launch, || find(&launch))?;
-        let Launch { grid, threads, shared_bytes, args, .. } = launch;
-        Ok(Step { function, grid, threads, shared_bytes, args })
+        let Launch { grid, threads, shared_bytes, args, offsets, .. } = launch;
+        Ok(Step { function, grid, threads, shared_bytes, args, offsets })
     }
 
     fn launch(&self, stream: &Stream, call: &Call<'_>) -> Result<(), Error> {
         let mut values: Vec<u64> = self.args.iter().map(|arg| call.value(*arg)).collect();
+        for (place, bytes) in &self.offsets {
+            values[*place] = values[*place].wrapping_add_signed(*bytes);
+        }
         let mut args: Vec<*mut c_void> = values.iter_mut().map(|v| (&raw mut *v).cast()).collect();
         let [x, y, z] = self.grid;
         // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that

@@ -62,7 +62,7 @@ impl Executable {
         words.extend(match ready.hand {
             Hand::Nothing => [0, 0],
             Hand::Save => [1, 0],
-            Hand::Saved(residual) => [2, u64::from(residual.form.capacity)],
+            Hand::Saved(residual) => [2, residual.form.len],
         });
         words.extend(ready.sizes.iter().map(|&n| n as u64));
         for tensor in ready.inputs.iter().flatten().copied().chain(&ready.outputs) {

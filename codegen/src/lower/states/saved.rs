@@ -1,10 +1,11 @@
 //! Saved states: the state before every eighth step, in the order of the scan, for the pass that walks the other way.
 //!
 //! ```text
-//! [points][sub-tiles][rows][capacity]
+//! [points][sub-tiles][rows][places]
 //! ```
 //!
-//! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps.
+//! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps. A row's states take whole
+//! chunks of *places*, as many as there are states, not as many as a schedule has room for: all schedules save alike.
 
 use super::two_way::SUBTILE;
 use super::{CHUNK, StatesKernel};
@@ -21,7 +22,16 @@ pub(super) struct Saved {
     pub point: Operand,
     pub subtiles: Operand,
     pub rows: Operand,
-    capacity: u32,
+    pub room: Room,
+}
+
+/// Where the states of a row are kept in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// The places of a row, `i64`.
+    pub places: Operand,
+    /// Whether lanes may have states that have no place.
+    padded: bool,
 }
 
 /// The outer axes other than that of the rows.
@@ -30,12 +40,43 @@ pub(super) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
 }
 
 /// How many numbers are saved, for axes of these sizes; `None` when 63 bits cannot count them.
-pub fn saved_len(stage: &Stage, capacity: u32, size: impl Fn(Axis) -> i64) -> Option<u64> {
+pub fn saved_len(stage: &Stage, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
+    let places = places(size(stage.state_axis()?))?;
     let points = others(stage, row).iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
-    let subtiles = size(time) / i64::from(SUBTILE) + i64::from(size(time) % i64::from(SUBTILE) != 0);
+    let subtiles = up(size(time), i64::from(SUBTILE));
     let states = points.checked_mul(subtiles)?.checked_mul(row.map_or(1, size))?;
-    states.checked_mul(i64::from(capacity)).map(|n| n as u64)
+    states.checked_mul(places).map(|n| n as u64)
+}
+
+/// The places of so many states; `None` when 63 bits cannot count them.
+pub(super) fn places(states: i64) -> Option<i64> {
+    up(states, i64::from(CHUNK)).checked_mul(i64::from(CHUNK))
+}
+
+/// How many times `by` it takes to reach a number.
+pub(super) fn up(number: i64, by: i64) -> i64 {
+    number / by + i64::from(number % by != 0)
+}
+
+impl Room {
+    /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
+    pub(super) fn find(b: &mut Builder, (capacity, padded): (u32, bool), states: Operand) -> Room {
+        if !padded {
+            return Room { places: Operand::i64(i64::from(capacity)), padded };
+        }
+        let above = b.add(states, Operand::i64(i64::from(CHUNK) - 1));
+        Room { places: b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK))), padded }
+    }
+
+    /// A guard, where the `number`-th state (`i64`) has a place.
+    pub(super) fn holds(&self, b: &mut Builder, number: Operand, guard: Operand) -> Operand {
+        if !self.padded {
+            return guard;
+        }
+        let held = b.lt(number, self.places);
+        b.and(guard, held)
+    }
 }
 
 impl Saved {
@@ -49,7 +90,9 @@ impl Saved {
         let point = b.binary(Binary::Div, number, groups);
         let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
         let subtiles = b.binary(Binary::Div, up, Operand::i64(i64::from(SUBTILE)));
-        Saved { point, subtiles, rows, capacity: kernel.schedule.capacity() }
+        let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.state_count));
+        let room = Room::find(b, (schedule.capacity(), schedule.padded), states);
+        Saved { point, subtiles, rows, room }
     }
 
     /// The first state of a row (of all rows of the point) before a sub-tile.
@@ -58,12 +101,12 @@ impl Saved {
         let at = b.add(at, subtile);
         let at = b.mul(at, self.rows);
         let at = b.add(at, row);
-        b.mul(at, Operand::i64(i64::from(self.capacity)))
+        b.mul(at, self.room.places)
     }
 
     /// From a sub-tile to the next.
     pub(super) fn apart(&self, b: &mut Builder) -> Operand {
-        b.mul(self.rows, Operand::i64(i64::from(self.capacity)))
+        b.mul(self.rows, self.room.places)
     }
 }
 
@@ -84,7 +127,9 @@ impl StatesKernel<'_> {
         let first = b.convert(Ty::I64, first);
         let at = b.add(at, first);
         for (part, values) in states.chunks(CHUNK as usize).enumerate() {
-            let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
+            let part = Operand::i64(i64::from(part as u32 * CHUNK));
+            let (at, own) = (b.add(at, part), b.add(first, part));
+            let guard = saved.room.holds(b, own, guard);
             b.store(Memory::Global(self.args.scratch[0]), at, values, Some(guard));
         }
     }

@@ -7,6 +7,7 @@ use super::BackKernel;
 use crate::build::Builder;
 use crate::lower::lane_sum::Lanes;
 use crate::lower::reads::constant_along;
+use crate::lower::states::CHUNK;
 use crate::lower::states::evaluate::{Evaluator, Place};
 use crate::lower::states::global::Global;
 use crate::schedule::WARP;
@@ -82,6 +83,14 @@ impl<'s> BackKernel<'s> {
     fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
         let own = b.add(first, Operand::i32(k as i32));
         if self.schedule.padded { b.lt(own, self.base.state_count) } else { Operand::bool(true) }
+    }
+
+    /// A guard, where a chunk of the lane's states has places in memory.
+    pub(super) fn holds(&self, b: &mut Builder, lane: &Lane, chunk: u32, guard: Operand) -> Operand {
+        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let first = b.add(first, Operand::i32((chunk * CHUNK) as i32));
+        let first = b.convert(Ty::I64, first);
+        self.scratch.room.holds(b, first, guard)
     }
 
     /// Knows what does not change in time of a row.

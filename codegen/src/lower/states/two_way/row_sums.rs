@@ -222,18 +222,18 @@ impl BackKernel<'_> {
         };
         let terms: Vec<Vec<Operand>> = (0..self.schedule.warps).map(|warp| load(b, warp)).collect();
         let total = added(b, terms);
-        let to = self.sum_element(b, sums, (i, place, number), time);
-        b.store(Memory::Global(self.base.args.scratch[1]), to, &total, None);
+        let (to, exists) = self.sum_element(b, sums, (i, place, number), time);
+        b.store(Memory::Global(self.base.args.scratch[1]), to, &total, Some(exists));
     }
 
-    /// Where a number of the ring goes.
+    /// Where a number of the ring goes, and whether it is kept: there are such states and steps.
     fn sum_element(
         &self,
         b: &mut Builder,
         sums: &RowSums,
         (i, place, number): (Operand, Operand, Operand),
         time: &Time,
-    ) -> Operand {
+    ) -> (Operand, Operand) {
         let (lanes, batch, batches) = (sums.lanes as i32, sums.batch as i32, sums.batches as i32);
         let split = |b: &mut Builder, x: Operand, by: i32| {
             (b.binary(Binary::Div, x, Operand::i32(by)), b.binary(Binary::Rem, x, Operand::i32(by)))
@@ -252,16 +252,18 @@ impl BackKernel<'_> {
         let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
         let quarter = b.mul(quarter, Operand::i32(CHUNK as i32));
         let column = b.add(column, quarter);
+        let exists = b.lt(column, time.steps);
         let [sum, state, column] = [sum, state, column].map(|x| b.convert(Ty::I64, x));
-        let origin = self.scratch.sums(b, self.schedule, 0);
-        let apart = self.scratch.sums(b, self.schedule, 1);
+        let exists = self.scratch.room.holds(b, state, exists);
+        let origin = self.scratch.sums(b, 0);
+        let apart = self.scratch.sums(b, 1);
         let apart = b.sub(apart, origin);
         let at = b.mul(sum, apart);
         let at = b.add(at, origin);
         let along = b.mul(state, self.scratch.steps);
         let at = b.add(at, along);
         let at = b.add(at, time.first);
-        b.add(at, column)
+        (b.add(at, column), exists)
     }
 
     /// The place in its tile of the `number`-th sub-tile to be walked.

@@ -5,8 +5,8 @@
 //! before it, from the last cotangent on. Sums over time are totals of segments, which the last pass adds in their order.
 //!
 //! ```text
-//! carries  [segments][points][rows][product, own][capacity]
-//! totals   [segments]([sums over maps of states][points][rows][capacity] [sums over rows][points][rows])
+//! carries  [segments][points][rows][product, own][places]
+//! totals   [segments]([sums over maps of states][points][rows][places] [sums over rows][points][rows])
 //! ```
 
 use super::chain::Chain;
@@ -44,8 +44,8 @@ pub(super) enum Total {
 }
 
 /// How many totals each row of a segment has.
-pub(super) fn totals_per_row(parts: &Parts, capacity: u32) -> u64 {
-    (parts.state_totals.len() * capacity as usize + parts.row_totals.len()) as u64
+pub(super) fn totals_per_row(parts: &Parts, places: i64) -> i64 {
+    (parts.state_totals.len() as i64).saturating_mul(places).saturating_add(parts.row_totals.len() as i64)
 }
 
 impl Segment {
@@ -69,22 +69,25 @@ impl Segment {
 pub(super) struct Places {
     /// Rows of all points.
     pub rows: Operand,
-    pub capacity: Operand,
+    /// Of a row's states.
+    pub places: Operand,
     /// Numbers from a segment's totals to the next one's.
     pub apart: Operand,
 }
 
 impl Places {
-    pub(super) fn find(b: &mut Builder, args: &Args, parts: &Parts, capacity: u32) -> Places {
+    pub(super) fn find(b: &mut Builder, args: &Args, parts: &Parts, places: Operand) -> Places {
         let rows = args.rows(b, parts.stage.outer_axes());
-        let apart = b.mul(rows, Operand::i64(totals_per_row(parts, capacity) as i64));
-        Places { rows, capacity: Operand::i64(i64::from(capacity)), apart }
+        let each = b.mul(places, Operand::i64(parts.state_totals.len() as i64));
+        let each = b.add(each, Operand::i64(parts.row_totals.len() as i64));
+        let apart = b.mul(rows, each);
+        Places { rows, places, apart }
     }
 
     /// The first number of a sum over time, of all rows, in a segment's totals.
     pub(super) fn sum(&self, b: &mut Builder, parts: &Parts, total: Total) -> Operand {
         let states = |b: &mut Builder, count: usize| {
-            let numbers = b.mul(self.rows, self.capacity);
+            let numbers = b.mul(self.rows, self.places);
             b.mul(numbers, Operand::i64(count as i64))
         };
         match total {
@@ -97,11 +100,11 @@ impl Places {
         }
     }
 
-    /// The product of a row's first state in a segment; the other number is `capacity` further.
+    /// The product of a row's first state in a segment; the other number is `places` further.
     fn carry(&self, b: &mut Builder, segment: Operand, row: Operand) -> Operand {
         let at = b.mul(segment, self.rows);
         let at = b.add(at, row);
-        let at = b.mul(at, self.capacity);
+        let at = b.mul(at, self.places);
         b.mul(at, Operand::i64(2))
     }
 }
@@ -125,20 +128,21 @@ impl<'s> BackKernel<'s> {
                 self.carry_subtile(b, &lane, tile, column, (&products, &own));
             });
         });
-        let places = Places::find(b, &self.base.args, self.parts, self.schedule.capacity());
+        let places = self.places(b);
         for (r, (products, own)) in products.iter().zip(&own).enumerate() {
             let at = self.carry_place(b, &lane, &places, segment.number, r);
-            self.store_carry(b, at, products, lane.row_exists[r]);
-            let at = b.add(at, places.capacity);
-            self.store_carry(b, at, own, lane.row_exists[r]);
+            self.store_carry(b, &lane, at, products, lane.row_exists[r]);
+            let at = b.add(at, places.places);
+            self.store_carry(b, &lane, at, own, lane.row_exists[r]);
         }
     }
 
-    fn store_carry(&self, b: &mut Builder, at: Operand, values: &[Reg], exists: Operand) {
+    fn store_carry(&self, b: &mut Builder, lane: &Lane, at: Operand, values: &[Reg], exists: Operand) {
         for (part, values) in values.chunks(CHUNK as usize).enumerate() {
+            let exists = self.holds(b, lane, part as u32, exists);
             let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
             let values: Vec<Operand> = values.iter().map(|reg| (*reg).into()).collect();
-            b.store(Memory::Global(self.base.args.scratch[2]), at, &values, Some(exists));
+            b.store(Memory::Global(self.base.args.scratch[3]), at, &values, Some(exists));
         }
     }
 
@@ -174,13 +178,14 @@ impl<'s> BackKernel<'s> {
     /// Takes the cotangents from the end of time to the block's segment.
     pub(super) fn join(&self, b: &mut Builder, lane: &Lane<'_, 's>, cotangents: &[Vec<Reg>]) {
         let Some(segment) = &self.segment else { return };
-        let places = Places::find(b, &self.base.args, self.parts, self.schedule.capacity());
+        let places = self.places(b);
         b.for_(Operand::i64(0), segment.number, Operand::i64(1), |b, before| {
             for (r, regs) in cotangents.iter().enumerate() {
                 let at = self.carry_place(b, lane, &places, before, r);
                 for (part, regs) in regs.chunks(CHUNK as usize).enumerate() {
+                    let exists = self.holds(b, lane, part as u32, lane.row_exists[r]);
                     let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
-                    self.join_states(b, (at, places.capacity), regs, lane.row_exists[r]);
+                    self.join_states(b, (at, places.places), regs, exists);
                 }
             }
         });
@@ -188,7 +193,7 @@ impl<'s> BackKernel<'s> {
 
     fn join_states(&self, b: &mut Builder, (at, apart): (Operand, Operand), regs: &[Reg], exists: Operand) {
         let own = b.add(at, apart);
-        let memory = Memory::Global(self.base.args.scratch[2]);
+        let memory = Memory::Global(self.base.args.scratch[3]);
         let [products, own] = [at, own].map(|at| b.load(memory, at, regs.len() as u32, Some(exists), zero(Ty::F32)));
         for (reg, (product, own)) in regs.iter().zip(products.into_iter().zip(own)) {
             let next = b.fma(product, (*reg).into(), own);
@@ -203,6 +208,10 @@ impl<'s> BackKernel<'s> {
         let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
         let position = b.convert(Ty::I64, position);
         b.add(at, position)
+    }
+
+    fn places(&self, b: &mut Builder) -> Places {
+        Places::find(b, &self.base.args, self.parts, self.scratch.room.places)
     }
 
     /// The number of a row of the block among the rows of all points, `i64`.
@@ -221,17 +230,18 @@ impl<'s> BackKernel<'s> {
         (segment, i): (&Segment, usize),
         values: &[Vec<Reg>],
     ) {
-        let places = Places::find(b, &self.base.args, self.parts, self.schedule.capacity());
+        let places = self.places(b);
         for (r, values) in values.iter().enumerate() {
             let row = self.row_of_all(b, lane.rows[r]);
-            let row = b.mul(row, places.capacity);
+            let row = b.mul(row, places.places);
             let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
             let position = b.convert(Ty::I64, position);
             let within = b.add(row, position);
             let at = self.total_place(b, &places, (segment, Total::States(i)), within);
             for (state, value) in values.iter().enumerate() {
+                let exists = self.holds(b, lane, state as u32 / CHUNK, lane.row_exists[r]);
                 let at = b.add(at, Operand::i64(state as i64));
-                b.store(Memory::Global(self.base.args.scratch[3]), at, &[(*value).into()], Some(lane.row_exists[r]));
+                b.store(Memory::Global(self.base.args.scratch[4]), at, &[(*value).into()], Some(exists));
             }
         }
     }
@@ -244,11 +254,11 @@ impl<'s> BackKernel<'s> {
         (segment, i): (&Segment, usize),
         (value, guard): (Operand, Operand),
     ) {
-        let places = Places::find(b, &self.base.args, self.parts, self.schedule.capacity());
+        let places = self.places(b);
         let row = self.row_of_all(b, lane.rows[0]);
         let at = self.total_place(b, &places, (segment, Total::Rows(i)), row);
         let guard = b.and(guard, lane.row_exists[0]);
-        b.store(Memory::Global(self.base.args.scratch[3]), at, &[value], Some(guard));
+        b.store(Memory::Global(self.base.args.scratch[4]), at, &[value], Some(guard));
     }
 
     fn total_place(

@@ -146,6 +146,7 @@ impl<'s> BackKernel<'s> {
         for (r, exists) in lane.row_exists.iter().enumerate() {
             let guard = b.and(there, *exists);
             for (part, regs) in carry.states[r].chunks(CHUNK as usize).enumerate() {
+                let guard = self.holds(b, lane, part as u32, guard);
                 let at = b.add(carry.saved[r].into(), Operand::i64(i64::from(part as u32 * CHUNK)));
                 let memory = Memory::Global(self.base.args.scratch[0]);
                 let values = b.load(memory, at, regs.len() as u32, Some(guard), zero(Ty::F32));
