@@ -206,6 +206,12 @@ impl Plan {
     /// 32-bit control words that the launches share.
     pub const CONTROL_WORDS: usize = 2;
 
+    /// Bytes of all buffers.
+    pub fn buffer_bytes(&self) -> u64 {
+        let bytes = |buffer: &Buffer| buffer.len.saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64);
+        self.buffers.iter().map(bytes).fold(0, u64::saturating_add)
+    }
+
     /// The estimate of all launches, microseconds.
     pub fn micros(&self) -> f64 {
         self.choices.iter().filter_map(|choice| choice.candidates.first()).map(|taken| taken.micros).sum()

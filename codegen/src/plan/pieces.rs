@@ -14,7 +14,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op};
 
 /// Bytes that may be taken by what passes hand on, whatever the tensors take.
-const LEAST: u64 = 4 << 20;
+const LEAST: u64 = 64 << 10;
 
 /// Rows that the kernels of a stage take together: all of them, but where memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,9 @@ pub(super) fn pieces(stage: &Stage, schedule: &Schedule, bound: &Bound, target: 
     let rows = rows_axis(stage).map_or(1, |row| bound.size(row));
     let whole = vec![Piece { first: 0, rows, bits: 0 }];
     let Schedule::TwoWay(own) = schedule else { return whole };
-    if !rows_axis(stage).is_some_and(|row| is_alike(stage, row)) {
+    // A few steps of many states take less than what is found of the states themselves.
+    let [steps, states] = [stage.axis(), stage.state_axis()].map(|axis| axis.map_or(1, |axis| bound.size(axis)));
+    if steps < states || !rows_axis(stage).is_some_and(|row| is_alike(stage, row)) {
         return whole;
     }
     let of_count = |count: u64| cut(rows, i64::from(own.block_rows()), count);

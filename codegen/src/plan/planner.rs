@@ -2,6 +2,7 @@
 
 use std::iter;
 
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
@@ -211,17 +212,28 @@ impl Planner {
     /// `rank`-th after the fastest, or the slowest where there are fewer.
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
         self.check(call)?;
-        let plain = self.plain.plan(call, rank);
+        let of = |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, rank).ok());
+        let (plain, two_way) = (self.plain.plan(call, rank), of(&self.two_way));
+        // Stages that hand on all states may be fast, but where states are many they take memory without bound.
+        let room = two_way.as_ref().map(|lean| lean.buffer_bytes().max(self.room(call)));
+        let lean = |plan: &Plan| room.is_none_or(|room| plan.buffer_bytes() <= room);
+        let stored = [of(&self.contracted), of(&self.parted)].into_iter().flatten().filter(lean);
         let pairs = [&self.paired, &self.apart, &self.gathered, &self.split];
-        let recurrences = [&self.contracted, &self.two_way, &self.chunked, &self.parted];
-        let others = recurrences.into_iter().chain(pairs).flatten();
-        let mut plans: Vec<Plan> = others.filter_map(|division| division.plan(call, rank).ok()).collect();
-        plans.sort_by(|a, b| a.micros().total_cmp(&b.micros()));
-        match (plain, plans.into_iter().next()) {
-            (Ok(plain), Some(other)) if plain.micros() <= other.micros() => Ok(plain),
+        let fused = [two_way.clone(), of(&self.chunked)].into_iter().chain(pairs.map(of)).flatten();
+        let other = stored.chain(fused).min_by(|a, b| a.micros().total_cmp(&b.micros()));
+        match (plain, other) {
+            (Ok(plain), Some(other)) if lean(&plain) && plain.micros() <= other.micros() => Ok(plain),
             (_, Some(other)) => Ok(other),
             (plain, None) => plain,
         }
+    }
+
+    /// Bytes that a plan's buffers may take: twice the call's tensors.
+    fn room(&self, call: &Call) -> u64 {
+        let bytes = |axes: &[Axis], elem: Elem| count(call, axes).unwrap_or(0) * elem.bytes().unwrap_or(8) as u64;
+        let params = self.program.params.iter().map(|param| bytes(&param.axes, param.elem));
+        let outputs = self.program.outputs.iter().map(|output| bytes(&output.axes, output.elem));
+        params.chain(outputs).fold(0, u64::saturating_add).saturating_mul(2)
     }
 
     /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible. Stages with

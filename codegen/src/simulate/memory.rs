@@ -49,6 +49,11 @@ impl Buffer {
         Buffer { elem, bytes: vec![0x5a; len * size(elem)], written: vec![false; len] }
     }
 
+    /// The type of its elements.
+    pub fn elem(&self) -> Elem {
+        self.elem
+    }
+
     /// Elements of these values, rounded to the type.
     pub fn of(elem: Elem, values: impl IntoIterator<Item = Literal>) -> Buffer {
         let values: Vec<_> = values.into_iter().collect();

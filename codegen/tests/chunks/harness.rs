@@ -106,7 +106,9 @@ impl<'a> Case<'a> {
             Role::Size(axis) => int(self.sizes[axis.0 as usize]),
             Role::Stride(tensor, axis) => int(self.stride(tensor, axis)),
             Role::Scratch(_) => Arg::from(ends),
-            Role::Messages | Role::Control | Role::SegmentTiles => panic!("blocks do not talk to each other"),
+            Role::Messages | Role::Control | Role::SegmentTiles | Role::Piece => {
+                panic!("blocks do not talk to each other")
+            }
         };
         for own in with_ends(schedule) {
             let blocks = rows as usize * if own.ends { segments - 1 } else { segments };

@@ -75,7 +75,7 @@ impl<'a> Case<'a> {
             Role::Pointer(tensor) => Arg::from(buffers[&tensor]),
             Role::Size(axis) => Arg::Scalar(Literal::Int(self.size(axis) as i64)),
             Role::Stride(tensor, axis) => Arg::Scalar(Literal::Int(self.stride(tensor, axis))),
-            Role::Messages | Role::Control | Role::Scratch(_) | Role::SegmentTiles => {
+            Role::Messages | Role::Control | Role::Scratch(_) | Role::SegmentTiles | Role::Piece => {
                 panic!("blocks do not talk to each other")
             }
         };

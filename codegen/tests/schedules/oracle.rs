@@ -47,15 +47,16 @@ impl Case<'_> {
         self.check_states_on(schedule, &Target::H200);
     }
 
-    /// The same on a target. Gives the number of segments of time.
-    pub(crate) fn check_states_on(&self, schedule: Schedule, target: &Target) -> u32 {
+    /// The same on a target. Gives the numbers of segments of time and of pieces of the rows.
+    pub(crate) fn check_states_on(&self, schedule: Schedule, target: &Target) -> (u32, usize) {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let plan = planner.plan_states(&call, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
         let segments = plan.steps.iter().map(|launch| launch.grid[1]).max().unwrap_or(1);
+        let pieces = plan.steps.iter().filter(|launch| launch.schedule == schedule).count();
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         self.compare(&work, target.isa);
-        segments
+        (segments, pieces)
     }
 
     /// The gradient of the program from states that its call has saved is the same as without. Gives whether they could be.

@@ -72,7 +72,7 @@ fn check_cut(program: &Program, sizes: &[usize], schedule: TwoWay, (segments, le
     let case = Case { program, sizes, placement: Placement::Contiguous, order: Order::Random(len as u64) };
     let blocks = sizes[0] as u32 * (sizes[sizes.len() - 3] as u32).div_ceil(schedule.block_rows());
     let target = Target { multiprocessors: segments * blocks, ..Target::H200 };
-    let found = case.check_states_on(Schedule::TwoWay(schedule), &target);
+    let (found, _) = case.check_states_on(Schedule::TwoWay(schedule), &target);
     let tiles = (len as u32).div_ceil(schedule.steps);
     assert!(found <= tiles && (found > 1) == (tiles > 1), "{sizes:?} {segments} {found}");
 }
@@ -141,6 +141,26 @@ fn initial_states_where_nothing_reads_the_final_ones() {
         let schedule = TwoWay { vector, padded: true, ..SMALL };
         check(&program, &[1, 2, 5, 3, len], Placement::Contiguous, schedule, len as u64);
         check_cut(&program, &[1, 1, 5, 3, len], schedule, (3, len));
+    }
+}
+
+/// Many states of many rows: what the passes hand on would take more than twice the tensors.
+#[test]
+fn pieces_of_rows() {
+    let schedule = TwoWay { states: 4, lanes: 16, padded: true, ..SMALL };
+    for (text, sizes) in [
+        (SELECTIVE, &[1, 26, 64, 64][..]),
+        (SELECTIVE, &[2, 17, 61, 67]),
+        (SELECTIVE, &[1, 22, 33, 100]),
+        (GATED, &[1, 2, 23, 64, 68]),
+    ] {
+        for segmented in [false, true] {
+            let program = gradient(text);
+            let case = Case { program: &program, sizes, placement: Placement::Padded, order: Order::Random(1) };
+            let (schedule, target) = (TwoWay { segmented, ..schedule }, Target { multiprocessors: 9, ..Target::H200 });
+            let (segments, pieces) = case.check_states_on(Schedule::TwoWay(schedule), &target);
+            assert!(pieces > 1 && (segments > 1) == segmented, "{sizes:?}: {segments} segments, {pieces} pieces");
+        }
     }
 }
 
@@ -217,7 +237,7 @@ fn segments_of_packed_sequences() {
         };
         let target = Target { multiprocessors: 6, ..Target::H200 };
         let schedule = TwoWay { padded: true, segmented: true, ..SMALL };
-        let found = case.check_states_on(Schedule::TwoWay(schedule), &target);
+        let (found, _) = case.check_states_on(Schedule::TwoWay(schedule), &target);
         assert_eq!(found > 1, len > 16, "{len}");
     }
 }

@@ -77,7 +77,7 @@ struct Args {
 /// What is to be run.
 struct Suites {
     cases: Vec<(&'static str, Vec<Case>)>,
-    scenarios: Vec<(&'static str, Vec<Scenario>)>,
+    scenarios: Vec<Vec<Scenario>>,
     /// The places of cases among all of them, for parts.
     chosen: Vec<usize>,
 }
@@ -111,13 +111,13 @@ impl Args {
             return self.committed_suite();
         }
         let mut cases = vec![("kernels", case::standard_cases(extent)), ("programs", case::random_cases(0..programs))];
-        let mut scenarios = vec![("faults", faults::scenarios()), ("bits", stability::scenarios(extent))];
-        scenarios.extend([("rules", rules::scenarios(extent)), ("large", large::scenarios(extent))]);
+        let mut scenarios = vec![faults::scenarios(), stability::scenarios(extent)];
+        scenarios.extend([rules::scenarios(extent), large::scenarios(extent)]);
         if cfg!(feature = "jit") {
-            scenarios.push(("selective", selective::scenarios(extent)));
+            scenarios.push(selective::scenarios(extent));
         }
         cases.iter_mut().for_each(|(_, cases)| cases.retain(|case| self.wants(&case.to_string())));
-        scenarios.iter_mut().for_each(|(_, all)| all.retain(|one| !self.cpu && self.wants(&one.name)));
+        scenarios.iter_mut().for_each(|all| all.retain(|one| !self.cpu && self.wants(&one.name)));
         if let Some(part) = self.part {
             cases.iter_mut().for_each(|(_, cases)| *cases = part.of(std::mem::take(cases)));
             scenarios.clear();
@@ -182,7 +182,7 @@ impl Args {
 impl Suites {
     fn list(&self) {
         self.cases.iter().flat_map(|(_, cases)| cases).for_each(|case| println!("{case}"));
-        self.scenarios.iter().flat_map(|(_, all)| all).for_each(|one| println!("{}", one.name));
+        self.scenarios.iter().flatten().for_each(|one| println!("{}", one.name));
     }
 
     fn run(
@@ -200,7 +200,7 @@ impl Suites {
         }
         if let Some(context) = context {
             let world = World { context: context.clone(), extent: args.extent() };
-            self.scenarios.iter().for_each(|(suite, all)| scenario::run(suite, all, &world, report));
+            self.scenarios.iter().for_each(|all| scenario::run(all, &world, report));
         }
         Ok(())
     }

@@ -26,6 +26,9 @@ pub struct Line {
     pub compared: usize,
     /// Elements without a bound.
     pub unbounded: usize,
+    /// Seconds that it took, of scenarios.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -113,6 +116,16 @@ impl Report {
                 }
                 state.failed.push(text);
             }
+        }
+    }
+
+    /// Adds a result that may have taken long, and tells of it on the terminal.
+    pub fn tell(&self, line: &Line) {
+        self.add(line);
+        if !self.quiet {
+            let verdict = if line.error.is_some() { "FAILED" } else { "passed" };
+            let seconds = line.seconds.unwrap_or_default();
+            eprintln!("{verdict} {} in {seconds:.1} s, {:.3} of its bound", line.check, line.worst);
         }
     }
 

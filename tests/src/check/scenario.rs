@@ -1,6 +1,7 @@
 //! Checks that are not one call on small tensors: each has a name, and gives how well its outputs agree.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use cudarc::driver::CudaContext;
 use oplus::{Device, Tensor};
@@ -47,8 +48,9 @@ impl Scenario {
 }
 
 /// Runs scenarios one after another.
-pub fn run(suite: &str, scenarios: &[Scenario], world: &World, report: &Report) {
+pub fn run(scenarios: &[Scenario], world: &World, report: &Report) {
     for scenario in scenarios {
+        let begun = Instant::now();
         let mut line = Line { check: scenario.name.clone(), ..Line::default() };
         match (scenario.run)(world) {
             Ok(Agreement { worst, compared, unbounded }) => {
@@ -56,8 +58,8 @@ pub fn run(suite: &str, scenarios: &[Scenario], world: &World, report: &Report) 
             }
             Err(error) => line.error = Some(error.to_string()),
         }
-        report.add(&line);
-        report.progress(suite, scenarios.len());
+        line.seconds = Some(begun.elapsed().as_secs_f64());
+        report.tell(&line);
     }
 }
 
