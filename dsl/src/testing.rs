@@ -1,6 +1,6 @@
 //! Operators and programs for tests, of this crate and of those that execute programs.
 //!
-//! Known operators are in [`operators`]; [`family`] makes random ones that are associative by construction, and
+//! Known operators are in [`operators`] and, in text form, [`texts`]; [`family`] makes random ones that are associative by construction, and
 //! [`program`] and [`recurrence`] random programs around them, with [`inputs`] to run them on. Everything random is a function of
 //! a seed. [`relative_error`] says how far results are from what is right.
 //! Unlike the rest of the crate this module panics when it is used wrongly.
@@ -13,6 +13,7 @@ pub mod operators;
 mod part;
 mod programs;
 mod recurrences;
+pub mod texts;
 
 pub use error::relative_error;
 pub use expression::{Expression, operator};

@@ -6,6 +6,8 @@
 //! number −1 ends the stream. A slot is never used too early: the tile that uses it next is drawn into a stage that the
 //! scanners have emptied, and they get to that stage only after the tile that used the slot before.
 
+mod roles;
+
 use super::args::Args;
 use super::carry::Fields;
 use crate::build::Builder;

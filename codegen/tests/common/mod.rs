@@ -1,19 +1,8 @@
 //! Stages written by hand, for tests of single schedules.
 
 use oplus_codegen::stage::{Sink, Source, Stage};
-
-/// `op Affine` in the text form of programs, for one element type.
-pub(crate) const AFFINE: &str = "operator Affine(a: f32, b: f32) {
-    identity (1.0, 0.0);
-    %0: f32 = input l.a;
-    %1: f32 = input l.b;
-    %2: f32 = input r.a;
-    %3: f32 = input r.b;
-    %4: f32 = %0 * %2;
-    %5: f32 = %2 * %1;
-    %6: f32 = %5 + %3;
-    combine (%4, %6);
-}";
+#[allow(unused_imports, reason = "not every test writes affine stages")]
+pub(crate) use oplus_dsl::testing::texts::AFFINE;
 
 /// The stage of a whole program that is already in normal form.
 pub(crate) fn stage(text: &str) -> Stage {

@@ -1,5 +1,8 @@
 //! Schedules on a simulated device, against the interpreter.
 
+#[macro_use]
+mod operators;
+
 mod chunks_back;
 mod device;
 mod laws;

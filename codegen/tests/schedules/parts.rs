@@ -9,16 +9,6 @@ use oplus_codegen::target::{Isa, Target};
 use crate::device::{Placement, call};
 use crate::oracle::{Case, program};
 
-macro_rules! operators {
-    () => {
-        "operator Affine(a: f32, b: f32) { identity (1.0, 0.0);
-            %0: f32 = input l.a; %1: f32 = input l.b; %2: f32 = input r.a; %3: f32 = input r.b;
-            %4: f32 = %0 * %2; %5: f32 = %2 * %1; %6: f32 = %5 + %3; combine (%4, %6); }
-        operator Sum(s: f32) { identity (0.0); %0: f32 = input l.s; %1: f32 = input r.s; %2: f32 = %0 + %1;
-            combine (%2); }"
-    };
-}
-
 /// The adjoint of s[t] = a[t]·s[t−1] + x[t] with one decay for all columns and the gradient of the initial state.
 const BACKWARD: &str = concat!(
     "program columns_bar { axes B, T, K, V; param a: f32[B, T]; param s0: f32[B, K, V]; param s: f32[B, T, K, V];

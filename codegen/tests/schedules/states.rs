@@ -8,16 +8,6 @@ use oplus_dsl::ir::Program;
 use crate::device::Placement;
 use crate::oracle::{Case, program};
 
-macro_rules! operators {
-    () => {
-        "operator Affine(a: f32, b: f32) { identity (1.0, 0.0);
-            %0: f32 = input l.a; %1: f32 = input l.b; %2: f32 = input r.a; %3: f32 = input r.b;
-            %4: f32 = %0 * %2; %5: f32 = %2 * %1; %6: f32 = %5 + %3; combine (%4, %6); }
-        operator Sum(s: f32) { identity (0.0); %0: f32 = input l.s; %1: f32 = input r.s; %2: f32 = %0 + %1;
-            combine (%2); }"
-    };
-}
-
 /// y[t] = Σ_n c[n,t]·h[n,t] + skip·u[t], h[n,t] = exp(−|δ[t]·a[n]|)·h[n,t−1] + |δ[t]|·b[n,t]·u[t].
 pub(crate) const SELECTIVE: &str = concat!(
     "program selective { axes B, D, N, L; param u: f32[B, D, L]; param delta: f32[B, D, L]; param a: f32[D, N];

@@ -1,18 +1,7 @@
 use crate::parse::parse;
+use crate::testing::texts::AFFINE;
 
 use super::*;
-
-const AFFINE: &str = "operator Affine(a: f32, b: f32) {
-    identity (1.0, 0.0);
-    %0: f32 = input l.a;
-    %1: f32 = input l.b;
-    %2: f32 = input r.a;
-    %3: f32 = input r.b;
-    %4: f32 = %0 * %2;
-    %5: f32 = %2 * %1;
-    %6: f32 = %5 + %3;
-    combine (%4, %6);
-}";
 
 /// The outputs of a program in text form.
 fn run(text: &str, inputs: &[Option<Array>], mode: Mode) -> Result<Vec<Array>, InterpretError> {

@@ -1,4 +1,5 @@
 use crate::parse::parse;
+use crate::testing::texts::AFFINE;
 use crate::verify::verify;
 
 use super::*;
@@ -68,10 +69,6 @@ fn broadcasts_that_another_operand_makes_are_left_out() {
     let expected = "%0: f32[T] = param x; %1: f32 = const 2.0; %2: f32[T] = %0 * %1";
     assert_eq!(simplified(body, "f32[T] = %3"), expected);
 }
-
-const AFFINE: &str = "operator Affine(a: f32, b: f32) { identity (1.0, 0.0);
-    %0: f32 = input l.a; %1: f32 = input l.b; %2: f32 = input r.a; %3: f32 = input r.b;
-    %4: f32 = %0 * %2; %5: f32 = %2 * %1; %6: f32 = %5 + %3; combine (%4, %6); }";
 
 /// The scan of a program with one, written out: fields, number of elements and of initial values.
 fn scan(field: &str, init: &str) -> (Vec<String>, usize, usize) {

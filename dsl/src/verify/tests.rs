@@ -1,31 +1,13 @@
 use crate::ir::{Field, Literal, Operator};
 use crate::parse::parse;
+use crate::testing::texts::SUMS;
 
 use super::*;
 
-const SUM: &str = "program p {
-    axes B, L;
-    param x: f32[B, L];
-    operator Sum(s: f32) {
-        identity (0.0);
-        %0: f32 = input l.s;
-        %1: f32 = input r.s;
-        %2: f32 = %0 + %1;
-        combine (%2);
-    }
-    %0: f32[B, L] = param x;
-    %1: tuple[B, L] = scan(L, Sum, (%0));
-    %2: f32[B, L] = %1.s;
-    %3: f32 = const 0.0;
-    %4: f32[B] = last(L, %2, %3);
-    output y: f32[B, L] = %2;
-    output total: f32[B] = %4;
-}";
-
 /// The errors of the program with one piece of its text replaced.
 fn errors(from: &str, to: &str) -> Vec<String> {
-    assert!(SUM.contains(from), "{from}");
-    let program = parse(&SUM.replacen(from, to, 1)).unwrap();
+    assert!(SUMS.contains(from), "{from}");
+    let program = parse(&SUMS.replacen(from, to, 1)).unwrap();
     verify(&program).err().unwrap_or_default().iter().map(VerifyError::to_string).collect()
 }
 
@@ -36,7 +18,7 @@ fn check(from: &str, to: &str, expected: &str) {
 
 #[test]
 fn a_valid_program_verifies() {
-    assert_eq!(verify(&parse(SUM).unwrap()), Ok(()));
+    assert_eq!(verify(&parse(SUMS).unwrap()), Ok(()));
 }
 
 #[test]
@@ -116,7 +98,7 @@ fn nodes_are_checked() {
 
 #[test]
 fn all_errors_come_at_once() {
-    let text = SUM.replace("identity (0.0)", "identity (true)").replace("param x;\n", "param #3;\n");
+    let text = SUMS.replace("identity (0.0)", "identity (true)").replace("param x;\n", "param #3;\n");
     let errors = verify(&parse(&text).unwrap()).unwrap_err();
     let subjects: Vec<Subject> = errors.iter().map(|e| e.subject).collect();
     assert_eq!(subjects, [Subject::Field(OperatorId(0), 0), Subject::Node(Value(0))]);
@@ -124,7 +106,7 @@ fn all_errors_come_at_once() {
 
 #[test]
 fn an_operator_has_at_most_32_fields() {
-    let mut program = parse(SUM).unwrap();
+    let mut program = parse(SUMS).unwrap();
     let fields = (0..33).map(|k| Field { name: format!("f{k}"), ty: Ty::F32 }).collect();
     let identity = vec![Literal::Float(0.0); 33];
     let body = vec![Node { op: Op::Const(Literal::Float(0.0)), ty: Ty::F32, axes: AxisSet::EMPTY }];

@@ -4,22 +4,11 @@ use super::ring::Ring;
 use crate::build::Builder;
 use crate::lower::carry::{Fields, to_words};
 use crate::lower::persistent::{load_fields, store_fields};
-use crate::tile::{Memory, Operand, Stmt};
+use crate::tile::{Operand, Stmt};
 
 impl Ring<'_> {
     pub(super) fn publish_role(&self, b: &mut Builder) {
-        let at = self.block.cursor(b, 0);
-        b.loop_(|b| {
-            let (slot, parity) = self.block.slot(b, at.count.into());
-            self.block.wait(b, self.block.reduced, slot, parity);
-            let tile = b.load1(Memory::Shared(self.block.reduced_tile), slot);
-            let more = b.ge(tile, Operand::i32(0));
-            b.if_(more, |b| self.publish_tile(b, tile, slot));
-            self.block.arrive_warp(b, self.block.published, slot);
-            let ends = b.lt(tile, Operand::i32(0));
-            b.break_if(ends);
-            self.block.advance(b, &at);
-        });
+        self.block.publish_tiles(b, |b, tile, slot| self.publish_tile(b, tile, slot));
     }
 
     fn publish_tile(&self, b: &mut Builder, tile: Operand, slot: Operand) {

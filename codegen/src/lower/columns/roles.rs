@@ -7,34 +7,18 @@ use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
 use crate::lower::persistent::{load_fields, store_fields};
 use crate::lower::point::Point;
-use crate::tile::{Memory, Operand};
+use crate::tile::Operand;
 
 impl Ring<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
     pub(super) fn reduce_role(&self, b: &mut Builder) {
         let schedule = self.layout.schedule;
-        let at = self.block.cursor(b, 0);
-        let own = b.sub(self.block.warp, Operand::i32(schedule.warps as i32));
-        b.loop_(|b| {
-            let tile = self.block.next_tile(b, &at);
-            let more = b.ge(tile, Operand::i32(0));
-            let (slot, _) = self.block.slot(b, at.count.into());
-            b.if_(more, |b| {
-                let place = self.tile(b, tile);
-                let step = Operand::i32(schedule.reduce_warps as i32);
-                b.for_(own, Operand::i32(schedule.warps as i32), step, |b, span| {
-                    self.reduce_span(b, &place, span, at.stage.into(), slot);
-                });
+        self.block.reduce_tiles(b, schedule.warps, |b, tile, own, (stage, slot)| {
+            let place = self.tile(b, tile);
+            let step = Operand::i32(schedule.reduce_warps as i32);
+            b.for_(own, Operand::i32(schedule.warps as i32), step, |b, span| {
+                self.reduce_span(b, &place, span, stage, slot);
             });
-            self.block.elected(b, |b| {
-                let first = b.eq(own, Operand::i32(0));
-                b.if_(first, |b| b.store(Memory::Shared(self.block.reduced_tile), slot, &[tile], None));
-            });
-            self.block.arrive_warp(b, self.block.reduced, slot);
-            b.if_(more, |b| self.block.arrive_warp(b, self.block.empty, at.stage.into()));
-            let ends = b.lt(tile, Operand::i32(0));
-            b.break_if(ends);
-            self.block.advance(b, &at);
         });
     }
 
@@ -74,15 +58,10 @@ impl Ring<'_> {
     }
 
     pub(super) fn scan_role(&self, b: &mut Builder) {
-        let at = self.block.cursor(b, 0);
-        b.loop_(|b| {
-            let tile = self.block.next_tile(b, &at);
-            let ends = b.lt(tile, Operand::i32(0));
-            b.break_if(ends);
+        self.block.scan_tiles(b, |b, tile, at| {
             let place = self.tile(b, tile);
             let slot = self.block.slot(b, at.count.into());
             self.scan_tile(b, &place, at.stage.into(), slot);
-            self.block.advance(b, &at);
         });
     }
 

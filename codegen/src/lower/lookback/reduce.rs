@@ -5,31 +5,15 @@ use super::{LookBackKernel, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, select};
 use crate::lower::persistent::store_fields;
-use crate::tile::{Memory, Operand, Shuffle};
+use crate::tile::{Operand, Shuffle};
 use oplus_dsl::ir::Binary;
 
 impl LookBackKernel<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
     pub(super) fn reduce_role(&self, b: &mut Builder) {
-        let at = self.block.cursor(b, 0);
-        let own = b.sub(self.block.warp, Operand::i32(self.schedule.scan_warps as i32));
-        b.loop_(|b| {
-            let tile = self.block.next_tile(b, &at);
-            let more = b.ge(tile, Operand::i32(0));
-            let (slot, _) = self.block.slot(b, at.count.into());
-            b.if_(more, |b| {
-                let place = self.tile(b, tile);
-                self.reduce_tile(b, &place, own, slot, at.stage.into());
-            });
-            self.block.elected(b, |b| {
-                let first = b.eq(own, Operand::i32(0));
-                b.if_(first, |b| b.store(Memory::Shared(self.block.reduced_tile), slot, &[tile], None));
-            });
-            self.block.arrive_warp(b, self.block.reduced, slot);
-            b.if_(more, |b| self.block.arrive_warp(b, self.block.empty, at.stage.into()));
-            let ends = b.lt(tile, Operand::i32(0));
-            b.break_if(ends);
-            self.block.advance(b, &at);
+        self.block.reduce_tiles(b, self.schedule.scan_warps, |b, tile, own, (stage, slot)| {
+            let place = self.tile(b, tile);
+            self.reduce_tile(b, &place, own, slot, stage);
         });
     }
 

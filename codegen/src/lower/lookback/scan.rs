@@ -18,15 +18,10 @@ pub(super) struct Place<'p> {
 
 impl LookBackKernel<'_> {
     pub(super) fn scan_role(&self, b: &mut Builder) {
-        let at = self.block.cursor(b, 0);
-        b.loop_(|b| {
-            let tile = self.block.next_tile(b, &at);
-            let ends = b.lt(tile, Operand::i32(0));
-            b.break_if(ends);
+        self.block.scan_tiles(b, |b, tile, at| {
             let place = self.tile(b, tile);
-            let (slot, parity) = self.block.slot(b, at.count.into());
-            self.scan_tile(b, &place, at.stage.into(), (slot, parity));
-            self.block.advance(b, &at);
+            let slot = self.block.slot(b, at.count.into());
+            self.scan_tile(b, &place, at.stage.into(), slot);
         });
     }
 

@@ -183,7 +183,9 @@ fn all_at_once_are_one_pass() {
         let found = run(&model("merge_parts"), &given, &sizes, Mode::default());
         let names = [("mean", "o"), ("total", "lse")];
         let what = format!("{cuts:?}");
-        names.iter().for_each(|(name, of)| same(&format!("{name} of {what}"), floats(&found[*name]), floats(&out[*of])));
+        names
+            .iter()
+            .for_each(|(name, of)| same(&format!("{name} of {what}"), floats(&found[*name]), floats(&out[*of])));
         let bars = names.iter().map(|(name, of)| ((*name).to_owned(), bars[*of].clone())).collect();
         let own = gradients(&model("merge_parts"), (&given, &found, &bars), &sizes, Mode::default());
         let mut sums = no_gradients();

@@ -311,30 +311,13 @@ fn live(program: &Program) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use oplus_dsl::parse::parse;
+    use oplus_dsl::testing::texts::SUMS;
 
     use super::*;
 
     #[test]
     fn the_last_state_is_taken_while_the_axis_streams_past() {
-        let text = "program p {
-            axes B, L;
-            param x: f32[B, L];
-            operator Sum(s: f32) {
-                identity (0.0);
-                %0: f32 = input l.s;
-                %1: f32 = input r.s;
-                %2: f32 = %0 + %1;
-                combine (%2);
-            }
-            %0: f32[B, L] = param x;
-            %1: tuple[B, L] = scan(L, Sum, (%0));
-            %2: f32[B, L] = %1.s;
-            %3: f32 = const 0.0;
-            %4: f32[B] = last(L, %2, %3);
-            output y: f32[B, L] = %2;
-            output total: f32[B] = %4;
-        }";
-        let program = parse(text).unwrap();
+        let program = parse(SUMS).unwrap();
         for len in [1, 100, 1 << 25] {
             let sizes = [4, len];
             let drafts = Drafts::new(&program, &sizes, false);
