@@ -59,6 +59,15 @@ macro_rules! element_types {
             }
         }
 
+        impl Parts<'_> {
+            /// Whether the task writes nothing.
+            pub(super) fn is_empty(&self) -> bool {
+                match self {
+                    $(Parts::$variant(slices) => slices.is_empty(),)*
+                }
+            }
+        }
+
         impl<'a> DataMut<'a> {
             /// The parts that each task writes, of the elements from one on.
             pub(super) fn split(self, start: usize, partition: &Partition) -> Vec<Parts<'a>> {

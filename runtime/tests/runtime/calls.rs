@@ -1,7 +1,7 @@
 //! Calls on the CPU: results, and every way in which tensors can be wrong, word by word.
 
 use crate::common::{AFFINE, ramp};
-use oplus::{Device, Elem, Error, Tensor};
+use oplus::{Device, Elem, Error, Tensor, models};
 use rayon::prelude::*;
 
 fn floats(tensor: &Tensor) -> Vec<f32> {
@@ -212,4 +212,26 @@ fn axes_of_absent_tensors_have_no_size() {
     let y = Tensor::zeros(Elem::F32, &[3], &Device::Cpu).unwrap();
     FILL.call_into(&[None], &[&y]).unwrap();
     assert_eq!(floats(&y), [2.5; 3]);
+}
+
+#[test]
+fn tasks_may_share_an_axis_that_an_output_does_not_have() {
+    // Channels of values are shared among tasks, and the log-sum-exp has none.
+    let (queries, channels) = (3, 20_000);
+    let q = Tensor::from_slice(&[0.5f32, -1.0, 2.0], &[1, 1, 1, queries, 1]).unwrap();
+    let k = Tensor::from_slice(&[1.0f32, -2.0], &[1, 1, 2, 1]).unwrap();
+    let values: Vec<f32> = (0..2 * channels).map(|i| (i as f32).sin()).collect();
+    let v = Tensor::from_slice(&values, &[1, 1, 2, channels]).unwrap();
+    let (outputs, _) = models::attention::kernel().call(&[Some(&q), Some(&k), Some(&v)]).unwrap();
+    let (o, lse) = (floats(&outputs[0]), floats(&outputs[1]));
+    for (m, q) in floats(&q).into_iter().enumerate() {
+        let (first, second) = (q.exp(), (-2.0 * q).exp());
+        let sum = first + second;
+        assert!((lse[m] - sum.ln()).abs() <= 1e-5, "query {m}: {} instead of {}", lse[m], sum.ln());
+        for f in 0..channels {
+            let mean = (first * values[f] + second * values[channels + f]) / sum;
+            let found = o[m * channels + f];
+            assert!((found - mean).abs() <= 1e-5, "query {m}, channel {f}: {found} instead of {mean}");
+        }
+    }
 }

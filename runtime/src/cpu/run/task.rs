@@ -84,7 +84,9 @@ impl<'r, 'a> Task<'r, 'a> {
             };
             let task = if store.is_final { chunk.block } else { chunk.block * chunks + in_memory };
             let is_due = !store.is_final || self.is_final_chunk(store, chunk);
-            Target { place: store.partition.place(task), parts: is_due.then(|| self.run.take_parts(k, task)).flatten() }
+            // Of tasks along an axis that the value does not have, the first one stores it.
+            let parts = is_due.then(|| self.run.take_parts(k, task)).flatten().filter(|parts| !parts.is_empty());
+            Target { place: store.partition.place(task), parts }
         };
         self.stage.stores.iter().enumerate().map(target).collect()
     }
