@@ -241,6 +241,8 @@ schedule! {
         ends: bool,
         /// Warps of a block, 2 or 4.
         warps: u32,
+        /// Who multiplies; a warpgroup only where a recurrence has one decay.
+        unit: Unit,
         /// Places along the axis that is summed away, a multiple of 16.
         depth: u32,
         /// Whether depth and width may be shorter; else they are exactly that long.
@@ -380,8 +382,9 @@ impl Schedule {
         let waits = match self {
             Schedule::Map(_) | Schedule::Rows(_) => false,
             // Only warpgroups need more than every device has.
-            Schedule::Pairs(s) => return if s.unit == Unit::Warpgroup { isa } else { Isa::Sm80 },
-            Schedule::Chunks(_) => false,
+            Schedule::Pairs(Pairs { unit, .. }) | Schedule::Chunks(Chunks { unit, .. }) => {
+                return if *unit == Unit::Warpgroup { isa } else { Isa::Sm80 };
+            }
             // Saved states go by copy engines.
             Schedule::ChunksBack(_) => return isa,
             Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,

@@ -1,8 +1,8 @@
 //! Programs for calls that leave something out.
 //!
 //! An absent optional parameter has its default everywhere, so its reads become a constant and the program is
-//! simplified. Cotangents and tangents (`y.bar`, `y.dot`) are different: an absent one is a *structural zero*. What is
-//! multiplied by it is not computed, so 0·∞ does not arise, and scans of nothing disappear.
+//! simplified. Where the default is 0, as that of cotangents and tangents (`y.bar`, `y.dot`), it is a *structural zero*:
+//! what is multiplied by it is not computed, so 0·∞ does not arise, and scans of nothing disappear.
 
 mod zeros;
 
@@ -31,8 +31,8 @@ pub fn without_param(program: &Program, name: &str) -> Program {
     }
     let absent = program.param(name).and_then(|k| Some((k, program.params[k as usize].default?)));
     let Some((k, default)) = absent else { return simplify(program) };
-    let is_zero = default.as_f64() == 0.0 && (name.ends_with(".bar") || name.ends_with(".dot"));
-    let specialised = if is_zero { zeros::with_zero(program, k) } else { with_constant(program, k, default) };
+    let specialised =
+        if default.as_f64() == 0.0 { zeros::with_zero(program, k) } else { with_constant(program, k, default) };
     match specialised {
         Ok(specialised) => retain_params(&simplify(&specialised), |other, _| other != k),
         Err(_) => program.clone(),

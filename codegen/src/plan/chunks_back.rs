@@ -37,13 +37,11 @@ pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, targ
     let segments = work.segments(target);
     let points = blocks(stage, &Schedule::ChunksBack(*schedule), bound) as f64;
     let heads = bound.count(form.heads.iter()) as f64;
-    let walks = 2.0 * work.turns(segments, target) * f64::from(work.blocks) * times * times * depth;
+    let walks = 2.0 * work.turns(segments, target) * f64::from(work.walk.blocks) * times * times * depth;
     let all = (points / f64::from(target.multiprocessors)).ceil();
     let gradients = all * heads * times * times * (3.0 * depth + 3.0 * times);
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    let Work { rows, chunks, .. } = work;
-    let why =
-        format!("{rows} recurrences of {chunks} chunks in {segments} segments, then {points} blocks of {heads} heads");
+    let why = format!("{}; then {points} blocks of {heads} heads", work.why(segments, target));
     ((walks + gradients) / PRODUCTS * slower, why)
 }

@@ -14,29 +14,59 @@ const MOST: u64 = 64;
 const START: f64 = 2.0;
 const JOIN: f64 = 0.7;
 
-/// Recurrences of so many chunks, for so many blocks of a multiprocessor.
+/// Recurrences of so many chunks, and the kernels that walk them.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub rows: u64,
     pub chunks: u64,
+    /// That which goes through all chunks.
+    pub walk: Walk,
+    /// That which finds the ends of segments before.
+    ends: Walk,
+}
+
+/// A kernel whose blocks walk segments.
+#[derive(Clone, Copy)]
+pub(super) struct Walk {
+    /// Blocks that share a multiprocessor.
     pub blocks: u32,
-    /// Time of a turn where a multiprocessor has one block, by that where it has all.
-    pub alone: f64,
-    /// Time of a turn of the kernel that finds the ends of segments, by that of the one that goes on from them.
-    pub ends: f64,
+    /// Time of a turn where it has one, by that where it has all.
+    alone: f64,
+    /// Time of a turn where it has all, by that of the kernel that goes through all chunks.
+    turn: f64,
+}
+
+impl Walk {
+    /// Times that a multiprocessor is filled with its blocks. The first blocks are spread over the multiprocessors; later ones
+    /// go where others end, which is by twos and threes.
+    fn waves(self, blocks: u64, target: &Target) -> f64 {
+        let multiprocessors = u64::from(target.multiprocessors);
+        let places = self.places(target);
+        if blocks > places {
+            return blocks.div_ceil(places) as f64;
+        }
+        let beside = blocks.div_ceil(multiprocessors).saturating_sub(1) as f64;
+        if blocks == 0 { 0.0 } else { self.alone + (1.0 - self.alone) * beside / f64::from(self.blocks - 1) }
+    }
+
+    fn places(self, target: &Target) -> u64 {
+        u64::from(target.multiprocessors) * u64::from(self.blocks)
+    }
 }
 
 impl Work {
     /// That of a schedule of chunks.
     pub(super) fn of(form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
-        Work { rows: bound.count(form.outer.iter()), chunks, blocks: 2, alone: 0.75, ends: 0.5 }
+        let walk = Walk { blocks: 2, alone: 0.75, turn: 1.0 };
+        Work { rows: bound.count(form.outer.iter()), chunks, walk, ends: Walk { blocks: 3, alone: 0.65, turn: 0.62 } }
     }
 
     /// That of a walk of the gradient's states.
     pub(super) fn back(form: &BackForm, bound: &Bound) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-        Work { rows: bound.count(form.states.outer.iter()), chunks, blocks: 3, alone: 0.6, ends: 0.6 }
+        let walk = Walk { blocks: 3, alone: 0.6, turn: 1.0 };
+        Work { rows: bound.count(form.states.outer.iter()), chunks, walk, ends: Walk { turn: 0.6, ..walk } }
     }
 
     /// The number of segments that takes the least time; none is empty.
@@ -46,19 +76,21 @@ impl Work {
         numbers.min_by(|x, y| self.turns(*x, target).total_cmp(&self.turns(*y, target))).unwrap_or(1)
     }
 
+    /// The choice in words.
+    pub(super) fn why(self, segments: u64, target: &Target) -> String {
+        let Work { rows, chunks, walk, .. } = self;
+        let (blocks, places) = (rows.saturating_mul(segments), walk.places(target));
+        let how = if segments == 1 { "whole".to_owned() } else { format!("in {segments} segments each") };
+        format!("{rows} recurrences of {chunks} chunks, {how}: {blocks} blocks for {places} places")
+    }
+
     /// Time with so many segments, in that of a turn of a multiprocessor with all its blocks.
     pub(super) fn turns(self, segments: u64, target: &Target) -> f64 {
-        let multiprocessors = u64::from(target.multiprocessors);
-        let places = multiprocessors * u64::from(self.blocks);
-        let waves = |segments: u64| {
-            let blocks = self.rows.saturating_mul(segments);
-            let (all, rest) = (blocks / places, blocks % places);
-            let beside = rest.div_ceil(multiprocessors).saturating_sub(1) as f64;
-            let last = self.alone + (1.0 - self.alone) * beside / f64::from(self.blocks - 1);
-            all as f64 + if rest == 0 { 0.0 } else { last }
-        };
+        let [blocks, ends] = [segments, segments - 1].map(|number| self.rows.saturating_mul(number));
         let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
-        waves(segments) * (each + JOIN * before) + waves(segments - 1) * self.ends * each
+        // Where all blocks are there at once the last segments say how long it takes.
+        let joined = if blocks <= self.walk.places(target) { before } else { before / 2.0 };
+        self.walk.waves(blocks, target) * (each + JOIN * joined) + self.ends.waves(ends, target) * self.ends.turn * each
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     }
     if stage.state_axis().is_some() {
         let walked = supports(stage).map_or_else(|_| vec![], |()| states::scalar_schedules());
-        return [walked, chunks::schedules(stage)].concat();
+        return [walked, chunks::schedules(stage, isa)].concat();
     }
     if stage.axis().is_none() {
         return vec![Schedule::Map(map(stage, 1))];

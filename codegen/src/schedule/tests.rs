@@ -75,7 +75,16 @@ fn examples() -> [Schedule; 9] {
         Schedule::States(states),
         Schedule::Pairs(pairs),
         Schedule::TwoWay(two_way),
-        Schedule::Chunks(Chunks { ends: false, warps: 4, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }),
+        Schedule::Chunks(Chunks {
+            ends: false,
+            warps: 4,
+            unit: Unit::Warpgroup,
+            depth: 128,
+            padded: false,
+            stages: 2,
+            vector: 8,
+            blocks: 2,
+        }),
         Schedule::ChunksBack(back),
     ]
 }

@@ -1,12 +1,13 @@
 //! Kernels against the interpreter.
 
-use oplus_codegen::schedule::Chunks;
+use oplus_codegen::schedule::{Chunks, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
 
 use crate::harness::{Case, model, stage};
 
-const CHUNKS: Chunks = Chunks { ends: false, warps: 2, depth: 16, padded: true, stages: 2, vector: 1, blocks: 1 };
+const CHUNKS: Chunks =
+    Chunks { ends: false, warps: 2, unit: Unit::Warp, depth: 16, padded: true, stages: 2, vector: 1, blocks: 1 };
 
 #[test]
 fn lengths_around_chunks() {
@@ -32,7 +33,7 @@ fn groups_gates_and_odd_sizes() {
 fn vectors_and_whole_widths() {
     let stage = stage(&model("mamba2", Elem::Bf16, &["h0"]));
     for (warps, depth, stages) in [(2, 16, 3), (4, 32, 2), (4, 128, 2)] {
-        let schedule = Chunks { ends: false, warps, depth, padded: false, stages, vector: 8, blocks: 1 };
+        let schedule = Chunks { warps, depth, padded: false, stages, vector: 8, ..CHUNKS };
         let sizes = [("B", 1), ("T", 150), ("G", 1), ("H", 1), ("P", schedule.width() as usize), ("N", depth as usize)];
         Case::new(&stage, &sizes).check(&schedule, Order::Descending);
     }
@@ -61,6 +62,19 @@ fn segments_of_few_long_recurrences() {
 }
 
 #[test]
+fn products_of_warpgroups() {
+    let stage = stage(&model("mamba2", Elem::Bf16, &[]));
+    for (depth, vector, padded, t) in [(16, 8, false, 64), (32, 8, true, 150), (64, 1, true, 1), (128, 8, false, 129)] {
+        let schedule = Chunks { warps: 4, unit: Unit::Warpgroup, depth, padded, vector, ..CHUNKS };
+        let (p, n) = if padded { (schedule.width() - vector, depth - vector) } else { (schedule.width(), depth) };
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", p as usize), ("N", n as usize)];
+        let case = Case::new(&stage, &sizes);
+        case.check(&schedule, Order::Random(t as u64));
+        case.check_segments(&schedule, 2.min(t), Order::Descending);
+    }
+}
+
+#[test]
 fn decays_of_channels() {
     let stage = stage(&model("gated_linear_attention", Elem::Bf16, &[]));
     for (t, k, v) in [(1, 16, 32), (2, 16, 32), (31, 13, 29), (33, 16, 32), (101, 16, 32)] {
@@ -68,7 +82,7 @@ fn decays_of_channels() {
         Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
     }
     for (warps, depth) in [(4, 32), (4, 128), (2, 64)] {
-        let schedule = Chunks { ends: false, warps, depth, padded: false, stages: 2, vector: 8, blocks: 1 };
+        let schedule = Chunks { warps, depth, padded: false, vector: 8, ..CHUNKS };
         let sizes = [("B", 1), ("H", 1), ("T", 150), ("K", depth as usize), ("V", schedule.width() as usize)];
         Case::new(&stage, &sizes).check(&schedule, Order::Ascending);
     }

@@ -307,15 +307,12 @@ impl ChunksKernel<'_> {
         b.pack(self.elem(), low, high)
     }
 
-    /// The gains at the thread's columns, two of every eight.
-    pub(super) fn gains_of_columns(&self, b: &mut Builder) -> Vec<Operand> {
+    /// The gains at the thread's two columns of a block.
+    pub(super) fn gains_of(&self, b: &mut Builder, block: u32) -> [Operand; 2] {
         let column = self.first_column(b);
-        let blocks = 0..self.schedule.times() / COLUMNS;
-        let gains = blocks.flat_map(|block| {
-            let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
-            b.load(Memory::Shared(self.gains), at, 2, None, f32(0.0))
-        });
-        gains.collect()
+        let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(self.gains), at, 2, None, f32(0.0));
+        [two[0], two[1]]
     }
 
     /// S_next = decay·S + Σ value⊗scaled key.

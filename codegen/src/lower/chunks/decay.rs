@@ -1,7 +1,7 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
-use super::ChunksKernel;
 use super::form::Decay;
+use super::{COLUMNS, ChunksKernel};
 use crate::build::Builder;
 use crate::lower::pairs::values::{Index, Spot, Values};
 use crate::schedule::WARP;
@@ -21,12 +21,11 @@ pub(super) struct Decays {
     /// The running sums at its two rows, and 2 to their power.
     pub rows: [Operand; 2],
     pub from_start: [Operand; 2],
-    /// The running sums and the gains at its columns, two of every eight.
-    pub columns: Vec<Operand>,
-    pub gains: Vec<Operand>,
     /// The running sum at the end, and 2 to its power.
     pub end: Operand,
     pub whole: Operand,
+    /// Where the chunk's rates are.
+    from: Operand,
 }
 
 /// The logarithms of decays, and gains of several kinds, at a lane's times of a chunk.
@@ -108,13 +107,21 @@ impl ChunksKernel<'_> {
             b.load1(Memory::Shared(array), index)
         };
         let rows = [0, 8].map(|by| at(b, self.sums, row, by));
-        let places: Vec<i32> = (0..times / 8).flat_map(|block| [8 * block, 8 * block + 1]).collect();
-        let columns = places.iter().map(|by| at(b, self.sums, column, *by)).collect();
-        let gains = places.iter().map(|by| at(b, self.gains, column, *by)).collect();
         let end = at(b, self.sums, Operand::i32(times - 1), 0);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(&mut power), power(end));
-        Decays { row, column, rows, from_start, columns, gains, end, whole }
+        Decays { row, column, rows, from_start, end, whole, from }
+    }
+
+    /// The running sums and the gains at the thread's two columns of a block, read where they are needed: registers are
+    /// scarce.
+    pub(super) fn columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> [[Operand; 2]; 2] {
+        let at = b.add(decays.from, decays.column);
+        let at = b.add(at, Operand::i32((block * COLUMNS) as i32));
+        [self.sums, self.gains].map(|array| {
+            let two = b.load(Memory::Shared(array), at, 2, None, f32(0.0));
+            [two[0], two[1]]
+        })
     }
 }
 

@@ -24,9 +24,11 @@ mod decay;
 mod form;
 mod outputs;
 mod products;
+mod read;
 mod segments;
 mod staged;
 mod state;
+mod together;
 mod walk;
 
 pub use form::{Decay, Form, Readout, Refusal};
@@ -35,7 +37,7 @@ use super::LowerError;
 use super::args::Args;
 use super::pairs::tile::{Source, Tile};
 use crate::build::{Builder, zero};
-use crate::schedule::{Chunks, Schedule, WARP};
+use crate::schedule::{Chunks, Schedule, Unit, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
@@ -50,7 +52,7 @@ const COLUMNS: u32 = 8;
 /// The tile kernel of a stage under a schedule of chunks.
 pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::Chunks(*schedule) };
-    let Chunks { warps, depth, stages, vector, blocks, .. } = *schedule;
+    let Chunks { warps, unit, depth, stages, vector, blocks, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -58,6 +60,9 @@ pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, L
         return Err(parameters);
     }
     let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks" })?;
+    if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
+        return Err(parameters);
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, &Schedule::Chunks(*schedule));
@@ -98,8 +103,8 @@ struct ChunksKernel<'s> {
     queries: Option<Tile>,
     keys: Tile,
     values: Tile,
-    /// The state as queries read it, a row for every place of its width.
-    states: Tile,
+    /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
+    states: Option<Tile>,
     /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels are those of one.
     sums: SharedId,
     gains: SharedId,
@@ -127,7 +132,7 @@ impl<'s> ChunksKernel<'s> {
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
         let mut keys = tile(form.key, form.depth, schedule.depth);
         let mut values = tile(form.value, form.width, schedule.width());
-        let states = Tile::bare(b, "states", keys.elem, (schedule.width(), schedule.depth));
+        let states = (!schedule.ends).then(|| Tile::bare(b, "states", keys.elem, (schedule.width(), schedule.depth)));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }
@@ -171,7 +176,7 @@ impl<'s> ChunksKernel<'s> {
             thread: self.thread,
             vector: self.schedule.vector,
             padded: self.schedule.padded,
-            fenced: false,
+            fenced: self.schedule.unit == Unit::Warpgroup,
         }
     }
 

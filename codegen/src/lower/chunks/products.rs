@@ -3,7 +3,7 @@
 use super::{COLUMNS, ROWS};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::tile::{Lanes, Tile};
-use crate::tile::{Memory, Operand, Stmt};
+use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -27,8 +27,8 @@ impl<'a> Factor<'a> {
 
     /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
     pub(super) fn four(self, b: &mut Builder, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
-        let index = self.tile.index(b, self.lanes, first, sixteen);
-        let index = b.add(index, self.start);
+        let place = b.add(self.lanes.first(), self.start);
+        let index = self.tile.index_from(b, place, first, sixteen);
         load_four(b, self.tile, index, transposed)
     }
 }
@@ -63,6 +63,32 @@ pub(super) fn multiply_in_time(
         mma(b, right.tile.elem, &mut sums[2 * pair], left, [x, y]);
         mma(b, right.tile.elem, &mut sums[2 * pair + 1], left, [z, w]);
     }
+}
+
+/// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
+pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (&[[Operand; 4]], Factor)) {
+    let step = |(sixteen, left): (usize, &[Operand; 4])| {
+        let row = Operand::i32((sixteen as u32 * ROWS) as i32);
+        (Left::Registers(*left), right.tile.panels(b, right.start, row, 0))
+    };
+    let steps = left.iter().enumerate().map(step).collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
+}
+
+/// Starts left·rightᵀ over the depth, by a warpgroup. Its sums are not to be read before [`finish`].
+pub(super) fn start(b: &mut Builder, (left, right): (&[[Operand; 4]], Factor)) -> Vec<[Reg; 4]> {
+    let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
+    let step = |(sixteen, left): (u32, &[Operand; 4])| {
+        (Left::Registers(*left), right.tile.panels(b, right.start, Operand::i32(0), sixteen))
+    };
+    let steps = (0..).zip(left).map(step).collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: false });
+    sums
+}
+
+/// Waits for the sums of a warpgroup's product, after which `later` others have started.
+pub(super) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
+    b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });
 }
 
 /// Adds a product to a block.

@@ -16,6 +16,8 @@ use oplus_dsl::ir::{Axis, Binary, Value};
 pub(super) struct Staged<'a> {
     output: usize,
     queries: Factor<'a>,
+    /// The index of the thread's two elements of the first piece of its first row.
+    first: Operand,
 }
 
 impl ChunksKernel<'_> {
@@ -32,7 +34,10 @@ impl ChunksKernel<'_> {
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
         // All lanes have read them.
         b.push(Stmt::SyncWarp);
-        Some(Staged { output, queries })
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let piece = piece_index(b, queries.tile, row, Operand::i32(0));
+        let first = [queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by));
+        Some(Staged { output, queries, first })
     }
 
     /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; whether the output is staged.
@@ -43,18 +48,17 @@ impl ChunksKernel<'_> {
         (output, h, block): (usize, u32, u32),
         two: &[Operand; 2],
     ) -> bool {
-        let Some(Staged { queries, .. }) = staged.filter(|staged| staged.output == output) else { return false };
-        let (row, column) = (self.first_row(b), self.first_column(b));
-        let row = b.add(row, Operand::i32((h * COLUMNS) as i32));
-        let index = piece_index(b, queries.tile, row, Operand::i32(block as i32));
-        let index = [queries.start, column].into_iter().fold(index, |index, by| b.add(index, by));
+        let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };
+        // Swizzled, a piece's number is ⊻ of what depends on the row, and eight rows further that is the same.
+        let piece = b.binary(Binary::Xor, first, Operand::i32((block * COLUMNS) as i32));
+        let index = b.add(piece, Operand::i32((h * COLUMNS * queries.tile.panel()) as i32));
         b.store(Memory::Shared(queries.tile.array), index, two, None);
         true
     }
 
     /// Stores the warp's rows of a chunk from its first time on.
     pub(super) fn store_staged(&self, b: &mut Builder, values: &Values, first: Operand, staged: Option<Staged>) {
-        let Some(Staged { output, queries }) = staged else { return };
+        let Some(Staged { output, queries, .. }) = staged else { return };
         b.push(Stmt::SyncWarp);
         let pieces = self.schedule.width() / COLUMNS;
         let [row, piece] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.lane, Operand::i32(pieces as i32)));
@@ -62,19 +66,25 @@ impl ChunksKernel<'_> {
         let row = b.add(of_warp, row);
         let column = b.mul(piece, Operand::i32(COLUMNS as i32));
         let column = self.place(b, column, self.form.width);
+        let time = b.add(first, row);
+        let size = b.convert(Ty::I32, self.args.size(self.form.time));
+        let left = b.sub(size, time);
+        let time = b.convert(Ty::I64, time);
         let (tensor, per_turn) = (Tensor::Output(output as u32), WARP / pieces);
         let (outer, _) = values.indices(b, Default::default());
+        let own = [(self.form.time, time), (self.form.width, column.at)];
+        let indices: Vec<(Axis, Operand)> = outer.iter().copied().chain(own).collect();
+        let offset = self.args.offset(b, tensor, &indices);
+        let stride = self.args.stride(tensor, self.form.time);
         for by in (0..ROWS).step_by(per_turn as usize) {
             let row = b.add(row, Operand::i32(by as i32));
             let index = piece_index(b, queries.tile, row, piece);
             let index = b.add(index, queries.start);
             let eight = b.load(Memory::Shared(queries.tile.array), index, COLUMNS, None, zero(Ty::F32));
-            let time = b.add(first, row);
-            let time = self.place(b, time, self.form.time);
-            let own = [(self.form.time, time.at), (self.form.width, column.at)];
-            let indices: Vec<(Axis, Operand)> = outer.iter().copied().chain(own).collect();
-            let exists = b.and(time.exists, column.exists);
-            let offset = self.args.offset(b, tensor, &indices);
+            let later = b.mul(stride, Operand::i64(i64::from(by)));
+            let offset = b.add(offset, later);
+            let exists = b.binary(Binary::Gt, left, Operand::i32(by as i32));
+            let exists = b.and(exists, column.exists);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &eight, Some(exists));
         }
     }

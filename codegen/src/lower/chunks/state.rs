@@ -1,10 +1,11 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::Decays;
-use super::products::{Blocks, Factor, load_four, multiply_in_time};
+use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
 use super::{COLUMNS, ChunksKernel, ROWS};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::values::{Index, Spot, Values};
+use crate::schedule::Unit;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 
@@ -61,39 +62,39 @@ impl ChunksKernel<'_> {
         [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
     }
 
-    /// The gains of the thread's columns times what remains of them at the chunk's end; in reverse, before its first time.
-    pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays) -> Vec<Operand> {
-        let remains = |(sum, gain): (&Operand, &Operand)| {
-            let apart = if self.form.reverse { *sum } else { b.sub(decays.end, *sum) };
+    /// The gains of the thread's two columns of a block times what remains of them at the chunk's end; in reverse, before
+    /// its first time.
+    pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
+        let [sums, gains] = self.columns(b, decays, block);
+        [0, 1].map(|c| {
+            let apart = if self.form.reverse { sums[c] } else { b.sub(decays.end, sums[c]) };
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-            b.mul(decay, *gain)
-        };
-        decays.columns.iter().zip(&decays.gains).map(remains).collect()
+            b.mul(decay, gains[c])
+        })
     }
 
-    /// The warp's values at the chunk's times, times a number for each: a left factor for every 16 times.
+    /// The warp's values at the chunk's times, times a number for each, of which `remaining` gives those of a block's two
+    /// columns: a left factor for every 16 times.
     pub(super) fn scaled_values(
         &self,
         b: &mut Builder,
-        remaining: &[Operand],
+        remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
         (values, lanes): (Factor, Operand),
     ) -> Vec<[Operand; 4]> {
-        let sixteens = 0..self.schedule.times() / ROWS;
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
             let index = b.add(rows, values.start);
             let words = load_four(b, values.tile, index, true);
-            let mut register = 0;
-            words.map(|word| {
-                // Registers 0 and 1 have the first eight times, 2 and 3 the others.
-                let first = (4 * sixteen + 2 * (register / 2)) as usize;
-                register += 1;
-                let [low, high] = b.unpack(self.elem(), word);
-                let (low, high) = (b.mul(low, remaining[first]), b.mul(high, remaining[first + 1]));
+            // Registers 0 and 1 have the first eight times, 2 and 3 the others.
+            let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
+            [0, 1, 2, 3].map(|register: usize| {
+                let [first, second] = remaining[register / 2];
+                let [low, high] = b.unpack(self.elem(), words[register]);
+                let (low, high) = (b.mul(low, first), b.mul(high, second));
                 b.pack(self.elem(), low, high)
             })
         };
-        sixteens.map(scaled).collect()
+        (0..self.schedule.times() / ROWS).map(scaled).collect()
     }
 
     /// S_next = decay·S + Σ scaled value⊗key.
@@ -114,16 +115,31 @@ impl ChunksKernel<'_> {
         }
     }
 
+    /// The same by a warpgroup: the product only starts.
+    pub(super) fn start_advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        decays: &Decays,
+        factors: (&[[Operand; 4]], Factor),
+    ) {
+        for reg in state.blocks.iter().flatten() {
+            let scaled = b.mul((*reg).into(), decays.whole);
+            b.assign(*reg, scaled);
+        }
+        start_in_time(b, &state.blocks, factors);
+    }
+
     /// Starts the copy of the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every
     /// recurrence.
     pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
-        let Some(to) = self.saved else { return };
+        let Some((to, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
-        let to_index = b.mul(number, Operand::i64(i64::from(self.states.len())));
-        let (from, from_index) = (self.states.array, Operand::i32(0));
-        let count = Operand::i32(self.states.len() as i32);
+        let to_index = b.mul(number, Operand::i64(i64::from(states.len())));
+        let (from, from_index) = (states.array, Operand::i32(0));
+        let count = Operand::i32(states.len() as i32);
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
     }
@@ -138,11 +154,9 @@ impl ChunksKernel<'_> {
 
     /// Rounds the state for the queries, or to be saved.
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
-        if self.queries.is_none() && self.saved.is_none() {
-            return;
-        }
+        let Some(states) = &self.states else { return };
         let (row, column) = (self.first_row(b), self.first_column(b));
-        let panel = self.states.panel();
+        let panel = states.panel();
         let pieces = panel / COLUMNS;
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
@@ -153,12 +167,12 @@ impl ChunksKernel<'_> {
                 let place = swizzle(b, row, Operand::i32(piece as i32), pieces);
                 let within = b.mul(place, Operand::i32(COLUMNS as i32));
                 let index = b.add(from, within);
-                let index = b.add(index, Operand::i32((of_panel * self.states.rows * panel) as i32));
+                let index = b.add(index, Operand::i32((of_panel * states.rows * panel) as i32));
                 let two = [block[2 * h].into(), block[2 * h + 1].into()];
-                b.store(Memory::Shared(self.states.array), index, &two, None);
+                b.store(Memory::Shared(states.array), index, &two, None);
             }
         }
-        if self.saved.is_some() {
+        if self.saved.is_some() || self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
         }
     }

@@ -1,14 +1,15 @@
 //! The walk of a block over the chunks of its recurrence.
 
-use super::decay::{Decays, Rates, f32};
-use super::products::{Blocks, Factor, multiply, multiply_in_time, pack};
+use super::decay::{Rates, f32};
+use super::products::Factor;
 use super::segments::Turns;
 use super::state::State;
-use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use super::{ChunksKernel, ROWS};
 use crate::build::Builder;
 use crate::lower::pairs::tile::{Lanes, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
-use crate::tile::{Expr, Mbarrier, Operand, Reg, Stmt};
+use crate::schedule::Unit;
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -24,7 +25,23 @@ struct AllLanes {
     /// The place of the warp's values as a left factor over time, within 16 times.
     values_left: Operand,
     /// States as a right factor.
-    states: Lanes,
+    states: Option<Lanes>,
+}
+
+/// What a chunk is read from.
+pub(super) struct Chunk<'a> {
+    /// Its turn, and its first time, `i32`.
+    pub turn: Operand,
+    pub first: Operand,
+    pub queries: Option<Factor<'a>>,
+    /// Keys over the depth, and over time.
+    pub keys: Factor<'a>,
+    pub keys_in_time: Factor<'a>,
+    /// Values over time, and the place of the warp's as a left factor.
+    pub values: Factor<'a>,
+    pub values_left: Operand,
+    /// The state before the chunk.
+    pub states: Option<Factor<'a>>,
 }
 
 impl ChunksKernel<'_> {
@@ -46,8 +63,6 @@ impl ChunksKernel<'_> {
         if !self.schedule.ends {
             self.join(b, &state);
         }
-        let lanes = self.lanes(b);
-        self.store_state(b, &state);
         if self.form.channels {
             self.clear_logs(b);
         } else {
@@ -56,7 +71,7 @@ impl ChunksKernel<'_> {
         }
         let logs = b.var(f32(0.0));
         b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
-            self.turn(b, (&lanes, &origins), (&values, &state, logs), (turn, turns));
+            self.turn(b, &origins, (&values, &state, logs), (turn, turns));
         });
         if self.schedule.ends {
             return self.store_end(b, &state, logs);
@@ -110,7 +125,8 @@ impl ChunksKernel<'_> {
         let queries = self.queries.as_ref().map(|tile| tile.lanes(b, own, half));
         let (keys_in_time, values) = (self.keys.lanes(b, row, half), self.values.lanes(b, row, half));
         let (row, half) = right_rows(b, self.lane);
-        let (keys, states) = (self.keys.lanes(b, row, half), self.states.lanes(b, row, half));
+        let keys = self.keys.lanes(b, row, half);
+        let states = self.states.as_ref().map(|tile| tile.lanes(b, row, half));
         let values_left = self.values.lanes_at(b, row, half, self.warp);
         AllLanes { queries, keys, keys_in_time, values, values_left, states }
     }
@@ -119,7 +135,7 @@ impl ChunksKernel<'_> {
     fn turn(
         &self,
         b: &mut Builder,
-        (lanes, origins): (&AllLanes, &[Operand]),
+        origins: &[Operand],
         (values, state, logs): (&Values, &State, Reg),
         (turn, turns): (Operand, Turns),
     ) {
@@ -128,6 +144,7 @@ impl ChunksKernel<'_> {
         let parity = b.binary(Binary::And, round, Operand::i32(1));
         let chunk = self.chunk(b, (turn, turns));
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        self.store_state(b, state);
         if self.form.channels {
             // The sums of the chunk before are read until its end.
             b.barrier();
@@ -141,41 +158,63 @@ impl ChunksKernel<'_> {
         for tile in self.tiles() {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
+        let lanes = self.lanes(b);
+        let chunk = self.tiles_of(b, &lanes, (turn, first, stage));
+        let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
         // Their reads take as long as the products.
         let rates = (!self.form.channels).then(|| self.next_rates(b, values, (turn, turns)));
+        match started {
+            Some(started) => self.finish_chunk(b, values, (state, logs), &chunk, started),
+            None => self.by_warps(b, values, (state, logs), &chunk),
+        }
+        if let Some(rates) = rates {
+            let following = b.add(turn, Operand::i32(1));
+            self.store_rates(b, &rates, following);
+        }
+    }
+
+    /// What a chunk is read from.
+    fn tiles_of<'a>(
+        &'a self,
+        b: &mut Builder,
+        lanes: &'a AllLanes,
+        (turn, first, stage): (Operand, Operand, Operand),
+    ) -> Chunk<'a> {
         let keys = Factor::of(b, &self.keys, &lanes.keys, stage);
         let keys_in_time = Factor { lanes: &lanes.keys_in_time, ..keys };
-        let in_time = Factor::of(b, &self.values, &lanes.values, stage);
+        let values = Factor::of(b, &self.values, &lanes.values, stage);
         let queries = self.queries.as_ref().zip(lanes.queries.as_ref());
         let queries = queries.map(|(tile, lanes)| Factor::of(b, tile, lanes, stage));
-        let decays = (!self.form.channels).then(|| self.decays(b, turn));
-        if let Some(queries) = queries {
-            let states = Factor { tile: &self.states, lanes: &lanes.states, start: Operand::i32(0) };
+        let states = self.states.as_ref().zip(lanes.states.as_ref());
+        let states = states.map(|(tile, lanes)| Factor { tile, lanes, start: Operand::i32(0) });
+        Chunk { turn, first, queries, keys, keys_in_time, values, values_left: lanes.values_left, states }
+    }
+
+    /// One chunk by products of warps.
+    fn by_warps(&self, b: &mut Builder, values: &Values, (state, logs): (&State, Reg), chunk: &Chunk) {
+        let decays = (!self.form.channels).then(|| self.decays(b, chunk.turn));
+        if let Some((queries, states)) = chunk.queries.zip(chunk.states) {
+            let factors = (queries, chunk.keys, chunk.values, states);
             let y = match &decays {
-                Some(decays) => self.read(b, decays, (queries, keys, in_time, states)),
-                None => self.read_channels(b, (queries, keys, in_time, states)),
+                Some(decays) => self.read(b, decays, factors),
+                None => self.read_channels(b, factors),
             };
-            self.store_outputs(b, values, (first, &y), (in_time.start, queries));
+            self.store_outputs(b, values, (chunk.first, &y), (chunk.values.start, queries));
         }
-        let remaining = match &decays {
-            Some(decays) => self.remaining(b, decays),
-            None => self.gains_of_columns(b),
+        let remaining = |b: &mut Builder, block: u32| match &decays {
+            Some(decays) => self.remaining(b, decays, block),
+            None => self.gains_of(b, block),
         };
-        let left = self.scaled_values(b, &remaining, (in_time, lanes.values_left));
+        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
         self.wait_saved(b);
         b.barrier();
         match &decays {
             Some(decays) => {
-                self.advance(b, state, decays, (&left, keys_in_time));
+                self.advance(b, state, decays, (&left, chunk.keys_in_time));
                 let sum = b.add(logs.into(), decays.end);
                 b.assign(logs, sum);
             }
-            None => self.advance_channels(b, state, (&left, keys_in_time)),
-        }
-        self.store_state(b, state);
-        if let Some(rates) = rates {
-            let following = b.add(turn, Operand::i32(1));
-            self.store_rates(b, &rates, following);
+            None => self.advance_channels(b, state, (&left, chunk.keys_in_time)),
         }
     }
 
@@ -191,47 +230,5 @@ impl ChunksKernel<'_> {
         let chunk = self.chunk(b, at);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.rates(b, values, first)
-    }
-
-    /// The sums over depth of query·S at the chunk's times.
-    fn read(
-        &self,
-        b: &mut Builder,
-        decays: &Decays,
-        (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
-    ) -> Blocks {
-        let width = (self.schedule.width() / COLUMNS) as usize;
-        let mut y: Blocks = vec![zeros(); width];
-        multiply(b, &mut y, (queries, states));
-        for block in &mut y {
-            for (r, value) in block.iter_mut().enumerate() {
-                *value = b.mul(*value, decays.from_start[r / 2]);
-            }
-        }
-        let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
-        multiply(b, &mut scores, (queries, keys));
-        let weights: Blocks = scores.iter().enumerate().map(|(j, block)| self.weigh(b, decays, (j, block))).collect();
-        let packed: Blocks = weights.chunks(2).map(|two| pack(b, self.elem(), two)).collect();
-        for (sixteen, weights) in packed.iter().enumerate() {
-            multiply_in_time(b, &mut y, (*weights, in_time), sixteen as u32);
-        }
-        y
-    }
-
-    /// The weights of a block of pairs of times.
-    fn weigh(&self, b: &mut Builder, decays: &Decays, (block, scores): (usize, &[Operand; 4])) -> [Operand; 4] {
-        let mut weights = *scores;
-        for (r, weight) in weights.iter_mut().enumerate() {
-            let (row, column) = (r / 2, 2 * block + r % 2);
-            let apart = b.sub(decays.rows[row], decays.columns[column]);
-            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
-            let decay = b.mul(decay, decays.gains[column]);
-            let product = b.mul(*weight, decay);
-            let at = b.add(decays.column, Operand::i32((column / 2) as i32 * COLUMNS as i32 + (column % 2) as i32));
-            let row = b.add(decays.row, Operand::i32((row as u32 * COLUMNS) as i32));
-            let earlier = b.binary(Binary::Le, at, row);
-            *weight = b.select(earlier, product, crate::build::zero(Ty::F32));
-        }
-        weights
     }
 }

@@ -86,6 +86,13 @@ struct Spot {
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct Lanes(Vec<Operand>);
 
+impl Lanes {
+    /// The places of the first step.
+    pub(in crate::lower) fn first(&self) -> Operand {
+        self.0[0]
+    }
+}
+
 impl Tile {
     /// Declares a tile of a parameter, of which `stages` are in flight.
     pub(in crate::lower) fn declare(
@@ -175,13 +182,22 @@ impl Tile {
         b.add(lanes.0[even as usize], Operand::i32(from as i32))
     }
 
+    /// The same from where the lanes' rows begin in a stage: [`Lanes::first`] and the stage's start. Swizzled, what is constant
+    /// in a piece's number can be ⊻ed at last, so that one register serves all steps.
+    pub(in crate::lower) fn index_from(&self, b: &mut Builder, place: Operand, first: u32, step: u32) -> Operand {
+        let (panel, within) = (step * self.step() / self.panel(), step * self.step() % self.panel());
+        let from = panel * self.rows * self.panel() + first * self.panel();
+        let index = b.binary(Binary::Xor, place, Operand::i32(within as i32));
+        b.add(index, Operand::i32(from as i32))
+    }
+
     /// The offset of the parameter's first row, for [`Tile::fill`].
     pub(in crate::lower) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
         source.args.offset(b, Tensor::Param(self.param), source.outer)
     }
 
     /// The 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or transposed.
-    pub(super) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
+    pub(in crate::lower) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
         let panel = self.panel();
         let within = sixteen * 16 / panel * self.rows * panel + sixteen * 16 % panel;
         let of_row = b.mul(row, Operand::i32(panel as i32));

@@ -35,7 +35,7 @@ use crate::build::Builder;
 use crate::lower::args::Args;
 use crate::lower::pairs::tile::{Source, Tile};
 use crate::lower::pairs::values::Index;
-use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep, WARP};
+use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep, Unit, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -114,7 +114,8 @@ fn with_kernel(
         }
     };
     let ChunksBack { depth, padded, stages, vector, blocks, sweep } = *schedule;
-    let chunks = Chunks { ends: sweep.is_ends(), warps: BLOCKS, depth, padded, stages, vector, blocks };
+    let (ends, unit) = (sweep.is_ends(), Unit::Warpgroup);
+    let chunks = Chunks { ends, warps: BLOCKS, unit, depth, padded, stages, vector, blocks };
     let saved = (!sweep.is_ends()).then(|| args.scratch[usize::from(walked.reverse)]);
     let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
     then(b, Either::Walk(&kernel));
@@ -136,6 +137,10 @@ struct BackKernel<'s> {
     duals: Tile,
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
+    /// G and E over the heads so far, transposed: the warp's times j and the times i of its half, at places of each thread.
+    /// Registers are scarcer than shared memory.
+    scores: SharedId,
+    pairs: SharedId,
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
     rates: [SharedId; 3],
     /// Sums over parts of a row of pairs, a row of times for each of them.
@@ -176,6 +181,8 @@ impl<'s> BackKernel<'s> {
         for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, STAGES);
         }
+        let [scores, pairs] =
+            ["scores", "pairs"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), TIMES * TIMES));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
@@ -194,6 +201,8 @@ impl<'s> BackKernel<'s> {
             states,
             duals,
             weights,
+            scores,
+            pairs,
             rates,
             parts,
             energies,

@@ -12,24 +12,19 @@ use oplus_dsl::ir::AxisSet;
 
 impl BackKernel<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
-    pub(super) fn store_values(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        stage: Operand,
-        (found, own): (&Blocks, &Blocks),
-    ) {
+    pub(super) fn store_values(&self, b: &mut Builder, values: &Values, stage: Operand, found: &Blocks) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
         let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
-        for (block, (found, own)) in found.iter().zip(own).enumerate() {
+        for (block, found) in found.iter().enumerate() {
             let mut values = values.clone();
             for c in 0..2 {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
                 values.set_column(c, self.place(b, at, self.form.states.width));
             }
-            let cotangents = self.own_block(b, (&self.cotangents, stage), block as u32);
+            let [own, cotangents] =
+                [&self.values, &self.cotangents].map(|tile| self.own_block(b, (tile, stage), block as u32));
             for h in 0..2 {
                 let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
                 for (c, spot) in spots.into_iter().enumerate() {

@@ -1,8 +1,7 @@
 //! Products of a chunk.
 
-use super::rates::Decays;
 use super::steps::Partials;
-use super::walk::{Chunk, Sums};
+use super::walk::{AllSides, Head, Sums};
 use super::{BackKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::lower::chunks::products::{
@@ -10,7 +9,7 @@ use crate::lower::chunks::products::{
 };
 use crate::lower::chunks::{COLUMNS, zeros};
 use crate::lower::pairs::tile::{Tile, right_rows};
-use crate::tile::{Expr, Memory, Operand, Reg};
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::Ty;
 
 /// Sixteens of a row of times or of the width.
@@ -18,26 +17,22 @@ const SIXTEENS: u32 = TIMES / ROWS;
 
 impl BackKernel<'_> {
     /// M, the weights of G as a factor, and E added to the sums over heads.
-    pub(super) fn weigh(
-        &self,
-        b: &mut Builder,
-        (chunk, stage): (&Chunk, Operand),
-        decays: &Decays,
-        sums: &Sums,
-        partials: &mut Partials,
-    ) -> Blocks {
-        let mut products: Blocks = vec![zeros(); chunk.scores.len()];
-        let left = Factor::of(b, &self.values, &chunk.wide.left, stage);
-        let right = chunk.wide.right(b, &self.cotangents, stage);
+    pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
+        let Head { sides, stage, decays, .. } = *head;
+        let mut products: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let left = Factor::of(b, &self.values, &sides.wide.left, stage);
+        let right = sides.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, (left, right));
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
-        let mut weights = chunk.scores.clone();
-        for (block, weight) in weights.iter_mut().enumerate() {
-            for (r, weight) in weight.iter_mut().enumerate() {
+        let weigh = |(block, products): (usize, &[Operand; 4])| {
+            let mut weights = self.own(b, (self.scores, block as u32));
+            let mut pairs = self.own(b, (self.pairs, block as u32));
+            let columns = self.columns(b, decays, block as u32);
+            for (r, weight) in weights.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
                 let [own, gain, _] = decays.rows[h];
-                let [later, back] = decays.columns[c];
+                let [later, back] = columns[r % 2];
                 let apart = b.sub(later, own);
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 let decay = b.mul(decay, back);
@@ -45,15 +40,34 @@ impl BackKernel<'_> {
                 let i = b.add(column, Operand::i32((block as u32 * COLUMNS) as i32 + (r % 2) as i32));
                 let is_later = b.ge(i, j);
                 let decay = b.select(is_later, decay, zero(Ty::F32));
-                let product = b.mul(products[block][r], gain);
+                let product = b.mul(products[r], gain);
                 let product = b.mul(product, decay);
-                let sum = b.add(sums.pairs[block][r].into(), product);
-                b.assign(sums.pairs[block][r], sum);
+                pairs[r] = b.add(pairs[r], product);
                 partials.add_pair(b, (h, c), (product, *weight));
                 *weight = b.mul(*weight, decay);
             }
-        }
-        weights
+            self.store_own(b, (self.pairs, block as u32), &pairs);
+            weights
+        };
+        products.iter().enumerate().map(weigh).collect()
+    }
+
+    /// Keeps a block of four numbers for every pair of the thread in an array, at places of its own.
+    pub(super) fn store_own(&self, b: &mut Builder, (array, block): (SharedId, u32), four: &[Operand; 4]) {
+        let index = self.own_index(b, block);
+        b.store(Memory::Shared(array), index, four, None);
+    }
+
+    /// What the thread has kept.
+    pub(super) fn own(&self, b: &mut Builder, (array, block): (SharedId, u32)) -> [Operand; 4] {
+        let index = self.own_index(b, block);
+        let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
+        [four[0], four[1], four[2], four[3]]
+    }
+
+    fn own_index(&self, b: &mut Builder, block: u32) -> Operand {
+        let own = b.mul(self.thread, Operand::i32(4));
+        b.add(own, Operand::i32((block * 4 * self.schedule.threads()) as i32))
     }
 
     /// Writes weights of the warp's times j and the times i of its half as factors.
@@ -71,11 +85,6 @@ impl BackKernel<'_> {
         }
     }
 
-    /// The values at the warp's times and the places of the width of its half.
-    pub(super) fn own_values(&self, b: &mut Builder, stage: Operand) -> Blocks {
-        (0..TIMES / 2 / COLUMNS).map(|k| self.own_block(b, (&self.values, stage), k)).collect()
-    }
-
     /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
     pub(super) fn own_block(&self, b: &mut Builder, (tile, stage): (&Tile, Operand), k: u32) -> [Operand; 4] {
         let (row, column) = (self.first_row(b), self.first_column(b));
@@ -86,19 +95,14 @@ impl BackKernel<'_> {
     }
 
     /// The first term of value': what D adds.
-    pub(super) fn through_duals(
-        &self,
-        b: &mut Builder,
-        (chunk, stage): (&Chunk, Operand),
-        decays: &Decays,
-        values: &Blocks,
-        partials: &mut Partials,
-    ) -> Blocks {
-        let mut found: Blocks = vec![zeros(); values.len()];
-        let left = Factor::of(b, &self.keys, &chunk.deep.left, Operand::i32(0));
-        let right = chunk.deep.right(b, &self.duals, stage);
+    pub(super) fn through_duals(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
+        let Head { sides, stage, decays, .. } = *head;
+        let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let left = Factor::of(b, &self.keys, &sides.deep.left, Operand::i32(0));
+        let right = sides.deep.right(b, &self.duals, stage);
         multiply(b, &mut found, (left, right));
-        for (block, values) in found.iter_mut().zip(values) {
+        for (k, block) in (0..).zip(&mut found) {
+            let values = self.own_block(b, (&self.values, stage), k);
             for (r, found) in block.iter_mut().enumerate() {
                 *found = b.mul(*found, decays.to_end[r / 2]);
                 partials.add_value(b, r / 2, (*found, values[r]));
@@ -109,9 +113,10 @@ impl BackKernel<'_> {
     }
 
     /// The second term of value': what later times add.
-    pub(super) fn through_pairs(&self, b: &mut Builder, (chunk, stage): (&Chunk, Operand), found: &mut Blocks) {
-        let left = Factor::of(b, &self.weights, &chunk.wide.left, Operand::i32(0));
-        let right = chunk.wide.in_time(b, &self.cotangents, stage);
+    pub(super) fn through_pairs(&self, b: &mut Builder, head: &Head, found: &mut Blocks) {
+        let Head { sides, stage, .. } = *head;
+        let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
+        let right = sides.wide.in_time(b, &self.cotangents, stage);
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
             multiply_in_time(b, found, (left, right), sixteen);
@@ -119,14 +124,15 @@ impl BackKernel<'_> {
     }
 
     /// Adds the first term of key' of a head.
-    pub(super) fn add_keys(&self, b: &mut Builder, (chunk, stage): (&Chunk, Operand), decays: &Decays, sums: &Sums) {
+    pub(super) fn add_keys(&self, b: &mut Builder, head: &Head) {
+        let Head { sides, stage, decays, sums } = *head;
         if sums.keys.is_empty() {
             return;
         }
         let elem = self.values.elem;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
-        let left = Factor::of(b, &self.values, &chunk.wide.left, stage);
-        let right = chunk.deep.in_time(b, &self.duals, stage);
+        let left = Factor::of(b, &self.values, &sides.wide.left, stage);
+        let right = sides.deep.in_time(b, &self.duals, stage);
         let mut found: Blocks = sums.keys.iter().map(|block| block.map(Operand::Reg)).collect();
         for sixteen in 0..SIXTEENS {
             let words = left.four(b, 0, sixteen, false);
@@ -137,17 +143,11 @@ impl BackKernel<'_> {
     }
 
     /// Adds the first term of query' of a head.
-    pub(super) fn add_queries(
-        &self,
-        b: &mut Builder,
-        (chunk, stage): (&Chunk, Operand),
-        decays: &Decays,
-        sums: &Sums,
-        partials: &mut Partials,
-    ) {
+    pub(super) fn add_queries(&self, b: &mut Builder, head: &Head, partials: &mut Partials) {
+        let Head { sides, stage, decays, sums } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
-        let left = Factor::of(b, &self.cotangents, &chunk.wide.left, stage);
-        let right = chunk.deep.in_time(b, &self.states, stage);
+        let left = Factor::of(b, &self.cotangents, &sides.wide.left, stage);
+        let right = sides.deep.in_time(b, &self.states, stage);
         let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
         for pair in 0..self.schedule.depth / 2 / ROWS {
             let queries = [0, 1].map(|k| self.own_block(b, (&self.queries, Operand::i32(0)), 2 * pair + k));
@@ -171,9 +171,9 @@ impl BackKernel<'_> {
     }
 
     /// Adds the products of E, summed over heads, and queries.
-    pub(super) fn finish_keys(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
-        let left = Factor::of(b, &self.weights, &chunk.wide.left, Operand::i32(0));
-        let right = chunk.deep.in_time(b, &self.queries, Operand::i32(0));
+    pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides, sums: &Sums) {
+        let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
+        let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
         let mut found: Blocks = sums.keys.iter().map(|block| block.map(Operand::Reg)).collect();
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
@@ -183,10 +183,10 @@ impl BackKernel<'_> {
     }
 
     /// Adds the products of E, transposed, and keys.
-    pub(super) fn finish_queries(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
+    pub(super) fn finish_queries(&self, b: &mut Builder, sides: &AllSides, sums: &Sums) {
         let (row, half) = right_rows(b, self.lane);
         let lanes = self.weights.lanes_at(b, row, half, self.block);
-        let right = chunk.deep.in_time(b, &self.keys, Operand::i32(0));
+        let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
         let mut found: Blocks = sums.queries.iter().map(|block| block.map(Operand::Reg)).collect();
         for sixteen in 0..SIXTEENS {
             let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));

@@ -17,13 +17,13 @@ pub(super) const PER_LANE: u32 = TIMES / WARP;
 pub(super) struct Decays {
     /// The running sums and both gains at its two times among rows.
     pub rows: [[Operand; 3]; 2],
-    /// The running sums and gains' at its times among columns, two of every eight of the warp's half.
-    pub columns: Vec<[Operand; 2]>,
     /// What remains at the chunk's end of its two times, and 2 to the power of their sums.
     pub to_end: [Operand; 2],
     pub from_start: [Operand; 2],
     /// What remains of the chunk's start at its end.
     pub whole: Operand,
+    /// Where the rates are.
+    from: Operand,
 }
 
 impl BackKernel<'_> {
@@ -71,15 +71,6 @@ impl BackKernel<'_> {
             let at = b.add(row, Operand::i32(by));
             [sums, gains, back].map(|array| b.load1(array, at))
         });
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
-        let column = b.add(half, column);
-        let column = b.add(from, column);
-        let pair = |block: u32| {
-            let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
-            let [sums, back] = [sums, back].map(|array| b.load(array, at, 2, None, f32(0.0)));
-            [[sums[0], back[0]], [sums[1], back[1]]]
-        };
-        let columns = (0..TIMES / 2 / COLUMNS).flat_map(pair).collect();
         let last = b.add(from, Operand::i32(TIMES as i32 - 1));
         let end = b.load1(sums, last);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
@@ -88,6 +79,18 @@ impl BackKernel<'_> {
             let apart = b.sub(end, row[0]);
             b.let_(Ty::F32, Expr::Exp2Fast(apart))
         });
-        Decays { rows, columns, to_end, from_start, whole }
+        Decays { rows, to_end, from_start, whole, from }
+    }
+
+    /// The running sum and gain' at each of the thread's two times of a block among columns, of the warp's half; read where
+    /// they are needed: registers are scarce.
+    pub(super) fn columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> [[Operand; 2]; 2] {
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let at = [half, column, Operand::i32((block * COLUMNS) as i32)]
+            .into_iter()
+            .fold(decays.from, |at, by| b.add(at, by));
+        let [sums, _, back] = self.rates.map(Memory::Shared);
+        let [sums, back] = [sums, back].map(|array| b.load(array, at, 2, None, f32(0.0)));
+        [[sums[0], back[0]], [sums[1], back[1]]]
     }
 }

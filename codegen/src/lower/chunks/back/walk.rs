@@ -1,5 +1,6 @@
 //! The third sweep: a block goes through the heads of a chunk.
 
+use super::rates::Decays;
 use super::steps::Partials;
 use super::{BackKernel, Kind, ROWS, STAGES, TIMES};
 use crate::build::{Builder, zero};
@@ -23,10 +24,15 @@ pub(super) struct Sides {
     in_time_start: Operand,
 }
 
-/// Sums over heads, in registers.
+/// Those of tiles over the width, or over times; and of tiles over the depth. They take many registers: each turn computes
+/// its own.
+pub(super) struct AllSides {
+    pub wide: Sides,
+    pub deep: Sides,
+}
+
+/// Sums over heads, in registers, beside that of E.
 pub(super) struct Sums {
-    /// E, transposed: the warp's times j, and the times i of its half.
-    pub pairs: Vec<[Reg; 4]>,
     /// The warp's times, and the places of the depth of its half; none where they are not needed.
     pub keys: Vec<[Reg; 4]>,
     pub queries: Vec<[Reg; 4]>,
@@ -34,17 +40,21 @@ pub(super) struct Sums {
 
 /// What does not change over the heads of a block.
 pub(super) struct Chunk {
-    /// Sides of tiles over the width, or over times; and of tiles over the depth.
-    pub wide: Sides,
-    pub deep: Sides,
-    /// G, transposed, as [`Sums::pairs`].
-    pub scores: Blocks,
     /// The shared axes' indices, the chunk's number and how many there are, its first time.
     shared: Vec<(Axis, Operand)>,
     number: (Operand, Operand),
     pub first: Operand,
     /// The number of heads, `i32`.
     heads: Operand,
+}
+
+/// A head of a chunk.
+pub(super) struct Head<'a> {
+    pub sides: &'a AllSides,
+    /// Where its tiles are.
+    pub stage: Operand,
+    pub decays: &'a Decays,
+    pub sums: &'a Sums,
 }
 
 impl Sides {
@@ -64,7 +74,7 @@ impl Sides {
 impl BackKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
-        let mut chunk = self.chunk(b);
+        let chunk = self.chunk(b);
         let none = Operand::i32(0);
         let source = self.source(&chunk.shared);
         for tile in [&self.keys, &self.queries] {
@@ -78,13 +88,24 @@ impl BackKernel<'_> {
         for tile in [&self.keys, &self.queries] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
         }
-        chunk.scores = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-        let left = Factor::of(b, &self.keys, &chunk.deep.left, none);
-        let right = chunk.deep.right(b, &self.queries, none);
-        multiply(b, &mut chunk.scores, (left, right));
+        self.score(b);
         let sums = self.sums(b);
         b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
         self.finish(b, &chunk, &sums);
+    }
+
+    /// Computes G; E is 0 so far.
+    fn score(&self, b: &mut Builder) {
+        let none = Operand::i32(0);
+        let sides = self.sides(b, &self.keys);
+        let left = Factor::of(b, &self.keys, &sides.left, none);
+        let right = sides.right(b, &self.queries, none);
+        let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        multiply(b, &mut scores, (left, right));
+        for (block, scores) in (0..).zip(&scores) {
+            self.store_own(b, (self.scores, block), scores);
+            self.store_own(b, (self.pairs, block), &zeros());
+        }
     }
 
     /// One thread makes the mbarriers.
@@ -116,8 +137,11 @@ impl BackKernel<'_> {
         let first = b.convert(Ty::I32, first);
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
-        let (wide, deep) = (self.sides(b, &self.values), self.sides(b, &self.keys));
-        Chunk { wide, deep, scores: vec![], shared, number: (number, chunks), first, heads }
+        Chunk { shared, number: (number, chunks), first, heads }
+    }
+
+    fn all_sides(&self, b: &mut Builder) -> AllSides {
+        AllSides { wide: self.sides(b, &self.values), deep: self.sides(b, &self.keys) }
     }
 
     fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
@@ -146,7 +170,7 @@ impl BackKernel<'_> {
         let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
         let mut needed = |kind: Kind, count: u32| blocks(if self.form.outputs.contains(&kind) { count } else { 0 });
         let (keys, queries) = (needed(Kind::Keys, deep), needed(Kind::Queries, deep));
-        Sums { pairs: blocks(TIMES / 2 / COLUMNS), keys, queries }
+        Sums { keys, queries }
     }
 
     /// The indices along all outer axes for a head.
@@ -188,18 +212,19 @@ impl BackKernel<'_> {
         }
         let decays = self.decays(b, turn);
         let mut partials = Partials::default();
-        let weights = self.weigh(b, (chunk, stage), &decays, sums, &mut partials);
+        let sides = self.all_sides(b);
+        let head = Head { sides: &sides, stage, decays: &decays, sums };
+        let weights = self.weigh(b, &head, &mut partials);
         self.store_weights(b, &weights);
-        let values = self.own_values(b, stage);
-        let mut found = self.through_duals(b, (chunk, stage), &decays, &values, &mut partials);
-        self.add_keys(b, (chunk, stage), &decays, sums);
-        self.add_queries(b, (chunk, stage), &decays, sums, &mut partials);
+        let mut found = self.through_duals(b, &head, &mut partials);
+        self.add_keys(b, &head);
+        self.add_queries(b, &head, &mut partials);
         self.store_partials(b, &partials);
         self.share_energy(b, stage);
         // The weights of all warps are there.
         b.barrier();
-        self.through_pairs(b, (chunk, stage), &mut found);
-        self.store_values(b, &rows, stage, (&found, &values));
+        self.through_pairs(b, &head, &mut found);
+        self.store_values(b, &rows, stage, &found);
         self.store_rates(b, &rates, next);
         b.barrier();
         self.store_steps(b, &steps, &decays);
@@ -228,11 +253,12 @@ impl BackKernel<'_> {
             return;
         }
         b.barrier();
-        let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
+        let pairs: Blocks = (0..TIMES / 2 / COLUMNS).map(|block| self.own(b, (self.pairs, block))).collect();
         self.store_weights(b, &pairs);
         b.barrier();
-        self.finish_keys(b, chunk, sums);
-        self.finish_queries(b, chunk, sums);
+        let sides = self.all_sides(b);
+        self.finish_keys(b, &sides, sums);
+        self.finish_queries(b, &sides, sums);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
         self.store_depth(b, &values, chunk.first, (Kind::Keys, &sums.keys));

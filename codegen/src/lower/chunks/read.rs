@@ -1,0 +1,95 @@
+//! What queries read at the times of a chunk.
+
+use super::decay::Decays;
+use super::products::{Blocks, Factor, finish, multiply, multiply_in_time, pack, start, start_in_time};
+use super::walk::Chunk;
+use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use crate::build::{Builder, zero};
+use crate::tile::{Expr, Operand, Reg};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Products of a warpgroup that have started: queries and keys, and after that queries and the state before the chunk.
+pub(super) struct Started {
+    scores: Vec<[Reg; 4]>,
+    y: Vec<[Reg; 4]>,
+}
+
+impl ChunksKernel<'_> {
+    /// The sums over depth of query·S at the chunk's times.
+    pub(super) fn read(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
+    ) -> Blocks {
+        let width = (self.schedule.width() / COLUMNS) as usize;
+        let mut y: Blocks = vec![zeros(); width];
+        multiply(b, &mut y, (queries, states));
+        let mut y: Blocks = y.iter().map(|block| from_start(b, decays, block)).collect();
+        let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
+        multiply(b, &mut scores, (queries, keys));
+        let packed = self.weights(b, decays, &scores);
+        for (sixteen, weights) in packed.iter().enumerate() {
+            multiply_in_time(b, &mut y, (*weights, in_time), sixteen as u32);
+        }
+        y
+    }
+
+    /// Starts the products of queries by a warpgroup, if there are queries; they are left factors in registers.
+    pub(super) fn start_read(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
+        let (queries, states) = chunk.queries.zip(chunk.states)?;
+        let left: Blocks = (0..self.schedule.depth / ROWS).map(|step| queries.four(b, 0, step, false)).collect();
+        let scores = start(b, (&left, chunk.keys));
+        let y = start(b, (&left, states));
+        Some(Started { scores, y })
+    }
+
+    /// Waits for them.
+    pub(super) fn finish_read(&self, b: &mut Builder, Started { scores, y }: &Started) {
+        finish(b, &[&scores[..], y].concat(), 0);
+    }
+
+    /// [`Self::read`] from what has ended: the last product has only started.
+    pub(super) fn read_together(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        (in_time, Started { scores, y }): (Factor, Started),
+    ) -> Vec<[Reg; 4]> {
+        let scores: Blocks = scores.iter().map(|block| block.map(Operand::Reg)).collect();
+        let packed = self.weights(b, decays, &scores);
+        let y: Blocks = y.iter().map(|block| from_start(b, decays, &block.map(Operand::Reg))).collect();
+        let y: Vec<[Reg; 4]> = y.into_iter().map(|block| block.map(|value| b.var(value))).collect();
+        start_in_time(b, &y, (&packed, in_time));
+        y
+    }
+
+    /// The weights of pairs of times as left factors.
+    fn weights(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
+        let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, (j, scores)));
+        let weights: Blocks = weights.collect();
+        weights.chunks(2).map(|two| pack(b, self.elem(), two)).collect()
+    }
+
+    /// The weights of a block of pairs of times; no row sees later columns.
+    fn weigh(&self, b: &mut Builder, decays: &Decays, (block, scores): (usize, &[Operand; 4])) -> [Operand; 4] {
+        let [sums, gains] = self.columns(b, decays, block as u32);
+        [0, 1, 2, 3].map(|r: usize| {
+            let (h, c) = (r / 2, r % 2);
+            let apart = b.sub(decays.rows[h], sums[c]);
+            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+            let decay = b.mul(decay, gains[c]);
+            let product = b.mul(scores[r], decay);
+            let column = b.add(decays.column, Operand::i32(block as i32 * COLUMNS as i32 + c as i32));
+            let row = b.add(decays.row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let earlier = b.binary(Binary::Le, column, row);
+            b.select(earlier, product, zero(Ty::F32))
+        })
+    }
+}
+
+/// What a block of reads of the state before the chunk is at the thread's rows.
+fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
+    [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays.from_start[r / 2]))
+}

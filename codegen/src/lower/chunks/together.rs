@@ -1,0 +1,53 @@
+//! A chunk by a warpgroup: products only start, and run while decays are computed.
+//!
+//! Those of queries with keys and with the state before the chunk are under way while the decays are read and what remains of
+//! the chunk's values is computed, that which advances the state while pairs of times are weighed.
+
+use super::ChunksKernel;
+use super::products::finish;
+use super::read::Started;
+use super::state::State;
+use super::walk::Chunk;
+use crate::build::Builder;
+use crate::lower::pairs::values::Values;
+use crate::tile::{Reg, Stmt};
+
+impl ChunksKernel<'_> {
+    /// Starts what needs no decays.
+    pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
+        // What was copied is visible to warpgroups.
+        b.push(Stmt::FenceAsync);
+        self.start_read(b, chunk)
+    }
+
+    /// The rest of the chunk.
+    pub(super) fn finish_chunk(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        (state, logs): (&State, Reg),
+        chunk: &Chunk,
+        started: Option<Started>,
+    ) {
+        let decays = self.decays(b, chunk.turn);
+        let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
+        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
+        // The compiler lets nobody write a product's sums, here those of the state, while others are under way.
+        if let Some(started) = &started {
+            self.finish_read(b, started);
+        }
+        self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
+        let y = started.map(|started| self.read_together(b, &decays, (chunk.values, started)));
+        finish(b, &state.blocks, u32::from(y.is_some()));
+        let sum = b.add(logs.into(), decays.end);
+        b.assign(logs, sum);
+        self.wait_saved(b);
+        // Nobody reads the state before the chunk any more.
+        b.barrier();
+        if let Some((y, queries)) = y.zip(chunk.queries) {
+            finish(b, &y, 0);
+            let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
+            self.store_outputs(b, values, (chunk.first, &y), (chunk.values.start, queries));
+        }
+    }
+}
