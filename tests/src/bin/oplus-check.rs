@@ -16,7 +16,7 @@ use oplus_tests::check::report::{Line, Report, Sink};
 use oplus_tests::check::run::Runs;
 use oplus_tests::check::scenario::{self, Scenario, World};
 use oplus_tests::check::source::Recorder;
-use oplus_tests::check::{CheckError, cases, faults, large, rules, selective, stability};
+use oplus_tests::check::{CheckError, cases, faults, large, poison, rules, selective, stability};
 use regex_lite::Regex;
 
 /// Checks oplus on a GPU.
@@ -57,6 +57,9 @@ struct Args {
     /// Of the committed kernels' cases those at these places.
     #[arg(long, value_delimiter = ',', value_name = "PLACES", hide = true, requires = "committed")]
     cases: Option<Vec<usize>>,
+    /// Only what becomes of a context after a fault, from which it does not recover.
+    #[arg(long, hide = true)]
+    poisoned: bool,
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
@@ -208,6 +211,10 @@ impl Suites {
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let args = Args::parse();
+    if args.poisoned {
+        poison::run()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let suites = args.suites()?;
     if args.list {
         suites.list();

@@ -20,6 +20,7 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("faults/threads on streams of their own", |world| threads(world, true)),
         Scenario::new("faults/threads on one stream", |world| threads(world, false)),
         Scenario::new("faults/graph", graph),
+        super::poison::scenario(),
     ];
     if !cfg!(feature = "jit") {
         all.push(Scenario::new("faults/missing kernel", missing_kernel));
@@ -32,7 +33,7 @@ fn compared(compared: usize) -> Result<Agreement, CheckError> {
 }
 
 /// Decays and elements of rows.
-fn affine_inputs(shape: &[usize], device: &Device, seed: u64) -> Result<[Tensor; 2], CheckError> {
+pub(super) fn affine_inputs(shape: &[usize], device: &Device, seed: u64) -> Result<[Tensor; 2], CheckError> {
     let mut rng = Rng::new(seed);
     let n: usize = shape.iter().product();
     let mut tensor = |low, high| -> Result<Tensor, CheckError> {
@@ -42,7 +43,8 @@ fn affine_inputs(shape: &[usize], device: &Device, seed: u64) -> Result<[Tensor;
     Ok([tensor(0.9, 0.999)?, tensor(-1.0, 1.0)?])
 }
 
-fn affine([a, b]: &[Tensor; 2]) -> Result<Tensor, CheckError> {
+/// Their recurrence.
+pub(super) fn affine([a, b]: &[Tensor; 2]) -> Result<Tensor, CheckError> {
     Ok(kernels::affine::kernel().call(&[Some(a), Some(b), None])?.0.swap_remove(0))
 }
 

@@ -8,6 +8,7 @@ pub mod inputs;
 pub mod large;
 pub mod oracle;
 pub mod parts;
+pub mod poison;
 pub mod reach;
 pub mod report;
 pub mod rules;
