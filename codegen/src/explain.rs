@@ -6,7 +6,7 @@ use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
 use crate::lower::chunks::{self, back::BackForm};
-use crate::plan::{Arg, Choice, Launch, Plan};
+use crate::plan::{Choice, Launch, Plan};
 use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, Sweep, TwoWay, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
 
@@ -90,7 +90,7 @@ impl Explained {
             reads: reads(stage),
             writes: writes(stage),
             equations: equations(&stage.program),
-            division: division(stage, schedule, &sizes(launch)),
+            division: division(stage, schedule, &launch.sizes()),
             grid: format!("{} blocks of {threads} threads{shared}", grid.map(u64::from).iter().product::<u64>()),
             symbol: launch.symbol.clone(),
             candidates: choice.candidates.iter().map(|c| (c.schedule.to_string(), c.micros, c.why.clone())).collect(),
@@ -142,12 +142,6 @@ fn writes(stage: &Stage) -> Vec<String> {
     let note = |sink: &Sink| if matches!(sink, Sink::Buffer(_)) { " (temporary)" } else { "" };
     let outputs = stage.program.outputs.iter().zip(&stage.sinks);
     outputs.map(|(o, sink)| tensor(stage, &o.name, &o.axes, o.elem) + note(sink)).collect()
-}
-
-/// The sizes of the stage's axes, which follow the pointers among the arguments.
-fn sizes(launch: &Launch) -> Vec<i64> {
-    let numbers = launch.args.iter().filter_map(|arg| if let Arg::I64(n) = arg { Some(*n) } else { None });
-    numbers.take(launch.stage.program.axes.len()).collect()
 }
 
 /// How a schedule divides the work.

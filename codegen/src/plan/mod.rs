@@ -156,6 +156,14 @@ pub struct Launch {
     pub offsets: Vec<(usize, i64)>,
 }
 
+impl Launch {
+    /// The sizes of the stage's axes, which follow the pointers among the arguments.
+    pub fn sizes(&self) -> Vec<i64> {
+        let numbers = self.args.iter().filter_map(|arg| if let Arg::I64(n) = arg { Some(*n) } else { None });
+        numbers.take(self.stage.program.axes.len()).collect()
+    }
+}
+
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arg {

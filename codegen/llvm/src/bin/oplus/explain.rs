@@ -1,7 +1,9 @@
 //! `oplus explain`.
 
 use crate::Outcome;
+use crate::picture::{self, Section};
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
+use oplus_codegen::explain::Explanation;
 use oplus_codegen::lower::lower;
 use oplus_codegen::plan::{Call, Choice, Launch, Layout, Plan, plan};
 use oplus_codegen::target::{Isa, Target};
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     /// Streaming multiprocessors of the device.
     #[arg(long)]
     multiprocessors: Option<u32>,
+    /// Also draw the plans: tiles, blocks, and what goes from tile to tile.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 fn parse_size(text: &str) -> Result<(String, i64), String> {
@@ -49,18 +54,26 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else {
         named(oplus_front::library_programs(), std::slice::from_ref(&args.what))?
     };
+    let mut sections = vec![];
     for program in programs {
-        println!("{}", program_text(&program.instantiate(args.elem), args)?);
+        let (text, section) = explained(&program.instantiate(args.elem), args)?;
+        println!("{text}");
+        sections.push(section);
         match adjoint(&program) {
-            Ok(gradient) => println!("gradient:\n{}", program_text(&gradient.instantiate(args.elem), args)?),
+            Ok(gradient) => {
+                let (text, section) = explained(&gradient.instantiate(args.elem), args)?;
+                println!("gradient:\n{text}");
+                sections.push(section);
+            }
             Err(reason) => println!("no gradient: {reason}\n"),
         }
     }
-    Ok(())
+    let write = |path: &PathBuf| Ok(std::fs::write(path, picture::draw(&sections)?)?);
+    args.svg.as_ref().map_or(Ok(()), write)
 }
 
-/// A program's equations, and its launches with the reasons for each.
-fn program_text(program: &Program, args: &Args) -> Result<String, Box<dyn Error>> {
+/// A program's equations, and its launches with the reasons for each; and the picture of them.
+fn explained(program: &Program, args: &Args) -> Result<(String, Section), Box<dyn Error>> {
     let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
     let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
     let plan = plan(program, &contiguous_call(program, &args.shape)?, &target)?;
@@ -70,7 +83,10 @@ fn program_text(program: &Program, args: &Args) -> Result<String, Box<dyn Error>
         let reasons = plan.choices.iter().filter(|c| c.step == Some(number));
         text.extend(reasons.map(choice_text));
     }
-    Ok(text + &memory_text(&plan))
+    let axes = program.axes.iter();
+    let size = |axis: &String| args.shape.iter().find(|(name, _)| name == axis).map(|(_, n)| format!("{axis}={n}"));
+    let title = format!("{}, {}", program.name, axes.filter_map(size).collect::<Vec<_>>().join(", "));
+    Ok((text + &memory_text(&plan), Section::new(title, Explanation::of(program, &plan), &plan)))
 }
 
 /// The call of a program on contiguous, aligned tensors of a shape.

@@ -3,6 +3,7 @@
 mod bake;
 mod explain;
 mod generate;
+mod picture;
 mod programs;
 mod receipts;
 

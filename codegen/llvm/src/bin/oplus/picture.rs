@@ -1,0 +1,241 @@
+//! Plans as pictures: the tiles of every launch, which block has them, and what goes from tile to tile.
+
+mod canvas;
+mod cut;
+
+use canvas::{Canvas, Drawn, Place};
+use cut::{Carry, Cut, Side, Tile};
+use oplus_codegen::explain::{Explained, Explanation};
+use oplus_codegen::plan::Plan;
+use std::error::Error;
+
+const WIDTH: i32 = 960;
+const LEFT: i32 = 110;
+/// How many tiles are drawn along the scan and across it; of more the first ones and the last.
+const SHOWN: (u64, u64) = (6, 4);
+/// A tile in the picture, and the room between tiles.
+const CELL: Place = (112, 34);
+const GAP: Place = (24, 14);
+/// The lines of words above the tiles of a launch.
+const LINE: i32 = 19;
+const WORDS: i32 = 6 * LINE;
+/// The room of the aggregates below the tiles, and of a tile's parts.
+const AGGREGATES: i32 = 44;
+const PARTS: i32 = 110;
+
+/// A plan to draw: what it is for, in words, and its launches.
+pub(crate) struct Section {
+    title: String,
+    launches: Vec<(Explained, Cut)>,
+}
+
+impl Section {
+    pub(crate) fn new(title: String, explanation: Explanation, plan: &Plan) -> Section {
+        let launches = explanation.launches.into_iter().zip(plan.steps.iter().map(Cut::of)).collect();
+        Section { title, launches }
+    }
+
+    fn height(&self) -> i32 {
+        2 * LINE + self.launches.iter().map(|(_, cut)| height(cut)).sum::<i32>()
+    }
+}
+
+/// The picture, as SVG.
+pub(crate) fn draw(sections: &[Section]) -> Result<String, Box<dyn Error>> {
+    let mut svg = String::new();
+    let height = sections.iter().map(Section::height).sum::<i32>() + LINE;
+    let canvas = Canvas::new(&mut svg, (WIDTH, height))?;
+    let mut top = LINE / 2;
+    for section in sections {
+        canvas.title((12, top), &section.title)?;
+        let mut launch_top = top + 2 * LINE;
+        for (number, (launch, cut)) in section.launches.iter().enumerate() {
+            draw_launch(&canvas, launch_top, number + 1, (launch, cut))?;
+            launch_top += self::height(cut);
+        }
+        top += section.height();
+    }
+    canvas.finish()?;
+    Ok(svg)
+}
+
+fn height(cut: &Cut) -> i32 {
+    let rows = shown(&cut.across, SHOWN.1).len() as i32;
+    let below = if cut.carry == Carry::LookBack { AGGREGATES } else { 0 };
+    WORDS + LINE + rows * (CELL.1 + GAP.1 + below) + if cut.tile.is_some() { PARTS } else { LINE }
+}
+
+/// The numbers of the tiles that are drawn; `None` stands for those left out.
+fn shown(side: &Side, most: u64) -> Vec<Option<u64>> {
+    let tiles = side.tiles();
+    if tiles <= most {
+        return (0..tiles).map(Some).collect();
+    }
+    (0..most - 2).map(Some).chain([None, Some(tiles - 1)]).collect()
+}
+
+fn draw_launch(canvas: &Canvas<'_>, top: i32, number: usize, (launch, cut): (&Explained, &Cut)) -> Drawn {
+    let (schedule, micros) = launch.candidates.first().map_or(("", 0.0), |(s, micros, _)| (s, *micros));
+    let megabytes = launch.bytes as f64 / 1e6;
+    let words = [
+        format!("{number}  {}: {}", launch.name, launch.task),
+        format!("→ {}    ← {}", launch.reads.join(", "), launch.writes.join(", ")),
+        launch.division.clone(),
+        format!("{}; {megabytes:.2} MB, about {micros:.1} µs", launch.grid),
+        schedule.to_owned(),
+    ];
+    for (line, words) in (0..).zip(&words) {
+        canvas.words((24, top + LINE * line), words)?;
+    }
+    draw_tiles(canvas, top + WORDS, cut)?;
+    let parts = top + height(cut) - PARTS;
+    cut.tile.map_or(Ok(()), |tile| draw_parts(canvas, parts, tile))
+}
+
+/// Rows of tiles, with what is handed from one to the next.
+fn draw_tiles(canvas: &Canvas<'_>, top: i32, cut: &Cut) -> Drawn {
+    let along = shown(&cut.along, SHOWN.0);
+    for (place, tile) in (0..).zip(&along) {
+        let start = tile.map_or("…".to_owned(), |tile| format!("{} {}", cut.along.name, tile * cut.along.tile));
+        canvas.label((x_of(place), top), &start)?;
+    }
+    let below = if cut.carry == Carry::LookBack { AGGREGATES } else { 0 };
+    for (line, row) in (0..).zip(shown(&cut.across, SHOWN.1)) {
+        let y = top + LINE + line * (CELL.1 + GAP.1 + below);
+        let Some(row) = row else {
+            canvas.words((LEFT, y + 8), "⋮")?;
+            continue;
+        };
+        canvas.label((12, y + 10), &format!("{} {}", cut.across.name, row * cut.across.tile))?;
+        draw_row(canvas, y, cut, (row, &along))?;
+    }
+    Ok(())
+}
+
+fn x_of(place: i32) -> i32 {
+    LEFT + place * (CELL.0 + GAP.0)
+}
+
+fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, (row, along): (u64, &[Option<u64>])) -> Drawn {
+    for (place, tile) in (0..).zip(along) {
+        let x = x_of(place);
+        let Some(tile) = tile else {
+            canvas.words((x + CELL.0 / 2, y + 8), "…")?;
+            continue;
+        };
+        let number = row * cut.along.tiles() + if cut.reverse { cut.along.tiles() - 1 - tile } else { *tile };
+        let block = if cut.carry == Carry::Kept { row } else { number } % cut.blocks.max(1);
+        canvas.cell((x, y), CELL, block)?;
+        canvas.words((x + 8, y + 2), &format!("tile {number}"))?;
+        canvas.label((x + 8, y + 19), &format!("block {block}"))?;
+    }
+    match cut.carry {
+        Carry::None => Ok(()),
+        Carry::Kept => draw_carries(canvas, y + CELL.1 / 2, (cut, along.len() as i32)),
+        Carry::LookBack => draw_look_back(canvas, y + CELL.1, (cut, along)),
+    }
+}
+
+/// An arrow from every tile to the next one.
+fn draw_carries(canvas: &Canvas<'_>, y: i32, (cut, places): (&Cut, i32)) -> Drawn {
+    for place in 1..places {
+        let (left, right) = ((x_of(place) - GAP.0 + 2, y), (x_of(place) - 2, y));
+        canvas.arrow(&if cut.reverse { [right, left] } else { [left, right] })?;
+    }
+    Ok(())
+}
+
+/// The aggregates that tiles publish, folded by the last of them.
+fn draw_look_back(canvas: &Canvas<'_>, y: i32, (cut, along): (&Cut, &[Option<u64>])) -> Drawn {
+    let places = along.len() as i32;
+    let last = if cut.reverse { 0 } else { places - 1 };
+    let (published, bus) = (y + 22, y + 34);
+    for (place, tile) in (0..places).zip(along).filter(|(place, _)| *place != last) {
+        let x = x_of(place) + CELL.0 / 2;
+        if tile.is_some() {
+            canvas.arrow(&[(x, y), (x, published - 6)])?;
+            canvas.cell((x - 6, published - 6), (12, 8), 0)?;
+            canvas.line(&[(x, published + 2), (x, bus)])?;
+        }
+    }
+    let (first, end) = if cut.reverse { (places - 1, 0) } else { (0, places - 1) };
+    let middle = |place| x_of(place) + CELL.0 / 2;
+    canvas.label((LEFT, bus + 1), "aggregates, folded in their order onto what the block has kept")?;
+    if places < 2 {
+        return Ok(());
+    }
+    canvas.arrow(&[(middle(first), bus), (middle(end), bus), (middle(end), y)])
+}
+
+/// A tile's warps, the stretches of the first warp, and the lanes of its first stretch.
+fn draw_parts(canvas: &Canvas<'_>, top: i32, tile: Tile) -> Drawn {
+    let Tile { warps, stretches, lanes, elements } = tile;
+    let levels = [
+        (warps, format!("{warps} warps of a tile")),
+        (stretches, format!("{stretches} stretches of a warp, one access each")),
+        (lanes, format!("{lanes} lanes of a stretch, {elements} neighbours each")),
+    ];
+    for (level, (parts, words)) in (0..).zip(levels) {
+        let (y, width) = (top + 28 * level, 576 / parts.max(1) as i32);
+        for part in 0..parts as i32 {
+            canvas.cell((LEFT + part * width, y), (width, 16), if part == 0 { 1 } else { 0 })?;
+        }
+        if level < 2 {
+            canvas.line(&[(LEFT, y + 16), (LEFT, y + 28)])?;
+            canvas.line(&[(LEFT + width, y + 16), (LEFT + 576, y + 28)])?;
+        }
+        canvas.label((LEFT + 590, y + 2), &words)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(name: &str, size: u64, tile: u64) -> Side {
+        Side { name: name.into(), size, tile }
+    }
+
+    fn launch() -> Explained {
+        Explained {
+            name: "cumsum".into(),
+            task: "scan along L by add".into(),
+            reads: vec!["x: f32[B, L]".into()],
+            writes: vec!["y: f32[B, L]".into()],
+            equations: String::new(),
+            division: "2 rows of 8192".into(),
+            grid: "2 blocks of 128 threads".into(),
+            symbol: "cumsum".into(),
+            candidates: vec![("rows".into(), 2.5, String::new())],
+            refused: vec![],
+            bytes: 131_072,
+            facts: vec![],
+        }
+    }
+
+    fn svg(carry: Carry, reverse: bool) -> String {
+        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
+        let cut = Cut { along, across, blocks: 2, carry, reverse, tile: None };
+        draw(&[Section { title: "forward".into(), launches: vec![(launch(), cut)] }]).unwrap()
+    }
+
+    #[test]
+    fn two_rows_of_two_tiles() {
+        insta::assert_snapshot!(svg(Carry::Kept, false));
+    }
+
+    #[test]
+    fn arrows_follow_the_scan() {
+        let [kept, back] = [Carry::Kept, Carry::LookBack].map(|carry| [false, true].map(|reverse| svg(carry, reverse)));
+        assert!(kept[0] != kept[1] && back[0] != back[1] && kept[0] != back[0]);
+        assert!(back.iter().all(|svg| svg.contains("aggregates") && svg.contains("tile 3")));
+    }
+
+    #[test]
+    fn of_many_tiles_the_first_and_the_last_are_shown() {
+        assert_eq!(shown(&side("L", 100, 10), 4), [Some(0), Some(1), None, Some(9)]);
+        assert_eq!(shown(&side("L", 31, 10), 4), [0, 1, 2, 3].map(Some));
+        assert_eq!(shown(&side("L", 0, 10), 4), [Some(0)]);
+    }
+}

@@ -1,0 +1,116 @@
+//! How a launch cuts its work into tiles: what the picture of a plan shows of a schedule.
+
+use oplus_codegen::lower::chunks::back::TIMES;
+use oplus_codegen::lower::pairs;
+use oplus_codegen::plan::Launch;
+use oplus_codegen::schedule::{Columns, Form, LookBack, Rows, Schedule, Sweep, WARP};
+use oplus_dsl::ir::Axis;
+
+/// An axis, or several that count as one, in tiles.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Side {
+    pub(super) name: String,
+    pub(super) size: u64,
+    pub(super) tile: u64,
+}
+
+impl Side {
+    /// How many tiles there are; at least one, so that there is something to draw.
+    pub(super) fn tiles(&self) -> u64 {
+        self.size.div_ceil(self.tile.max(1)).max(1)
+    }
+}
+
+/// How what precedes a tile reaches it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Carry {
+    /// Tiles have nothing to do with each other.
+    None,
+    /// A block goes from tile to tile and keeps the state.
+    Kept,
+    /// Blocks draw tiles in order; one folds what others publish since its own last tile.
+    LookBack,
+}
+
+/// What a tile consists of: warps, stretches of a warp, lanes of a stretch, elements of a lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tile {
+    pub(super) warps: u32,
+    pub(super) stretches: u32,
+    pub(super) lanes: u32,
+    pub(super) elements: u32,
+}
+
+/// A launch's work: tiles along an axis, and across it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cut {
+    pub(super) along: Side,
+    pub(super) across: Side,
+    pub(super) blocks: u64,
+    pub(super) carry: Carry,
+    pub(super) reverse: bool,
+    pub(super) tile: Option<Tile>,
+}
+
+impl Cut {
+    pub(super) fn of(launch: &Launch) -> Cut {
+        let (stage, sizes) = (&*launch.stage, launch.sizes());
+        let size = |axis: Axis| sizes.get(axis.0 as usize).map_or(1, |n| *n as u64);
+        let name = |axis: Axis| stage.program.axis_name(axis).to_owned();
+        let (length, tile, across) = tiles(&launch.schedule);
+        let along = match launch.schedule {
+            Schedule::Map(s) => Some(Axis(s.lane)),
+            Schedule::Pairs(_) => pairs::Form::of(stage).ok().map(|form| form.column),
+            _ => stage.axis(),
+        };
+        let others: Vec<Axis> = stage.outer_axes().iter().filter(|a| Some(*a) != along).collect();
+        let names: Vec<String> = others.iter().map(|a| name(*a)).collect();
+        Cut {
+            along: Side { name: along.map_or(String::new(), name), size: along.map_or(1, size), tile: length },
+            across: Side { name: names.join("·"), size: others.iter().map(|a| size(*a)).product(), tile: across },
+            blocks: launch.grid.map(u64::from).iter().product(),
+            carry: carry(&launch.schedule),
+            reverse: stage.scan().is_some_and(|scan| scan.reverse),
+            tile,
+        }
+    }
+}
+
+/// A tile's length along the scan, its parts, and how many rows or columns a block has at once.
+fn tiles(schedule: &Schedule) -> (u64, Option<Tile>, u64) {
+    let length = u64::from;
+    match schedule {
+        Schedule::Map(s) => {
+            let tile = Tile { warps: s.warps, stretches: s.vectors, lanes: WARP, elements: s.vector };
+            (length(s.tile()), Some(tile), 1)
+        }
+        Schedule::Rows(s) => {
+            let Rows { row_warps, lanes, vector, vectors, .. } = *s;
+            let tile = Tile { warps: row_warps, stretches: vectors, lanes, elements: vector };
+            (length(s.tile()), Some(tile), length(s.block_rows()))
+        }
+        Schedule::LookBack(s) => {
+            let LookBack { scan_warps, vectors, vector, .. } = *s;
+            let tile = Tile { warps: scan_warps, stretches: vectors, lanes: WARP, elements: vector };
+            (length(s.tile()), Some(tile), 1)
+        }
+        Schedule::Columns(s @ Columns { form: Form::Walk, .. }) => {
+            (length(s.steps), None, length(s.threads() * s.vector))
+        }
+        Schedule::Columns(s) => (length(s.tile_rows()), None, length(s.tile_columns())),
+        Schedule::States(s) => (length(s.steps), None, length(s.rows())),
+        Schedule::TwoWay(s) => (length(s.steps), None, length(s.block_rows())),
+        Schedule::Pairs(s) => (length(s.columns), None, length(s.rows())),
+        Schedule::Chunks(s) => (length(s.times()), None, 1),
+        Schedule::ChunksBack(_) => (length(TIMES), None, 1),
+    }
+}
+
+fn carry(schedule: &Schedule) -> Carry {
+    match schedule {
+        Schedule::Map(_) => Carry::None,
+        Schedule::LookBack(_) | Schedule::Columns(Columns { form: Form::Ring, .. }) => Carry::LookBack,
+        Schedule::ChunksBack(s) if s.sweep == Sweep::Gradients => Carry::None,
+        _ => Carry::Kept,
+    }
+}
