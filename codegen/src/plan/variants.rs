@@ -18,6 +18,7 @@ use crate::lower::states::two_way::{passes, supports as two_way_supports};
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::Isa;
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op};
 use std::collections::BTreeSet;
 
@@ -97,7 +98,7 @@ pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let mut all = vec![Schedule::Rows(shape.short_rows(1)), Schedule::Rows(shape.long_rows(1))];
     all.push(Schedule::LookBack(shape.look_back_registers(1)));
     all.extend(lane_axis(stage).map(|lane| Schedule::Columns(shape.walk(lane, 1))));
-    if is_strided(stage) {
+    if is_strided(stage) && shape.has_rings() {
         all.extend(lane_axis(stage).map(|lane| Schedule::Columns(shape.ring(lane, 8, 1, Isa::Sm80))));
     }
     all
@@ -222,18 +223,36 @@ struct Shape {
     read: u32,
     /// Registers of intermediate values.
     temporaries: u32,
+    /// Whether it computes in f64: every value then takes two registers, and functions take many.
+    wide: bool,
 }
 
 impl Shape {
     fn of(stage: &Stage) -> Shape {
         let (words, read) = (words_per_element(stage), bytes_per_point(stage, true).max(1));
-        Shape { words, read, temporaries: temporaries(stage) }
+        let wide = stage.program.params.iter().any(|p| p.elem == Elem::F64);
+        Shape { words, read, temporaries: temporaries(stage), wide }
     }
 
     /// Elements per thread that take about this many registers.
     fn items(&self, registers: u32) -> u32 {
-        let items = (registers / self.words).max(1);
+        let share = match self.wide {
+            true if self.temporaries > 0 => 4,
+            true if self.words > 6 => 2,
+            _ => 1,
+        };
+        let items = (registers / share / self.words).max(1);
         1 << items.ilog2()
+    }
+
+    /// Whether a ring's tile of columns fits registers: not while functions of f64 are computed.
+    fn has_rings(&self) -> bool {
+        !self.wide || self.temporaries == 0
+    }
+
+    /// Messages that a lane polls together: each takes two registers per register of a state.
+    fn window(&self, most: u32) -> u32 {
+        if self.wide { most.min((16 / self.words).max(1)) } else { most }
     }
 
     /// Schedules for a contiguous scan axis.
@@ -257,7 +276,7 @@ impl Shape {
     /// Schedules for a contiguous axis that is not the scan axis.
     fn across(&self, stage: &Stage, lane: Axis, vector: u32, isa: Isa) -> Vec<Schedule> {
         let vector = vector.min(4);
-        let rings = [8, 1].map(|lanes| self.ring(lane, lanes, vector, isa));
+        let rings = [8, 1].into_iter().filter(|_| self.has_rings()).map(|lanes| self.ring(lane, lanes, vector, isa));
         let walks = [Some(self.walk(lane, vector)), self.deep_walk(stage, lane, vector)];
         walks.into_iter().flatten().chain(rings).map(Schedule::Columns).collect()
     }
@@ -266,10 +285,17 @@ impl Shape {
     fn long_rows(&self, vector: u32) -> Rows {
         let registers = match vector {
             8 => 64,
+            4 if self.temporaries == 0 && self.words == 1 => 64,
+            _ if self.wide && self.words < 4 => 24,
             _ if self.temporaries > 0 && self.words > 2 => 32,
             _ => 48,
         };
-        let vectors = (self.items(registers) / vector).clamp(1, if vector == 1 { 4 } else { 8 });
+        let most = match vector {
+            1 => 4,
+            4 => 16,
+            _ => 8,
+        };
+        let vectors = (self.items(registers) / vector).clamp(1, most);
         let tile = if vector == 1 { 1024 } else { 4096 };
         let warps = (tile / (WARP * vector * vectors)).clamp(1, 8);
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
@@ -298,13 +324,13 @@ impl Shape {
 
     /// Few very long rows: large tiles, 48 to 64 KB, a ring that fills shared memory.
     fn look_back(&self, vector: u32) -> LookBack {
-        let items = self.items(if self.words > 2 { 48 } else { 64 }).min(32);
+        let items = self.items(if self.words > 2 || self.wide { 48 } else { 64 }).min(32);
         let (scan_warps, reduce_warps, items) = match (self.words, self.read) {
             _ if self.temporaries > 16 => (8, 4, items),
             (1, 0..4) => (16, 4, items),
             (1, _) if self.temporaries == 0 => (6, 6, 64),
             (1, _) => (12, 4, items),
-            (3.., _) if self.temporaries == 0 => (8, 8, items),
+            (3.., _) if self.temporaries == 0 && !self.wide => (8, 8, items),
             _ => (8, 4, items),
         };
         self.ring_of(scan_warps, reduce_warps, vector, items.max(vector), 6)
@@ -315,8 +341,12 @@ impl Shape {
         let (scan_warps, reduce_warps, items) = match (self.words, self.read) {
             (1, 4..) if self.temporaries == 0 => (4, 4, 64),
             (2, 8..) if self.temporaries == 0 => (4, 4, 32),
-            (3.., _) if self.temporaries == 0 => (8, 8, self.items(48).min(32)),
-            _ => (8, 4, self.items(64).min((32 << 10) / (8 * WARP * self.read)).clamp(1, 32)),
+            (3.., _) if self.temporaries == 0 && !self.wide => (8, 8, self.items(48).min(32)),
+            _ => (
+                8,
+                4,
+                self.items(if self.wide { 48 } else { 64 }).min((32 << 10) / (8 * WARP * self.read)).clamp(1, 32),
+            ),
         };
         let items = 1 << items.ilog2();
         self.ring_of(scan_warps, reduce_warps, vector, items.max(vector), 3)
@@ -327,6 +357,7 @@ impl Shape {
         let tile = scan_warps * WARP * vectors * vector;
         let stages = (ring_bytes(Isa::Sm90a) / (tile * self.read)).clamp(2, 7);
         let (fold, loader) = (Fold::Blocks, Loader::Bulk);
+        let window = self.window(window);
         LookBack { scan_warps, reduce_warps, vector, vectors, stages, window, fold, loader }
     }
 
@@ -334,7 +365,7 @@ impl Shape {
     fn look_back_registers(&self, vector: u32) -> LookBack {
         let vectors = (self.items(32).min(if vector == 1 { 8 } else { 16 }) / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Registers);
-        LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window: 6, fold, loader }
+        LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window: self.window(6), fold, loader }
     }
 
     /// Fewer columns per thread, and so more threads where columns are few.
@@ -376,6 +407,7 @@ impl Shape {
             (1, _) => 15,
             (2, Isa::Sm90a) => 8,
             (2, Isa::Sm80) => 5,
+            (5.., _) if self.wide => 2,
             _ => 4,
         };
         let rows = 8 * (WARP / lanes) * steps;

@@ -65,6 +65,24 @@ fn the_longest_rows_are_looked_back_over_in_one_poll() {
     }
 }
 
+/// A value of f64 takes two registers.
+#[test]
+fn threads_hold_half_as_many_elements_of_f64() {
+    let most = |text: &str| {
+        let stages: Vec<_> = cuts(&program(text)).expect("cuts").all().flat_map(|cut| cut.stages).collect();
+        let held = |schedule: Schedule| match schedule {
+            Schedule::Rows(s) => s.rows * s.vectors * s.vector,
+            Schedule::LookBack(s) => s.vectors * s.vector,
+            _ => 0,
+        };
+        stages.iter().flat_map(|stage| variants(stage, Isa::Sm90a)).map(|(_, schedule)| held(schedule)).max()
+    };
+    for text in [programs::CUMSUM, programs::AFFINE, programs::AFFINE_BACKWARD] {
+        let (narrow, wide) = (most(text).unwrap_or(0), most(&text.replace("f32", "f64")).unwrap_or(0));
+        assert!(wide > 0 && 2 * wide <= narrow, "{wide} of f64, {narrow} of f32: {text}");
+    }
+}
+
 #[test]
 fn every_schedule_that_fits_has_a_rank() {
     let program = program(programs::AFFINE);

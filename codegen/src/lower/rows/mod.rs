@@ -70,7 +70,9 @@ pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let bases = 2 * (tensors(stage).count() as u32).saturating_sub(8);
     let combining = 8 * words.saturating_sub(4) + crate::plan::temporaries(stage);
-    let registers = (held + addresses + bases + combining).next_multiple_of(8).clamp(40, 255);
+    // Elements of 8 bytes, two per access, are shuffled and combined in pairs of registers.
+    let pairs = if schedule.vector == 2 { 16 } else { 0 };
+    let registers = (held + addresses + bases + combining + pairs).next_multiple_of(8).clamp(40, 255);
     // Each of the four parts of a multiprocessor has 16384 registers for a quarter of the warps.
     let warps = 4 * (16384 / (registers * WARP));
     (warps / schedule.warps).clamp(1, 16)

@@ -26,9 +26,11 @@ pub(crate) struct Args {
 
 /// The standard kernels that are committed, and in which element types: those that most programs start from. The others
 /// are baked or compiled when they are needed; all of them at once would take too long to assemble in every check.
-const COMMITTED: [(&[Elem], &[&str]); 3] = [
+const COMMITTED: [(&[Elem], &[&str]); 5] = [
     (&[Elem::F32, Elem::Bf16], &["cumsum", "cumsum_time_first", "affine", "log_decay_channels"]),
     (&[Elem::F32], &["cumprod", "cummax", "cummin", "cumargmax", "cumargmin", "logcumsumexp", "ema", "log_decay"]),
+    (&[Elem::F64], &["cumsum", "cummax", "cummin", "affine", "log_decay"]),
+    (&[Elem::F16], &["cumsum", "affine"]),
     (&[Elem::F32], &["affine_time_first", "segmented_cumsum", "segmented_affine", "complex_affine"]),
 ];
 
