@@ -64,10 +64,10 @@ fn discretized(u, delta, a, b) -> (decay, input) {
 ///
 /// * Forward: nothing. A recorded call the states before every eighth step, 4·B·G·D·⌈T/8⌉·N bytes.
 /// * Backward: these states, unless the call was recorded; the sums of b̄ and c̄ over the rows of each of ⌈D/R⌉ blocks,
-///   8·B·G·⌈D/R⌉·N·T bytes where R is 2 for N up to 256, 16 up to 64, 32 to 128 below; and ā, skip and bias before they are added over
-///   batches, 4·B·G·D·(N + 2) bytes. N and T count in fours. Where that would be more than twice the inputs and gradients and
-///   there are as many steps as states, the rows are taken in pieces of P: B·G·(4·P·⌈T/8⌉·N + 8·(P/R + 1)·N·T) bytes for the
-///   first two.
+///   8·B·G·⌈D/R⌉·N·T bytes where R is 2 for N up to 256, 16 up to 64, 32 to 128 below; and ā, skip and bias before they
+///   are added over batches, 4·B·G·D·(N + 2) bytes. N and T count in fours. Where that would be more than twice the inputs
+///   and gradients, and there are as many steps as states, the rows are taken in pieces of P:
+///   B·G·(4·P·⌈T/8⌉·N + 8·(P/R + 1)·N·T) bytes for the first two.
 pub fn selective_scan(
     u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
     skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
