@@ -6,7 +6,7 @@
 
 use super::bound::Bound;
 use super::geometry::{blocks, length};
-use crate::lower::states::two_way::{before, can_segment, passes, row_totals};
+use crate::lower::states::two_way::{before, can_segment, has_registers, passes};
 use crate::schedule::{Pass, Schedule, TwoWay, WARP};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
@@ -35,14 +35,14 @@ const LATENCY: [f64; 2] = [1.6, 2.2];
 pub(super) fn vector_schedules(stage: &Stage, vector: u32, isa: Isa) -> Vec<Schedule> {
     let bounded = |s: TwoWay| if isa == Isa::Sm90a { s } else { TwoWay { registers: 0, ..s } };
     let exact = |s: TwoWay| TwoWay { padded: false, ..s };
-    // Two rows of four states leave a lane no register for a second sum over time.
-    let fits = |s: &TwoWay| s.rows == 1 || s.states < 4 || row_totals(stage) < 2;
+    let fits = |s: &TwoWay| s.rows == 1 || has_registers(stage, s);
     let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
     let whole = whole.chain([4, 16, 64, 256].map(few));
     // With segments there are blocks enough for two rows per lane.
     let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
     let cut = cut.filter(|_| can_segment(stage)).map(|s| TwoWay { segmented: true, ..s });
-    whole.chain(cut).filter(fits).map(|s| Schedule::TwoWay(TwoWay { vector, ..bounded(s) })).collect()
+    let all = whole.chain(cut).map(|s| TwoWay { vector, ..bounded(s) });
+    all.filter(fits).map(Schedule::TwoWay).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.
@@ -53,7 +53,7 @@ pub(super) fn scalar_schedules() -> Vec<Schedule> {
 /// Two rows per lane.
 fn many(capacity: u32) -> TwoWay {
     let small = capacity == 4;
-    let (warps, copy_warps, blocks) = if small { (4, 2, 2) } else { (8, 4, 1) };
+    let (warps, copy_warps, blocks) = if small { (4, 4, 2) } else { (8, 4, 1) };
     let registers = if small { 0 } else { 216 };
     let states = if small { 1 } else { 4 };
     TwoWay { rows: 2, warps, copy_warps, blocks, registers, states, ..few(capacity) }

@@ -2,10 +2,14 @@
 //! it, and the stages, run one after another, give what the program gives.
 
 use oplus_codegen::lower::states::two_way::supports;
+use oplus_codegen::plan::variants;
+use oplus_codegen::schedule::{Pass, Schedule};
 use oplus_codegen::stage::{Cut, cut_contracted, cut_two_way};
+use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
+use oplus_dsl::specialize::without_param;
 use oplus_dsl::testing::recurrence;
 
 use super::run::check_at;
@@ -56,6 +60,36 @@ fn gradients_of_recurrences_that_are_read_out_are_one_stage_and_sums() {
         true
     });
     assert_eq!(found, READ_OUT);
+}
+
+/// Whether lanes may have two rows of so many states.
+fn pairs_rows(name: &str, absent: &[&str], states: u32, isa: Isa) -> bool {
+    let model = oplus_front::model_programs().into_iter().find(|program| program.name == name).expect("a model");
+    let lean = absent.iter().fold(model.instantiate(Elem::F32), |program, name| without_param(&program, name));
+    let cut = cut_two_way(&adjoint(&lean).expect("a gradient")).expect("cuts").expect("two-way");
+    let stage = cut.stages.iter().find(|stage| stage.two_way().is_some()).expect("a stage");
+    let pairs = |schedule: &Schedule| matches!(schedule, Schedule::TwoWay(s) if s.pass == Pass::Walk && s.rows == 2 && s.capacity() == states);
+    variants(stage, isa).iter().any(|(_, schedule)| pairs(schedule))
+}
+
+/// What `ptxas` makes of them, without spills where this says so.
+#[test]
+fn lanes_have_two_rows_where_registers_suffice() {
+    let (h0, bias) = (&["h0", "delta_bias"][..], &["h0"][..]);
+    for (name, absent, states, isa, wanted) in [
+        ("selective_scan", h0, 16, Isa::Sm90a, true),
+        ("selective_scan", bias, 16, Isa::Sm90a, false),
+        ("selective_scan_softplus", h0, 16, Isa::Sm90a, false),
+        ("selective_scan", h0, 16, Isa::Sm80, false),
+        ("selective_scan", h0, 4, Isa::Sm90a, true),
+        ("selective_scan", bias, 4, Isa::Sm90a, true),
+    ] {
+        assert_eq!(
+            pairs_rows(name, absent, states, isa),
+            wanted,
+            "{name} without {absent:?}, {states} states, {isa:?}"
+        );
+    }
 }
 
 #[test]

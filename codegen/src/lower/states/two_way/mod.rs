@@ -22,6 +22,7 @@ mod finish;
 mod lane;
 mod masks;
 mod parts;
+mod registers;
 mod row_sums;
 mod save;
 mod scale;
@@ -33,8 +34,9 @@ mod tiles;
 mod walk;
 mod zero;
 
+pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
-pub use supports::{can_segment, row_totals, supports};
+pub use supports::{can_segment, supports};
 
 use super::tiles::{Tile, Values};
 use super::{Block, CHUNK, StatesKernel, Time};

@@ -12,11 +12,6 @@ pub fn can_segment(stage: &Stage) -> bool {
     Parts::of(stage).is_some_and(|parts| parts.is_linear())
 }
 
-/// How many sums over time of values of rows the walk keeps, in a register each.
-pub fn row_totals(stage: &Stage) -> usize {
-    Parts::of(stage).map_or(0, |parts| parts.row_totals.len())
-}
-
 /// `Err` says in words what of a two-way stage the schedule does not know.
 pub fn supports(stage: &Stage) -> Result<(), String> {
     let Some(two_way) = stage.two_way() else {
