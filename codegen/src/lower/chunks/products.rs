@@ -27,8 +27,8 @@ impl<'a> Factor<'a> {
 
     /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
     pub(super) fn four(self, b: &mut Builder, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
-        let place = b.add(self.lanes.first(), self.start);
-        let index = self.tile.index_from(b, place, first, sixteen);
+        let index = self.tile.index(b, self.lanes, first, sixteen);
+        let index = b.add(index, self.start);
         load_four(b, self.tile, index, transposed)
     }
 }

@@ -86,13 +86,6 @@ struct Spot {
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct Lanes(Vec<Operand>);
 
-impl Lanes {
-    /// The places of the first step.
-    pub(in crate::lower) fn first(&self) -> Operand {
-        self.0[0]
-    }
-}
-
 impl Tile {
     /// Declares a tile of a parameter, of which `stages` are in flight.
     pub(in crate::lower) fn declare(
@@ -180,15 +173,6 @@ impl Tile {
         let (panel, even) = (place / self.panel(), place % self.panel() / self.step());
         let from = panel * self.rows * self.panel() + first * self.panel();
         b.add(lanes.0[even as usize], Operand::i32(from as i32))
-    }
-
-    /// The same from where the lanes' rows begin in a stage: [`Lanes::first`] and the stage's start. Swizzled, what is constant
-    /// in a piece's number can be ⊻ed at last, so that one register serves all steps.
-    pub(in crate::lower) fn index_from(&self, b: &mut Builder, place: Operand, first: u32, step: u32) -> Operand {
-        let (panel, within) = (step * self.step() / self.panel(), step * self.step() % self.panel());
-        let from = panel * self.rows * self.panel() + first * self.panel();
-        let index = b.binary(Binary::Xor, place, Operand::i32(within as i32));
-        b.add(index, Operand::i32(from as i32))
     }
 
     /// The offset of the parameter's first row, for [`Tile::fill`].

@@ -137,10 +137,10 @@ struct BackKernel<'s> {
     duals: Tile,
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
-    /// G and E over the heads so far, transposed: the warp's times j and the times i of its half, at places of each thread.
-    /// Registers are scarcer than shared memory.
+    /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
+    /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
     scores: SharedId,
-    pairs: SharedId,
+    key_sums: SharedId,
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
     rates: [SharedId; 3],
     /// Sums over parts of a row of pairs, a row of times for each of them.
@@ -181,8 +181,9 @@ impl<'s> BackKernel<'s> {
         for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, STAGES);
         }
-        let [scores, pairs] =
-            ["scores", "pairs"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), TIMES * TIMES));
+        let own = [("scores", TIMES), ("key_sums", depth)];
+        let [scores, key_sums] =
+            own.map(|(name, columns)| b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
@@ -202,7 +203,7 @@ impl<'s> BackKernel<'s> {
             duals,
             weights,
             scores,
-            pairs,
+            key_sums,
             rates,
             parts,
             energies,

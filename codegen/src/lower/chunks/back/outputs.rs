@@ -7,7 +7,7 @@ use crate::lower::chunks::decay::f32;
 use crate::lower::chunks::outputs::store_two;
 use crate::lower::chunks::products::Blocks;
 use crate::lower::pairs::values::{Spot, Values};
-use crate::tile::{Operand, Reg};
+use crate::tile::Operand;
 use oplus_dsl::ir::AxisSet;
 
 impl BackKernel<'_> {
@@ -86,13 +86,7 @@ impl BackKernel<'_> {
     }
 
     /// Stores the sums over heads, over times and the depth.
-    pub(super) fn store_depth(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        first: Operand,
-        (kind, sums): (Kind, &[[Reg; 4]]),
-    ) {
+    pub(super) fn store_depth(&self, b: &mut Builder, values: &Values, first: Operand, (kind, sums): (Kind, &Blocks)) {
         let mut values = values.clone();
         self.set_rows(b, &mut values, first);
         let (depth, other) = (self.form.states.depth, AxisSet::of(self.form.states.width));
@@ -110,7 +104,7 @@ impl BackKernel<'_> {
                 for h in 0..2 {
                     let spots = [0, 1].map(|c| Spot { row: Some(h), column: None, place: Some(c) });
                     for (c, spot) in spots.into_iter().enumerate() {
-                        values.set(value, spot, sums[2 * h as usize + c].into());
+                        values.set(value, spot, sums[2 * h as usize + c]);
                     }
                     let tensor = (self.stage, &self.args, output);
                     store_two(b, &mut values, tensor, (depth, other, self.schedule.vector), spots);

@@ -1,8 +1,8 @@
 //! Products of a chunk.
 
 use super::steps::Partials;
-use super::walk::{AllSides, Head, Sums};
-use super::{BackKernel, ROWS, TIMES};
+use super::walk::{AllSides, Head};
+use super::{BackKernel, Kind, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::lower::chunks::products::{
     Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
@@ -18,8 +18,8 @@ const SIXTEENS: u32 = TIMES / ROWS;
 impl BackKernel<'_> {
     /// M, the weights of G as a factor, and E added to the sums over heads.
     pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
-        let Head { sides, stage, decays, .. } = *head;
-        let mut products: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let Head { sides, stage, decays, sums } = *head;
+        let mut products: Blocks = vec![zeros(); sums.pairs.len()];
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
         let right = sides.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, (left, right));
@@ -27,7 +27,6 @@ impl BackKernel<'_> {
         let column = b.add(half, column);
         let weigh = |(block, products): (usize, &[Operand; 4])| {
             let mut weights = self.own(b, (self.scores, block as u32));
-            let mut pairs = self.own(b, (self.pairs, block as u32));
             let columns = self.columns(b, decays, block as u32);
             for (r, weight) in weights.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
@@ -42,11 +41,11 @@ impl BackKernel<'_> {
                 let decay = b.select(is_later, decay, zero(Ty::F32));
                 let product = b.mul(products[r], gain);
                 let product = b.mul(product, decay);
-                pairs[r] = b.add(pairs[r], product);
+                let sum = b.add(sums.pairs[block][r].into(), product);
+                b.assign(sums.pairs[block][r], sum);
                 partials.add_pair(b, (h, c), (product, *weight));
                 *weight = b.mul(*weight, decay);
             }
-            self.store_own(b, (self.pairs, block as u32), &pairs);
             weights
         };
         products.iter().enumerate().map(weigh).collect()
@@ -125,21 +124,27 @@ impl BackKernel<'_> {
 
     /// Adds the first term of key' of a head.
     pub(super) fn add_keys(&self, b: &mut Builder, head: &Head) {
-        let Head { sides, stage, decays, sums } = *head;
-        if sums.keys.is_empty() {
+        if !self.needs(Kind::Keys) {
             return;
         }
-        let elem = self.values.elem;
+        let Head { sides, stage, decays, .. } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
         let right = sides.deep.in_time(b, &self.duals, stage);
-        let mut found: Blocks = sums.keys.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut found = self.key_sums(b);
         for sixteen in 0..SIXTEENS {
             let words = left.four(b, 0, sixteen, false);
-            let words = scale_rows(b, elem, words, scales);
+            let words = scale_rows(b, self.values.elem, words, scales);
             multiply_in_time(b, &mut found, (words, right), sixteen);
         }
-        assign(b, &sums.keys, &found);
+        for (block, found) in (0..).zip(&found) {
+            self.store_own(b, (self.key_sums, block), found);
+        }
+    }
+
+    /// The sums of key' over the heads so far.
+    fn key_sums(&self, b: &mut Builder) -> Blocks {
+        (0..self.deep_blocks()).map(|block| self.own(b, (self.key_sums, block))).collect()
     }
 
     /// Adds the first term of query' of a head.
@@ -170,35 +175,29 @@ impl BackKernel<'_> {
         }
     }
 
-    /// Adds the products of E, summed over heads, and queries.
-    pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides, sums: &Sums) {
+    /// The sums of key' and the products of E, summed over heads, and queries.
+    pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides) -> Blocks {
         let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
         let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
-        let mut found: Blocks = sums.keys.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut found = self.key_sums(b);
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
             multiply_in_time(b, &mut found, (left, right), sixteen);
         }
-        assign(b, &sums.keys, &found);
+        found
     }
 
-    /// Adds the products of E, transposed, and keys.
-    pub(super) fn finish_queries(&self, b: &mut Builder, sides: &AllSides, sums: &Sums) {
+    /// The sums of query' and the products of E, transposed, and keys.
+    pub(super) fn finish_queries(&self, b: &mut Builder, sides: &AllSides, query_sums: &[[Reg; 4]]) -> Blocks {
         let (row, half) = right_rows(b, self.lane);
         let lanes = self.weights.lanes_at(b, row, half, self.block);
         let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
-        let mut found: Blocks = sums.queries.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
         for sixteen in 0..SIXTEENS {
             let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
             let left = load_four(b, &self.weights, index, true);
             multiply_in_time(b, &mut found, (left, right), sixteen);
         }
-        assign(b, &sums.queries, &found);
-    }
-}
-
-fn assign(b: &mut Builder, sums: &[[Reg; 4]], found: &Blocks) {
-    for (block, found) in sums.iter().zip(found) {
-        block.iter().zip(found).for_each(|(reg, sum)| b.assign(*reg, *sum));
+        found
     }
 }

@@ -31,10 +31,11 @@ pub(super) struct AllSides {
     pub deep: Sides,
 }
 
-/// Sums over heads, in registers, beside that of E.
+/// Sums over heads, in registers, beside those of key'.
 pub(super) struct Sums {
-    /// The warp's times, and the places of the depth of its half; none where they are not needed.
-    pub keys: Vec<[Reg; 4]>,
+    /// E, transposed: the warp's times j, and the times i of its half.
+    pub pairs: Vec<[Reg; 4]>,
+    /// query', at the warp's times and the places of the depth of its half; none if they are not needed.
     pub queries: Vec<[Reg; 4]>,
 }
 
@@ -94,7 +95,23 @@ impl BackKernel<'_> {
         self.finish(b, &chunk, &sums);
     }
 
-    /// Computes G; E is 0 so far.
+    fn sums(&self, b: &mut Builder) -> Sums {
+        let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
+        let deep = if self.needs(Kind::Queries) { self.deep_blocks() } else { 0 };
+        Sums { pairs: blocks(TIMES / 2 / COLUMNS), queries: blocks(deep) }
+    }
+
+    /// Whether an output is of a kind.
+    pub(super) fn needs(&self, kind: Kind) -> bool {
+        self.form.outputs.contains(&kind)
+    }
+
+    /// Blocks of a half of the depth.
+    pub(super) fn deep_blocks(&self) -> u32 {
+        self.schedule.depth / 2 / COLUMNS
+    }
+
+    /// Computes G; the sums of key' are 0 so far.
     fn score(&self, b: &mut Builder) {
         let none = Operand::i32(0);
         let sides = self.sides(b, &self.keys);
@@ -104,7 +121,9 @@ impl BackKernel<'_> {
         multiply(b, &mut scores, (left, right));
         for (block, scores) in (0..).zip(&scores) {
             self.store_own(b, (self.scores, block), scores);
-            self.store_own(b, (self.pairs, block), &zeros());
+        }
+        for block in 0..self.deep_blocks() {
+            self.store_own(b, (self.key_sums, block), &zeros());
         }
     }
 
@@ -163,14 +182,6 @@ impl BackKernel<'_> {
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
         Sides { left, right, right_start, in_time, in_time_start }
-    }
-
-    fn sums(&self, b: &mut Builder) -> Sums {
-        let deep = self.schedule.depth / 2 / COLUMNS;
-        let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
-        let mut needed = |kind: Kind, count: u32| blocks(if self.form.outputs.contains(&kind) { count } else { 0 });
-        let (keys, queries) = (needed(Kind::Keys, deep), needed(Kind::Queries, deep));
-        Sums { keys, queries }
     }
 
     /// The indices along all outer axes for a head.
@@ -249,19 +260,23 @@ impl BackKernel<'_> {
 
     /// Products of what was summed over heads.
     fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
-        if sums.keys.is_empty() && sums.queries.is_empty() {
+        if !self.needs(Kind::Keys) && !self.needs(Kind::Queries) {
             return;
         }
         b.barrier();
-        let pairs: Blocks = (0..TIMES / 2 / COLUMNS).map(|block| self.own(b, (self.pairs, block))).collect();
+        let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weights(b, &pairs);
         b.barrier();
         let sides = self.all_sides(b);
-        self.finish_keys(b, &sides, sums);
-        self.finish_queries(b, &sides, sums);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
-        self.store_depth(b, &values, chunk.first, (Kind::Keys, &sums.keys));
-        self.store_depth(b, &values, chunk.first, (Kind::Queries, &sums.queries));
+        if self.needs(Kind::Keys) {
+            let keys = self.finish_keys(b, &sides);
+            self.store_depth(b, &values, chunk.first, (Kind::Keys, &keys));
+        }
+        if self.needs(Kind::Queries) {
+            let queries = self.finish_queries(b, &sides, &sums.queries);
+            self.store_depth(b, &values, chunk.first, (Kind::Queries, &queries));
+        }
     }
 }
