@@ -3,9 +3,7 @@
 use oplus_codegen::schedule::{Pairs, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
-use oplus_dsl::Elem;
 use oplus_dsl::interpret::Data;
-use oplus_dsl::scalar::round;
 
 use crate::harness::Case;
 use crate::programs::{biased, causal, plain, softcapped, window};
@@ -105,21 +103,6 @@ fn single_precision_keeps_its_accuracy() {
     }
     let sizes = [1, 1, 1, 19, 21, 5, 3];
     Case::new(&plain("f32"), &sizes).check_to(&Pairs { vector: 1, ..SMALL }, Order::Descending, 2e-6);
-}
-
-#[test]
-fn errors_of_single_precision_do_not_add_up_along_sums() {
-    let schedule = Pairs { depth: 256, vector: 4, ..SMALL };
-    let stage = plain("f32");
-    let sizes = [1, 1, 1, 16, 400, 256, 16];
-    let mut case = Case::new(&stage, &sizes);
-    // Sums of one sign.
-    for array in &mut case.inputs {
-        if let Data::Float(numbers) = &mut array.data {
-            numbers.iter_mut().for_each(|x| *x = round(Elem::F32, x.abs()));
-        }
-    }
-    case.check_to(&schedule, Order::Random(1), 4e-7);
 }
 
 #[test]

@@ -207,18 +207,14 @@ impl PairsKernel<'_> {
         vec![high, low]
     }
 
-    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first. Tensor cores cut off what
-    /// does not fit into a sum, which over many steps is a bias: sums of `f32` are added up outside of them.
+    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first.
     fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
-        let single = rows.len() > 1;
-        let pairs: &[(usize, usize)] = if single { &[(1, 0), (0, 1), (0, 0)] } else { &[(0, 0)] };
-        let mut product = if single { [zero(Ty::F32); 4] } else { *sums };
+        let pairs: &[(usize, usize)] = if rows.len() == 1 { &[(0, 0)] } else { &[(1, 0), (0, 1), (0, 0)] };
         for (r, c) in pairs {
             let dst = [0; 4].map(|_| b.reg(Ty::F32));
-            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: product });
-            product = dst.map(Operand::Reg);
+            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: *sums });
+            *sums = dst.map(Operand::Reg);
         }
-        *sums = if single { std::array::from_fn(|i| b.add(sums[i], product[i])) } else { product };
     }
 }
 
