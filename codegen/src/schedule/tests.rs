@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn chunks() -> Chunks {
+    Chunks { ends: false, warps: 4, unit: Unit::Warpgroup, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }
+}
+
 fn examples() -> [Schedule; 9] {
     let lookback = LookBack {
         scan_warps: 8,
@@ -75,16 +79,7 @@ fn examples() -> [Schedule; 9] {
         Schedule::States(states),
         Schedule::Pairs(pairs),
         Schedule::TwoWay(two_way),
-        Schedule::Chunks(Chunks {
-            ends: false,
-            warps: 4,
-            unit: Unit::Warpgroup,
-            depth: 128,
-            padded: false,
-            stages: 2,
-            vector: 8,
-            blocks: 2,
-        }),
+        Schedule::Chunks(chunks()),
         Schedule::ChunksBack(back),
     ]
 }
