@@ -16,7 +16,7 @@ use crate::lower::reads::displacements;
 use crate::lower::states::supports;
 use crate::lower::states::two_way::{passes, supports as two_way_supports};
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
-use crate::stage::{Scan, Stage};
+use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op};
@@ -225,18 +225,13 @@ struct Shape {
     temporaries: u32,
     /// Whether it computes in f64: every value then takes two registers, and functions take many.
     wide: bool,
-    /// Whether nothing is done but scanning by one operation: all registers are free for elements.
-    plain: bool,
 }
 
 impl Shape {
     fn of(stage: &Stage) -> Shape {
         let (words, read) = (words_per_element(stage), bytes_per_point(stage, true).max(1));
         let wide = stage.program.params.iter().any(|p| p.elem == Elem::F64);
-        // Two operands and what is done with them; a parameter, its scan and a field of that.
-        let one_operation = |scan: Scan| stage.program.operator(scan.operator).body.len() == 3;
-        let plain = stage.scan().is_some_and(one_operation) && stage.program.nodes.len() == 3;
-        Shape { words, read, temporaries: temporaries(stage), wide, plain }
+        Shape { words, read, temporaries: temporaries(stage), wide }
     }
 
     /// Elements per thread that take about this many registers.
@@ -290,17 +285,11 @@ impl Shape {
     fn long_rows(&self, vector: u32) -> Rows {
         let registers = match vector {
             8 => 64,
-            4 if self.plain && self.words == 1 => 64,
             _ if self.wide && self.words < 4 => 24,
             _ if self.temporaries > 0 && self.words > 2 => 32,
             _ => 48,
         };
-        let most = match vector {
-            1 => 4,
-            4 => 16,
-            _ => 8,
-        };
-        let vectors = (self.items(registers) / vector).clamp(1, most);
+        let vectors = (self.items(registers) / vector).clamp(1, if vector == 1 { 4 } else { 8 });
         let tile = if vector == 1 { 1024 } else { 4096 };
         let warps = (tile / (WARP * vector * vectors)).clamp(1, 8);
         Rows { warps, row_warps: warps, lanes: WARP, rows: 1, vector, vectors }
