@@ -1,9 +1,11 @@
 //! Where commands take programs from, and the forms in which calls run them.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use oplus_codegen::lower::shared_bytes;
 use oplus_codegen::plan::{self, cuts, variants};
+use oplus_codegen::schedule::Schedule;
 use oplus_codegen::stage::{Stage, cut_ordered};
-use oplus_codegen::target::Isa;
+use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Param, Program};
@@ -62,7 +64,9 @@ pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -
         let cuts = cuts(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
         let stages: Vec<Stage> = cuts.all().flat_map(|cut| cut.stages).collect();
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
-            let of_stage = variants(stage, isa).into_iter();
+            // No call takes a schedule that no device has the shared memory for.
+            let fits = |(stage, schedule): &(Stage, Schedule)| shared_bytes(stage, schedule) <= Target::H200.shared_bytes;
+            let of_stage = variants(stage, isa).into_iter().filter(fits);
             let of_stage = of_stage.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(isa) });
             all.extend(of_stage.map(|v| (v.key().to_string(), v)));
         }
