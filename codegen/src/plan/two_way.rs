@@ -53,7 +53,7 @@ pub(super) fn scalar_schedules() -> Vec<Schedule> {
 /// Two rows per lane.
 fn many(capacity: u32) -> TwoWay {
     let small = capacity == 4;
-    let (warps, copy_warps, blocks) = if small { (4, 4, 2) } else { (8, 4, 1) };
+    let (warps, copy_warps, blocks) = if small { (4, 2, 2) } else { (8, 4, 1) };
     let registers = if small { 0 } else { 216 };
     let states = if small { 1 } else { 4 };
     TwoWay { rows: 2, warps, copy_warps, blocks, registers, states, ..few(capacity) }
