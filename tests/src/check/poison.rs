@@ -49,8 +49,8 @@ pub fn run() -> Result<(), CheckError> {
     let kernel = kernels::affine::kernel();
     let (outputs, call) = kernel.call(&[Some(&inputs[0]), Some(&inputs[1]), None])?;
     device.synchronize()?;
-    // The launch itself may succeed: the fault is met by whoever comes next.
-    let trapped = TRAPPING.call(&[Some(&inputs[0])]);
+    // The launch itself succeeds: the fault is met by whoever comes next.
+    let trapped = TRAPPING.call(&[Some(&Tensor::zeros(Elem::F32, &[100], &device)?)])?;
     is_poisoned("waiting", device.synchronize())?;
     for _ in 0..3 {
         is_poisoned("a copy to the host", outputs[0].to_vec::<f32>())?;

@@ -207,7 +207,7 @@ impl<'s> StatesKernel<'s> {
             for i in 0..self.schedule.stages {
                 let index = Operand::i32(i as i32);
                 b.push(Stmt::MbarrierInit(Mbarrier { array: self.full, index }, arrivals));
-                b.push(Stmt::MbarrierInit(Mbarrier { array: self.done, index }, self.schedule.warps));
+                b.push(Stmt::MbarrierInit(Mbarrier { array: self.done, index }, self.schedule.warps * WARP));
             }
             b.push(Stmt::FenceInit);
         });

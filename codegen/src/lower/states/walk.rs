@@ -53,9 +53,8 @@ impl StatesKernel<'_> {
             b.push(Stmt::SyncWarp);
             let tile = self.tile(b, &lane, at.stage.into(), number);
             self.walk(b, &lane, &tile);
-            b.push(Stmt::SyncWarp);
-            let first = b.eq(self.lane, Operand::i32(0));
-            b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() })));
+            // Each lane answers for its own accesses.
+            b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() }));
             self.advance(b, &at, 1);
         });
         self.finals(b, &lane);

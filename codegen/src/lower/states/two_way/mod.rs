@@ -190,7 +190,7 @@ impl<'s> BackKernel<'s> {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
         let filled = self.schedule.copy_warps * WARP * self.base.arrivals_per_thread();
-        let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps)];
+        let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps * WARP)];
         b.if_(first, |b| {
             let mut make = |array: SharedId, count: u32, arrivals: u32| {
                 for i in 0..count {
@@ -199,8 +199,8 @@ impl<'s> BackKernel<'s> {
             };
             rings.into_iter().for_each(|(array, arrivals)| make(array, self.schedule.stages, arrivals));
             if let Some(sums) = &self.row_sums {
-                make(sums.filled, 2, self.schedule.warps);
-                make(sums.taken, 2, self.schedule.copy_warps);
+                make(sums.filled, 2, self.schedule.warps * WARP);
+                make(sums.taken, 2, self.schedule.copy_warps * WARP);
             }
             b.push(Stmt::FenceInit);
         });
@@ -215,10 +215,8 @@ impl<'s> BackKernel<'s> {
             b.push(Stmt::SyncWarp);
             let tile = TileAt { stage: at.stage.into(), time: self.time(b, number) };
             walk(b, &tile, number);
-            b.push(Stmt::SyncWarp);
-            let first = b.eq(self.base.lane, Operand::i32(0));
-            let done = Mbarrier { array: self.base.done, index: at.stage.into() };
-            b.if_(first, |b| b.push(Stmt::MbarrierArrive(done)));
+            // Each lane answers for its own accesses.
+            b.push(Stmt::MbarrierArrive(Mbarrier { array: self.base.done, index: at.stage.into() }));
             self.base.advance(b, &at, 1);
         });
     }

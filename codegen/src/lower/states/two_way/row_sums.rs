@@ -178,9 +178,7 @@ impl BackKernel<'_> {
 
     /// The half has been filled.
     pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
-        b.push(Stmt::SyncWarp);
-        let first = b.eq(self.base.lane, Operand::i32(0));
-        b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half })));
+        b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half }));
     }
 
     /// The sums of a tile over the warps of the block, to global memory.
@@ -195,9 +193,7 @@ impl BackKernel<'_> {
             b.for_(thread, Operand::i32(all as i32), Operand::i32(threads as i32), |b, o| {
                 self.take(b, sums, (half, i, o), time);
             });
-            b.push(Stmt::SyncWarp);
-            let first = b.eq(self.base.lane, Operand::i32(0));
-            b.if_(first, |b| b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.taken, index: half })));
+            b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.taken, index: half }));
             let next = b.add(number.into(), Operand::i32(1));
             b.assign(number, next);
         });
