@@ -26,7 +26,7 @@ mod variants;
 
 pub use planner::{Cuts, Planner, cuts, plan};
 pub use residual::Residual;
-pub use variants::{ordered_variants, temporaries, variants, words_per_element};
+pub use variants::{conversions, ordered_variants, temporaries, variants, words_per_element};
 
 use std::sync::Arc;
 

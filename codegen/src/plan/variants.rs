@@ -215,6 +215,12 @@ pub fn temporaries(stage: &Stage) -> u32 {
     }
 }
 
+/// Conversions while elements are combined, of fields of one type for those of another.
+pub fn conversions(stage: &Stage) -> u32 {
+    let body = stage.scan().map(|scan| &stage.program.operator(scan.operator).body);
+    body.into_iter().flatten().filter(|node| matches!(node.op, Op::Convert(..))).count() as u32
+}
+
 /// What the numbers of a scan's schedules depend on.
 struct Shape {
     /// Registers per element.

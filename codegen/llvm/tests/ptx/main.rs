@@ -13,4 +13,5 @@ mod pairs;
 #[path = "../../../tests/pairs/programs.rs"]
 #[allow(dead_code)]
 mod programs;
+mod registers;
 mod structure;

@@ -69,7 +69,7 @@ pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
     // Scalar accesses keep an address per element; every row has its own bases.
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let bases = 2 * (tensors(stage).count() as u32).saturating_sub(8);
-    let combining = 8 * words.saturating_sub(4) + crate::plan::temporaries(stage);
+    let combining = 8 * (words.saturating_sub(4) + crate::plan::conversions(stage)) + crate::plan::temporaries(stage);
     // Elements of 8 bytes, two per access, are shuffled and combined in pairs of registers.
     let pairs = if schedule.vector == 2 { 16 } else { 0 };
     let registers = (held + addresses + bases + combining + pairs).next_multiple_of(8).clamp(40, 255);
