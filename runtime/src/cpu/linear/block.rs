@@ -82,39 +82,20 @@ impl NullaryFnOnce for Linear<'_> {
     }
 }
 
-/// 64 elements, eight neighbours to a register.
-type Block = [[f32; 8]; 8];
-
 impl NullaryFnOnce for Affine<'_> {
     type Output = (f32, f32);
 
     #[inline(always)]
     fn call(self) -> (f32, f32) {
         let Affine { v3, c, x, before } = self;
-        let same: [Block; 8] = [[[if let Coefficient::All(c) = c { c } else { 0.0 }; 8]; 8]; 8];
-        let (c_groups, c_blocks) = if let Coefficient::Each(c) = c { groups(c) } else { (&[][..], &[][..]) };
-        let (x_groups, x_blocks) = groups(x);
+        let splatted = [if let Coefficient::All(c) = c { c } else { 0.0 }; 64];
         let mut state = (splat(before.0), splat(before.1));
-        for (k, x) in x_groups.iter().enumerate() {
-            let c = c_groups.get(k).unwrap_or(&same);
-            let mut blocks = [(splat(1.0), splat(0.0)); 8];
-            for (block, (c, x)) in blocks.iter_mut().zip(c.iter().zip(x)) {
-                *block = block_runs(v3, c, x);
-            }
-            state = total(v3, state, runs(v3, blocks));
-        }
-        for (k, x) in x_blocks.iter().enumerate() {
-            let c = c_blocks.get(k).unwrap_or(&same[0]);
-            state = total(v3, state, block_runs(v3, c, x));
+        for (i, x) in x.chunks_exact(64).enumerate() {
+            let c = if let Coefficient::Each(c) = c { &c[64 * i..][..64] } else { &splatted };
+            state = total_block(v3, c, x, state);
         }
         (first(state.0), first(state.1))
     }
-}
-
-/// Groups of eight blocks, and the blocks behind them.
-#[inline(always)]
-fn groups(x: &[f32]) -> (&[[Block; 8]], &[Block]) {
-    x.as_chunks::<8>().0.as_chunks::<8>().0.as_chunks::<8>()
 }
 
 #[inline(always)]
@@ -133,44 +114,35 @@ fn linear_block(v3: V3, mut c: [__m256; 8], mut x: [__m256; 8], out: &mut [f32],
     last(v3, x[7])
 }
 
-/// The product and the state after what a register's lanes hold in order.
+/// The product and the state after a block, by pairs: neighbours are combined until each half of the registers has four runs of 8.
 #[inline(always)]
-fn total(v3: V3, before: (__m256, __m256), (c, x): (__m256, __m256)) -> (__m256, __m256) {
+fn total_block(v3: V3, c: &[f32], x: &[f32], before: (__m256, __m256)) -> (__m256, __m256) {
+    let (c, x) = (&c[..64], &x[..64]);
+    macro_rules! pair {
+        ($at:expr) => {
+            combine_neighbours(
+                v3,
+                (halves(v3, c, $at, $at + 32), halves(v3, x, $at, $at + 32)),
+                (halves(v3, c, $at + 4, $at + 36), halves(v3, x, $at + 4, $at + 36)),
+            )
+        };
+    }
+    let left = combine_neighbours(v3, pair!(0), pair!(8));
+    let right = combine_neighbours(v3, pair!(16), pair!(24));
+    let (c, x) = combine_neighbours(v3, left, right);
     let (c, x) = scan_lanes(v3, c, x);
     combine(v3, before, (last(v3, c), last(v3, x)))
 }
 
-/// A block's runs of eight, one to a lane.
-#[inline(always)]
-fn block_runs(v3: V3, c: &Block, x: &Block) -> (__m256, __m256) {
-    macro_rules! registers {
-        ($($k:literal),*) => { [$((cast(c[$k]), cast(x[$k]))),*] };
-    }
-    runs(v3, registers!(0, 1, 2, 3, 4, 5, 6, 7))
-}
-
-/// Combines the lanes of each of eight registers to one lane, by pairs.
-#[inline(always)]
-fn runs(v3: V3, r: [(__m256, __m256); 8]) -> (__m256, __m256) {
-    const LOW: i32 = 0x20;
-    const HIGH: i32 = 0x31;
-    let low = combine_neighbours(v3, combine_neighbours(v3, r[0], r[1]), combine_neighbours(v3, r[2], r[3]));
-    let high = combine_neighbours(v3, combine_neighbours(v3, r[4], r[5]), combine_neighbours(v3, r[6], r[7]));
-    let avx = v3.avx;
-    let left = (avx._mm256_permute2f128_ps::<LOW>(low.0, high.0), avx._mm256_permute2f128_ps::<LOW>(low.1, high.1));
-    let right = (avx._mm256_permute2f128_ps::<HIGH>(low.0, high.0), avx._mm256_permute2f128_ps::<HIGH>(low.1, high.1));
-    combine(v3, left, right)
-}
-
-/// Combines lane 2i with lane 2i + 1 of what each half of two registers holds.
+/// Combines element 2i with element 2i + 1 of the sequence that each half of two registers holds.
 #[inline(always)]
 fn combine_neighbours(v3: V3, a: (__m256, __m256), b: (__m256, __m256)) -> (__m256, __m256) {
     const EVEN: i32 = 0b10_00_10_00;
     const ODD: i32 = 0b11_01_11_01;
     let avx = v3.avx;
-    let left = (avx._mm256_shuffle_ps::<EVEN>(a.0, b.0), avx._mm256_shuffle_ps::<EVEN>(a.1, b.1));
-    let right = (avx._mm256_shuffle_ps::<ODD>(a.0, b.0), avx._mm256_shuffle_ps::<ODD>(a.1, b.1));
-    combine(v3, left, right)
+    let (lc, lx) = (avx._mm256_shuffle_ps::<EVEN>(a.0, b.0), avx._mm256_shuffle_ps::<EVEN>(a.1, b.1));
+    let (rc, rx) = (avx._mm256_shuffle_ps::<ODD>(a.0, b.0), avx._mm256_shuffle_ps::<ODD>(a.1, b.1));
+    (mul(v3, lc, rc), mul_add(v3, rc, lx, rx))
 }
 
 /// Scans the lanes of a register by the affine operator.

@@ -1,10 +1,9 @@
 //! One long row of `f32`: a running sum or a first-order linear recurrence from contiguous memory to contiguous memory.
 //!
-//! In such a stage nothing happens but the scan, so it needs no registers: a worker combines a chunk (which brings it
-//! into its cache), waits for the state before it, passes on the state after it, and writes the results where they
-//! belong. While it writes them it combines its next chunk, piece by piece, so that memory is never waited for alone.
-//! Every tensor goes through memory once. Chunks are those of the stage, so the results do not depend on the number of
-//! workers.
+//! In such a stage nothing happens but the scan, so it needs no registers: a worker takes the next chunk, combines it
+//! (which brings it into its cache), waits for the state before it, passes on the state after it, and writes the
+//! results where they belong. Every tensor goes through memory once. Chunks are those of the stage, so the results do
+//! not depend on the number of workers.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,13 +17,7 @@ use crate::cpu::pool;
 use crate::cpu::tile::{Combine, Reg, TileOp};
 use crate::cpu::view::{Data, DataMut};
 
-use super::carry::Carries;
-
-/// The elements of a chunk that are written, or combined, before the other chunk's turn.
-const PIECE: usize = 1024;
-
-/// The coefficient and the element of no elements.
-const NOTHING: (f32, f32) = (1.0, 0.0);
+use super::carry::Carry;
 
 /// Where a row lies: the tensor, and the element at which the row begins.
 type At = (usize, usize);
@@ -165,20 +158,14 @@ fn singles<'t>(target: &'t mut DataMut<'_>) -> Option<&'t mut [f32]> {
 impl<'a> Elements<'a> {
     /// Writes the results of a row, with at most so many workers.
     fn scan(&self, out: &mut [f32], chunk: usize, workers: usize) {
-        let count = out.len().div_ceil(chunk);
+        let most = workers.min(out.len().div_ceil(chunk));
         let chunks = Mutex::new(out.chunks_mut(chunk).enumerate());
-        let carries = Carries::new(count, 0.0);
-        let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let elements = |number: usize| self.part(number * chunk, chunk.min(self.x.len() - number * chunk));
-        let total = |number| elements(number).total();
-        pool::together(workers.min(count), || {
-            let mut taken = next();
-            let mut combined = taken.as_ref().map_or(NOTHING, |(number, _)| total(*number));
-            while let Some((number, out)) = taken {
-                let before = carries.wait(number, total);
-                carries.pass(number + 1, combined.0 * before + combined.1);
-                taken = next();
-                combined = elements(number).write(out, before, taken.as_ref().map(|(number, _)| elements(*number)));
+        let carry = Carry::new(0.0);
+        pool::together(most, || {
+            loop {
+                let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((number, out)) = next else { return };
+                self.part(number * chunk, out.len()).scan_chunk(number, &carry, out);
             }
         });
     }
@@ -187,40 +174,22 @@ impl<'a> Elements<'a> {
         Elements { x: &self.x[start..][..len], coefficient: self.coefficient.map(|c| &c[start..][..len]) }
     }
 
-    fn pieces(&self) -> impl Iterator<Item = Elements<'a>> + use<'_, 'a> {
-        let starts = (0..self.x.len()).step_by(PIECE);
-        starts.map(|start| self.part(start, PIECE.min(self.x.len() - start)))
-    }
-
-    /// The coefficient and the element that all of these together are.
-    fn total(&self) -> (f32, f32) {
-        self.pieces().fold(NOTHING, |before, piece| piece.combine(before))
-    }
-
-    /// Writes the results of a chunk, and combines the next one.
-    fn write(&self, out: &mut [f32], before: f32, next: Option<Elements<'_>>) -> (f32, f32) {
-        let mut ahead = next.iter().flat_map(Elements::pieces);
-        let (mut state, mut total) = (before, NOTHING);
-        for (piece, out) in self.pieces().zip(out.chunks_mut(PIECE)) {
-            state = piece.scan_piece(out, state);
-            total = ahead.next().map_or(total, |next| next.combine(total));
-        }
-        ahead.fold(total, |total, next| next.combine(total))
-    }
-
-    /// Combines a piece with what comes before it.
-    fn combine(&self, (product, state): (f32, f32)) -> (f32, f32) {
+    /// Writes the results of a chunk between taking the state before it and passing on the state after it.
+    fn scan_chunk(&self, number: usize, carry: &Carry, out: &mut [f32]) {
         match self.coefficient {
-            None => (product, state + linear::sum_total(self.x)),
-            Some(c) => linear::affine(Coefficient::Each(c), self.x, (product, state)),
-        }
-    }
-
-    /// Writes the results of a piece and gives the last one.
-    fn scan_piece(&self, out: &mut [f32], before: f32) -> f32 {
-        match self.coefficient {
-            None => linear::sum(self.x, out, before),
-            Some(c) => linear::linear(Coefficient::Each(c), self.x, out, before),
+            None => {
+                let total = linear::sum_total(self.x);
+                let before = carry.wait(number);
+                carry.pass(number + 1, before + total);
+                linear::sum(self.x, out, before);
+            }
+            Some(c) => {
+                let c = Coefficient::Each(c);
+                let (product, total) = linear::affine_total(c, self.x);
+                let before = carry.wait(number);
+                carry.pass(number + 1, product * before + total);
+                linear::linear(c, self.x, out, before);
+            }
         }
     }
 }
