@@ -1,5 +1,6 @@
-//! The tile IR: one GPU kernel as a structured SIMT program. This file is the whole of it, and these docs are its
-//! specification; `verify` checks it, `simulate` runs it on the CPU, `oplus-llvm` lowers it to PTX.
+//! The tile IR: one GPU kernel as a structured SIMT program. This file is the whole of it (what follows from it, types and
+//! places in memory, is in `layout`), and these docs are its specification; `verify` checks it, `simulate` runs it on the
+//! CPU, `oplus-llvm` lowers it to PTX.
 //!
 //! # Execution
 //!

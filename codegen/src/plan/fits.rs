@@ -116,7 +116,7 @@ fn states(
     let capacity = i64::from(capacity);
     match padded {
         true if count > capacity => return Err(format!("{state} has size {count}, more than {capacity}")),
-        // Room for states is saved, too: a quarter of it where that suffices.
+        // Lanes walk all the states that there is room for: a quarter of them where that suffices.
         true if capacity > LEAST_STATES && 4 * count <= capacity => {
             return Err(format!("{state} has size {count}, for which {} suffice", capacity / 4));
         }
