@@ -3,7 +3,7 @@
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use crate::lower::chunks::back::BackForm;
-use crate::schedule::{Form, Pass, Schedule};
+use crate::schedule::{Form, Pass, Schedule, States};
 use crate::stage::Stage;
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::Ty;
@@ -27,7 +27,7 @@ pub enum Role {
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
     /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks and those of pieces so
-    /// far, the carries and the totals of segments.
+    /// far, the ends, carries and totals of segments.
     Scratch(u32),
     /// Whether a launch takes one of several pieces of the rows, see [`Piece`], `i64`.
     Piece,
@@ -84,7 +84,9 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
             &["saved_states", "block_sums", "sums_so_far", "segment_carries", "segment_totals"]
         }
         Schedule::TwoWay(_) => &["saved_states", "block_sums", "sums_so_far"],
-        Schedule::States(s) if s.save => &["saved_states"],
+        Schedule::States(States { save: true, segmented: false, .. }) => &["saved_states"],
+        Schedule::States(States { save: true, segmented: true, .. }) => &["saved_states", "segment_ends"],
+        Schedule::States(States { segmented: true, .. }) => &["segment_ends"],
         Schedule::Chunks(_) => &["ends"],
         Schedule::ChunksBack(_) => &["saved_states", "saved_cotangents", "ends"],
         _ => &[],
@@ -94,7 +96,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         Slot { param: param(name, ParamKind::Write(elem)), role: Role::Scratch(i) }
     };
     slots.extend((0..).zip(names.iter().copied()).map(scratch));
-    if matches!(schedule, Schedule::TwoWay(s) if s.segmented) {
+    if schedule.is_segmented() {
         slots.push(scalar("segment_tiles".to_owned(), Role::SegmentTiles));
     }
     if matches!(schedule, Schedule::TwoWay(s) if s.pass == Pass::Sum) {

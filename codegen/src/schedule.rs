@@ -168,6 +168,10 @@ schedule! {
         blocks: u32,
         /// Whether the states before every eighth step are stored, for the gradient.
         save: bool,
+        /// Whether time is cut into segments with blocks of their own, how many being a matter of the call.
+        segmented: bool,
+        /// Whether only what segments do to the states before them is found: the first of two kernels.
+        ends: bool,
     }
 }
 
@@ -391,6 +395,15 @@ impl Schedule {
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
+    }
+
+    /// Whether time is cut into segments with blocks of their own, along the second axis of the grid.
+    pub fn is_segmented(&self) -> bool {
+        match self {
+            Schedule::States(s) => s.segmented,
+            Schedule::TwoWay(s) => s.segmented,
+            _ => false,
+        }
     }
 
     /// The axes along which accesses are vectors: a tensor that has one, or the last of several, has stride 1 there, and its

@@ -74,7 +74,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
         Schedule::Map(_) => (stream, format!("{} blocks", blocks(stage, schedule, bound))),
         Schedule::Rows(s) => by_rows(stage, s, bound, &work),
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
-        Schedule::States(s) => states::estimate(stage, s, blocks(stage, schedule, bound), length(stage, bound), target),
+        Schedule::States(s) => states::estimate(stage, s, bound, target),
         Schedule::Pairs(s) => pairs::estimate(stage, s, bound, target),
         Schedule::TwoWay(s) => two_way::estimate(stage, s, bound, target),
         Schedule::Chunks(s) => chunks::estimate(stage, s, bound, target),

@@ -13,13 +13,14 @@ use super::geometry::{grid, message_words, parts, threads};
 use super::pieces::{Piece, handed_on as handed_on_by_pieces, pieces};
 use super::planner::count;
 use super::segments::{blocks_of_row, ends};
-use super::two_way::Segments;
+use super::time::Segments;
 use super::variants::{all_schedules, kernels, ordered_schedules, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
 use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
 use crate::key::Key;
 use crate::lower::chunks::back::{self, BackForm};
 use crate::lower::shared_bytes;
+use crate::lower::states::ends_len;
 use crate::schedule::Schedule;
 use crate::stage::{Cut, Sink, Source, Stage};
 use crate::target::Target;
@@ -345,6 +346,9 @@ fn handed_on(stage: &Stage, schedule: &Schedule, pieces: &[Piece], bound: &Bound
     let size = |axis| bound.size(axis);
     let sizes = match schedule {
         Schedule::TwoWay(s) => handed_on_by_pieces(stage, s, pieces, bound, target),
+        Schedule::States(s) if s.segmented => {
+            ends_len(stage, Segments::of(stage, schedule, bound, target).count, size).map(|len| vec![len])
+        }
         Schedule::Chunks(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
         Schedule::ChunksBack(s) => BackForm::of(stage).ok().and_then(|form| {
             let [states, cotangents] = back::scratch(&form, s, size)?;

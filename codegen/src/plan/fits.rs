@@ -2,12 +2,13 @@
 
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
-use super::two_way::Segments;
+use super::time::Segments;
 use crate::abi::{Tensor, axes, elem, name, tensors, unit_axis};
 use crate::lower::chunks::back::{self, BackForm, TIMES};
-use crate::lower::states::two_way::{can_segment, scratch};
+use crate::lower::states::two_way::{self, scratch};
+use crate::lower::states::{can_segment, ends_len};
 use crate::lower::{chunks, pairs};
-use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Schedule, TwoWay};
+use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Schedule, States, TwoWay};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -28,7 +29,7 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::Map(_) | Schedule::Rows(_) => {}
         Schedule::LookBack(s) => looks_back(stage, s, bound, target)?,
         Schedule::Columns(s) => columns(stage, s, bound)?,
-        Schedule::States(s) => states(stage, (s.capacity(), s.padded), (s.vector, s.steps, s.stages), bound)?,
+        Schedule::States(s) => one_way(stage, s, bound, target)?,
         Schedule::Pairs(s) => pairs(stage, s, bound)?,
         Schedule::TwoWay(s) => two_way(stage, s, bound, target)?,
         Schedule::Chunks(s) => chunks(stage, s, bound)?,
@@ -92,12 +93,26 @@ fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> 
     if let Some(axis) = axes.into_iter().find(|axis| bound.size(*axis) == 0) {
         return Err(format!("{} is empty", stage.program.axis_name(axis)));
     }
-    if schedule.segmented && !can_segment(stage) {
+    if schedule.segmented && !two_way::can_segment(stage) {
         return Err("its cotangents depend on the states: time cannot be cut".to_owned());
     }
     let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target).count;
     if scratch(stage, schedule, segments, |axis| bound.size(axis)).is_none() {
-        return Err("it has more states than 63 bits count".to_owned());
+        return Err(UNCOUNTED.to_owned());
+    }
+    states(stage, (schedule.capacity(), schedule.padded), (schedule.vector, schedule.steps, schedule.stages), bound)
+}
+
+/// Scratch memory has more numbers than can be counted.
+const UNCOUNTED: &str = "it has more states than 63 bits count";
+
+fn one_way(stage: &Stage, schedule: &States, bound: &Bound, target: &Target) -> Result<(), String> {
+    if schedule.segmented && !can_segment(stage) {
+        return Err("its states are neither numbers in f32 nor flags: time cannot be cut".to_owned());
+    }
+    let segments = Segments::of(stage, &Schedule::States(*schedule), bound, target).count;
+    if schedule.segmented && ends_len(stage, segments, |axis| bound.size(axis)).is_none() {
+        return Err(UNCOUNTED.to_owned());
     }
     states(stage, (schedule.capacity(), schedule.padded), (schedule.vector, schedule.steps, schedule.stages), bound)
 }
@@ -208,7 +223,7 @@ fn chunks_back(stage: &Stage, schedule: &ChunksBack, bound: &Bound) -> Result<()
         return Err(format!("{} is empty", stage.program.axis_name(axis)));
     }
     if back::scratch(&form, schedule, |axis| bound.size(axis)).is_none() {
-        return Err("it has more states than 63 bits count".to_owned());
+        return Err(UNCOUNTED.to_owned());
     }
     counted(bound.size(form.states.time), TIMES * stages)
 }

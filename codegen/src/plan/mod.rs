@@ -21,6 +21,7 @@ mod planner;
 mod residual;
 mod segments;
 mod states;
+mod time;
 mod two_way;
 mod variants;
 

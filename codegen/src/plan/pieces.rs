@@ -4,7 +4,7 @@
 //! passes take some of the rows at a time, in the same memory; sums over rows go on from piece to piece.
 
 use super::bound::Bound;
-use super::two_way::Segments;
+use super::time::Segments;
 use crate::abi::{self, Tensor, tensors};
 use crate::lower::states::two_way::scratch;
 use crate::schedule::{Schedule, TwoWay};

@@ -215,9 +215,11 @@ impl Planner {
         let of = |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, rank).ok());
         let (plain, two_way) = (self.plain.plan(call, rank), of(&self.two_way));
         // Stages that hand on all states may be fast, but where states are many they take memory without bound.
-        let room = two_way.as_ref().map(|lean| lean.buffer_bytes().max(self.room(call)));
+        let contracted = of(&self.contracted);
+        let leanest = two_way.iter().chain(&contracted).map(Plan::buffer_bytes).min();
+        let room = leanest.map(|least| least.max(self.room(call)));
         let lean = |plan: &Plan| room.is_none_or(|room| plan.buffer_bytes() <= room);
-        let stored = [of(&self.contracted), of(&self.parted)].into_iter().flatten().filter(lean);
+        let stored = [contracted, of(&self.parted)].into_iter().flatten().filter(lean);
         let pairs = [&self.paired, &self.apart, &self.gathered, &self.split];
         let fused = [two_way.clone(), of(&self.chunked)].into_iter().chain(pairs.map(of)).flatten();
         let other = stored.chain(fused).min_by(|a, b| a.micros().total_cmp(&b.micros()));

@@ -34,7 +34,7 @@ impl Residual {
 
 /// A plan whose states are saved, if it runs one stage under the states schedule.
 pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -> Option<(Plan, Residual)> {
-    let walks = |launch: &&mut Launch| matches!(launch.schedule, Schedule::States(_)) && can_save(&launch.stage);
+    let walks = |launch: &&mut Launch| matches!(launch.schedule, Schedule::States(s) if !s.ends) && can_save(&launch.stage);
     let mut found = plan.steps.iter_mut().filter(walks);
     let (launch, None) = (found.next()?, found.next()) else { return None };
     let Schedule::States(schedule) = launch.schedule else { return None };
@@ -43,8 +43,9 @@ pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -
     launch.schedule = Schedule::States(schedule);
     launch.key = Key::of(&launch.stage, &launch.schedule, isa);
     launch.symbol = launch.key.symbol(&launch.stage, &launch.schedule);
-    // The scratch comes last.
-    launch.args.push(Arg::Residual);
+    let slots = abi(&launch.stage, &launch.schedule);
+    let at = slots.iter().position(|slot| slot.role == Role::Scratch(0))?;
+    launch.args.insert(at, Arg::Residual);
     Some((plan, residual))
 }
 

@@ -4,7 +4,10 @@
 //! that takes 8 cycles for a warp's exponentials; the walk needs both for every update of a state. The estimate counts
 //! them. Two warps per scheduler hide each other's latencies, one does not.
 
-use crate::lower::states::{CHUNK, Work, work};
+use super::bound::Bound;
+use super::geometry::{blocks, length};
+use super::time::Segments;
+use crate::lower::states::{CHUNK, Work, can_segment, work};
 use crate::schedule::{Schedule, States, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
@@ -15,10 +18,21 @@ const CLOCK: f64 = 1980.0;
 const SCHEDULERS: f64 = 4.0;
 /// Cycles of a scheduler for one warp's exponentials.
 const EXPONENTIAL: f64 = 8.0;
+/// State axes that shorter ones are padded to.
+const PADDED: [u32; 4] = [4, 16, 64, 256];
 /// Walking warps of a block where those that copy are many.
 const MOST_WARPS: u32 = 16;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
 const LATENCY: [f64; 2] = [1.3, 1.75];
+
+/// The kernel that finds the ends of segments, by the one that walks them.
+const ENDS: f64 = 0.85;
+/// Microseconds of a launch more.
+const LAUNCH: f64 = 3.0;
+/// Microseconds from a block's start to its first tile, and from its last one to its end.
+const BLOCK: f64 = 4.0;
+/// Microseconds in which a block takes up the end of one segment.
+const JOIN: f64 = 0.3;
 
 /// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
 pub(super) fn vector_schedules(stage: &Stage, vector: u32) -> Vec<Schedule> {
@@ -29,17 +43,20 @@ pub(super) fn vector_schedules(stage: &Stage, vector: u32) -> Vec<Schedule> {
         (true, true) => States { teams: 2, stages: 4, ..many_dear(capacity) },
     };
     let exact = [four(stage, narrow), few(4), many(16), few(16), many(64), few(64)];
-    let padded = [4, 16, 64, 256].map(|capacity| States { padded: true, ..few(capacity) });
+    let padded = PADDED.map(|capacity| States { padded: true, ..few(capacity) });
+    let cut = [few(4), few(16), few(64)].into_iter().chain(padded);
+    let cut = cut.filter(|_| can_segment(stage)).map(|s| States { segmented: true, ..s });
     // Narrow elements take more registers to unpack; four chunks per turn would spill.
     let tight = |s: States| s.blocks > 1 || s.warps == MOST_WARPS;
     let turn = |s: States| if narrow && s.states > 1 && tight(s) { States { unroll: 2, ..s } } else { s };
-    exact.into_iter().chain(padded).map(|s| Schedule::States(States { vector, ..turn(s) })).collect()
+    exact.into_iter().chain(padded).chain(cut).map(|s| Schedule::States(States { vector, ..turn(s) })).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.
-pub(super) fn scalar_schedules() -> Vec<Schedule> {
-    let schedule = |capacity| Schedule::States(States { padded: true, unroll: 1, ..few(capacity) });
-    [4, 16, 64, 256].map(schedule).to_vec()
+pub(super) fn scalar_schedules(stage: &Stage) -> Vec<Schedule> {
+    let whole = PADDED.map(|capacity| States { padded: true, unroll: 1, ..few(capacity) });
+    let cut = whole.into_iter().filter(|_| can_segment(stage)).map(|s| States { segmented: true, ..s });
+    whole.into_iter().chain(cut).map(Schedule::States).collect()
 }
 
 /// Rows enough for two blocks on every multiprocessor.
@@ -59,6 +76,8 @@ fn many(capacity: u32) -> States {
         vector: 1,
         blocks,
         save: false,
+        segmented: false,
+        ends: false,
     }
 }
 
@@ -104,24 +123,76 @@ fn few(capacity: u32) -> States {
         vector: 1,
         blocks: 1,
         save: false,
+        segmented: false,
+        ends: false,
     }
 }
 
-/// Microseconds of `blocks` blocks of `steps` steps, and why.
-pub(super) fn estimate(stage: &Stage, schedule: &States, blocks: u64, steps: u64, target: &Target) -> (f64, String) {
-    let Work { issues, exponentials, row_issues, .. } = work(stage);
-    let capacity = f64::from(schedule.capacity());
-    let per_update = issues + row_issues / capacity;
-    // Updates of a warp's 32 lanes.
-    let updates = f64::from(schedule.rows()) * capacity * steps as f64 / f64::from(WARP);
-    let of_one = (blocks as f64 / f64::from(target.multiprocessors)).ceil();
-    let resident = f64::from(schedule.blocks).min(of_one).max(1.0);
-    let warps = resident * f64::from(schedule.warps) / SCHEDULERS;
-    let latency = if warps >= 2.0 { LATENCY[0] } else { LATENCY[1] };
-    let cycles = |each: f64| of_one * updates * each / (SCHEDULERS.min(resident * f64::from(schedule.warps)) * CLOCK);
-    let (slots, units) = (cycles(per_update), cycles(exponentials * EXPONENTIAL));
-    let why = format!(
-        "{per_update:.1} issue slots per update {slots:.0} µs, exponentials {units:.0} µs, {warps} warps per scheduler"
-    );
-    (slots.max(units) * latency, why)
+/// What the kernels of a schedule have to do.
+pub(super) struct Walk {
+    schedule: States,
+    work: Work,
+    /// Blocks that walk all rows once.
+    blocks: u64,
+    multiprocessors: u64,
+}
+
+impl Walk {
+    pub(super) fn of(stage: &Stage, schedule: &States, bound: &Bound, target: &Target) -> Walk {
+        let blocks = blocks(stage, &Schedule::States(*schedule), bound);
+        Walk { schedule: *schedule, work: work(stage), blocks, multiprocessors: u64::from(target.multiprocessors) }
+    }
+
+    /// Segments that are worth an estimate: about twice as many as fill the device.
+    pub(super) fn most_segments(&self) -> u64 {
+        2 * self.multiprocessors * u64::from(self.schedule.blocks) / self.blocks.max(1) + 1
+    }
+
+    /// Microseconds of both kernels of a schedule with segments.
+    pub(super) fn micros(&self, segments: Segments) -> f64 {
+        let steps = segments.tiles * u64::from(self.schedule.steps);
+        let walk = self.of_blocks(self.blocks * segments.count, steps).micros;
+        let ends = self.of_blocks(self.blocks * (segments.count - 1), steps).micros * ENDS;
+        walk + ends + LAUNCH + 2.0 * BLOCK + JOIN * segments.count as f64
+    }
+
+    /// Blocks that walk so many steps.
+    fn of_blocks(&self, blocks: u64, steps: u64) -> Micros {
+        let (schedule, Work { issues, exponentials, row_issues, .. }) = (&self.schedule, self.work);
+        let capacity = f64::from(schedule.capacity());
+        let per_update = issues + row_issues / capacity;
+        // Updates of a warp's 32 lanes.
+        let updates = f64::from(schedule.rows()) * capacity * steps as f64 / f64::from(WARP);
+        let of_one = blocks.div_ceil(self.multiprocessors) as f64;
+        let resident = f64::from(schedule.blocks).min(of_one).max(1.0);
+        let warps = resident * f64::from(schedule.warps) / SCHEDULERS;
+        let latency = if warps >= 2.0 { LATENCY[0] } else { LATENCY[1] };
+        let cycles =
+            |each: f64| of_one * updates * each / (SCHEDULERS.min(resident * f64::from(schedule.warps)) * CLOCK);
+        let (slots, units) = (cycles(per_update), cycles(exponentials * EXPONENTIAL));
+        let why = format!(
+            "{per_update:.1} issue slots per update {slots:.0} µs, exponentials {units:.0} µs, {warps} warps per scheduler"
+        );
+        Micros { micros: slots.max(units) * latency, why }
+    }
+}
+
+/// Microseconds, and why.
+struct Micros {
+    micros: f64,
+    why: String,
+}
+
+/// Microseconds of a stage of these sizes, and why.
+pub(super) fn estimate(stage: &Stage, schedule: &States, bound: &Bound, target: &Target) -> (f64, String) {
+    let walk = Walk::of(stage, schedule, bound, target);
+    if !schedule.segmented {
+        let Micros { micros, why } = walk.of_blocks(walk.blocks, length(stage, bound));
+        return (micros, why);
+    }
+    let segments = Segments::of(stage, &Schedule::States(*schedule), bound, target);
+    let Micros { why, .. } =
+        walk.of_blocks(walk.blocks * segments.count, segments.tiles * u64::from(schedule.steps));
+    let cut = format!("{} segments of {} tiles, each walked twice", segments.count, segments.tiles);
+    (walk.micros(segments), format!("{cut}: {why}"))
 }

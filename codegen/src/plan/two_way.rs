@@ -5,7 +5,8 @@
 //! for that a pass more.
 
 use super::bound::Bound;
-use super::geometry::{blocks, length};
+use super::geometry::blocks;
+use super::time::Segments;
 use crate::lower::states::two_way::{before, can_segment, has_registers, passes};
 use crate::schedule::{Pass, Schedule, TwoWay, WARP};
 use crate::stage::Stage;
@@ -84,45 +85,8 @@ fn few(capacity: u32) -> TwoWay {
     }
 }
 
-/// How a schedule cuts time.
-#[derive(Clone, Copy)]
-pub(super) struct Segments {
-    /// How many there are.
-    pub count: u64,
-    /// Tiles of each; the last one may have fewer.
-    pub tiles: u64,
-}
-
-impl Segments {
-    /// As many as make the passes fastest, for the schedule of a walk with segments; else one.
-    pub(super) fn of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Segments {
-        let Schedule::TwoWay(schedule) = schedule else { return Segments { count: 1, tiles: 1 } };
-        let tiles = length(stage, bound).div_ceil(u64::from(schedule.steps)).max(1);
-        let work = Work::of(stage, schedule, bound, target);
-        // One segment is what the schedule without them is for.
-        let [least, most] = if schedule.segmented { [2, work.most_segments()].map(|n| n.min(tiles)) } else { [1, 1] };
-        let of_count = |count: u64| {
-            let each = tiles.div_ceil(count);
-            Segments { count: tiles.div_ceil(each), tiles: each }
-        };
-        let all = (least..=most.max(least)).map(of_count);
-        let best = all.min_by(|a, b| work.of_segments(*a).total_cmp(&work.of_segments(*b)));
-        best.unwrap_or(Segments { count: 1, tiles })
-    }
-
-    /// Blocks along time of a kernel of the walk or another pass of it: the pass before the walk leaves out the segment that nothing waits for.
-    pub(super) fn blocks(self, schedule: &Schedule) -> u32 {
-        let count = match schedule {
-            Schedule::TwoWay(TwoWay { pass: Pass::Carry, .. }) => self.count.saturating_sub(1),
-            Schedule::TwoWay(TwoWay { pass: Pass::Walk, .. }) => self.count,
-            _ => 1,
-        };
-        count as u32
-    }
-}
-
 /// What the passes of a schedule have to do.
-struct Work {
+pub(super) struct Work {
     passes: [TwoWay; 2],
     /// Blocks of a segment, of the passes before the walk and of the walk.
     blocks: [u64; 2],
@@ -130,7 +94,7 @@ struct Work {
 }
 
 impl Work {
-    fn of(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> Work {
+    pub(super) fn of(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> Work {
         let passes = [before(schedule, Pass::Save), TwoWay { pass: Pass::Walk, ..*schedule }];
         let blocks = passes.map(|s| blocks(stage, &Schedule::TwoWay(s), bound));
         Work { passes, blocks, multiprocessors: u64::from(target.multiprocessors) }
@@ -141,7 +105,7 @@ impl Work {
     }
 
     /// Segments that are worth an estimate: about twice as many as fill the device.
-    fn most_segments(&self) -> u64 {
+    pub(super) fn most_segments(&self) -> u64 {
         2 * self.multiprocessors * u64::from(self.schedule().blocks) / self.blocks[1].max(1) + 1
     }
 
@@ -175,7 +139,7 @@ impl Work {
         LAUNCH + self.micros(&self.passes[0], CARRY, blocks, segments.tiles).0 + JOIN * segments.count as f64
     }
 
-    fn of_segments(&self, segments: Segments) -> f64 {
+    pub(super) fn of_segments(&self, segments: Segments) -> f64 {
         self.walk(segments).0 + self.carry(segments)
     }
 }

@@ -13,7 +13,7 @@ use crate::lower::chunks::back::sweeps;
 use crate::lower::chunks::with_ends;
 use crate::lower::columns::supports_parts;
 use crate::lower::reads::displacements;
-use crate::lower::states::supports;
+use crate::lower::states::{supports, with_ends as with_ends_of_states};
 use crate::lower::states::two_way::{passes, supports as two_way_supports};
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::stage::Stage;
@@ -57,6 +57,7 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
 /// The kernels that a stage is run by under a schedule, in order: one, but for stages with two scans, and those of which only ends are found first.
 pub(super) fn kernels(stage: &Stage, schedule: &Schedule) -> Vec<Schedule> {
     match schedule {
+        Schedule::States(s) => with_ends_of_states(s).into_iter().map(Schedule::States).collect(),
         Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
         Schedule::Chunks(s) => with_ends(s).into_iter().map(Schedule::Chunks).collect(),
         Schedule::ChunksBack(s) => sweeps(s).into_iter().map(Schedule::ChunksBack).collect(),
@@ -88,7 +89,7 @@ pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return lane.map(|lane| Schedule::Columns(Shape::of(stage).walk(lane, 1))).into_iter().collect();
     }
     if stage.state_axis().is_some() {
-        let walked = supports(stage).map_or_else(|_| vec![], |()| states::scalar_schedules());
+        let walked = supports(stage).map_or_else(|_| vec![], |()| states::scalar_schedules(stage));
         return [walked, chunks::schedules(stage, isa)].concat();
     }
     if stage.axis().is_none() {

@@ -42,6 +42,8 @@ fn examples() -> [Schedule; 9] {
         vector: 4,
         blocks: 2,
         save: true,
+        segmented: true,
+        ends: false,
     };
     let pairs = Pairs {
         warps: 4,

@@ -1,7 +1,9 @@
 //! What the outputs of a program must be.
 
-use oplus_codegen::plan::{self, Launch, Plan, Planner};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::abi::{Role, abi};
+use oplus_codegen::lower::states::ends_len;
+use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
+use oplus_codegen::schedule::{Schedule, States};
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
@@ -57,6 +59,35 @@ impl Case<'_> {
         let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
         self.compare(&work, target.isa);
         (segments, pieces)
+    }
+
+    /// The same for one-way states whose time is cut into segments of so many tiles, whatever a planner would choose.
+    pub(crate) fn check_segments(&self, schedule: States, tiles: u64) {
+        let planner = Planner::new(self.program, &Target::H200).expect("cuts");
+        let schedule = States { segmented: true, ..schedule };
+        let mut plan = planner
+            .plan_states(&call(self.program, self.sizes, self.placement), Schedule::States(schedule))
+            .unwrap_or_else(|e| panic!("{schedule}: {e}"));
+        for launch in &mut plan.steps {
+            let Schedule::States(own) = launch.schedule else { continue };
+            let sizes = launch.sizes();
+            let size = |axis: Axis| sizes[axis.0 as usize];
+            let time = launch.stage.axis().map_or(0, size) as u64;
+            let segments = time.div_ceil(u64::from(own.steps)).div_ceil(tiles);
+            let number = segments - u64::from(own.ends);
+            launch.grid[1] = number.max(1) as u32;
+            for (slot, arg) in abi(&launch.stage, &launch.schedule).iter().zip(&mut launch.args) {
+                match (slot.role, &arg) {
+                    (Role::SegmentTiles, _) => *arg = Arg::I64(tiles as i64),
+                    (Role::Scratch(0), Arg::Buffer(k)) => {
+                        plan.buffers[*k as usize].len = ends_len(&launch.stage, segments.max(2), size).expect("counted");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+        self.compare(&work, Target::H200.isa);
     }
 
     /// The gradient of the program from states that its call has saved is the same as without. Gives whether they could be.

@@ -1,11 +1,12 @@
 //! The states schedule: scans whose states are summed away.
 
+use oplus_codegen::plan::Planner;
 use oplus_codegen::schedule::{Schedule, States};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::ir::Program;
 
-use crate::device::Placement;
+use crate::device::{Placement, call};
 use crate::oracle::{Case, program};
 
 /// y[t] = Σ_n c[n,t]·h[n,t] + skip·u[t], h[n,t] = exp(−|δ[t]·a[n]|)·h[n,t−1] + |δ[t]|·b[n,t]·u[t].
@@ -98,6 +99,8 @@ const SMALL: States = States {
     vector: 1,
     blocks: 1,
     save: false,
+    segmented: false,
+    ends: false,
 };
 
 fn check(program: &Program, sizes: &[usize], placement: Placement, schedule: States, seed: u64) {
@@ -151,6 +154,47 @@ fn teams_that_copy_tiles_in_turn() {
             check(&gated, &[1, 2, 9, 4, len], Placement::Contiguous, schedule, len as u64);
         }
     }
+}
+
+#[test]
+fn segments_of_time() {
+    let (plain, gated) = (program(SELECTIVE), program(GATED));
+    let cut = |program: &Program, sizes: &[usize], schedule: States, tiles| {
+        let case = Case { program, sizes, placement: Placement::Contiguous, order: Order::Random(tiles) };
+        case.check_segments(schedule, tiles);
+    };
+    for len in [1, 15, 16, 17, 33, 63, 64, 65, 150] {
+        for tiles in [1, 2, 3] {
+            cut(&plain, &[2, 3, 4, len], SMALL, tiles);
+            cut(&gated, &[1, 2, 5, 3, len], States { padded: true, ..SMALL }, tiles);
+        }
+    }
+    for len in [8, 40, 96, 136] {
+        let schedule = States { copy_warps: 2, teams: 2, vector: 8, ..SMALL };
+        cut(&gated, &[2, 2, 9, 4, len], schedule, 2);
+        // A lane has several vectors of states.
+        cut(&gated, &[1, 2, 3, 16, len], States { states: 8, ..schedule }, 1);
+    }
+    cut(&program(BACKWARD_ATTENTION), &[70, 2, 4, 33], SMALL, 2);
+    cut(&program(DENSE), &[5, 50, 3], States { padded: true, ..SMALL }, 1);
+    cut(&program(PACKED), &[2, 5, 3, 90, 7], States { padded: true, ..SMALL }, 2);
+}
+
+#[test]
+fn few_rows_and_much_time_are_cut() {
+    let program = program(GATED);
+    let planner = Planner::new(&program, &Target::H200).expect("cuts");
+    let steps = |rows: usize, time: usize| {
+        let call = call(&program, &[1, 1, rows, 16, time], Placement::Contiguous);
+        let plan = planner.plan(&call).expect("plans");
+        let segments = plan.steps.iter().map(|launch| launch.grid[1]).max().unwrap_or(1);
+        (segments, plan.steps.len(), plan.buffer_bytes())
+    };
+    let (segments, launches, bytes) = steps(64, 1 << 20);
+    assert!(segments > 32 && launches == 2, "{segments} segments, {launches} launches");
+    assert_eq!(bytes, u64::from(segments - 1) * 64 * 16 * 2 * 4);
+    assert_eq!(steps(64, 256), (1, 1, 0));
+    assert_eq!(steps(1 << 14, 1 << 12), (1, 1, 0));
 }
 
 #[test]

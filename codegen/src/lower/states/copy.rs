@@ -27,7 +27,7 @@ impl StatesKernel<'_> {
         let anchors = self.anchors(b, thread);
         let at = self.cursor(b, team);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
-        let turns = b.add(self.tile_count, stages);
+        let turns = b.add(self.own_tiles(), stages);
         b.for_(team, turns, teams, |b, number| {
             let again = b.ge(number, stages);
             b.if_(again, |b| {
@@ -39,7 +39,7 @@ impl StatesKernel<'_> {
                     self.meet(b, team);
                 }
             });
-            let more = b.lt(number, self.tile_count);
+            let more = b.lt(number, self.own_tiles());
             b.if_(more, |b| {
                 let time = self.time(b, number);
                 self.fill(b, at.stage.into(), &time, (thread, &anchors));

@@ -13,9 +13,10 @@ use oplus_dsl::ir::{Op, Value};
 use std::collections::HashMap;
 
 impl StatesKernel<'_> {
-    /// The outputs that have time.
+    /// The outputs that have time, of a kernel that has any.
     pub(super) fn body_outputs(&self) -> impl Iterator<Item = usize> {
-        (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k))
+        let outputs = if self.schedule.ends { 0 } else { self.stage.program.outputs.len() };
+        (0..outputs).filter(|k| !self.stage.is_final(*k))
     }
 
     /// How an output is cut into pieces.

@@ -14,6 +14,8 @@
 //! is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Lane bit 0 is a row's, the state bits
 //! follow: lanes that load the same 16 bytes are then merged in pairs.
 //!
+//! Where rows are few, time is cut into [segments] with blocks of their own.
+//!
 //! Rows, states and steps that do not exist are zeros in the tiles and are not written; where they could change a final
 //! state or a sum they are left out.
 
@@ -24,6 +26,7 @@ mod global;
 mod hoist;
 mod pieces;
 mod saved;
+mod segments;
 mod supports;
 mod tiles;
 pub mod two_way;
@@ -31,6 +34,7 @@ mod walk;
 mod work;
 
 pub use saved::saved_len;
+pub use segments::{can_segment, ends_len, with_ends};
 pub use supports::supports;
 pub use work::{Work, work};
 
@@ -45,6 +49,7 @@ use crate::stage::{Scan, Stage};
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
+use segments::Segment;
 use tiles::{Tile, Values};
 
 /// Steps of a chunk: 16 bytes.
@@ -54,7 +59,7 @@ pub const CHUNK: u32 = 4;
 pub fn lower(stage: &Stage, schedule: &States, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::States(*schedule) };
     let stage = hoisted(stage)?;
-    if !is_possible(schedule) {
+    if !is_possible(schedule) || schedule.segmented && !can_segment(&stage) {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
@@ -72,7 +77,8 @@ fn is_possible(schedule: &States) -> bool {
     let powers = [lanes, steps, copy_warps, teams, vector].iter().all(|n| n.is_power_of_two());
     let shared = powers && teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
     let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
-    shared && turns && lanes <= WARP && vector <= 8
+    let kernel = schedule.segmented && !schedule.save || !schedule.ends;
+    kernel && shared && turns && lanes <= WARP && vector <= 8
 }
 
 /// Whether the states of a stage can be saved: they are one `f32` each.
@@ -120,6 +126,7 @@ struct StatesKernel<'s> {
     /// Size of the state axis, `i32`.
     state_count: Operand,
     block: Block,
+    segment: Option<Segment>,
 }
 
 /// Where a block is.
@@ -150,8 +157,11 @@ impl<'s> StatesKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s States) -> Option<Self> {
         let (scan, state) = (stage.scan()?, stage.state_axis()?);
         let args = Args::declare(b, stage, &Schedule::States(*schedule));
-        let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
-        let values = Values::of(stage, &scan, state);
+        let operator = stage.program.operator(scan.operator);
+        let used = if schedule.ends { vec![true; operator.fields.len()] } else { used_fields(stage, &scan) };
+        let monoid = Monoid::new(operator, &used);
+        let of = if schedule.ends { Values::of_scan } else { Values::of };
+        let values = of(stage, &scan, state);
         let pitch = schedule.steps + CHUNK;
         let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
             b.shared_values(name, ty, schedule.stages * height * pitch)
@@ -172,6 +182,7 @@ impl<'s> StatesKernel<'s> {
         let tile_count = b.convert(Ty::I32, tile_count);
         let state_count = b.convert(Ty::I32, args.size(state));
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
+        let segment = Segment::find(b, &args, tile_count);
         Some(StatesKernel {
             stage,
             scan,
@@ -189,6 +200,7 @@ impl<'s> StatesKernel<'s> {
             tile_count,
             state_count,
             block,
+            segment,
         })
     }
 
@@ -236,7 +248,8 @@ impl<'s> StatesKernel<'s> {
 
     /// Whether steps that do not exist must leave the states alone: something is left to do after them.
     fn is_exact(&self) -> bool {
-        self.scan.reverse || (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k))
+        let finals = (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k));
+        self.scan.reverse || finals && !self.schedule.ends
     }
 
     /// Numbers below n in the order of the scan.
@@ -245,8 +258,14 @@ impl<'s> StatesKernel<'s> {
         (0..n).map(move |i| if reverse { n - 1 - i } else { i })
     }
 
-    /// The tile of that number in the order of the scan.
+    /// The tiles that the block walks, `i32`.
+    fn own_tiles(&self) -> Operand {
+        self.segment.as_ref().map_or(self.tile_count, |segment| segment.tiles)
+    }
+
+    /// The tile of that number among those that the block walks.
     fn time(&self, b: &mut Builder, number: Operand) -> Time {
+        let number = self.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
         let number = if self.scan.reverse {
             let last = b.sub(self.tile_count, Operand::i32(1));
             b.sub(last, number)

@@ -59,6 +59,16 @@ pub(super) fn up(number: i64, by: i64) -> i64 {
     number / by + i64::from(number % by != 0)
 }
 
+/// The point of the kernel's block, which has `block_rows` rows, `i64`.
+pub(super) fn point(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Operand {
+    let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
+    let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
+    let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
+    let number = b.special(Special::Block);
+    let number = b.convert(Ty::I64, number);
+    b.binary(Binary::Div, number, groups)
+}
+
 impl Room {
     /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
     pub(super) fn find(b: &mut Builder, (capacity, padded): (u32, bool), states: Operand) -> Room {
@@ -83,11 +93,7 @@ impl Saved {
     /// Those of the kernel's block, which has `block_rows` rows.
     pub(super) fn find(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Saved {
         let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
-        let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
-        let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
-        let number = b.special(Special::Block);
-        let number = b.convert(Ty::I64, number);
-        let point = b.binary(Binary::Div, number, groups);
+        let point = point(b, kernel, block_rows);
         let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
         let subtiles = b.binary(Binary::Div, up, Operand::i64(i64::from(SUBTILE)));
         let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.state_count));

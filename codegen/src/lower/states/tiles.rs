@@ -41,8 +41,16 @@ pub(super) struct Values {
 impl Values {
     /// Those of a stage that has contractions.
     pub(super) fn of(stage: &Stage, scan: &Scan, state: Axis) -> Values {
+        Values::with_sums(stage, scan, state, sums(&stage.program))
+    }
+
+    /// Those that the scan alone needs.
+    pub(super) fn of_scan(stage: &Stage, scan: &Scan, state: Axis) -> Values {
+        Values::with_sums(stage, scan, state, vec![])
+    }
+
+    fn with_sums(stage: &Stage, scan: &Scan, state: Axis, sums: Vec<(Value, Value)>) -> Values {
         let program = &stage.program;
-        let sums = sums(program);
         let roots: Vec<Value> = scan.elements.iter().copied().chain(sums.iter().map(|(_, element)| *element)).collect();
         let row = stage.outer_axes().iter().last();
         let over = |value: Value, axis: Option<Axis>| axis.is_some_and(|a| program.node(value).axes.contains(a));

@@ -23,7 +23,8 @@ struct Lane<'k, 's> {
     lanes: Lanes,
     /// Its row in the block, `i32`.
     row: Operand,
-    /// Whether each of its states exists.
+    /// Its first state, `i32`, and whether each exists.
+    first_state: Operand,
     exists: Vec<Operand>,
     /// Knows what does not change in time.
     constants: Evaluator<'k>,
@@ -48,7 +49,7 @@ impl StatesKernel<'_> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
         let at = self.cursor(b, Operand::i32(0));
-        b.for_(Operand::i32(0), self.tile_count, Operand::i32(1), |b, number| {
+        b.for_(Operand::i32(0), self.own_tiles(), Operand::i32(1), |b, number| {
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.full, index: at.stage.into() }, at.parity.into()));
             b.push(Stmt::SyncWarp);
             let tile = self.tile(b, &lane, at.stage.into(), number);
@@ -57,6 +58,9 @@ impl StatesKernel<'_> {
             b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() }));
             self.advance(b, &at, 1);
         });
+        if self.schedule.ends {
+            return self.store_ends(b, (lane.row, lane.first_state), &lane.states);
+        }
         self.finals(b, &lane);
     }
 
@@ -79,7 +83,7 @@ impl StatesKernel<'_> {
         let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
         let lanes = Lanes { count, stride: 1 << shift, position, length: CHUNK };
         let saved = self.schedule.save.then(|| Saved::find(b, self, self.schedule.rows()));
-        let mut lane = Lane { lanes, row, exists, constants, source, states: vec![], saved };
+        let mut lane = Lane { lanes, row, first_state, exists, constants, source, states: vec![], saved };
         self.constants(b, &mut lane);
         lane
     }
@@ -97,7 +101,7 @@ impl StatesKernel<'_> {
             let states = if program.node(*value).axes.contains(self.values.state) { self.schedule.states } else { 1 };
             (0..states).for_each(|state| _ = constants.value(b, source, *value, Place { state, step: 0 }));
         }
-        let init = self.monoid.keep(self.scan.init);
+        let init = if self.schedule.ends { vec![] } else { self.monoid.keep(self.scan.init) };
         lane.states = (0..self.schedule.states)
             .map(|state| {
                 let fields = if init.is_empty() {
@@ -108,6 +112,9 @@ impl StatesKernel<'_> {
                 fields.into_iter().map(|x| b.var(x)).collect()
             })
             .collect();
+        if !self.schedule.ends {
+            self.join(b, (lane.row, lane.first_state), &lane.states);
+        }
     }
 
     // ---- a tile
@@ -350,8 +357,10 @@ impl StatesKernel<'_> {
 
     // ---- final states
 
+    /// Writes what becomes of the states at the end of time.
     fn finals(&self, b: &mut Builder, lane: &Lane) {
         let program = &self.stage.program;
+        let ended = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
         for k in (0..program.outputs.len()).filter(|k| self.stage.is_final(*k)) {
             let (tensor, output) = (Tensor::Output(k as u32), &program.outputs[k]);
             let each = output.axes.contains(&self.values.state);
@@ -361,6 +370,7 @@ impl StatesKernel<'_> {
                 let value = lane.constants.clone().value(b, &mut source, output.value, Place { state, step: 0 });
                 let (offset, exists) = lane.source.offset(b, tensor, state);
                 let guard = if each { exists } else { b.and(exists, leads) };
+                let guard = b.and(guard, ended);
                 b.store(self.global(tensor), offset, &[value], Some(guard));
             }
         }

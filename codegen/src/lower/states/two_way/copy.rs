@@ -25,12 +25,12 @@ impl BackKernel<'_> {
         let at = base.cursor(b, Operand::i32(0));
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
-        let turns = b.add(self.tile_count(), stages);
+        let turns = b.add(base.own_tiles(), stages);
         b.for_(Operand::i32(0), turns, Operand::i32(1), |b, number| {
             let again = b.ge(number, stages);
             b.if_(again, |b| {
                 let before = b.sub(number, stages);
-                let time = self.time(b, before);
+                let time = base.time(b, before);
                 if let Some(sums) = &self.row_sums {
                     self.take_sums(b, sums, thread, half, &time);
                 }
@@ -42,9 +42,9 @@ impl BackKernel<'_> {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.copy_warps * WARP });
                 }
             });
-            let more = b.lt(number, self.tile_count());
+            let more = b.lt(number, base.own_tiles());
             b.if_(more, |b| {
-                let time = self.time(b, number);
+                let time = base.time(b, number);
                 self.fill(b, at.stage.into(), &time, (thread, &anchors));
             });
             base.advance(b, &at, 1);

@@ -39,7 +39,8 @@ pub use scratch::{before, passes, scratch, sum_threads};
 pub use supports::{can_segment, supports};
 
 use super::tiles::{Tile, Values};
-use super::{Block, CHUNK, StatesKernel, Time};
+use super::segments::Segment;
+use super::{Block, CHUNK, StatesKernel};
 use crate::build::Builder;
 use crate::lower::LowerError;
 use crate::lower::args::Args;
@@ -54,7 +55,6 @@ use oplus_dsl::ir::Binary;
 use parts::Parts;
 use row_sums::RowSums;
 use scratch::Scratch;
-use segments::Segment;
 use tiles::Tiles;
 use walk::TileAt;
 
@@ -103,8 +103,23 @@ pub fn shared_bytes(stage: &Stage, schedule: &TwoWay) -> u32 {
 /// The numbers that both schedules have.
 fn states_schedule(schedule: &TwoWay) -> States {
     let TwoWay { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
-    let (teams, unroll, save) = (1, 1, false);
-    States { warps, copy_warps, teams, states, lanes, padded, steps, stages, unroll, vector, blocks, save }
+    let (teams, unroll, save, segmented, ends) = (1, 1, false, schedule.segmented, false);
+    States {
+        warps,
+        copy_warps,
+        teams,
+        states,
+        lanes,
+        padded,
+        steps,
+        stages,
+        unroll,
+        vector,
+        blocks,
+        save,
+        segmented,
+        ends,
+    }
 }
 
 /// A two-way stage laid over blocks, for the passes that walk time. Immutable while code is emitted.
@@ -118,7 +133,6 @@ struct BackKernel<'s> {
     outputs: Vec<SharedId>,
     row_sums: Option<RowSums>,
     scratch: Scratch,
-    segment: Option<Segment>,
 }
 
 impl<'s> BackKernel<'s> {
@@ -154,9 +168,8 @@ impl<'s> BackKernel<'s> {
         let row_sums = if walks { RowSums::declare(b, parts, schedule) } else { None };
         let base = base(b, parts, (schedule, states), args, (tiles.tiles.clone(), arrays))?;
         let scratch = Scratch::find(b, &base, parts, schedule);
-        let segment = Segment::find(b, &base);
         let masks = Masks::of(parts, &tiles, schedule);
-        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch, segment })
+        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
     }
 
     fn body(&self, b: &mut Builder) {
@@ -210,26 +223,15 @@ impl<'s> BackKernel<'s> {
     /// Tile after tile of the block's segment, and its number there: waits for it, and says when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
         let at = self.base.cursor(b, Operand::i32(0));
-        b.for_(Operand::i32(0), self.tile_count(), Operand::i32(1), |b, number| {
+        b.for_(Operand::i32(0), self.base.own_tiles(), Operand::i32(1), |b, number| {
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
             b.push(Stmt::SyncWarp);
-            let tile = TileAt { stage: at.stage.into(), time: self.time(b, number) };
+            let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
             walk(b, &tile, number);
             // Each lane answers for its own accesses.
             b.push(Stmt::MbarrierArrive(Mbarrier { array: self.base.done, index: at.stage.into() }));
             self.base.advance(b, &at, 1);
         });
-    }
-
-    /// The tiles of the block's segment, `i32`.
-    fn tile_count(&self) -> Operand {
-        self.segment.as_ref().map_or(self.base.tile_count, |segment| segment.tiles)
-    }
-
-    /// The tile of that number in the block's segment.
-    fn time(&self, b: &mut Builder, number: Operand) -> Time {
-        let number = self.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
-        self.base.time(b, number)
     }
 
     /// Numbers below n in the direction of the states.
@@ -264,6 +266,7 @@ fn base<'s>(
     let tile_count = b.convert(Ty::I32, tile_count);
     let state_count = b.convert(Ty::I32, args.size(parts.state));
     let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
+    let segment = Segment::find(b, &args, tile_count);
     let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StatesKernel {
         stage,
@@ -282,5 +285,6 @@ fn base<'s>(
         tile_count,
         state_count,
         block,
+        segment,
     })
 }

@@ -17,22 +17,11 @@ use super::{BackKernel, SUBTILE};
 use crate::build::{Builder, zero};
 use crate::lower::args::Args;
 use crate::lower::states::evaluate::Place;
-use crate::lower::states::{CHUNK, StatesKernel};
-use crate::tile::{Memory, Operand, Reg, Special};
+use crate::lower::states::CHUNK;
+use crate::lower::states::segments::Segment;
+use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal};
-
-/// The block's segment.
-pub(super) struct Segment {
-    /// Its number in the order of the walk, `i64`.
-    pub number: Operand,
-    /// The number of its first tile, `i32`.
-    pub first: Operand,
-    /// Its tiles, `i32`.
-    pub tiles: Operand,
-    /// Whether it is walked last.
-    pub is_last: Operand,
-}
+use oplus_dsl::ir::Literal;
 
 /// A sum over time.
 #[derive(Clone, Copy)]
@@ -46,23 +35,6 @@ pub(super) enum Total {
 /// How many totals each row of a segment has.
 pub(super) fn totals_per_row(parts: &Parts, places: i64) -> i64 {
     (parts.state_totals.len() as i64).saturating_mul(places).saturating_add(parts.row_totals.len() as i64)
-}
-
-impl Segment {
-    /// That of the block, if time is cut.
-    pub(super) fn find(b: &mut Builder, base: &StatesKernel) -> Option<Segment> {
-        let each = base.args.segment_tiles?;
-        let number = b.special(Special::BlockY);
-        let number = b.convert(Ty::I64, number);
-        let first = b.mul(number, each);
-        let all = b.convert(Ty::I64, base.tile_count);
-        let left = b.sub(all, first);
-        let is_last = b.ge(each, left);
-        let tiles = b.binary(Binary::Min, left, each);
-        let tiles = b.binary(Binary::Max, tiles, Operand::i64(0));
-        let [first, tiles] = [first, tiles].map(|x| b.convert(Ty::I32, x));
-        Some(Segment { number, first, tiles, is_last })
-    }
 }
 
 /// Where rows, in all points, and their states are among carries and totals. All `i64`.
@@ -112,7 +84,7 @@ impl Places {
 impl<'s> BackKernel<'s> {
     /// The pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
-        let Some(segment) = &self.segment else { return };
+        let Some(segment) = &self.base.segment else { return };
         let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
         let registers = |b: &mut Builder, value: f64| {
             let value = Operand::Const(Ty::F32, Literal::Float(value));
@@ -177,7 +149,7 @@ impl<'s> BackKernel<'s> {
 
     /// Takes the cotangents from the end of time to the block's segment.
     pub(super) fn join(&self, b: &mut Builder, lane: &Lane<'_, 's>, cotangents: &[Vec<Reg>]) {
-        let Some(segment) = &self.segment else { return };
+        let Some(segment) = &self.base.segment else { return };
         let places = self.places(b);
         b.for_(Operand::i64(0), segment.number, Operand::i64(1), |b, before| {
             for (r, regs) in cotangents.iter().enumerate() {

@@ -103,7 +103,7 @@ impl<'s> BackKernel<'s> {
         let regs = (0..slots).map(|_| registers(b)).collect();
         let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
         let last = b.sub(tiles, Operand::i32(1));
-        let before = self.segment.as_ref().map_or(Operand::i32(0), |segment| {
+        let before = self.base.segment.as_ref().map_or(Operand::i32(0), |segment| {
             b.mul(segment.first, Operand::i32((self.schedule.steps / SUBTILE) as i32))
         });
         let number = if self.parts.reverse { before } else { b.sub(last, before) };

@@ -1,0 +1,61 @@
+//! Time cut into segments with blocks of their own, for recurrences whose states are summed away.
+
+use super::bound::Bound;
+use super::geometry::length;
+use super::{states, two_way};
+use crate::schedule::{Pass, Schedule, States, TwoWay};
+use crate::stage::Stage;
+use crate::target::Target;
+
+/// How a schedule cuts time.
+#[derive(Clone, Copy)]
+pub(super) struct Segments {
+    /// How many there are.
+    pub count: u64,
+    /// Tiles of each; the last one may have fewer.
+    pub tiles: u64,
+}
+
+impl Segments {
+    /// As many as make a stage's kernels fastest, for a schedule with segments; else one.
+    pub(super) fn of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Segments {
+        let tiles = |steps: u32| length(stage, bound).div_ceil(u64::from(steps)).max(1);
+        match schedule {
+            Schedule::States(s) if s.segmented => {
+                let walk = states::Walk::of(stage, s, bound, target);
+                Segments::fastest(tiles(s.steps), walk.most_segments(), |segments| walk.micros(segments))
+            }
+            Schedule::States(s) => Segments { count: 1, tiles: tiles(s.steps) },
+            Schedule::TwoWay(s) if s.segmented => {
+                let work = two_way::Work::of(stage, s, bound, target);
+                Segments::fastest(tiles(s.steps), work.most_segments(), |segments| work.of_segments(segments))
+            }
+            Schedule::TwoWay(s) => Segments { count: 1, tiles: tiles(s.steps) },
+            _ => Segments { count: 1, tiles: 1 },
+        }
+    }
+
+    /// At least two where there are tiles for them: one segment is what the schedule without them is for.
+    fn fastest(tiles: u64, most: u64, micros: impl Fn(Segments) -> f64) -> Segments {
+        let [least, most] = [2, most].map(|n| n.min(tiles));
+        let of_count = |count: u64| {
+            let each = tiles.div_ceil(count);
+            Segments { count: tiles.div_ceil(each), tiles: each }
+        };
+        let best = (least..=most.max(least)).map(of_count).min_by(|a, b| micros(*a).total_cmp(&micros(*b)));
+        best.unwrap_or(Segments { count: 1, tiles })
+    }
+
+    /// Blocks along time of one kernel of a schedule: those that find what segments do to what they are given leave out the one
+    /// that nothing waits for.
+    pub(super) fn blocks(self, schedule: &Schedule) -> u32 {
+        let count = match schedule {
+            Schedule::States(States { ends: true, .. }) | Schedule::TwoWay(TwoWay { pass: Pass::Carry, .. }) => {
+                self.count.saturating_sub(1)
+            }
+            Schedule::States(_) | Schedule::TwoWay(TwoWay { pass: Pass::Walk, .. }) => self.count,
+            _ => 1,
+        };
+        count as u32
+    }
+}
