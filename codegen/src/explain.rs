@@ -164,11 +164,18 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
                 axis(*lane)
             )
         }
-        Schedule::States(s @ States { states, lanes, steps, stages, .. }) => format!(
-            "{outer} rows of {length}, {} per block; {lanes} lanes × {states} states per row; tiles of {steps} steps, \
-             {stages} in flight",
-            s.rows()
-        ),
+        Schedule::States(s @ States { states, lanes, steps, stages, segmented, ends, .. }) => {
+            let cut = match (segmented, ends) {
+                (_, true) => "; what each segment of time does to its states",
+                (true, false) => "; in segments of time",
+                (false, false) => "",
+            };
+            format!(
+                "{outer} rows of {length}, {} per block; {lanes} lanes × {states} states per row; tiles of {steps} steps, \
+                 {stages} in flight{cut}",
+                s.rows()
+            )
+        }
         Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
             let parts = stage.part_axis.map(|part| format!(", divided into {} parts", sizes[part.0 as usize]));
             let parts = parts.unwrap_or_default();

@@ -34,7 +34,8 @@ impl Residual {
 
 /// A plan whose states are saved, if it runs one stage under the states schedule.
 pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -> Option<(Plan, Residual)> {
-    let walks = |launch: &&mut Launch| matches!(launch.schedule, Schedule::States(s) if !s.ends) && can_save(&launch.stage);
+    let walks =
+        |launch: &&mut Launch| matches!(launch.schedule, Schedule::States(s) if !s.ends) && can_save(&launch.stage);
     let mut found = plan.steps.iter_mut().filter(walks);
     let (launch, None) = (found.next()?, found.next()) else { return None };
     let Schedule::States(schedule) = launch.schedule else { return None };

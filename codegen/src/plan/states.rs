@@ -44,7 +44,7 @@ pub(super) fn vector_schedules(stage: &Stage, vector: u32) -> Vec<Schedule> {
     };
     let exact = [four(stage, narrow), few(4), many(16), few(16), many(64), few(64)];
     let padded = PADDED.map(|capacity| States { padded: true, ..few(capacity) });
-    let cut = [few(4), few(16), few(64)].into_iter().chain(padded);
+    let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| States { segmented: true, ..s });
     // Narrow elements take more registers to unpack; four chunks per turn would spill.
     let tight = |s: States| s.blocks > 1 || s.warps == MOST_WARPS;
@@ -191,8 +191,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &States, bound: &Bound, target: 
         return (micros, why);
     }
     let segments = Segments::of(stage, &Schedule::States(*schedule), bound, target);
-    let Micros { why, .. } =
-        walk.of_blocks(walk.blocks * segments.count, segments.tiles * u64::from(schedule.steps));
+    let Micros { why, .. } = walk.of_blocks(walk.blocks * segments.count, segments.tiles * u64::from(schedule.steps));
     let cut = format!("{} segments of {} tiles, each walked twice", segments.count, segments.tiles);
     (walk.micros(segments), format!("{cut}: {why}"))
 }

@@ -80,7 +80,8 @@ impl Case<'_> {
                 match (slot.role, &arg) {
                     (Role::SegmentTiles, _) => *arg = Arg::I64(tiles as i64),
                     (Role::Scratch(0), Arg::Buffer(k)) => {
-                        plan.buffers[*k as usize].len = ends_len(&launch.stage, segments.max(2), size).expect("counted");
+                        plan.buffers[*k as usize].len =
+                            ends_len(&launch.stage, segments.max(2), size).expect("counted");
                     }
                     _ => {}
                 }

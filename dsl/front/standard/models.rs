@@ -62,7 +62,8 @@ fn discretized(u, delta, a, b) -> (decay, input) {
 ///
 /// # Memory on a GPU, beside inputs and outputs
 ///
-/// * Forward: nothing. A recorded call the states before every eighth step, 4·B·G·D·⌈T/8⌉·N bytes.
+/// * Forward: nothing, or where rows are too few for the device and time is cut into S segments 8·(S − 1)·B·G·D·N bytes. A
+///   recorded call the states before every eighth step, 4·B·G·D·⌈T/8⌉·N bytes.
 /// * Backward: these states, unless the call was recorded; the sums of b̄ and c̄ over the rows of each of ⌈D/R⌉ blocks,
 ///   8·B·G·⌈D/R⌉·N·T bytes where R is 2 for N up to 256, 16 up to 64, 32 to 128 below; and ā, skip and bias before they
 ///   are added over batches, 4·B·G·D·(N + 2) bytes. N and T count in fours. Where that would be more than twice the inputs

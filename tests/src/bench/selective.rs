@@ -7,8 +7,8 @@ use super::cases::{Case, Fill, Group, Work};
 const STEP: Fill = Fill::Uniform(0.001, 0.1);
 const RATE: Fill = Fill::Uniform(-16.0, -1.0);
 
-/// Batches, channels, states and steps.
-const SHAPES: [[usize; 4]; 3] = [[8, 2048, 16, 2048], [8, 1024, 4, 2048], [1, 4096, 16, 65_536]];
+/// Batches, channels, states and steps; the last ones have few rows and much time.
+const SHAPES: [[usize; 4]; 4] = [[8, 2048, 16, 2048], [8, 1024, 4, 2048], [1, 4096, 16, 65_536], [1, 64, 16, 1 << 20]];
 
 /// Every shape in f32 and bf16: plain, with its gradient, and with bias, softplus and gate.
 pub fn cases() -> Vec<Case> {

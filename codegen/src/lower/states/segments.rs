@@ -21,6 +21,8 @@ use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
+/// Chunks per turn of the loop of the kernel that finds ends.
+const ENDS_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded together, and the most such segments.
 const TOGETHER: u32 = 16;
 const MOST_TOGETHER: u32 = 4;
@@ -60,9 +62,10 @@ pub fn can_segment(stage: &Stage) -> bool {
     stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).fields.iter().all(|field| known(field.ty)))
 }
 
-/// The kernels of a schedule, in order: with segments of time, first the one that finds their ends.
+/// The kernels of a schedule, in order: with segments of time, first the one that finds their ends. It keeps all fields of
+/// the elements in registers, and so has fewer for chunks at once.
 pub fn with_ends(schedule: &States) -> Vec<States> {
-    let ends = States { save: false, ends: true, ..*schedule };
+    let ends = States { save: false, ends: true, unroll: schedule.unroll.min(ENDS_UNROLL), ..*schedule };
     schedule.segmented.then_some(ends).into_iter().chain([*schedule]).collect()
 }
 
@@ -173,9 +176,8 @@ impl StatesKernel<'_> {
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (places, guard) = self.fields_at(b, place, segment, part);
             let guard = b.and(guard, exists);
-            let load = |at: Operand| {
-                b.load(Memory::Global(self.ends()), at, states.len() as u32, Some(guard), zero(Ty::F32))
-            };
+            let load =
+                |at: Operand| b.load(Memory::Global(self.ends()), at, states.len() as u32, Some(guard), zero(Ty::F32));
             let fields: Vec<Vec<Operand>> = places.into_iter().map(load).collect();
             for k in 0..states.len() {
                 let of_state = fields.iter().zip(self.monoid.types());

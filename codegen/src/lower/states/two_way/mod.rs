@@ -38,8 +38,8 @@ pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
 pub use supports::{can_segment, supports};
 
-use super::tiles::{Tile, Values};
 use super::segments::Segment;
+use super::tiles::{Tile, Values};
 use super::{Block, CHUNK, StatesKernel};
 use crate::build::Builder;
 use crate::lower::LowerError;
