@@ -81,7 +81,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     }
     let names: &[&str] = match schedule {
         Schedule::TwoWay(s) if s.segmented => {
-            &["saved_states", "block_sums", "sums_so_far", "segment_carries", "segment_totals"]
+            &["saved_states", "block_sums", "sums_so_far", "segment_carries", "segment_totals", "segment_ends"]
         }
         Schedule::TwoWay(_) => &["saved_states", "block_sums", "sums_so_far"],
         Schedule::States(States { save: true, segmented: false, .. }) => &["saved_states"],

@@ -209,6 +209,7 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
 fn two_way(schedule: &TwoWay, rows: i64, length: i64) -> String {
     let TwoWay { pass, states, rows: own, lanes, steps, stages, segmented, .. } = *schedule;
     let what = match pass {
+        Pass::Ends => "what each segment of time does to its states",
         Pass::Save => "every eighth state saved",
         Pass::Carry => "what each segment of time does to its cotangent",
         Pass::Walk => "every eight steps computed anew and walked back",

@@ -206,7 +206,7 @@ schedule! {
     /// Two-way: as [`States`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
     /// computed anew and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
-    /// a pass before the walk finds what each does to the cotangent that it is given.
+    /// passes before find what each does to the states and to the cotangent that it is given.
     TwoWay, "two_way" {
         /// Which of the kernels.
         pass: Pass,
@@ -302,7 +302,9 @@ word! {
 word! {
     /// The kernels of the two-way schedule, in order.
     Pass {
-        /// Walks time in the direction of the states and saves them.
+        /// Walks each segment in the direction of the states, for what it does to those before it.
+        Ends = "ends",
+        /// Walks time, or each segment, in the direction of the states and saves them.
         Save = "save",
         /// Walks each segment in the opposite direction, for what it does to the cotangent that it is given.
         Carry = "carry",

@@ -58,7 +58,9 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             let points = rows / width.max(1);
             let size = |axis| bound.size(axis);
             match s.pass {
-                Pass::Save | Pass::Carry | Pass::Walk => points * width.div_ceil(u64::from(s.block_rows())),
+                Pass::Ends | Pass::Save | Pass::Carry | Pass::Walk => {
+                    points * width.div_ceil(u64::from(s.block_rows()))
+                }
                 Pass::Sum => sum_threads(stage, s, size).unwrap_or(u64::MAX).div_ceil(u64::from(s.threads())),
             }
         }

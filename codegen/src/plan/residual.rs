@@ -67,12 +67,23 @@ pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &R
         plan.buffers[k as usize].len = 0;
     }
     // Pieces of the rows save states of their own.
-    let mut saves = (0..plan.steps.len()).filter(|i| pass(&plan.steps[*i]) == Some(Pass::Save));
-    let (Some(save), None) = (saves.next(), saves.next()) else { return None };
-    plan.steps.remove(save);
-    plan.choices.retain(|choice| choice.step != Some(save));
-    let earlier = |choice: &mut Choice| choice.step = choice.step.map(|step| step - usize::from(step > save));
-    plan.choices.iter_mut().for_each(earlier);
+    let steps = |plan: &Plan, own| (0..plan.steps.len()).rev().filter(|i| pass(&plan.steps[*i]) == Some(own)).collect();
+    let saves: Vec<usize> = steps(&plan, Pass::Save);
+    let ends: Vec<usize> = steps(&plan, Pass::Ends);
+    if saves.len() != 1 {
+        return None;
+    }
+    for step in saves.into_iter().chain(ends) {
+        remove(&mut plan, step);
+    }
     // Other passes name the buffer, but none reads it.
     Some(plan)
+}
+
+/// Takes a launch out of a plan.
+fn remove(plan: &mut Plan, step: usize) {
+    plan.steps.remove(step);
+    plan.choices.retain(|choice| choice.step != Some(step));
+    let earlier = |choice: &mut Choice| choice.step = choice.step.map(|own| own - usize::from(own > step));
+    plan.choices.iter_mut().for_each(earlier);
 }

@@ -50,10 +50,9 @@ impl Segments {
     /// that nothing waits for.
     pub(super) fn blocks(self, schedule: &Schedule) -> u32 {
         let count = match schedule {
-            Schedule::States(States { ends: true, .. }) | Schedule::TwoWay(TwoWay { pass: Pass::Carry, .. }) => {
-                self.count.saturating_sub(1)
-            }
-            Schedule::States(_) | Schedule::TwoWay(TwoWay { pass: Pass::Walk, .. }) => self.count,
+            Schedule::States(States { ends: true, .. })
+            | Schedule::TwoWay(TwoWay { pass: Pass::Ends | Pass::Carry, .. }) => self.count.saturating_sub(1),
+            Schedule::States(_) | Schedule::TwoWay(TwoWay { pass: Pass::Save | Pass::Walk, .. }) => self.count,
             _ => 1,
         };
         count as u32

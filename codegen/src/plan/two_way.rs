@@ -127,16 +127,23 @@ impl Work {
         self.micros(self.schedule(), WALK.map(|slots| slots * more), self.blocks[1] * segments.count, segments.tiles)
     }
 
-    fn save(&self, tiles: u64) -> f64 {
-        self.micros(&self.passes[0], SAVE, self.blocks[0], tiles).0
+    /// Saves the states, and before that finds the ends of segments.
+    fn save(&self, segments: Segments) -> f64 {
+        let blocks = self.blocks[0] * segments.count;
+        self.before(SAVE, segments) + self.micros(&self.passes[0], SAVE, blocks, segments.tiles).0
     }
 
     fn carry(&self, segments: Segments) -> f64 {
+        self.before(CARRY, segments)
+    }
+
+    /// A pass that finds what all segments but one do to what they are given, and that this is taken up.
+    fn before(&self, slots: [f64; 2], segments: Segments) -> f64 {
         if segments.count == 1 {
             return 0.0;
         }
         let blocks = self.blocks[0] * (segments.count - 1);
-        LAUNCH + self.micros(&self.passes[0], CARRY, blocks, segments.tiles).0 + JOIN * segments.count as f64
+        LAUNCH + self.micros(&self.passes[0], slots, blocks, segments.tiles).0 + JOIN * segments.count as f64
     }
 
     pub(super) fn of_segments(&self, segments: Segments) -> f64 {
@@ -148,7 +155,7 @@ impl Work {
 pub(super) fn estimate(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> (f64, String) {
     let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target);
     let work = Work::of(stage, schedule, bound, target);
-    let save = work.save(segments.tiles * segments.count);
+    let save = work.save(segments);
     let ((walk, warps), carry) = (work.walk(segments), work.carry(segments));
     let launches = passes(stage, schedule).len();
     let cut = match segments.count {

@@ -91,7 +91,7 @@ fn the_selective_scan_allocates_nothing_forward_but_ends_of_segments_and_states_
             let segments =
                 |plan: &Plan| plan.steps.iter().map(|launch| i64::from(launch.grid[1])).max().expect("a launch");
             let ends = |plan: &Plan| 4 * 2 * (segments(plan) - 1) * b * g * d * 4 * up(n, 4);
-            assert_eq!(segments(&plan) > 1, d == 64 && t == 1 << 20, "{name} {sizes:?}");
+            assert!(segments(&plan) > 1 || t < 1 << 20, "{name} {sizes:?}");
             let launches = if segments(&plan) > 1 { 2 } else { 1 };
             assert_eq!((plan.steps.len(), plan.buffer_bytes() as i64), (launches, ends(&plan)), "{name} {sizes:?}");
             let (plan, saved) = planner.plan_saving(&call).expect("plans").expect("states");

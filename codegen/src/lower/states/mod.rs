@@ -46,7 +46,7 @@ use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedule::{Schedule, States, WARP};
 use crate::stage::{Scan, Stage};
-use crate::tile::{Kernel, Mbarrier, Memory, Operand, SharedId, SharedKind, Special, Stmt};
+use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 use segments::Segment;
@@ -127,6 +127,8 @@ struct StatesKernel<'s> {
     state_count: Operand,
     block: Block,
     segment: Option<Segment>,
+    /// What segments do to states.
+    ends: Option<ParamId>,
 }
 
 /// Where a block is.
@@ -183,6 +185,7 @@ impl<'s> StatesKernel<'s> {
         let state_count = b.convert(Ty::I32, args.size(state));
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
         let segment = Segment::find(b, &args, tile_count);
+        let ends = args.scratch.get(usize::from(schedule.save)).copied();
         Some(StatesKernel {
             stage,
             scan,
@@ -201,6 +204,7 @@ impl<'s> StatesKernel<'s> {
             state_count,
             block,
             segment,
+            ends,
         })
     }
 

@@ -129,20 +129,20 @@ impl StatesKernel<'_> {
 
     /// Stores the elements that the block's segment makes of its steps.
     pub(super) fn store_ends(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
-        let Some(segment) = &self.segment else { return };
+        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
         let place = self.place(b, row, first);
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (places, guard) = self.fields_at(b, &place, segment.number, part);
             for (field, at) in places.into_iter().enumerate() {
                 let values: Vec<Operand> = states.iter().map(|fields| as_number(b, fields[field].into())).collect();
-                b.store(Memory::Global(self.ends()), at, &values, Some(guard));
+                b.store(Memory::Global(ends), at, &values, Some(guard));
             }
         }
     }
 
     /// Applies the elements of the segments before the block's own to its states.
     pub(super) fn join(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
-        let Some(segment) = &self.segment else { return };
+        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
         let place = self.place(b, row, first);
         // Loads of several segments are on their way together.
         let together = (TOGETHER / self.schedule.states).clamp(1, MOST_TOGETHER);
@@ -150,7 +150,7 @@ impl StatesKernel<'_> {
             let of = |k: u32| {
                 let number = b.add(first, Operand::i64(k.into()));
                 let is_before = b.lt(number, segment.number);
-                (is_before, self.load_ends(b, &place, (number, is_before), states))
+                (is_before, self.load_ends(b, (ends, &place), (number, is_before), states))
             };
             let elements: Vec<_> = (0..together).map(of).collect();
             for (is_before, elements) in elements {
@@ -168,7 +168,7 @@ impl StatesKernel<'_> {
     fn load_ends(
         &self,
         b: &mut Builder,
-        place: &Place,
+        (ends, place): (ParamId, &Place),
         (segment, exists): (Operand, Operand),
         states: &[Vec<Reg>],
     ) -> Vec<Fields> {
@@ -176,8 +176,7 @@ impl StatesKernel<'_> {
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (places, guard) = self.fields_at(b, place, segment, part);
             let guard = b.and(guard, exists);
-            let load =
-                |at: Operand| b.load(Memory::Global(self.ends()), at, states.len() as u32, Some(guard), zero(Ty::F32));
+            let load = |at: Operand| b.load(Memory::Global(ends), at, states.len() as u32, Some(guard), zero(Ty::F32));
             let fields: Vec<Vec<Operand>> = places.into_iter().map(load).collect();
             for k in 0..states.len() {
                 let of_state = fields.iter().zip(self.monoid.types());
@@ -185,11 +184,6 @@ impl StatesKernel<'_> {
             }
         }
         elements
-    }
-
-    /// The scratch of the ends, which comes after the saved states.
-    fn ends(&self) -> ParamId {
-        self.args.scratch[usize::from(self.schedule.save)]
     }
 }
 

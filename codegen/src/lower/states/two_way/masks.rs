@@ -27,7 +27,7 @@ impl Masks {
         let forward = at(parts.after, parts.time) == Fill::Before;
         let back = at(parts.decay, parts.time) == Fill::One && at(parts.gain, parts.time) == Fill::Zero;
         let identity = match schedule.pass {
-            Pass::Save => forward,
+            Pass::Ends | Pass::Save => forward,
             Pass::Carry => back,
             Pass::Walk | Pass::Sum => forward && back,
         };

@@ -5,6 +5,7 @@
 //! then walks back at once, so that only that state's decays and products live in registers.
 //!
 //! ```text
+//! ends   where time is cut: what each segment does to its states ─────▶ ends of segments
 //! save   in the direction of the states: every eighth state ──────────▶ saved states
 //! carry  where time is cut: what each segment does to its cotangent ──▶ carries of segments
 //! walk   copy warps  fill                                    ─ full ─▶
@@ -18,6 +19,7 @@
 
 mod chain;
 mod copy;
+mod ends;
 mod finish;
 mod lane;
 mod masks;
@@ -45,7 +47,6 @@ use crate::build::Builder;
 use crate::lower::LowerError;
 use crate::lower::args::Args;
 use crate::lower::carry::Monoid;
-use crate::lower::lookback::used_fields;
 use crate::schedule::{Pass, Schedule, States, TwoWay, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Mbarrier, Operand, SharedId, SharedKind, Special, Stmt};
@@ -54,7 +55,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use parts::Parts;
 use row_sums::RowSums;
-use scratch::Scratch;
+use scratch::{ENDS, Scratch};
 use tiles::Tiles;
 use walk::TileAt;
 
@@ -141,6 +142,7 @@ impl<'s> BackKernel<'s> {
         let args = Args::declare(b, stage, &Schedule::TwoWay(*schedule));
         let walks = schedule.pass == Pass::Walk;
         let (walked, finished) = match schedule.pass {
+            Pass::Ends => (stage.scan()?.elements.to_vec(), vec![]),
             Pass::Save => (vec![parts.after], vec![]),
             Pass::Carry => (vec![parts.decay, parts.gain], vec![]),
             Pass::Walk | Pass::Sum => (parts.walked(), parts.finished()),
@@ -180,6 +182,7 @@ impl<'s> BackKernel<'s> {
             |b| {
                 self.registers(b, self.schedule.registers, true);
                 match self.schedule.pass {
+                    Pass::Ends => self.ends_role(b),
                     Pass::Save => self.save_role(b),
                     Pass::Carry => self.carry_role(b),
                     _ => self.walk_role(b),
@@ -256,8 +259,10 @@ fn base<'s>(
 ) -> Option<StatesKernel<'s>> {
     let stage = &parts.stage;
     let mut scan = stage.scan()?;
-    scan.reverse = parts.reverse == (schedule.pass == Pass::Save);
-    let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
+    scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
+    let operator = stage.program.operator(scan.operator);
+    let used = |k: usize| schedule.pass == Pass::Ends || k == parts.field as usize;
+    let monoid = Monoid::new(operator, &(0..operator.fields.len()).map(used).collect::<Vec<_>>());
     let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
     let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
     let len = args.size(scan.axis);
@@ -267,6 +272,7 @@ fn base<'s>(
     let state_count = b.convert(Ty::I32, args.size(parts.state));
     let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
     let segment = Segment::find(b, &args, tile_count);
+    let ends = args.scratch.get(ENDS).copied();
     let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StatesKernel {
         stage,
@@ -286,5 +292,6 @@ fn base<'s>(
         state_count,
         block,
         segment,
+        ends,
     })
 }

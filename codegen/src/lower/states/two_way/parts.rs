@@ -44,6 +44,8 @@ pub(super) struct Parts {
     pub reverse: bool,
     pub state: Axis,
     pub row: Option<Axis>,
+    /// The field of the operator that is the state.
+    pub field: u32,
     pub after: Value,
     pub decay: Value,
     pub gain: Value,
@@ -98,6 +100,7 @@ impl Parts {
             reverse,
             state,
             row,
+            field,
             after,
             decay,
             gain,

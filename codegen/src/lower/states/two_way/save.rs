@@ -1,4 +1,4 @@
-//! The first pass: the states before every eighth step are saved.
+//! The pass that saves the states before every eighth step.
 
 use super::lane::Lane;
 use super::walk::TileAt;
@@ -15,14 +15,12 @@ impl<'s> BackKernel<'s> {
         for r in 0..lane.rows.len() {
             states.push(self.initial(b, &lane, (r, self.parts.init[0])));
         }
-        self.each_tile(b, |b, tile, _| {
-            let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
-            b.for_(Operand::i32(0), subtiles, Operand::i32(1), |b, i| {
-                let subtile = self.subtile(b, i);
-                let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
-                self.save(b, &lane, tile, column, &states);
-                self.walk_states(b, &lane, tile, column, &states);
-            });
+        let (first, own): (_, Vec<Vec<Reg>>) =
+            (self.first_state(b, &lane), states[0].iter().map(|reg| vec![*reg]).collect());
+        self.base.join(b, (lane.rows[0], first), &own);
+        self.each_subtile(b, |b, tile, column| {
+            self.save(b, &lane, tile, column, &states);
+            self.walk_states(b, &lane, tile, column, &states);
         });
     }
 

@@ -11,27 +11,30 @@ use super::segments::totals_per_row;
 use crate::build::Builder;
 use crate::lower::args::Args;
 use crate::lower::states::saved::{Room, Saved, others, places, saved_len, up};
-use crate::lower::states::{CHUNK, StatesKernel};
+use crate::lower::states::{CHUNK, StatesKernel, ends_len};
 use crate::schedule::{Pass, TwoWay};
 use crate::stage::Stage;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
+/// The place of the ends of segments among the scratch.
+pub(super) const ENDS: usize = 5;
+
 /// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
 /// have a tile more in flight.
 pub fn before(schedule: &TwoWay, pass: Pass) -> TwoWay {
-    let segmented = schedule.segmented && pass == Pass::Carry;
-    TwoWay { pass, rows: 1, blocks: 2, stages: schedule.stages + 1, registers: 0, segmented, ..*schedule }
+    TwoWay { pass, rows: 1, blocks: 2, stages: schedule.stages + 1, registers: 0, ..*schedule }
 }
 
 /// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
 pub fn passes(stage: &Stage, schedule: &TwoWay) -> Vec<TwoWay> {
     let alike = TwoWay { registers: 0, ..*schedule };
-    let (save, carry) = (before(schedule, Pass::Save), before(schedule, Pass::Carry));
+    let [ends, save, carry] = [Pass::Ends, Pass::Save, Pass::Carry].map(|pass| before(schedule, pass));
     let sum = TwoWay { pass: Pass::Sum, ..alike };
     let sums = sum_threads(stage, schedule, |_| 1).is_some_and(|threads| threads > 0);
-    let before = [Some(save), schedule.segmented.then_some(carry)];
+    let cut = |pass| schedule.segmented.then_some(pass);
+    let before = [cut(ends), Some(save), cut(carry)];
     before.into_iter().flatten().chain([*schedule]).chain(sums.then_some(sum)).collect()
 }
 
@@ -65,7 +68,7 @@ pub fn scratch(stage: &Stage, schedule: &TwoWay, segments: u64, size: impl Fn(Ax
         let rows = points.checked_mul(rows)?.checked_mul(segments as i64)?;
         let carries = rows.checked_mul(states.checked_mul(2)?)?;
         let totals = rows.checked_mul(totals_per_row(&parts, states))?;
-        lens.extend([carries as u64, totals as u64]);
+        lens.extend([carries as u64, totals as u64, ends_len(stage, segments, &size)?]);
     }
     Some(lens)
 }

@@ -1,4 +1,4 @@
-//! Segments of time, each with blocks of its own: what they hand to one another.
+//! Segments of time, each with blocks of its own: what they hand to one another beside [their ends](super::super::segments).
 //!
 //! A segment is a number of tiles in the order of the walk. Walked from a cotangent x behind it, it ends with
 //! product·x + own: the pass before the walk finds both for every state, and a walk starts with those of the segments
@@ -92,14 +92,7 @@ impl<'s> BackKernel<'s> {
             lane.rows.iter().map(|_| states(b)).collect::<Vec<_>>()
         };
         let (products, own) = (registers(b, 1.0), registers(b, 0.0));
-        self.each_tile(b, |b, tile, _| {
-            let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
-            b.for_(Operand::i32(0), subtiles, Operand::i32(1), |b, i| {
-                let subtile = self.subtile(b, i);
-                let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
-                self.carry_subtile(b, &lane, tile, column, (&products, &own));
-            });
-        });
+        self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, (&products, &own)));
         let places = self.places(b);
         for (r, (products, own)) in products.iter().zip(&own).enumerate() {
             let at = self.carry_place(b, &lane, &places, segment.number, r);
