@@ -8,7 +8,7 @@ use crate::schedule::{Pairs, Schedule, Unit};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use oplus_dsl::Elem;
-use oplus_dsl::ir::Axis;
+use oplus_dsl::ir::{Axis, Program};
 
 /// Lengths of the axes within rows and columns that have schedules of their own; others are padded.
 const EXACT: [u32; 5] = [32, 64, 96, 128, 256];
@@ -20,6 +20,10 @@ const SUMS: u32 = 128;
 const PRODUCTS: f64 = 1.3e6;
 /// Bytes per microsecond that a multiprocessor copies to its shared memory.
 const COPIES: f64 = 1e5;
+/// Microseconds until a block has its first tiles and after its last one, in which others compute.
+const START: f64 = 2.5;
+/// Microseconds between a tile and the next one.
+const TURN: f64 = 0.07;
 
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
@@ -28,14 +32,33 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let single = leaf == Some(Elem::F32);
     let of = |length: u32, padded, vector: u32| {
         let vector = if single { vector.min(4) } else { vector };
-        let numbers = numbers(&form, length, isa, (single || vector == 1, vector == 1))?;
+        let light = is_light(&stage.program, &form, padded);
+        let numbers = if single {
+            single_numbers(&form, length, isa, vector)
+        } else {
+            numbers(&form, length, isa, (vector, light))
+        }?;
         Some(Schedule::Pairs(Pairs { padded, vector, ..numbers }))
     };
     let exact = EXACT.map(|length| of(length, false, 8));
     let padded = PADDED.into_iter().flat_map(|length| [8, 1].map(|vector| of(length, true, vector)));
     let all: Vec<Schedule> = exact.into_iter().chain(padded).flatten().collect();
     let few = all.iter().filter_map(|schedule| few_rows(&form, schedule));
-    all.iter().copied().chain(few).collect()
+    let short = all.iter().filter_map(|schedule| short_rows(&stage.program, &form, schedule));
+    all.iter().copied().chain(few).chain(short).collect()
+}
+
+/// Whether pairs need few registers beside their products: weights are powers of the products themselves, and there are not
+/// both ranges of columns and places to compare.
+fn is_light(program: &Program, form: &Form, padded: bool) -> bool {
+    form.scale(program).is_some() && (form.limits.is_empty() || !padded)
+}
+
+/// The same for rows that see few columns: smaller tiles, and more blocks at once, which begin and end while others compute.
+fn short_rows(program: &Program, form: &Form, schedule: &Schedule) -> Option<Schedule> {
+    let Schedule::Pairs(s) = *schedule else { return None };
+    let short = s.unit == Unit::Warpgroup && s.rows() == 64 && s.columns == 128 && is_light(program, form, s.padded);
+    (short && !s.padded).then_some(Schedule::Pairs(Pairs { columns: 64, blocks: 5, ..s }))
 }
 
 /// The same for few rows: half as many in a block, smaller tiles of columns, more of them in flight.
@@ -45,10 +68,30 @@ fn few_rows(form: &Form, schedule: &Schedule) -> Option<Schedule> {
     many.then_some(Schedule::Pairs(Pairs { warps: 4, repeat: 1, columns: 64, stages: 3, blocks: 2, ..s }))
 }
 
-/// Warps and tiles for axes of a length, so that sums and pairs fit the registers of a thread and tiles the shared memory;
-/// `careful` where other things need registers, as copies of `single` elements. The fastest of those measured.
-fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) -> Option<Pairs> {
-    let weighted = form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32;
+/// Payloads with a leaf, whose sums take what there is of registers, or of `f32` of shared memory.
+fn weighted(form: &Form) -> u32 {
+    form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32
+}
+
+/// Tiles of `f32` for axes of a length, so that they and the sums fit the shared memory: that of all devices up to 128
+/// places, beyond that of the newer ones, of one contraction. Copies of single elements need registers, too.
+fn single_numbers(form: &Form, length: u32, isa: Isa, vector: u32) -> Option<Pairs> {
+    let columns = match length {
+        129.. if form.contractions.len() > 1 => return None,
+        129.. => 16,
+        65.. if vector == 1 || isa == Isa::Sm80 && weighted(form) > 1 => 16,
+        _ => 32,
+    };
+    let (unit, depth, width) = (Unit::Warp, length, length);
+    let padded = false;
+    Some(Pairs { warps: 4, repeat: 1, unit, columns, depth, width, padded, stages: 2, vector: 4, blocks: 1 })
+}
+
+/// Warps and tiles of 16-bit numbers for axes of a length, so that sums and pairs fit the registers of a thread and tiles the
+/// shared memory; copies of single elements need registers, too. The fastest of those measured.
+fn numbers(form: &Form, length: u32, isa: Isa, (vector, light): (u32, bool)) -> Option<Pairs> {
+    let careful = vector == 1;
+    let weighted = weighted(form);
     let sums = weighted * length / 2;
     let (short, several) = (length <= 64, form.contractions.len() > 1);
     // Sums of several payloads over all columns.
@@ -59,7 +102,7 @@ fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) 
     // Warps, blocks of 16 rows for each, columns of a tile, blocks that share a multiprocessor.
     let (warps, repeat, columns, blocks) = match unit {
         _ if sums > SUMS => return None,
-        Unit::Warp if full && (single || !careful) => return None,
+        Unit::Warp if full => return None,
         Unit::Warpgroup if full && !form.conditions.is_empty() => (8, 1, 32, 1),
         Unit::Warpgroup if several && short && !form.conditions.is_empty() => (4, 1, 32, 2),
         Unit::Warpgroup if several && short && even => (8, 1, 64, 1),
@@ -69,6 +112,8 @@ fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) 
             (if short { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1)
         }
         Unit::Warpgroup if short => (4, 1, 128, 3),
+        // Two blocks: while one takes exponentials the other multiplies.
+        Unit::Warpgroup if light && length <= 128 => (8, 1, 64, 2),
         Unit::Warpgroup => (8, 1, if length > 128 { 64 } else { 128 }, 1),
         Unit::Warp if length > 128 && !(form.limits.is_empty() && form.conditions.is_empty()) => (4, 1, 16, 1),
         Unit::Warp if careful || length > 128 => (4, 1, 32, 1),
@@ -85,7 +130,7 @@ fn numbers(form: &Form, length: u32, isa: Isa, (careful, single): (bool, bool)) 
     Some(Pairs { warps, repeat, unit, columns, depth, width, padded: false, stages, vector: 8, blocks })
 }
 
-/// Microseconds, and why. Blocks walk their tiles of columns; how many of them rows do not see is not known here.
+/// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &Target) -> (f64, String) {
     let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no pairs".into()) };
     let places =
@@ -98,12 +143,21 @@ pub(super) fn estimate(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &
     let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = blocks(stage, &Schedule::Pairs(*schedule), bound) as f64;
     let rounds = form.over.map_or(1.0, |over| bound.size(over) as f64);
-    let columns = (bound.size(form.column) as f64 / parts as f64).ceil() * rounds * blocks;
+    // Of columns that are limited rows see half, and tiles of which they see some only.
+    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
+    let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * rounds * blocks;
     let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
-    let share = (blocks / f64::from(target.multiprocessors)).ceil() / blocks.max(1.0);
-    // Element by element tiles are filled by ordinary loads.
-    let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
+    let each = (blocks / f64::from(target.multiprocessors)).ceil();
+    let share = each / blocks.max(1.0);
+    // Element by element tiles are filled by ordinary loads; places that may not exist are compared.
+    let slower = match schedule.vector {
+        1 => 4.0,
+        _ if schedule.padded => 1.05,
+        _ => 1.0,
+    };
     let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
     let why = format!("{blocks} blocks{of_parts}, {:.1} G multiply-adds", work / 1e9);
-    ((work / PRODUCTS + columns * copied / COPIES) * share * slower, why)
+    let turns = columns / f64::from(schedule.columns);
+    let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
+    ((work / PRODUCTS + columns * copied / COPIES + turns * TURN) * share * slower + starts, why)
 }

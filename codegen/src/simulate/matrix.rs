@@ -74,12 +74,21 @@ impl Run<'_, '_> {
                 let start = f64::from(f32::from_lane(c[r][lane]));
                 let products = a[row].iter().zip(&b[column]);
                 let sum = products.fold(start, |sum, (x, y)| sum + f64::from(*x) * f64::from(*y));
-                (sum as f32).to_lane()
+                cut_off(sum).to_lane()
             });
             self.warp.assign(reg.0 as usize, &value);
         }
         Ok(Flow::Next)
     }
+}
+
+/// A sum as tensor cores keep it: the next `f32` toward zero.
+fn cut_off(sum: f64) -> f32 {
+    let nearest = sum as f32;
+    if f64::from(nearest).abs() > sum.abs() && nearest.is_finite() {
+        return f32::from_bits(nearest.to_bits() - 1);
+    }
+    nearest
 }
 
 /// The elements of a factor in a lane's register, low half first.

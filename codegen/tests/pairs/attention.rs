@@ -3,7 +3,9 @@
 use oplus_codegen::schedule::{Pairs, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
+use oplus_dsl::Elem;
 use oplus_dsl::interpret::Data;
+use oplus_dsl::scalar::round;
 
 use crate::harness::Case;
 use crate::programs::{biased, causal, plain, softcapped, window};
@@ -103,6 +105,21 @@ fn single_precision_keeps_its_accuracy() {
     }
     let sizes = [1, 1, 1, 19, 21, 5, 3];
     Case::new(&plain("f32"), &sizes).check_to(&Pairs { vector: 1, ..SMALL }, Order::Descending, 2e-6);
+}
+
+#[test]
+fn errors_of_single_precision_do_not_add_up_along_sums() {
+    let schedule = Pairs { depth: 256, vector: 4, ..SMALL };
+    for stage in [plain("f32"), causal("f32")] {
+        let mut case = Case::new(&stage, &[1, 1, 1, 16, 400, 256, 16]);
+        // Sums of one sign.
+        for array in &mut case.inputs {
+            if let Data::Float(numbers) = &mut array.data {
+                numbers.iter_mut().for_each(|x| *x = round(Elem::F32, x.abs()));
+            }
+        }
+        case.check_to(&schedule, Order::Random(1), 6e-7);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The outputs of a block's rows.
 
+use super::sums::{PayloadSums, Sums};
 use super::values::{Index, Spot, Values};
-use super::walk::{PayloadSums, Sums};
 use super::weigh::over_group;
 use super::{COLUMNS, PairsKernel, Slots};
 use crate::abi::{Tensor, axes};
@@ -107,13 +107,12 @@ impl PairsKernel<'_> {
         axis: Axis,
     ) {
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
-            if let (PayloadSums::Blocks(blocks), Some((_, own))) = (sums, payload.leaf)
+            if let (PayloadSums::Blocks(blocks), Some((param, own))) = (sums, payload.leaf)
                 && own == axis
             {
-                let per_row = blocks.len() / self.schedule.repeat as usize;
-                let reg = blocks[(row / 2) as usize * per_row + block as usize][(2 * (row % 2) + c) as usize];
+                let sum = blocks.get(b, self.place_of(param, row, (block, c)));
                 let spot = Spot { row: Some(row), column: None, place: Some(c) };
-                let total = values.product(b, Some(reg.into()), &payload.outside, spot);
+                let total = values.product(b, Some(sum), &payload.outside, spot);
                 values.set_state(payload.state, spot, total.unwrap_or(zero(Ty::F32)));
             }
         }

@@ -32,7 +32,9 @@ mod gauge;
 mod place;
 mod products;
 mod rounds;
+mod single;
 mod strays;
+mod sums;
 pub(in crate::lower) mod tile;
 pub(in crate::lower) mod values;
 mod vectors;
@@ -121,6 +123,8 @@ struct PairsKernel<'s> {
     ends: SharedId,
     /// Where strays were found.
     flags: SharedId,
+    /// The sums of payloads in shared memory, where they are there.
+    shared_sums: Vec<Option<SharedId>>,
     thread: Operand,
     warp: Operand,
     lane: Operand,
@@ -175,6 +179,7 @@ impl<'s> PairsKernel<'s> {
             empty,
             ends,
             flags: ends,
+            shared_sums: vec![],
             thread,
             warp,
             lane,
@@ -188,6 +193,7 @@ impl<'s> PairsKernel<'s> {
         if flags > 0 {
             kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
         }
+        kernel.declare_sums(b);
         Some(kernel)
     }
 

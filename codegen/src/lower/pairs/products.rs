@@ -1,20 +1,17 @@
 //! The matrix products of a tile of columns.
 
 use super::form::Contraction;
+use super::single::{CHAIN, Parts, add_sums};
+use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Tile};
-use super::walk::{PayloadSums, Sums};
 use super::{COLUMNS, PairsKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedule::Unit;
-use crate::tile::{Left, Memory, Operand, Reg, Stmt};
-use oplus_dsl::ir::Binary;
+use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
 pub(super) type Grid = Vec<[Operand; 4]>;
-
-/// A factor's registers, in one or two parts.
-type Parts<const N: usize> = Vec<[Operand; N]>;
 
 impl PairsKernel<'_> {
     /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`: by warpgroups it has only
@@ -32,7 +29,9 @@ impl PairsKernel<'_> {
         }
         let blocks = (self.schedule.columns / COLUMNS) as usize;
         let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
-        for step in 0..left.depth / left.step() {
+        let mut total = grid.clone();
+        let steps = left.depth / left.step();
+        for step in 0..steps {
             let rows: Vec<Parts<4>> = (0..self.schedule.repeat)
                 .map(|k| {
                     let index = left.index(b, left_lanes, k * ROWS, step);
@@ -51,8 +50,11 @@ impl PairsKernel<'_> {
                     }
                 }
             }
+            if self.elem() == Elem::F32 && (step + 1 == steps || (step + 1).is_multiple_of(CHAIN)) {
+                add_sums(b, &mut total, &mut grid);
+            }
         }
-        grid
+        if self.elem() == Elem::F32 { total } else { grid }
     }
 
     /// The same by warpgroups.
@@ -85,8 +87,8 @@ impl PairsKernel<'_> {
     pub(super) fn finish_sums(&self, b: &mut Builder, sums: &Sums) {
         if self.schedule.unit == Unit::Warpgroup {
             let of_payload = |payload: &PayloadSums| match payload {
-                PayloadSums::Blocks(blocks) => blocks.concat(),
-                PayloadSums::Rows(_) => vec![],
+                PayloadSums::Blocks(BlockSums::Registers(blocks)) => blocks.concat(),
+                _ => vec![],
             };
             b.push(Stmt::WarpgroupWait { pending: 0, sums: sums.payloads.iter().flat_map(of_payload).collect() });
         }
@@ -104,9 +106,6 @@ impl PairsKernel<'_> {
         if self.schedule.unit == Unit::Warpgroup {
             return self.accumulate_together(b, tile, (weights, sums), start);
         }
-        if self.elem() == Elem::F32 {
-            return self.accumulate_single(b, tile, lanes, (weights, sums), start);
-        }
         let blocks = (tile.depth / COLUMNS) as usize;
         for (sixteen, _) in (0..self.schedule.columns).step_by(ROWS as usize).enumerate() {
             for pair in 0..blocks / 2 {
@@ -117,39 +116,6 @@ impl PairsKernel<'_> {
                     for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
                         b.mma(self.elem(), sums[k * blocks + j], weights[sixteen], columns);
                     }
-                }
-            }
-        }
-    }
-
-    /// The same of `f32`. Where a fragment of weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are
-    /// the rows of the leaf: `lanes` are those of both.
-    fn accumulate_single(
-        &self,
-        b: &mut Builder,
-        tile: &Tile,
-        lanes: &[Lanes],
-        (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
-        start: Operand,
-    ) {
-        let blocks = (tile.depth / COLUMNS) as usize;
-        let within = b.binary(Binary::Rem, self.group, Operand::i32(4));
-        let start = b.add(start, within);
-        for eight in 0..(self.schedule.columns / COLUMNS) as usize {
-            let weights: Vec<Parts<4>> = weights.iter().map(|rows| self.parts(b, rows[eight])).collect();
-            for j in 0..blocks {
-                let columns = [0, 1].map(|r| {
-                    let index = tile.index(b, &lanes[r], eight as u32 * COLUMNS, j as u32);
-                    let index = b.add(index, start);
-                    let value = b.load1(Memory::Shared(tile.array), index);
-                    b.bits(Ty::U32, value)
-                });
-                let columns = self.parts(b, columns);
-                for (k, weights) in weights.iter().enumerate() {
-                    let regs = sums[k * blocks + j];
-                    let mut total = regs.map(Operand::Reg);
-                    self.mma(b, &mut total, weights, &columns);
-                    regs.into_iter().zip(total).for_each(|(reg, x)| b.assign(reg, x));
                 }
             }
         }
@@ -186,35 +152,6 @@ impl PairsKernel<'_> {
             [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
         };
         weights.chunks(blocks).map(|rows| rows.chunks(2).map(|two| packed(b, two)).collect()).collect()
-    }
-
-    /// A factor as what matrix products keep of it: itself, or of `f32` the nearest number of 11 bits and the rest. Cut off
-    /// instead of rounded, the rests would all have the sign of their factors, and the product of rests, which is left out, a bias.
-    fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
-        if self.elem() != Elem::F32 {
-            return vec![registers];
-        }
-        let high = registers.map(|x| {
-            let nearest = b.add(x, Operand::u32(0x1000));
-            b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
-        });
-        let rest = |i: usize| {
-            let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
-            let rest = b.sub(x, high);
-            b.bits(Ty::U32, rest)
-        };
-        let low = std::array::from_fn(rest);
-        vec![high, low]
-    }
-
-    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first.
-    fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
-        let pairs: &[(usize, usize)] = if rows.len() == 1 { &[(0, 0)] } else { &[(1, 0), (0, 1), (0, 0)] };
-        for (r, c) in pairs {
-            let dst = [0; 4].map(|_| b.reg(Ty::F32));
-            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: *sums });
-            *sums = dst.map(Operand::Reg);
-        }
     }
 }
 

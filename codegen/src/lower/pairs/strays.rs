@@ -6,13 +6,14 @@
 //! slow, and happens where there are strays.
 
 use super::form::Payload;
+use super::sums::{BlockSums, PayloadSums};
 use super::tile::Tile;
 use super::values::{Index, Spot};
-use super::walk::{PayloadSums, Walk};
+use super::walk::Walk;
 use super::{COLUMNS, PairsKernel};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
-use crate::tile::{Memory, Operand, Reg};
+use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 
@@ -142,9 +143,7 @@ impl PairsKernel<'_> {
         for (payload, sums) in self.form.payloads.iter().zip(&walk.sums.payloads) {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
             let Some(number) = strays.iter().position(|(own, _)| *own == param) else { continue };
-            b.if_(strays[number].1, |b| {
-                self.put_back_columns(b, walk, (payload, param, &sums[..]), (first, number as u32))
-            });
+            b.if_(strays[number].1, |b| self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32)));
         }
     }
 
@@ -153,7 +152,7 @@ impl PairsKernel<'_> {
         &self,
         b: &mut Builder,
         walk: &Walk,
-        payload: (&Payload, u32, &[[Reg; 4]]),
+        payload: (&Payload, u32, &BlockSums),
         (first, number): (Operand, u32),
     ) {
         let Shares { each, count } = self.shares();
@@ -178,7 +177,7 @@ impl PairsKernel<'_> {
         &self,
         b: &mut Builder,
         walk: &Walk,
-        (payload, param, sums): (&Payload, u32, &[[Reg; 4]]),
+        (payload, param, sums): (&Payload, u32, &BlockSums),
         column: Operand,
     ) {
         let (tile, tensor) = (self.column_tile(param), Tensor::Param(param));
@@ -202,11 +201,8 @@ impl PairsKernel<'_> {
         for place in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
             let stray = self.stray(b, (payload, tile), origin, (twice, place));
             for (row, counts) in counts.iter().enumerate() {
-                let per_row = sums.len() / self.schedule.repeat as usize;
-                let reg = sums[row / 2 * per_row + place.0 as usize][2 * (row % 2) + place.1 as usize];
                 let more = b.select(*counts, stray, zero(Ty::F32));
-                let sum = b.add(reg.into(), more);
-                b.assign(reg, sum);
+                sums.add(b, self.place_of(param, row as u32, place), more);
             }
         }
     }

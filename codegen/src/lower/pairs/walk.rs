@@ -2,32 +2,17 @@
 
 use super::products::Grid;
 use super::rounds::{Cursor, Origin, Turns, Visit};
+use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Source};
 use super::values::{Index, Spot, Values};
 use super::visible::Range;
 use super::{COLUMNS, PairsKernel, Slots};
 use crate::abi::Tensor;
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::schedule::Unit;
-use crate::tile::{Mbarrier, Operand, Reg, Stmt};
-use oplus_dsl::ir::{Binary, Literal};
+use crate::tile::{Mbarrier, Operand, Stmt};
+use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
-
-/// What a thread has summed so far.
-pub(super) struct Sums {
-    /// The maximum of every row slot, in the units in which scores are compared.
-    pub maximum: Vec<Reg>,
-    /// For every payload: the sums of each 16 × 8 block, or of each row slot.
-    pub payloads: Vec<PayloadSums>,
-}
-
-/// The sums of a payload.
-pub(super) enum PayloadSums {
-    /// With a leaf: blocks of one 16 rows side by side.
-    Blocks(Vec<[Reg; 4]>),
-    /// Without one: the thread's part of the sum of each row slot.
-    Rows(Vec<Reg>),
-}
 
 /// What stays the same from tile to tile.
 pub(super) struct Walk<'w, 's> {
@@ -151,21 +136,6 @@ impl PairsKernel<'_> {
         }
     }
 
-    fn sums(&self, b: &mut Builder, slots: Slots) -> Sums {
-        let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
-        let gauged = self.form.gauge.is_some();
-        let maximum = (0..slots.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
-        let payloads = self.form.payloads.iter().map(|p| match p.leaf {
-            Some((param, _)) => {
-                let blocks = self.column_tile(param).depth / COLUMNS * self.schedule.repeat;
-                PayloadSums::Blocks((0..blocks).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect())
-            }
-            None => PayloadSums::Rows((0..slots.rows).map(|_| b.var(zero(Ty::F32))).collect()),
-        });
-        let payloads = payloads.collect();
-        Sums { maximum, payloads }
-    }
-
     /// The offsets of what is copied for tiles of columns.
     fn origins(&self, b: &mut Builder, source: &Source, turns: &Turns) -> Vec<Origin> {
         let tiles = self.column_tiles.iter().map(|t| t.param);
@@ -259,7 +229,7 @@ impl PairsKernel<'_> {
             None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
         };
         // All of them first: no factor may change while products are under way.
-        let packed = self.form.payloads.iter().zip(&weights).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
+        let packed = self.form.payloads.iter().zip(&weights.grids).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
         let packed: Vec<_> = packed.collect();
         let hidden = self.hidden(partial);
         wait(b, &hidden);
@@ -270,7 +240,12 @@ impl PairsKernel<'_> {
                 wait(b, &[param]);
                 let tile = self.column_tile(param);
                 let start = b.mul(stage, Operand::i32(tile.len() as i32));
-                self.accumulate(b, tile, lanes, (packed, sums), start);
+                match sums {
+                    BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, (packed, sums), start),
+                    BlockSums::Shared(sums) => {
+                        self.accumulate_single(b, tile, lanes, (packed, sums, &weights.shrink), start);
+                    }
+                }
             }
         }
         self.finish_sums(b, walk.sums);

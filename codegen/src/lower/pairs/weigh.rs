@@ -2,9 +2,9 @@
 
 use super::form::{Gauge, Payload};
 use super::products::Grid;
+use super::sums::{BlockSums, PayloadSums, Sums};
 use super::values::{Spot, Values};
 use super::visible::Range;
-use super::walk::{PayloadSums, Sums};
 use super::{COLUMNS, PairsKernel};
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg, Shuffle};
@@ -14,6 +14,14 @@ use std::collections::BTreeSet;
 
 fn number(x: f64) -> Operand {
     Operand::Const(Ty::F32, Literal::Float(x))
+}
+
+/// The weights of a tile's pairs.
+pub(super) struct Weights {
+    /// For every payload.
+    pub grids: Vec<Grid>,
+    /// What is multiplied with the earlier sums of each row slot; nothing without a gauge.
+    pub shrink: Vec<Operand>,
 }
 
 /// Where a pair of slots is in a grid: the block and the number in it.
@@ -99,7 +107,7 @@ impl PairsKernel<'_> {
     }
 
     /// Weights without a gauge, for every payload.
-    pub(super) fn plain(&self, b: &mut Builder, values: &mut Values, sums: &Sums, seen: Option<&[Range]>) -> Vec<Grid> {
+    pub(super) fn plain(&self, b: &mut Builder, values: &mut Values, sums: &Sums, seen: Option<&[Range]>) -> Weights {
         let empty = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut grids = vec![empty; self.form.payloads.len()];
         for (row, column) in self.pairs() {
@@ -116,7 +124,7 @@ impl PairsKernel<'_> {
             }
         }
         self.add_rows(b, &grids, sums, None);
-        grids
+        Weights { grids, shrink: vec![] }
     }
 
     /// Weights against the maximum, which grows; what was summed before is measured against the new one.
@@ -127,7 +135,7 @@ impl PairsKernel<'_> {
         values: &mut Values,
         (products, sums): (&[Grid], &Sums),
         seen: Option<&[Range]>,
-    ) -> Vec<Grid> {
+    ) -> Weights {
         let slots = self.slots();
         let rate = self.rate(b, gauge, values);
         let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
@@ -163,7 +171,7 @@ impl PairsKernel<'_> {
         let grids: Vec<Grid> = payloads.map(|p| self.weighted(b, values, p, &scores)).collect();
         self.add_rows(b, &grids, sums, Some(&shrink));
         self.shrink(b, sums, &shrink);
-        grids
+        Weights { grids, shrink }
     }
 
     /// Whether scores are compared as contractions, before they are scaled.
@@ -243,10 +251,10 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Measures the sums with a leaf against the new maximum.
+    /// Measures the sums with a leaf that registers have against the new maximum.
     fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
         for sums in &sums.payloads {
-            let PayloadSums::Blocks(blocks) = sums else { continue };
+            let PayloadSums::Blocks(BlockSums::Registers(blocks)) = sums else { continue };
             let per_row = blocks.len() / self.schedule.repeat as usize;
             for (i, block) in blocks.iter().enumerate() {
                 for (k, reg) in block.iter().enumerate() {

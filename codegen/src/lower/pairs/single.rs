@@ -1,0 +1,108 @@
+//! Products of `f32`: factors in two parts, of which tensor cores multiply all but both rests.
+
+use super::products::Grid;
+use super::sums::SharedSums;
+use super::tile::{Lanes, Tile};
+use super::{COLUMNS, PairsKernel};
+use crate::build::{Builder, zero};
+use crate::tile::{Memory, Operand, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// A factor's registers, in one or two parts.
+pub(super) type Parts<const N: usize> = Vec<[Operand; N]>;
+
+/// Blocks of sums whose products are computed together: as many as registers have room for.
+const TOGETHER: usize = 16;
+/// Steps of a contraction after which its sums are rounded.
+pub(super) const CHAIN: u32 = 2;
+
+impl PairsKernel<'_> {
+    /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` first. Where a fragment of
+    /// weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are the rows of the leaf: `lanes` are
+    /// those of both.
+    pub(super) fn accumulate_single(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        lanes: &[Lanes],
+        (weights, sums, shrink): (&[Vec<[Operand; 4]>], &SharedSums, &[Operand]),
+        start: Operand,
+    ) {
+        let within = b.binary(Binary::Rem, self.group, Operand::i32(4));
+        let start = b.add(start, within);
+        let blocks: Vec<u32> = (0..tile.depth / COLUMNS).collect();
+        for (k, weights) in weights.iter().enumerate() {
+            // Of the two rows of a thread in each block.
+            let shrink = shrink.get(2 * k..2 * k + 2).map(|rows| [rows[0], rows[0], rows[1], rows[1]]);
+            for some in blocks.chunks(TOGETHER) {
+                let products = self.products_of_blocks(b, (tile, lanes, start), weights, some);
+                for (block, product) in some.iter().zip(products) {
+                    sums.add(b, k as u32 * blocks.len() as u32 + block, product, shrink);
+                }
+            }
+        }
+    }
+
+    /// Σ weight·leaf for some blocks of places.
+    fn products_of_blocks(
+        &self,
+        b: &mut Builder,
+        (tile, lanes, start): (&Tile, &[Lanes], Operand),
+        weights: &[[Operand; 4]],
+        blocks: &[u32],
+    ) -> Grid {
+        let mut products = vec![[zero(Ty::F32); 4]; blocks.len()];
+        for (eight, weights) in weights.iter().enumerate() {
+            let weights = self.parts(b, *weights);
+            for (block, product) in blocks.iter().zip(&mut products) {
+                let leaf = [0, 1].map(|r| {
+                    let index = tile.index(b, &lanes[r], eight as u32 * COLUMNS, *block);
+                    let index = b.add(index, start);
+                    let value = b.load1(Memory::Shared(tile.array), index);
+                    b.bits(Ty::U32, value)
+                });
+                let leaf = self.parts(b, leaf);
+                self.mma(b, product, &weights, &leaf);
+            }
+        }
+        products
+    }
+
+    /// A factor as what matrix products keep of it: itself, or of `f32` the nearest number of 11 bits and the rest. Cut off
+    /// instead of rounded, the rests would all have the sign of their factors, and the product of rests, which is left out, a bias.
+    pub(super) fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
+        if self.elem() != Elem::F32 {
+            return vec![registers];
+        }
+        let high = registers.map(|x| {
+            let nearest = b.add(x, Operand::u32(0x1000));
+            b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
+        });
+        let rest = |i: usize| {
+            let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
+            let rest = b.sub(x, high);
+            b.bits(Ty::U32, rest)
+        };
+        let low = std::array::from_fn(rest);
+        vec![high, low]
+    }
+
+    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first.
+    pub(super) fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
+        let pairs: &[(usize, usize)] = if rows.len() == 1 { &[(0, 0)] } else { &[(1, 0), (0, 1), (0, 0)] };
+        for (r, c) in pairs {
+            let dst = [0; 4].map(|_| b.reg(Ty::F32));
+            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: *sums });
+            *sums = dst.map(Operand::Reg);
+        }
+    }
+}
+
+/// Adds some sums to others, and begins them anew.
+pub(super) fn add_sums(b: &mut Builder, to: &mut Grid, from: &mut Grid) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = std::array::from_fn(|i| b.add(to[i], from[i]));
+        *from = [zero(Ty::F32); 4];
+    }
+}

@@ -1,0 +1,148 @@
+//! What a block sums: in registers, or of `f32` in shared memory.
+//!
+//! Tensor cores cut off what does not fit a sum instead of rounding it, so that the errors of many steps have one sign. Sums
+//! of `f32` over all columns are therefore in shared memory: the products of a tile begin at zero and are added to them
+//! there, rounded. Every thread has places of its own, and while it contracts its registers are free.
+
+use super::tile::Tile;
+use super::{COLUMNS, PairsKernel, Slots};
+use crate::build::{Builder, zero};
+use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
+use oplus_dsl::ir::Literal;
+use oplus_dsl::{Elem, Ty};
+
+/// What a thread has summed so far.
+pub(super) struct Sums {
+    /// The maximum of every row slot, in the units in which scores are compared.
+    pub maximum: Vec<Reg>,
+    /// For every payload.
+    pub payloads: Vec<PayloadSums>,
+}
+
+/// The sums of a payload.
+pub(super) enum PayloadSums {
+    /// With a leaf: of each 16 × 8 block, blocks of one 16 rows side by side.
+    Blocks(BlockSums),
+    /// Without one: the thread's part of the sum of each row slot.
+    Rows(Vec<Reg>),
+}
+
+/// The four sums of a thread in every block.
+pub(super) enum BlockSums {
+    /// In registers.
+    Registers(Vec<[Reg; 4]>),
+    /// In shared memory.
+    Shared(SharedSums),
+}
+
+/// Sums in shared memory: those of a block side by side, thread by thread, block after block.
+pub(super) struct SharedSums {
+    array: SharedId,
+    /// The index of the thread's first sum.
+    first: Operand,
+    /// Sums of all threads in a block.
+    block: u32,
+}
+
+impl SharedSums {
+    /// The index of a thread's sums in a block.
+    fn index(&self, b: &mut Builder, block: u32) -> Operand {
+        b.add(self.first, Operand::i32((block * self.block) as i32))
+    }
+
+    /// Adds numbers to the sums of a block, of which each is first multiplied with what goes with it, if anything.
+    pub(super) fn add(&self, b: &mut Builder, block: u32, more: [Operand; 4], shrink: Option<[Operand; 4]>) {
+        let (memory, index) = (Memory::Shared(self.array), self.index(b, block));
+        let before = b.load(memory, index, 4, None, zero(Ty::F32));
+        let sums: Vec<Operand> = (0..4)
+            .map(|i| match shrink {
+                Some(shrink) => b.fma(before[i], shrink[i], more[i]),
+                None => b.add(before[i], more[i]),
+            })
+            .collect();
+        b.store(memory, index, &sums, None);
+    }
+
+    /// They begin at zero.
+    fn clear(&self, b: &mut Builder, blocks: u32) {
+        for block in 0..blocks {
+            let index = self.index(b, block);
+            b.store(Memory::Shared(self.array), index, &[zero(Ty::F32); 4], None);
+        }
+    }
+}
+
+impl BlockSums {
+    /// A thread's sum of a number in a block.
+    pub(super) fn get(&self, b: &mut Builder, (block, number): (u32, u32)) -> Operand {
+        match self {
+            BlockSums::Registers(blocks) => blocks[block as usize][number as usize].into(),
+            BlockSums::Shared(sums) => {
+                let index = sums.index(b, block);
+                let index = b.add(index, Operand::i32(number as i32));
+                b.load1(Memory::Shared(sums.array), index)
+            }
+        }
+    }
+
+    /// Adds to a thread's sum of a number in a block.
+    pub(super) fn add(&self, b: &mut Builder, (block, number): (u32, u32), more: Operand) {
+        let before = self.get(b, (block, number));
+        let sum = b.add(before, more);
+        match self {
+            BlockSums::Registers(blocks) => b.assign(blocks[block as usize][number as usize], sum),
+            BlockSums::Shared(sums) => {
+                let index = sums.index(b, block);
+                let index = b.add(index, Operand::i32(number as i32));
+                b.store(Memory::Shared(sums.array), index, &[sum], None);
+            }
+        }
+    }
+}
+
+impl PairsKernel<'_> {
+    /// The shared memory for the sums of each payload: of `f32`, of those with a leaf.
+    pub(super) fn declare_sums(&mut self, b: &mut Builder) {
+        let single = self.elem() == Elem::F32;
+        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| single));
+        let tiles = leaves.map(|leaf| leaf.map(|(param, _)| self.column_tile(param)));
+        let mut of_tile = |tile: &Tile| {
+            let len = self.schedule.rows() * tile.depth;
+            b.shared(format!("{}_sums", tile.name), SharedKind::Elem(Elem::F32), len)
+        };
+        self.shared_sums = tiles.map(|tile| tile.map(&mut of_tile)).collect();
+    }
+
+    /// Blocks of 16 × 8 sums of a payload in 16 rows.
+    pub(super) fn blocks_of_rows(&self, param: u32) -> u32 {
+        self.column_tile(param).depth / COLUMNS
+    }
+
+    /// Where the sum at a place of a row is that its thread has: the block, and the number in it.
+    pub(super) fn place_of(&self, param: u32, row: u32, (block, c): (u32, u32)) -> (u32, u32) {
+        (row / 2 * self.blocks_of_rows(param) + block, 2 * (row % 2) + c)
+    }
+
+    /// Sums of nothing.
+    pub(super) fn sums(&self, b: &mut Builder, slots: Slots) -> Sums {
+        let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
+        let gauged = self.form.gauge.is_some();
+        let maximum = (0..slots.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
+        let first = b.mul(self.thread, Operand::i32(4));
+        let payloads = self.form.payloads.iter().zip(&self.shared_sums).map(|(p, array)| match (p.leaf, *array) {
+            (Some((param, _)), array) => {
+                let blocks = self.blocks_of_rows(param) * self.schedule.repeat;
+                let Some(array) = array else {
+                    let block = |_| [0; 4].map(|_| b.var(zero(Ty::F32)));
+                    return PayloadSums::Blocks(BlockSums::Registers((0..blocks).map(block).collect()));
+                };
+                let sums = SharedSums { array, first, block: 4 * self.schedule.threads() };
+                sums.clear(b, blocks);
+                PayloadSums::Blocks(BlockSums::Shared(sums))
+            }
+            (None, _) => PayloadSums::Rows((0..slots.rows).map(|_| b.var(zero(Ty::F32))).collect()),
+        });
+        let payloads = payloads.collect();
+        Sums { maximum, payloads }
+    }
+}
