@@ -5,7 +5,7 @@
 use super::{Lower, Result};
 use crate::CompileError;
 use inkwell::IntPredicate;
-use inkwell::types::IntType;
+use inkwell::types::{BasicTypeEnum, IntType};
 use inkwell::values::{BasicValueEnum, IntValue};
 use oplus_codegen::tile::{Memory, Operand, ParamId, SharedId};
 use oplus_dsl::{Elem, Ty};
@@ -69,8 +69,17 @@ impl<'c> Lower<'c, '_> {
         Ok(words)
     }
 
-    /// The register that a word travels in: PTX has none of 8 bits, and 16 would need a class of its own.
-    pub(super) fn word_type(&self, words: Words) -> IntType<'c> {
+    /// The register that a word travels in: what the element is where one fills a word, else an integer. PTX has none of
+    /// 8 bits, and 16 would need a class of its own.
+    pub(super) fn word_type(&self, words: Words) -> BasicTypeEnum<'c> {
+        match words.elem {
+            Elem::F32 | Elem::F64 => self.ty(words.elem.value()),
+            _ => self.integer(words).into(),
+        }
+    }
+
+    /// An integer of a word's size, at least 32 bits.
+    fn integer(&self, words: Words) -> IntType<'c> {
         if words.bits() == 64 { self.context.i64_type() } else { self.context.i32_type() }
     }
 
@@ -124,17 +133,17 @@ impl<'c> Lower<'c, '_> {
     }
 
     /// Values as words, rounded to their elements.
-    pub(super) fn pack(&self, words: Words, values: &[Operand]) -> Result<Vec<IntValue<'c>>> {
+    pub(super) fn pack(&self, words: Words, values: &[Operand]) -> Result<Vec<BasicValueEnum<'c>>> {
         values.chunks(words.per_word()).map(|part| self.pack_word(words, part)).collect()
     }
 
-    fn pack_word(&self, words: Words, part: &[Operand]) -> Result<IntValue<'c>> {
-        let ty = self.word_type(words);
+    fn pack_word(&self, words: Words, part: &[Operand]) -> Result<BasicValueEnum<'c>> {
+        let ty = self.integer(words);
         match words.elem {
             Elem::Bf16 | Elem::F16 => {
                 let low = self.float(part[0])?;
                 let high = if part.len() > 1 { self.float(part[1])? } else { low };
-                self.narrow_two(words.elem, low, high)
+                Ok(self.narrow_two(words.elem, low, high)?.into())
             }
             Elem::Bool => {
                 let mut word = ty.const_zero();
@@ -143,9 +152,9 @@ impl<'c> Lower<'c, '_> {
                     let byte = self.builder.build_left_shift(byte, ty.const_int(8 * k as u64, false), "")?;
                     word = self.builder.build_or(word, byte, "")?;
                 }
-                Ok(word)
+                Ok(word.into())
             }
-            _ => Ok(self.builder.build_bit_cast(self.value(part[0])?, ty, "")?.into_int_value()),
+            _ => self.value(part[0]),
         }
     }
 
@@ -154,22 +163,23 @@ impl<'c> Lower<'c, '_> {
         let mut values = Vec::with_capacity(words.count);
         for word in packed {
             for k in 0..words.per_word() {
-                values.push(self.unpack_element(words.elem, word.into_int_value(), k)?);
+                values.push(self.unpack_element(words.elem, *word, k)?);
             }
         }
         Ok(values)
     }
 
-    fn unpack_element(&self, elem: Elem, word: IntValue<'c>, k: usize) -> Result<BasicValueEnum<'c>> {
+    fn unpack_element(&self, elem: Elem, word: BasicValueEnum<'c>, k: usize) -> Result<BasicValueEnum<'c>> {
         match elem {
-            Elem::Bf16 | Elem::F16 if k == 0 => Ok(self.widen(elem, word)?.into()),
-            Elem::Bf16 | Elem::F16 => Ok(self.widen_high(elem, word)?.into()),
+            Elem::Bf16 | Elem::F16 if k == 0 => Ok(self.widen(elem, word.into_int_value())?.into()),
+            Elem::Bf16 | Elem::F16 => Ok(self.widen_high(elem, word.into_int_value())?.into()),
             Elem::Bool => {
+                let word = word.into_int_value();
                 let byte = word.get_type().const_int(0xff << (8 * k), false);
                 let byte = self.builder.build_and(word, byte, "")?;
                 self.compare(IntPredicate::NE, byte, byte.get_type().const_zero())
             }
-            _ => Ok(self.builder.build_bit_cast(word, self.ty(elem.value()), "")?),
+            _ => Ok(word),
         }
     }
 

@@ -25,11 +25,8 @@ impl<'c> Lower<'c, '_> {
                 self.compare(IntPredicate::NE, word, self.i32(0))?
             }
             Ty::F64 | Ty::I64 | Ty::U64 => self.shuffle_wide(&source, value)?,
-            _ => {
-                let word = self.builder.build_bit_cast(value, self.context.i32_type(), "")?.into_int_value();
-                let word = self.shuffle_word(&source, word)?;
-                self.builder.build_bit_cast(word, self.ty(ty), "")?
-            }
+            Ty::F32 => self.shuffle_any(&source, "f32", value)?,
+            _ => self.shuffle_word(&source, value.into_int_value())?.into(),
         };
         self.assign(dst, result)
     }
@@ -59,9 +56,13 @@ impl<'c> Lower<'c, '_> {
     }
 
     fn shuffle_word(&self, source: &Source<'c>, word: IntValue<'c>) -> Result<IntValue<'c>> {
-        let args = [self.i32(u32::MAX), word, source.lane, self.i32(source.clamp)].map(Into::into);
-        let name = format!("llvm.nvvm.shfl.sync.{}.i32", source.mode);
-        Ok(self.call(&name, &[], &args)?.into_int_value())
+        Ok(self.shuffle_any(source, "i32", word.into())?.into_int_value())
+    }
+
+    /// Four bytes of the type that the instruction's name has.
+    fn shuffle_any(&self, source: &Source<'c>, ty: &str, value: BasicValueEnum<'c>) -> Result<BasicValueEnum<'c>> {
+        let args = [self.i32(u32::MAX).into(), value.into(), source.lane.into(), self.i32(source.clamp).into()];
+        self.call(&format!("llvm.nvvm.shfl.sync.{}.{ty}", source.mode), &[], &args)
     }
 
     /// Eight bytes, as two words.
