@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
-use oplus::{Device, Elem, Kernel, Tensor, kernels};
+use oplus::{Call, Device, Elem, Kernel, Tensor, kernels};
 use serde::Serialize;
 
 use crate::bench::BenchError;
@@ -23,6 +23,8 @@ const BATCH: usize = 256;
 const BATCHES: usize = 41;
 /// Rows and elements of a row: so few that the GPU is faster than the host.
 const SHAPE: [usize; 2] = [4, 256];
+/// A row that is long enough for look-back.
+const LONG: [usize; 2] = [1, 1 << 22];
 
 fn line(case: impl Into<String>, time: Duration) -> Line {
     Line { case: case.into(), us: time.as_secs_f64() * 1e6 }
@@ -75,21 +77,51 @@ pub fn calls(device: &Device, stream: &std::sync::Arc<CudaStream>) -> Result<Vec
 /// Those of the library.
 pub fn first_call(case: &str, kernel: &Kernel, device: &Device) -> Result<Line, BenchError> {
     let x = Tensor::zeros(Elem::F32, &SHAPE, device)?;
+    Ok(first(case, kernel, &x, device)?.0)
+}
+
+/// A first call that reads one tensor for all its parameters, and what a gradient needs of it.
+fn first(case: &str, kernel: &Kernel, x: &Tensor, device: &Device) -> Result<(Line, Vec<Tensor>, Call), BenchError> {
     device.synchronize()?;
     let start = Instant::now();
     let params = kernel.program()?.params.iter();
-    let given: Vec<Option<&Tensor>> = params.map(|p| p.default.is_none().then_some(&x)).collect();
-    kernel.call(&given)?;
+    let given: Vec<Option<&Tensor>> = params.map(|p| p.default.is_none().then_some(x)).collect();
+    let (outputs, call) = kernel.call(&given)?;
     device.synchronize()?;
-    Ok(line(case, start.elapsed()))
+    Ok((line(case, start.elapsed()), outputs, call))
 }
 
-/// The affine recurrence under another name, so that no source has its kernel.
-///
-/// # Errors
-/// [`oplus::Error::Program`], never.
-pub fn users_kernel(name: &str) -> Result<Kernel, BenchError> {
-    let mut program = kernels::affine::kernel().program()?.clone();
-    program.name = name.to_owned();
-    Ok(Kernel::new(name.to_owned().leak(), program.to_string().leak()))
+/// A kernel that no source has: a committed one under another name, at a shape that decides its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Users {
+    /// An affine recurrence of a few short rows.
+    Rows,
+    /// A running sum of one long row, by look-back.
+    CumsumLookBack,
+    /// An affine recurrence along one long row, by look-back.
+    AffineLookBack,
+}
+
+impl Users {
+    /// The first call of the kernel and the first gradient, from wherever the library's sources have them.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub fn first_calls(self, device: &Device) -> Result<[Line; 2], BenchError> {
+        let (kernel, name, shape) = match self {
+            Users::Rows => (kernels::affine::kernel(), "rows", SHAPE),
+            Users::CumsumLookBack => (kernels::cumsum::kernel(), "cumsum-look-back", LONG),
+            Users::AffineLookBack => (kernels::affine::kernel(), "affine-look-back", LONG),
+        };
+        let mut program = kernel.program()?.clone();
+        program.name = format!("users_{}", program.name);
+        let kernel = Kernel::new(program.name.clone().leak(), program.to_string().leak());
+        let x = Tensor::zeros(Elem::F32, &shape, device)?;
+        let (call, outputs, called) = first(&format!("first-users-{name}"), &kernel, &x, device)?;
+        let start = Instant::now();
+        let cotangents: Vec<Option<&Tensor>> = outputs.iter().enumerate().map(|(k, y)| (k == 0).then_some(y)).collect();
+        kernel.backward(&called, &cotangents)?;
+        device.synchronize()?;
+        Ok([call, line(format!("first-users-{name}-gradient"), start.elapsed())])
+    }
 }

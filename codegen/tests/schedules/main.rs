@@ -3,6 +3,7 @@
 #[macro_use]
 mod operators;
 
+mod borders;
 mod chunks_back;
 mod device;
 mod laws;

@@ -35,13 +35,17 @@ pub(crate) struct Case<'a> {
 impl Case<'_> {
     /// The stages under this schedule give what the program means.
     pub(crate) fn check(&self, schedule: Schedule) {
+        self.compare(&self.work(schedule), Isa::Sm90a);
+    }
+
+    /// The stages of the program under this schedule.
+    pub(crate) fn work(&self, schedule: Schedule) -> Work {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
         let cut = planner.cut();
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
-        let work = Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 };
-        self.compare(&work, Isa::Sm90a);
+        Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 }
     }
 
     /// The plan with the stages of states under this schedule gives what the program means.
@@ -203,7 +207,7 @@ impl Case<'_> {
 }
 
 /// Inputs for all parameters, those with defaults too.
-fn given(program: &Program, sizes: &[usize]) -> Vec<Array> {
+pub(crate) fn given(program: &Program, sizes: &[usize]) -> Vec<Array> {
     let mut required = program.clone();
     required.params.iter_mut().for_each(|p| p.default = None);
     let mut arrays: Vec<Array> = inputs(&required, sizes, 7).into_iter().flatten().collect();

@@ -3,22 +3,22 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use cudarc::driver::CudaContext;
 use oplus::{Device, kernels};
-use oplus_tests::latency::{Line, calls, first_call, users_kernel};
+use oplus_tests::latency::{Line, Users, calls, first_call};
 
 /// Times what calls cost the host: queueing a call, the first call of a committed kernel, and with the compiler in the
-/// program (feature `jit`) the first call of a user's kernel, compiled and then read from the cache on disk.
+/// program (feature `jit`) the first calls of user's kernels, compiled and then read from the cache on disk.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
     /// A folder of baked kernels to look in first.
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<std::path::PathBuf>,
-    /// Only time the first call of a user's kernel, under this name.
-    #[arg(long, hide = true, value_name = "CASE")]
-    users: Option<String>,
+    /// Only time the first calls of one kernel of a user's.
+    #[arg(long, value_name = "KERNEL")]
+    users: Option<Users>,
 }
 
 fn print(line: &Line) -> Result<(), serde_json::Error> {
@@ -32,20 +32,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let stream = CudaContext::new(0)?.new_stream()?;
     let device = Device::from_stream(stream.clone())?;
-    if let Some(case) = &args.users {
-        return Ok(print(&first_call(case, &users_kernel("users_affine")?, &device)?)?);
+    if let Some(users) = args.users {
+        return Ok(users.first_calls(&device)?.iter().try_for_each(print)?);
     }
     print(&first_call("first-cumsum", kernels::cumsum::kernel(), &device)?)?;
     print(&first_call("first-affine", kernels::affine::kernel(), &device)?)?;
     calls(&device, &stream)?.iter().try_for_each(print)?;
     if cfg!(feature = "jit") {
-        // Processes of their own with a cache of their own: the first one compiles, the second one reads.
-        let cache = tempfile::tempdir()?;
-        for case in ["first-users-compiled", "first-users-from-disk"] {
-            let mut child = Command::new(std::env::current_exe()?);
-            if !child.env("OPLUS_CACHE", cache.path()).args(["--users", case]).status()?.success() {
-                return Err(format!("{case} failed").into());
-            }
+        for users in Users::value_variants() {
+            first_calls_of(*users)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two processes with a cache of their own: the first one compiles, the second one reads.
+fn first_calls_of(users: Users) -> Result<(), Box<dyn std::error::Error>> {
+    let cache = tempfile::tempdir()?;
+    let name = users.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    for source in ["compiled", "from disk"] {
+        println!("{}", serde_json::json!({ "source": source }));
+        let mut child = Command::new(std::env::current_exe()?);
+        if !child.env("OPLUS_CACHE", cache.path()).args(["--users", &name]).status()?.success() {
+            return Err(format!("first calls of {name}, {source}, failed").into());
         }
     }
     Ok(())
