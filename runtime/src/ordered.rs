@@ -20,6 +20,12 @@ thread_local! {
 /// outputs, rounded, where a chunk has its first state). On both devices; between the CPU and a GPU elementary functions
 /// may differ in the last place.
 ///
+/// Without it, a whole and its chunks agree within rounding: on the CPU, and on a GPU where a plan takes look-back, rings of
+/// columns, chunks or pairs, or other schedules for other lengths, a state that is handed on has been combined in another
+/// order than one that is not. The same bits come from calls under one schedule that hands on what it carries itself, when
+/// chunks begin where its tiles do: rows at multiples of a tile, walks of columns at every time, selective scans that save
+/// their states ([`record`](crate::record())) at multiples of 32 times. `kernel::explain` names the schedule of a call.
+///
 /// It costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are
 /// stored. Kernels of ordered calls are others than those of the same calls without: `oplus bake --ordered` makes them
 /// ahead of time.
