@@ -24,7 +24,8 @@ thread_local! {
 /// columns, chunks or pairs, or other schedules for other lengths, a state that is handed on has been combined in another
 /// order than one that is not. The same bits come from calls under one schedule that hands on what it carries itself, when
 /// chunks begin where its tiles do: rows at multiples of a tile, walks of columns at every time, selective scans that save
-/// their states ([`record`](crate::record())) at multiples of 32 times. `kernel::explain` names the schedule of a call.
+/// their states ([`record`](crate::record())) and walk time in one piece at multiples of 32 times. `kernel::explain` names the
+/// schedule of a call.
 ///
 /// It costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are
 /// stored. Kernels of ordered calls are others than those of the same calls without: `oplus bake --ordered` makes them
