@@ -51,7 +51,7 @@ mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
 pub use paired::{cut_apart, cut_gathered, cut_paired, cut_split};
-pub(crate) use two_way::{bare_decay, total};
+pub(crate) use two_way::total;
 pub use two_way::{cut_chunked, cut_two_way};
 
 use oplus_dsl::Elem;

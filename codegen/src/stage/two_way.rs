@@ -167,16 +167,15 @@ fn is_zero(program: &Program, value: Value) -> bool {
     }
 }
 
-/// A decay without the comparison that makes 0 of 0.
-pub(crate) fn bare_decay(program: &Program, decay: Value) -> Value {
-    let is_zero = |v: Value| matches!(program.node(v).op, Op::Const(literal) if literal.as_f64() == 0.0);
-    match program.node(decay).op {
-        Op::Select(condition, zero, own) if is_zero(zero) => match program.node(condition).op {
-            Op::Binary(Binary::Eq, x, y) if x == own && is_zero(y) => own,
-            _ => decay,
-        },
-        _ => decay,
+/// A decay, and what it is without the conditions under which it is 0, one after the other.
+fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
+    let mut all = vec![decay];
+    while let Op::Select(_, zero, own) = program.node(all[all.len() - 1]).op
+        && is_zero(program, zero)
+    {
+        all.push(own);
     }
+    all
 }
 
 /// What a value is the sum of over two axes, in either order.
@@ -309,7 +308,7 @@ impl<'p> Outline<'p> {
     fn is_of_decay(&self, x: Value, y: Value) -> bool {
         let Op::Scan { axis, elements, reverse, .. } = &self.program.node(self.pair.back).op else { return false };
         let decay = shifted(self.program, elements, *axis, *reverse);
-        let is_decay = |v: Value| decay.is_some_and(|d| bare_decay(self.program, v) == bare_decay(self.program, d));
+        let is_decay = |v: Value| decay.is_some_and(|d| bare_decays(self.program, d).contains(&v));
         [(x, y), (y, x)].into_iter().any(|(own, sum)| {
             is_decay(own) && self.row().is_some_and(|row| total(self.program, sum, [self.state, row]).is_some())
         })
@@ -331,7 +330,7 @@ impl<'p> Outline<'p> {
             Op::Binary(Binary::Mul, x, y) => (Some(x) == decay && cotangent(y)) || (Some(y) == decay && cotangent(x)),
             _ => false,
         };
-        let is_zero = |v: Value| self.sums == Sums::OfStates && is_zero(self.program, v);
+        let is_zero = |v: Value| is_zero(self.program, v);
         product && init.get(1).map_or(is_zero(empty), |own| *own == empty || is_zero(*own) && is_zero(empty))
     }
 
@@ -374,8 +373,10 @@ impl<'p> Outline<'p> {
     fn first_sum(&self) -> Option<Value> {
         let given = self.direct.values().chain(&self.exports).copied();
         let needed = super::copy::beneath(self.program, given);
-        let over = |v: &Value| matches!(self.program.node(*v).op, Op::Reduce { axis, .. } if axis == self.state);
-        needed.into_iter().find(over)
+        let over = |v: &&Value| matches!(self.program.node(**v).op, Op::Reduce { axis, .. } if axis == self.state);
+        // Of states rather than of their sums: it says of a stage which axis is that of states.
+        let of_states = |v: &&Value| over(v) && self.levels[v.0 as usize] == Level::Row;
+        needed.iter().find(of_states).or(needed.iter().find(over)).copied()
     }
 
     // ---- the cut

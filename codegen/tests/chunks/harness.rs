@@ -59,8 +59,12 @@ impl<'a> Case<'a> {
         let mut rng = Rng::new(7);
         let mut array = |param: &Param| {
             let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
-            let data: Vec<f64> = (0..own.iter().product()).map(|_| number(param, &mut rng)).collect();
-            Array { sizes: own, data: Data::Float(data) }
+            let len = own.iter().product::<usize>();
+            let data = match param.elem {
+                Elem::Bool => Data::Bool((0..len).map(|_| rng.between(0.0, 1.0) < 0.1).collect()),
+                _ => Data::Float((0..len).map(|_| number(param, &mut rng)).collect()),
+            };
+            Array { sizes: own, data }
         };
         let inputs = stage.program.params.iter().map(&mut array).collect();
         Case { stage, sizes, inputs }

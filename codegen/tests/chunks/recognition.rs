@@ -24,6 +24,20 @@ fn decays_of_heads_are_recognised() {
 }
 
 #[test]
+fn decays_leave_nothing_where_packed_sequences_begin() {
+    for name in ["ssd_packed", "monoid_attention_packed"] {
+        let form = of_model(name).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        assert!(form.decay.is_some_and(|decay| decay.reset.is_some()) && !form.channels, "{name}");
+    }
+    let head = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T], c: [H, T]) -> (y: [H, T, V])";
+    let scan = "scan(T, Affine(if c < 0 { 0 } else { exp(a) }, k * v)).b";
+    let form = of_text(&format!("{head} {{ y = sum(K, q * {scan}); }}")).expect("a recurrence of matrices");
+    assert!(form.decay.is_some_and(|decay| decay.reset.is_some()));
+    let nothing = of_text(&format!("{head} {{ y = sum(K, q * scan(T, segmented(Sum)(k * v), reset = c < 0).s); }}"));
+    assert_eq!(nothing.map(|_| ()), Err(Refusal::NoExponential));
+}
+
+#[test]
 fn other_decays_are_refused_with_their_reason() {
     let diagonal = Refusal::Diagonal { axes: "D and N".into() };
     for name in ["selective_scan", "mamba"] {

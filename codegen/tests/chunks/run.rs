@@ -62,6 +62,18 @@ fn segments_of_few_long_recurrences() {
 }
 
 #[test]
+fn packed_sequences() {
+    let stage = stage(&model("ssd_packed", Elem::Bf16, &[]));
+    for t in [1, 33, 101] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 29), ("N", 13)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+    }
+    let sizes = [("B", 2), ("T", 200), ("G", 1), ("H", 1), ("P", 64), ("N", 32)];
+    let schedule = Chunks { warps: 4, unit: Unit::Warpgroup, depth: 32, padded: false, vector: 8, ..CHUNKS };
+    Case::new(&stage, &sizes).check_segments(&schedule, 3, Order::Descending);
+}
+
+#[test]
 fn products_of_warpgroups() {
     let stage = stage(&model("mamba2", Elem::Bf16, &[]));
     for (depth, vector, padded, t) in [(16, 8, false, 64), (32, 8, true, 150), (64, 1, true, 1), (128, 8, false, 129)] {

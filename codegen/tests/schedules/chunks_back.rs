@@ -33,12 +33,25 @@ fn number(param: &Param, rng: &mut Rng) -> f64 {
     round(param.elem, rng.between(low, high))
 }
 
+/// Where packed sequences begin and end, from 0 to the number of times.
+fn offsets(count: usize, times: usize, rng: &mut Rng) -> Vec<i64> {
+    let inner = (2..count).map(|_| rng.between(0.0, times as f64) as i64);
+    let mut all: Vec<i64> = [0, times as i64].into_iter().chain(inner).collect();
+    all.sort_unstable();
+    all
+}
+
 fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     let mut rng = Rng::new(7);
+    let time = program.axes.iter().position(|name| name == "T").expect("a time");
     let mut array = |param: &Param| {
         let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
-        let data: Vec<f64> = (0..own.iter().product()).map(|_| number(param, &mut rng)).collect();
-        Array { sizes: own, data: Data::Float(data) }
+        let len = own.iter().product::<usize>();
+        let data = match param.elem {
+            Elem::I32 => Data::Int(offsets(len, sizes[time], &mut rng)),
+            _ => Data::Float((0..len).map(|_| number(param, &mut rng)).collect()),
+        };
+        Array { sizes: own, data }
     };
     program.params.iter().map(&mut array).collect()
 }
@@ -92,6 +105,28 @@ fn groups_states_and_odd_sizes() {
         let sizes = [("B", 1), ("T", 129), ("G", 2), ("H", 1), ("P", 56), ("N", 72)];
         check(&program, &sizes, (Placement::Contiguous, 0), Order::Ascending);
     }
+}
+
+#[test]
+fn monoid_attention() {
+    // The cotangent of an initial state where nothing reads the final one, and where something does.
+    for (outputs, t) in [(&["o"][..], 70), (&["o", "s_last"], 129)] {
+        let program = gradient("monoid_attention", &["g0"], outputs);
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 29), ("V", 56)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn packed_sequences() {
+    let program = gradient("ssd_packed", &[], &["y"]);
+    for (t, sequences) in [(1, 2), (70, 5), (200, 9)] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 29), ("N", 13), ("S", sequences)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+    let program = gradient("monoid_attention_packed", &[], &["o"]);
+    let sizes = [("B", 2), ("H", 1), ("T", 130), ("K", 32), ("V", 64), ("S", 6)];
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
 }
 
 #[test]

@@ -133,10 +133,17 @@ fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u
 /// The same at a place of a row.
 pub(super) fn logarithm_at(b: &mut Builder, values: &mut Values, decay: Option<Decay>, spot: Spot) -> Operand {
     let exists = spot.row.map_or(Operand::bool(true), |slot| values.row(slot).exists);
-    let Some(Decay { log, binary }) = decay else { return f32(0.0) };
+    let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };
     let log = values.value(b, log, spot);
     let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
     let log = b.binary(Binary::Max, log, f32(LEAST));
+    let log = match reset {
+        None => log,
+        Some(reset) => {
+            let reset = values.value(b, reset, spot);
+            b.select(reset, f32(LEAST), log)
+        }
+    };
     b.select(exists, log, f32(0.0))
 }
 

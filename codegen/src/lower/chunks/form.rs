@@ -1,12 +1,13 @@
 //! What a stage must be for the schedule of chunks, and what there is to compute.
 
 use std::collections::BTreeSet;
+use std::f64::consts::LOG2_E;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
 use oplus_dsl::{Elem, Ty};
 use thiserror::Error;
 
-use crate::lower::pairs::factors::Product;
+use crate::lower::pairs::factors::{Product, is};
 use crate::stage::{Scan, Stage};
 
 /// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that is read by queries.
@@ -47,6 +48,29 @@ pub struct Decay {
     pub log: Value,
     /// The base is 2 instead of e.
     pub binary: bool,
+    /// Where nothing is left, if there is such a condition: at the first time of a packed sequence.
+    pub reset: Option<Value>,
+}
+
+impl Decay {
+    /// The power of a value; of 2 where that is a multiple of a logarithm to base e, which is the same.
+    fn of(program: &Program, log: Value, binary: bool) -> Decay {
+        let natural = match program.node(log).op {
+            Op::Binary(Binary::Mul, x, scale) if is(program, scale, LOG2_E) => Some(x),
+            Op::Binary(Binary::Mul, scale, x) if is(program, scale, LOG2_E) => Some(x),
+            _ => None,
+        };
+        match natural.filter(|_| binary) {
+            Some(log) => Decay { log, binary: false, reset: None },
+            None => Decay { log, binary, reset: None },
+        }
+    }
+
+    /// The axes that it has.
+    pub(super) fn axes(&self, program: &Program) -> AxisSet {
+        let of = |value: Value| program.node(value).axes;
+        self.reset.map_or(of(self.log), |reset| of(self.log).union(of(reset)))
+    }
 }
 
 /// The sum over depth of query·S, times factors.
@@ -132,7 +156,7 @@ impl Form {
         let coefficient = coefficient(operator, field).ok_or_else(|| not_affine(operator))?;
         let decay = coefficient.decay(program, scan.elements)?;
         let state = axes_of(program, tuple, field).without(scan.axis);
-        let decay_axes = decay.map_or(AxisSet::EMPTY, |d| program.node(d.log).axes);
+        let decay_axes = decay.map_or(AxisSet::EMPTY, |d| d.axes(program));
         let width = width(program, state, depth, decay_axes)?;
         if scan.reverse {
             return Err(Refusal::Reverse);
@@ -159,7 +183,7 @@ impl Form {
             outer: state.without(depth).without(width),
             state: (tuple, field),
             decay,
-            channels: decay.is_some_and(|d| program.node(d.log).axes.contains(depth)),
+            channels: decay.is_some_and(|d| d.axes(program).contains(depth)),
             key: 0,
             value: 0,
             gain: vec![],
@@ -270,28 +294,50 @@ fn not_affine(operator: &Operator) -> Refusal {
 }
 
 /// What the left operand's field is multiplied by: nothing, a field of the right operand, or an exponential of one.
-pub(super) enum Coefficient {
+enum Scale {
     One,
     Field(usize),
     Exponential(usize, bool),
 }
 
+/// The same, and the field of the right operand that says where the left operand is forgotten instead.
+pub(super) struct Coefficient {
+    scale: Scale,
+    reset: Option<usize>,
+}
+
 impl Coefficient {
     /// The logarithm of the decay in the program.
     pub(super) fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
-        match self {
-            Coefficient::One => Ok(None),
-            Coefficient::Exponential(k, binary) => Ok(Some(Decay { log: elements[*k], binary: *binary })),
-            Coefficient::Field(k) => exponential(program, elements[*k]).map(Some).ok_or(Refusal::NoExponential),
+        let decay = match self.scale {
+            Scale::One if self.reset.is_none() => return Ok(None),
+            Scale::One => return Err(Refusal::NoExponential),
+            Scale::Exponential(k, binary) => Decay::of(program, elements[k], binary),
+            Scale::Field(k) => exponential(program, elements[k]).ok_or(Refusal::NoExponential)?,
+        };
+        match (self.reset.map(|k| elements[k]), decay.reset) {
+            (Some(_), Some(_)) => Err(Refusal::NoExponential),
+            (own, inner) => Ok(Some(Decay { reset: own.or(inner), ..decay })),
         }
     }
 }
 
+/// The decay that a value is: an exponential, or 0 under a condition.
 pub(super) fn exponential(program: &Program, value: Value) -> Option<Decay> {
     match program.node(value).op {
         Op::Broadcast(x) => exponential(program, x),
-        Op::Unary(Unary::Exp, log) => Some(Decay { log, binary: false }),
-        Op::Unary(Unary::Exp2, log) => Some(Decay { log, binary: true }),
+        Op::Unary(Unary::Exp, log) => Some(Decay::of(program, log, false)),
+        Op::Unary(Unary::Exp2, log) => Some(Decay::of(program, log, true)),
+        Op::Select(condition, zero, own) if is(program, zero, 0.0) => {
+            let decay = exponential(program, own)?;
+            let is_zero =
+                matches!(program.node(condition).op, Op::Binary(Binary::Eq, x, y) if x == own && is(program, y, 0.0));
+            match decay.reset {
+                _ if is_zero => Some(decay),
+                None => Some(Decay { reset: Some(condition), ..decay }),
+                Some(_) => None,
+            }
+        }
         _ => None,
     }
 }
@@ -303,10 +349,12 @@ pub(super) fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient
     if operator.fields[field as usize].ty != Ty::F32 {
         return None;
     }
+    let (own, reset) = body.without_reset(own, n + field);
     let Op::Binary(Binary::Add, x, y) = *body.op(own) else { return None };
     let scaled = if body.input(y) == Some(n + field) { x } else { y };
     let added = if body.input(y) == Some(n + field) { y } else { x };
-    (body.input(added) == Some(n + field)).then(|| body.factor(scaled, field))?
+    let scale = body.factor(scaled, field).filter(|_| body.input(added) == Some(n + field))?;
+    Some(Coefficient { scale, reset })
 }
 
 /// The body of an operator.
@@ -323,10 +371,22 @@ impl Body<'_> {
         if let Op::Input(k) = self.op(value) { Some(*k) } else { None }
     }
 
-    /// The factor of the left operand's field in a product; `if factor == 0 { 0 } else { product }` is one.
-    fn factor(&self, value: Value, field: u32) -> Option<Coefficient> {
+    /// What `if reset { right } else { value }` chooses otherwise, and the field of the right operand that is `reset`.
+    fn without_reset(&self, value: Value, right: u32) -> (Value, Option<usize>) {
+        let n = self.operator.fields.len() as u32;
         match *self.op(value) {
-            Op::Input(k) if k == field => Some(Coefficient::One),
+            Op::Select(reset, own, other) if self.input(own) == Some(right) => match self.input(reset) {
+                Some(field) if field >= n => (other, Some((field - n) as usize)),
+                _ => (value, None),
+            },
+            _ => (value, None),
+        }
+    }
+
+    /// The factor of the left operand's field in a product; `if factor == 0 { 0 } else { product }` is one.
+    fn factor(&self, value: Value, field: u32) -> Option<Scale> {
+        match *self.op(value) {
+            Op::Input(k) if k == field => Some(Scale::One),
             Op::Binary(Binary::Mul, x, y) if self.input(y) == Some(field) => self.decay(x),
             Op::Binary(Binary::Mul, x, y) if self.input(x) == Some(field) => self.decay(y),
             Op::Select(condition, zero, product) => {
@@ -339,13 +399,13 @@ impl Body<'_> {
     }
 
     /// A factor that depends on one field of the right operand.
-    fn decay(&self, value: Value) -> Option<Coefficient> {
+    fn decay(&self, value: Value) -> Option<Scale> {
         let n = self.operator.fields.len() as u32;
         let right = |v: Value| self.input(v).filter(|k| *k >= n).map(|k| (k - n) as usize);
         match *self.op(value) {
-            Op::Unary(Unary::Exp, x) => Some(Coefficient::Exponential(right(x)?, false)),
-            Op::Unary(Unary::Exp2, x) => Some(Coefficient::Exponential(right(x)?, true)),
-            _ => Some(Coefficient::Field(right(value)?)),
+            Op::Unary(Unary::Exp, x) => Some(Scale::Exponential(right(x)?, false)),
+            Op::Unary(Unary::Exp2, x) => Some(Scale::Exponential(right(x)?, true)),
+            _ => Some(Scale::Field(right(value)?)),
         }
     }
 }

@@ -26,6 +26,8 @@ enum Decay {
     Head,
     /// One for a head and time.
     Time,
+    /// The same, of packed sequences: nothing reaches from one into the next.
+    Packed,
     /// One for every channel of the keys: gated linear attention.
     Channel,
 }
@@ -40,7 +42,7 @@ pub struct Subject {
     normaliser: f64,
 }
 
-const ALL: [Decay; 4] = [Decay::Time, Decay::Channel, Decay::Head, Decay::Never];
+const ALL: [Decay; 5] = [Decay::Time, Decay::Packed, Decay::Channel, Decay::Head, Decay::Never];
 
 /// All of them.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
@@ -95,14 +97,24 @@ impl Subject {
             Decay::Never => models::linear_attention::kernel(),
             Decay::Head => models::retention::kernel(),
             Decay::Time => models::monoid_attention::kernel(),
+            Decay::Packed => models::monoid_attention_packed::kernel(),
             Decay::Channel => models::gated_linear_attention::kernel(),
         }
     }
 
     fn shape(&self, program: &Program, axes: impl IntoIterator<Item = Axis>) -> Vec<usize> {
         let names = ["B", "T", "H", "K", "V"];
-        let size = |axis: Axis| names.iter().position(|n| *n == program.axis_name(axis)).map_or(1, |i| self.sizes[i]);
+        let size = |axis: Axis| match names.iter().position(|n| *n == program.axis_name(axis)) {
+            Some(place) => self.sizes[place],
+            None => self.offsets().len(),
+        };
         axes.into_iter().map(size).collect()
+    }
+
+    /// Where packed sequences begin, and the end of the last: of several lengths, one of them 0.
+    fn offsets(&self) -> [usize; 6] {
+        let t = self.sizes[1];
+        [0, t / 7, t / 3, t / 3, t / 2 + 1, t]
     }
 
     /// Random inputs, and cotangents of o and of the last state.
@@ -110,6 +122,9 @@ impl Subject {
         let mut rng = Rng::new(self.sizes[1] as u64);
         let mut of = |name: &str, elem: Elem, axes: &[Axis]| {
             let len = self.shape(program, axes.iter().copied()).iter().product();
+            if name == "cu_seqlens" {
+                return self.offsets().map(|time| time as f64).to_vec();
+            }
             let mut all = numbers(elem, len, &mut rng);
             if name == "g" {
                 let gate = |x: &mut f64| *x = scalar::round(elem, -(-*x).exp().ln_1p() / self.normaliser);
@@ -152,13 +167,18 @@ impl Subject {
     /// The same by loops over every head.
     fn wanted(&self, given: &Named, bars: &Named) -> Named {
         let [b, t, h, k, v] = self.sizes;
-        let part = |all: &[f64], head: usize, len: usize| all[head * len..][..len].to_vec();
+        // Packed sequences take no state and leave none.
+        let part = |all: &[f64], head: usize, len: usize| {
+            all.get(head * len..(head + 1) * len).map_or_else(|| vec![0.0; len], <[f64]>::to_vec)
+        };
+        let starts = self.offsets();
         let logs = |head: usize| -> Vec<f64> {
             let g = named(given, "g");
             let log = |(time, channel): (usize, usize)| match self.decay {
                 Decay::Never => 0.0,
                 Decay::Head => g[head % h],
-                Decay::Time => g[head * t + time],
+                Decay::Packed if starts.contains(&time) => f64::NEG_INFINITY,
+                Decay::Time | Decay::Packed => g[head * t + time],
                 Decay::Channel => g[(head * t + time) * k + channel],
             };
             (0..t).flat_map(|time| (0..k).map(move |channel| (time, channel))).map(log).collect()
@@ -186,6 +206,7 @@ impl Subject {
         ];
         let decays: Vec<f64> = joined(&|o| &o.gradients[3]);
         all.extend(self.decay_gradient(decays).map(|bar| ("g.bar".into(), bar)));
+        all.retain(|(name, _)| self.decay != Decay::Packed || !["s_last", "s0.bar"].contains(&name.as_str()));
         all
     }
 
@@ -196,7 +217,7 @@ impl Subject {
         match self.decay {
             Decay::Never => None,
             Decay::Channel => Some(all),
-            Decay::Time => Some(summed(k)),
+            Decay::Time | Decay::Packed => Some(summed(k)),
             Decay::Head => {
                 let heads = summed(t * k);
                 Some((0..h).map(|head| heads.iter().skip(head).step_by(h).sum()).collect())

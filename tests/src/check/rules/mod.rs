@@ -38,9 +38,13 @@ fn numbers(elem: Elem, len: usize, rng: &mut Rng) -> Vec<f64> {
     (0..len).map(|_| scalar::round(elem, rng.between(-REACH, REACH))).collect()
 }
 
-/// A tensor of these numbers.
+/// A tensor of these numbers, floats or `i32`.
 fn tensor(elem: Elem, shape: &[usize], numbers: &[f64], device: &Device) -> Result<Tensor, Error> {
-    host(elem, &Data::Float(numbers.to_vec()))?.reshape(shape)?.to_device(device)
+    let data = match elem {
+        Elem::I32 => Data::Int(numbers.iter().map(|x| *x as i64).collect()),
+        _ => Data::Float(numbers.to_vec()),
+    };
+    host(elem, &data)?.reshape(shape)?.to_device(device)
 }
 
 /// The numbers of a tensor.

@@ -3,9 +3,9 @@
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 
-use super::super::form::{Form, Refusal, axes_of, coefficient, exponential, only_field};
+use super::super::form::{Decay, Form, Refusal, axes_of, coefficient, exponential, only_field};
 use crate::lower::pairs::factors::{Product, is};
-use crate::stage::{Stage, bare_decay, total};
+use crate::stage::{Stage, total};
 
 /// A stage as the gradient of a recurrence of matrices: states S and their cotangents λ,
 ///
@@ -56,7 +56,7 @@ impl BackForm {
         let not_affine = || Refusal::NotAffine { operator: operator.name.clone() };
         let field = only_field(program, tuple).ok_or_else(not_affine)?;
         let decay = coefficient(operator, field).ok_or_else(not_affine)?.decay(program, forward.elements)?;
-        if decay.is_none() || decay != exponential(program, bare_decay(program, scans.decay)) {
+        if decay.is_none() || decay != exponential(program, scans.decay) {
             return Err(Refusal::NoExponential);
         }
         let dual = back.inclusive.ok_or(Refusal::Exclusive)?;
@@ -64,7 +64,7 @@ impl BackForm {
         let state = axes_of(program, tuple, field).without(forward.axis).without(depth);
         let name = |axis: Axis| program.axis_name(axis).to_owned();
         let width = state.iter().last().ok_or_else(|| Refusal::Vector { axis: name(depth) })?;
-        if decay.is_some_and(|d| program.node(d.log).axes.contains(width) || program.node(d.log).axes.contains(depth)) {
+        if decay.is_some_and(|d| d.axes(program).contains(width) || d.axes(program).contains(depth)) {
             return Err(Refusal::Channels { axis: name(width) });
         }
         let of_scan = |scan, own| Form::of_scan(program, scan, own, (depth, width), decay);
@@ -140,15 +140,21 @@ impl BackForm {
         (program.node(*leaf).op == Op::Param(param)).then_some(product.factors)
     }
 
-    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is.
+    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is, and 0 where that begins anew.
     fn is_energy(&self, program: &Program, value: Value) -> bool {
         let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
-        let bare = |v: Value| match program.node(v).op {
-            Op::Select(_, zero, own) if is(program, zero, 0.0) => own,
-            _ => v,
-        };
         let (tuple, field) = self.cotangents.state;
-        let is_dual = |v: Value| program.node(bare(v)).op == Op::Field(tuple, field);
+        let reset = self.states.decay.and_then(|decay| decay.reset);
+        let is_dual = |mut v: Value| {
+            let mut begins = reset.is_none();
+            while let Op::Select(condition, zero, own) = program.node(v).op
+                && is(program, zero, 0.0)
+            {
+                begins |= Some(condition) == reset;
+                v = own;
+            }
+            begins && program.node(v).op == Op::Field(tuple, field)
+        };
         let before = |v: Value| match program.node(v).op {
             Op::Field(tuple, field) if field == self.states.state.1 => {
                 matches!(&program.node(tuple).op, Op::Scan { reverse: false, exclusive: true, .. })
@@ -210,7 +216,9 @@ impl BackForm {
             return None;
         }
         if let Op::Binary(Binary::Mul, x, y) = program.node(value).op {
-            let decay = |v: Value| exponential(program, bare_decay(program, v)) == self.states.decay;
+            // Where the decay begins anew the energy is 0.
+            let bare = |decay: Option<Decay>| decay.map(|decay| Decay { reset: None, ..decay });
+            let decay = |v: Value| bare(exponential(program, v)) == bare(self.states.decay);
             let energy = |v: Value| total(program, v, [depth, width]).is_some_and(|e| self.is_energy(program, e));
             return ((decay(x) && energy(y)) || (decay(y) && energy(x))).then_some(Kind::Decay);
         }
