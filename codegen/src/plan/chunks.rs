@@ -30,7 +30,9 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         let unit = if together { Unit::Warpgroup } else { Unit::Warp };
         Schedule::Chunks(Chunks { ends: false, warps, unit, depth, padded, stages: 2, vector, blocks: 2 })
     };
+    // Two warps have no registers for the most depth.
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
+    let shapes = shapes.filter(|shape| *shape != (2, DEPTHS[DEPTHS.len() - 1]));
     let kinds =
         |(warps, depth)| [(false, 8), (true, 8), (true, 1)].map(|(padded, vector)| of(warps, depth, padded, vector));
     shapes.flat_map(kinds).collect()

@@ -18,6 +18,7 @@
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
+mod anew;
 pub mod back;
 mod channels;
 mod decay;
@@ -36,10 +37,12 @@ pub use form::{Decay, Form, Readout, Refusal};
 use super::LowerError;
 use super::args::Args;
 use super::pairs::tile::{Source, Tile};
+use super::pairs::values::Values;
 use crate::build::{Builder, zero};
 use crate::schedule::{Chunks, Schedule, Unit, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
+use anew::Anew;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
@@ -83,8 +86,13 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunks) -> u32 {
 
 /// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
 pub fn with_ends(schedule: &Chunks) -> Vec<Chunks> {
-    let ends = Chunks { ends: true, stages: 3, blocks: 3, ..*schedule };
+    let ends = Chunks { ends: true, stages: 3, blocks: blocks_of_ends(schedule.vector), ..*schedule };
     vec![ends, *schedule]
+}
+
+/// Blocks of walks of states alone that share a multiprocessor. Addresses of single elements take registers.
+fn blocks_of_ends(vector: u32) -> u32 {
+    if vector > 1 { 3 } else { 2 }
 }
 
 /// The numbers that the first of them hands on, for so many recurrences of so many segments; `None` when 63 bits cannot count
@@ -113,6 +121,8 @@ struct ChunksKernel<'s> {
     /// The block's segment, and the ends of segments.
     segment: Segment,
     ends: ParamId,
+    /// The outer indices, and whether the segment is the last.
+    anew: Anew,
     thread: Operand,
     warp: Operand,
     lane: Operand,
@@ -141,6 +151,7 @@ impl<'s> ChunksKernel<'s> {
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let anew = Anew::declare(b, form.outer.iter().count() + 1);
         let segment = Segment::of(b, &args, form.outer, schedule.ends);
         let outer = args.indices(b, segment.row, form.outer);
         let ends = args.scratch[args.scratch.len() - 1];
@@ -158,6 +169,7 @@ impl<'s> ChunksKernel<'s> {
             saved: None,
             segment,
             ends,
+            anew,
             thread,
             warp,
             lane,
@@ -178,6 +190,12 @@ impl<'s> ChunksKernel<'s> {
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
         }
+    }
+
+    /// Nothing but where the block is, of which nothing is kept for later.
+    fn values(&self, b: &mut Builder) -> Values<'_> {
+        let outer = self.anew.outer(b, &self.outer);
+        Values::new(self.stage, &self.args, [self.form.time, self.form.width], outer)
     }
 
     /// The tiles that are copied.

@@ -17,13 +17,12 @@ impl ChunksKernel<'_> {
     pub(super) fn store_outputs(
         &self,
         b: &mut Builder,
-        values: &Values,
+        mut values: Values,
         (first, y): (Operand, &Blocks),
         (stage, queries): (Operand, Factor),
     ) {
         let Some(readout) = &self.form.readout else { return };
         let staged = self.staged(b, queries);
-        let mut values = values.clone();
         let (row, column) = (self.first_row(b), self.first_column(b));
         let time = b.add(first, row);
         for h in 0..2 {
@@ -69,7 +68,7 @@ impl ChunksKernel<'_> {
     }
 
     /// Stores what remains at the end.
-    pub(super) fn finals(&self, b: &mut Builder, values: &Values, state: &State) {
+    pub(super) fn finals(&self, b: &mut Builder, state: &State) {
         if self.saved.is_some() && !self.form.reverse {
             return;
         }
@@ -79,9 +78,12 @@ impl ChunksKernel<'_> {
             return;
         }
         let lasts = self.lasts();
+        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.anew.of(b, first));
+        let mut values = self.values(b);
+        self.set_width(b, &mut values, row);
         for (block, sums) in state.blocks.iter().enumerate() {
             let mut values = values.clone();
-            let spots = self.spots(b, &mut values, block as u32);
+            let spots = self.spots(b, &mut values, (column, block as u32));
             for (spot, sum) in spots.into_iter().zip(sums) {
                 lasts.iter().for_each(|last| values.set(*last, spot, (*sum).into()));
             }

@@ -18,9 +18,8 @@ pub(super) struct State {
 const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
 
 impl ChunksKernel<'_> {
-    /// The thread's places of the width in the state are columns of [`Values`].
-    pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values) {
-        let row = self.first_row(b);
+    /// The thread's places of the width in the state, from its first row on, are columns of [`Values`].
+    pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
         for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
             let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             values.set_column(slot, self.place(b, at, self.form.width));
@@ -37,12 +36,15 @@ impl ChunksKernel<'_> {
     /// The state before the first time.
     pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
         let count = self.schedule.depth / COLUMNS;
+        let (mut values, column) = (values.clone(), self.first_column(b));
+        let row = self.first_row(b);
+        self.set_width(b, &mut values, row);
         // The ends of segments are those from 0.
         let blocks = (0..count).map(|block| match self.form.init.filter(|_| !self.schedule.ends) {
             None => [0; 4].map(|_| b.var(zero(Ty::F32))),
             Some(init) => {
                 let mut values = values.clone();
-                let spots = self.spots(b, &mut values, block);
+                let spots = self.spots(b, &mut values, (column, block));
                 spots.map(|spot| {
                     let value = values.value(b, init, spot);
                     b.var(value)
@@ -52,9 +54,8 @@ impl ChunksKernel<'_> {
         State { blocks: blocks.collect() }
     }
 
-    /// Where the thread's four places of a block are.
-    pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, block: u32) -> [Spot; 4] {
-        let column = self.first_column(b);
+    /// Where the thread's four places of a block are, from its first column on.
+    pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, (column, block): (Operand, u32)) -> [Spot; 4] {
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
             values.set_place(c, self.form.depth, self.place(b, at, self.form.depth));

@@ -9,7 +9,6 @@ use super::read::Started;
 use super::state::State;
 use super::walk::Chunk;
 use crate::build::Builder;
-use crate::lower::pairs::values::Values;
 use crate::tile::{Reg, Stmt};
 
 impl ChunksKernel<'_> {
@@ -24,7 +23,6 @@ impl ChunksKernel<'_> {
     pub(super) fn finish_chunk(
         &self,
         b: &mut Builder,
-        values: &Values,
         (state, logs): (&State, Reg),
         chunk: &Chunk,
         started: Option<Started>,
@@ -47,6 +45,7 @@ impl ChunksKernel<'_> {
         if let Some((y, queries)) = y.zip(chunk.queries) {
             finish(b, &y, 0);
             let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
+            let values = self.values(b);
             self.store_outputs(b, values, (chunk.first, &y), (chunk.values.start, queries));
         }
     }

@@ -57,8 +57,7 @@ impl ChunksKernel<'_> {
         for turn in 0..self.schedule.stages as i32 - 1 {
             self.fetch(b, &origins, (Operand::i32(turn), turns));
         }
-        let mut values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
-        self.set_width(b, &mut values);
+        let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
         if !self.schedule.ends {
             self.join(b, &state);
@@ -76,14 +75,19 @@ impl ChunksKernel<'_> {
         if self.schedule.ends {
             return self.store_end(b, &state, logs);
         }
-        let is_last = self.segment.is_last(b);
-        b.if_(is_last, |b| self.finals(b, &values, &state));
+        let is_last = self.anew.read(b, self.outer.len());
+        let is_last = b.ne(is_last, Operand::i64(0));
+        b.if_(is_last, |b| self.finals(b, &state));
     }
 
-    /// One thread makes the mbarriers.
+    /// One thread makes the mbarriers, and writes what is needed later.
     fn start(&self, b: &mut Builder) {
+        let is_last = self.segment.is_last(b);
+        let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
+        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
+            self.anew.store(b, &numbers);
             for tile in self.tiles() {
                 for i in 0..self.schedule.stages as i32 {
                     let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
@@ -164,7 +168,7 @@ impl ChunksKernel<'_> {
         // Their reads take as long as the products.
         let rates = (!self.form.channels).then(|| self.next_rates(b, values, (turn, turns)));
         match started {
-            Some(started) => self.finish_chunk(b, values, (state, logs), &chunk, started),
+            Some(started) => self.finish_chunk(b, (state, logs), &chunk, started),
             None => self.by_warps(b, values, (state, logs), &chunk),
         }
         if let Some(rates) = rates {
@@ -199,7 +203,7 @@ impl ChunksKernel<'_> {
                 Some(decays) => self.read(b, decays, factors),
                 None => self.read_channels(b, factors),
             };
-            self.store_outputs(b, values, (chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values.clone(), (chunk.first, &y), (chunk.values.start, queries));
         }
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),

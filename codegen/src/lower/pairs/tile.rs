@@ -269,7 +269,8 @@ impl Tile {
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
         let step = source.vector.min(self.piece());
-        let mut single = vec![];
+        let (mut single, mut from_index) = (vec![], from);
+        let further = b.mul(Operand::i64(i64::from(step)), stride);
         for k in (0..self.piece()).step_by(step as usize) {
             let place = b.add(column, Operand::i64(i64::from(k)));
             let guard = if source.padded {
@@ -278,8 +279,6 @@ impl Tile {
             } else {
                 exists
             };
-            let offset = b.mul(Operand::i64(i64::from(k)), stride);
-            let from_index = b.add(from, offset);
             if step == 1 {
                 single.push(self.load_one(b, pointer, from_index, guard));
             } else {
@@ -287,6 +286,8 @@ impl Tile {
                 let (array, guard) = (self.array, Some(guard));
                 b.push(Stmt::CopyAsync { to: array, to_index, from: pointer, from_index, elements: step, guard });
             }
+            // One after the other: products of the stride would be kept in registers.
+            from_index = b.add(from_index, further);
         }
         if step == 1 {
             b.store(Memory::Shared(self.array), to, &single, None);

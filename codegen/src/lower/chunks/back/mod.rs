@@ -30,7 +30,8 @@ mod walk;
 
 pub use form::{BackForm, Kind};
 
-use super::{ChunksKernel, Form, LowerError, ROWS};
+use super::anew::Anew;
+use super::{ChunksKernel, Form, LowerError, ROWS, blocks_of_ends};
 use crate::build::Builder;
 use crate::lower::args::Args;
 use crate::lower::pairs::tile::{Source, Tile};
@@ -78,7 +79,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack) -> u32 {
 /// The kernels of a schedule, in order.
 pub fn sweeps(schedule: &ChunksBack) -> Vec<ChunksBack> {
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
-    let walk = |sweep| ChunksBack { sweep, stages: 2, blocks: 3, ..*schedule };
+    let walk = |sweep| ChunksBack { sweep, stages: 2, blocks: blocks_of_ends(schedule.vector), ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
@@ -147,6 +148,8 @@ struct BackKernel<'s> {
     parts: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
+    /// For indices by which heads are read: they are needed before those, too.
+    anew: Anew,
     thread: Operand,
     lane: Operand,
     warp: Operand,
@@ -187,6 +190,7 @@ impl<'s> BackKernel<'s> {
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
+        let anew = Anew::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
@@ -207,6 +211,7 @@ impl<'s> BackKernel<'s> {
             rates,
             parts,
             energies,
+            anew,
             thread,
             lane,
             warp,

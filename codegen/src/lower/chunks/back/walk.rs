@@ -10,7 +10,7 @@ use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// How a warp's lanes read tiles of one shape.
 pub(super) struct Sides {
@@ -91,7 +91,11 @@ impl BackKernel<'_> {
         }
         self.score(b);
         let sums = self.sums(b);
-        b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
+        if self.form.heads == AxisSet::EMPTY {
+            self.turn(b, &chunk, &sums, none);
+        } else {
+            b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
+        }
         self.finish(b, &chunk, &sums);
     }
 
@@ -127,10 +131,11 @@ impl BackKernel<'_> {
         }
     }
 
-    /// One thread makes the mbarriers.
+    /// One thread makes the mbarriers, and the 0.
     fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
+            self.anew.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             for (tile, stages) in tiles.into_iter().zip([1, 1, STAGES, STAGES, STAGES, STAGES]) {
                 for i in 0..stages as i32 {
@@ -165,7 +170,8 @@ impl BackKernel<'_> {
 
     fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let (row, piece) = left_rows(b, self.lane);
+        let lane = self.anew.of(b, self.lane);
+        let (row, piece) = left_rows(b, lane);
         let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
         let own = b.add(row, of_block);
         let left = tile.lanes(b, own, piece);
@@ -178,7 +184,7 @@ impl BackKernel<'_> {
             let piece = b.add(piece, pieces);
             (tile.lanes(b, row, piece), Operand::i32(0))
         };
-        let (row, piece) = right_rows(b, self.lane);
+        let (row, piece) = right_rows(b, lane);
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
         Sides { left, right, right_start, in_time, in_time_start }
