@@ -75,13 +75,14 @@ pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (
     b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
 }
 
-/// Starts left·rightᵀ over the depth, by a warpgroup. Its sums are not to be read before [`finish`].
-pub(super) fn start(b: &mut Builder, (left, right): (&[[Operand; 4]], Factor)) -> Vec<[Reg; 4]> {
+/// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
+pub(super) fn start(b: &mut Builder, (left, right): (Factor, Factor)) -> Vec<[Reg; 4]> {
     let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
-    let step = |(sixteen, left): (u32, &[Operand; 4])| {
-        (Left::Registers(*left), right.tile.panels(b, right.start, Operand::i32(0), sixteen))
-    };
-    let steps = (0..).zip(left).map(step).collect();
+    let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
+        let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
+        (Left::Shared(left), right)
+    });
+    let steps = steps.collect();
     b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: false });
     sums
 }

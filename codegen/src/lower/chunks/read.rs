@@ -3,7 +3,7 @@
 use super::decay::Decays;
 use super::products::{Blocks, Factor, finish, multiply, multiply_in_time, pack, start, start_in_time};
 use super::walk::Chunk;
-use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use super::{COLUMNS, ChunksKernel, zeros};
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
@@ -36,12 +36,11 @@ impl ChunksKernel<'_> {
         y
     }
 
-    /// Starts the products of queries by a warpgroup, if there are queries; they are left factors in registers.
+    /// Starts the products of queries by a warpgroup, if there are queries. They are read from shared memory: as fragments they
+    /// would take a quarter of the registers.
     pub(super) fn start_read(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         let (queries, states) = chunk.queries.zip(chunk.states)?;
-        let left: Blocks = (0..self.schedule.depth / ROWS).map(|step| queries.four(b, 0, step, false)).collect();
-        let scores = start(b, (&left, chunk.keys));
-        let y = start(b, (&left, states));
+        let [scores, y] = [chunk.keys, states].map(|right| start(b, (queries, right)));
         Some(Started { scores, y })
     }
 
