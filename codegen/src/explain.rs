@@ -28,6 +28,8 @@ pub struct Explanation {
     pub temporary_bytes: u64,
     /// 64-bit words for messages between blocks.
     pub message_words: u64,
+    /// What plan this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
+    pub instead_of: Option<String>,
 }
 
 /// One launch.
@@ -71,6 +73,7 @@ impl Explanation {
             skipped: plan.choices.iter().filter(|c| c.step.is_none()).count(),
             temporary_bytes: plan.buffers.iter().map(temporary).sum(),
             message_words: plan.message_words,
+            instead_of: None,
         }
     }
 
@@ -239,6 +242,7 @@ impl Display for Explanation {
         if self.skipped > 0 {
             writeln!(f, "{} stage(s) produce nothing for these sizes", self.skipped)?;
         }
+        self.instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
         let total: u64 = self.launches.iter().map(|l| l.bytes).sum();
         let temporary = if self.temporary_bytes > 0 {
             format!(", {} of temporary tensors", bytes(self.temporary_bytes))

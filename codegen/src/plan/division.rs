@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use oplus_dsl::ir::Axis;
 
 use super::bound::{Bound, Placed};
+use super::choosing::Choosing;
 use super::collapse::{Collapsed, collapse};
 use super::cost::estimate;
 use super::fits::fits;
@@ -55,6 +56,12 @@ struct Bindings<'d> {
     bound: Bound,
 }
 
+/// The schedules that may be taken, the fastest first, and why not the others.
+type Offers = (Vec<Estimate>, Vec<(Schedule, String)>);
+
+/// Why a schedule that fits may not be taken.
+const NOT_THERE: &str = "its kernel is not there";
+
 /// What a launch needs to know of its kernel.
 #[derive(Clone, Debug)]
 struct Kernel {
@@ -90,13 +97,13 @@ impl Division {
         Division { target: *target, cut, stages, kernels: Mutex::default() }
     }
 
-    /// The plan of a call; every stage takes the `rank`-th schedule after the fastest.
-    pub(super) fn plan(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
+    /// The plan of a call.
+    pub(super) fn plan(&self, call: &Call, choosing: Choosing<'_>) -> Result<Plan, PlanError> {
         let mut call = self.with_parts(call, 1);
         let buffers = self.buffers(&call)?;
         let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
         for index in 0..self.stages.len() {
-            if let Some(parts) = self.step((&call, rank), index, &mut plan)? {
+            if let Some(parts) = self.step((&call, choosing), index, &mut plan)? {
                 call = self.with_parts(&call, parts);
                 plan.buffers.splice(..self.cut.buffers.len(), self.buffers(&call)?);
             }
@@ -148,7 +155,12 @@ impl Division {
     }
 
     /// Adds the launch of a stage to the plan. Gives how many parts it stores sums in, if it does.
-    fn step(&self, (call, rank): (&Call, usize), index: usize, plan: &mut Plan) -> Result<Option<u64>, PlanError> {
+    fn step(
+        &self,
+        (call, choosing): (&Call, Choosing<'_>),
+        index: usize,
+        plan: &mut Plan,
+    ) -> Result<Option<u64>, PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
         let empty = ready.plain.stage.two_way().is_some() && bound.sizes.contains(&0);
@@ -156,9 +168,8 @@ impl Division {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);
         }
-        let Bindings { form, is_merged, bound } = self.bindings(call, index);
-        let (mut candidates, refused) = self.candidates((call, index), is_merged, form, &bound);
-        let taken = rank.min(candidates.len().saturating_sub(1));
+        let (Bindings { form, is_merged, bound }, (mut candidates, refused)) = self.fitting((call, index), choosing);
+        let taken = choosing.rank.min(candidates.len().saturating_sub(1));
         if let Some(better) = candidates.get_mut(..=taken) {
             better.rotate_right(1);
         }
@@ -167,17 +178,30 @@ impl Division {
             return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });
         };
         let schedule = best.schedule;
-        let (bound, parts) = self.bound_under((call, index), form, bound, &schedule);
+        let (bound, parts) = self.bound_under((call, index), (form, is_merged), bound, &schedule);
         plan.message_words = plan.message_words.max(message_words(&form.stage, &schedule, &bound));
         self.launches((index, is_merged), form, schedule, &bound, (plan, Choice { step: None, candidates, refused }));
         Ok(parts)
     }
 
-    /// A stage with merged axes if the call allows it, and its sizes and layouts.
-    fn bindings(&self, call: &Call, index: usize) -> Bindings<'_> {
+    /// The form in which a stage runs, and its schedules.
+    fn fitting(&self, (call, index): (&Call, usize), choosing: Choosing<'_>) -> (Bindings<'_>, Offers) {
+        let of = |merges| {
+            let bindings = self.bindings((call, index), merges);
+            let offers = self.candidates((call, index), &bindings, choosing);
+            (bindings, offers)
+        };
+        let (simplest, offers) = of(true);
+        // Every schedule of merged axes may lack its kernel; those of the stage as it is remain.
+        let remains = offers.0.is_empty() && simplest.is_merged && choosing.is_there.is_some();
+        if remains { of(false) } else { (simplest, offers) }
+    }
+
+    /// A stage with merged axes if that is wanted and the call allows it, and its sizes and layouts.
+    fn bindings(&self, (call, index): (&Call, usize), merges: bool) -> Bindings<'_> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
-        let merged = ready.merged.as_ref();
+        let merged = ready.merged.as_ref().filter(|_| merges);
         let merged = merged.and_then(|(collapsed, form)| Some((form, collapsed.bind(&ready.plain.stage, &bound)?)));
         match merged {
             Some((form, bound)) => Bindings { form, is_merged: true, bound },
@@ -189,13 +213,13 @@ impl Division {
     fn bound_under(
         &self,
         (call, index): (&Call, usize),
-        form: &Form,
+        (form, is_merged): (&Form, bool),
         bound: Bound,
         schedule: &Schedule,
     ) -> (Bound, Option<u64>) {
         let parts = form.stage.part_axis.and_then(|_| parts(&form.stage, schedule, &bound, &self.target));
         let Some(parts) = parts else { return (bound, None) };
-        (self.bindings(&self.with_parts(call, parts), index).bound, Some(parts))
+        (self.bindings((&self.with_parts(call, parts), index), is_merged).bound, Some(parts))
     }
 
     /// Adds the launches of a stage to a plan: one, or several with what they hand on.
@@ -213,20 +237,38 @@ impl Division {
         let elem = |k| scratch_elem(&form.stage, &schedule, k);
         plan.buffers.extend((0..).zip(lens).map(|(k, len)| Buffer { elem: elem(k), len }));
         let mut choice = Some(choice);
-        let each = pieces.iter().flat_map(|piece| kernels(&form.stage, &schedule).into_iter().map(move |s| (piece, s)));
-        for (piece, own) in each {
-            let bound = piece.bound(&form.stage, bound);
-            let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
-            if blocks_of_row(&form.stage, &own, &bound, &self.target) == Some(0) || segments.blocks(&own) == 0 {
-                continue;
-            }
-            let mut launch = self.launch_of((index, merged), form, own, &bound, (segments, piece.bits));
-            place(&mut launch, (first, *piece), &bound);
+        for (piece, bound, mut launch) in self.launched((index, merged), form, schedule, bound) {
+            place(&mut launch, (first, piece), &bound);
             let none = || Choice { step: None, candidates: vec![], refused: vec![] };
-            let taken = if own == schedule { choice.take() } else { None }.unwrap_or_else(none);
+            let taken = if launch.schedule == schedule { choice.take() } else { None }.unwrap_or_else(none);
             plan.choices.push(Choice { step: Some(plan.steps.len()), ..taken });
             plan.steps.push(launch);
         }
+    }
+
+    /// The launches of a stage, each with its piece of the rows.
+    fn launched(
+        &self,
+        (index, merged): (usize, bool),
+        form: &Form,
+        schedule: Schedule,
+        bound: &Bound,
+    ) -> Vec<(Piece, Bound, Launch)> {
+        let of = |(piece, own): (Piece, Schedule)| {
+            let bound = piece.bound(&form.stage, bound);
+            let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
+            let is_empty =
+                blocks_of_row(&form.stage, &own, &bound, &self.target) == Some(0) || segments.blocks(&own) == 0;
+            (!is_empty).then(|| {
+                let launch = self.launch_of((index, merged), form, own, &bound, (segments, piece.bits));
+                (piece, bound, launch)
+            })
+        };
+        let pieces = pieces(&form.stage, &schedule, bound, &self.target).into_iter();
+        pieces
+            .flat_map(|piece| kernels(&form.stage, &schedule).into_iter().map(move |own| (piece, own)))
+            .filter_map(of)
+            .collect()
     }
 
     /// The plan of a call in which the stages with states have one schedule.
@@ -236,7 +278,7 @@ impl Division {
         for (index, ready) in self.stages.iter().enumerate() {
             let form = &ready.plain;
             if form.stage.state_axis().is_none() {
-                self.step((call, 0), index, &mut plan).map_err(|e| e.to_string())?;
+                self.step((call, Choosing::default()), index, &mut plan).map_err(|e| e.to_string())?;
                 continue;
             }
             let bound = self.bind(call, &form.stage);
@@ -248,26 +290,40 @@ impl Division {
         Ok(plan)
     }
 
-    /// The schedules that fit, the fastest first, and those that do not.
+    /// The schedules of a form.
     fn candidates(
         &self,
         (call, index): (&Call, usize),
-        merged: bool,
-        form: &Form,
-        bound: &Bound,
-    ) -> (Vec<Estimate>, Vec<(Schedule, String)>) {
+        Bindings { form, is_merged, bound }: &Bindings<'_>,
+        choosing: Choosing<'_>,
+    ) -> Offers {
         let (mut candidates, mut refused) = (vec![], vec![]);
         for schedule in &form.schedules {
-            let (bound, _) = self.bound_under((call, index), form, bound.clone(), schedule);
-            match fits(&form.stage, schedule, &bound, &self.target)
-                .and_then(|()| self.has_room(index, merged, form, *schedule))
-            {
+            let (bound, _) = self.bound_under((call, index), (form, *is_merged), bound.clone(), schedule);
+            let fits = fits(&form.stage, schedule, &bound, &self.target)
+                .and_then(|()| self.has_room(index, *is_merged, form, *schedule))
+                .and_then(|()| self.is_there((index, *is_merged), form, *schedule, &bound, choosing));
+            match fits {
                 Ok(()) => candidates.push(self.estimate(&form.stage, schedule, &bound)),
                 Err(why) => refused.push((*schedule, why)),
             }
         }
         candidates.sort_by(|a, b| a.micros.total_cmp(&b.micros));
         (candidates, refused)
+    }
+
+    fn is_there(
+        &self,
+        stage: (usize, bool),
+        form: &Form,
+        schedule: Schedule,
+        bound: &Bound,
+        choosing: Choosing<'_>,
+    ) -> Result<(), String> {
+        let Some(is_there) = choosing.is_there else { return Ok(()) };
+        let launched = self.launched(stage, form, schedule, bound);
+        let all = launched.iter().all(|(.., launch)| is_there(launch));
+        if all { Ok(()) } else { Err(NOT_THERE.to_owned()) }
     }
 
     /// The estimate of a schedule for all pieces of the rows.

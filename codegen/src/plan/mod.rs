@@ -8,6 +8,7 @@
 //! microseconds.
 
 mod bound;
+mod choosing;
 mod chunks;
 mod chunks_back;
 mod collapse;
@@ -25,9 +26,10 @@ mod time;
 mod two_way;
 mod variants;
 
+pub use choosing::IsThere;
 pub use planner::{Cuts, Planner, cuts, plan};
 pub use residual::Residual;
-pub use variants::{conversions, ordered_variants, temporaries, variants, words_per_element};
+pub use variants::{conversions, general_variant, ordered_variants, temporaries, variants, words_per_element};
 
 use std::sync::Arc;
 

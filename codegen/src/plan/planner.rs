@@ -6,9 +6,10 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
+use super::choosing::{Choosing, IsThere};
 use super::collapse::collapse;
 use super::division::Division;
-use super::residual::{Residual, saved, saving};
+use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
 use crate::lower::chunks::back::BackForm;
 use crate::lower::columns::supports_parts;
@@ -183,7 +184,7 @@ impl Planner {
     ///
     /// For tests and measurements, as [`Planner::launch`].
     pub fn plan_chunked(&self, call: &Call, rank: usize) -> Option<Plan> {
-        self.chunked.as_ref().and_then(|division| division.plan(call, rank).ok())
+        self.chunked.as_ref().and_then(|division| division.plan(call, Choosing::ranked(rank)).ok())
     }
 
     /// The plan of a call.
@@ -191,37 +192,93 @@ impl Planner {
         self.plan_ranked(call, 0)
     }
 
+    /// The plan of a call among those whose kernels are there. Bounds of memory hold as for all plans.
+    pub fn plan_among(&self, call: &Call, is_there: &IsThere<'_>) -> Result<Plan, PlanError> {
+        self.choose(call, Choosing::among(is_there))
+    }
+
     /// The plan of a call that also saves its states for the gradient, and what it saves; `None` where there are no states
     /// to be saved.
     pub fn plan_saving(&self, call: &Call) -> Result<Option<(Plan, Residual)>, PlanError> {
-        self.check(call)?;
-        let plan = self.contracted.as_ref().and_then(|division| division.plan(call, 0).ok());
-        Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
+        self.save(call, Choosing::default())
+    }
+
+    /// The same among plans whose kernels are there.
+    pub fn plan_saving_among(
+        &self,
+        call: &Call,
+        is_there: &IsThere<'_>,
+    ) -> Result<Option<(Plan, Residual)>, PlanError> {
+        let isa = self.target.isa;
+        self.save(
+            call,
+            Choosing::among(&|launch| with_saved(launch, isa).map_or_else(|| is_there(launch), |l| is_there(&l))),
+        )
     }
 
     /// The plan of a gradient's call that starts from states saved by the call it belongs to; `None` where it cannot.
     pub fn plan_saved(&self, call: &Call, residual: &Residual) -> Result<Option<Plan>, PlanError> {
-        self.check(call)?;
-        let Some(division) = &self.two_way else { return Ok(None) };
-        // The fastest schedules may want the states in another form.
-        let of_rank = |rank| division.plan(call, rank).ok().and_then(|plan| saved(&self.program, plan, call, residual));
-        Ok((0..SCHEDULES).find_map(of_rank))
+        self.start_from(call, residual, None)
+    }
+
+    /// The same among plans whose kernels are there.
+    pub fn plan_saved_among(
+        &self,
+        call: &Call,
+        residual: &Residual,
+        is_there: &IsThere<'_>,
+    ) -> Result<Option<Plan>, PlanError> {
+        self.start_from(call, residual, Some(&|launch| is_save(launch) || is_there(launch)))
     }
 
     /// A slower plan of a call, for tests and measurements: every stage takes the schedule that is estimated to be the
     /// `rank`-th after the fastest, or the slowest where there are fewer.
     pub fn plan_ranked(&self, call: &Call, rank: usize) -> Result<Plan, PlanError> {
+        self.choose(call, Choosing::ranked(rank))
+    }
+
+    fn save(&self, call: &Call, choosing: Choosing<'_>) -> Result<Option<(Plan, Residual)>, PlanError> {
         self.check(call)?;
-        let of = |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, rank).ok());
-        let (plain, two_way) = (self.plain.plan(call, rank), of(&self.two_way));
+        let plan = self.contracted.as_ref().and_then(|division| division.plan(call, choosing).ok());
+        Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
+    }
+
+    fn start_from(
+        &self,
+        call: &Call,
+        residual: &Residual,
+        is_there: Option<&IsThere<'_>>,
+    ) -> Result<Option<Plan>, PlanError> {
+        self.check(call)?;
+        let Some(division) = &self.two_way else { return Ok(None) };
+        // The fastest schedules may want the states in another form.
+        let of_rank = |rank| {
+            let plan = division.plan(call, Choosing { rank, is_there }).ok()?;
+            saved(&self.program, plan, call, residual)
+        };
+        Ok((0..SCHEDULES).find_map(of_rank))
+    }
+
+    /// The fastest plan of all cuts.
+    fn choose(&self, call: &Call, choosing: Choosing<'_>) -> Result<Plan, PlanError> {
+        self.check(call)?;
+        let of =
+            |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, choosing).ok());
+        let (plain, two_way) = (self.plain.plan(call, choosing), of(&self.two_way));
         // Stages that hand on all states may be fast, but where states are many they take memory without bound.
         let contracted = of(&self.contracted);
-        let leanest = two_way.iter().chain(&contracted).map(Plan::buffer_bytes).min();
+        let leanest = match choosing.is_there {
+            None => least_bytes([&two_way, &contracted]),
+            Some(_) => {
+                let any = |d: &Option<Division>| d.as_ref()?.plan(call, Choosing::ranked(choosing.rank)).ok();
+                least_bytes([&any(&self.two_way), &any(&self.contracted)])
+            }
+        };
         let room = leanest.map(|least| least.max(self.room(call)));
         let lean = |plan: &Plan| room.is_none_or(|room| plan.buffer_bytes() <= room);
         let stored = [contracted, of(&self.parted)].into_iter().flatten().filter(lean);
         let pairs = [&self.paired, &self.apart, &self.gathered, &self.split];
-        let fused = [two_way.clone(), of(&self.chunked)].into_iter().chain(pairs.map(of)).flatten();
+        let fused = [two_way, of(&self.chunked)].into_iter().chain(pairs.map(of)).flatten();
         let other = stored.chain(fused).min_by(|a, b| a.micros().total_cmp(&b.micros()));
         match (plain, other) {
             (Ok(plain), Some(other)) if lean(&plain) && plain.micros() <= other.micros() => Ok(plain),
@@ -258,7 +315,7 @@ impl Planner {
     /// For tests and measurements, as [`Planner::launch`].
     pub fn plan_split(&self, call: &Call) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
-        self.split.as_ref().map(|division| division.plan(call, 0)).transpose()
+        self.split.as_ref().map(|division| division.plan(call, Choosing::default())).transpose()
     }
 
     /// The plan of a call in which the stages with states have this schedule, a states or a two-way one; `Err` says why that
@@ -314,6 +371,11 @@ impl Planner {
     fn is_read(&self, param: u32) -> bool {
         self.program.nodes.iter().any(|n| n.op == Op::Param(param))
     }
+}
+
+/// The temporary memory of the leanest plan.
+fn least_bytes(plans: [&Option<Plan>; 2]) -> Option<u64> {
+    plans.into_iter().flatten().map(Plan::buffer_bytes).min()
 }
 
 /// Elements of a tensor over these axes; `None` when 63 bits cannot count them.

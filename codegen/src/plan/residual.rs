@@ -7,7 +7,7 @@ use super::{Arg, Call, Choice, Launch, Plan};
 use crate::abi::{Role, abi};
 use crate::key::Key;
 use crate::lower::states::{can_save, saved_len};
-use crate::schedule::{Pass, Schedule, States};
+use crate::schedule::{Pass, Schedule, States, TwoWay};
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::ir::{Axis, Program};
@@ -34,20 +34,33 @@ impl Residual {
 
 /// A plan whose states are saved, if it runs one stage under the states schedule.
 pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -> Option<(Plan, Residual)> {
-    let walks =
-        |launch: &&mut Launch| matches!(launch.schedule, Schedule::States(s) if !s.ends) && can_save(&launch.stage);
-    let mut found = plan.steps.iter_mut().filter(walks);
-    let (launch, None) = (found.next()?, found.next()) else { return None };
-    let Schedule::States(schedule) = launch.schedule else { return None };
-    let schedule = States { save: true, ..schedule };
+    let saving = plan.steps.iter().map(|launch| with_saved(launch, isa));
+    let mut found = saving.enumerate().filter_map(|(step, launch)| Some((step, launch?)));
+    let (Some((step, launch)), None) = (found.next(), found.next()) else { return None };
+    drop(found);
     let residual = Residual::of(program, &launch.stage, call)?;
-    launch.schedule = Schedule::States(schedule);
-    launch.key = Key::of(&launch.stage, &launch.schedule, isa);
-    launch.symbol = launch.key.symbol(&launch.stage, &launch.schedule);
-    let slots = abi(&launch.stage, &launch.schedule);
-    let at = slots.iter().position(|slot| slot.role == Role::Scratch(0))?;
-    launch.args.insert(at, Arg::Residual);
+    plan.steps[step] = launch;
     Some((plan, residual))
+}
+
+/// A launch that walks under the states schedule with its states saved; `None` for others.
+pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
+    let Schedule::States(schedule @ States { ends: false, .. }) = launch.schedule else { return None };
+    if !can_save(&launch.stage) {
+        return None;
+    }
+    let schedule = Schedule::States(States { save: true, ..schedule });
+    let key = Key::of(&launch.stage, &schedule, isa);
+    let symbol = key.symbol(&launch.stage, &schedule);
+    let mut args = launch.args.clone();
+    let at = abi(&launch.stage, &schedule).iter().position(|slot| slot.role == Role::Scratch(0))?;
+    args.insert(at, Arg::Residual);
+    Some(Launch { schedule, key, symbol, args, ..launch.clone() })
+}
+
+/// Whether a launch finds what a call could have saved.
+pub(super) fn is_save(launch: &Launch) -> bool {
+    matches!(launch.schedule, Schedule::TwoWay(TwoWay { pass: Pass::Save | Pass::Ends, .. }))
 }
 
 /// A plan whose two-way stage starts from states saved by an earlier call; `None` where those have another form.

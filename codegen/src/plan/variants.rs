@@ -116,6 +116,17 @@ pub(super) fn ordered_schedules(stage: &Stage) -> Vec<Schedule> {
     lane_axis(stage).map(walk).into_iter().chain([Schedule::Rows(alone)]).collect()
 }
 
+/// A stage and schedule that any call may take, whatever its sizes, strides and addresses, on every device; `None` where
+/// there is none, as for sums that are kept with what they sum.
+pub fn general_variant(stage: &Stage) -> Option<(Stage, Schedule)> {
+    let is_fused = stage.is_paired() || stage.two_way().is_some() || stage.state_axis().is_some();
+    let schedule = match stage.axis() {
+        None => Schedule::Map(map(stage, 1)),
+        Some(_) => Schedule::Rows(Shape::of(stage).short_rows(1)),
+    };
+    (!is_fused && stage.part_axis.is_none()).then(|| (stage.clone(), schedule))
+}
+
 /// Every stage and schedule that an ordered plan of this stage may use.
 pub fn ordered_variants(stage: &Stage) -> Vec<(Stage, Schedule)> {
     ordered_schedules(stage).into_iter().map(|schedule| (stage.clone(), schedule)).collect()

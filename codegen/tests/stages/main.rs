@@ -1,5 +1,6 @@
 //! From programs to stages and plans.
 
+mod among;
 mod cut;
 mod explain;
 mod memory;

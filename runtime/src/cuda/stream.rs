@@ -1,9 +1,9 @@
 //! A GPU and the stream on which work for it is queued.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use oplus_codegen::target::{Isa, Target};
@@ -30,6 +30,14 @@ pub(crate) struct Stream {
     pub(super) raw: Arc<CudaStream>,
     schedule_rank: AtomicUsize,
     portable: AtomicBool,
+    only: RwLock<Option<Arc<Only>>>,
+}
+
+/// Keys of kernels that calls of a stream may take.
+pub(crate) struct Only {
+    /// Distinguishes them from others in the caches of a device.
+    pub(crate) id: u64,
+    pub(crate) keys: BTreeSet<String>,
 }
 
 impl CudaDevice {
@@ -73,6 +81,7 @@ impl CudaDevice {
                 raw: stream,
                 schedule_rank: AtomicUsize::new(0),
                 portable: AtomicBool::new(false),
+                only: RwLock::default(),
             });
             known.push(Arc::downgrade(&state));
             state
@@ -117,6 +126,14 @@ impl CudaDevice {
         self.0.portable.store(portable, Ordering::Relaxed);
     }
 
+    /// For tests and measurements: calls on this stream take the fastest plan among kernels of these keys, of `None` among
+    /// all.
+    pub fn set_kernels(&self, keys: Option<BTreeSet<String>>) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let only = keys.map(|keys| Arc::new(Only { id: NEXT.fetch_add(1, Ordering::Relaxed), keys }));
+        *self.0.only.write().unwrap_or_else(PoisonError::into_inner) = only;
+    }
+
     /// Makes this stream wait for the work queued so far on another one.
     pub(crate) fn join(&self, other: &CudaDevice) -> Result<(), Error> {
         if self == other {
@@ -140,6 +157,11 @@ impl Stream {
     /// Whether calls take the kernels for all GPUs.
     pub(crate) fn is_portable(&self) -> bool {
         self.portable.load(Ordering::Relaxed)
+    }
+
+    /// The kernels that calls may take, if not all.
+    pub(crate) fn only(&self) -> Option<Arc<Only>> {
+        self.only.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether calls are recorded into a graph instead of being queued.

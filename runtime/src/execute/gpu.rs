@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use oplus_codegen::plan;
+use oplus_codegen::plan::{self, IsThere};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Output, Param};
 
+use super::variant::Planned;
 use super::{Executable, Hand, Ready, Signature};
 use crate::call::Residual;
 use crate::cuda::{CudaDevice, Pointers, Prepared};
@@ -29,7 +30,8 @@ impl Executable {
     /// Gives the states that the call saves.
     fn queue(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
         let rank = device.0.schedule_rank();
-        let call = self.call_words(ready, rank, device.0.is_portable());
+        let only = device.0.only().map_or(0, |only| only.id);
+        let call = self.call_words(ready, (rank, only), device.0.is_portable());
         let prepared = match device.0.context.prepared(&call) {
             Some(known) => known,
             None => self.prepare(ready, device, rank, call)?,
@@ -51,13 +53,13 @@ impl Executable {
         Ok(saved)
     }
 
-    /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules and whose
-    /// they are, what is given and wanted, sizes, alignment and strides.
-    fn call_words(&self, ready: &Ready<'_>, rank: usize, portable: bool) -> Vec<u64> {
+    /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules, to which
+    /// kernels they are restricted and whose they are, what is given and wanted, sizes, alignment and strides.
+    fn call_words(&self, ready: &Ready<'_>, (rank, only): (usize, u64), portable: bool) -> Vec<u64> {
         let mut words = Vec::with_capacity(64);
         let Signature { elem, given, wanted, ordered } = &ready.signature;
         let flags = [portable, *ordered].map(u64::from);
-        words.extend([self.id, source::generation(), *elem as u64, rank as u64, flags[0], flags[1]]);
+        words.extend([self.id, source::generation(), *elem as u64, rank as u64, only, flags[0], flags[1]]);
         words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
         words.extend(match ready.hand {
             Hand::Nothing => [0, 0],
@@ -89,6 +91,7 @@ impl Executable {
         Ok(prepared)
     }
 
+    /// The fastest plan with its kernels loaded, or, where one is missing, the fastest plan of whose kernels none is.
     fn load(&self, ready: &Ready<'_>, device: &CudaDevice, rank: usize) -> Result<Prepared, Error> {
         let variant = self.variant(&ready.signature)?;
         let call = plan::Call {
@@ -97,18 +100,25 @@ impl Executable {
             outputs: ready.outputs.iter().map(plan_layout).collect(),
         };
         let target = device.target();
-        let whole = || variant.plan(&call, &target, rank);
-        let (plan, saves) = match ready.hand {
-            Hand::Save if rank == 0 => match variant.plan_saving(&call, &target)? {
-                Some((plan, form)) => (plan, Some(form)),
-                None => (whole()?, None),
+        let among = |is_there: &IsThere<'_>| variant.plan_among(&call, &target, ready.hand, is_there);
+        if let Some(only) = device.0.only() {
+            return self.loaded(device, among(&|launch| only.keys.contains(&launch.key.to_string()))?);
+        }
+        if rank > 0 {
+            return self.loaded(device, (variant.plan(&call, &target, rank)?, None));
+        }
+        match self.loaded(device, variant.plan_with(&call, &target, ready.hand)?) {
+            Err(missing @ Error::NoKernel { .. }) => match among(&|launch| source::has(launch, target.isa)) {
+                Ok(slower) => self.loaded(device, slower),
+                Err(_) => Err(missing),
             },
-            Hand::Saved(residual) if rank == 0 => {
-                (variant.plan_saved(&call, &target, &residual.form)?.map_or_else(whole, Ok)?, None)
-            }
-            _ => (whole()?, None),
-        };
-        let (name, isa) = (&self.program.name, target.isa);
+            loaded => loaded,
+        }
+    }
+
+    /// A plan with its kernels loaded.
+    fn loaded(&self, device: &CudaDevice, (plan, saves): Planned) -> Result<Prepared, Error> {
+        let (name, isa) = (&self.program.name, device.target().isa);
         let mut prepared = Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))?;
         prepared.saves = saves;
         Ok(prepared)

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use oplus_codegen::plan::{self, Plan, Planner};
+use oplus_codegen::plan::{self, IsThere, Plan, Planner};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::Program;
 use oplus_dsl::specialize::for_call;
 
+use super::Hand;
 use crate::Error;
 use crate::cpu::{Compiled, CpuError};
 
@@ -22,6 +23,9 @@ pub(crate) struct Signature {
     /// Whether everything combines in order, see [`ordered`](crate::ordered).
     pub(crate) ordered: bool,
 }
+
+/// A plan, and the form of the states that it saves.
+pub(crate) type Planned = (Plan, Option<plan::Residual>);
 
 /// A program as calls of one signature run it: without what they leave out.
 pub(crate) struct Variant {
@@ -63,23 +67,35 @@ impl Variant {
         self.with_planner(target, |planner| planner.plan_ranked(call, rank))
     }
 
-    /// The plan of a call that saves its states, and their form; `None` where there is none.
-    pub(crate) fn plan_saving(
-        &self,
-        call: &plan::Call,
-        target: &Target,
-    ) -> Result<Option<(Plan, plan::Residual)>, Error> {
-        self.with_planner(target, |planner| planner.plan_saving(call))
+    /// The fastest plan of a call that saves its states or starts from saved ones if it can; with the form of those that it
+    /// saves.
+    pub(super) fn plan_with(&self, call: &plan::Call, target: &Target, hand: Hand<'_>) -> Result<Planned, Error> {
+        let planned = self.with_planner(target, |planner| match hand {
+            Hand::Nothing => Ok(None),
+            Hand::Save => Ok(planner.plan_saving(call)?.map(|(plan, form)| (plan, Some(form)))),
+            Hand::Saved(residual) => Ok(planner.plan_saved(call, &residual.form)?.map(|plan| (plan, None))),
+        });
+        planned?.map_or_else(|| Ok((self.plan(call, target, 0)?, None)), Ok)
     }
 
-    /// The plan of a gradient's call from saved states; `None` where there is none.
-    pub(crate) fn plan_saved(
+    /// The same among plans whose kernels are there.
+    pub(crate) fn plan_among(
         &self,
         call: &plan::Call,
         target: &Target,
-        residual: &plan::Residual,
-    ) -> Result<Option<Plan>, Error> {
-        self.with_planner(target, |planner| planner.plan_saved(call, residual))
+        hand: Hand<'_>,
+        is_there: &IsThere<'_>,
+    ) -> Result<Planned, Error> {
+        self.with_planner(target, |planner| {
+            let planned = match hand {
+                Hand::Nothing => None,
+                Hand::Save => planner.plan_saving_among(call, is_there)?.map(|(plan, form)| (plan, Some(form))),
+                Hand::Saved(residual) => {
+                    planner.plan_saved_among(call, &residual.form, is_there)?.map(|plan| (plan, None))
+                }
+            };
+            planned.map_or_else(|| Ok((planner.plan_among(call, is_there)?, None)), Ok)
+        })
     }
 
     fn with_planner<T>(

@@ -10,7 +10,7 @@ use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::execute::{Executable, Signature};
+use crate::execute::{Executable, Hand, Signature};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::ordered::is_ordered;
@@ -61,8 +61,16 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
     })?;
     let call = call(&variant.program, shapes)?;
     let Some(target) = shapes.target else { return Ok(Explained::Cpu(equations(&variant.program))) };
-    let plan = variant.plan(&call, &target, 0)?;
-    let mut planned = Planned::of(&variant.program, &plan);
+    let fastest = variant.plan(&call, &target, 0)?;
+    let is_there = |launch: &Launch| source::has(launch, target.isa);
+    let missing = fastest.steps.iter().find(|launch| !is_there(launch));
+    let slower = missing.and_then(|_| variant.plan_among(&call, &target, Hand::Nothing, &is_there).ok());
+    let plan = slower.as_ref().map_or(&fastest, |(plan, _)| plan);
+    let mut planned = Planned::of(&variant.program, plan);
+    planned.instead_of = slower.as_ref().zip(missing).map(|(_, launch)| {
+        let micros = fastest.micros();
+        format!("the fastest plan, {micros:.1} µs, for want of a kernel: {}", source::missing(&program.name, launch))
+    });
     for (explained, launch) in planned.launches.iter_mut().zip(&plan.steps) {
         explained.facts = facts(&program.name, launch, &target, shapes.device.as_ref());
     }

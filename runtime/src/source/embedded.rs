@@ -39,6 +39,14 @@ impl KernelSource for Embedded {
     fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
         Ok(self.code(&launch.key.to_string()))
     }
+
+    fn has(&self, launch: &Launch, _: Isa) -> bool {
+        let key = launch.key.to_string();
+        match self.0 {
+            Find::Table(table) => table.binary_search_by_key(&key.as_str(), |entry| entry.0).is_ok(),
+            Find::Standard => oplus_kernels::find(&key).is_some(),
+        }
+    }
 }
 
 #[cfg(test)]

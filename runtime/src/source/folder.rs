@@ -66,6 +66,10 @@ impl KernelSource for Folder {
     fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
         Ok(self.text(&launch.key.to_string())?.map(Code::from))
     }
+
+    fn has(&self, launch: &Launch, _: Isa) -> bool {
+        self.files.contains_key(&launch.key.to_string())
+    }
 }
 
 #[cfg(test)]

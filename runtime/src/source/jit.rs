@@ -1,6 +1,6 @@
 //! The compiler inside the program.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder};
 use crate::Error;
@@ -19,7 +19,7 @@ impl Compile for Llvm {
 }
 
 /// The compiler behind the user's cache.
-pub(super) fn compiler() -> &'static dyn KernelSource {
-    static COMPILER: OnceLock<DiskCache<Llvm>> = OnceLock::new();
-    COMPILER.get_or_init(|| DiskCache::new(cache_folder(), Llvm))
+pub(super) fn compiler() -> Arc<dyn KernelSource> {
+    static COMPILER: OnceLock<Arc<DiskCache<Llvm>>> = OnceLock::new();
+    COMPILER.get_or_init(|| Arc::new(DiskCache::new(cache_folder(), Llvm))).clone()
 }

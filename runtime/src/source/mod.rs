@@ -7,8 +7,9 @@
 //! 2. the kernels that this crate brings ([`Embedded::standard`]);
 //! 3. with the feature `jit`, the compiler, behind a cache on disk.
 //!
-//! When none has the kernel, the call fails with [`Error::NoKernel`]; it runs on the CPU instead only where the program
-//! has said so ([`fall_back_to_cpu`]).
+//! When none has a kernel of the fastest plan, the call takes the fastest plan whose kernels are all there. When there is
+//! none, it fails with [`Error::NoKernel`]; it runs on the CPU instead only where the program has said so
+//! ([`fall_back_to_cpu`]).
 
 mod disk_cache;
 mod embedded;
@@ -51,6 +52,12 @@ pub trait KernelSource: Send + Sync {
     /// # Errors
     /// [`Error::Source`] when the source is damaged, [`Error::Compile`] when it is a compiler that fails.
     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error>;
+
+    /// Whether [`find`](KernelSource::find) would give a kernel, asked of many while a plan is sought whose kernels are all
+    /// there.
+    fn has(&self, launch: &Launch, isa: Isa) -> bool {
+        matches!(self.find(launch, isa), Ok(Some(_)))
+    }
 }
 
 static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
@@ -90,13 +97,7 @@ pub(crate) fn falls_back_to_cpu() -> bool {
 /// The kernel of a launch of the kernel `name` on devices of `isa`, from the first source that has it.
 pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Code, Error> {
     let isa = launch.schedule.isa(isa);
-    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
-    let standard = Embedded::standard();
-    let mut sources: Vec<&dyn KernelSource> = registered.iter().map(AsRef::as_ref).collect();
-    sources.push(&standard);
-    #[cfg(feature = "jit")]
-    sources.push(jit::compiler());
-    for source in sources {
+    for source in sources() {
         if let Some(code) = source.find(launch, isa)? {
             return Ok(code);
         }
@@ -104,7 +105,23 @@ pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Code, Error>
     Err(missing(name, launch))
 }
 
-fn missing(name: &str, launch: &Launch) -> Error {
+/// Whether a source has the kernel of a launch.
+pub(crate) fn has(launch: &Launch, isa: Isa) -> bool {
+    let isa = launch.schedule.isa(isa);
+    sources().iter().any(|source| source.has(launch, isa))
+}
+
+/// All sources, in the order in which they are asked.
+fn sources() -> Vec<Arc<dyn KernelSource>> {
+    let mut sources = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    sources.push(Arc::new(Embedded::standard()));
+    #[cfg(feature = "jit")]
+    sources.push(jit::compiler());
+    sources
+}
+
+/// That no source has the kernel of a launch of the kernel `name`.
+pub(crate) fn missing(name: &str, launch: &Launch) -> Error {
     let key = format!("{} of `{name}`, {}", launch.key, launch.schedule);
     Error::NoKernel { key, command: format!("oplus bake --kernel {name}") }
 }

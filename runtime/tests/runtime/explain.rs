@@ -1,8 +1,11 @@
 //! Explanations: of calls on the CPU, and of plans for GPUs that are not here.
 
+use std::sync::{Arc, LazyLock};
+
 use crate::common::AFFINE;
 use oplus::explain::Explained;
-use oplus::{Elem, Error, Shapes, Target};
+use oplus::source::{Code, Isa, KernelSource, Launch, register};
+use oplus::{Elem, Error, Kernel, Shapes, Target};
 
 fn shapes(rows: usize, len: usize) -> Shapes {
     Shapes::new().axis("B", rows).axis("L", len)
@@ -43,6 +46,40 @@ fn a_kernel_that_no_source_has_is_explained_but_for_its_ptx() {
     let ptx: Vec<&String> = ptx.filter(|(name, _)| name == "PTX").map(|(_, fact)| fact).collect();
     assert!(!ptx.is_empty() && ptx.iter().all(|fact| fact.contains(expected)), "{ptx:?}");
     assert!(explained.to_string().contains(expected));
+}
+
+/// The kernels under one sort of schedule of a program that no other test has.
+struct OnlyRows;
+
+impl KernelSource for OnlyRows {
+    fn find(&self, launch: &Launch, _: Isa) -> Result<Option<Code>, Error> {
+        let has = launch.stage.program.name.starts_with("only_rows") && launch.schedule.name() == "rows";
+        Ok(has.then(|| Code::from(".version 7.8".to_owned())))
+    }
+}
+
+#[test]
+fn a_plan_whose_kernels_are_there_takes_the_place_of_one_that_lacks_some() {
+    static ONLY_ROWS: LazyLock<Kernel> = LazyLock::new(|| {
+        let text = AFFINE.program().unwrap().to_string().replacen("program affine", "program only_rows", 1);
+        Kernel::new("only_rows", text.leak())
+    });
+    register(Arc::new(OnlyRows));
+    let taken = |rows, len| {
+        let explained = ONLY_ROWS.explain(&shapes(rows, len).target(Target::H200)).unwrap().forward;
+        let schedules = launches(&explained).iter().map(|l| l.candidates[0].0.split('(').next().unwrap().to_owned());
+        (schedules.collect::<Vec<_>>(), explained.to_string())
+    };
+    let (schedules, text) = taken(1, 1 << 24);
+    let is_slower =
+        text.contains("taken instead of the fastest plan, ") && text.contains("oplus bake --kernel only_rows");
+    if cfg!(feature = "jit") {
+        assert!(schedules.contains(&"lookback".to_owned()) && !is_slower, "{text}");
+    } else {
+        assert!(schedules.iter().all(|s| s == "rows") && is_slower, "{text}");
+    }
+    let (schedules, text) = taken(1 << 16, 256);
+    assert!(schedules.iter().all(|s| s == "rows") && !text.contains("instead"), "{text}");
 }
 
 #[test]
