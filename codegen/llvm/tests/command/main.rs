@@ -1,5 +1,14 @@
 //! The command `oplus`, as a user runs it.
 
+use oplus_codegen::plan::{Call, Layout, Planner};
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::specialize::for_call;
+use oplus_dsl::step::step;
+use oplus_llvm::library::Manifest;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -60,6 +69,64 @@ fn baking_writes_a_folder_that_stays_the_same() {
     let table = std::fs::read_to_string(out.join("table.rs")).unwrap();
     assert_eq!(table.matches("include_str!(\"ptx/growth").count(), kernels);
     assert!(succeed(&bake).contains(", 0 files changed"));
+}
+
+/// A crate's source with a state that goes in and out.
+const STATEFUL: &str = "
+oplus::scan! {
+    pub fn readout(x: [B, T], a: [B, N, T], c: [B, N, T], h0: state[B, N] = 0) -> (y: [B, T], h_last: state[B, N]) {
+        let h = scan(T, Affine(exp(a), x), init = h0).b;
+        y = sum(N, c * h);
+        h_last = last(T, h);
+    }
+}
+";
+
+/// The keys of an ordered call's kernels, with contiguous tensors.
+fn ordered_keys(program: &Program, size: i64) -> Vec<String> {
+    let sizes: Vec<i64> = (size..).take(program.axes.len()).collect();
+    let layout = |axes: &[Axis]| {
+        let mut strides = vec![1; axes.len()];
+        (1..axes.len()).rev().for_each(|i| strides[i - 1] = strides[i] * sizes[axes[i].0 as usize]);
+        Layout { strides, align: 256 }
+    };
+    let call = Call {
+        sizes: sizes.clone(),
+        params: program.params.iter().map(|p| Some(layout(&p.axes))).collect(),
+        outputs: program.outputs.iter().map(|o| layout(&o.axes)).collect(),
+    };
+    let planner = Planner::ordered(program, &Target { isa: Isa::Sm80, ..Target::H200 }).unwrap();
+    planner.plan(&call).unwrap().steps.iter().map(|launch| launch.key.to_string()).collect()
+}
+
+/// Calls, single steps and their gradients, with all that may be left out and without.
+#[test]
+fn baking_in_order_covers_calls_and_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = (folder.path().join("lib.rs"), folder.path().join("kernels"));
+    std::fs::write(&source, STATEFUL).unwrap();
+    let bake = ["bake", "--source", text(&source), "--out", text(&out), "--elem", "f32", "--isa", "sm_80"];
+    let keys = || -> BTreeSet<String> {
+        Manifest::read(&out).unwrap().unwrap().kernel.iter().map(|entry| entry.key.to_string()).collect()
+    };
+    succeed(&bake);
+    let plain = keys();
+    succeed(&[&bake[..], &["--ordered"]].concat());
+    let baked = keys();
+    assert!(plain.is_subset(&baked));
+    let whole = oplus_front::scan_source_file(STATEFUL).unwrap().remove(0);
+    let one = step(&whole).unwrap().program;
+    let mut needed = BTreeSet::new();
+    for program in [&whole, &adjoint(&whole).unwrap(), &one, &adjoint(&one).unwrap()] {
+        let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).collect();
+        let full = for_call(program, Elem::F32, &wanted, &[]);
+        needed.extend([1, 3, 300].into_iter().flat_map(|size| ordered_keys(&full, size)));
+        let wanted: Vec<&str> = wanted.into_iter().filter(|name| *name != "h0.bar").collect();
+        let lean = for_call(program, Elem::F32, &wanted, &["h0"]);
+        needed.extend(ordered_keys(&lean, 5));
+    }
+    let missing: Vec<&String> = needed.difference(&baked).collect();
+    assert!(missing.is_empty() && !needed.is_subset(&plain), "{missing:?} of {needed:?}");
 }
 
 #[test]

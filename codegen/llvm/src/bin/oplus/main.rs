@@ -3,6 +3,7 @@
 mod bake;
 mod explain;
 mod generate;
+mod models;
 mod picture;
 mod programs;
 mod receipts;

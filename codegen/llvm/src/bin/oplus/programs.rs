@@ -60,7 +60,7 @@ pub(crate) fn named(mut programs: Vec<Program>, names: &[String]) -> Result<Vec<
 /// any shape may be given.
 pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -> Result<Vec<Variant>, Box<dyn Error>> {
     let mut all: Vec<(String, Variant)> = vec![];
-    for program in programs.iter().flat_map(|p| forms(p, elems)) {
+    for program in programs.iter().flat_map(|p| forms(p, elems, forms_in)) {
         let cuts = cuts(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
         let stages: Vec<Stage> = cuts.all().flat_map(|cut| cut.stages).collect();
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
@@ -82,7 +82,7 @@ pub(crate) fn ordered_variants(programs: &[Program], elems: &[Elem]) -> Result<V
     let steps = programs.iter().filter_map(|program| Some(step(program).ok()?.program));
     let all: Vec<Program> = programs.iter().cloned().chain(steps).collect();
     let mut variants = vec![];
-    for program in all.iter().flat_map(|p| forms(p, elems)) {
+    for program in all.iter().flat_map(|p| forms(p, elems, ordered_forms_in)) {
         let cut = cut_ordered(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
         let of_stages = cut.stages.iter().flat_map(plan::ordered_variants);
         variants.extend(of_stages.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) }));
@@ -92,19 +92,35 @@ pub(crate) fn ordered_variants(programs: &[Program], elems: &[Elem]) -> Result<V
 
 /// The programs that calls of a kernel run: forward and backward, in each element type, with all optional parameters
 /// and with none; and of two cotangents, as of outputs and a final state, with the first one only.
-fn forms(program: &Program, elems: &[Elem]) -> Vec<Program> {
+fn forms(program: &Program, elems: &[Elem], forms_in: fn(&Program, Elem) -> Vec<Program>) -> Vec<Program> {
     let both = std::iter::once(program.clone()).chain(adjoint(program).ok());
     let elems = if program.is_generic() { elems } else { &[Elem::F32] };
     both.flat_map(|p| elems.iter().flat_map(|elem| forms_in(&p, *elem)).collect::<Vec<_>>()).collect()
 }
 
+fn is_cotangent(param: &Param) -> bool {
+    param.name.ends_with(".bar")
+}
+
 fn forms_in(program: &Program, elem: Elem) -> Vec<Program> {
-    let is_cotangent = |param: &Param| param.name.ends_with(".bar");
     let mut forms = vec![full(program, elem), lean(program, elem, |_| true)];
     if program.params.iter().filter(|param| is_cotangent(param)).count() == 2 {
         forms.push(lean(program, elem, is_cotangent));
     }
     forms
+}
+
+/// The same, and all cotangents without other optional parameters. In other calls kernels that are missing are made up for
+/// by those of a call that leaves nothing out, but it would have more to walk one element after the other.
+fn ordered_forms_in(program: &Program, elem: Elem) -> Vec<Program> {
+    let mut forms = forms_in(program, elem);
+    forms.push(lean(program, elem, |param| !is_cotangent(param)));
+    forms
+}
+
+/// The program of calls that give every parameter, and of the cotangents the first one.
+pub(crate) fn first_cotangent(program: &Program, elem: Elem) -> Program {
+    lean(program, elem, is_cotangent)
 }
 
 /// The program of calls that give every parameter and want every output.

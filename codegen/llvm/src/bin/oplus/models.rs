@@ -1,0 +1,269 @@
+//! The committed kernels of the standard models.
+//!
+//! All schedules of all models would be many thousands of kernels. Committed are, in `f32` and `bf16`, for calls that give
+//! every parameter and, of a gradient, the first cotangent:
+//!
+//! * a *floor* of every model, its gradient and its one-step form: kernels of the plain cut that run with any sizes, strides
+//!   and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
+//!   are stored.
+//! * the kernels that the plans of [`SETTINGS`] take on an H200. Other calls take the fastest of those that are there. A
+//!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best.
+//!
+//! Calls that leave out parameters run as if they gave their defaults. Gradients of several cotangents, or of a single
+//! step, are baked or compiled when they are needed.
+
+use crate::programs::first_cotangent;
+use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::step::step;
+use oplus_llvm::library::Variant;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::error::Error;
+
+/// The element types of calls.
+const ELEMS: [Elem; 2] = [Elem::F32, Elem::Bf16];
+
+/// How much slower than the best plan of all one among committed kernels may be estimated to be.
+const TOLERANCE: f64 = 1.3;
+
+/// Calls that kernels are chosen for.
+struct Setting {
+    /// The models that are called.
+    models: &'static [&'static str],
+    /// In which types.
+    elems: &'static [Elem],
+    /// The sizes of axes; others have size 1.
+    sizes: &'static [(&'static str, i64)],
+    /// Whether tensors are contiguous and aligned, or neither.
+    aligned: bool,
+}
+
+const SELECTIVE: [&str; 2] = ["selective_scan", "mamba"];
+const EXACT: [&str; 2] = ["attention", "attention_causal"];
+/// Heads of any multiple of 8 up to 128.
+const PADDED: [(&str, i64); 8] =
+    [("B", 2), ("G", 16), ("R", 2), ("M", 2048), ("N", 2048), ("E", 120), ("F", 120), ("S", 5)];
+
+/// The calls that kernels are chosen for.
+const SETTINGS: [Setting; 8] = [
+    Setting {
+        models: &SELECTIVE,
+        elems: &ELEMS,
+        sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)],
+        aligned: true,
+    },
+    Setting {
+        models: &SELECTIVE,
+        elems: &ELEMS,
+        sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)],
+        aligned: true,
+    },
+    Setting {
+        models: &SELECTIVE,
+        elems: &ELEMS,
+        sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)],
+        aligned: true,
+    },
+    Setting {
+        models: &["ssd_softplus", "mamba2"],
+        elems: &[Elem::Bf16],
+        sizes: &[("B", 8), ("H", 80), ("P", 64), ("N", 128), ("T", 2048)],
+        aligned: true,
+    },
+    Setting {
+        models: &["monoid_attention"],
+        elems: &ELEMS,
+        sizes: &[("B", 2), ("H", 16), ("K", 64), ("V", 64), ("T", 2048)],
+        aligned: true,
+    },
+    Setting {
+        models: &EXACT,
+        elems: &[Elem::Bf16],
+        sizes: &[("B", 4), ("G", 16), ("M", 2048), ("N", 2048), ("E", 128), ("F", 128)],
+        aligned: true,
+    },
+    Setting {
+        models: &EXACT,
+        elems: &ELEMS,
+        sizes: &[("B", 4), ("G", 16), ("M", 2048), ("N", 2048), ("E", 64), ("F", 64)],
+        aligned: true,
+    },
+    Setting {
+        models: &["attention", "attention_causal", "attention_window", "attention_packed", "attention_packed_causal"],
+        elems: &[Elem::Bf16],
+        sizes: &PADDED,
+        aligned: true,
+    },
+];
+
+/// The kernels of all models.
+pub(crate) fn model_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
+    let models = oplus_front::model_programs();
+    let of_elem = |program: &Program| ELEMS.map(|elem| (program.clone(), elem));
+    let all: Vec<_> = models.iter().flat_map(of_elem).collect();
+    let each = all.par_iter().map(|(model, elem)| of_model(model, *elem)).collect::<Result<Vec<_>, _>>()?;
+    Ok(each.into_iter().flatten().collect())
+}
+
+/// The kernels of a model, its gradient and its one-step form.
+fn of_model(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
+    let mut chosen = Chosen::default();
+    let failed = |e: PlanError| format!("`{}`: {e}", model.name);
+    for program in [Some(model.clone()), adjoint(model).ok()].into_iter().flatten() {
+        let program = first_cotangent(&program, elem);
+        chosen.floor(&program).map_err(failed)?;
+        let is_called = |s: &&Setting| s.models.contains(&model.name.as_str()) && s.elems.contains(&elem);
+        for setting in SETTINGS.iter().filter(is_called) {
+            chosen.setting(&program, setting).map_err(failed)?;
+        }
+    }
+    if let Ok(step) = step(model) {
+        chosen.floor(&first_cotangent(&step.program, elem)).map_err(failed)?;
+    }
+    Ok(chosen.0.into_values().collect())
+}
+
+/// Kernels by their keys.
+#[derive(Default)]
+struct Chosen(BTreeMap<String, Variant>);
+
+impl Chosen {
+    fn add(&mut self, variant: Variant) {
+        self.0.entry(variant.key().to_string()).or_insert(variant);
+    }
+
+    /// Kernels that run any call of a program on any device.
+    fn floor(&mut self, program: &Program) -> Result<(), PlanError> {
+        let stages = cuts(program)?.plain.stages;
+        for (stage, schedule) in stages.iter().filter_map(general_variant) {
+            self.add(Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) });
+        }
+        Ok(())
+    }
+
+    /// Kernels for a call, unless there are enough already; and for the same call when it saves its states.
+    fn setting(&mut self, program: &Program, setting: &Setting) -> Result<(), PlanError> {
+        let (planner, call) = (Planner::new(program, &Target::H200)?, setting.call(program));
+        let (best, known) = (planner.plan(&call)?, planner.plan_among(&call, &|launch| self.has(launch)));
+        self.launches(&best, known.ok());
+        if let Some((best, _)) = planner.plan_saving(&call)? {
+            let known = planner.plan_saving_among(&call, &|launch| self.has(launch))?;
+            self.launches(&best, known.map(|(plan, _)| plan));
+        }
+        Ok(())
+    }
+
+    fn has(&self, launch: &Launch) -> bool {
+        self.0.contains_key(&launch.key.to_string())
+    }
+
+    /// The kernels of the best plan, unless the known one is about as good.
+    fn launches(&mut self, best: &Plan, known: Option<Plan>) {
+        if known.is_some_and(|known| known.micros() <= TOLERANCE * best.micros()) {
+            return;
+        }
+        for Launch { stage, schedule, .. } in &best.steps {
+            self.add(Variant { stage: (**stage).clone(), schedule: *schedule, isa: schedule.isa(Target::H200.isa) });
+        }
+    }
+}
+
+impl Setting {
+    /// The call of a program with everything that it has.
+    fn call(&self, program: &Program) -> Call {
+        let size = |name: &String| self.sizes.iter().find(|(axis, _)| axis == name).map_or(1, |(_, size)| *size);
+        let sizes: Vec<i64> = program.axes.iter().map(size).collect();
+        let layout = |axes: &[Axis], elem: Elem| self.layout(axes.iter().map(|a| sizes[a.0 as usize]), elem);
+        Call {
+            params: program.params.iter().map(|p| Some(layout(&p.axes, p.elem))).collect(),
+            outputs: program.outputs.iter().map(|o| layout(&o.axes, o.elem)).collect(),
+            sizes: sizes.clone(),
+        }
+    }
+
+    fn layout(&self, sizes: impl DoubleEndedIterator<Item = i64>, elem: Elem) -> Layout {
+        let gap = i64::from(!self.aligned);
+        let (mut strides, mut stride) = (vec![], 1 + gap);
+        for size in sizes.rev() {
+            strides.insert(0, stride);
+            stride = stride * size + gap;
+        }
+        Layout { strides, align: if self.aligned { 16 } else { elem.bytes().unwrap_or(8) as u32 } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Sizes that no setting has: of states and channels, of time and keys, and whether tensors are aligned.
+    const OTHERS: [(i64, i64, bool); 8] = [
+        (1, 1, true),
+        (3, 2, false),
+        (16, 100, false),
+        (17, 1000, true),
+        (64, 4097, true),
+        (80, 4096, true),
+        (128, 640, false),
+        (128, 8192, true),
+    ];
+
+    /// The size of an axis of a model's call.
+    fn size(program: &Program, axis: &str, (width, time): (i64, i64)) -> (&'static str, i64) {
+        let is_key = program.axes.iter().any(|axis| axis == "E");
+        match axis {
+            "B" => ("B", 3),
+            "G" => ("G", 2),
+            "R" => ("R", 3),
+            "H" => ("H", 5),
+            "D" => ("D", 33),
+            "S" => ("S", 4),
+            "T" => ("T", time),
+            "M" => ("M", time),
+            "N" => ("N", if is_key { time } else { width }),
+            "E" => ("E", width),
+            "F" => ("F", width),
+            "K" => ("K", width),
+            "V" => ("V", width),
+            _ => ("P", width),
+        }
+    }
+
+    /// Every call has a plan whose kernels are all committed.
+    #[test]
+    fn other_calls_than_those_of_the_settings_can_run() {
+        for (model, elem) in oplus_front::model_programs().iter().flat_map(|model| ELEMS.map(|elem| (model, elem))) {
+            let keys: BTreeSet<String> =
+                of_model(model, elem).expect("kernels").iter().map(|variant| variant.key().to_string()).collect();
+            let forms = [Some(model.clone()), adjoint(model).ok(), step(model).ok().map(|step| step.program)];
+            for program in forms.into_iter().flatten().map(|program| first_cotangent(&program, elem)) {
+                let planner = Planner::new(&program, &Target::H200).expect("cuts");
+                for (width, time, aligned) in OTHERS {
+                    let sizes: Vec<_> = program.axes.iter().map(|a| size(&program, a, (width, time))).collect();
+                    let setting = Setting { models: &[], elems: &ELEMS, sizes: sizes.leak(), aligned };
+                    let call = setting.call(&program);
+                    let plan = planner.plan_among(&call, &|launch| keys.contains(&launch.key.to_string()));
+                    assert!(plan.is_ok_and(|p| !p.steps.is_empty()), "{} {elem} {width} {time}", program.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn settings_name_models_and_give_their_axes() {
+        let models = oplus_front::model_programs();
+        for Setting { models: names, sizes, .. } in &SETTINGS {
+            let given =
+                |axis: &String| ["B", "G", "R"].contains(&axis.as_str()) || sizes.iter().any(|(a, _)| a == axis);
+            for name in *names {
+                let model = models.iter().find(|model| model.name == *name).expect("a model of that name");
+                assert!(model.axes.iter().all(given), "{name} has axes {:?}", model.axes);
+            }
+        }
+    }
+}
