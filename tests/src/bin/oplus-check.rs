@@ -130,7 +130,7 @@ impl Args {
 
     /// The cases that reach every committed kernel, or those of them that another process has chosen.
     fn committed_suite(&self) -> Result<Suites, CheckError> {
-        let mut cases = case::cases_in_all_forms();
+        let mut cases = case::committed_cases();
         cases.retain(|case| self.wants(&case.to_string()));
         let chosen = match &self.cases {
             Some(chosen) => chosen.clone(),

@@ -121,17 +121,65 @@ const INNER: [usize; 6] = [4, 3, 8, 1, 64, 33];
 
 /// All cases of the standard kernels and models.
 pub fn standard_cases(extent: Extent) -> Vec<Case> {
-    cases(extent, |prefix| prefix.is_empty())
+    cases(standard(), extent, |prefix| prefix.is_empty())
 }
 
-/// The same, with all forms of calls that kernels are committed for, of models, too.
-pub fn cases_in_all_forms() -> Vec<Case> {
-    cases(Extent::Default, |_| true)
+/// The cases of committed kernels: the standard kernels', and of models those in which their few kernels run.
+pub fn committed_cases() -> Vec<Case> {
+    let (kernels, models): (Vec<_>, Vec<_>) = standard().into_iter().partition(|(prefix, _)| prefix.is_empty());
+    let of_model = |(prefix, kernel): (&str, _)| model_cases(&Case { prefix: prefix.to_owned(), ..blank(kernel) });
+    let mut all = cases(kernels, Extent::Default, |_| true);
+    all.extend(models.into_iter().flat_map(of_model));
+    all
 }
 
-fn cases(extent: Extent, in_all_forms: impl Fn(&str) -> bool) -> Vec<Case> {
+/// Widths of states, keys and channels of models, and lengths of time and keys: those that kernels of models are for, and
+/// others; with what is aligned, and what is not.
+const WIDTHS: [(usize, usize, Placement); 6] = [
+    (5, 71, Placement::Strided),
+    (1, 40, Placement::Contiguous),
+    (16, 136, Placement::Contiguous),
+    (64, 136, Placement::Contiguous),
+    (128, 72, Placement::Contiguous),
+    (100, 71, Placement::Misaligned),
+];
+
+/// Cases of a model's committed kernels, which are for calls with every parameter and the first cotangent.
+fn model_cases(base: &Case) -> Vec<Case> {
+    let Ok(program) = base.kernel.program() else { return vec![] };
+    let is_attention = program.axis("E").is_some();
+    let of_width = |elem| {
+        WIDTHS.into_iter().enumerate().map(move |(turn, (width, time, placement))| {
+            let size = |axis: &String| match axis.as_str() {
+                "T" | "M" => time,
+                "N" if is_attention => time,
+                "B" | "G" | "H" | "R" => {
+                    if width < 64 {
+                        2
+                    } else {
+                        1
+                    }
+                }
+                "D" => 3,
+                "S" => 4,
+                "P" => width.min(64),
+                _ => width,
+            };
+            let sizes = program.axes.iter().map(|axis| (axis.clone(), size(axis))).collect();
+            let fill = [Fill::Random, Fill::Whole, Fill::NearOne][turn % 3];
+            Case { elem, given: Given::Params, sizes, placement, fill, seed: turn as u64, ..base.clone() }
+        })
+    };
+    [Elem::F32, Elem::Bf16].into_iter().flat_map(of_width).collect()
+}
+
+fn cases(
+    kernels: Vec<(&'static str, &'static Kernel)>,
+    extent: Extent,
+    in_all_forms: impl Fn(&str) -> bool,
+) -> Vec<Case> {
     let mut cases = vec![];
-    for (k, (prefix, kernel)) in standard().into_iter().enumerate() {
+    for (k, (prefix, kernel)) in kernels.into_iter().enumerate() {
         let Ok(program) = kernel.program() else { continue };
         let elems: &[Elem] = match (program.is_generic(), extent) {
             (false, _) => &[Elem::F32],

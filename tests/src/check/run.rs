@@ -153,7 +153,9 @@ impl<'a> Runner<'a> {
         let mut first = None;
         for way in self.ways(case, pass)? {
             self.take(&way);
+            let recording = way.saves.then(oplus::record);
             let result = self.repeated(case, pass, run, way.slack);
+            drop(recording);
             let mut line = Line { check: case.to_string(), pass: pass.name.into(), ..Line::default() };
             (line.schedules, line.keys) = (way.schedules, way.keys);
             match result {
@@ -210,6 +212,7 @@ impl<'a> Runner<'a> {
         if let Device::Cuda(device) = &self.device {
             device.set_schedule_rank(way.rank);
             device.set_portable(way.portable);
+            device.set_kernels(way.alone.then(|| way.keys.iter().cloned().collect()));
         }
     }
 
@@ -223,7 +226,11 @@ impl<'a> Runner<'a> {
             params: params.collect(),
             outputs: outputs.iter().map(|o| layout(&o.tensor)).collect(),
         };
-        let mut ways = Planners::new(&pass.program, &device.target())?.ways(case, &call)?;
+        let planners = Planners::new(&pass.program, &device.target())?;
+        if self.runs.committed && !case.is_standard() {
+            return planners.committed_ways(case, &call);
+        }
+        let mut ways = planners.ways(case, &call)?;
         ways.retain(|way| !self.runs.committed || way.is_committed());
         Ok(ways)
     }
