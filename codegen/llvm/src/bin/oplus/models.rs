@@ -7,13 +7,15 @@
 //!   and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
 //!   are stored.
 //! * the kernels that the plans of [`SETTINGS`] take on an H200. Other calls take the fastest of those that are there. A
-//!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best.
+//!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best, and where a
+//!   kernel of its plan [spills].
 //!
 //! Calls that leave out parameters run as if they gave their defaults. Gradients of several cotangents, or of a single
 //! step, are baked or compiled when they are needed.
 
 use crate::programs::first_cotangent;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
+use oplus_codegen::schedule::{Pass, Schedule};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -36,10 +38,8 @@ struct Setting {
     models: &'static [&'static str],
     /// In which types.
     elems: &'static [Elem],
-    /// The sizes of axes; others have size 1.
+    /// The sizes of axes; others have size 1. Tensors are contiguous and aligned.
     sizes: &'static [(&'static str, i64)],
-    /// Whether tensors are contiguous and aligned, or neither.
-    aligned: bool,
 }
 
 const SELECTIVE: [&str; 2] = ["selective_scan", "mamba"];
@@ -49,54 +49,29 @@ const PADDED: [(&str, i64); 8] =
     [("B", 2), ("G", 16), ("R", 2), ("M", 2048), ("N", 2048), ("E", 120), ("F", 120), ("S", 5)];
 
 /// The calls that kernels are chosen for.
-const SETTINGS: [Setting; 8] = [
-    Setting {
-        models: &SELECTIVE,
-        elems: &ELEMS,
-        sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)],
-        aligned: true,
-    },
-    Setting {
-        models: &SELECTIVE,
-        elems: &ELEMS,
-        sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)],
-        aligned: true,
-    },
-    Setting {
-        models: &SELECTIVE,
-        elems: &ELEMS,
-        sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)],
-        aligned: true,
-    },
-    Setting {
-        models: &["ssd_softplus", "mamba2"],
-        elems: &[Elem::Bf16],
-        sizes: &[("B", 8), ("H", 80), ("P", 64), ("N", 128), ("T", 2048)],
-        aligned: true,
-    },
+const SETTINGS: [Setting; 7] = [
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)] },
     Setting {
         models: &["monoid_attention"],
         elems: &ELEMS,
         sizes: &[("B", 2), ("H", 16), ("K", 64), ("V", 64), ("T", 2048)],
-        aligned: true,
     },
     Setting {
         models: &EXACT,
         elems: &[Elem::Bf16],
         sizes: &[("B", 4), ("G", 16), ("M", 2048), ("N", 2048), ("E", 128), ("F", 128)],
-        aligned: true,
     },
     Setting {
         models: &EXACT,
         elems: &ELEMS,
         sizes: &[("B", 4), ("G", 16), ("M", 2048), ("N", 2048), ("E", 64), ("F", 64)],
-        aligned: true,
     },
     Setting {
         models: &["attention", "attention_causal", "attention_window", "attention_packed", "attention_packed_causal"],
         elems: &[Elem::Bf16],
         sizes: &PADDED,
-        aligned: true,
     },
 ];
 
@@ -147,7 +122,7 @@ impl Chosen {
 
     /// Kernels for a call, unless there are enough already; and for the same call when it saves its states.
     fn setting(&mut self, program: &Program, setting: &Setting) -> Result<(), PlanError> {
-        let (planner, call) = (Planner::new(program, &Target::H200)?, setting.call(program));
+        let (planner, call) = (Planner::new(program, &Target::H200)?, call(program, |axis| setting.size(axis), true));
         let (best, known) = (planner.plan(&call)?, planner.plan_among(&call, &|launch| self.has(launch)));
         self.launches(&best, known.ok());
         if let Some((best, _)) = planner.plan_saving(&call)? {
@@ -161,9 +136,10 @@ impl Chosen {
         self.0.contains_key(&launch.key.to_string())
     }
 
-    /// The kernels of the best plan, unless the known one is about as good.
+    /// The kernels of the best plan, unless the known one is about as good or one of them spills.
     fn launches(&mut self, best: &Plan, known: Option<Plan>) {
-        if known.is_some_and(|known| known.micros() <= TOLERANCE * best.micros()) {
+        let is_enough = known.is_some_and(|known| known.micros() <= TOLERANCE * best.micros());
+        if is_enough || best.steps.iter().any(spills) {
             return;
         }
         for Launch { stage, schedule, .. } in &best.steps {
@@ -172,27 +148,39 @@ impl Chosen {
     }
 }
 
-impl Setting {
-    /// The call of a program with everything that it has.
-    fn call(&self, program: &Program) -> Call {
-        let size = |name: &String| self.sizes.iter().find(|(axis, _)| axis == name).map_or(1, |(_, size)| *size);
-        let sizes: Vec<i64> = program.axes.iter().map(size).collect();
-        let layout = |axes: &[Axis], elem: Elem| self.layout(axes.iter().map(|a| sizes[a.0 as usize]), elem);
-        Call {
-            params: program.params.iter().map(|p| Some(layout(&p.axes, p.elem))).collect(),
-            outputs: program.outputs.iter().map(|o| layout(&o.axes, o.elem)).collect(),
-            sizes: sizes.clone(),
-        }
+/// Whether `ptxas` finds too few registers for a kernel, of those that plans of settings take.
+fn spills(launch: &Launch) -> bool {
+    match (launch.stage.program.name.as_str(), launch.schedule) {
+        ("selective_scan", Schedule::States(s)) => s.save && s.capacity() == 64 && s.vector == 4,
+        ("mamba", Schedule::States(s)) => s.ends || s.save && s.vector == 4,
+        ("mamba.bar", Schedule::TwoWay(s)) => s.pass == Pass::Carry,
+        ("monoid_attention.bar", Schedule::TwoWay(s)) => s.vector == 1,
+        _ => false,
     }
+}
 
-    fn layout(&self, sizes: impl DoubleEndedIterator<Item = i64>, elem: Elem) -> Layout {
-        let gap = i64::from(!self.aligned);
+impl Setting {
+    fn size(&self, axis: &str) -> i64 {
+        self.sizes.iter().find(|(name, _)| *name == axis).map_or(1, |(_, size)| *size)
+    }
+}
+
+/// The call of a program with everything that it has, contiguous and aligned or neither.
+fn call(program: &Program, size: impl Fn(&str) -> i64, aligned: bool) -> Call {
+    let sizes: Vec<i64> = program.axes.iter().map(|axis| size(axis)).collect();
+    let gap = i64::from(!aligned);
+    let layout = |axes: &[Axis], elem: Elem| {
         let (mut strides, mut stride) = (vec![], 1 + gap);
-        for size in sizes.rev() {
+        for axis in axes.iter().rev() {
             strides.insert(0, stride);
-            stride = stride * size + gap;
+            stride = stride * sizes[axis.0 as usize] + gap;
         }
-        Layout { strides, align: if self.aligned { 16 } else { elem.bytes().unwrap_or(8) as u32 } }
+        Layout { strides, align: if aligned { 16 } else { elem.bytes().unwrap_or(8) as u32 } }
+    };
+    Call {
+        params: program.params.iter().map(|p| Some(layout(&p.axes, p.elem))).collect(),
+        outputs: program.outputs.iter().map(|o| layout(&o.axes, o.elem)).collect(),
+        sizes: sizes.clone(),
     }
 }
 
@@ -214,23 +202,16 @@ mod tests {
     ];
 
     /// The size of an axis of a model's call.
-    fn size(program: &Program, axis: &str, (width, time): (i64, i64)) -> (&'static str, i64) {
-        let is_key = program.axes.iter().any(|axis| axis == "E");
+    fn size(program: &Program, axis: &str, (width, time): (i64, i64)) -> i64 {
+        let is_attention = program.axes.iter().any(|axis| axis == "E");
         match axis {
-            "B" => ("B", 3),
-            "G" => ("G", 2),
-            "R" => ("R", 3),
-            "H" => ("H", 5),
-            "D" => ("D", 33),
-            "S" => ("S", 4),
-            "T" => ("T", time),
-            "M" => ("M", time),
-            "N" => ("N", if is_key { time } else { width }),
-            "E" => ("E", width),
-            "F" => ("F", width),
-            "K" => ("K", width),
-            "V" => ("V", width),
-            _ => ("P", width),
+            "B" | "R" => 3,
+            "G" => 2,
+            "H" | "S" => 5,
+            "D" => 33,
+            "T" | "M" => time,
+            "N" if is_attention => time,
+            _ => width,
         }
     }
 
@@ -244,9 +225,7 @@ mod tests {
             for program in forms.into_iter().flatten().map(|program| first_cotangent(&program, elem)) {
                 let planner = Planner::new(&program, &Target::H200).expect("cuts");
                 for (width, time, aligned) in OTHERS {
-                    let sizes: Vec<_> = program.axes.iter().map(|a| size(&program, a, (width, time))).collect();
-                    let setting = Setting { models: &[], elems: &ELEMS, sizes: sizes.leak(), aligned };
-                    let call = setting.call(&program);
+                    let call = call(&program, |axis| size(&program, axis, (width, time)), aligned);
                     let plan = planner.plan_among(&call, &|launch| keys.contains(&launch.key.to_string()));
                     assert!(plan.is_ok_and(|p| !p.steps.is_empty()), "{} {elem} {width} {time}", program.name);
                 }
