@@ -155,6 +155,8 @@ fn spills(launch: &Launch) -> bool {
         ("mamba", Schedule::States(s)) => s.ends || s.save && s.vector == 4,
         ("mamba.bar", Schedule::TwoWay(s)) => s.pass == Pass::Carry,
         ("monoid_attention.bar", Schedule::TwoWay(s)) => s.vector == 1,
+        // Gradients of attention in f32.
+        (name, Schedule::Pairs(s)) => name.contains(".bar") && s.vector == 4,
         _ => false,
     }
 }
