@@ -158,7 +158,9 @@ impl PairsKernel<'_> {
             };
             let scaled = b.mul(finite, rate);
             let against = b.unary(Unary::Neg, scaled);
-            let old = b.fma(sums.maximum[row as usize].into(), rate, against);
+            // Rounded as the new one is: sums keep what they are where the maximum stays.
+            let before = b.mul(sums.maximum[row as usize].into(), rate);
+            let old = b.add(before, against);
             shrink.push(b.let_(Ty::F32, Expr::Exp2Fast(old)));
             b.assign(sums.maximum[row as usize], most);
             for column in 0..slots.columns {
