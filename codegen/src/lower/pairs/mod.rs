@@ -16,7 +16,7 @@
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
 //! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts, whose
-//! [sums] are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
+//! sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
 //! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
 //! weights never leave their registers. Warpgroups (`sm_90a`) multiply straight from shared memory, and their fragments
 //! are the same. All its rows and columns have numbers, *slots*.
