@@ -1,7 +1,7 @@
 //! The matrix products of a tile of columns.
 
 use super::form::Contraction;
-use super::single::{CHAIN, Parts, add_sums};
+use super::single::{Parts, with_rests};
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Tile};
 use super::{COLUMNS, PairsKernel, ROWS};
@@ -29,9 +29,8 @@ impl PairsKernel<'_> {
         }
         let blocks = (self.schedule.columns / COLUMNS) as usize;
         let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
-        let mut total = grid.clone();
-        let steps = left.depth / left.step();
-        for step in 0..steps {
+        let mut rests = grid.clone();
+        for step in 0..left.depth / left.step() {
             let rows: Vec<Parts<4>> = (0..self.schedule.repeat)
                 .map(|k| {
                     let index = left.index(b, left_lanes, k * ROWS, step);
@@ -46,15 +45,13 @@ impl PairsKernel<'_> {
                 for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
                     let columns = self.parts(b, columns);
                     for (k, rows) in rows.iter().enumerate() {
-                        self.mma(b, &mut grid[k * blocks + j], rows, &columns);
+                        self.mma_rests(b, &mut rests[k * blocks + j], rows, &columns);
+                        self.mma(b, &mut grid[k * blocks + j], rows[0], columns[0]);
                     }
                 }
             }
-            if self.elem() == Elem::F32 && (step + 1 == steps || (step + 1).is_multiple_of(CHAIN)) {
-                add_sums(b, &mut total, &mut grid);
-            }
         }
-        if self.elem() == Elem::F32 { total } else { grid }
+        if self.elem() == Elem::F32 { with_rests(b, &grid, &rests) } else { grid }
     }
 
     /// The same by warpgroups.

@@ -14,8 +14,6 @@ pub(super) type Parts<const N: usize> = Vec<[Operand; N]>;
 
 /// Blocks of sums whose products are computed together: as many as registers have room for.
 const TOGETHER: usize = 16;
-/// Steps of a contraction after which its sums are rounded.
-pub(super) const CHAIN: u32 = 2;
 
 impl PairsKernel<'_> {
     /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` first. Where a fragment of
@@ -63,7 +61,8 @@ impl PairsKernel<'_> {
                     b.bits(Ty::U32, value)
                 });
                 let leaf = self.parts(b, leaf);
-                self.mma(b, product, &weights, &leaf);
+                self.mma_rests(b, product, &weights, &leaf);
+                self.mma(b, product, weights[0], leaf[0]);
             }
         }
         products
@@ -88,21 +87,24 @@ impl PairsKernel<'_> {
         vec![high, low]
     }
 
-    /// Adds the product of two factors; of `f32` all but that of both rests, the small ones first.
-    pub(super) fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
-        let pairs: &[(usize, usize)] = if rows.len() == 1 { &[(0, 0)] } else { &[(1, 0), (0, 1), (0, 0)] };
-        for (r, c) in pairs {
-            let dst = [0; 4].map(|_| b.reg(Ty::F32));
-            b.push(Stmt::Mma { elem: self.elem(), dst, a: rows[*r], b: columns[*c], c: *sums });
-            *sums = dst.map(Operand::Reg);
+    /// Adds the product of two factors.
+    pub(super) fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
+        let dst = [0; 4].map(|_| b.reg(Ty::F32));
+        b.push(Stmt::Mma { elem: self.elem(), dst, a: rows, b: columns, c: *sums });
+        *sums = dst.map(Operand::Reg);
+    }
+
+    /// Adds the products of one factor's rest and the other's first part, if they have two.
+    pub(super) fn mma_rests(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
+        if let ([high, low], [first, rest]) = (&rows[..], &columns[..]) {
+            self.mma(b, sums, *low, *first);
+            self.mma(b, sums, *high, *rest);
         }
     }
 }
 
-/// Adds some sums to others, and begins them anew.
-pub(super) fn add_sums(b: &mut Builder, to: &mut Grid, from: &mut Grid) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = std::array::from_fn(|i| b.add(to[i], from[i]));
-        *from = [zero(Ty::F32); 4];
-    }
+/// Sums of products with what their rests sum up to, which would be cut off if it were added piece by piece.
+pub(super) fn with_rests(b: &mut Builder, grid: &Grid, rests: &Grid) -> Grid {
+    let both = grid.iter().zip(rests);
+    both.map(|(sums, rests)| std::array::from_fn(|i| b.add(sums[i], rests[i]))).collect()
 }
