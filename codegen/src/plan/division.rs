@@ -256,7 +256,7 @@ impl Division {
     ) -> Vec<(Piece, Bound, Launch)> {
         let of = |(piece, own): (Piece, Schedule)| {
             let bound = piece.bound(&form.stage, bound);
-            let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
+            let segments = Segments::of(&form.stage, &schedule, &bound, &self.target).of_kernel(&own);
             let is_empty =
                 blocks_of_row(&form.stage, &own, &bound, &self.target) == Some(0) || segments.blocks(&own) == 0;
             (!is_empty).then(|| {

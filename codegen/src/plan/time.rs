@@ -14,6 +14,8 @@ pub(super) struct Segments {
     pub count: u64,
     /// Tiles of each; the last one may have fewer.
     pub tiles: u64,
+    /// Whether states are saved in one piece all the same, as the rows suffice for that.
+    saves_whole: bool,
 }
 
 impl Segments {
@@ -25,13 +27,34 @@ impl Segments {
                 let walk = states::Walk::of(stage, s, bound, target);
                 Segments::fastest(tiles(s.steps), walk.most_segments(), |segments| walk.micros(segments))
             }
-            Schedule::States(s) => Segments { count: 1, tiles: tiles(s.steps) },
+            Schedule::States(s) => Segments::one(tiles(s.steps)),
             Schedule::TwoWay(s) if s.segmented => {
                 let work = two_way::Work::of(stage, s, bound, target);
-                Segments::fastest(tiles(s.steps), work.most_segments(), |segments| work.of_segments(segments))
+                let best =
+                    Segments::fastest(tiles(s.steps), work.most_segments(), |segments| work.of_segments(segments));
+                let saves_whole = work.save(Segments::one(tiles(s.steps))) <= work.save(best);
+                Segments { saves_whole, ..best }
             }
-            Schedule::TwoWay(s) => Segments { count: 1, tiles: tiles(s.steps) },
-            _ => Segments { count: 1, tiles: 1 },
+            Schedule::TwoWay(s) => Segments::one(tiles(s.steps)),
+            _ => Segments::one(1),
+        }
+    }
+
+    /// All tiles in one.
+    fn one(tiles: u64) -> Segments {
+        Segments { count: 1, tiles, saves_whole: false }
+    }
+
+    /// The segments of the passes that save states.
+    pub(super) fn saving(self) -> Segments {
+        if self.saves_whole { Segments::one(self.tiles * self.count) } else { self }
+    }
+
+    /// The segments of one kernel of a schedule.
+    pub(super) fn of_kernel(self, schedule: &Schedule) -> Segments {
+        match schedule {
+            Schedule::TwoWay(TwoWay { pass: Pass::Ends | Pass::Save, .. }) => self.saving(),
+            _ => self,
         }
     }
 
@@ -40,10 +63,10 @@ impl Segments {
         let [least, most] = [2, most].map(|n| n.min(tiles));
         let of_count = |count: u64| {
             let each = tiles.div_ceil(count);
-            Segments { count: tiles.div_ceil(each), tiles: each }
+            Segments { count: tiles.div_ceil(each), tiles: each, saves_whole: false }
         };
         let best = (least..=most.max(least)).map(of_count).min_by(|a, b| micros(*a).total_cmp(&micros(*b)));
-        best.unwrap_or(Segments { count: 1, tiles })
+        best.unwrap_or(Segments::one(tiles))
     }
 
     /// Blocks along time of one kernel of a schedule: those that find what segments do to what they are given leave out the one

@@ -128,7 +128,7 @@ impl Work {
     }
 
     /// Saves the states, and before that finds the ends of segments.
-    fn save(&self, segments: Segments) -> f64 {
+    pub(super) fn save(&self, segments: Segments) -> f64 {
         let blocks = self.blocks[0] * segments.count;
         self.before(SAVE, segments) + self.micros(&self.passes[0], SAVE, blocks, segments.tiles).0
     }
@@ -155,7 +155,7 @@ impl Work {
 pub(super) fn estimate(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> (f64, String) {
     let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target);
     let work = Work::of(stage, schedule, bound, target);
-    let save = work.save(segments);
+    let save = work.save(segments.saving());
     let ((walk, warps), carry) = (work.walk(segments), work.carry(segments));
     let launches = passes(stage, schedule).len();
     let cut = match segments.count {

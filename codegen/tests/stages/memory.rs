@@ -127,3 +127,20 @@ fn its_gradient_allocates_saved_states_and_sums_of_blocks() {
         }
     }
 }
+
+#[test]
+fn states_are_saved_in_segments_only_where_rows_are_few() {
+    let program = adjoint(&model("selective_scan", Elem::F32)).expect("differentiable");
+    let passes = |sizes: Sizes| {
+        let plan = planner(&program).plan(&call(&program, &own(&program, sizes))).expect("plans");
+        let pass = |schedule: Schedule| if let Schedule::TwoWay(s) = schedule { Some(s.pass) } else { None };
+        let of = |own: Pass| plan.steps.iter().find(|step| pass(step.schedule) == Some(own)).map(|step| step.grid[1]);
+        [Pass::Ends, Pass::Save, Pass::Carry, Pass::Walk].map(of)
+    };
+    let few = passes([1, 1, 64, 16, 1 << 20]);
+    let segments = few[1].expect("states are saved");
+    assert!(segments > 32, "{few:?}");
+    assert_eq!(few, [Some(segments - 1), Some(segments), Some(segments - 1), Some(segments)]);
+    // Rows enough for that pass, but not for the walk, whose blocks have more of them.
+    assert_eq!(passes([8, 1, 1024, 4, 2048]), [None, Some(1), Some(1), Some(2)]);
+}
