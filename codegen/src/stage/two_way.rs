@@ -375,7 +375,7 @@ impl<'p> Outline<'p> {
         let needed = super::copy::beneath(self.program, given);
         let over = |v: &&Value| matches!(self.program.node(**v).op, Op::Reduce { axis, .. } if axis == self.state);
         // Of states rather than of their sums: it says of a stage which axis is that of states.
-        let of_states = |v: &&Value| over(v) && self.levels[v.0 as usize] == Level::Row;
+        let of_states = |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
         needed.iter().find(of_states).or(needed.iter().find(over)).copied()
     }
 

@@ -135,21 +135,27 @@ pub fn committed_cases() -> Vec<Case> {
 
 /// Widths of states, keys and channels of models, and lengths of time and keys: those that kernels of models are for, and
 /// others; with what is aligned, and what is not.
-const WIDTHS: [(usize, usize, Placement); 6] = [
+const WIDTHS: [(usize, usize, Placement); 8] = [
     (5, 71, Placement::Strided),
     (1, 40, Placement::Contiguous),
     (16, 136, Placement::Contiguous),
     (64, 136, Placement::Contiguous),
     (128, 72, Placement::Contiguous),
     (100, 71, Placement::Misaligned),
+    (16, 4096, Placement::Contiguous),
+    (64, 1024, Placement::Contiguous),
 ];
+/// From here on time is cut into segments, where it is scanned; pairs of so many are too many for the interpreter.
+const CUT: usize = 1024;
 
 /// Cases of a model's committed kernels, which are for calls with every parameter and the first cotangent.
 fn model_cases(base: &Case) -> Vec<Case> {
     let Ok(program) = base.kernel.program() else { return vec![] };
     let is_attention = program.axis("E").is_some();
     let of_width = |elem| {
-        WIDTHS.into_iter().enumerate().map(move |(turn, (width, time, placement))| {
+        let widths = WIDTHS.into_iter().filter(move |(_, time, _)| !is_attention || *time < CUT);
+        let axes = program.axes.clone();
+        widths.enumerate().map(move |(turn, (width, time, placement))| {
             let size = |axis: &String| match axis.as_str() {
                 "T" | "M" => time,
                 "N" if is_attention => time,
@@ -165,7 +171,7 @@ fn model_cases(base: &Case) -> Vec<Case> {
                 "P" => width.min(64),
                 _ => width,
             };
-            let sizes = program.axes.iter().map(|axis| (axis.clone(), size(axis))).collect();
+            let sizes = axes.iter().map(|axis| (axis.clone(), size(axis))).collect();
             let fill = [Fill::Random, Fill::Whole, Fill::NearOne][turn % 3];
             Case { elem, given: Given::Params, sizes, placement, fill, seed: turn as u64, ..base.clone() }
         })

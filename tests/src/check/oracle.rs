@@ -7,7 +7,7 @@ use oplus_dsl::rebase::rebase;
 use oplus_dsl::{Elem, scalar};
 
 use super::CheckError;
-use super::bound::{Cell, ROUNDING, evaluate, unit};
+use super::bound::{Cell, Number, ROUNDING, Slack, evaluate, unit};
 
 /// What an output must be, with bounds.
 pub struct Expected {
@@ -81,12 +81,18 @@ impl Expected {
     ///
     /// # Errors
     /// [`CheckError::Wrong`] with the first element that is beyond its bound.
-    pub fn compare(&self, found: &Array, slack: f64) -> Result<Agreement, CheckError> {
+    pub fn compare(&self, found: &Array, slack: Slack) -> Result<Agreement, CheckError> {
         let mut all = Agreement::default();
-        let cells = if slack >= ROUNDING { &self.rounded } else { &self.cells };
+        let cells = if slack.factor >= ROUNDING { &self.rounded } else { &self.cells };
+        let errors = cells.iter().map(|cell| if let Cell::Float(x) = cell { x.error } else { 0.0 });
+        let least = if slack.cancels { errors.fold(0.0, f64::max) } else { 0.0 };
         for (i, cell) in cells.iter().enumerate() {
             let (wanted, got) = (self.values.data.get(i).as_f64(), found.data.get(i).as_f64());
-            let Some(bound) = bound(self.elem, *cell, wanted, slack) else {
+            let cell = match *cell {
+                Cell::Float(x) if x.error == 0.0 => Cell::Float(Number { error: least, ..x }),
+                cell => cell,
+            };
+            let Some(bound) = bound(self.elem, cell, wanted, slack.factor) else {
                 all.unbounded += 1;
                 continue;
             };

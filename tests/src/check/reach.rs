@@ -11,7 +11,7 @@ use oplus_dsl::specialize::for_call;
 use rayon::prelude::*;
 
 use super::CheckError;
-use super::bound::{SLACK, slack};
+use super::bound::{Slack, slack};
 use super::case::Case;
 use super::data::planned;
 
@@ -31,13 +31,13 @@ pub struct Way {
     /// The keys of their kernels.
     pub keys: Vec<String>,
     /// How much deeper than a balanced tree its sums may be.
-    pub slack: f64,
+    pub slack: Slack,
 }
 
 impl Way {
     /// The one way of a CPU.
     pub fn on_cpu() -> Way {
-        let (keys, slack) = (vec![], SLACK);
+        let (keys, slack) = (vec![], Slack::TREE);
         Way { rank: 0, portable: false, alone: false, saves: false, schedules: String::new(), keys, slack }
     }
 

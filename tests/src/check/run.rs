@@ -11,6 +11,7 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::rng::Rng;
 
 use super::CheckError;
+use super::bound::Slack;
 use super::case::Case;
 use super::data::{Found, Placed};
 use super::oracle::{Agreement, Expected, expected};
@@ -178,7 +179,7 @@ impl<'a> Runner<'a> {
         case: &Case,
         pass: &Pass<'_>,
         run: &Run<'_>,
-        slack: f64,
+        slack: Slack,
     ) -> Result<(Agreement, Done), CheckError> {
         let mut first: Option<Done> = None;
         let mut agreement = Agreement::default();
@@ -253,7 +254,7 @@ impl<'a> Pass<'a> {
         Ok(Pass { name, program, sizes, operands, expected })
     }
 
-    fn compare(&self, found: &[Array], slack: f64) -> Result<Agreement, CheckError> {
+    fn compare(&self, found: &[Array], slack: Slack) -> Result<Agreement, CheckError> {
         let mut all = Agreement::default();
         for (expected, found) in self.expected.iter().zip(found) {
             let one = expected.compare(found, slack)?;

@@ -41,7 +41,28 @@ pub const ROUNDING: f64 = SLACK * (1u32 << 15) as f64;
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
 /// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks, and pairs in calls of 16-bit
 /// elements, round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
-pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
+///
+/// The gradient of decays by chunks is a running sum against time: where nothing is left of it, roundings of its terms are.
+pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
+    let cancels = schedules.iter().any(|schedule| matches!(schedule, Schedule::ChunksBack(_)));
+    Slack { factor: factor(schedules, sizes, elem), cancels }
+}
+
+/// What an order of combination allows beyond a balanced tree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slack {
+    /// The factor of an element's error.
+    pub factor: f64,
+    /// Whether an element that is exact in any tree may be as far off as the least exact one of its output.
+    pub cancels: bool,
+}
+
+impl Slack {
+    /// That of calls on the CPU.
+    pub const TREE: Slack = Slack { factor: SLACK, cancels: false };
+}
+
+fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     let longest = sizes.iter().copied().max().unwrap_or(0).max(2) as f64;
     let walks = schedules.iter().any(|schedule| match schedule {
         Schedule::Columns(columns) => columns.form == Form::Walk,

@@ -165,6 +165,21 @@ impl Parts {
         false
     }
 
+    /// Whether what is summed at every state and step is a sum itself, which a lane has not yet.
+    pub(super) fn sums_a_sum(&self) -> bool {
+        let sums = [&self.sums, &self.row_sums, &self.state_totals].into_iter().flatten();
+        let mut stack: Vec<Value> = sums.map(|sum| sum.element).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(value) = stack.pop() {
+            match &self.program().node(value).op {
+                Op::Field(tuple, _) if matches!(self.program().node(*tuple).op, Op::Reduce { .. }) => return true,
+                Op::Field(..) => {}
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        false
+    }
+
     /// Whether decay and gain depend on no state, so that a segment of cotangents is linear in the one behind it.
     pub(super) fn is_linear(&self) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), vec![self.decay, self.gain]);

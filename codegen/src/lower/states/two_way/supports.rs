@@ -32,6 +32,9 @@ pub fn supports(stage: &Stage) -> Result<(), String> {
         return Err(format!("the field `{}` is {:?}", field.name, field.ty));
     }
     let parts = Parts::of(stage).ok_or("its states cannot be written out")?;
+    if parts.sums_a_sum() {
+        return Err("it sums sums over rows over the states".to_owned());
+    }
     match parts.row_sums.len() {
         0..=ROW_SUMS => Ok(()),
         n => Err(format!("it has {n} sums over rows, more than {ROW_SUMS}")),
