@@ -14,7 +14,7 @@
 //! is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Lane bit 0 is a row's, the state bits
 //! follow: lanes that load the same 16 bytes are then merged in pairs.
 //!
-//! Where rows are few, time is cut into [segments] with blocks of their own.
+//! Where rows are few, time is cut into segments with blocks of their own (`segments.rs`).
 //!
 //! Rows, states and steps that do not exist are zeros in the tiles and are not written; where they could change a final
 //! state or a sum they are left out.
