@@ -374,7 +374,8 @@ impl<'p> Outline<'p> {
         let given = self.direct.values().chain(&self.exports).copied();
         let needed = super::copy::beneath(self.program, given);
         let over = |v: &&Value| matches!(self.program.node(**v).op, Op::Reduce { axis, .. } if axis == self.state);
-        // Of states rather than of their sums: it says of a stage which axis is that of states.
+        // Of states rather than of their sums, where a stage takes both: it says which axis is that of states. A walk both
+        // ways takes sums of states alone.
         let of_states = |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
         needed.iter().find(of_states).or(needed.iter().find(over)).copied()
     }

@@ -1,6 +1,6 @@
 //! Whole = chunks threaded through the state, to the bit, where chunks begin at borders that a schedule's parameters give.
 
-use oplus_codegen::schedule::{Columns, Fold, Form, Loader, LookBack, Rows, Schedule};
+use oplus_codegen::schedule::{Fold, Loader, LookBack, Rows, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Ty;
@@ -16,18 +16,8 @@ use crate::rows::along;
 const ROWS: Rows = Rows { warps: 2, row_warps: 2, lanes: 32, rows: 1, vector: 4, vectors: 1 };
 
 /// A thread per two columns, four rows of time in flight.
-const WALK: Columns = Columns {
-    lane: 1,
-    form: Form::Walk,
-    warps: 2,
-    reduce_warps: 0,
-    lanes: 32,
-    vector: 2,
-    steps: 4,
-    stages: 0,
-    group: 0,
-    window: 0,
-};
+const WALK: &str = "columns(lane=1, form=walk, warps=2, reduce_warps=0, lanes=32, vector=2, steps=4, stages=0, group=0, \
+                    window=0)";
 
 /// Tiles of 256 elements, folded one after the other.
 const LOOK_BACK: LookBack = LookBack {
@@ -124,7 +114,7 @@ fn rows_at_tiles() {
 
 #[test]
 fn walks_of_columns_anywhere() {
-    check(["L", "B"], 70, &[1, 4, 9, 32, 37], Schedule::Columns(WALK));
+    check(["L", "B"], 70, &[1, 4, 9, 32, 37], WALK.parse().expect("a schedule"));
 }
 
 #[test]

@@ -15,9 +15,9 @@ impl<'s> BackKernel<'s> {
         for r in 0..lane.rows.len() {
             states.push(self.initial(b, &lane, (r, self.parts.init[0])));
         }
-        let (first, own): (_, Vec<Vec<Reg>>) =
-            (self.first_state(b, &lane), states[0].iter().map(|reg| vec![*reg]).collect());
-        self.base.join(b, (lane.rows[0], first), &own);
+        let first = self.first_state(b, &lane);
+        let fields: Vec<Vec<Reg>> = states[0].iter().map(|state| vec![*state]).collect();
+        self.base.join(b, (lane.rows[0], first), &fields);
         self.each_subtile(b, |b, tile, column| {
             self.save(b, &lane, tile, column, &states);
             self.walk_states(b, &lane, tile, column, &states);
