@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
-use oplus::{Call, Device, Elem, Kernel, Tensor, kernels};
+use oplus::{Call, Device, Elem, Kernel, Tensor, kernels, models};
+use oplus_dsl::ir::{Axis, Param, Program};
 use serde::Serialize;
 
 use crate::bench::BenchError;
@@ -23,6 +24,10 @@ const BATCH: usize = 256;
 const BATCHES: usize = 41;
 /// Rows and elements of a row: so few that the GPU is faster than the host.
 const SHAPE: [usize; 2] = [4, 256];
+/// Sizes of the axes of selective scans; of axes that have none here, 1.
+const SELECTIVE: &[(&str, usize)] = &[("B", 2), ("D", 512), ("N", 16), ("T", 1024)];
+/// Sizes of the axes of attention.
+const ATTENTION: &[(&str, usize)] = &[("B", 2), ("G", 8), ("M", 1024), ("N", 1024), ("E", 64), ("F", 64)];
 /// A row that is long enough for look-back.
 const LONG: [usize; 2] = [1, 1 << 22];
 
@@ -76,19 +81,74 @@ pub fn calls(device: &Device, stream: &std::sync::Arc<CudaStream>) -> Result<Vec
 /// # Errors
 /// Those of the library.
 pub fn first_call(case: &str, kernel: &Kernel, device: &Device) -> Result<Line, BenchError> {
-    let x = Tensor::zeros(Elem::F32, &SHAPE, device)?;
-    Ok(first(case, kernel, &x, device)?.0)
+    let given = required(kernel, |_, _| Tensor::zeros(Elem::F32, &SHAPE, device))?;
+    Ok(first(case, kernel, &given, device)?.0)
 }
 
-/// A first call that reads one tensor for all its parameters, and what a gradient needs of it.
-fn first(case: &str, kernel: &Kernel, x: &Tensor, device: &Device) -> Result<(Line, Vec<Tensor>, Call), BenchError> {
+/// The first calls of models whose kernels are committed, and the first gradients. Plans of models are chosen from more
+/// schedules than those of scans.
+///
+/// # Errors
+/// Those of the library.
+pub fn first_calls_of_models(device: &Device) -> Result<Vec<Line>, BenchError> {
+    let models = [
+        ("selective-scan", models::selective_scan::kernel(), Elem::F32, SELECTIVE),
+        ("mamba", models::mamba::kernel(), Elem::Bf16, SELECTIVE),
+        ("attention", models::attention::kernel(), Elem::Bf16, ATTENTION),
+    ];
+    let mut lines = vec![];
+    for (name, kernel, elem, sizes) in models {
+        let given = required(kernel, |program, param| {
+            let size = |axis: &Axis| {
+                let name = &program.axes[axis.0 as usize];
+                sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, size)| *size)
+            };
+            let shape: Vec<usize> = param.axes.iter().map(size).collect();
+            Tensor::zeros(param.elem.in_call(elem), &shape, device)
+        })?;
+        lines.extend(first_calls(name, kernel, &given, device)?);
+    }
+    Ok(lines)
+}
+
+/// Tensors for the parameters that a call cannot do without.
+fn required(
+    kernel: &Kernel,
+    tensor: impl Fn(&Program, &Param) -> Result<Tensor, oplus::Error>,
+) -> Result<Vec<Option<Tensor>>, BenchError> {
+    let program = kernel.program()?;
+    let given = |param: &Param| param.default.is_none().then(|| tensor(program, param)).transpose();
+    Ok(program.params.iter().map(given).collect::<Result<_, _>>()?)
+}
+
+/// A first call, its outputs, and what a gradient needs of it.
+fn first(
+    case: &str,
+    kernel: &Kernel,
+    given: &[Option<Tensor>],
+    device: &Device,
+) -> Result<(Line, Vec<Tensor>, Call), BenchError> {
+    let given: Vec<Option<&Tensor>> = given.iter().map(Option::as_ref).collect();
     device.synchronize()?;
     let start = Instant::now();
-    let params = kernel.program()?.params.iter();
-    let given: Vec<Option<&Tensor>> = params.map(|p| p.default.is_none().then_some(x)).collect();
     let (outputs, call) = kernel.call(&given)?;
     device.synchronize()?;
     Ok((line(case, start.elapsed()), outputs, call))
+}
+
+/// The first call of a kernel, and the first gradient of its first output, from wherever the library's sources have them.
+fn first_calls(
+    name: &str,
+    kernel: &Kernel,
+    given: &[Option<Tensor>],
+    device: &Device,
+) -> Result<[Line; 2], BenchError> {
+    let (call, outputs, called) = first(&format!("first-{name}"), kernel, given, device)?;
+    let start = Instant::now();
+    let cotangents: Vec<Option<&Tensor>> = outputs.iter().enumerate().map(|(k, y)| (k == 0).then_some(y)).collect();
+    kernel.backward(&called, &cotangents)?;
+    device.synchronize()?;
+    Ok([call, line(format!("first-{name}-gradient"), start.elapsed())])
 }
 
 /// A kernel that no source has: a committed one under another name, at a shape that decides its schedule.
@@ -103,25 +163,20 @@ pub enum Users {
 }
 
 impl Users {
-    /// The first call of the kernel and the first gradient, from wherever the library's sources have them.
+    /// The first call of the kernel and the first gradient.
     ///
     /// # Errors
     /// Those of the library.
     pub fn first_calls(self, device: &Device) -> Result<[Line; 2], BenchError> {
         let (kernel, name, shape) = match self {
-            Users::Rows => (kernels::affine::kernel(), "rows", SHAPE),
-            Users::CumsumLookBack => (kernels::cumsum::kernel(), "cumsum-look-back", LONG),
-            Users::AffineLookBack => (kernels::affine::kernel(), "affine-look-back", LONG),
+            Users::Rows => (kernels::affine::kernel(), "users-rows", SHAPE),
+            Users::CumsumLookBack => (kernels::cumsum::kernel(), "users-cumsum-look-back", LONG),
+            Users::AffineLookBack => (kernels::affine::kernel(), "users-affine-look-back", LONG),
         };
         let mut program = kernel.program()?.clone();
         program.name = format!("users_{}", program.name);
         let kernel = Kernel::new(program.name.clone().leak(), program.to_string().leak());
-        let x = Tensor::zeros(Elem::F32, &shape, device)?;
-        let (call, outputs, called) = first(&format!("first-users-{name}"), &kernel, &x, device)?;
-        let start = Instant::now();
-        let cotangents: Vec<Option<&Tensor>> = outputs.iter().enumerate().map(|(k, y)| (k == 0).then_some(y)).collect();
-        kernel.backward(&called, &cotangents)?;
-        device.synchronize()?;
-        Ok([call, line(format!("first-users-{name}-gradient"), start.elapsed())])
+        let given = required(&kernel, |_, _| Tensor::zeros(Elem::F32, &shape, device))?;
+        first_calls(name, &kernel, &given, device)
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use cudarc::driver::CudaContext;
 use oplus::{Device, kernels};
-use oplus_tests::latency::{Line, Users, calls, first_call};
+use oplus_tests::latency::{Line, Users, calls, first_call, first_calls_of_models};
 
-/// Times what calls cost the host: queueing a call, the first call of a committed kernel, and with the compiler in the
+/// Times what calls cost the host: queueing a call, the first calls of committed kernels, and with the compiler in the
 /// program (feature `jit`) the first calls of user's kernels, compiled and then read from the cache on disk.
 #[derive(Parser)]
 #[command(version)]
@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     print(&first_call("first-cumsum", kernels::cumsum::kernel(), &device)?)?;
     print(&first_call("first-affine", kernels::affine::kernel(), &device)?)?;
+    first_calls_of_models(&device)?.iter().try_for_each(print)?;
     calls(&device, &stream)?.iter().try_for_each(print)?;
     if cfg!(feature = "jit") {
         for users in Users::value_variants() {
