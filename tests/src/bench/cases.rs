@@ -1,8 +1,8 @@
-//! The cases: shapes that the yardstick names.
+//! The cases: shapes that the yardstick names, and a few more.
 
 use oplus::{Elem, Kernel, kernels};
 
-use super::{matrix, selective};
+use super::{linear, matrix, selective};
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -19,6 +19,8 @@ pub enum Group {
     Attention,
     /// Mamba-2's state-space dual.
     Ssd,
+    /// Other recurrences of matrices.
+    Linear,
 }
 
 /// How an input is filled.
@@ -92,6 +94,7 @@ pub fn all() -> Vec<Case> {
     }
     cases.extend(selective::cases());
     cases.extend(matrix::cases());
+    cases.extend(linear::cases());
     cases
 }
 

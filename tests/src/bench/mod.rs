@@ -2,6 +2,7 @@
 
 pub mod cases;
 pub mod host;
+pub mod linear;
 pub mod matrix;
 pub mod plot;
 pub mod random;

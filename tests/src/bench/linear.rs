@@ -1,0 +1,71 @@
+//! The cases of other recurrences of matrices. The yardstick has none of them: they tell whether what was written for the
+//! state-space dual serves them too.
+
+use oplus::{Elem, Kernel, models};
+
+use super::cases::{Case, Fill, Group, Work};
+
+const LOG_DECAYS: Fill = Fill::Uniform(-0.1, -0.001);
+
+/// A model at a shape.
+struct Model {
+    name: String,
+    kernel: &'static Kernel,
+    inputs: Vec<(Vec<usize>, Fill)>,
+    /// Elements of the output.
+    output: usize,
+}
+
+/// Every model forward and backward, in `bf16`.
+pub fn cases() -> Vec<Case> {
+    let keyed = [
+        ("retention", models::retention::kernel(), [8, 32, 2048, 64, 64], Some(vec![32])),
+        ("linear-attention", models::linear_attention::kernel(), [8, 16, 4096, 128, 64], None),
+        ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 64], Some(vec![8, 16, 2048, 64])),
+    ];
+    let models = keyed.into_iter().map(|(name, kernel, shape, decays)| model(name, kernel, shape, decays));
+    models
+        .chain([mamba2([8, 2048, 80, 64, 128])])
+        .flat_map(|model| [false, true].map(|back| case(&model, back)))
+        .collect()
+}
+
+/// q, k, v and perhaps log-decays → o.
+fn model(
+    name: &str,
+    kernel: &'static Kernel,
+    [batch, heads, steps, keys, values]: [usize; 5],
+    decays: Option<Vec<usize>>,
+) -> Model {
+    let of = |width: usize| (vec![batch, heads, steps, width], Fill::Normal);
+    let mut inputs = vec![of(keys), of(keys), of(values)];
+    inputs.extend(decays.map(|shape| (shape, LOG_DECAYS)));
+    let name = format!("{name}-bf16-b{batch}h{heads}t{steps}k{keys}v{values}");
+    Model { name, kernel, inputs, output: batch * heads * steps * values }
+}
+
+/// x, δ, A, B, C, z → y, in one group.
+fn mamba2([batch, steps, heads, size, states]: [usize; 5]) -> Model {
+    let x = || (vec![batch, steps, 1, heads, size], Fill::Normal);
+    let group = || (vec![batch, steps, 1, states], Fill::Normal);
+    let step = (vec![batch, steps, 1, heads], Fill::Uniform(-2.0, -1.0));
+    let rate = (vec![1, heads], Fill::Uniform(-1.5, -0.5));
+    let name = format!("mamba2-bf16-b{batch}s{steps}h{heads}p{size}n{states}");
+    let inputs = vec![x(), step, rate, group(), group(), x()];
+    Model { name, kernel: models::mamba2::kernel(), inputs, output: batch * steps * heads * size }
+}
+
+/// Forward, or all gradients from the output's cotangent.
+fn case(model: &Model, back: bool) -> Case {
+    let inputs: usize = model.inputs.iter().map(|(shape, _)| shape.iter().product::<usize>()).sum();
+    let elements = if back { 2 * inputs + model.output } else { inputs + model.output };
+    Case {
+        name: format!("{}-{}", model.name, if back { "bwd" } else { "fwd" }),
+        group: Group::Linear,
+        work: if back { Work::Backward } else { Work::Forward },
+        kernel: model.kernel,
+        elem: Elem::Bf16,
+        inputs: model.inputs.clone(),
+        bytes: 2 * elements as u64,
+    }
+}
