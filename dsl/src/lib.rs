@@ -13,7 +13,7 @@ pub mod names;
 pub mod parse;
 pub mod print;
 pub mod rebase;
-mod rewrite;
+pub mod rewrite;
 pub mod rng;
 pub mod scalar;
 pub mod segmented;

@@ -4,7 +4,7 @@ use crate::ir::{Node, Program, Value};
 
 /// The program with every node as `change` leaves it, in the old order. `change` gets the program as far as it has been
 /// rewritten, to which it may [`push`] more nodes, the old value, and the node with its operands in their new places.
-pub(crate) fn rewrite(program: &Program, mut change: impl FnMut(&mut Program, Value, &mut Node)) -> Program {
+pub fn rewrite(program: &Program, mut change: impl FnMut(&mut Program, Value, &mut Node)) -> Program {
     let mut changed = Program { nodes: vec![], ..program.clone() };
     let mut place: Vec<Value> = Vec::with_capacity(program.nodes.len());
     for (i, node) in program.nodes.iter().enumerate() {
@@ -19,7 +19,7 @@ pub(crate) fn rewrite(program: &Program, mut change: impl FnMut(&mut Program, Va
 }
 
 /// Adds a node.
-pub(crate) fn push(program: &mut Program, node: Node) -> Value {
+pub fn push(program: &mut Program, node: Node) -> Value {
     program.nodes.push(node);
     Value(program.nodes.len() as u32 - 1)
 }

@@ -79,16 +79,18 @@ impl Cuts {
 /// Cuts a program in every way in which it can run.
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let states = |s: &Stage| supports(s).is_ok() || chunks::Form::of(s).is_ok();
-    let whole = |cut: &Cut| cut.stages.iter().all(|s| s.state_axis().is_none() || states(s));
+    let known = |s: &Stage| s.state_axis().is_none() || states(s);
+    let whole = |cut: &Cut| cut.stages.iter().all(known);
     let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || two_way::supports(s).is_ok());
-    let known = |s: &Stage| collapse(s).map_or_else(|| supports_parts(s), |merged| supports_parts(&merged.stage));
-    let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || known(s));
+    let in_parts = |s: &Stage| collapse(s).map_or_else(|| supports_parts(s), |merged| supports_parts(&merged.stage));
+    let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || in_parts(s));
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
     let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
     let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
     let (gathered, split) = (cut_gathered(program)?.filter(pairs), cut_split(program)?.filter(pairs));
     let parted = cut_parted(program)?.filter(parts);
-    let back = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || BackForm::of(s).is_ok());
+    let back = |s: &Stage| if s.two_way().is_some() { BackForm::of(s).is_ok() } else { known(s) };
+    let back = |cut: &Cut| cut.stages.iter().all(back);
     let chunked = cut_chunked(program)?.into_iter().find(back);
     Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, gathered, split, chunked, parted })
 }

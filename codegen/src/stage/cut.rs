@@ -16,6 +16,7 @@ use oplus_dsl::typing::TypeError;
 use oplus_dsl::unfused::unfused;
 use thiserror::Error;
 
+use super::ahead::memory_order;
 use super::assemble::assemble;
 use super::contraction::{Contraction, contraction, contractions};
 use super::group::group;
@@ -55,6 +56,11 @@ pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
 /// [`cut`] of a program that is prepared.
 pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
+}
+
+/// The same with sums over a state axis kept with their scans, if there are such.
+pub(super) fn cut_kept(program: &Program) -> Result<Cut, CutError> {
+    cut_with(program, contractions(program), None)
 }
 
 /// The same with sums over a state axis kept with their scans; `None` if the program has none.
@@ -279,20 +285,14 @@ impl<'p> Cutter<'p> {
         self.roots.len() - 1
     }
 
-    /// Axes in the order of the first tensor that has them all, else of their declaration. The part axis is the last but one:
-    /// neighbouring lanes hold neighbouring steps of a part.
+    /// [`memory_order`]; the part axis is the last but one: neighbouring lanes hold neighbouring steps of a part.
     fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
         if let Some(part) = self.part_axis.filter(|part| axes.contains(*part)) {
             let mut order = self.memory_order(axes.without(part));
             order.insert(order.len().saturating_sub(1), part);
             return order;
         }
-        let tensors = self.program.params.iter().map(|p| &p.axes).chain(self.program.outputs.iter().map(|o| &o.axes));
-        let has_all = |tensor: &&Vec<Axis>| axes.minus(tensor.iter().copied().collect()).is_empty();
-        match tensors.into_iter().find(has_all) {
-            Some(tensor) => tensor.iter().copied().filter(|a| axes.contains(*a)).collect(),
-            None => axes.iter().collect(),
-        }
+        memory_order(self.program, axes)
     }
 
     /// The highest level of the roots that hold these values; 0 when there are none.

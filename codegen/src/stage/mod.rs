@@ -22,7 +22,7 @@
 //!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
 //!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
 //!   Only [`cut_two_way`] and [`cut_chunked`] make such stages; those of the latter also sum over rows what was summed over the
-//!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, written by a stage before;
+//!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, and so are factors that are maps, written by stages before;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
 //!   of the columns. Only [`cut_parted`] makes such outputs. Of a sum over pairs ([`cut_split`]) every output has the part axis,
@@ -34,24 +34,28 @@
 //! What crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
 //! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
 
+mod ahead;
 mod assemble;
 mod contraction;
 mod copy;
 mod cut;
+mod factors;
 mod family;
 mod flags;
 mod group;
 mod import;
 mod leaves;
 mod needs;
+mod opposite;
 mod paired;
 mod parts;
 mod product;
+mod steady;
 mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
+pub(crate) use opposite::total;
 pub use paired::{cut_apart, cut_gathered, cut_paired, cut_split};
-pub(crate) use two_way::total;
 pub use two_way::{cut_chunked, cut_two_way};
 
 use oplus_dsl::Elem;
@@ -198,7 +202,7 @@ impl Stage {
         let scans: Vec<_> = scans.collect();
         let both = scans.iter().any(|(.., reverse)| *reverse) && scans.iter().any(|(.., reverse)| !*reverse);
         let back = |(value, axis, elements, reverse): &(Value, Axis, &Vec<Value>, bool)| {
-            Some((*value, two_way::shifted(&self.program, elements, *axis, *reverse)?))
+            Some((*value, opposite::shifted(&self.program, elements, *axis, *reverse)?))
         };
         scans.iter().find_map(back).filter(|_| both)
     }

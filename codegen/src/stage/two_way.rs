@@ -14,13 +14,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Output, Param, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Output, Param, Program, Value};
 use oplus_dsl::typing::TypeError;
 
+use super::ahead::Ahead;
 use super::contraction::is_sum;
 use super::copy::Copier;
 use super::cut::{CutError, cut, prepare};
+use super::factors::Matrices;
 use super::flags::flagged;
+use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted, total};
+use super::steady::{inward, varying};
 use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// A program with a two-way stage and those that finish its sums; `None` if it has no two scans of that kind.
@@ -34,19 +38,35 @@ pub fn cut_chunked(program: &Program) -> Result<Vec<Cut>, CutError> {
     cuts(program, Sums::All)
 }
 
-/// The ways to cut a program with a two-way stage.
+/// The ways to cut a program with a two-way stage, those first that need the fewest outputs computed before.
 fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
-    let (program, flags) = flagged(prepare(program)?)?;
+    let (program, flags) = flagged(varying(&prepare(program)?)?)?;
     let mut cuts = vec![];
-    for pair in pairs(&program) {
+    for (number, pair) in pairs(&program).into_iter().enumerate() {
         let over = pair.axes.without(pair.time);
         for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
+            let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
+                Some(row) => whole(&program, number, [state, row])?,
+                None => (program.clone(), None),
+            };
+            let Some(pair) = pairs(&program).into_iter().nth(number) else { continue };
             let Some(outline) = Outline::of(&program, &pair, (state, sums)) else { continue };
+            let before = ahead.as_ref().map_or(0, Ahead::outputs);
             let cut = outline.cut()?;
-            cuts.push(flags.clone().into_iter().fold(cut, |cut, flags| flags.before(cut)));
+            cuts.push((before, ahead.into_iter().chain(flags.clone()).fold(cut, |cut, ahead| ahead.before(cut))));
         }
     }
-    Ok(cuts)
+    cuts.sort_by_key(|(before, _)| *before);
+    Ok(cuts.into_iter().map(|(_, cut)| cut).collect())
+}
+
+/// The program as a stage of matrices over these two axes takes it, and what is computed before; `number` says which pair of
+/// scans that has.
+fn whole(program: &Program, number: usize, axes: [Axis; 2]) -> Result<(Program, Option<Ahead>), CutError> {
+    let program = inward(program, axes);
+    let pairs = pairs(&program);
+    let Pair { forward, back, time, .. } = &pairs[number];
+    Matrices { forward, back: *back, time: *time, axes }.divided(&program)
 }
 
 /// Which sums a two-way stage takes beside those over the state axis.
@@ -56,142 +76,6 @@ enum Sums {
     OfStates,
     /// Over rows of maps of states or of contractions, and over outer axes.
     All,
-}
-
-/// Two scans in opposite directions: their tuples.
-#[derive(Clone, Debug)]
-struct Pair {
-    /// The states, inclusive and exclusive.
-    forward: BTreeSet<Value>,
-    /// The cotangents.
-    back: Value,
-    time: Axis,
-    /// The axes of both states.
-    axes: AxisSet,
-}
-
-/// The reverse scans of a program, each with the scan whose decay it has.
-fn pairs(program: &Program) -> Vec<Pair> {
-    let back = |(i, node): (usize, &oplus_dsl::ir::Node)| {
-        let Op::Scan { axis, operator, elements, init, reverse, exclusive: false } = &node.op else { return None };
-        let decay = shifted(program, elements, *axis, *reverse)?;
-        let points = [decay, elements[1]].iter().chain(init).all(|v| is_point(program, *v));
-        let forward = forward(program, *axis, !*reverse)?;
-        let own = field(program, Value(i as u32))?;
-        let axes = program.node(own).axes;
-        let alike = forward.iter().filter_map(|t| field(program, *t)).all(|f| program.node(f).axes == axes);
-        (points && alike && is_affine(program.operator(*operator))).then_some(Pair {
-            forward,
-            back: Value(i as u32),
-            time: *axis,
-            axes,
-        })
-    };
-    program.nodes.iter().enumerate().filter_map(back).collect()
-}
-
-/// The value of which the first element is the one of the step before, in the direction of the scan.
-pub(super) fn shifted(program: &Program, elements: &[Value], axis: Axis, reverse: bool) -> Option<Value> {
-    match program.node(*elements.first()?).op {
-        Op::Shift { axis: own, by, value, .. } if own == axis && by == if reverse { -1 } else { 1 } => Some(value),
-        _ => None,
-    }
-}
-
-/// The scans in a direction, if they all are one: inclusive, exclusive or both, of elements that are point values.
-fn forward(program: &Program, time: Axis, backward: bool) -> Option<BTreeSet<Value>> {
-    let (mut found, mut same) = (BTreeSet::new(), None);
-    for (i, node) in program.nodes.iter().enumerate() {
-        let Op::Scan { axis, operator, elements, init, reverse, .. } = &node.op else { continue };
-        if (*axis, *reverse) != (time, backward) {
-            continue;
-        }
-        let own = (*operator, elements, init);
-        if *same.get_or_insert(own) != own || !elements.iter().chain(init).all(|v| is_point(program, *v)) {
-            return None;
-        }
-        found.insert(Value(i as u32));
-    }
-    (!found.is_empty()).then_some(found)
-}
-
-/// A field of a tuple that is used.
-fn field(program: &Program, tuple: Value) -> Option<Value> {
-    let own = |node: &oplus_dsl::ir::Node| matches!(node.op, Op::Field(t, _) if t == tuple);
-    program.nodes.iter().position(own).map(|i| Value(i as u32))
-}
-
-/// Whether an operator is (l.a·r.a, r.a·l.b + r.b).
-fn is_affine(operator: &Operator) -> bool {
-    let op = |v: Value| &operator.body[v.0 as usize].op;
-    let product = |v: Value, of: [u32; 2]| match op(v) {
-        Op::Binary(Binary::Mul, x, y) => {
-            let inputs = [op(*x), op(*y)];
-            inputs == [&Op::Input(of[0]), &Op::Input(of[1])] || inputs == [&Op::Input(of[1]), &Op::Input(of[0])]
-        }
-        _ => false,
-    };
-    let [a, b] = operator.combine[..] else { return false };
-    let sum = match op(b) {
-        Op::Binary(Binary::Add, x, y) => {
-            let ends = |v: &Value| *op(*v) == Op::Input(3);
-            (product(*x, [1, 2]) && ends(y)) || (product(*y, [1, 2]) && ends(x))
-        }
-        _ => false,
-    };
-    product(a, [0, 2]) && sum
-}
-
-/// Whether a value is a map of parameters at the point.
-fn is_point(program: &Program, value: Value) -> bool {
-    let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
-    while let Some(value) = stack.pop() {
-        if !seen.insert(value) {
-            continue;
-        }
-        match &program.node(value).op {
-            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => {}
-            op if op.is_map() => stack.extend(op.operands()),
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// Whether a value is 0 at every point.
-fn is_zero(program: &Program, value: Value) -> bool {
-    match program.node(value).op {
-        Op::Const(literal) => literal.as_f64() == 0.0,
-        Op::Convert(_, inner) | Op::Broadcast(inner) => is_zero(program, inner),
-        _ => false,
-    }
-}
-
-/// A decay, and what it is without the conditions under which it is 0, one after the other.
-fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
-    let mut all = vec![decay];
-    while let Op::Select(_, zero, own) = program.node(all[all.len() - 1]).op
-        && is_zero(program, zero)
-    {
-        all.push(own);
-    }
-    all
-}
-
-/// What a value is the sum of over two axes, in either order.
-pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
-    let sum = |value: Value| match program.node(value).op {
-        Op::Field(tuple, 0) => match &program.node(tuple).op {
-            Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => {
-                Some((*axis, elements[0]))
-            }
-            _ => None,
-        },
-        _ => None,
-    };
-    let (outer, inner) = sum(value)?;
-    let (axis, element) = sum(inner)?;
-    ([outer, axis] == over || [axis, outer] == over).then_some(element)
 }
 
 /// What a value is to a two-way stage.
@@ -243,9 +127,8 @@ impl<'p> Outline<'p> {
         outline.first_sum().map(|_| outline)
     }
 
-    /// The row axis: the last one beside time and the state axis.
     fn row(&self) -> Option<Axis> {
-        self.pair.axes.without(self.pair.time).without(self.state).iter().last()
+        self.pair.row(self.state)
     }
 
     fn rows(&self) -> AxisSet {
@@ -324,10 +207,13 @@ impl<'p> Outline<'p> {
             Op::Last { axis: own, value, empty } if own == axis && !*reverse => (*value, *empty),
             _ => return false,
         };
-        let decay = shifted(self.program, elements, *axis, *reverse);
+        let narrow = |v: Value| narrow(self.program, v);
+        let decay = shifted(self.program, elements, *axis, *reverse).map(narrow);
         let cotangent = |v: Value| matches!(self.program.node(v).op, Op::Field(t, 1) if t == self.pair.back);
         let product = match self.program.node(inner).op {
-            Op::Binary(Binary::Mul, x, y) => (Some(x) == decay && cotangent(y)) || (Some(y) == decay && cotangent(x)),
+            Op::Binary(Binary::Mul, x, y) => {
+                (Some(narrow(x)) == decay && cotangent(y)) || (Some(narrow(y)) == decay && cotangent(x))
+            }
             _ => false,
         };
         let is_zero = |v: Value| is_zero(self.program, v);

@@ -118,6 +118,33 @@ fn monoid_attention() {
 }
 
 #[test]
+fn decays_that_are_the_same_at_all_times() {
+    for name in ["retention", "linear_attention"] {
+        for (without, outputs, t) in [(&["s0"][..], &["o"][..], 70), (&[], &["o", "s_last"], 129), (&[], &["o"], 64)] {
+            let program = gradient(name, without, outputs);
+            let sizes = [("B", 2), ("H", 2), ("T", t), ("K", 29), ("V", 56)];
+            check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+        }
+        let program = gradient(name, &[], &["o", "s_last"]);
+        let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", 16), ("V", 24)];
+        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds));
+    }
+}
+
+#[test]
+fn gates() {
+    let program = gradient("mamba2", &["skip", "dt_bias", "h0"], &["y"]);
+    for (t, heads) in [(2, 3), (64, 2), (70, 1)] {
+        let sizes = [("B", 1), ("T", t), ("G", 2), ("H", heads), ("P", 56), ("N", 32)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+    let program = gradient("mamba2", &[], &["y", "h_last"]);
+    let sizes = [("B", 2), ("T", 129), ("G", 2), ("H", 3), ("P", 29), ("N", 13)];
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+}
+
+#[test]
 fn packed_sequences() {
     let program = gradient("ssd_packed", &[], &["y"]);
     for (t, sequences) in [(1, 2), (70, 5), (200, 9)] {

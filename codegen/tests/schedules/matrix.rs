@@ -60,6 +60,35 @@ fn recurrences_of_matrices_take_chunks() {
     assert!(takes_chunks(&model("gated_linear_attention")), "decays of channels");
 }
 
+fn gradient_takes_chunks(program: &Program) -> bool {
+    let gradient = adjoint(program).expect("a gradient");
+    let steps = plan(&gradient, &sizes(&gradient, long)).steps;
+    steps.iter().any(|step| matches!(step.schedule, Schedule::ChunksBack(_)))
+}
+
+#[test]
+fn so_do_their_gradients() {
+    for name in ["ssd", "ssd_softplus", "mamba2", "monoid_attention", "retention", "linear_attention"] {
+        assert!(gradient_takes_chunks(&model(name)), "{name}");
+    }
+    let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V]";
+    let kernels = [
+        format!(
+            "fn retnet({head}, rate: f32[H], gate: [B, H, T, V]) -> (o: [B, H, T, V]) {{
+            o = silu(gate) * sum(K, q * scan(T, LogDecay(-exp(rate), k * v)).x);
+        }}"
+        ),
+        format!(
+            "fn features({head}) -> (o: [B, H, T, V]) {{
+            o = sum(K, softplus(q) * scan(T, Sum(softplus(k) * v)));
+        }}"
+        ),
+    ];
+    for text in kernels {
+        assert!(gradient_takes_chunks(&written(&text)), "{text}");
+    }
+}
+
 #[test]
 fn so_do_those_that_users_write() {
     let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V]";

@@ -15,7 +15,7 @@ use oplus_dsl::testing::recurrence;
 use super::run::check_at;
 
 /// The standard models with recurrences that are read out by sums over their states.
-const READ_OUT: [&str; 13] = [
+const READ_OUT: [&str; 15] = [
     "selective_scan",
     "selective_scan_gated",
     "selective_scan_softplus",
@@ -28,6 +28,8 @@ const READ_OUT: [&str; 13] = [
     "ssd_softplus",
     "mamba2",
     "ssd_packed",
+    "retention",
+    "linear_attention",
     "gated_linear_attention",
 ];
 

@@ -313,13 +313,21 @@ impl Coefficient {
             Scale::One if self.reset.is_none() => return Ok(None),
             Scale::One => return Err(Refusal::NoExponential),
             Scale::Exponential(k, binary) => Decay::of(program, elements[k], binary),
-            Scale::Field(k) => exponential(program, elements[k]).ok_or(Refusal::NoExponential)?,
+            Scale::Field(k) => match decay_of(program, elements[k])? {
+                None if self.reset.is_none() => return Ok(None),
+                decay => decay.ok_or(Refusal::NoExponential)?,
+            },
         };
         match (self.reset.map(|k| elements[k]), decay.reset) {
             (Some(_), Some(_)) => Err(Refusal::NoExponential),
             (own, inner) => Ok(Some(Decay { reset: own.or(inner), ..decay })),
         }
     }
+}
+
+/// The decay that a value is; none where that is 1.
+pub(super) fn decay_of(program: &Program, value: Value) -> Result<Option<Decay>, Refusal> {
+    if is(program, value, 1.0) { Ok(None) } else { exponential(program, value).map(Some).ok_or(Refusal::NoExponential) }
 }
 
 /// The decay that a value is: an exponential, or 0 under a condition.

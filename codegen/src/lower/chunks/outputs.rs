@@ -98,11 +98,11 @@ impl ChunksKernel<'_> {
         let nodes = &self.stage.program.nodes;
         let state = Op::Field(self.form.state.0, self.form.state.1);
         let is_state = |v: &Value| nodes[v.0 as usize].op == state;
-        // In reverse, what remains at the end is the cotangent of the state before the first time: decay·λ there.
+        // In reverse, what remains at the end is the cotangent of the state before the first time: decay·λ there, or λ.
         let is_last = |op: &Op| match op {
             Op::Last { value, .. } if !self.form.reverse => is_state(value),
             Op::First { value, .. } | Op::Last { value, .. } => {
-                nodes[value.0 as usize].op.operands().iter().any(is_state)
+                is_state(value) || nodes[value.0 as usize].op.operands().iter().any(is_state)
             }
             _ => false,
         };

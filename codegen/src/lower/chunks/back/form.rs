@@ -3,7 +3,7 @@
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 
-use super::super::form::{Decay, Form, Refusal, axes_of, coefficient, exponential, only_field};
+use super::super::form::{Decay, Form, Refusal, axes_of, coefficient, decay_of, exponential, only_field};
 use crate::lower::pairs::factors::{Product, is};
 use crate::stage::{Stage, total};
 
@@ -56,7 +56,7 @@ impl BackForm {
         let not_affine = || Refusal::NotAffine { operator: operator.name.clone() };
         let field = only_field(program, tuple).ok_or_else(not_affine)?;
         let decay = coefficient(operator, field).ok_or_else(not_affine)?.decay(program, forward.elements)?;
-        if decay.is_none() || decay != exponential(program, scans.decay) {
+        if decay != decay_of(program, scans.decay)? {
             return Err(Refusal::NoExponential);
         }
         let dual = back.inclusive.ok_or(Refusal::Exclusive)?;

@@ -1,0 +1,118 @@
+//! Values that stages of their own write before those of the program that reads them.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet, Op, Output, Param, Program, Value};
+use oplus_dsl::simplify::simplify;
+
+use super::cut::{CutError, cut_kept};
+use super::{Cut, Sink, Source, Stage, Temporary};
+
+/// The stages that write values, and outputs of the program that come from nothing else.
+#[derive(Clone)]
+pub(super) struct Ahead {
+    cut: Cut,
+    held: Vec<Temporary>,
+    /// How many parameters the program itself has.
+    params: u32,
+    /// The outputs that the rest has, by their numbers in the whole program.
+    left: Vec<u32>,
+}
+
+impl Ahead {
+    /// The program that has these values as further parameters, stored as these types, and lacks these outputs; and what
+    /// writes both. The program is prepared.
+    pub(super) fn of(
+        program: &Program,
+        values: &[(Value, Elem)],
+        outputs: &BTreeSet<usize>,
+    ) -> Result<(Program, Ahead), CutError> {
+        let (mut rest, mut held, params) = (program.clone(), vec![], program.params.len() as u32);
+        for (value, elem) in values {
+            let (name, axes) = (format!("v{}", value.0), memory_order(program, program.node(*value).axes));
+            rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
+            rest.params.push(Param { name: name.clone(), axes: axes.clone(), elem: *elem, default: None });
+            held.push(Temporary { name, axes, elem: *elem });
+        }
+        let written = values.iter().zip(&held).map(|((value, _), Temporary { name, axes, elem })| Output {
+            name: name.clone(),
+            axes: axes.clone(),
+            elem: *elem,
+            value: *value,
+        });
+        let written = written.chain(outputs.iter().map(|k| program.outputs[*k].clone())).collect();
+        let mut cut = cut_kept(&simplify(&Program { outputs: written, ..program.clone() }))?;
+        let (given, first): (Vec<u32>, _) = (outputs.iter().map(|k| *k as u32).collect(), held.len() as u32);
+        let place = |k: u32| if k < first { Place::Held(k) } else { Place::Output(given[(k - first) as usize]) };
+        cut.stages.iter_mut().for_each(|stage| moved(stage, place, first));
+        let left: Vec<u32> = (0..program.outputs.len() as u32).filter(|k| !given.contains(k)).collect();
+        rest.outputs = left.iter().map(|k| program.outputs[*k as usize].clone()).collect();
+        Ok((rest, Ahead { cut, held, params, left }))
+    }
+
+    /// How many outputs it writes.
+    pub(super) fn outputs(&self) -> usize {
+        self.cut.stages.iter().flat_map(|s| &s.sinks).filter(|sink| matches!(sink, Sink::Output(_))).count()
+    }
+
+    /// Its stages before those of the rest.
+    pub(super) fn before(self, rest: Cut) -> Cut {
+        let Ahead { cut, held, params, left } = self;
+        let first = (held.len() + cut.buffers.len()) as u32;
+        let mut stages = cut.stages;
+        for mut stage in rest.stages {
+            moved(&mut stage, |k| Place::Output(left[k as usize]), first);
+            // Its parameters from `params` on are what is held.
+            for source in &mut stage.sources {
+                if let Source::Param(k) = *source
+                    && k >= params
+                {
+                    *source = Source::Buffer(k - params);
+                }
+            }
+            stages.push(stage);
+        }
+        Cut { stages, buffers: [held, cut.buffers, rest.buffers].concat(), part_axis: rest.part_axis }
+    }
+}
+
+/// Where an output of a part of the program is in the whole.
+#[derive(Clone, Copy)]
+enum Place {
+    Held(u32),
+    Output(u32),
+}
+
+/// Gives a stage its places in the whole, where its buffers come after `first` others.
+fn moved(stage: &mut Stage, place: impl Fn(u32) -> Place, first: u32) {
+    for source in &mut stage.sources {
+        *source = match *source {
+            Source::Param(k) => Source::Param(k),
+            Source::Buffer(k) => Source::Buffer(k + first),
+            Source::Output(k) => match place(k) {
+                Place::Held(k) => Source::Buffer(k),
+                Place::Output(k) => Source::Output(k),
+            },
+        };
+    }
+    for sink in &mut stage.sinks {
+        *sink = match *sink {
+            Sink::Buffer(k) => Sink::Buffer(k + first),
+            Sink::Output(k) => match place(k) {
+                Place::Held(k) => Sink::Buffer(k),
+                Place::Output(k) => Sink::Output(k),
+            },
+        };
+    }
+}
+
+/// Axes in the order of the first tensor that has them all, else of their declaration.
+pub(super) fn memory_order(program: &Program, axes: AxisSet) -> Vec<Axis> {
+    let tensors = program.params.iter().map(|p| &p.axes).chain(program.outputs.iter().map(|o| &o.axes));
+    let has_all = |tensor: &&Vec<Axis>| axes.minus(tensor.iter().copied().collect()).is_empty();
+    match tensors.into_iter().find(has_all) {
+        Some(tensor) => tensor.iter().copied().filter(|a| axes.contains(*a)).collect(),
+        None => axes.iter().collect(),
+    }
+}

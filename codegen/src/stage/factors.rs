@@ -1,0 +1,94 @@
+//! What is written before the gradient of a recurrence of matrices: factors that are maps, and what needs its states alone.
+//!
+//! Products of matrices take their factors from memory. Where one of those that are added is a map of parameters – the
+//! cotangent of what stands behind a gate – it is stored, rounded as all factors are. The cotangent of that gate is a map of
+//! what queries read of the states: such an output is computed by the recurrence without its gradient.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, Binary, Op, Program, Value};
+
+use super::ahead::Ahead;
+use super::copy::beneath;
+use super::cut::CutError;
+
+/// Two recurrences along `time` in opposite directions, of matrices over two axes, of which queries sum over the first.
+pub(super) struct Matrices<'a> {
+    pub forward: &'a BTreeSet<Value>,
+    pub back: Value,
+    pub time: Axis,
+    pub axes: [Axis; 2],
+}
+
+impl Matrices<'_> {
+    /// The program that finds factors and such outputs in memory, and what writes them, if there are any.
+    pub(super) fn divided(&self, program: &Program) -> Result<(Program, Option<Ahead>), CutError> {
+        let (factors, outputs) = (self.factors(program), self.outputs(program));
+        if factors.is_empty() && outputs.is_empty() {
+            return Ok((program.clone(), None));
+        }
+        Ahead::of(program, &factors, &outputs).map(|(rest, ahead)| (rest, Some(ahead)))
+    }
+
+    /// The factors that are no parameters, and the types that they are stored in.
+    fn factors(&self, program: &Program) -> Vec<(Value, Elem)> {
+        let tuples = self.forward.iter().copied().chain([self.back]);
+        let elements = tuples.flat_map(|tuple| match &program.node(tuple).op {
+            Op::Scan { elements, .. } => elements.clone(),
+            _ => vec![],
+        });
+        let [depth, width] = self.axes;
+        let along = [(depth, width), (width, depth)];
+        let of_states = |element: &Value| self.axes.iter().all(|axis| program.node(*element).axes.contains(*axis));
+        let factors =
+            elements.filter(of_states).flat_map(|element| along.map(|axes| self.factor(program, element, axes)));
+        let factors: BTreeSet<Value> = factors.flatten().collect();
+        let stored = |value: Value| Some((value, halves(program, value)?));
+        factors.into_iter().filter_map(stored).collect()
+    }
+
+    /// The factor of a product along one of the axes, if it lacks the other and is no parameter.
+    fn factor(&self, program: &Program, element: Value, (own, other): (Axis, Axis)) -> Option<Value> {
+        let has = |value: Value, axis: Axis| program.node(value).axes.contains(axis);
+        let mut value = element;
+        loop {
+            value = match program.node(value).op {
+                Op::Broadcast(inner) => inner,
+                Op::Binary(Binary::Mul, x, y) if has(x, own) != has(y, own) => {
+                    if has(x, own) {
+                        x
+                    } else {
+                        y
+                    }
+                }
+                Op::Param(_) => return None,
+                _ => break,
+            }
+        }
+        (has(value, own) && has(value, self.time) && !has(value, other)).then_some(value)
+    }
+
+    /// The outputs that need sums over the first axis of the states, and no cotangents.
+    fn outputs(&self, program: &Program) -> BTreeSet<usize> {
+        let is_readout = |tuple: &Value| match &program.node(*tuple).op {
+            Op::Reduce { axis, elements, .. } if *axis == self.axes[0] => {
+                beneath(program, [elements[0]]).iter().any(|v| self.forward.contains(v))
+            }
+            _ => false,
+        };
+        let is_ahead = |k: &usize| {
+            let all = beneath(program, [program.outputs[*k].value]);
+            !all.contains(&self.back) && all.iter().any(is_readout)
+        };
+        (0..program.outputs.len()).filter(is_ahead).collect()
+    }
+}
+
+/// The type of 16 bits of a parameter that a value comes from.
+fn halves(program: &Program, value: Value) -> Option<Elem> {
+    beneath(program, [value]).into_iter().find_map(|own| match program.node(own).op {
+        Op::Param(p) => Some(program.params[p as usize].elem).filter(|elem| matches!(elem, Elem::Bf16 | Elem::F16)),
+        _ => None,
+    })
+}

@@ -1,0 +1,155 @@
+//! Two recurrences along one axis in opposite directions, of which the second has the decay of the first one step earlier.
+
+use std::collections::BTreeSet;
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Value};
+
+use super::contraction::is_sum;
+
+/// Two scans in opposite directions: their tuples.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    /// The states, inclusive and exclusive.
+    pub forward: BTreeSet<Value>,
+    /// The cotangents.
+    pub back: Value,
+    pub time: Axis,
+    /// The axes of both states.
+    pub axes: AxisSet,
+}
+
+impl Pair {
+    /// The row axis: the last one beside time and a state axis.
+    pub(super) fn row(&self, state: Axis) -> Option<Axis> {
+        self.axes.without(self.time).without(state).iter().last()
+    }
+}
+
+/// The reverse scans of a program, each with the scan whose decay it has.
+pub(super) fn pairs(program: &Program) -> Vec<Pair> {
+    let back = |(i, node): (usize, &oplus_dsl::ir::Node)| {
+        let Op::Scan { axis, operator, elements, init, reverse, exclusive: false } = &node.op else { return None };
+        let decay = shifted(program, elements, *axis, *reverse)?;
+        let points = [decay, elements[1]].iter().chain(init).all(|v| is_point(program, *v));
+        let forward = forward(program, *axis, !*reverse)?;
+        let own = field(program, Value(i as u32))?;
+        let axes = program.node(own).axes;
+        let alike = forward.iter().filter_map(|t| field(program, *t)).all(|f| program.node(f).axes == axes);
+        (points && alike && is_affine(program.operator(*operator))).then_some(Pair {
+            forward,
+            back: Value(i as u32),
+            time: *axis,
+            axes,
+        })
+    };
+    program.nodes.iter().enumerate().filter_map(back).collect()
+}
+
+/// The value of which the first element is the one of the step before, in the direction of the scan.
+pub(super) fn shifted(program: &Program, elements: &[Value], axis: Axis, reverse: bool) -> Option<Value> {
+    match program.node(*elements.first()?).op {
+        Op::Shift { axis: own, by, value, .. } if own == axis && by == if reverse { -1 } else { 1 } => Some(value),
+        _ => None,
+    }
+}
+
+/// The scans in a direction, if they all are one: inclusive, exclusive or both, of elements that are point values.
+fn forward(program: &Program, time: Axis, backward: bool) -> Option<BTreeSet<Value>> {
+    let (mut found, mut same) = (BTreeSet::new(), None);
+    for (i, node) in program.nodes.iter().enumerate() {
+        let Op::Scan { axis, operator, elements, init, reverse, .. } = &node.op else { continue };
+        if (*axis, *reverse) != (time, backward) {
+            continue;
+        }
+        let own = (*operator, elements, init);
+        if *same.get_or_insert(own) != own || !elements.iter().chain(init).all(|v| is_point(program, *v)) {
+            return None;
+        }
+        found.insert(Value(i as u32));
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// A field of a tuple that is used.
+fn field(program: &Program, tuple: Value) -> Option<Value> {
+    let own = |node: &oplus_dsl::ir::Node| matches!(node.op, Op::Field(t, _) if t == tuple);
+    program.nodes.iter().position(own).map(|i| Value(i as u32))
+}
+
+/// Whether an operator is (l.a·r.a, r.a·l.b + r.b).
+pub(super) fn is_affine(operator: &Operator) -> bool {
+    let op = |v: Value| &operator.body[v.0 as usize].op;
+    let product = |v: Value, of: [u32; 2]| match op(v) {
+        Op::Binary(Binary::Mul, x, y) => {
+            let inputs = [op(*x), op(*y)];
+            inputs == [&Op::Input(of[0]), &Op::Input(of[1])] || inputs == [&Op::Input(of[1]), &Op::Input(of[0])]
+        }
+        _ => false,
+    };
+    let [a, b] = operator.combine[..] else { return false };
+    let sum = match op(b) {
+        Op::Binary(Binary::Add, x, y) => {
+            let ends = |v: &Value| *op(*v) == Op::Input(3);
+            (product(*x, [1, 2]) && ends(y)) || (product(*y, [1, 2]) && ends(x))
+        }
+        _ => false,
+    };
+    product(a, [0, 2]) && sum
+}
+
+/// Whether a value is a map of parameters at the point.
+fn is_point(program: &Program, value: Value) -> bool {
+    let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
+    while let Some(value) = stack.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        match &program.node(value).op {
+            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => {}
+            op if op.is_map() => stack.extend(op.operands()),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Whether a value is 0 at every point.
+pub(super) fn is_zero(program: &Program, value: Value) -> bool {
+    match program.node(value).op {
+        Op::Const(literal) => literal.as_f64() == 0.0,
+        Op::Convert(_, inner) | Op::Broadcast(inner) => is_zero(program, inner),
+        _ => false,
+    }
+}
+
+/// A value before it was broadcast.
+pub(super) fn narrow(program: &Program, value: Value) -> Value {
+    if let Op::Broadcast(inner) = program.node(value).op { narrow(program, inner) } else { value }
+}
+
+/// A decay, and what it is without the conditions under which it is 0, one after the other.
+pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
+    let mut all = vec![narrow(program, decay)];
+    while let Op::Select(_, zero, own) = program.node(all[all.len() - 1]).op
+        && is_zero(program, zero)
+    {
+        all.push(own);
+    }
+    all
+}
+
+/// What a value is the sum of over two axes, in either order.
+pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
+    let sum = |value: Value| match program.node(value).op {
+        Op::Field(tuple, 0) => match &program.node(tuple).op {
+            Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => {
+                Some((*axis, elements[0]))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let (outer, inner) = sum(value)?;
+    let (axis, element) = sum(inner)?;
+    ([outer, axis] == over || [axis, outer] == over).then_some(element)
+}
