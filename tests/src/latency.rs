@@ -25,7 +25,7 @@ const BATCHES: usize = 41;
 /// Rows and elements of a row: so few that the GPU is faster than the host.
 const SHAPE: [usize; 2] = [4, 256];
 /// Sizes of the axes of selective scans; of axes that have none here, 1.
-const SELECTIVE: &[(&str, usize)] = &[("B", 2), ("D", 512), ("N", 16), ("T", 1024)];
+const SELECTIVE: &[(&str, usize)] = &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)];
 /// Sizes of the axes of attention.
 const ATTENTION: &[(&str, usize)] = &[("B", 2), ("G", 8), ("M", 1024), ("N", 1024), ("E", 64), ("F", 64)];
 /// A row that is long enough for look-back.
