@@ -18,9 +18,9 @@ const CLOCK: f64 = 1980.0;
 const SCHEDULERS: f64 = 4.0;
 /// Issue slots per update of a state and per step of a row: of the walk, and of the passes that save states and carry
 /// cotangents over segments.
-const WALK: [f64; 2] = [9.6, 127.0];
-const SAVE: [f64; 2] = [2.4, 70.0];
-const CARRY: [f64; 2] = [2.0, 65.0];
+const WALK: [f64; 2] = [11.5, 89.0];
+const SAVE: [f64; 2] = [3.7, 38.0];
+const CARRY: [f64; 2] = [4.0, 28.0];
 /// The walk's slots with one row per lane against those with two.
 const ONE_ROW: f64 = 1.28;
 /// Microseconds from a block's start to its first tile, and from its last one to its end.

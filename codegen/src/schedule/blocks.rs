@@ -1,6 +1,8 @@
 //! What a block of each schedule has: threads, rows, elements, states.
 
-use super::{Chunks, ChunksBack, Columns, Form, LookBack, Map, Pairs, REGISTERS, Rows, States, Sweep, TwoWay, WARP};
+use super::{
+    Chunks, ChunksBack, Columns, Form, LookBack, Map, Pairs, Pass, REGISTERS, Rows, States, Sweep, TwoWay, WARP,
+};
 
 impl Map {
     /// Elements that a block computes.
@@ -102,6 +104,20 @@ impl TwoWay {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         (self.warps + self.copy_warps) * WARP
+    }
+
+    /// Teams of copy warps, which take tiles in turn. The passes before the walk wait for loads alone, and with two teams
+    /// those of two tiles are on their way; the walk takes longer for a tile than they do.
+    pub fn teams(&self) -> u32 {
+        match self.pass {
+            Pass::Ends | Pass::Save | Pass::Carry => 2,
+            Pass::Walk | Pass::Sum => 1,
+        }
+    }
+
+    /// Threads that copy a tile.
+    pub fn team_threads(&self) -> u32 {
+        self.copy_warps / self.teams() * WARP
     }
 
     /// Registers of a thread that copies, where those that walk have `registers`.

@@ -78,10 +78,25 @@ impl StatesKernel<'_> {
         shapes.all(|shape| Some(shape) == first)
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, (thread, anchors): (Operand, &Anchors)) {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+        let shapes: Vec<Shape> = self.values.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
+        self.fill_tiles(b, (stage, &shapes, EARLY), time, copier, |b, i, pieces, sources| {
+            self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
+        });
+    }
+
+    /// Tiles of these shapes come into a stage; `store` puts there what it computes of those that are no plain copies. Loads
+    /// of all tiles are on their way together, as far as `early_words` registers hold them.
+    pub(super) fn fill_tiles(
+        &self,
+        b: &mut Builder,
+        (stage, shapes, early_words): (Operand, &[Shape], u32),
+        time: &Time,
+        (thread, anchors): (Operand, &Anchors),
+        store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
+    ) {
         let (mut early, mut words) = (vec![], 0);
-        for (i, tile) in self.values.tiles.iter().enumerate() {
-            let shape = self.tile_shape(tile);
+        for (i, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
             let beneath = params_beneath(&self.stage.program, tile.value);
             let sources = |b: &mut Builder, pieces: &[Piece]| {
                 let source = |piece| {
@@ -91,26 +106,26 @@ impl StatesKernel<'_> {
                 };
                 pieces.iter().map(source).collect::<Vec<_>>()
             };
-            let own = self.words(shape, &beneath);
-            if self.copied(tile).is_none() && words + own <= EARLY {
-                let pieces = self.few_pieces(b, shape, thread).unwrap_or_default();
+            let own = self.words(*shape, &beneath);
+            if self.copied(tile).is_none() && words + own <= early_words {
+                let pieces = self.few_pieces(b, *shape, thread).unwrap_or_default();
                 let mut sources = sources(b, &pieces);
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
-                early.push((i, pieces, sources, shape));
+                early.push((i, pieces, sources));
                 words += own;
                 continue;
             }
-            self.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
+            self.each_piece(b, (*shape, beneath.len()), thread, |b, pieces| {
                 let mut sources = sources(b, pieces);
                 if let Some(param) = self.copied(tile) {
-                    return self.copy_pieces(b, (i, stage), (param, pieces), &sources, shape);
+                    return self.copy_pieces(b, (i, stage), (param, pieces), &sources, *shape);
                 }
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
-                self.store_pieces(b, (i, stage), pieces, sources, shape);
+                store(b, i, pieces, sources);
             });
         }
-        for (i, pieces, sources, shape) in early {
-            self.store_pieces(b, (i, stage), &pieces, sources, shape);
+        for (i, pieces, sources) in early {
+            store(b, i, &pieces, sources);
         }
         let full = Mbarrier { array: self.full, index: stage };
         if self.arrivals_per_thread() > 1 {
@@ -166,14 +181,7 @@ impl StatesKernel<'_> {
     }
 
     /// The values at a piece of a tile.
-    pub(super) fn source(
-        &self,
-        b: &mut Builder,
-        tile: &Tile,
-        time: &Time,
-        piece: &Piece,
-        width: u32,
-    ) -> Global<'_, '_> {
+    fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
         let place = self.row_and_state(b, tile, piece.row);
         let column = b.convert(Ty::I64, piece.column);
         let step = b.add(time.first, column);
@@ -181,7 +189,7 @@ impl StatesKernel<'_> {
         Global::at(self, place, (step, exists), width)
     }
 
-    pub(super) fn copy_pieces(
+    fn copy_pieces(
         &self,
         b: &mut Builder,
         (i, stage): (usize, Operand),
@@ -226,7 +234,7 @@ impl StatesKernel<'_> {
     }
 
     /// A value at all steps of a piece.
-    fn steps_of(&self, b: &mut Builder, source: &mut Global, value: Value, width: u32) -> Vec<Operand> {
+    pub(super) fn steps_of(&self, b: &mut Builder, source: &mut Global, value: Value, width: u32) -> Vec<Operand> {
         let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         (0..width).map(|step| evaluator.value(b, source, value, Place { state: 0, step })).collect()
     }

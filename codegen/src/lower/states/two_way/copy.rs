@@ -5,12 +5,11 @@ use super::{BackKernel, height};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
 use crate::lower::states::copy::{Anchors, BARRIER};
-use crate::lower::states::evaluate::{Evaluator, Place};
 use crate::lower::states::global::Global;
 use crate::lower::states::pieces::{Piece, Shape};
 use crate::lower::states::tiles::{Tile, params_beneath};
 use crate::lower::states::{CHUNK, Time};
-use crate::schedule::{Pass, WARP};
+use crate::schedule::Pass;
 use crate::tile::{Mbarrier, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Op};
@@ -20,13 +19,15 @@ impl BackKernel<'_> {
     /// Tile after tile: the stage's last tile goes out, the next one comes in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let base = &self.base;
+        let teams = self.schedule.teams();
+        let team = if teams == 1 { Operand::i32(0) } else { base.team(b) };
         let thread = base.copy_thread(b);
         let anchors = self.anchors(b, thread);
-        let at = base.cursor(b, Operand::i32(0));
+        let at = base.cursor(b, team);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
         let turns = b.add(base.own_tiles(), stages);
-        b.for_(Operand::i32(0), turns, Operand::i32(1), |b, number| {
+        b.for_(team, turns, Operand::i32(teams as i32), |b, number| {
             let again = b.ge(number, stages);
             b.if_(again, |b| {
                 let before = b.sub(number, stages);
@@ -39,7 +40,7 @@ impl BackKernel<'_> {
                 b.push(Stmt::SyncWarp);
                 self.drain(b, at.stage.into(), &time, (thread, &anchors));
                 if !self.keeps_pieces() {
-                    b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.copy_warps * WARP });
+                    b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.team_threads() });
                 }
             });
             let more = b.lt(number, base.own_tiles());
@@ -47,55 +48,32 @@ impl BackKernel<'_> {
                 let time = base.time(b, number);
                 self.fill(b, at.stage.into(), &time, (thread, &anchors));
             });
-            base.advance(b, &at, 1);
+            base.advance(b, &at, teams);
         });
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, (thread, anchors): (Operand, &Anchors)) {
-        let base = &self.base;
-        for (i, tile) in self.tiles.tiles.iter().enumerate() {
-            let shape = self.tile_shape(tile);
-            let beneath = params_beneath(&self.parts.stage.program, tile.value);
-            base.each_piece(b, (shape, beneath.len()), thread, |b, pieces| {
-                let mut sources: Vec<Global> = vec![];
-                for piece in pieces {
-                    let mut source = base.source(b, tile, time, piece, shape.width);
-                    source.known = anchors.offsets(b, base, time, piece);
-                    sources.push(source);
-                }
-                match base.copied(tile) {
-                    Some(param) => base.copy_pieces(b, (i, stage), (param, pieces), &sources, shape),
-                    None => self.compute_pieces(b, (i, stage), (&beneath, pieces), sources, shape),
-                }
-            });
-        }
-        let full = Mbarrier { array: base.full, index: stage };
-        if base.arrivals_per_thread() > 1 {
-            b.push(Stmt::CopyAsyncArrive(full));
-        }
-        b.push(Stmt::MbarrierArrive(full));
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+        let shapes: Vec<Shape> = self.tiles.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
+        // Without registers set aside for loads: those that walk leave few.
+        self.base.fill_tiles(b, (stage, &shapes, 0), time, copier, |b, i, pieces, sources| {
+            self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
+        });
     }
 
-    /// Loads of all pieces first, then what is computed from them; the tile's filling where they do not exist.
-    fn compute_pieces(
+    /// What is computed from loaded pieces; the tile's filling where they do not exist.
+    fn store_pieces(
         &self,
         b: &mut Builder,
         (i, stage): (usize, Operand),
-        (beneath, pieces): (&[u32], &[Piece]),
+        pieces: &[Piece],
         mut sources: Vec<Global>,
         shape: Shape,
     ) {
         let (base, parts, tile) = (&self.base, self.parts, &self.tiles.tiles[i]);
         let plain = matches!(parts.stage.program.node(tile.value).op, Op::Param(_));
-        sources.iter_mut().for_each(|source| source.preload(b, beneath));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
-                let mut evaluator = Evaluator::new(&parts.stage.program, parts.time, parts.state);
-                let value = |b: &mut Builder, step| evaluator.value(b, source, tile.value, Place { state: 0, step });
-                let mut values: Vec<Operand> = {
-                    let mut value = value;
-                    (0..shape.width).map(|step| value(b, step)).collect()
-                };
+                let mut values = base.steps_of(b, source, tile.value, shape.width);
                 if !plain {
                     let exists = self.piece_exists(b, tile, source);
                     let other = if self.tiles.fills[i] == Fill::One { 1.0 } else { 0.0 };
@@ -178,8 +156,12 @@ impl BackKernel<'_> {
         anchors
     }
 
-    /// Whether the thread that takes an output's piece away fills just that piece again.
+    /// Whether the thread that takes an output's piece away fills just that piece again, in a pass that has outputs: where tiles
+    /// are taken by teams there are none.
     fn keeps_pieces(&self) -> bool {
+        if self.outputs.is_empty() {
+            return true;
+        }
         let shared = self.tiles.tiles.iter().filter(|tile| !tile.states);
         let tiles = shared.map(|tile| self.tile_shape(tile));
         let mut shapes = tiles.chain(self.bodies().map(|k| self.output_shape(k)));

@@ -87,8 +87,18 @@ fn is_possible(schedule: &TwoWay) -> bool {
     let powers = [lanes, steps, copy_warps, vector, states].iter().all(|n| n.is_power_of_two());
     let fours = warps.is_multiple_of(4) && copy_warps.is_multiple_of(4);
     let bounds = schedule.registers == 0 || fours && (24..=256).contains(&schedule.copy_registers());
-    let whole = steps >= 2 * SUBTILE && steps <= copy_warps * WARP && vector <= SUBTILE;
-    powers && whole && bounds && matches!(rows, 1 | 2) && rows <= lanes && lanes <= WARP && warps > 0 && stages > 0
+    let teams = schedule.teams();
+    let shared = teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
+    let whole = steps >= 2 * SUBTILE && vector <= SUBTILE;
+    powers
+        && shared
+        && whole
+        && bounds
+        && matches!(rows, 1 | 2)
+        && rows <= lanes
+        && lanes <= WARP
+        && warps > 0
+        && stages > 0
 }
 
 /// The shared memory of the kernel.
@@ -104,7 +114,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &TwoWay) -> u32 {
 /// The numbers that both schedules have.
 fn states_schedule(schedule: &TwoWay) -> States {
     let TwoWay { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
-    let (teams, unroll, save, segmented, ends) = (1, 1, false, schedule.segmented, false);
+    let (teams, unroll, save, segmented, ends) = (schedule.teams(), 1, false, schedule.segmented, false);
     States {
         warps,
         copy_warps,
@@ -205,7 +215,7 @@ impl<'s> BackKernel<'s> {
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
-        let filled = self.schedule.copy_warps * WARP * self.base.arrivals_per_thread();
+        let filled = self.schedule.team_threads() * self.base.arrivals_per_thread();
         let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps * WARP)];
         b.if_(first, |b| {
             let mut make = |array: SharedId, count: u32, arrivals: u32| {

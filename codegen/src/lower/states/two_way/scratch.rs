@@ -22,9 +22,10 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary};
 pub(super) const ENDS: usize = 5;
 
 /// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
-/// have a tile more in flight.
+/// have more tiles in flight, a ring of two for each team of copy warps.
 pub fn before(schedule: &TwoWay, pass: Pass) -> TwoWay {
-    TwoWay { pass, rows: 1, blocks: 2, stages: schedule.stages + 1, registers: 0, ..*schedule }
+    let copy_warps = schedule.copy_warps.max(4);
+    TwoWay { pass, rows: 1, copy_warps, stages: 4, blocks: 2, registers: 0, ..*schedule }
 }
 
 /// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.

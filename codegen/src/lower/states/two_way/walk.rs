@@ -14,16 +14,26 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
+/// A lane's states of which two sub-tiles fit into registers.
+const FEW: u32 = 2;
+
 /// What a lane carries from sub-tile to sub-tile; by slot and state.
 pub(super) struct Carry {
     /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
     pub cotangents: Vec<Vec<Reg>>,
-    /// The state before the sub-tile.
-    states: Vec<Vec<Reg>>,
+    /// The states before the sub-tiles that come next, each taken up anew once its sub-tile has begun.
+    states: Vec<Vec<Vec<Reg>>>,
     pub totals: Totals,
-    /// Where the saved states of the sub-tile are, by slot, `i64`, and its number, `i32`.
+    /// Where the saved states of the sub-tile are that was taken up last, by slot, `i64`, and its number, `i32`.
     saved: Vec<Reg>,
     number: Reg,
+}
+
+impl Carry {
+    /// The states before the `j`-th sub-tile of half a tile.
+    fn before(&self, j: u32) -> &[Vec<Reg>] {
+        &self.states[j as usize % self.states.len()]
+    }
 }
 
 /// A tile at hand.
@@ -100,7 +110,7 @@ impl<'s> BackKernel<'s> {
         self.join(b, lane, &cotangents);
         let nothing = zero(Ty::F32);
         let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
-        let regs = (0..slots).map(|_| registers(b)).collect();
+        let regs = (0..self.ahead()).map(|_| (0..slots).map(|_| registers(b)).collect()).collect();
         let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
         let last = b.sub(tiles, Operand::i32(1));
         let before = self.base.segment.as_ref().map_or(Operand::i32(0), |segment| {
@@ -119,7 +129,8 @@ impl<'s> BackKernel<'s> {
         }
         let (totals, number) = (self.totals(b), b.var(number));
         let carry = Carry { cotangents, states: regs, totals, saved: places, number };
-        self.take_up(b, lane, &carry, saved);
+        self.take_up(b, lane, &carry, 0);
+        (1..self.ahead()).for_each(|j| self.take_up_next(b, lane, &carry, j));
         carry
     }
 
@@ -138,14 +149,20 @@ impl<'s> BackKernel<'s> {
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// Loads the states saved before the carry's sub-tile, if there are any.
-    fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, saved: &Saved) {
+    /// How many sub-tiles ahead states are taken up. Loading them takes longer than to walk one sub-tile of few states.
+    fn ahead(&self) -> u32 {
+        if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
+    }
+
+    /// Loads the states saved before the sub-tile of the carry's number, if there are any.
+    fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
+        let Some(saved) = &self.scratch.saved else { return };
         let number = b.convert(Ty::I64, carry.number.into());
         let (below, above) = (b.lt(number, saved.subtiles), b.ge(number, Operand::i64(0)));
         let there = b.and(below, above);
         for (r, exists) in lane.row_exists.iter().enumerate() {
             let guard = b.and(there, *exists);
-            for (part, regs) in carry.states[r].chunks(CHUNK as usize).enumerate() {
+            for (part, regs) in carry.before(j)[r].chunks(CHUNK as usize).enumerate() {
                 let guard = self.holds(b, lane, part as u32, guard);
                 let at = b.add(carry.saved[r].into(), Operand::i64(i64::from(part as u32 * CHUNK)));
                 let memory = Memory::Global(self.base.args.scratch[0]);
@@ -155,8 +172,8 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Goes on to the sub-tile that is walked next.
-    fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry) {
+    /// Goes on to the sub-tile behind those that have been taken up.
+    fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
         let Some(saved) = &self.scratch.saved else { return };
         let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
         let next = b.binary(way, carry.number.into(), Operand::i32(1));
@@ -166,7 +183,7 @@ impl<'s> BackKernel<'s> {
             let at = b.binary(way, (*place).into(), apart);
             b.assign(*place, at);
         }
-        self.take_up(b, lane, carry, saved);
+        self.take_up(b, lane, carry, j);
     }
 
     // ---- a sub-tile
@@ -187,12 +204,12 @@ impl<'s> BackKernel<'s> {
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
             for r in 0..lane.rows.len() {
-                self.walk_on(b, lane, carry, &mut slots, (r, state), &mut sums);
+                self.walk_on(b, lane, carry, &mut slots, (j, r, state), &mut sums);
             }
             if state + 1 < self.schedule.states {
                 self.load_states(b, &mut slots, lane, tile, (state + 1, column));
             } else {
-                self.take_up_next(b, lane, carry);
+                self.take_up_next(b, lane, carry, j);
             }
             self.put(b, lane, &sums, state, false);
             for r in 0..lane.rows.len() {
@@ -294,11 +311,11 @@ impl<'s> BackKernel<'s> {
         lane: &Lane,
         carry: &Carry,
         slots: &mut Slots,
-        (r, state): (usize, u32),
+        (j, r, state): (u32, usize, u32),
         sums: &mut Sums,
     ) {
-        // A copy: the next sub-tile's state is taken up before this one is walked back.
-        let mut now = b.let_(Ty::F32, Expr::Copy(carry.states[r][state as usize].into()));
+        // A copy: the state of a later sub-tile is taken up before this one is walked back.
+        let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
         for step in self.in_order(SUBTILE) {
             let at = Place { state, step };
             now = self.step_on(b, slots, (r, at), now);
