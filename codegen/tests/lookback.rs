@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "every test uses some of these stages")]
 mod common;
 
-use oplus_codegen::lower::lookback;
+use oplus_codegen::lower::lookback::{self, Form};
 use oplus_codegen::schedule::{Fold, Loader, LookBack};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Target;
@@ -14,9 +14,11 @@ fn schedule(loader: Loader, fold: Fold, vector: u32) -> LookBack {
 }
 
 fn check(stage: &Stage, schedule: &LookBack) {
-    let kernel = lookback::lower(stage, schedule, "k").expect("lowers");
-    if let Err(errors) = verify(&kernel, &Target::H200) {
-        panic!("{}\n{kernel}", errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"));
+    for form in [Form::Fast, Form::Short] {
+        let kernel = lookback::lower(stage, schedule, "k", form).expect("lowers");
+        if let Err(errors) = verify(&kernel, &Target::H200) {
+            panic!("{}\n{kernel}", errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"));
+        }
     }
 }
 

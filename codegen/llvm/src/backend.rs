@@ -25,10 +25,17 @@ fn features(isa: Isa) -> &'static str {
     }
 }
 
+/// How much LLVM does for short and fast text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    Full,
+    Little,
+}
+
 /// The PTX of a verified module.
-pub(crate) fn ptx(module: &Module<'_>, isa: Isa) -> Result<String, CompileError> {
+pub(crate) fn ptx(module: &Module<'_>, isa: Isa, effort: Effort) -> Result<String, CompileError> {
     module.verify()?;
-    let machine = machine(isa)?;
+    let machine = machine(isa, effort)?;
     module.set_triple(&TargetTriple::create(TRIPLE));
     module.set_data_layout(&machine.get_target_data().get_data_layout());
     module.run_passes(PASSES, &machine, PassBuilderOptions::create())?;
@@ -61,7 +68,7 @@ fn set_options() {
     unsafe { LLVMParseCommandLineOptions(arguments.len() as c_int, arguments.as_ptr(), c"".as_ptr()) };
 }
 
-fn machine(isa: Isa) -> Result<TargetMachine, CompileError> {
+fn machine(isa: Isa, effort: Effort) -> Result<TargetMachine, CompileError> {
     initialise();
     let target = Target::from_triple(&TargetTriple::create(TRIPLE))?;
     target
@@ -69,7 +76,10 @@ fn machine(isa: Isa) -> Result<TargetMachine, CompileError> {
             &TargetTriple::create(TRIPLE),
             isa.name(),
             features(isa),
-            OptimizationLevel::Default,
+            match effort {
+                Effort::Full => OptimizationLevel::Default,
+                Effort::Little => OptimizationLevel::None,
+            },
             RelocMode::Default,
             CodeModel::Default,
         )

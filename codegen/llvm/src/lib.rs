@@ -12,6 +12,7 @@ pub mod ptxas;
 
 pub use error::CompileError;
 
+use backend::Effort;
 use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::Kernel;
 
@@ -22,9 +23,23 @@ use oplus_codegen::tile::Kernel;
 /// [`CompileError::Invalid`] when the kernel breaks a rule of the tile IR (as every use of what the instruction set
 /// lacks does), [`CompileError::Lowering`] and [`CompileError::Llvm`] when LLVM lacks or refuses what it would become.
 pub fn compile(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
+    compile_with(kernel, isa, Effort::Full)
+}
+
+/// The same in about half the time: LLVM leaves it to whoever assembles the text to see that instructions are equal or
+/// can be one. The text is longer, its results are the same.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn compile_quickly(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
+    compile_with(kernel, isa, Effort::Little)
+}
+
+fn compile_with(kernel: &Kernel, isa: Isa, effort: Effort) -> Result<String, CompileError> {
     let target = Target { isa, ..Target::H200 };
     oplus_codegen::verify::verify(kernel, &target).map_err(CompileError::Invalid)?;
     let context = inkwell::context::Context::create();
     let module = lower::lower(&context, kernel, isa)?;
-    backend::ptx(&module, isa)
+    backend::ptx(&module, isa, effort)
 }

@@ -28,7 +28,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
     match schedule {
         Schedule::Map(s) => map::lower(stage, s, &symbol),
         Schedule::Rows(s) => rows::lower(stage, s, &symbol),
-        Schedule::LookBack(s) => lookback::lower(stage, s, &symbol),
+        Schedule::LookBack(s) => lookback::lower(stage, s, &symbol, lookback::Form::Fast),
         Schedule::Columns(s) => columns::lower(stage, s, &symbol),
         Schedule::States(s) => states::lower(stage, s, &symbol),
         Schedule::Pairs(s) => pairs::lower(stage, s, &symbol),
@@ -36,6 +36,15 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::Chunks(s) => chunks::lower(stage, s, &symbol),
         Schedule::ChunksBack(s) => chunks::back::lower(stage, s, &symbol),
     }
+}
+
+/// A kernel that may stand in for that one until it is compiled: it computes the same bits with the same arguments,
+/// launches and messages, is slower, but compiled in less than half the time. Only look-back has kernels so long that it
+/// is needed.
+pub fn stand_in(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Option<Kernel>, LowerError> {
+    let Schedule::LookBack(look_back) = schedule else { return Ok(None) };
+    let symbol = Key::of(stage, schedule, isa).symbol(stage, schedule);
+    lookback::lower(stage, look_back, &symbol, lookback::Form::Short).map(Some)
 }
 
 /// The shared memory of that kernel, in bytes.

@@ -7,6 +7,7 @@ use oplus_codegen::plan::{self, Arg, Call, Launch, Layout};
 use oplus_codegen::schedule::Schedule;
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
 use oplus_codegen::target::Isa;
+use oplus_codegen::tile::Kernel;
 use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Data};
 use oplus_dsl::ir::{Axis, Literal, Program};
@@ -102,8 +103,22 @@ pub(crate) fn run_handing(
     work: &Work,
     inputs: &[Array],
     sizes: &[usize],
-    (placement, order, isa): (Placement, Order, Isa),
+    how: (Placement, Order, Isa),
     residual: Buffer,
+) -> (Vec<Array>, Buffer) {
+    let kernel = |launch: &Launch| lower(&launch.stage, &launch.schedule, how.2).expect("lowers");
+    run_kernels(program, work, inputs, sizes, how, residual, kernel)
+}
+
+/// The same with any kernels for the launches.
+pub(crate) fn run_kernels(
+    program: &Program,
+    work: &Work,
+    inputs: &[Array],
+    sizes: &[usize],
+    (placement, order, _): (Placement, Order, Isa),
+    residual: Buffer,
+    kernel: impl Fn(&Launch) -> Kernel,
 ) -> (Vec<Array>, Buffer) {
     let mut memory = Memory::new();
     let mut tensors: HashMap<Arg, (BufferId, usize)> = HashMap::new();
@@ -125,7 +140,7 @@ pub(crate) fn run_handing(
     tensors.insert(Arg::Messages, (memory.add(Buffer::messages(work.message_words as usize)), 0));
     tensors.insert(Arg::Control, (memory.add(Buffer::control()), 0));
     for launch in &work.launches {
-        step(launch, &tensors, &mut memory, (order, isa));
+        step(launch, &kernel(launch), &tensors, &mut memory, order);
     }
     let read = |(i, (output, place)): (usize, (&oplus_dsl::ir::Output, &Place))| {
         let (id, _) = tensors[&Arg::Output(i as u32)];
@@ -136,8 +151,13 @@ pub(crate) fn run_handing(
     (outputs, memory.buffer(residual).clone())
 }
 
-fn step(launch: &Launch, tensors: &HashMap<Arg, (BufferId, usize)>, memory: &mut Memory, (order, isa): (Order, Isa)) {
-    let kernel = lower(&launch.stage, &launch.schedule, isa).expect("lowers");
+fn step(
+    launch: &Launch,
+    kernel: &Kernel,
+    tensors: &HashMap<Arg, (BufferId, usize)>,
+    memory: &mut Memory,
+    order: Order,
+) {
     let arg = |arg: &Arg| match *arg {
         Arg::I32(x) => simulate::Arg::Scalar(Literal::Int(i64::from(x))),
         Arg::I64(x) => simulate::Arg::Scalar(Literal::Int(x)),
@@ -156,7 +176,7 @@ fn step(launch: &Launch, tensors: &HashMap<Arg, (BufferId, usize)>, memory: &mut
     let goes_round = matches!(launch.schedule, Schedule::Map(_) | Schedule::Rows(_));
     let grid = [if goes_round { launch.grid[0].min(64) } else { launch.grid[0] }, launch.grid[1]];
     let options = Options { order, ..Options::default() };
-    let done = simulate(&kernel, &simulate::Launch { grid, args }, memory, &options);
+    let done = simulate(kernel, &simulate::Launch { grid, args }, memory, &options);
     if let Err(error) = done {
         panic!("{}\n{}\n{error}", launch.schedule, launch.stage.program);
     }

@@ -90,3 +90,24 @@ fn adjoints_of_scans_with_states() {
     let backward = adjoint(&forward).expect("is differentiable");
     check(&backward, &[2, 524], Placement::Padded, schedule(Loader::Bulk, 4, 2), 7);
 }
+
+#[test]
+fn kernels_that_stand_in_compute_the_same_bits() {
+    let affine = operators::affine(Ty::F32);
+    let programs = [scan(&affine, false, None), scan(&affine, true, Some(Elem::Bf16)), program(BACKWARD)];
+    let sizes = [1, 3, 256, 259, 1021, 2048, 2051, 5 * 2048 + 7];
+    for (seed, len) in (20..).zip(sizes) {
+        for program in &programs {
+            let forms = [(Loader::Bulk, 4, 8, Placement::Padded), (Loader::Registers, 1, 4, Placement::Misaligned)];
+            for (loader, vector, vectors, placement) in forms {
+                let case = Case { program, sizes: &[2, len], placement, order: Order::Random(seed) };
+                case.check_stand_ins(Schedule::LookBack(schedule(loader, vector, vectors)));
+            }
+        }
+    }
+    let strict = LookBack { fold: Fold::Strict, window: 3, ..schedule(Loader::Bulk, 4, 2) };
+    for program in &programs {
+        let case = Case { program, sizes: &[2, 70 * 512 + 9], placement: Placement::Padded, order: Order::Random(3) };
+        case.check_stand_ins(Schedule::LookBack(strict));
+    }
+}

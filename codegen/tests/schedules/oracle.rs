@@ -1,6 +1,7 @@
 //! What the outputs of a program must be.
 
 use oplus_codegen::abi::{Role, abi};
+use oplus_codegen::lower::stand_in;
 use oplus_codegen::lower::states::ends_len;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
 use oplus_codegen::schedule::{Schedule, States};
@@ -14,7 +15,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::testing::inputs;
 use oplus_dsl::verify::verify;
 
-use crate::device::{Placement, Work, call, run, run_handing};
+use crate::device::{Placement, Work, call, run, run_handing, run_kernels};
 
 /// A valid program.
 pub(crate) fn program(text: &str) -> Program {
@@ -46,6 +47,25 @@ impl Case<'_> {
         let cut = planner.cut();
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
         Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 }
+    }
+
+    /// The kernels that stand in for those of this schedule compute the same bits.
+    pub(crate) fn check_stand_ins(&self, schedule: Schedule) {
+        let (work, given) = (self.work(schedule), given(self.program, self.sizes));
+        let how = (self.placement, self.order, Isa::Sm90a);
+        let wanted = run(self.program, &work, &given, self.sizes, how);
+        let none = Buffer::unwritten(Elem::F32, 0);
+        let kernel = |launch: &Launch| {
+            let found = stand_in(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
+            found.expect("look-back has a kernel that stands in")
+        };
+        let (found, _) = run_kernels(self.program, &work, &given, self.sizes, how, none, kernel);
+        for (wanted, found) in wanted.iter().zip(&found) {
+            for i in 0..wanted.data.len() {
+                let (a, b) = (wanted.data.get(i), found.data.get(i));
+                assert_eq!(a, b, "at {i} of {:?}, {schedule}\n{}", self.sizes, self.program);
+            }
+        }
     }
 
     /// The plan with the stages of states under this schedule gives what the program means.

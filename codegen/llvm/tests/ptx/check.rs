@@ -12,9 +12,14 @@ pub(crate) fn ptx(kernel: &Kernel, isa: Isa) -> String {
 /// The same, with the assembler's facts.
 pub(crate) fn assembled(kernel: &Kernel, isa: Isa) -> (String, Facts) {
     let ptx = oplus_llvm::compile(kernel, isa).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
-    let assembled = Ptxas::find().and_then(|p| p.assemble(&ptx, isa));
-    let assembled = assembled.unwrap_or_else(|e| panic!("{} on {}: {e}\n{ptx}", kernel.name, isa.name()));
-    (ptx, assembled.facts)
+    let facts = assembled_from(&ptx, &kernel.name, isa);
+    (ptx, facts)
+}
+
+/// The assembler's facts of a text.
+pub(crate) fn assembled_from(ptx: &str, name: &str, isa: Isa) -> Facts {
+    let assembled = Ptxas::find().and_then(|p| p.assemble(ptx, isa));
+    assembled.unwrap_or_else(|e| panic!("{name} on {}: {e}\n{ptx}", isa.name())).facts
 }
 
 /// How many lines of the text contain `what`.

@@ -1,8 +1,8 @@
 //! Kernels that plans choose fit the registers.
 
-use crate::check::ptx;
-use crate::common::stage;
-use oplus_codegen::lower::lower;
+use crate::check::{assembled_from, ptx};
+use crate::common::{affine, affine_backward, stage};
+use oplus_codegen::lower::{lower, stand_in};
 use oplus_codegen::plan::variants;
 use oplus_codegen::target::Isa;
 
@@ -27,6 +27,23 @@ fn operators_that_convert_do_not_spill() {
             ptx(&lower(&stage, &schedule, own).expect("lowers"), own);
             assembled += 1;
         }
+    }
+    assert!(assembled > 0);
+}
+
+#[test]
+fn kernels_that_stand_in_are_short_and_do_not_spill() {
+    let mut assembled = 0;
+    for (stage, schedule) in [affine(), affine_backward()].iter().flat_map(|stage| variants(stage, Isa::Sm90a)) {
+        let isa = schedule.isa(Isa::Sm90a);
+        let Some(short) = stand_in(&stage, &schedule, isa).expect("lowers") else { continue };
+        let lines = |text: String| text.lines().count();
+        let text = oplus_llvm::compile_quickly(&short, isa).expect("compiles");
+        assembled_from(&text, &short.name, isa);
+        let itself = ptx(&lower(&stage, &schedule, isa).expect("lowers"), isa);
+        let (short, long) = (lines(ptx(&short, isa)), lines(itself));
+        assert!(4 * short < 3 * long, "{schedule}: {short} lines instead of {long}");
+        assembled += 1;
     }
     assert!(assembled > 0);
 }

@@ -7,7 +7,7 @@ use crate::lower::persistent::{load_fields, store_fields};
 use crate::schedule::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// What the look-ahead warp carries from tile to tile.
 struct Carry {
@@ -18,17 +18,26 @@ struct Carry {
     row: Reg,
 }
 
-/// One window of messages being polled: `window` chunks of 32 tiles.
+/// One window of messages being polled: up to `window` chunks of 32 tiles. The first of them is folded when it is complete;
+/// then the others move up, so that one copy of the fold serves all.
 struct Window {
-    /// First tile, `i32`.
-    first: Operand,
+    /// First tile of the next chunk, `i32`.
+    first: Reg,
+    /// The end of the window, `i32`.
+    end: Operand,
     /// The tile whose carry is wanted, `i32`.
     tile: Operand,
-    /// Chunks folded so far, `i32`.
-    folded: Reg,
-    /// Per chunk, this lane's message.
-    entries: Vec<PollEntry>,
+    /// This lane's message of the next chunk, `i64`.
+    message: Reg,
+    /// Per chunk, what this lane has of its message.
+    chunks: Vec<Chunk>,
     tag: Operand,
+}
+
+/// The words of a message and their tags.
+struct Chunk {
+    values: Vec<Reg>,
+    tags: Vec<Reg>,
 }
 
 impl LookBackKernel<'_> {
@@ -62,7 +71,7 @@ impl LookBackKernel<'_> {
 
     /// At the first tile of another row the carry is the row's initial state.
     fn enter_row(&self, b: &mut Builder, carry: &Carry, tile: Operand) {
-        let row = b.binary(Binary::Div, tile, self.row_tiles);
+        let (row, _) = self.place(b, tile);
         let other = b.ne(row, carry.row.into());
         b.if_(other, |b| {
             b.assign(carry.row, row);
@@ -80,18 +89,13 @@ impl LookBackKernel<'_> {
         let step = Operand::i32(32 * self.schedule.window as i32);
         let start = b.var(carry.next.into());
         b.for_(start.into(), tile, step, |b, first| {
-            let window = self.window(b, first, tile, tag);
-            let chunks = b.sub(tile, first);
-            let chunks = b.add(chunks, Operand::i32(31));
-            let chunks = b.binary(Binary::Shr, chunks, Operand::i32(5));
-            let chunks = b.binary(Binary::Min, chunks, Operand::i32(self.schedule.window as i32));
+            let end = b.add(first, step);
+            let end = b.binary(Binary::Min, end, tile);
+            let window = self.window(b, (first, end), tile, tag);
             b.loop_(|b| {
-                let (messages, entries) = (self.block.messages, window.entries.clone());
-                b.push(Stmt::Poll { messages, entries, tag: window.tag });
-                for chunk in 0..self.schedule.window {
-                    self.fold_if_ready(b, carry, &state, &window, chunk, chunks);
-                }
-                let done = b.eq(window.folded.into(), chunks);
+                self.poll(b, &window);
+                self.fold_ready(b, carry, &state, &window);
+                let done = b.ge(window.first.into(), end);
                 b.break_if(done);
             });
         });
@@ -99,63 +103,71 @@ impl LookBackKernel<'_> {
     }
 
     /// Lane l polls tiles first + 32·chunk + l; those that are not wanted count as present.
-    fn window(&self, b: &mut Builder, first: Operand, tile: Operand, tag: Operand) -> Window {
+    fn window(&self, b: &mut Builder, (first, end): (Operand, Operand), tile: Operand, tag: Operand) -> Window {
         let own = b.add(first, self.block.lane);
-        let base = self.message(b, own);
-        let entries = (0..self.schedule.window).map(|chunk| {
+        let message = self.message(b, own);
+        let chunks = (0..self.schedule.window).map(|chunk| {
             let place = b.add(own, Operand::i32(32 * chunk as i32));
             let wanted = b.lt(place, tile);
             let missing = b.sub(tag, Operand::u32(1));
             let start = b.select(wanted, missing, tag);
-            let index = b.add(base, Operand::i64(32 * i64::from(chunk) * self.message_step()));
             let values = (0..self.words).map(|_| b.var(Operand::u32(0))).collect();
             let tags = (0..self.words).map(|_| b.var(start)).collect();
-            PollEntry { index, values, tags }
+            Chunk { values, tags }
         });
-        let entries = entries.collect();
-        let folded = b.var(Operand::i32(0));
-        Window { first, tile, folded, entries, tag }
+        let chunks = chunks.collect();
+        Window { first: b.var(first), end, tile, message: b.var(message), chunks, tag }
     }
 
-    /// Folds a chunk when it is the next one and all its messages are there.
-    fn fold_if_ready(
-        &self,
-        b: &mut Builder,
-        carry: &Carry,
-        state: &[Reg],
-        window: &Window,
-        chunk: u32,
-        chunks: Operand,
-    ) {
-        let next = b.eq(window.folded.into(), Operand::i32(chunk as i32));
-        let exists = b.binary(Binary::Gt, chunks, Operand::i32(chunk as i32));
-        let due = b.and(next, exists);
-        b.if_(due, |b| {
-            let entry = &window.entries[chunk as usize];
-            let mut present = Operand::bool(true);
-            for tag in &entry.tags {
+    /// Message words from one chunk to the next.
+    fn chunk_step(&self) -> i64 {
+        32 * self.message_step()
+    }
+
+    /// Loads what is missing.
+    fn poll(&self, b: &mut Builder, window: &Window) {
+        let entries = (0..).zip(&window.chunks).map(|(k, chunk)| {
+            let index = b.add(window.message.into(), Operand::i64(k * self.chunk_step()));
+            PollEntry { index, values: chunk.values.clone(), tags: chunk.tags.clone() }
+        });
+        let entries = entries.collect();
+        b.push(Stmt::Poll { messages: self.block.messages, entries, tag: window.tag });
+    }
+
+    /// Folds chunks in their order as long as all messages of the next one are there.
+    fn fold_ready(&self, b: &mut Builder, carry: &Carry, state: &[Reg], window: &Window) {
+        let Some(next) = window.chunks.first() else { return };
+        b.loop_(|b| {
+            let mut present = b.lt(window.first.into(), window.end);
+            for tag in &next.tags {
                 let here = b.eq((*tag).into(), window.tag);
                 present = b.and(present, here);
             }
             let complete = b.all(present);
-            b.if_(complete, |b| {
-                b.assign(window.folded, Operand::i32(chunk as i32 + 1));
-                let place = b.add(window.first, Operand::i32(32 * chunk as i32));
-                self.fold_chunk(b, carry, state, entry, place, window.tile);
-            });
+            let waits = b.unary(Unary::Not, complete);
+            b.break_if(waits);
+            self.fold_chunk(b, carry, state, &next.values, window.first.into(), window.tile);
+            self.move_up(b, window);
         });
     }
 
-    fn fold_chunk(
-        &self,
-        b: &mut Builder,
-        carry: &Carry,
-        state: &[Reg],
-        entry: &PollEntry,
-        first: Operand,
-        tile: Operand,
-    ) {
-        let words: Fields = entry.values.iter().map(|r| Operand::Reg(*r)).collect();
+    /// Goes on to the next chunk of the window; the last place gets a chunk that is not wanted.
+    fn move_up(&self, b: &mut Builder, window: &Window) {
+        for pair in window.chunks.windows(2) {
+            let [to, from] = [&pair[0], &pair[1]].map(|chunk| chunk.values.iter().chain(&chunk.tags));
+            to.zip(from).for_each(|(to, from)| b.assign(*to, (*from).into()));
+        }
+        if let Some(last) = window.chunks.last() {
+            last.tags.iter().for_each(|to| b.assign(*to, window.tag));
+        }
+        let first = b.add(window.first.into(), Operand::i32(32));
+        b.assign(window.first, first);
+        let message = b.add(window.message.into(), Operand::i64(self.chunk_step()));
+        b.assign(window.message, message);
+    }
+
+    fn fold_chunk(&self, b: &mut Builder, carry: &Carry, state: &[Reg], words: &[Reg], first: Operand, tile: Operand) {
+        let words: Fields = words.iter().map(|r| Operand::Reg(*r)).collect();
         let aggregate = from_words(b, &self.monoid.types(), &words);
         let left = b.sub(tile, first);
         let count = b.binary(Binary::Min, left, Operand::i32(32));
@@ -209,8 +221,9 @@ impl LookBackKernel<'_> {
             b.assign(carry.next, after);
         }
         if self.has_finals() {
-            let place = b.binary(Binary::Rem, after, self.row_tiles);
-            let last = b.eq(place, Operand::i32(0));
+            let next_row = b.add(carry.row.into(), Operand::i32(1));
+            let end = b.mul(next_row, self.row_tiles);
+            let last = b.eq(after, end);
             b.if_(last, |b| {
                 let next = self.apply_own(b, &state, (slot, parity));
                 let row = b.convert(Ty::I64, carry.row.into());

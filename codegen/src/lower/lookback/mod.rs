@@ -16,6 +16,8 @@
 //! A stage of the ring is free as soon as it is in registers. With `loader=registers` the ring holds nothing and tiles
 //! are read from global memory by whoever needs them (the second time from the L2 cache).
 //!
+//! All of this is the fast form. The short form (`short`) goes through a span stretch by stretch.
+//!
 //! The last tile of a row may be shorter. Only loads, stores and the identities that stand for missing elements are
 //! emitted twice, for whole tiles without guards; all else is shared.
 
@@ -24,7 +26,9 @@ mod produce;
 mod publish;
 mod reduce;
 mod scan;
+mod short;
 mod span;
+mod streams;
 
 use super::LowerError;
 use super::args::Args;
@@ -32,21 +36,31 @@ use super::carry::{Fields, Monoid};
 use super::persistent::{Persistent, SLOTS, shared_fields};
 use crate::abi::Tensor;
 use crate::build::Builder;
-use crate::schedule::{Loader, LookBack, Schedule};
+use crate::schedule::{Loader, LookBack, Schedule, WARP};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Kernel, Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op};
-use span::Streams;
+use streams::Streams;
+
+/// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For speed.
+    Fast,
+    /// In few instructions, which are compiled in less than half the time.
+    Short,
+}
 
 /// The tile kernel of a stage under a look-back schedule.
-pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str) -> Result<Kernel, LowerError> {
+pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str, form: Form) -> Result<Kernel, LowerError> {
     let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "lookback" })?;
-    if !schedule.vectors.is_power_of_two() || schedule.stages >= SLOTS || schedule.scan_warps > 32 {
+    let vectors = schedule.vectors.is_power_of_two() && schedule.vectors <= WARP;
+    if !vectors || schedule.stages >= SLOTS || schedule.scan_warps > 32 {
         return Err(LowerError::Parameters { schedule: Schedule::LookBack(*schedule) });
     }
     let mut b = Builder::new(symbol, schedule.warps() * 32);
-    let kernel = LookBackKernel::declare(&mut b, stage, scan, schedule);
+    let kernel = LookBackKernel::declare(&mut b, stage, scan, schedule, form);
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -55,7 +69,7 @@ pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str) -> Result<Kernel,
 pub fn shared_bytes(stage: &Stage, schedule: &LookBack) -> u32 {
     let Some(scan) = stage.scan() else { return 0 };
     let mut b = Builder::new("", 32);
-    LookBackKernel::declare(&mut b, stage, scan, schedule);
+    LookBackKernel::declare(&mut b, stage, scan, schedule, Form::Fast);
     b.finish().shared_layout().1
 }
 
@@ -79,6 +93,7 @@ struct LookBackKernel<'s> {
     stage: &'s Stage,
     scan: Scan<'s>,
     schedule: &'s LookBack,
+    form: Form,
     monoid: Monoid<'s>,
     args: Args,
     streams: Streams,
@@ -112,7 +127,7 @@ struct Tile {
 }
 
 impl<'s> LookBackKernel<'s> {
-    fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s LookBack) -> Self {
+    fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s LookBack, form: Form) -> Self {
         let args = Args::declare(b, stage, &Schedule::LookBack(*schedule));
         let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
         let streams = Streams::new(stage, &scan, schedule);
@@ -127,7 +142,7 @@ impl<'s> LookBackKernel<'s> {
         let rows = b.convert(Ty::I32, rows);
         let tiles = b.mul(rows, row_tiles);
         let block = Persistent::declare(b, &args, schedule.stages, tiles);
-        LookBackKernel { stage, scan, schedule, monoid, args, streams, shared, block, len, row_tiles, words }
+        LookBackKernel { stage, scan, schedule, form, monoid, args, streams, shared, block, len, row_tiles, words }
     }
 
     /// Start-up by the producer's first lane, then each warp's role.
@@ -171,10 +186,17 @@ impl<'s> LookBackKernel<'s> {
         self.schedule.loader == Loader::Bulk
     }
 
+    /// The row of tile number `tile` and which of its tiles it is, all `i32`. A quotient of unsigned numbers takes fewer
+    /// instructions.
+    fn place(&self, b: &mut Builder, tile: Operand) -> (Operand, Operand) {
+        let [tile, row_tiles] = [tile, self.row_tiles].map(|n| b.convert(Ty::U32, n));
+        let [row, order] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, tile, row_tiles));
+        (b.convert(Ty::I32, row), b.convert(Ty::I32, order))
+    }
+
     /// Where tile number `tile` (`i32`) lies.
     fn tile(&self, b: &mut Builder, tile: Operand) -> Tile {
-        let row = b.binary(Binary::Div, tile, self.row_tiles);
-        let order = b.binary(Binary::Rem, tile, self.row_tiles);
+        let (row, order) = self.place(b, tile);
         let order = if self.reverse() {
             let last = b.sub(self.row_tiles, Operand::i32(1));
             b.sub(last, order)

@@ -1,7 +1,7 @@
 //! The producer: start-up of a launch, tickets, and the copies that fill the ring.
 
-use super::span::Stream;
-use super::{LookBackKernel, Tile};
+use super::streams::Stream;
+use super::{Form, LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::lower::persistent::Arrivals;
@@ -31,7 +31,16 @@ impl LookBackKernel<'_> {
         let schedule = self.schedule;
         let readers = schedule.scan_warps + schedule.reduce_warps;
         let arrivals = Arrivals { full: 1, empty: readers, reduced: schedule.reduce_warps, carried: 1 };
-        self.block.start(b, readers * 32, &arrivals, |b, tile| self.issue(b, tile, Operand::i32(0), Operand::i32(0)))
+        self.block.start(b, readers * 32, &arrivals, |b, tile| {
+            if self.starts_early() {
+                self.issue(b, tile, Operand::i32(0), Operand::i32(0));
+            }
+        })
+    }
+
+    /// Whether copies of the first tile start before the roles begin, which takes their code twice.
+    fn starts_early(&self) -> bool {
+        self.form == Form::Fast
     }
 
     /// Puts tile number `count` of the block into a stage of the ring: its number, and the copies of its elements.
@@ -143,8 +152,9 @@ impl LookBackKernel<'_> {
                 let done = b.ge(tile, self.block.tiles);
                 b.if_(done, |b| self.finish(b, tile, at.count.into(), at.stage.into()));
                 b.break_if(done);
-                let later = b.binary(Binary::Gt, at.count.into(), Operand::i32(0));
-                b.if_(later, |b| self.issue(b, tile, at.count.into(), at.stage.into()));
+                let early = b.eq(at.count.into(), Operand::i32(0));
+                let early = b.and(early, Operand::bool(self.starts_early()));
+                b.if_else(early, |_| {}, |b| self.issue(b, tile, at.count.into(), at.stage.into()));
                 self.block.draw(b, ticket);
                 self.block.advance(b, &at);
             });

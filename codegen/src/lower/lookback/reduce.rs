@@ -1,7 +1,7 @@
 //! The reducers: the aggregate of every scan warp's span, as far ahead of the scanners as the ring allows.
 
 use super::span::Need;
-use super::{LookBackKernel, Tile};
+use super::{Form, LookBackKernel, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, select};
 use crate::lower::persistent::store_fields;
@@ -20,7 +20,10 @@ impl LookBackKernel<'_> {
     fn reduce_tile(&self, b: &mut Builder, tile: &Tile, own: Operand, slot: Operand, stage: Operand) {
         let (spans, step) = (Operand::i32(self.schedule.scan_warps as i32), self.schedule.reduce_warps as i32);
         b.for_(own, spans, Operand::i32(step), |b, span| {
-            let total = self.reduce_span(b, tile, span, stage);
+            let total = match self.form {
+                Form::Fast => self.reduce_span(b, tile, span, stage),
+                Form::Short => self.reduce_by_stretches(b, tile, span, stage),
+            };
             self.block.elected(b, |b| {
                 let index = self.span_index(b, slot, span);
                 store_fields(b, &self.shared.spans, index, &total);
@@ -37,10 +40,15 @@ impl LookBackKernel<'_> {
 
     fn reduce_span(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> Fields {
         let span = self.load_span(b, tile, span, stage, Need::Elements);
-        // In reverse the places behind the row come first, and a row's final state is taken from its last tile's aggregate.
-        let places = self.places(b, &span, self.reverse() || self.has_finals());
+        let places = self.places(b, &span, self.masks_aggregates());
         let totals = places.iter().map(|stretch| self.stretch_total(b, stretch)).collect();
         self.reduce_stretches(b, totals, 1)
+    }
+
+    /// Whether missing elements must be identities in aggregates: in reverse they come first, and a row's final state is
+    /// taken from its last tile's aggregate.
+    pub(super) fn masks_aggregates(&self) -> bool {
+        self.reverse() || self.has_finals()
     }
 
     /// Indices below n in the order of the scan.
@@ -52,8 +60,7 @@ impl LookBackKernel<'_> {
     /// The ordered combination over lanes and stretches. The stretches are shared out among the lanes while they are
     /// reduced: lanes whose `distance` bit is set keep the later half. For 8 stretches 12 shuffles instead of 40.
     fn reduce_stretches(&self, b: &mut Builder, totals: Vec<Fields>, distance: i32) -> Fields {
-        let bit = b.binary(Binary::And, self.block.lane, Operand::i32(distance));
-        let upper = b.ne(bit, Operand::i32(0));
+        let upper = self.is_upper(b, distance);
         let half = totals.len() / 2;
         if half > 0 {
             let shared = (0..half).map(|k| {
@@ -73,8 +80,21 @@ impl LookBackKernel<'_> {
         self.reduce_stretches(b, vec![both], distance * 2)
     }
 
+    /// Whether the lane is the later one, by index, of two at a distance.
+    pub(super) fn is_upper(&self, b: &mut Builder, distance: i32) -> Operand {
+        let bit = b.binary(Binary::And, self.block.lane, Operand::i32(distance));
+        b.ne(bit, Operand::i32(0))
+    }
+
     /// Combines the lane's value with what the lane at `distance` sends, in the order of the scan.
-    fn pair(&self, b: &mut Builder, mine: &[Operand], sent: &[Operand], distance: i32, upper: Operand) -> Fields {
+    pub(super) fn pair(
+        &self,
+        b: &mut Builder,
+        mine: &[Operand],
+        sent: &[Operand],
+        distance: i32,
+        upper: Operand,
+    ) -> Fields {
         let received: Fields = sent.iter().map(|x| b.shuffle(Shuffle::Xor, *x, Operand::i32(distance))).collect();
         let (first, second) = if self.reverse() { (mine, &received[..]) } else { (&received[..], mine) };
         let l = select(b, upper, first, second);

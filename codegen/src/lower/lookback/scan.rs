@@ -1,7 +1,7 @@
 //! The scanners: the local scan of a span, then the carry, then the outputs.
 
 use super::span::{Need, Span};
-use super::{LookBackKernel, Tile};
+use super::{Form, LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::lower::carry::{Fields, WarpAxis};
@@ -21,21 +21,19 @@ impl LookBackKernel<'_> {
         self.block.scan_tiles(b, |b, tile, at| {
             let place = self.tile(b, tile);
             let slot = self.block.slot(b, at.count.into());
-            self.scan_tile(b, &place, at.stage.into(), slot);
+            match self.form {
+                Form::Fast => self.scan_tile(b, &place, at.stage.into(), slot),
+                Form::Short => self.scan_by_stretches(b, &place, at.stage.into(), slot),
+            }
         });
     }
 
-    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, (slot, parity): (Operand, Operand)) {
+    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
         self.block.arrive_warp(b, self.block.empty, stage);
         let mut places = self.places(b, &span, self.reverse());
         let prefixes = self.local_prefixes(b, &places);
-        self.block.wait(b, self.block.published, slot, parity);
-        self.block.wait(b, self.block.carried, slot, parity);
-        let carry = load_fields(b, &self.shared.carry, slot);
-        let index = self.span_index(b, slot, self.block.warp);
-        let before = load_fields(b, &self.shared.spans, index);
-        let state = self.monoid.apply(b, &carry, &before);
+        let state = self.before_span(b, slot);
         let outputs = self.running_outputs(b, &span);
         let mut values = vec![vec![]; places.len()];
         for r in self.in_order(self.schedule.vectors) {
@@ -53,8 +51,18 @@ impl LookBackKernel<'_> {
         });
     }
 
+    /// The state before the warp's span, once it is known.
+    pub(super) fn before_span(&self, b: &mut Builder, (slot, parity): (Operand, Operand)) -> Fields {
+        self.block.wait(b, self.block.published, slot, parity);
+        self.block.wait(b, self.block.carried, slot, parity);
+        let carry = load_fields(b, &self.shared.carry, slot);
+        let index = self.span_index(b, slot, self.block.warp);
+        let before = load_fields(b, &self.shared.spans, index);
+        self.monoid.apply(b, &carry, &before)
+    }
+
     /// The outputs that have the scan axis, each with the offset of the lane's first element.
-    fn running_outputs(&self, b: &mut Builder, span: &Span) -> Vec<(u32, Operand)> {
+    pub(super) fn running_outputs(&self, b: &mut Builder, span: &Span) -> Vec<(u32, Operand)> {
         let outputs = (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k)).map(|k| k as u32);
         outputs.map(|k| (k, span.origin(b, Tensor::Output(k)))).collect()
     }
@@ -67,7 +75,7 @@ impl LookBackKernel<'_> {
             let element = span.element(b, &mut point, r, v);
             Place { point, element }
         };
-        let stretches = (0..self.schedule.vectors).map(|r| (0..self.schedule.vector).map(|v| place(b, r, v)).collect());
+        let stretches = (0..span.stretches).map(|r| (0..self.schedule.vector).map(|v| place(b, r, v)).collect());
         let mut places: Vec<Vec<Place>> = stretches.collect();
         if masked {
             self.mask(b, span, &mut places);
@@ -106,7 +114,7 @@ impl LookBackKernel<'_> {
 
     /// For every stretch, what the span's earlier elements combine to, as this lane sees it.
     fn local_prefixes(&self, b: &mut Builder, places: &[Vec<Place>]) -> Vec<Fields> {
-        let lanes = WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.reverse() };
+        let lanes = self.lanes();
         let mut scanned = vec![];
         for stretch in places {
             let total = self.stretch_total(b, stretch);
@@ -116,17 +124,35 @@ impl LookBackKernel<'_> {
         let mut sum: Option<Fields> = None;
         for r in self.in_order(self.schedule.vectors) {
             let inclusive = &scanned[r as usize];
-            let exclusive = self.monoid.warp_shift(b, inclusive, &lanes);
-            let last = Operand::i32(lanes.last() as i32);
-            let total: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
+            let (exclusive, total) = self.exclusive_and_total(b, inclusive);
             prefixes[r as usize] = sum.as_ref().map_or(exclusive.clone(), |s| self.monoid.combine(b, s, &exclusive));
             sum = Some(sum.map_or(total.clone(), |s| self.monoid.combine(b, &s, &total)));
         }
         prefixes
     }
 
+    /// The lanes as a time axis, in the order of the scan.
+    pub(super) fn lanes(&self) -> WarpAxis {
+        WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.reverse() }
+    }
+
+    /// Of the scanned totals of a stretch: what precedes the lane, and the whole.
+    pub(super) fn exclusive_and_total(&self, b: &mut Builder, inclusive: &[Operand]) -> (Fields, Fields) {
+        let lanes = self.lanes();
+        let exclusive = self.monoid.warp_shift(b, inclusive, &lanes);
+        let last = Operand::i32(lanes.last() as i32);
+        (exclusive, inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect())
+    }
+
     /// The values of the outputs that follow from the states of one stretch, output by output.
-    fn finish_stretch(&self, b: &mut Builder, span: &Span, places: &mut [Place], state: Fields, r: u32) -> Vec<Fields> {
+    pub(super) fn finish_stretch(
+        &self,
+        b: &mut Builder,
+        span: &Span,
+        places: &mut [Place],
+        state: Fields,
+        r: u32,
+    ) -> Vec<Fields> {
         let outputs = &self.stage.program.outputs;
         let mut values = vec![vec![Operand::i32(0); places.len()]; outputs.len()];
         let mut state = state;
@@ -145,7 +171,7 @@ impl LookBackKernel<'_> {
 
     /// Stores the values of a stretch, output by output, by vectors if the tile is whole; `singly` element by element
     /// where they exist.
-    fn store(
+    pub(super) fn store(
         &self,
         b: &mut Builder,
         span: &Span,

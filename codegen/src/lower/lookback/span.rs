@@ -1,107 +1,15 @@
 //! A warp's span of a tile in registers, and the points in it.
 
+use super::streams::Stream;
 use super::{LookBackKernel, Tile};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::lower::carry::Fields;
 use crate::lower::point::{Anchor, Leaves, Point, Position};
-use crate::schedule::LookBack;
-use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, Reg, Stmt};
-use oplus_dsl::ir::{Axis, Binary, Op, Value};
-use oplus_dsl::{Elem, Ty};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// Displacements up to this many elements are read from the ring; farther ones from global memory.
-const REACH: i64 = 8;
-
-/// The parameters that run along the scan axis, and the displacements at which points read them.
-pub(super) struct Streams {
-    /// All of them.
-    pub(super) list: Vec<Stream>,
-}
-
-/// One of them.
-pub(super) struct Stream {
-    pub(super) param: u32,
-    pub(super) name: String,
-    pub(super) elem: Elem,
-    /// Elements that a ring stage holds before and after the tile: whole 16 bytes.
-    pub(super) before: u32,
-    pub(super) after: u32,
-    /// Least and greatest displacement, and those that the scan's elements use (`None` if they do not read it).
-    offsets: (i64, i64),
-    element_offsets: Option<(i64, i64)>,
-}
-
-impl Streams {
-    pub(super) fn new(stage: &Stage, scan: &Scan, schedule: &LookBack) -> Streams {
-        let mut by_elements = Uses::new(stage, scan.axis);
-        scan.elements.iter().for_each(|v| by_elements.visit(*v, 0));
-        let mut by_all = Uses::new(stage, scan.axis);
-        let outputs = stage.program.outputs.iter().map(|o| o.value);
-        outputs.chain(scan.elements.iter().copied()).for_each(|v| by_all.visit(v, 0));
-        let list = by_all.ranges.iter().map(|(param, offsets)| {
-            let p = &stage.program.params[*param as usize];
-            let unit = 16 / p.elem.bytes().unwrap_or(16) as i64;
-            let halo = |n: i64| if n > 0 && schedule.vector > 1 { (n + unit - 1) / unit * unit } else { 0 };
-            Stream {
-                param: *param,
-                name: p.name.clone(),
-                elem: p.elem,
-                before: halo(-offsets.0) as u32,
-                after: halo(offsets.1) as u32,
-                offsets: *offsets,
-                element_offsets: by_elements.ranges.get(param).copied(),
-            }
-        });
-        Streams { list: list.collect() }
-    }
-}
-
-impl Stream {
-    /// Elements per access.
-    fn access(&self, schedule: &LookBack) -> u32 {
-        schedule.vector.min(self.unit())
-    }
-
-    /// Elements in 16 bytes.
-    pub(super) fn unit(&self) -> u32 {
-        16 / self.elem.bytes().unwrap_or(16) as u32
-    }
-}
-
-/// Collects the displacements at which parameters are read.
-struct Uses<'s> {
-    stage: &'s Stage,
-    axis: Axis,
-    ranges: BTreeMap<u32, (i64, i64)>,
-    seen: BTreeSet<(Value, i64)>,
-}
-
-impl<'s> Uses<'s> {
-    fn new(stage: &'s Stage, axis: Axis) -> Uses<'s> {
-        Uses { stage, axis, ranges: BTreeMap::new(), seen: BTreeSet::new() }
-    }
-
-    fn visit(&mut self, value: Value, offset: i64) {
-        let node = self.stage.program.node(value);
-        if !node.axes.contains(self.axis) && !matches!(node.op, Op::Last { .. } | Op::First { .. })
-            || !self.seen.insert((value, offset))
-        {
-            return;
-        }
-        match &node.op {
-            Op::Param(p) if offset.abs() <= REACH => {
-                let range = self.ranges.entry(*p).or_insert((0, 0));
-                *range = (range.0.min(offset), range.1.max(offset));
-            }
-            Op::Shift { axis, by, value, .. } if *axis == self.axis => self.visit(*value, offset - by),
-            Op::Scan { .. } => {}
-            op => op.operands().into_iter().for_each(|v| self.visit(v, offset)),
-        }
-    }
-}
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary, Value};
+use std::collections::HashMap;
 
 /// Which parameters a role needs in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,7 +20,7 @@ pub(super) enum Need {
     All,
 }
 
-/// A warp's span of a tile.
+/// A warp's span of a tile, or a stretch of it.
 pub(super) struct Span<'k> {
     kernel: &'k LookBackKernel<'k>,
     /// Index of the lane's first element along the scan axis, `i64`.
@@ -122,6 +30,8 @@ pub(super) struct Span<'k> {
     left: Operand,
     /// Whether all elements of the tile exist.
     pub(super) whole: Operand,
+    /// How many of the span's stretches these are.
+    pub(super) stretches: u32,
     /// Values by parameter, stretch, and place relative to the lane's first element of the stretch.
     values: HashMap<(u32, u32, i64), Operand>,
     row: Row,
@@ -164,9 +74,35 @@ impl<'k> LookBackKernel<'k> {
         stage: Operand,
         need: Need,
     ) -> Span<'k> {
+        let first = b.mul(span, Operand::i32((self.schedule.vectors * self.stretch()) as i32));
+        self.load_stretches(b, tile, (first, self.schedule.vectors), stage, need)
+    }
+
+    /// The same for one stretch of it (`i32`).
+    pub(super) fn load_stretch(
+        &'k self,
+        b: &mut Builder,
+        tile: &Tile,
+        (span, stretch): (Operand, Operand),
+        stage: Operand,
+        need: Need,
+    ) -> Span<'k> {
+        let first = b.mul(span, Operand::i32(self.schedule.vectors as i32));
+        let number = b.add(first, stretch);
+        let first = b.mul(number, Operand::i32(self.stretch() as i32));
+        self.load_stretches(b, tile, (first, 1), stage, need)
+    }
+
+    /// So many stretches from the tile's element `first` (`i32`) on.
+    fn load_stretches(
+        &'k self,
+        b: &mut Builder,
+        tile: &Tile,
+        (first, stretches): (Operand, u32),
+        stage: Operand,
+        need: Need,
+    ) -> Span<'k> {
         let row = self.row(b, tile.row);
-        let length = self.schedule.vectors * self.stretch();
-        let first = b.mul(span, Operand::i32(length as i32));
         let lane = b.mul(self.block.lane, Operand::i32(self.schedule.vector as i32));
         let place = b.add(first, lane);
         let wide = b.convert(Ty::I64, place);
@@ -174,7 +110,8 @@ impl<'k> LookBackKernel<'k> {
         let left = b.sub(self.len, index);
         let left = b.binary(Binary::Min, left, Operand::i64(i64::from(self.schedule.tile())));
         let left = b.convert(Ty::I32, left);
-        let mut span = Span { kernel: self, index, left, whole: tile.whole, values: HashMap::new(), row };
+        let (whole, values) = (tile.whole, HashMap::new());
+        let mut span = Span { kernel: self, index, left, whole, stretches, values, row };
         for (k, stream) in self.streams.list.iter().enumerate() {
             let offsets = if need == Need::All { Some(stream.offsets) } else { stream.element_offsets };
             if let Some(offsets) = offsets {
@@ -266,10 +203,9 @@ impl<'k> Span<'k> {
         stream: &Stream,
         load: impl Fn(&Self, &mut Builder, (u32, u32), Vec<Reg>, bool),
     ) {
-        let LookBack { vector, vectors, .. } = *self.kernel.schedule;
         let mut accesses: Vec<((u32, u32), Vec<Reg>)> = vec![];
-        for r in 0..vectors {
-            let regs: Vec<Reg> = (0..vector).map(|_| b.reg(stream.elem.value())).collect();
+        for r in 0..self.stretches {
+            let regs: Vec<Reg> = (0..self.kernel.schedule.vector).map(|_| b.reg(stream.elem.value())).collect();
             let places = regs.iter().enumerate().map(|(v, reg)| ((stream.param, r, v as i64), Operand::Reg(*reg)));
             self.values.extend(places);
             let n = stream.access(self.kernel.schedule);
@@ -291,7 +227,7 @@ impl<'k> Span<'k> {
         load: impl Fn(&Self, &mut Builder, u32, i64) -> Operand,
     ) {
         let vector = i64::from(self.kernel.schedule.vector);
-        for r in 0..self.kernel.schedule.vectors {
+        for r in 0..self.stretches {
             for place in (low..0).chain(vector..vector + high) {
                 let value = load(self, b, r, place);
                 self.values.insert((stream.param, r, place), value);
