@@ -251,6 +251,8 @@ schedule! {
         depth: u32,
         /// Whether depth and width may be shorter; else they are exactly that long.
         padded: bool,
+        /// Whether the width is several times as long: blocks have parts of it.
+        wide: bool,
         /// Chunks in flight in shared memory, at least 2.
         stages: u32,
         /// Consecutive elements per access.
@@ -270,6 +272,8 @@ schedule! {
         depth: u32,
         /// Whether depth and width may be shorter; else they are exactly that long.
         padded: bool,
+        /// Whether the width is several times as long: its parts are taken as heads are.
+        wide: bool,
         /// Chunks in flight in shared memory in the first two sweeps, at least 2.
         stages: u32,
         /// Consecutive elements per access.

@@ -10,6 +10,9 @@ use oplus_dsl::Elem;
 
 /// Lengths of the axis that is summed away.
 const DEPTHS: [u32; 4] = [16, 32, 64, 128];
+/// Whether tiles are padded, and the width is several times theirs; elements per access.
+pub(super) const KINDS: [(bool, bool, u32); 4] =
+    [(false, false, 8), (true, false, 8), (true, false, 1), (false, true, 8)];
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels by warps and warpgroups.
 const BY_WARPS: f64 = 0.83e6;
 const BY_WARPGROUPS: f64 = 1.2e6;
@@ -25,16 +28,16 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     if stage.program.params[form.key as usize].elem != Elem::Bf16 {
         return vec![];
     }
-    let of = |warps, depth, padded, vector| {
+    let of = |warps, depth, (padded, wide, vector)| {
         let together = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels;
         let unit = if together { Unit::Warpgroup } else { Unit::Warp };
-        Schedule::Chunks(Chunks { ends: false, warps, unit, depth, padded, stages: 2, vector, blocks: 2 })
+        Schedule::Chunks(Chunks { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2 })
     };
     // Two warps have no registers for the most depth.
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
     let shapes = shapes.filter(|shape| *shape != (2, DEPTHS[DEPTHS.len() - 1]));
     let kinds =
-        |(warps, depth)| [(false, 8), (true, 8), (true, 1)].map(|(padded, vector)| of(warps, depth, padded, vector));
+        |(warps, depth)| KINDS.into_iter().filter(move |k| warps == 4 || !k.1).map(move |k| of(warps, depth, k));
     shapes.flat_map(kinds).collect()
 }
 

@@ -1,9 +1,11 @@
 //! The schedules of gradients of recurrences of matrices that a plan may choose, and their cost.
 
 use super::bound::Bound;
+use super::chunks::KINDS;
 use super::geometry::blocks;
 use super::segments::Work;
 use crate::lower::chunks::back::{BackForm, TIMES};
+use crate::lower::chunks::parts;
 use crate::schedule::{ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
@@ -20,11 +22,11 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     if isa != Isa::Sm90a || !BackForm::of(stage).is_ok_and(|form| form.elem(stage) == Elem::Bf16) {
         return vec![];
     }
-    let of = |depth, padded, vector| {
+    let of = |depth, (padded, wide, vector)| {
         let sweep = Sweep::Gradients;
-        Schedule::ChunksBack(ChunksBack { sweep, depth, padded, stages: 3, vector, blocks: 1 })
+        Schedule::ChunksBack(ChunksBack { sweep, depth, padded, wide, stages: 3, vector, blocks: 1 })
     };
-    let kinds = |depth| [(false, 8), (true, 8), (true, 1)].map(|(padded, vector)| of(depth, padded, vector));
+    let kinds = |depth| KINDS.map(|kind| of(depth, kind));
     DEPTHS.into_iter().flat_map(kinds).collect()
 }
 
@@ -33,10 +35,11 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, target: &Target) -> (f64, String) {
     let Ok(form) = BackForm::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(TIMES), f64::from(schedule.depth));
-    let work = Work::back(&form, bound);
+    let parts = parts(&form.states, schedule.wide, TIMES, |axis| bound.size(axis)) as f64;
+    let work = Work::back(&form, schedule, bound);
     let segments = work.segments(target);
     let points = blocks(stage, &Schedule::ChunksBack(*schedule), bound) as f64;
-    let heads = bound.count(form.heads.iter()) as f64;
+    let heads = bound.count(form.heads.iter()) as f64 * parts;
     let walks = 2.0 * work.turns(segments, target) * f64::from(work.walk.blocks) * times * times * depth;
     let all = (points / f64::from(target.multiprocessors)).ceil();
     let gradients = all * heads * times * times * (3.0 * depth + 3.0 * times);

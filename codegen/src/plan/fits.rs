@@ -173,8 +173,8 @@ fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
 
 fn chunks(stage: &Stage, schedule: &Chunks, bound: &Bound) -> Result<(), String> {
     let form = chunks::Form::of(stage).map_err(|refusal| refusal.to_string())?;
-    let Chunks { depth, padded, vector, stages, .. } = *schedule;
-    matrices(stage, &form, (depth, schedule.width()), (padded, vector), bound)?;
+    let Chunks { depth, padded, wide, vector, stages, .. } = *schedule;
+    matrices(stage, &form, (depth, schedule.width()), (padded, wide, vector), bound)?;
     if form.readout.is_some_and(|readout| !stage.views[readout.query as usize].is_empty()) {
         return Err(DISPLACED.to_owned());
     }
@@ -189,14 +189,18 @@ fn matrices(
     stage: &Stage,
     form: &chunks::Form,
     (depth, width): (u32, u32),
-    (padded, vector): (bool, u32),
+    (padded, wide, vector): (bool, bool, u32),
     bound: &Bound,
 ) -> Result<(), String> {
     for (axis, places) in [(form.depth, depth), (form.width, width)] {
         let (name, size, places) = (stage.program.axis_name(axis), bound.size(axis), i64::from(places));
+        let several = wide && axis == form.width;
         match padded {
             true if size > places => return Err(format!("{name} has size {size}, more than {places}")),
-            false if size != places => return Err(format!("{name} has size {size}, not {places}")),
+            false if several && (size <= places || size % places != 0) => {
+                return Err(format!("{name} has size {size}, not several times {places}"));
+            }
+            false if !several && size != places => return Err(format!("{name} has size {size}, not {places}")),
             _ if size % i64::from(vector) != 0 => {
                 return Err(format!("{name} has size {size}, not a multiple of {vector}"));
             }
@@ -215,9 +219,9 @@ fn counted(times: i64, ahead: u32) -> Result<(), String> {
 
 fn chunks_back(stage: &Stage, schedule: &ChunksBack, bound: &Bound) -> Result<(), String> {
     let form = BackForm::of(stage).map_err(|refusal| refusal.to_string())?;
-    let ChunksBack { depth, padded, vector, stages, .. } = *schedule;
+    let ChunksBack { depth, padded, wide, vector, stages, .. } = *schedule;
     for own in [&form.states, &form.cotangents] {
-        matrices(stage, own, (depth, TIMES), (padded, vector), bound)?;
+        matrices(stage, own, (depth, TIMES), (padded, wide, vector), bound)?;
     }
     if let Some(axis) = (0..stage.program.axes.len() as u32).map(Axis).find(|axis| bound.size(*axis) == 0) {
         return Err(format!("{} is empty", stage.program.axis_name(axis)));

@@ -2,6 +2,7 @@
 
 use super::bound::Bound;
 use super::segments::blocks_of_row;
+use super::segments::recurrences;
 use crate::lower::chunks::back::{BackForm, TIMES};
 use crate::lower::states::two_way::sum_threads;
 use crate::lower::{chunks, columns, lookback, pairs};
@@ -64,13 +65,13 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
                 Pass::Sum => sum_threads(stage, s, size).unwrap_or(u64::MAX).div_ceil(u64::from(s.threads())),
             }
         }
-        Schedule::Chunks(_) => chunks::Form::of(stage).map_or(0, |form| bound.count(form.outer.iter())),
+        Schedule::Chunks(s) => chunks::Form::of(stage).map_or(0, |form| recurrences(&form, (s.wide, s.width()), bound)),
         Schedule::ChunksBack(s) => BackForm::of(stage).map_or(0, |form| match s.sweep {
             Sweep::Gradients => {
                 let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
                 bound.count(form.shared().iter()).saturating_mul(chunks)
             }
-            _ => bound.count(form.states.outer.iter()),
+            _ => recurrences(&form.states, (s.wide, TIMES), bound),
         }),
         Schedule::LookBack(_) => 1,
     }

@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use crate::lower::chunks::back::{BackForm, TIMES};
-use crate::lower::chunks::{Form, scratch};
+use crate::lower::chunks::{Form, parts, scratch};
 use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
 use crate::target::Target;
@@ -59,14 +59,16 @@ impl Work {
     pub(super) fn of(form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
         let walk = Walk { blocks: 2, alone: 0.75, turn: 1.0 };
-        Work { rows: bound.count(form.outer.iter()), chunks, walk, ends: Walk { blocks: 3, alone: 0.65, turn: 0.62 } }
+        let rows = recurrences(form, (schedule.wide, schedule.width()), bound);
+        Work { rows, chunks, walk, ends: Walk { blocks: 3, alone: 0.65, turn: 0.62 } }
     }
 
     /// That of a walk of the gradient's states.
-    pub(super) fn back(form: &BackForm, bound: &Bound) -> Work {
+    pub(super) fn back(form: &BackForm, schedule: &ChunksBack, bound: &Bound) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
         let walk = Walk { blocks: 3, alone: 0.6, turn: 1.0 };
-        Work { rows: bound.count(form.states.outer.iter()), chunks, walk, ends: Walk { turn: 0.6, ..walk } }
+        let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
+        Work { rows, chunks, walk, ends: Walk { turn: 0.6, ..walk } }
     }
 
     /// The number of segments that takes the least time; none is empty.
@@ -94,12 +96,17 @@ impl Work {
     }
 }
 
+/// Recurrences that blocks walk apart: of each part of the width, if that is wide.
+pub(super) fn recurrences(form: &Form, (wide, width): (bool, u32), bound: &Bound) -> u64 {
+    bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
+}
+
 /// The segments of each recurrence that a schedule walks; `None` if it walks none.
 fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let work = match schedule {
         Schedule::Chunks(s) => Work::of(&Form::of(stage).ok()?, s, bound),
         Schedule::ChunksBack(ChunksBack { sweep: Sweep::Gradients, .. }) => return None,
-        Schedule::ChunksBack(_) => Work::back(&BackForm::of(stage).ok()?, bound),
+        Schedule::ChunksBack(s) => Work::back(&BackForm::of(stage).ok()?, s, bound),
         _ => return None,
     };
     Some(work.segments(target))
@@ -119,8 +126,10 @@ pub(super) fn blocks_of_row(stage: &Stage, schedule: &Schedule, bound: &Bound, t
 /// The numbers that ends of segments take.
 pub(super) fn ends(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let (rows, state) = match schedule {
-        Schedule::Chunks(s) => (bound.count(Form::of(stage).ok()?.outer.iter()), (s.width(), s.depth)),
-        Schedule::ChunksBack(s) => (bound.count(BackForm::of(stage).ok()?.states.outer.iter()), (TIMES, s.depth)),
+        Schedule::Chunks(s) => (recurrences(&Form::of(stage).ok()?, (s.wide, s.width()), bound), (s.width(), s.depth)),
+        Schedule::ChunksBack(s) => {
+            (recurrences(&BackForm::of(stage).ok()?.states, (s.wide, TIMES), bound), (TIMES, s.depth))
+        }
         _ => return None,
     };
     let walk = match *schedule {

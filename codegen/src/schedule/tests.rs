@@ -3,7 +3,17 @@
 use super::*;
 
 fn chunks() -> Chunks {
-    Chunks { ends: false, warps: 4, unit: Unit::Warpgroup, depth: 128, padded: false, stages: 2, vector: 8, blocks: 2 }
+    Chunks {
+        ends: false,
+        warps: 4,
+        unit: Unit::Warpgroup,
+        depth: 128,
+        padded: false,
+        wide: false,
+        stages: 2,
+        vector: 8,
+        blocks: 2,
+    }
 }
 
 fn examples() -> [Schedule; 9] {
@@ -57,7 +67,8 @@ fn examples() -> [Schedule; 9] {
         vector: 8,
         blocks: 2,
     };
-    let back = ChunksBack { sweep: Sweep::StateEnds, depth: 64, padded: true, stages: 2, vector: 1, blocks: 1 };
+    let back =
+        ChunksBack { sweep: Sweep::StateEnds, depth: 64, padded: true, wide: false, stages: 2, vector: 1, blocks: 1 };
     let two_way = TwoWay {
         pass: Pass::Walk,
         warps: 8,

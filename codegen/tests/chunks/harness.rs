@@ -101,7 +101,9 @@ impl<'a> Case<'a> {
             buffers.insert(tensor, memory.add(Buffer::unwritten(elem(self.stage, tensor), len)));
         }
         let form = Form::of(self.stage).expect("has the form");
-        let rows: u64 = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product();
+        let parts =
+            if schedule.wide { self.sizes[form.width.0 as usize] as u64 / u64::from(schedule.width()) } else { 1 };
+        let rows = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product::<u64>() * parts;
         let len = scratch(rows, segments as u64, (schedule.width(), schedule.depth)).expect("counts");
         let ends = memory.add(Buffer::unwritten(Elem::F32, len as usize));
         let int = |n: usize| Arg::Scalar(Literal::Int(n as i64));

@@ -6,8 +6,17 @@ use oplus_dsl::Elem;
 
 use crate::harness::{Case, model, stage};
 
-const CHUNKS: Chunks =
-    Chunks { ends: false, warps: 2, unit: Unit::Warp, depth: 16, padded: true, stages: 2, vector: 1, blocks: 1 };
+const CHUNKS: Chunks = Chunks {
+    ends: false,
+    warps: 2,
+    unit: Unit::Warp,
+    depth: 16,
+    padded: true,
+    wide: false,
+    stages: 2,
+    vector: 1,
+    blocks: 1,
+};
 
 #[test]
 fn lengths_around_chunks() {
@@ -59,6 +68,20 @@ fn segments_of_few_long_recurrences() {
     let stage = stage(&model("retention", Elem::Bf16, &["s0"]));
     let sizes = [("B", 1), ("H", 1), ("T", 200), ("K", 13), ("V", 29)];
     Case::new(&stage, &sizes).check_segments(&CHUNKS, 3, Order::Ascending);
+}
+
+#[test]
+fn parts_of_wide_states() {
+    let schedule = Chunks { warps: 4, depth: 16, padded: false, wide: true, vector: 8, ..CHUNKS };
+    for (name, unit, p) in
+        [("mamba2", Unit::Warpgroup, 128), ("ssd", Unit::Warp, 192), ("gated_linear_attention", Unit::Warp, 128)]
+    {
+        let stage = stage(&model(name, Elem::Bf16, &[]));
+        let sizes = [("B", 2), ("T", 130), ("G", 1), ("H", 2), ("P", p), ("V", p), ("N", 16), ("K", 16)];
+        let case = Case::new(&stage, &sizes);
+        case.check(&Chunks { unit, ..schedule }, Order::Random(p as u64));
+        case.check_segments(&Chunks { unit, ..schedule }, 2, Order::Ascending);
+    }
 }
 
 #[test]

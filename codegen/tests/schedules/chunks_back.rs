@@ -133,6 +133,22 @@ fn decays_that_are_the_same_at_all_times() {
 }
 
 #[test]
+fn parts_of_wide_states() {
+    for (without, outputs, heads, p) in
+        [(&["skip", "dt_bias", "h0"][..], &["y"][..], 3, 128), (&[], &["y", "h_last"], 1, 192)]
+    {
+        let program = gradient("ssd_softplus", without, outputs);
+        let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", heads), ("P", p), ("N", 32)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(p as u64));
+    }
+    for (outputs, t) in [(&["o"][..], 129), (&["o", "s_last"], 1030)] {
+        let program = gradient("retention", &[], outputs);
+        let sizes = [("B", 2), ("H", 3), ("T", t), ("K", 32), ("V", 128)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+    }
+}
+
+#[test]
 fn gates() {
     let program = gradient("mamba2", &["skip", "dt_bias", "h0"], &["y"]);
     for (t, heads) in [(2, 3), (64, 2), (70, 1)] {

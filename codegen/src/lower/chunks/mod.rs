@@ -38,6 +38,7 @@ use super::LowerError;
 use super::args::Args;
 use super::pairs::tile::{Source, Tile};
 use super::pairs::values::Values;
+use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedule::{Chunks, Schedule, Unit, WARP};
 use crate::stage::Stage;
@@ -55,11 +56,12 @@ const COLUMNS: u32 = 8;
 /// The tile kernel of a stage under a schedule of chunks.
 pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::Chunks(*schedule) };
-    let Chunks { warps, unit, depth, stages, vector, blocks, .. } = *schedule;
+    let Chunks { warps, unit, depth, padded, wide, stages, vector, blocks, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
-    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 {
+    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 || (padded && wide)
+    {
         return Err(parameters);
     }
     let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks" })?;
@@ -93,6 +95,11 @@ pub fn with_ends(schedule: &Chunks) -> Vec<Chunks> {
 /// Blocks of walks of states alone that share a multiprocessor. Addresses of single elements take registers.
 fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
+}
+
+/// Parts of the width of so many places each that blocks have, for axes of these sizes.
+pub(crate) fn parts(form: &Form, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
+    if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
 }
 
 /// The numbers that the first of them hands on, for so many recurrences of so many segments; `None` when 63 bits cannot count
@@ -131,6 +138,8 @@ struct ChunksKernel<'s> {
     member: Operand,
     /// The index along every outer axis.
     outer: Vec<(Axis, Operand)>,
+    /// The first place of the block's part of the width, `i32`, where that has several.
+    part: Option<Operand>,
 }
 
 impl<'s> ChunksKernel<'s> {
@@ -152,8 +161,17 @@ impl<'s> ChunksKernel<'s> {
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let anew = Anew::declare(b, form.outer.iter().count() + 1);
-        let segment = Segment::of(b, &args, form.outer, schedule.ends);
-        let outer = args.indices(b, segment.row, form.outer);
+        let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
+        let segment = Segment::of(b, &args, (form.outer, parts), schedule.ends);
+        let (point, part) = match parts {
+            None => (segment.row, None),
+            Some(parts) => {
+                let (point, part) = divided(b, segment.row, parts);
+                let part = b.convert(Ty::I32, part);
+                (point, Some(b.mul(part, Operand::i32(schedule.width() as i32))))
+            }
+        };
+        let outer = args.indices(b, point, form.outer);
         let ends = args.scratch[args.scratch.len() - 1];
         ChunksKernel {
             stage,
@@ -176,6 +194,7 @@ impl<'s> ChunksKernel<'s> {
             group,
             member,
             outer,
+            part,
         }
     }
 
@@ -218,6 +237,25 @@ impl<'s> ChunksKernel<'s> {
     fn first_column(&self, b: &mut Builder) -> Operand {
         b.mul(self.member, Operand::i32(2))
     }
+}
+
+/// The number of parts of the width, `i64`.
+fn parts_of(b: &mut Builder, args: &Args, form: &Form, width: u32) -> Operand {
+    b.binary(Binary::Div, args.size(form.width), Operand::i64(i64::from(width)))
+}
+
+/// A number over several parts: the number of the whole, and the part.
+fn divided(b: &mut Builder, number: Operand, parts: Operand) -> (Operand, Operand) {
+    (b.binary(Binary::Div, number, parts), b.binary(Binary::Rem, number, parts))
+}
+
+/// The offset of a tile's parameter where rows begin at a place, `i32`, of the axis within them.
+fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Option<Operand>) -> Operand {
+    let origin = tile.origin(b, source);
+    let Some(place) = place else { return origin };
+    let place = b.convert(Ty::I64, place);
+    let by = b.mul(place, source.args.stride(Tensor::Param(tile.param), tile.inner));
+    b.add(origin, by)
 }
 
 /// A block of zeros of a product.

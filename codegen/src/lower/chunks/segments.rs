@@ -22,7 +22,7 @@ fn sums(depth: u32) -> u32 {
 /// Where a block is among recurrences and segments.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
-    /// The recurrence's number, `i64`.
+    /// The recurrence's number, or that of one of its parts, `i64`.
     pub row: Operand,
     /// The segment's number and how many there are, `i32`.
     number: Operand,
@@ -44,8 +44,14 @@ pub(super) fn handed_on(segments: u64, width: u32, depth: u32) -> u64 {
 
 impl Segment {
     /// That of the block; without the last segment the grid has one fewer for each recurrence.
-    pub(super) fn of(b: &mut Builder, args: &Args, outer: AxisSet, without_last: bool) -> Segment {
+    pub(super) fn of(
+        b: &mut Builder,
+        args: &Args,
+        (outer, parts): (AxisSet, Option<Operand>),
+        without_last: bool,
+    ) -> Segment {
         let rows = args.rows(b, outer);
+        let rows = parts.map_or(rows, |parts| b.mul(rows, parts));
         let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
             let number = b.special(special);
             b.convert(Ty::I64, number)

@@ -26,8 +26,12 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// An index along an axis, from one of 32 bits.
+    /// An index along an axis, from one of 32 bits; along the width, from one of the block's part.
     pub(super) fn place(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
+        let at = match self.part.filter(|_| axis == self.form.width) {
+            Some(first) => b.add(first, at),
+            None => at,
+        };
         let at = b.convert(Ty::I64, at);
         let exists = b.lt(at, self.args.size(axis));
         Index { at, exists }

@@ -4,9 +4,9 @@ use super::decay::{Rates, f32};
 use super::products::Factor;
 use super::segments::Turns;
 use super::state::State;
-use super::{ChunksKernel, ROWS};
+use super::{ChunksKernel, ROWS, origin_at};
 use crate::build::Builder;
-use crate::lower::pairs::tile::{Lanes, left_rows, right_rows};
+use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::schedule::Unit;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -48,7 +48,8 @@ impl ChunksKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = self.source();
-        let origins: Vec<Operand> = self.tiles().map(|tile| tile.origin(b, &source)).collect();
+        let part = |tile: &Tile| self.part.filter(|_| tile.inner == self.form.width);
+        let origins: Vec<Operand> = self.tiles().map(|tile| origin_at(b, tile, &source, part(tile))).collect();
         let times = i64::from(self.schedule.times());
         let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
         let chunks = b.binary(Binary::Div, up, Operand::i64(times));

@@ -45,6 +45,13 @@ pub enum Kind {
     Initial,
 }
 
+impl Kind {
+    /// Whether an output has a number for every time of a head.
+    pub(super) fn is_over_time(self) -> bool {
+        matches!(self, Kind::Sum(..) | Kind::Decay)
+    }
+}
+
 impl BackForm {
     /// The form of a two-way stage, or what it lacks.
     pub fn of(stage: &Stage) -> Result<BackForm, Refusal> {

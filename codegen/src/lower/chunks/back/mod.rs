@@ -31,7 +31,7 @@ mod walk;
 pub use form::{BackForm, Kind};
 
 use super::anew::Anew;
-use super::{ChunksKernel, Form, LowerError, ROWS, blocks_of_ends};
+use super::{ChunksKernel, Form, LowerError, ROWS, blocks_of_ends, parts};
 use crate::build::Builder;
 use crate::lower::args::Args;
 use crate::lower::pairs::tile::{Source, Tile};
@@ -53,9 +53,9 @@ const WARPS: u32 = 2 * BLOCKS;
 
 /// The tile kernel of a stage under one sweep of the schedule.
 pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunksBack { depth, vector, stages, blocks, .. } = *schedule;
+    let ChunksBack { depth, padded, wide, vector, stages, blocks, .. } = *schedule;
     let is_possible = depth.is_power_of_two() && (32..=128).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
-    if !is_possible || stages < 2 || blocks == 0 {
+    if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
     let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
@@ -87,6 +87,7 @@ pub fn sweeps(schedule: &ChunksBack) -> Vec<ChunksBack> {
 /// them.
 pub fn scratch(form: &BackForm, schedule: &ChunksBack, size: impl Fn(Axis) -> i64) -> Option<[u64; 2]> {
     let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let rows = rows.checked_mul(parts(&form.states, schedule.wide, TIMES, &size) as i64)?;
     let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
     let len = rows.checked_mul(chunks)?.checked_mul(i64::from(TIMES * schedule.depth))?;
     Some([len as u64; 2])
@@ -114,9 +115,9 @@ fn with_kernel(
             return then(b, Either::Chunk(&kernel));
         }
     };
-    let ChunksBack { depth, padded, stages, vector, blocks, sweep } = *schedule;
+    let ChunksBack { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
     let (ends, unit) = (sweep.is_ends(), Unit::Warpgroup);
-    let chunks = Chunks { ends, warps: BLOCKS, unit, depth, padded, stages, vector, blocks };
+    let chunks = Chunks { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
     let saved = (!sweep.is_ends()).then(|| args.scratch[usize::from(walked.reverse)]);
     let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
     then(b, Either::Walk(&kernel));
@@ -188,7 +189,7 @@ impl<'s> BackKernel<'s> {
         let [scores, key_sums] =
             own.map(|(name, columns)| b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
-        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form) * TIMES);
+        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
         let anew = Anew::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));

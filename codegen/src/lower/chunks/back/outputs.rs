@@ -12,10 +12,17 @@ use oplus_dsl::ir::AxisSet;
 
 impl BackKernel<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
-    pub(super) fn store_values(&self, b: &mut Builder, values: &Values, stage: Operand, found: &Blocks) {
+    pub(super) fn store_values(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        (stage, part): (Operand, Option<Operand>),
+        found: &Blocks,
+    ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
         let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
+        let column = part.map_or(column, |first| b.add(first, column));
         let mut shares: Vec<[Option<Operand>; 2]> = vec![];
         for (block, found) in found.iter().enumerate() {
             let mut values = values.clone();

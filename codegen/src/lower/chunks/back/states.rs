@@ -1,5 +1,6 @@
 //! Copies of saved states to shared memory.
 
+use super::walk::Place;
 use super::{BackKernel, STAGES, TIMES};
 use crate::build::Builder;
 use crate::lower::chunks::COLUMNS;
@@ -13,11 +14,19 @@ impl BackKernel<'_> {
     pub(super) fn fetch_states(
         &self,
         b: &mut Builder,
-        outer: &[(Axis, Operand)],
+        (own, parts): (&Place, Operand),
         (chunk, chunks): (Operand, Operand),
         stage: Operand,
     ) {
-        let row = self.recurrence(b, outer);
+        let row = self.recurrence(b, &own.outer);
+        let row = match own.part {
+            None => row,
+            Some(part) => {
+                let [part, parts] = [part, parts].map(|x| b.convert(Ty::I64, x));
+                let before = b.mul(row, parts);
+                b.add(before, part)
+            }
+        };
         let before = b.mul(row, chunks);
         let number = b.add(before, chunk);
         let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));

@@ -1,6 +1,7 @@
 //! What a chunk gives for every time of a head: sums over the width, and the cotangent of the decay's logarithm.
 
 use super::rates::{Decays, PER_LANE};
+use super::walk::Chunk;
 use super::{BLOCKS, BackForm, BackKernel, Kind, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
@@ -19,8 +20,14 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// Rows of times that sums over parts take.
-pub(super) fn parts(form: &BackForm) -> u32 {
+/// Rows of times that sums over parts take, and what outputs over time have of the parts of a wide head so far.
+pub(super) fn parts(form: &BackForm, wide: bool) -> u32 {
+    let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
+    so_far(form) + over_time
+}
+
+/// The first row of what outputs over time have so far.
+fn so_far(form: &BackForm) -> u32 {
     let sums = form.outputs.iter().filter(|kind| matches!(kind, Kind::Sum(..))).count() as u32;
     OVER_WIDTH + 2 * sums
 }
@@ -137,9 +144,14 @@ impl BackKernel<'_> {
     }
 
     /// The first warp stores the outputs of all times of a head.
-    pub(super) fn store_steps(&self, b: &mut Builder, values: &Values, decays: &Decays) {
-        let steps = |kind: &Kind| matches!(kind, Kind::Sum(..) | Kind::Decay);
-        if !self.form.outputs.iter().any(steps) {
+    pub(super) fn store_steps(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        decays: &Decays,
+        part: Option<(Operand, &Chunk)>,
+    ) {
+        if !self.form.outputs.iter().any(|kind| kind.is_over_time()) {
             return;
         }
         let is_first = b.eq(self.warp, Operand::i32(0));
@@ -147,7 +159,8 @@ impl BackKernel<'_> {
             let mut values = values.clone();
             let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
             let mut sums = 0;
-            for (output, kind) in self.form.outputs.iter().enumerate() {
+            let over_time = self.form.outputs.iter().enumerate().filter(|(_, kind)| kind.is_over_time());
+            for (number, (output, kind)) in over_time.enumerate() {
                 let two = match kind {
                     Kind::Sum(..) => {
                         sums += 1;
@@ -157,9 +170,28 @@ impl BackKernel<'_> {
                     Kind::Decay => self.of_decay(b, own, decays),
                     _ => continue,
                 };
-                self.store_at_times(b, &mut values, (output, *kind), two);
+                match part {
+                    None => self.store_at_times(b, &mut values, (output, *kind), two),
+                    Some((part, chunk)) => {
+                        let all = self.add_part(b, number as u32, part, two);
+                        let next = b.add(part, Operand::i32(1));
+                        let is_last = b.eq(next, chunk.parts);
+                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), (output, *kind), all));
+                    }
+                }
             }
         });
+    }
+
+    /// Adds what a part of a wide head has at the lane's times to what those before have, if it is not the first.
+    fn add_part(&self, b: &mut Builder, number: u32, part: Operand, two: [Operand; 2]) -> [Operand; 2] {
+        let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
+        let at = b.add(own, Operand::i32(((so_far(self.form) + number) * TIMES) as i32));
+        let has_before = b.ne(part, Operand::i32(0));
+        let before = b.load(Memory::Shared(self.parts), at, PER_LANE, Some(has_before), zero(Ty::F32));
+        let all = [0, 1].map(|k: usize| b.add(before[k], two[k]));
+        b.store(Memory::Shared(self.parts), at, &all, None);
+        all
     }
 
     fn store_at_times(

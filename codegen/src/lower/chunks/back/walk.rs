@@ -5,7 +5,7 @@ use super::steps::Partials;
 use super::{BackKernel, Kind, ROWS, STAGES, TIMES};
 use crate::build::{Builder, zero};
 use crate::lower::chunks::products::{Blocks, Factor, multiply};
-use crate::lower::chunks::{COLUMNS, zeros};
+use crate::lower::chunks::{COLUMNS, divided, origin_at, parts_of, zeros};
 use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -45,8 +45,18 @@ pub(super) struct Chunk {
     shared: Vec<(Axis, Operand)>,
     number: (Operand, Operand),
     pub first: Operand,
-    /// The number of heads, `i32`.
+    /// The number of heads, each part of a wide one counted, `i32`.
     heads: Operand,
+    /// The number of parts of the width, `i32`: 1 unless it is wide.
+    pub parts: Operand,
+}
+
+/// Where a turn is.
+pub(super) struct Place {
+    /// The indices along all outer axes.
+    pub outer: Vec<(Axis, Operand)>,
+    /// The part of the width, `i32`, if that is wide.
+    pub part: Option<Operand>,
 }
 
 /// A head of a chunk.
@@ -84,14 +94,14 @@ impl BackKernel<'_> {
         }
         self.fetch(b, &chunk, none);
         let head = self.head(b, &chunk, none);
-        let rates = self.rates(b, &head, chunk.first);
+        let rates = self.rates(b, &head.outer, chunk.first);
         self.store_rates(b, &rates, none);
         for tile in [&self.keys, &self.queries] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
         }
         self.score(b);
         let sums = self.sums(b);
-        if self.form.heads == AxisSet::EMPTY {
+        if self.form.heads == AxisSet::EMPTY && !self.schedule.wide {
             self.turn(b, &chunk, &sums, none);
         } else {
             b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
@@ -102,7 +112,8 @@ impl BackKernel<'_> {
     fn sums(&self, b: &mut Builder) -> Sums {
         let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
         let deep = if self.needs(Kind::Queries) { self.deep_blocks() } else { 0 };
-        Sums { pairs: blocks(TIMES / 2 / COLUMNS), queries: blocks(deep) }
+        let (pairs, queries) = (blocks(TIMES / 2 / COLUMNS), blocks(deep));
+        Sums { pairs, queries }
     }
 
     /// Whether an output is of a kind.
@@ -161,7 +172,14 @@ impl BackKernel<'_> {
         let first = b.convert(Ty::I32, first);
         let heads = self.args.rows(b, self.form.heads);
         let heads = b.convert(Ty::I32, heads);
-        Chunk { shared, number: (number, chunks), first, heads }
+        let parts = if self.schedule.wide {
+            let parts = parts_of(b, &self.args, &self.form.states, TIMES);
+            b.convert(Ty::I32, parts)
+        } else {
+            Operand::i32(1)
+        };
+        let heads = if self.schedule.wide { b.mul(heads, parts) } else { heads };
+        Chunk { shared, number: (number, chunks), first, heads, parts }
     }
 
     fn all_sides(&self, b: &mut Builder) -> AllSides {
@@ -190,11 +208,18 @@ impl BackKernel<'_> {
         Sides { left, right, right_start, in_time, in_time_start }
     }
 
-    /// The indices along all outer axes for a head.
-    fn head(&self, b: &mut Builder, chunk: &Chunk, head: Operand) -> Vec<(Axis, Operand)> {
+    /// Where a head is, or a part of one.
+    fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
+        let (head, part) = match self.schedule.wide {
+            false => (turn, None),
+            true => {
+                let (head, part) = divided(b, turn, chunk.parts);
+                (head, Some(part))
+            }
+        };
         let head = b.convert(Ty::I64, head);
         let own = self.args.indices(b, head, self.form.heads);
-        chunk.shared.iter().copied().chain(own).collect()
+        Place { outer: chunk.shared.iter().copied().chain(own).collect(), part }
     }
 
     /// Starts the copies of a head, if there is one.
@@ -202,13 +227,14 @@ impl BackKernel<'_> {
         let exists = b.lt(turn, chunk.heads);
         b.if_(exists, |b| {
             let head = self.head(b, chunk, turn);
-            let source = self.source(&head);
+            let source = self.source(&head.outer);
             let (stage, _) = self.stage_of(b, turn);
             for tile in [&self.values, &self.cotangents] {
-                let origin = tile.origin(b, &source);
+                let place = head.part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
+                let origin = origin_at(b, tile, &source, place);
                 tile.fill(b, &source, origin, chunk.first, stage);
             }
-            self.fetch_states(b, &head, chunk.number, stage);
+            self.fetch_states(b, (&head, chunk.parts), chunk.number, stage);
         });
     }
 
@@ -222,8 +248,9 @@ impl BackKernel<'_> {
         let last = b.sub(chunk.heads, Operand::i32(1));
         let known = b.binary(Binary::Min, next, last);
         let following = self.head(b, chunk, known);
-        let rates = self.rates(b, &following, chunk.first);
-        let (rows, steps) = self.early(b, chunk, turn);
+        let rates = self.rates(b, &following.outer, chunk.first);
+        let own = self.head(b, chunk, turn);
+        let (rows, steps) = self.early(b, &own, chunk.first);
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -241,20 +268,25 @@ impl BackKernel<'_> {
         // The weights of all warps are there.
         b.barrier();
         self.through_pairs(b, &head, &mut found);
-        self.store_values(b, &rows, stage, &found);
+        // Not kept since then.
+        let part = self.schedule.wide.then(|| {
+            let turn = self.anew.of(b, turn);
+            b.binary(Binary::Rem, turn, chunk.parts)
+        });
+        let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
+        self.store_values(b, &rows, (stage, place), &found);
         self.store_rates(b, &rates, next);
         b.barrier();
-        self.store_steps(b, &steps, &decays);
+        self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
     }
 
     /// What outputs need of memory at the thread's times among rows, and at its lane's times: read early.
-    fn early(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Values<'_>, Values<'_>) {
+    fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
-        let head = self.head(b, chunk, turn);
-        let mut rows = Values::new(self.stage, &self.args, [time, width], head);
+        let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
         let mut steps = rows.clone();
-        self.set_rows(b, &mut rows, chunk.first);
-        for (k, place) in (0..).zip(self.own_times(b, chunk.first)) {
+        self.set_rows(b, &mut rows, first);
+        for (k, place) in (0..).zip(self.own_times(b, first)) {
             steps.set_row(k, place);
         }
         for slot in 0..2 {
