@@ -148,11 +148,13 @@ const WIDTHS: [(usize, usize, Placement); 8] = [
 /// From here on time is cut into segments, where it is scanned; pairs of so many are too many for the interpreter.
 const CUT: usize = 1024;
 
-/// Cases of a model's committed kernels, which are for calls with every parameter and the first cotangent.
+/// Cases of a model's committed kernels, which are for calls with every parameter, and the first cotangent or all.
 fn model_cases(base: &Case) -> Vec<Case> {
     let Ok(program) = base.kernel.program() else { return vec![] };
     let is_attention = program.axis("E").is_some();
-    let of_width = |elem| {
+    let outputs = program.outputs.iter().filter(|o| o.elem.is_float()).count();
+    let forms: &[Given] = if outputs > 1 { &[Given::Params, Given::All] } else { &[Given::Params] };
+    let of_form = |(elem, given): (Elem, Given)| {
         let widths = WIDTHS.into_iter().filter(move |(_, time, _)| !is_attention || *time < CUT);
         let axes = program.axes.clone();
         widths.enumerate().map(move |(turn, (width, time, placement))| {
@@ -173,10 +175,11 @@ fn model_cases(base: &Case) -> Vec<Case> {
             };
             let sizes = axes.iter().map(|axis| (axis.clone(), size(axis))).collect();
             let fill = [Fill::Random, Fill::Whole, Fill::NearOne][turn % 3];
-            Case { elem, given: Given::Params, sizes, placement, fill, seed: turn as u64, ..base.clone() }
+            Case { elem, given, sizes, placement, fill, seed: turn as u64, ..base.clone() }
         })
     };
-    [Elem::F32, Elem::Bf16].into_iter().flat_map(of_width).collect()
+    let elems = [Elem::F32, Elem::Bf16, Elem::F16].into_iter();
+    elems.flat_map(|elem| forms.iter().map(move |given| (elem, *given))).flat_map(of_form).collect()
 }
 
 fn cases(

@@ -1,7 +1,7 @@
 //! The committed kernels of the standard models.
 //!
-//! All schedules of all models would be many thousands of kernels. Committed are, in `f32` and `bf16`, for calls that give
-//! every parameter and, of a gradient, the first cotangent:
+//! All schedules of all models would be many thousands of kernels. Committed are, in `f32` and `bf16` and of some also in
+//! `f16`, for calls that give every parameter and, of a gradient, the first cotangent, or all where one is of a final state:
 //!
 //! * a *floor* of every model, its gradient and its one-step form: kernels of the plain cut that run with any sizes, strides
 //!   and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
@@ -10,10 +10,10 @@
 //!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best, and where a
 //!   kernel of its plan [spills].
 //!
-//! Calls that leave out parameters run as if they gave their defaults. Gradients of several cotangents, or of a single
+//! Calls that leave out parameters run as if they gave their defaults. Gradients of other cotangents alone, or of a single
 //! step, are baked or compiled when they are needed.
 
-use crate::programs::first_cotangent;
+use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
 use oplus_codegen::schedule::{Pass, Schedule};
 use oplus_codegen::target::{Isa, Target};
@@ -28,6 +28,10 @@ use std::error::Error;
 
 /// The element types of calls.
 const ELEMS: [Elem; 2] = [Elem::F32, Elem::Bf16];
+/// Those of calls of [`HALF`].
+const ELEMS_HALF: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
+/// How the names of models begin that are called in `f16`, too.
+const HALF: [&str; 6] = ["ema_", "ssm_", "multi_state_ssm", "selective_scan", "mamba", "monoid_"];
 
 /// How much slower than the best plan of all one among committed kernels may be estimated to be.
 const TOLERANCE: f64 = 1.3;
@@ -50,9 +54,9 @@ const PADDED: [(&str, i64); 8] =
 
 /// The calls that kernels are chosen for.
 const SETTINGS: [Setting; 7] = [
-    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)] },
-    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)] },
-    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS_HALF, sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS_HALF, sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS_HALF, sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)] },
     Setting {
         models: &["monoid_attention"],
         elems: &ELEMS,
@@ -78,18 +82,22 @@ const SETTINGS: [Setting; 7] = [
 /// The kernels of all models.
 pub(crate) fn model_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
     let models = oplus_front::model_programs();
-    let of_elem = |program: &Program| ELEMS.map(|elem| (program.clone(), elem));
-    let all: Vec<_> = models.iter().flat_map(of_elem).collect();
+    let all: Vec<_> = models.iter().flat_map(|model| elems(model).iter().map(move |elem| (model, *elem))).collect();
     let each = all.par_iter().map(|(model, elem)| of_model(model, *elem)).collect::<Result<Vec<_>, _>>()?;
     Ok(each.into_iter().flatten().collect())
+}
+
+/// The element types of a model's calls.
+fn elems(model: &Program) -> &'static [Elem] {
+    if HALF.iter().any(|name| model.name.starts_with(name)) { &ELEMS_HALF } else { &ELEMS }
 }
 
 /// The kernels of a model, its gradient and its one-step form.
 fn of_model(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
     let mut chosen = Chosen::default();
     let failed = |e: PlanError| format!("`{}`: {e}", model.name);
-    for program in [Some(model.clone()), adjoint(model).ok()].into_iter().flatten() {
-        let program = first_cotangent(&program, elem);
+    let both = [Some(model.clone()), adjoint(model).ok()].into_iter().flatten();
+    for program in both.flat_map(|program| given_cotangents(&program, elem)) {
         chosen.floor(&program).map_err(failed)?;
         let is_called = |s: &&Setting| s.models.contains(&model.name.as_str()) && s.elems.contains(&elem);
         for setting in SETTINGS.iter().filter(is_called) {
@@ -97,7 +105,7 @@ fn of_model(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
         }
     }
     if let Ok(step) = step(model) {
-        chosen.floor(&first_cotangent(&step.program, elem)).map_err(failed)?;
+        given_cotangents(&step.program, elem).iter().try_for_each(|program| chosen.floor(program)).map_err(failed)?;
     }
     Ok(chosen.0.into_values().collect())
 }
@@ -220,11 +228,12 @@ mod tests {
     /// Every call has a plan whose kernels are all committed.
     #[test]
     fn other_calls_than_those_of_the_settings_can_run() {
-        for (model, elem) in oplus_front::model_programs().iter().flat_map(|model| ELEMS.map(|elem| (model, elem))) {
+        let models = oplus_front::model_programs();
+        for (model, elem) in models.iter().flat_map(|model| elems(model).iter().map(move |elem| (model, *elem))) {
             let keys: BTreeSet<String> =
                 of_model(model, elem).expect("kernels").iter().map(|variant| variant.key().to_string()).collect();
             let forms = [Some(model.clone()), adjoint(model).ok(), step(model).ok().map(|step| step.program)];
-            for program in forms.into_iter().flatten().map(|program| first_cotangent(&program, elem)) {
+            for program in forms.into_iter().flatten().flat_map(|program| given_cotangents(&program, elem)) {
                 let planner = Planner::new(&program, &Target::H200).expect("cuts");
                 for (width, time, aligned) in OTHERS {
                     let call = call(&program, |axis| size(&program, axis, (width, time)), aligned);

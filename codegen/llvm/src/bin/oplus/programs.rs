@@ -118,9 +118,12 @@ fn ordered_forms_in(program: &Program, elem: Elem) -> Vec<Program> {
     forms
 }
 
-/// The program of calls that give every parameter, and of the cotangents the first one.
-pub(crate) fn first_cotangent(program: &Program, elem: Elem) -> Program {
-    lean(program, elem, is_cotangent)
+/// The programs of calls that give every parameter, and of the cotangents the first one, or all where there is one of a
+/// final state.
+pub(crate) fn given_cotangents(program: &Program, elem: Elem) -> Vec<Program> {
+    let has_final = program.params.iter().any(|param| is_cotangent(param) && param.name.contains("_last"));
+    let all = has_final.then(|| full(program, elem));
+    [lean(program, elem, is_cotangent)].into_iter().chain(all).collect()
 }
 
 /// The program of calls that give every parameter and want every output.
