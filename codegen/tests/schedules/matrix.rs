@@ -90,6 +90,22 @@ fn so_do_their_gradients() {
 }
 
 #[test]
+fn so_do_wide_states_in_parts() {
+    let wide = |axis: &str| if matches!(axis, "P" | "V") { 128 } else { long(axis) };
+    for name in ["ssd", "mamba2", "monoid_attention", "retention", "linear_attention"] {
+        for program in [model(name), adjoint(&model(name)).expect("a gradient")] {
+            let steps = plan(&program, &sizes(&program, wide)).steps;
+            let is_wide = |step: &Schedule| match step {
+                Schedule::Chunks(s) => s.wide,
+                Schedule::ChunksBack(s) => s.wide,
+                _ => false,
+            };
+            assert!(steps.iter().any(|step| is_wide(&step.schedule)), "{}", program.name);
+        }
+    }
+}
+
+#[test]
 fn so_do_those_that_users_write() {
     let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V]";
     let kernels = [

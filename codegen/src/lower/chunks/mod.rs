@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the
-//! state is wide, 16 for each warp. Queries, keys and values of coming chunks are copied to shared memory while products are computed. A warp
-//! has 16 times of the products over times, and 16 places of the state's width, whose sums stay in its registers in `f32`;
+//! state is wide, 16 for each warp; of a recurrence several times as wide it has a part. Queries, keys and values of coming
+//! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
+//! places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory.
 //!
 //! Decays may differ along the depth: then there are chunks within chunks (`channels`).

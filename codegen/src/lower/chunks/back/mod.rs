@@ -18,6 +18,9 @@
 //! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
 //! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
 //!
+//! Of a width of several times 64 the third sweep takes one part after the other, as it does heads: all of the above but value'
+//! are sums over the width.
+//!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 
 mod form;
