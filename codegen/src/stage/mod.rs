@@ -22,7 +22,8 @@
 //!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
 //!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
 //!   Only [`cut_two_way`] and [`cut_chunked`] make such stages; those of the latter also sum over rows what was summed over the
-//!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, and so are factors that are maps, written by stages before;
+//!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, and so are factors that are
+//!   maps, written by stages before;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
 //!   of the columns. Only [`cut_parted`] makes such outputs. Of a sum over pairs ([`cut_split`]) every output has the part axis,
