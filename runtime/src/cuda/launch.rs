@@ -12,7 +12,7 @@ use super::module::Function;
 use super::scratch::Region;
 use super::stream::{CudaDevice, Stream};
 use crate::Error;
-use crate::source::Code;
+use crate::source::Found;
 
 /// A plan that is ready to be launched again and again, on any stream of its context and from any thread.
 pub(crate) struct Prepared {
@@ -53,9 +53,9 @@ const BUFFER_ALIGN: usize = 256;
 impl Prepared {
     /// Loads the kernels of a plan; `find` gives the code of those that are not loaded yet.
     pub(crate) fn new(
-        context: &Context,
+        context: &Arc<Context>,
         plan: Plan,
-        find: impl Fn(&Launch) -> Result<Code, Error>,
+        find: impl Fn(&Launch) -> Result<Found, Error>,
     ) -> Result<Prepared, Error> {
         let mut buffer_bytes = 0;
         let place = |buffer: &oplus_codegen::plan::Buffer| {
@@ -108,7 +108,11 @@ impl Call<'_> {
 }
 
 impl Step {
-    fn new(context: &Context, launch: Launch, find: impl Fn(&Launch) -> Result<Code, Error>) -> Result<Step, Error> {
+    fn new(
+        context: &Arc<Context>,
+        launch: Launch,
+        find: impl Fn(&Launch) -> Result<Found, Error>,
+    ) -> Result<Step, Error> {
         let function = context.function(&launch, || find(&launch))?;
         let Launch { grid, threads, shared_bytes, args, offsets, .. } = launch;
         Ok(Step { function, grid, threads, shared_bytes, args, offsets })
@@ -121,11 +125,13 @@ impl Step {
         }
         let mut args: Vec<*mut c_void> = values.iter_mut().map(|v| (&raw mut *v).cast()).collect();
         let [x, y, z] = self.grid;
+        // A graph keeps the kernel that it is given, so that no other may stand in for it.
+        let function = self.function.now(|| stream.is_capturing().unwrap_or(false));
         // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
         // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.
         let launched = unsafe {
             sys::cuLaunchKernel(
-                self.function.raw,
+                function.raw,
                 x,
                 y,
                 z,

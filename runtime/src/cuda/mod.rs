@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+mod background;
 mod constants;
 mod context;
 mod launch;

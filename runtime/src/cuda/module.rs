@@ -1,15 +1,15 @@
 //! Loading kernels into a context.
 
 use std::ffi::{CStr, CString, c_void};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use oplus_codegen::plan::Launch;
 use oplus_codegen::target::Isa;
 
-use super::{Context, is_sticky, name};
+use super::{Context, background, is_sticky, name};
 use crate::Error;
-use crate::source::Code;
+use crate::source::{Code, Found, Later};
 
 /// Dynamic shared memory that a kernel may use without asking.
 const DEFAULT_SHARED_BYTES: u32 = 48 * 1024;
@@ -21,7 +21,21 @@ pub(crate) struct Function {
     pub(crate) registers: u32,
     /// Bytes of local memory per thread: what did not fit into registers.
     pub(crate) local_bytes: u32,
+    /// If it stands in for another, that one once it is loaded; `None` when it could not be.
+    itself: Option<Box<OnceLock<Option<Function>>>>,
     _module: Module,
+}
+
+impl Function {
+    /// The kernel that a launch runs now: of a stand-in the other, when that is there or the launch `must` wait for it.
+    pub(crate) fn now(&self, must: impl FnOnce() -> bool) -> &Function {
+        let Some(itself) = &self.itself else { return self };
+        let loaded = match itself.get() {
+            None if must() => Some(itself.wait()),
+            loaded => loaded,
+        };
+        loaded.and_then(Option::as_ref).unwrap_or(self)
+    }
 }
 
 // SAFETY: the driver's handles may be used from any thread.
@@ -45,26 +59,78 @@ impl Drop for Module {
     }
 }
 
+/// The kernel for which a function stands in, to be loaded on the thread of the background.
+struct Awaited {
+    function: Arc<Function>,
+    context: Arc<Context>,
+    launch: Launch,
+}
+
+impl Awaited {
+    fn load(self, find: Later) {
+        let load = |code: Code| self.context.load(&self.launch, &self.launch.key.to_string(), &code, Effort::Full);
+        // A kernel that cannot be had does not matter to calls that another serves.
+        if let Ok(loaded) = find().and_then(load) {
+            self.settle(Some(loaded));
+        }
+    }
+
+    fn settle(&self, loaded: Option<Function>) {
+        if let Some(itself) = &self.function.itself {
+            let _ = itself.set(loaded);
+        }
+    }
+}
+
+impl Drop for Awaited {
+    /// Whoever waits must not wait for ever.
+    fn drop(&mut self) {
+        self.settle(None);
+    }
+}
+
+/// How much the driver does for a fast kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    Full,
+    Little,
+}
+
+/// The driver's optimisation level for kernels that stand in for others. It takes them a tenth less time than the highest and
+/// makes them 3 % slower; level 0 another tenth less, but ten times slower.
+const LITTLE_EFFORT: usize = 1;
+
 impl Context {
     /// The kernel of a launch, loaded at its first use from what `find` gives.
     pub(crate) fn function(
-        &self,
+        self: &Arc<Context>,
         launch: &Launch,
-        find: impl FnOnce() -> Result<Code, Error>,
+        find: impl FnOnce() -> Result<Found, Error>,
     ) -> Result<Arc<Function>, Error> {
         let key = launch.key.to_string();
         let functions = || self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = functions().get(&key) {
             return Ok(function.clone());
         }
-        let function = Arc::new(self.load(launch, &key, &find()?)?);
-        Ok(functions().entry(key).or_insert(function).clone())
+        background::put_off();
+        let Found { code, itself } = find()?;
+        let effort = if itself.is_some() { Effort::Little } else { Effort::Full };
+        let mut own = self.load(launch, &key, &code, effort)?;
+        own.itself = itself.as_ref().map(|_| Box::default());
+        let own = Arc::new(own);
+        background::put_off();
+        let function = functions().entry(key).or_insert_with(|| own.clone()).clone();
+        if let Some(find) = itself.filter(|_| Arc::ptr_eq(&function, &own)) {
+            let awaited = Awaited { function: own, context: self.clone(), launch: launch.clone() };
+            background::run(Box::new(move || awaited.load(find)));
+        }
+        Ok(function)
     }
 
-    fn load(&self, launch: &Launch, key: &str, code: &Code) -> Result<Function, Error> {
+    fn load(&self, launch: &Launch, key: &str, code: &Code, effort: Effort) -> Result<Function, Error> {
         self.bind()?;
         let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
-        let module = self.load_module(code, key)?;
+        let module = self.load_module(code, key, effort)?;
         let symbol = CString::new(launch.symbol.as_str()).map_err(|e| rejected(e.to_string()))?;
         // SAFETY: the module is alive.
         let raw = unsafe { result::module::get_function(module.raw, symbol) }
@@ -82,13 +148,13 @@ impl Context {
             let set = unsafe { result::function::set_function_attribute(raw, a, bytes) };
             set.map_err(|e| self.failure("cuFuncSetAttribute", e))?;
         }
-        Ok(Function { raw, registers, local_bytes, _module: module })
+        Ok(Function { raw, registers, local_bytes, itself: None, _module: module })
     }
 
     /// Machine code where it is for this device and the driver takes it, else PTX.
-    fn load_module(&self, code: &Code, key: &str) -> Result<Module, Error> {
+    fn load_module(&self, code: &Code, key: &str, effort: Effort) -> Result<Module, Error> {
         if let Some(cubin) = code.cubin.as_ref().filter(|_| self.target.isa == Isa::Sm90a) {
-            match self.load_image(cubin, &mut []) {
+            match self.load_image(cubin, &mut [], effort) {
                 Ok(module) => return Ok(module),
                 Err(e) if is_sticky(e) => return Err(self.failure("cuModuleLoadDataEx", e)),
                 Err(_) => {}
@@ -97,7 +163,7 @@ impl Context {
         let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
         let text = CString::new(code.ptx.as_bytes()).map_err(|e| rejected(e.to_string()))?;
         let mut log = [0_u8; 8192];
-        self.load_image(text.as_bytes_with_nul(), &mut log).map_err(|e| {
+        self.load_image(text.as_bytes_with_nul(), &mut log, effort).map_err(|e| {
             if is_sticky(e) {
                 return self.failure("cuModuleLoadDataEx", e);
             }
@@ -108,13 +174,20 @@ impl Context {
     }
 
     /// Loads a PTX text that ends in a zero, or machine code; the driver's complaints go to `log`.
-    fn load_image(&self, image: &[u8], log: &mut [u8]) -> Result<Module, DriverError> {
-        let mut options =
-            [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void];
-        let (mut raw, count) = (std::ptr::null_mut(), if log.is_empty() { 0 } else { options.len() as u32 });
-        // SAFETY: the image says itself how long it is, options and values are two each or not looked at, and the log is
-        // as long as it says.
+    fn load_image(&self, image: &[u8], log: &mut [u8], effort: Effort) -> Result<Module, DriverError> {
+        use sys::CUjit_option as Option;
+        let (mut options, mut values) = (vec![], vec![]);
+        if !log.is_empty() {
+            options.extend([Option::CU_JIT_ERROR_LOG_BUFFER, Option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]);
+            values.extend([log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void]);
+        }
+        if effort == Effort::Little {
+            options.push(Option::CU_JIT_OPTIMIZATION_LEVEL);
+            values.push(LITTLE_EFFORT as *mut c_void);
+        }
+        let (mut raw, count) = (std::ptr::null_mut(), options.len() as u32);
+        // SAFETY: the image says itself how long it is, there are `count` options and as many values, and the log is as
+        // long as it says.
         let loaded = super::memory::relaxed(|| unsafe {
             sys::cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr())
         });

@@ -119,7 +119,7 @@ impl Executable {
     /// A plan with its kernels loaded.
     fn loaded(&self, device: &CudaDevice, (plan, saves): Planned) -> Result<Prepared, Error> {
         let (name, isa) = (&self.program.name, device.target().isa);
-        let mut prepared = Prepared::new(&device.0.context, plan, |launch| source::find(name, launch, isa))?;
+        let mut prepared = Prepared::new(&device.0.context, plan, |launch| source::find_soon(name, launch, isa))?;
         prepared.saves = saves;
         Ok(prepared)
     }

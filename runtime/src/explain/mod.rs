@@ -107,11 +107,14 @@ fn facts(name: &str, launch: &Launch, target: &Target, device: Option<&Device>) 
     };
     let mut facts = vec![("PTX".to_owned(), PtxFacts::of(&code.ptx).to_string())];
     if let Some(Device::Cuda(device)) = device {
-        match device.0.context.function(launch, || Ok(code)) {
-            Ok(loaded) => facts.extend([
-                ("registers".to_owned(), loaded.registers.to_string()),
-                ("bytes spilled".to_owned(), loaded.local_bytes.to_string()),
-            ]),
+        match device.0.context.function(launch, || Ok(code.into())) {
+            Ok(function) => {
+                let loaded = function.now(|| true);
+                facts.extend([
+                    ("registers".to_owned(), loaded.registers.to_string()),
+                    ("bytes spilled".to_owned(), loaded.local_bytes.to_string()),
+                ]);
+            }
             Err(e) => facts.push(("driver".into(), e.to_string())),
         }
     }

@@ -21,6 +21,14 @@ pub trait Compile: Send + Sync {
     /// # Errors
     /// [`Error::Compile`].
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error>;
+
+    /// A kernel that may run until that one is compiled ([`KernelSource::stand_in`]).
+    ///
+    /// # Errors
+    /// [`Error::Compile`].
+    fn stand_in(&self, _launch: &Launch, _isa: Isa) -> Result<Option<Code>, Error> {
+        Ok(None)
+    }
 }
 
 /// A compiler behind a folder of what it has compiled.
@@ -43,14 +51,31 @@ impl<C: Compile> DiskCache<C> {
         DiskCache { folder, compiler }
     }
 
+    fn path(&self, entry: &Entry) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(&entry.file))
+    }
+
+    /// The PTX text that is kept.
+    fn kept(&self, entry: &Entry) -> Option<String> {
+        let kept = std::fs::read_to_string(self.path(entry)?).ok()?;
+        entry.open(&kept).map(str::to_owned)
+    }
+
+    /// What stands in for a kernel that is not kept. It is not kept itself.
+    fn unless_kept(
+        &self,
+        entry: &Entry,
+        stand_in: impl FnOnce() -> Result<Option<Code>, Error>,
+    ) -> Result<Option<Code>, Error> {
+        if self.kept(entry).is_some() { Ok(None) } else { stand_in() }
+    }
+
     fn get(&self, entry: &Entry, compile: impl FnOnce() -> Result<Code, Error>) -> Result<Code, Error> {
-        let path = self.folder.as_ref().map(|folder| folder.join(&entry.file));
-        let kept = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        if let Some(text) = kept.as_deref().and_then(|kept| entry.open(kept)) {
-            return Ok(text.to_owned().into());
+        if let Some(text) = self.kept(entry) {
+            return Ok(text.into());
         }
         let code = compile()?;
-        if let Some(path) = path {
+        if let Some(path) = self.path(entry) {
             // A cache that cannot be written costs time, not the result.
             let _ = write(&path, &entry.seal(&code.ptx));
         }
@@ -61,6 +86,10 @@ impl<C: Compile> DiskCache<C> {
 impl<C: Compile> KernelSource for DiskCache<C> {
     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
         self.get(&Entry::of(launch, isa), || self.compiler.compile(launch, isa)).map(Some)
+    }
+
+    fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+        self.unless_kept(&Entry::of(launch, isa), || self.compiler.stand_in(launch, isa))
     }
 }
 
@@ -153,6 +182,17 @@ mod tests {
         assert_eq!(look_up(&cache, &entry, &compiled), PTX);
         assert_eq!(look_up(&cache, &entry, &compiled), PTX);
         assert_eq!(compiled.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_stands_in_is_not_kept_and_not_asked_for_where_the_kernel_is() {
+        let ((_folder, cache), compiled) = (cache(), AtomicUsize::new(0));
+        let entry = Entry::new("ab", "program p {\n}\n");
+        let stand_in = || cache.unless_kept(&entry, || Ok(Some(Code::from("short".to_owned())))).unwrap();
+        assert_eq!(stand_in().map(|code| code.ptx).as_deref(), Some("short"));
+        assert_eq!(look_up(&cache, &entry, &compiled), PTX);
+        assert_eq!(compiled.load(Ordering::Relaxed), 1);
+        assert_eq!(stand_in(), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use oplus_codegen::lower::{lower, stand_in};
+
 use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder};
 use crate::Error;
 
@@ -10,12 +12,19 @@ struct Llvm;
 
 impl Compile for Llvm {
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error> {
-        let failed = |reason: String| Error::Compile { key: launch.key.to_string(), reason };
-        let kernel =
-            oplus_codegen::lower::lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(e.to_string()))?;
-        let text = oplus_llvm::compile(&kernel, isa).map_err(|e| failed(e.to_string()))?;
-        Ok(text.into())
+        let kernel = lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
+        oplus_llvm::compile(&kernel, isa).map(Code::from).map_err(|e| failed(launch, &e))
     }
+
+    fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+        let kernel = stand_in(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
+        let text = kernel.map(|kernel| oplus_llvm::compile_quickly(&kernel, isa)).transpose();
+        Ok(text.map_err(|e| failed(launch, &e))?.map(Code::from))
+    }
+}
+
+fn failed(launch: &Launch, reason: &dyn std::error::Error) -> Error {
+    Error::Compile { key: launch.key.to_string(), reason: reason.to_string() }
 }
 
 /// The compiler behind the user's cache.

@@ -5,7 +5,8 @@
 //!
 //! 1. those that the program has registered ([`register`]): folders written by `oplus bake`, or tables of its own;
 //! 2. the kernels that this crate brings ([`Embedded::standard`]);
-//! 3. with the feature `jit`, the compiler, behind a cache on disk.
+//! 3. with the feature `jit`, the compiler, behind a cache on disk. A kernel by look-back takes it up to 300 ms; a kernel of
+//!    the same bits that takes a third of that runs until then ([`use_stand_ins`]).
 //!
 //! When none has a kernel of the fastest plan, the call takes the fastest plan whose kernels are all there. When there is
 //! none, it fails with [`Error::NoKernel`]; it runs on the CPU instead only where the program has said so
@@ -53,6 +54,15 @@ pub trait KernelSource: Send + Sync {
     /// [`Error::Source`] when the source is damaged, [`Error::Compile`] when it is a compiler that fails.
     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error>;
 
+    /// A kernel that runs until the one that [`find`](KernelSource::find) gives is there, when that takes long: it has the
+    /// same arguments and launches and computes the same bits, but may be slower. `None` when there is no need of it.
+    ///
+    /// # Errors
+    /// As `find`.
+    fn stand_in(&self, _launch: &Launch, _isa: Isa) -> Result<Option<Code>, Error> {
+        Ok(None)
+    }
+
     /// Whether [`find`](KernelSource::find) would give a kernel, asked of many while a plan is sought whose kernels are all
     /// there.
     fn has(&self, launch: &Launch, isa: Isa) -> bool {
@@ -63,6 +73,7 @@ pub trait KernelSource: Send + Sync {
 static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static FALL_BACK_TO_CPU: AtomicBool = AtomicBool::new(false);
+static STAND_INS: AtomicBool = AtomicBool::new(true);
 
 /// Adds a source for all kernels of the process. It is asked after those registered before, and before the embedded
 /// kernels.
@@ -92,6 +103,47 @@ pub fn fall_back_to_cpu(yes: bool) {
 
 pub(crate) fn falls_back_to_cpu() -> bool {
     FALL_BACK_TO_CPU.load(Ordering::Relaxed)
+}
+
+/// Whether a call whose kernels take long to compile runs others in their place until they are there, which compute the
+/// same bits but are slower; they are compiled on a thread of the library's own, and the process does not end before they
+/// are. At first it does. Otherwise such a call waits for its kernels, as one does that is captured into a graph.
+pub fn use_stand_ins(yes: bool) {
+    STAND_INS.store(yes, Ordering::Relaxed);
+}
+
+/// A kernel that a call can have now.
+pub(crate) struct Found {
+    pub(crate) code: Code,
+    /// If it only stands in, what gives the kernel itself.
+    pub(crate) itself: Option<Later>,
+}
+
+/// What gives a kernel after a while.
+pub(crate) type Later = Box<dyn FnOnce() -> Result<Code, Error> + Send>;
+
+impl From<Code> for Found {
+    fn from(code: Code) -> Found {
+        Found { code, itself: None }
+    }
+}
+
+/// The kernel of a launch of the kernel `name` on devices of `isa`, or one that stands in for it, from the first source that
+/// has it.
+pub(crate) fn find_soon(name: &str, launch: &Launch, isa: Isa) -> Result<Found, Error> {
+    let isa = launch.schedule.isa(isa);
+    let stand_ins = STAND_INS.load(Ordering::Relaxed);
+    for source in sources() {
+        if let Some(code) = stand_ins.then(|| source.stand_in(launch, isa)).transpose()?.flatten() {
+            let (name, launch) = (name.to_owned(), launch.clone());
+            let itself = move || source.find(&launch, isa)?.ok_or_else(|| missing(&name, &launch));
+            return Ok(Found { code, itself: Some(Box::new(itself)) });
+        }
+        if let Some(code) = source.find(launch, isa)? {
+            return Ok(code.into());
+        }
+    }
+    Err(missing(name, launch))
 }
 
 /// The kernel of a launch of the kernel `name` on devices of `isa`, from the first source that has it.

@@ -204,6 +204,49 @@ mod compiled {
         }
     }
 
+    /// A kernel by look-back under a name that no cache has, and its tensors.
+    fn new_affine(name: &str, device: &Device) -> (Kernel, [Tensor; 2]) {
+        let mut program = AFFINE.program().unwrap().clone();
+        program.name = format!("{name}_{}", std::process::id());
+        let kernel = Kernel::new(program.name.clone().leak(), program.to_string().leak());
+        let (rows, len) = (2, 100_003);
+        let a = Tensor::full(0.5_f32, &[rows, len], device).unwrap();
+        (kernel, [a, ramp(&[rows, len]).to_device(device).unwrap()])
+    }
+
+    #[test]
+    fn calls_give_the_same_bits_before_and_after_their_kernel_is_there() {
+        let Some(device) = gpu() else { return };
+        let (kernel, [a, x]) = new_affine("awaited", &device);
+        let call = || {
+            let (outputs, _) = kernel.call(&[Some(&a), Some(&x), None, None]).unwrap();
+            (floats(&outputs[0]), floats(&outputs[1]))
+        };
+        let first = call();
+        let start = std::time::Instant::now();
+        while start.elapsed() < std::time::Duration::from_secs(2) {
+            assert!(call() == first, "other bits after {:?}", start.elapsed());
+        }
+    }
+
+    #[test]
+    fn a_graph_gets_the_kernel_itself() {
+        let Some(device) = gpu() else { return };
+        let Device::Cuda(cuda) = &device else { unreachable!() };
+        let (kernel, [a, x]) = new_affine("captured", &device);
+        let inputs = [Some(&a), Some(&x), None, None];
+        let (outputs, _) = kernel.call(&inputs).unwrap();
+        let expected = floats(&outputs[0]);
+        let fresh = |t: &Tensor| Tensor::zeros(t.elem(), t.shape(), &device).unwrap();
+        let into: Vec<Tensor> = outputs.iter().map(fresh).collect();
+        let into: Vec<&Tensor> = into.iter().collect();
+        cuda.stream().begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+        kernel.call_into(&inputs, &into).unwrap();
+        let graph = cuda.stream().end_capture(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap().unwrap();
+        graph.launch().unwrap();
+        assert!(floats(into[0]) == expected);
+    }
+
     #[test]
     fn one_stream_serves_several_threads() {
         let Some(device) = gpu() else { return };

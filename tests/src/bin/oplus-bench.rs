@@ -59,6 +59,7 @@ enum Place {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
+    oplus::source::use_stand_ins(false);
     if let Some(folder) = &args.kernels {
         oplus::source::register(std::sync::Arc::new(oplus::source::Folder::open(folder)?));
     }
