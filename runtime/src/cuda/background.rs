@@ -1,6 +1,6 @@
-//! Work that no call waits for, one piece after the other on a thread that ends when there is none. LLVM and the driver must not
-//! be taken from under it: a process that ends waits for it. The driver compiles one kernel at a time, so that work waits until
-//! for a while no call has needed a kernel.
+//! Work that no call waits for, one piece after the other on a thread that ends when there is none. LLVM and the driver
+//! must not be taken from under it: a process that ends waits for it. The driver compiles one kernel at a time, so that
+//! work waits until for a while no call has needed a kernel.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;

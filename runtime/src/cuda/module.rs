@@ -96,8 +96,8 @@ enum Effort {
     Little,
 }
 
-/// The driver's optimisation level for kernels that stand in for others. It takes them a tenth less time than the highest and
-/// makes them 3 % slower; level 0 another tenth less, but ten times slower.
+/// The driver's optimisation level for kernels that stand in for others. It takes them a tenth less time than the
+/// highest and makes them 3 % slower; level 0 another tenth less, but ten times slower.
 const LITTLE_EFFORT: usize = 1;
 
 impl Context {

@@ -5,7 +5,7 @@
 //!
 //! 1. those that the program has registered ([`register`]): folders written by `oplus bake`, or tables of its own;
 //! 2. the kernels that this crate brings ([`Embedded::standard`]);
-//! 3. with the feature `jit`, the compiler, behind a cache on disk. A kernel by look-back takes it up to 300 ms; a kernel of
+//! 3. with the feature `jit`, the compiler, behind a cache on disk. A kernel by look-back takes it up to 300 ms; one of
 //!    the same bits that takes a third of that runs until then ([`use_stand_ins`]).
 //!
 //! When none has a kernel of the fastest plan, the call takes the fastest plan whose kernels are all there. When there is
@@ -54,8 +54,9 @@ pub trait KernelSource: Send + Sync {
     /// [`Error::Source`] when the source is damaged, [`Error::Compile`] when it is a compiler that fails.
     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error>;
 
-    /// A kernel that runs until the one that [`find`](KernelSource::find) gives is there, when that takes long: it has the
-    /// same arguments and launches and computes the same bits, but may be slower. `None` when there is no need of it.
+    /// A kernel that runs until the one that [`find`](KernelSource::find) gives is there, when that takes long: it has
+    /// the same arguments and launches and computes the same bits, but may be slower. `None` when there is no need of
+    /// it.
     ///
     /// # Errors
     /// As `find`.
@@ -106,8 +107,8 @@ pub(crate) fn falls_back_to_cpu() -> bool {
 }
 
 /// Whether a call whose kernels take long to compile runs others in their place until they are there, which compute the
-/// same bits but are slower; they are compiled on a thread of the library's own, and the process does not end before they
-/// are. At first it does. Otherwise such a call waits for its kernels, as one does that is captured into a graph.
+/// same bits but are slower; they are compiled on a thread of the library's own, and the process does not end before
+/// they are. At first it does. Otherwise such a call waits for its kernels, as one does that is captured into a graph.
 pub fn use_stand_ins(yes: bool) {
     STAND_INS.store(yes, Ordering::Relaxed);
 }
@@ -128,8 +129,8 @@ impl From<Code> for Found {
     }
 }
 
-/// The kernel of a launch of the kernel `name` on devices of `isa`, or one that stands in for it, from the first source that
-/// has it.
+/// The kernel of a launch of the kernel `name` on devices of `isa`, or one that stands in for it, from the first source
+/// that has it.
 pub(crate) fn find_soon(name: &str, launch: &Launch, isa: Isa) -> Result<Found, Error> {
     let isa = launch.schedule.isa(isa);
     let stand_ins = STAND_INS.load(Ordering::Relaxed);

@@ -18,8 +18,8 @@ struct Carry {
     row: Reg,
 }
 
-/// One window of messages being polled: up to `window` chunks of 32 tiles. The first of them is folded when it is complete;
-/// then the others move up, so that one copy of the fold serves all.
+/// One window of messages being polled: up to `window` chunks of 32 tiles. The first of them is folded when it is
+/// complete; then the others move up, so that one copy of the fold serves all.
 struct Window {
     /// First tile of the next chunk, `i32`.
     first: Reg,

@@ -186,8 +186,8 @@ impl<'s> LookBackKernel<'s> {
         self.schedule.loader == Loader::Bulk
     }
 
-    /// The row of tile number `tile` and which of its tiles it is, all `i32`. A quotient of unsigned numbers takes fewer
-    /// instructions.
+    /// The row of tile number `tile` and which of its tiles it is, all `i32`. A quotient of unsigned numbers takes
+    /// fewer instructions.
     fn place(&self, b: &mut Builder, tile: Operand) -> (Operand, Operand) {
         let [tile, row_tiles] = [tile, self.row_tiles].map(|n| b.convert(Ty::U32, n));
         let [row, order] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, tile, row_tiles));

@@ -45,8 +45,8 @@ impl LookBackKernel<'_> {
         self.reduce_stretches(b, totals, 1)
     }
 
-    /// Whether missing elements must be identities in aggregates: in reverse they come first, and a row's final state is
-    /// taken from its last tile's aggregate.
+    /// Whether missing elements must be identities in aggregates: in reverse they come first, and a row's final state
+    /// is taken from its last tile's aggregate.
     pub(super) fn masks_aggregates(&self) -> bool {
         self.reverse() || self.has_finals()
     }
