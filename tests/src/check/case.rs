@@ -145,8 +145,7 @@ const WIDTHS: [(usize, usize, Placement); 8] = [
     (16, 4096, Placement::Contiguous),
     (64, 1024, Placement::Contiguous),
 ];
-/// From here on time is cut into segments, where it is scanned; pairs of so many are too many for the interpreter, and other
-/// forms than the first differ in what is written at the end.
+/// From here on time is cut into segments, where it is scanned; pairs of so many are too many for the interpreter.
 const CUT: usize = 1024;
 
 /// Cases of a model's committed kernels, which are for calls with every parameter, and the first cotangent or all.
@@ -156,8 +155,7 @@ fn model_cases(base: &Case) -> Vec<Case> {
     let outputs = program.outputs.iter().filter(|o| o.elem.is_float()).count();
     let forms: &[Given] = if outputs > 1 { &[Given::Params, Given::All] } else { &[Given::Params] };
     let of_form = |(elem, given): (Elem, Given)| {
-        let is_short = is_attention || given != Given::Params || elem == Elem::F16;
-        let widths = WIDTHS.into_iter().filter(move |(_, time, _)| !is_short || *time < CUT);
+        let widths = WIDTHS.into_iter().filter(move |(_, time, _)| !is_attention || *time < CUT);
         let axes = program.axes.clone();
         widths.enumerate().map(move |(turn, (width, time, placement))| {
             let size = |axis: &String| match axis.as_str() {
