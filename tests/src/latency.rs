@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
 use oplus::{Call, Device, Elem, Kernel, Tensor, kernels, models};
-use oplus_dsl::ir::{Axis, Param, Program};
+use oplus_dsl::ir::{Axis, Param};
 use serde::Serialize;
 
 use crate::bench::BenchError;
@@ -81,7 +81,7 @@ pub fn calls(device: &Device, stream: &std::sync::Arc<CudaStream>) -> Result<Vec
 /// # Errors
 /// Those of the library.
 pub fn first_call(case: &str, kernel: &Kernel, device: &Device) -> Result<Line, BenchError> {
-    let given = required(kernel, |_, _| Tensor::zeros(Elem::F32, &SHAPE, device))?;
+    let given = required(kernel, || Tensor::zeros(Elem::F32, &SHAPE, device))?;
     Ok(first(case, kernel, &given, device)?.0)
 }
 
@@ -98,14 +98,17 @@ pub fn first_calls_of_models(device: &Device) -> Result<Vec<Line>, BenchError> {
     ];
     let mut lines = vec![];
     for (name, kernel, elem, sizes) in models {
-        let given = required(kernel, |program, param| {
-            let size = |axis: &Axis| {
-                let name = &program.axes[axis.0 as usize];
-                sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, size)| *size)
-            };
+        let program = kernel.program()?;
+        let size = |axis: &Axis| {
+            let name = &program.axes[axis.0 as usize];
+            sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, size)| *size)
+        };
+        let tensor = |param: &Param| {
             let shape: Vec<usize> = param.axes.iter().map(size).collect();
-            Tensor::zeros(param.elem.in_call(elem), &shape, device)
-        })?;
+            Tensor::zeros(param.elem.in_call(elem), &shape, device).map(Some)
+        };
+        // What is committed is for calls that give every parameter.
+        let given = program.params.iter().map(tensor).collect::<Result<Vec<_>, _>>()?;
         lines.extend(first_calls(name, kernel, &given, device)?);
     }
     Ok(lines)
@@ -114,11 +117,10 @@ pub fn first_calls_of_models(device: &Device) -> Result<Vec<Line>, BenchError> {
 /// Tensors for the parameters that a call cannot do without.
 fn required(
     kernel: &Kernel,
-    tensor: impl Fn(&Program, &Param) -> Result<Tensor, oplus::Error>,
+    tensor: impl Fn() -> Result<Tensor, oplus::Error>,
 ) -> Result<Vec<Option<Tensor>>, BenchError> {
-    let program = kernel.program()?;
-    let given = |param: &Param| param.default.is_none().then(|| tensor(program, param)).transpose();
-    Ok(program.params.iter().map(given).collect::<Result<_, _>>()?)
+    let given = |param: &Param| param.default.is_none().then(&tensor).transpose();
+    Ok(kernel.program()?.params.iter().map(given).collect::<Result<_, _>>()?)
 }
 
 /// A first call, its outputs, and what a gradient needs of it.
@@ -176,7 +178,7 @@ impl Users {
         let mut program = kernel.program()?.clone();
         program.name = format!("users_{}", program.name);
         let kernel = Kernel::new(program.name.clone().leak(), program.to_string().leak());
-        let given = required(&kernel, |_, _| Tensor::zeros(Elem::F32, &shape, device))?;
+        let given = required(&kernel, || Tensor::zeros(Elem::F32, &shape, device))?;
         first_calls(name, &kernel, &given, device)
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::common::{AFFINE, ramp};
 use cudarc::driver::CudaContext;
-use oplus::source::{Code, Isa, KernelSource, Launch, fall_back_to_cpu, register};
+#[cfg(not(feature = "jit"))]
+use oplus::source::fall_back_to_cpu;
+use oplus::source::{Code, Isa, KernelSource, Launch, register};
 use oplus::{Device, Elem, Error, Kernel, Tensor};
 
 /// The first GPU, on a stream of its own.
