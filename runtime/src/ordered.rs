@@ -20,11 +20,14 @@ thread_local! {
 /// outputs, rounded, where a chunk has its first state). On both devices; between the CPU and a GPU elementary functions
 /// may differ in the last place.
 ///
-/// Without it, a whole and its chunks agree within rounding: on the CPU, and on a GPU where a plan takes look-back, rings of
-/// columns, chunks or pairs, or other schedules for other lengths, a state that is handed on has been combined in another
-/// order than one that is not. The same bits come from calls under one schedule that hands on what it carries itself, when
-/// chunks begin where its tiles do: rows at multiples of a tile, walks of columns at every time, selective scans that save
-/// their states ([`record`](crate::record())) and walk time in one piece at multiples of 32 times. `kernel::explain` names the
+/// Without it, a whole and its chunks agree within rounding, and to the bit where chunks begin at certain borders. On the
+/// CPU scans have them at every 16,384th time, counted from the start of the sequence in both directions: outputs and states
+/// are those of the whole, whatever the number of threads. (The gradient of a recurrence agrees within rounding there, too: in
+/// the whole a coefficient is multiplied into its block, where a chunk is given a product that is rounded.) On a GPU they
+/// are where the tiles of one schedule begin that hands on what it carries itself: rows at multiples of a tile, walks of columns
+/// at every time, selective scans that save their states ([`record`](crate::record())) and walk time in one piece at
+/// multiples of 32 times. Where a plan takes look-back, rings of columns, chunks or pairs, or other schedules for other
+/// lengths, a state that is handed on has been combined in another order than one that is not. `kernel::explain` names the
 /// schedule of a call.
 ///
 /// It costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are

@@ -6,7 +6,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::verify::verify;
 
-use super::plan::{Layout, Plan, Request, Source, Stage, Target};
+use super::plan::{Layout, Plan, Request, Source, Stage, Store, Target};
 use super::run::run_stage;
 use super::{CpuError, Data, DataMut, View, ViewMut};
 
@@ -16,6 +16,8 @@ pub(crate) struct Compiled {
     program: Program,
     /// Whether everything combines from one end to the other, step by step.
     ordered: bool,
+    /// The most threads that a call runs on.
+    workers: usize,
     /// The plan of the latest call: sizes and strides seldom change from one to the next.
     latest: Mutex<Option<(Request, Arc<Plan>)>>,
 }
@@ -40,7 +42,13 @@ impl Compiled {
         if program.is_generic() {
             return invalid("the element type of the call is not known".to_owned());
         }
-        Ok(Compiled { program: program.clone(), ordered, latest: Mutex::new(None) })
+        Ok(Compiled { program: program.clone(), ordered, workers: usize::MAX, latest: Mutex::new(None) })
+    }
+
+    /// The same, on at most so many threads.
+    #[cfg(test)]
+    pub(super) fn with_workers(self, workers: usize) -> Compiled {
+        Compiled { workers, ..self }
     }
 
     /// Computes all outputs. Sizes are those of the program's axes, in order; inputs and outputs are those of its
@@ -58,7 +66,7 @@ impl Compiled {
         let plan = self.plan(request)?;
         let mut buffers: Vec<Buffer> = plan.temporaries.iter().map(|_| vec![]).collect();
         for (number, stage) in plan.stages.iter().enumerate() {
-            run_one(&plan, stage, inputs, outputs, &mut buffers);
+            self.run_one(&plan, stage, inputs, outputs, &mut buffers);
             for (buffer, temporary) in buffers.iter_mut().zip(&plan.temporaries) {
                 if temporary.last_use == number {
                     *buffer = vec![];
@@ -78,6 +86,44 @@ impl Compiled {
         let plan = Arc::new(Plan::new(&self.program, &request, self.ordered)?);
         *latest = Some((request, Arc::clone(&plan)));
         Ok(plan)
+    }
+
+    /// Runs a stage between the tensors of a call and the buffers.
+    fn run_one(
+        &self,
+        plan: &Plan,
+        stage: &Stage,
+        inputs: &[Option<View<'_>>],
+        outputs: &mut [ViewMut<'_>],
+        buffers: &mut [Buffer],
+    ) {
+        let mut written: Vec<Buffer> = vec![];
+        for store in &stage.stores {
+            if let Target::Temporary(k) = store.target {
+                let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
+                written.push(vec![0; bytes.div_ceil(8)]);
+            }
+        }
+        let source = |source: &Source| match source {
+            Source::Param(k) => inputs[*k].as_ref().map(|view| view.data),
+            Source::Temporary(k) => Data::cast(plan.temporaries[*k].elem, bytemuck::cast_slice(&buffers[*k])),
+        };
+        let sources: Vec<Data<'_>> = stage.sources.iter().map(|s| source(s).unwrap_or(Data::Bool(&[]))).collect();
+        let mut outputs: Vec<Option<DataMut<'_>>> = outputs.iter_mut().map(|view| Some(view.data.borrow())).collect();
+        let mut memory = written.iter_mut();
+        let target = |store: &Store| match store.target {
+            Target::Output(k) => outputs[k].take(),
+            Target::Temporary(k) => {
+                memory.next().and_then(|words| DataMut::cast(plan.temporaries[k].elem, bytemuck::cast_slice_mut(words)))
+            }
+        };
+        let targets: Vec<DataMut<'_>> = stage.stores.iter().filter_map(target).collect();
+        run_stage(stage, &sources, targets, self.workers);
+        let stored = stage.stores.iter().filter_map(|store| match store.target {
+            Target::Temporary(k) => Some(k),
+            Target::Output(_) => None,
+        });
+        stored.zip(written).for_each(|(k, words)| buffers[k] = words);
     }
 
     fn request(
@@ -154,41 +200,4 @@ impl Tensor<'_> {
         }
         Ok(Layout { offset, strides: strides.to_vec() })
     }
-}
-
-/// Runs a stage between the tensors of a call and the buffers.
-fn run_one(
-    plan: &Plan,
-    stage: &Stage,
-    inputs: &[Option<View<'_>>],
-    outputs: &mut [ViewMut<'_>],
-    buffers: &mut [Buffer],
-) {
-    let mut written: Vec<Buffer> = vec![];
-    for store in &stage.stores {
-        if let Target::Temporary(k) = store.target {
-            let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
-            written.push(vec![0; bytes.div_ceil(8)]);
-        }
-    }
-    let source = |source: &Source| match source {
-        Source::Param(k) => inputs[*k].as_ref().map(|view| view.data),
-        Source::Temporary(k) => Data::cast(plan.temporaries[*k].elem, bytemuck::cast_slice(&buffers[*k])),
-    };
-    let sources: Vec<Data<'_>> = stage.sources.iter().map(|s| source(s).unwrap_or(Data::Bool(&[]))).collect();
-    let mut outputs: Vec<Option<DataMut<'_>>> = outputs.iter_mut().map(|view| Some(view.data.borrow())).collect();
-    let mut memory = written.iter_mut();
-    let target = |store: &super::plan::Store| match store.target {
-        Target::Output(k) => outputs[k].take(),
-        Target::Temporary(k) => {
-            memory.next().and_then(|words| DataMut::cast(plan.temporaries[k].elem, bytemuck::cast_slice_mut(words)))
-        }
-    };
-    let targets: Vec<DataMut<'_>> = stage.stores.iter().filter_map(target).collect();
-    run_stage(stage, &sources, targets);
-    let stored = stage.stores.iter().filter_map(|store| match store.target {
-        Target::Temporary(k) => Some(k),
-        Target::Output(_) => None,
-    });
-    stored.zip(written).for_each(|(k, words)| buffers[k] = words);
 }

@@ -3,6 +3,7 @@
 mod combine;
 mod load;
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::loops::Loops;
@@ -46,6 +47,10 @@ pub(super) struct Frame<'a> {
     workspace: Workspace,
     /// The tile that the registers are about.
     pub(super) tile: Tile,
+    /// Whether the tile is the last of its chunk.
+    pub(super) is_closing: bool,
+    /// By instruction, the states of streamed scans after the chunk, where they are known before its results.
+    pub(super) ends: HashMap<usize, Vec<Values>>,
     /// The loops of every instruction for the extents of the tile.
     nests: Vec<Option<Nest>>,
 }
@@ -82,7 +87,8 @@ impl<'a> Frame<'a> {
         }
         let nests = code.instructions.iter().map(|_| None).collect();
         let (workspace, tile) = (Workspace::default(), Tile::default());
-        Frame { code, sizes, streamed, sources, slots, workspace, tile, nests }
+        let (is_closing, ends) = (false, HashMap::new());
+        Frame { code, sizes, streamed, sources, slots, workspace, tile, is_closing, ends, nests }
     }
 
     /// Goes to another tile.
@@ -128,7 +134,15 @@ impl<'a> Frame<'a> {
         let code = self.code;
         let instruction = &code.instructions[at];
         match (&instruction.op, instruction.result) {
-            (TileOp::Combine(combine), _) => self.combine(combine, sweeping),
+            (TileOp::Combine(combine), _) => {
+                self.combine(combine, sweeping);
+                if self.is_closing
+                    && let Some(end) = self.ends.remove(&at)
+                {
+                    self.close(combine, &end);
+                    self.ends.insert(at, end);
+                }
+            }
             (TileOp::Load(load), Some(result)) => self.load(load, result),
             (TileOp::Capture { axis, position }, Some(result)) => self.capture(instruction, result, *axis, *position),
             (_, Some(result)) => {

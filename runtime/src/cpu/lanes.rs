@@ -9,6 +9,8 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Operator;
 
 use super::kernel::{Ahead, Kernel, needed_of_both};
+use super::loops::Loops;
+use super::map;
 use super::recurrence;
 use super::sweep::{Geometry, Strides, Workspace, dense, sweep};
 use super::turn::{turn, turn_back};
@@ -30,21 +32,50 @@ pub(super) struct Combination {
     pub(super) merge: Kernel,
     /// Give the state before each element.
     pub(super) exclusive: bool,
-    /// Steps are taken one after the other.
-    pub(super) ordered: bool,
+    /// How steps are taken.
+    pub(super) manner: Manner,
+}
+
+/// How the steps of a sweep are taken. Of a scan nothing but its place in the program and the strides of memory decides
+/// that, so that chunks of a sequence are swept as the whole is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// One after the other, each operation rounded.
+    Steps,
+    /// In blocks along contiguous memory.
+    Blocks,
+    /// From so many steps on in as many parts at once as their number allows.
+    Parts { from: usize },
+    /// In blocks where these are fast, else in as many parts at once as there are lanes too few.
+    Lanes,
 }
 
 impl Combination {
     /// The kernels that give the fields whose bits are set.
-    pub(super) fn new(operator: &Operator, fields: u64, exclusive: bool, ordered: bool) -> Combination {
+    pub(super) fn new(operator: &Operator, fields: u64, exclusive: bool) -> Combination {
         let all = needed_of_both(operator, fields);
         Combination {
             scan: Kernel::new(operator, fields, Ahead::Elements),
             total: Kernel::new(operator, all, Ahead::Elements),
             merge: Kernel::new(operator, fields, Ahead::Nothing),
             exclusive,
-            ordered,
+            manner: Manner::Steps,
         }
+    }
+
+    /// Whether sweeping for results along contiguous memory needs no lanes to be fast. `is_single` tells whether an
+    /// element is `f32` and contiguous.
+    pub(super) fn lies_well(&self, has_outputs: bool, is_single: impl Fn(usize) -> bool) -> bool {
+        self.scan.recurrences.as_ref().is_some_and(|all| {
+            all.iter()
+                .flatten()
+                .all(|recurrence| recurrence::is_fast_along_memory(*recurrence, has_outputs, &is_single))
+        })
+    }
+
+    /// Whether rows along contiguous memory may be swept in blocks.
+    fn in_blocks(&self) -> bool {
+        matches!(self.manner, Manner::Blocks | Manner::Lanes)
     }
 }
 
@@ -61,7 +92,7 @@ pub(super) fn merge(of: &Combination, extents: &[usize], dims: &[u64], states: &
         elements: dims.iter().map(along).collect(),
         states: dims.iter().map(lanes).collect(),
         outputs: dims.iter().map(along).collect(),
-        ordered: of.ordered,
+        in_blocks: false,
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
@@ -111,26 +142,53 @@ impl Block<'_> {
         mut results: Results<'_, '_>,
         workspace: &mut Workspace,
     ) {
-        let size = self.extents[self.axis];
         let mut done = 0;
-        if self.is_to_be_turned(combination, elements.scan, results.outputs) {
-            let parts = if combination.ordered { 1 } else { (LANES / self.lanes()).min(size / STEPS).max(1) };
-            let turned = Turned { block: self, parts, steps: size / parts };
+        if let Some(parts) = self.parts(combination, elements.scan, results.outputs) {
+            let turned = Turned { block: self, parts, steps: self.steps() / parts };
             turned.sweep(combination, elements, &mut results, workspace);
-            done = parts * (size / parts);
+            done = parts * turned.steps;
+            if parts > 1 && done == self.steps() && !combination.exclusive {
+                self.close(&mut results);
+            }
         }
         self.sweep_as_it_lies(combination, elements.scan, results, done, workspace);
     }
 
-    fn is_to_be_turned(&self, of: &Combination, elements: &[Operand<'_>], outputs: &[Option<&mut Values>]) -> bool {
+    /// Into how many parts the swept axis is cut to be turned; `None` if the block is swept as it lies.
+    fn parts(&self, of: &Combination, elements: &[Operand<'_>], outputs: &[Option<&mut Values>]) -> Option<usize> {
         let inside = self.size(u64::MAX << self.axis & !(1 << self.axis));
         let has_outputs = outputs.iter().any(Option::is_some);
         let single = |k: usize| matches!(elements[k].values, Slice::F32(_)) && self.stride(elements[k].dims) == 1;
-        let lies_well = of.scan.recurrences.as_ref().is_some_and(|all| {
-            all.iter().flatten().all(|recurrence| recurrence::is_fast_along_memory(*recurrence, has_outputs, single))
-        });
-        let is_long = self.extents[self.axis] >= 2 * STEPS;
-        inside < 4 && is_long && self.lanes() > 0 && !(inside == 1 && lies_well && !of.ordered)
+        let (lanes, most) = (self.lanes(), self.steps() / STEPS);
+        let is_long = most >= 2 && lanes > 0 && inside < 4;
+        match of.manner {
+            _ if !is_long => None,
+            Manner::Steps => Some(1),
+            Manner::Blocks => None,
+            Manner::Parts { from } if self.steps() < from => Some(1),
+            Manner::Parts { .. } => Some(LANES.min(most)),
+            Manner::Lanes if inside == 1 && of.lies_well(has_outputs, single) => None,
+            Manner::Lanes => Some((LANES / lanes).min(most).max(1)),
+        }
+    }
+
+    /// Puts the states after the last index in place of the results there, which have been combined in another order.
+    fn close(&self, results: &mut Results<'_, '_>) {
+        let last = self.steps() - 1;
+        for ((state, output), dims) in results.states.iter().zip(results.outputs.iter_mut()).zip(self.states) {
+            if let Some(output) = output {
+                let (own, out) =
+                    (self.strides(*dims & !(1 << self.axis), 0), self.strides(dims | 1 << self.axis, last));
+                let axes = self.others().into_iter().zip(out.lanes.iter().zip(&own.lanes));
+                let axes = axes.filter(|(k, _)| dims >> k & 1 == 1).map(|(k, (o, s))| (self.extents[k], [*o, *s]));
+                map::place(&Loops::new(axes), output, [out.start as isize, 0], state.from(0));
+            }
+        }
+    }
+
+    /// How many steps the sweep has.
+    fn steps(&self) -> usize {
+        self.extents[self.axis]
     }
 
     /// The product of the sizes of some axes of the block that any state varies over.
@@ -175,12 +233,12 @@ impl Block<'_> {
     ) {
         let own = |dims: u64| dims & !(1 << self.axis);
         let geometry = Geometry {
-            steps: self.extents[self.axis] - start,
+            steps: self.steps() - start,
             lanes: self.others().iter().map(|k| self.extents[*k]).collect(),
             elements: elements.iter().map(|element| self.strides(element.dims, start)).collect(),
             states: self.states.iter().map(|dims| self.strides(own(*dims), 0).lanes).collect(),
             outputs: self.states.iter().map(|dims| self.strides(dims | 1 << self.axis, start)).collect(),
-            ordered: of.ordered,
+            in_blocks: of.in_blocks(),
         };
         let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
         sweep(&of.scan, &geometry, &elements, results.states, results.outputs, of.exclusive, workspace);
@@ -218,7 +276,7 @@ impl Turned<'_> {
         let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
         let mut totals: Vec<Values> = of.total.fields.iter().zip(self.block.states).map(identity).collect();
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
-        self.run(&of.total, elements, &mut totals, &mut none, (false, of.ordered), workspace);
+        self.run(&of.total, elements, &mut totals, &mut none, (false, of.in_blocks()), workspace);
         totals
     }
 
@@ -242,7 +300,7 @@ impl Turned<'_> {
             elements: self.block.states.iter().map(along).collect(),
             states: self.block.states.iter().map(|dims| own(dims)[..self.block.extents.len() - 1].to_vec()).collect(),
             outputs: self.block.states.iter().map(along).collect(),
-            ordered: of.ordered,
+            in_blocks: false,
         };
         let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
         let mut starts = totals.to_vec();
@@ -269,7 +327,7 @@ impl Turned<'_> {
         };
         let mut turned: Vec<Option<Values>> = outputs.iter().zip(self.block.states).map(room).collect();
         let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
-        self.run(&of.scan, elements, starts, &mut targets, (of.exclusive, of.ordered), workspace);
+        self.run(&of.scan, elements, starts, &mut targets, (of.exclusive, of.in_blocks()), workspace);
         for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
             if let (Some(output), Some(turned)) = (output, turned) {
                 let dims = dims | 1 << self.block.axis;
@@ -284,7 +342,7 @@ impl Turned<'_> {
         elements: &[Operand<'_>],
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
-        (exclusive, ordered): (bool, bool),
+        (exclusive, in_blocks): (bool, bool),
         workspace: &mut Workspace,
     ) {
         let turned: Vec<Option<Values>> = elements.iter().map(|element| self.turned(element)).collect();
@@ -301,7 +359,7 @@ impl Turned<'_> {
             elements: elements.iter().map(|element| along(element.dims)).collect(),
             states: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis).lanes).collect(),
             outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
-            ordered,
+            in_blocks,
         };
         sweep(kernel, &geometry, &slices, states, outputs, exclusive, workspace);
     }

@@ -92,17 +92,22 @@ fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32)) -> (f32, f32) {
     (product, state)
 }
 
+/// The product of a state and all c[t].
+pub(super) fn product(c: &[f32], state: f32) -> f32 {
+    affine(Coefficient::Each(c), c, (state, 0.0)).0
+}
+
 /// Σ x[t], in 64 interleaved parts.
 pub(super) fn sum_total(x: &[f32]) -> f32 {
     simd(
         #[inline(always)]
         || {
-            let (blocks, tail) = x.as_chunks::<64>();
-            let mut parts = [0.0; 64];
+            let Some((first, rest)) = x.split_first_chunk::<64>() else { return x.iter().fold(0.0, |s, x| s + x) };
+            let (mut parts, (blocks, tail)) = (*first, rest.as_chunks::<64>());
             for block in blocks {
                 parts.iter_mut().zip(block).for_each(|(part, x)| *part += x);
             }
-            parts.iter().chain(tail).sum()
+            parts.iter().chain(tail).fold(0.0, |s, x| s + x)
         },
     )
 }

@@ -56,12 +56,6 @@ impl Cut {
         Cut { axis, bounds: starts.chain([size]).collect() }
     }
 
-    /// The same blocks counted from the end of the axis: the block at its end is full, the one at its start may not be.
-    pub(super) fn reversed(&self) -> Cut {
-        let size = self.bounds[self.bounds.len() - 1];
-        Cut { axis: self.axis, bounds: self.bounds.iter().rev().map(|bound| size - bound).collect() }
-    }
-
     /// How many blocks there are.
     pub(super) fn blocks(&self) -> usize {
         self.bounds.len() - 1

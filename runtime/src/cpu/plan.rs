@@ -1,5 +1,6 @@
 //! Plans: what the engine does for a program with given sizes and strides.
 
+mod borders;
 mod draft;
 mod lower;
 mod shape;
@@ -14,6 +15,7 @@ use super::CpuError;
 use super::frame::Streamed;
 use super::partition::{Cut, Partition};
 use super::tile::{Code, Reg};
+use borders::Borders;
 use draft::{Draft, Drafts};
 use lower::{Lower, Memory, Tensor};
 use shape::{Access, Shape};
@@ -92,6 +94,8 @@ pub(super) struct Stage {
     /// The parallel axes, bit k for axis k.
     pub(super) parallel: u64,
     pub(super) streamed: Option<Streamed>,
+    /// Whether tasks take the streamed axis in parts: the total of a whole part is found before its results.
+    pub(super) is_shared: bool,
     pub(super) code: Code,
     /// The instructions that do not depend on the streamed index.
     pub(super) prologue: Vec<usize>,
@@ -124,7 +128,8 @@ impl Plan {
     /// [`CpuError::Interleaved`] for an output whose strides do not nest, [`CpuError::TooLarge`] for a value that must
     /// go through memory and has too many elements.
     pub(super) fn new(program: &Program, request: &Request, ordered: bool) -> Result<Plan, CpuError> {
-        let mut drafts = Drafts::new(program, &request.sizes, ordered);
+        let borders = Borders::new(program, request, ordered);
+        let mut drafts = Drafts::new(program, &request.sizes, &borders, ordered);
         loop {
             let mut planner = Planner::new(&drafts, request);
             match planner.run()? {
@@ -195,7 +200,7 @@ impl<'a> Planner<'a> {
     /// Plans a stage. Gives back an output that it could only write in tiny pieces.
     fn stage(&mut self, stage: usize) -> Result<Option<usize>, CpuError> {
         let draft = &self.drafts.stages[stage];
-        let mut shape = Shape::new(draft, &self.request.sizes, &self.accesses(stage));
+        let mut shape = Shape::new(draft, &self.request.sizes, self.drafts.borders, &self.accesses(stage));
         if self.drafts.ordered {
             shape.keep_whole(draft.streamed.map(|(axis, _)| axis), &self.request.sizes);
         }
@@ -292,9 +297,8 @@ impl<'a> Planner<'a> {
         for axis in shape.order.iter().filter(parallel) {
             cuts.push(Cut::even(*axis, self.size(*axis), shape.task_along(*axis)));
         }
-        if let Some((axis, reverse)) = draft.streamed.filter(|_| !is_final) {
-            let cut = Cut::even(axis, self.size(axis), shape.task_along(axis));
-            cuts.push(if reverse { cut.reversed() } else { cut });
+        if let Some((axis, _)) = draft.streamed.filter(|_| !is_final) {
+            cuts.push(Cut::even(axis, self.size(axis), shape.task_along(axis)));
         }
         Partition::new(&layout.axes, layout.offset, &cuts)
     }
@@ -320,8 +324,11 @@ impl<'a> Planner<'a> {
         let sizes = shape.order.iter().map(|axis| self.size(*axis)).collect();
         let is_parallel = |k: &usize| draft.parallel.contains(shape.order[*k]);
         let parallel = (0..shape.order.len()).filter(is_parallel).fold(0, |all, k| all | 1 << k);
+        let part = draft.streamed.and_then(|(axis, _)| self.drafts.borders.part(axis, &self.request.sizes));
+        let is_cut = streamed.is_some_and(|streamed| shape.task[streamed.axis] < streamed.size);
         let mut stage = Stage {
             sizes,
+            is_shared: is_cut || part.is_some(),
             tile: shape.tile,
             task: shape.task,
             parallel,

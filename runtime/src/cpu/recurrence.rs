@@ -32,7 +32,7 @@ pub(super) fn sweep(
         steps: geometry.steps,
         along: [geometry.elements[c].step, geometry.elements[e].step, out.step].map(|step| step as usize),
         exclusive,
-        ordered: geometry.ordered,
+        in_blocks: geometry.in_blocks,
     };
     let (c, e) = (elements[c].from(geometry.elements[c].start), elements[e].from(geometry.elements[e].start));
     let start = out.start;
@@ -72,20 +72,23 @@ struct Field {
     /// The strides along the swept axis: coefficient, element, output.
     along: [usize; 3],
     exclusive: bool,
-    ordered: bool,
+    in_blocks: bool,
 }
 
 impl Field {
     /// f32 along contiguous memory stays in registers.
     fn single(&self, state: &mut [f32], c: &[f32], e: &[f32], out: Option<&mut [f32]>) {
         let [along_c, along_e, along_out] = self.along;
-        let contiguous = !self.ordered && self.lanes.run == 1 && along_c <= 1 && along_e == 1 && self.steps >= 64;
+        let contiguous = self.in_blocks && along_c <= 1 && along_e == 1 && self.steps >= 64;
         match (self.recurrence, out) {
             (Recurrence::Linear { .. }, None) if contiguous && linear::is_available() => {
-                self.lanes.each(|[s, at_c, at_e, _]| {
+                self.each_row(|[s, at_c, at_e, _]| {
                     let c = self.coefficient(c, at_c, self.steps);
                     state[s] = linear::linear_total(c, &e[at_e..][..self.steps], state[s]);
                 });
+            }
+            (Recurrence::Fold { op: Binary::Mul, .. }, None) if contiguous && linear::is_available() => {
+                self.each_row(|[s, _, at, _]| state[s] = linear::product(&e[at..][..self.steps], state[s]));
             }
             (Recurrence::Linear { .. } | Recurrence::Fold { op: Binary::Add, .. }, Some(out))
                 if contiguous && along_out == 1 && linear::is_available() =>
@@ -96,24 +99,38 @@ impl Field {
         }
     }
 
-    /// An exclusive scan is the inclusive one of all elements but the last, written one place further on.
+    /// An exclusive scan is the inclusive one, written one place further on: its last result is the state alone.
     fn in_registers(&self, state: &mut [f32], c: &[f32], e: &[f32], out: &mut [f32]) {
         let is_sum = matches!(self.recurrence, Recurrence::Fold { .. });
-        let last = self.steps - 1;
-        self.lanes.each(|[s, at_c, at_e, at]| {
-            let (skip, n) = if self.exclusive { (1, last) } else { (0, self.steps) };
-            let (x, before) = (&e[at_e..], state[s]);
-            let scanned = &mut out[at + skip..][..n];
-            let mut after = match is_sum {
-                true => linear::sum(&x[..n], scanned, before),
-                false => linear::linear(self.coefficient(c, at_c, n), &x[..n], scanned, before),
-            };
-            if self.exclusive {
-                out[at] = before;
-                after = if is_sum { after } else { c[at_c + last * self.along[0]] * after } + x[last];
+        let scan = |at_c: usize, x: &[f32], out: &mut [f32], before: f32| match is_sum {
+            true => linear::sum(x, out, before),
+            false => linear::linear(self.coefficient(c, at_c, x.len()), x, out, before),
+        };
+        self.each_row(|[s, at_c, at_e, at]| {
+            let (x, out, before) = (&e[at_e..][..self.steps], &mut out[at..][..self.steps], state[s]);
+            if !self.exclusive {
+                return state[s] = scan(at_c, x, out, before);
             }
-            state[s] = after;
+            // Blocks are the same as of the inclusive scan, so that the state is.
+            let (blocks, mut last) = ((self.steps - 1) / 64 * 64, [0.0; 64]);
+            let between = scan(at_c, &x[..blocks], &mut out[1..][..blocks], before);
+            let rest = &x[blocks..];
+            state[s] = scan(at_c + blocks * self.along[0], rest, &mut last[..rest.len()], between);
+            out[0] = before;
+            out[1 + blocks..].copy_from_slice(&last[..rest.len() - 1]);
         });
+    }
+
+    /// Calls `visit` with every operand's offset at the start of every lane.
+    #[inline(always)]
+    fn each_row(&self, mut visit: impl FnMut([usize; 4])) {
+        self.lanes.each(
+            #[inline(always)]
+            |at| {
+                (0..self.lanes.run)
+                    .for_each(|k| visit(std::array::from_fn(|i| at[i] + k * self.lanes.step[i] as usize)))
+            },
+        );
     }
 
     fn coefficient<'a>(&self, c: &'a [f32], at: usize, n: usize) -> Coefficient<'a> {
@@ -253,7 +270,7 @@ impl Field {
 
     #[inline(always)]
     fn fold<T: Scalar>(&self, state: &mut [T], e: &[T], out: Option<&mut [T]>, f: impl Fn(T, T) -> T + Copy) {
-        if out.is_none() && self.lanes.run == 1 && self.along[1] == 1 && !self.ordered {
+        if out.is_none() && self.along[1] == 1 && self.in_blocks {
             return self.fold_contiguous(state, e, f);
         }
         self.linear(
@@ -272,7 +289,7 @@ impl Field {
         simd(
             #[inline(always)]
             || {
-                self.lanes.each(
+                self.each_row(
                     #[inline(always)]
                     |[s, _, at, _]| {
                         let row = &e[at..][..self.steps];

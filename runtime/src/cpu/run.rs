@@ -2,8 +2,9 @@
 //!
 //! A task is a block of the stage's indices. Where tasks share the streamed axis, each first combines its chunk to
 //! totals, waits for the states before the chunk, passes on the states after it, and then goes through the chunk again
-//! for the results; the second time its tensors are in the cache. Tasks are taken in order, so whoever is waited for
-//! is running. Which thread runs a task changes nothing in what it computes.
+//! for the results; the second time its tensors are in the cache. Chunks are as long whatever the length of the axis, and
+//! what a whole one passes on is also the last of its results. Tasks are taken in order, so whoever is waited for is
+//! running. Which thread runs a task changes nothing in what it computes.
 //!
 //! A stage that does nothing but scan one long row has a loop of its own ([`row`]).
 
@@ -37,9 +38,9 @@ struct Run<'a> {
     next: AtomicUsize,
 }
 
-/// Runs a stage; `targets` are the tensors of its stores, in order.
-pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], mut targets: Vec<DataMut<'a>>) {
-    if stage.row().is_some_and(|row| row.run(sources, &mut targets)) {
+/// Runs a stage with at most so many workers; `targets` are the tensors of its stores, in order.
+pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], mut targets: Vec<DataMut<'a>>, workers: usize) {
+    if stage.row().is_some_and(|row| row.run(sources, &mut targets, workers)) {
         return;
     }
     let blocks: Vec<usize> = (0..stage.sizes.len()).map(|k| stage.blocks_along(k)).collect();
@@ -60,7 +61,7 @@ pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], mut targe
     };
     let tasks = count * chunks;
     let work = stage.sizes.iter().fold(stage.code.instructions.len(), |n, size| n.saturating_mul(*size));
-    pool::together(if work < SMALL { 1 } else { tasks }, || run.work(tasks));
+    pool::together(if work < SMALL { 1 } else { tasks.min(workers) }, || run.work(tasks));
 }
 
 impl<'a> Run<'a> {

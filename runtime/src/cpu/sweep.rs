@@ -32,8 +32,8 @@ pub(super) struct Geometry {
     pub(super) states: Vec<Vec<isize>>,
     /// Of the output of every field, if it has one.
     pub(super) outputs: Vec<Strides>,
-    /// Whether steps are taken one after the other, each operation rounded: no blocks, no parts.
-    pub(super) ordered: bool,
+    /// Whether rows along contiguous memory may be swept in blocks; else each operation is rounded, step by step.
+    pub(super) in_blocks: bool,
 }
 
 /// Memory that sweeps reuse.

@@ -2,7 +2,8 @@
 
 use crate::cpu::flip::{flip, flipped};
 use crate::cpu::lanes::{Block, Elements, Operand, Results};
-use crate::cpu::tile::{Combine, Reg, size};
+use crate::cpu::map;
+use crate::cpu::tile::{Combine, Reg, size, strides};
 use crate::cpu::values::Values;
 
 use super::{Frame, Sweeping};
@@ -45,6 +46,25 @@ impl Frame<'_> {
         for (output, values) in combine.outputs.iter().zip(outputs) {
             if let (Some(output), Some(values)) = (output, values) {
                 *self.get_mut(*output) = values;
+            }
+        }
+    }
+
+    /// Puts the states that a chunk ends with in place of those that were swept, and of the results at its last index.
+    pub(super) fn close(&mut self, combine: &Combine, end: &[Values]) {
+        let last = self.tile.extents[combine.axis] as isize - 1;
+        for (field, end) in end.iter().enumerate() {
+            if let Some(state) = combine.states[field] {
+                self.get_mut(state).clone_from(end);
+            }
+            if let (Some(output), false) = (combine.outputs[field], combine.results.exclusive) {
+                let mut extents = self.tile.extents.clone();
+                extents[combine.axis] = 1;
+                let own = self.strides(output);
+                let loops = self.loops_over(output, &extents, [&own, &strides(combine.dims[field], &extents)]);
+                let mut values = self.take(output);
+                map::place(&loops, &mut values, [last * own[combine.axis], 0], end.from(0));
+                *self.get_mut(output) = values;
             }
         }
     }

@@ -12,6 +12,8 @@ use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Output, Program, Value};
 
 use crate::cpu::kernel::commutes;
 
+use super::borders::Borders;
+
 /// The most indices that the axes held whole may have together: a register of them fits the nearest caches.
 const WHOLE: usize = 1 << 14;
 
@@ -35,6 +37,7 @@ pub(super) struct Draft {
 pub(super) struct Drafts<'a> {
     pub(super) program: &'a Program,
     pub(super) sizes: &'a [usize],
+    pub(super) borders: &'a Borders,
     /// Whether everything combines from one end to the other, step by step.
     pub(super) ordered: bool,
     pub(super) stages: Vec<Draft>,
@@ -76,10 +79,10 @@ fn moved(op: &Op) -> AxisSet {
 
 impl<'a> Drafts<'a> {
     /// Cuts a program whose axes have the given sizes.
-    pub(super) fn new(program: &'a Program, sizes: &'a [usize], ordered: bool) -> Drafts<'a> {
+    pub(super) fn new(program: &'a Program, sizes: &'a [usize], borders: &'a Borders, ordered: bool) -> Drafts<'a> {
         let n = program.nodes.len();
         let (home, live, cones) = (vec![None; n], live(program), vec![vec![]; n]);
-        let mut drafts = Drafts { program, sizes, ordered, stages: vec![], home, live, cones };
+        let mut drafts = Drafts { program, sizes, borders, ordered, stages: vec![], home, live, cones };
         for at in (0..n).filter(|at| drafts.live[*at]).collect::<Vec<_>>() {
             drafts.place(Value(at as u32));
         }
@@ -213,7 +216,9 @@ impl<'a> Drafts<'a> {
 
     fn fits_whole(&self, axes: AxisSet) -> bool {
         let size = axes.iter().try_fold(1_usize, |n, axis| n.checked_mul(self.sizes[axis.0 as usize]));
-        size.is_some_and(|n| n <= WHOLE)
+        // An axis that other lengths of it cut into parts is cut into them.
+        let is_cut = axes.iter().any(|axis| self.borders.part(axis, self.sizes).is_some());
+        size.is_some_and(|n| n <= WHOLE) && !is_cut
     }
 
     /// Whether everything of a cone is at hand in the tiles of a stage or in memory.
@@ -314,13 +319,21 @@ mod tests {
     use oplus_dsl::testing::texts::SUMS;
 
     use super::*;
+    use crate::cpu::plan::{Layout, Request};
 
     #[test]
     fn the_last_state_is_taken_while_the_axis_streams_past() {
         let program = parse(SUMS).unwrap();
         for len in [1, 100, 1 << 25] {
             let sizes = [4, len];
-            let drafts = Drafts::new(&program, &sizes, false);
+            let layouts = |axes: &[Axis]| Layout { offset: 0, strides: vec![1; axes.len()] };
+            let request = Request {
+                sizes: sizes.to_vec(),
+                inputs: program.params.iter().map(|param| Some(layouts(&param.axes))).collect(),
+                outputs: program.outputs.iter().map(|output| layouts(&output.axes)).collect(),
+            };
+            let borders = Borders::new(&program, &request, false);
+            let drafts = Drafts::new(&program, &sizes, &borders, false);
             assert_eq!(drafts.stages.len(), 1, "{:?}", drafts.stages);
             assert_eq!(drafts.stages[0].streamed, Some((Axis(1), false)));
         }

@@ -2,6 +2,7 @@
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
+use super::borders::{Borders, PART};
 use super::draft::Draft;
 
 /// How many elements a tile should have: a few registers of them fit the first-level cache.
@@ -10,7 +11,7 @@ const TILE: usize = 4096;
 const LANES: usize = 512;
 /// How many elements a tile along a contiguous streamed axis should have: what happens once per tile costs about as much
 /// as a few thousand elements, and the second-level cache holds several registers of such tiles.
-const ROW: usize = 1 << 14;
+const ROW: usize = PART;
 /// The least length of a tile along a contiguous streamed axis.
 const RUN: usize = 64;
 /// How many elements a task should have.
@@ -36,13 +37,22 @@ pub(super) struct Shape {
 
 impl Shape {
     /// The shape for a stage that reads and writes some tensors; `sizes` are those of the program's axes.
-    pub(super) fn new(draft: &Draft, sizes: &[usize], accesses: &[Access]) -> Shape {
-        let order = order(draft, sizes, accesses);
+    pub(super) fn new(draft: &Draft, sizes: &[usize], borders: &Borders, accesses: &[Access]) -> Shape {
+        let order = order(draft, sizes, borders, accesses);
+        let part = draft.streamed.and_then(|(axis, _)| borders.part(axis, sizes));
+        let is_scanned = draft.streamed.is_some_and(|(axis, _)| borders.scanned.contains(axis));
         let sizes: Vec<usize> = order.iter().map(|axis| sizes[axis.0 as usize]).collect();
         let streamed = draft.streamed.and_then(|(axis, _)| order.iter().position(|a| *a == axis));
         let parallel: Vec<usize> = (0..order.len()).filter(|k| draft.parallel.contains(order[*k])).collect();
-        let tile = tile(&sizes, streamed, &parallel);
-        let task = task(&sizes, &tile, streamed, &parallel);
+        let tile = tile(&sizes, streamed, part, &parallel);
+        let task = match (streamed, part) {
+            (Some(k), Some(part)) => {
+                let mut task = tile.clone();
+                task[k] = part;
+                task
+            }
+            _ => task(&sizes, &tile, streamed, is_scanned, &parallel),
+        };
         Shape { order, tile, task }
     }
 }
@@ -73,15 +83,20 @@ impl Shape {
 }
 
 /// The streamed axis outermost, unless memory runs along it: then innermost. The others as most of memory has them.
-fn order(draft: &Draft, sizes: &[usize], accesses: &[Access]) -> Vec<Axis> {
+/// The length of a scanned axis changes nothing.
+fn order(draft: &Draft, sizes: &[usize], borders: &Borders, accesses: &[Access]) -> Vec<Axis> {
     let axes: AxisSet = draft.parallel.union(draft.whole);
     let streamed = draft.streamed.map(|(axis, _)| axis);
-    let size = |axis: &Axis| sizes[axis.0 as usize];
+    let size = |axis: &Axis| borders.size(*axis, sizes);
     let weight = |access: &Access| access.iter().map(|(axis, _)| size(axis)).fold(1_usize, usize::saturating_mul);
     let contiguity = |axis: &Axis| {
         let along = |access: &&Access| access.iter().any(|(a, stride)| a == axis && stride.abs() == 1);
         let total = accesses.iter().filter(along).map(weight).fold(0, usize::saturating_add);
-        if size(axis) > 1 { total } else { 0 }
+        match borders.scanned.contains(*axis) && !draft.parallel.contains(*axis) {
+            true if borders.along.contains(*axis) => usize::MAX,
+            false if size(axis) > 1 => total,
+            _ => 0,
+        }
     };
     let mut largest: Vec<&Access> = accesses.iter().collect();
     largest.sort_by_key(|access| std::cmp::Reverse(weight(access)));
@@ -98,18 +113,19 @@ fn order(draft: &Draft, sizes: &[usize], accesses: &[Access]) -> Vec<Axis> {
         order.push(innermost);
     }
     if let Some(streamed) = streamed {
-        let innermost = order.last().is_none_or(|last| contiguity(&streamed) > contiguity(last));
+        let is_along = borders.along.contains(streamed);
+        let innermost = is_along || order.last().is_none_or(|last| contiguity(&streamed) > contiguity(last));
         order.insert(if innermost { order.len() } else { 0 }, streamed);
     }
     order
 }
 
-fn tile(sizes: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usize> {
+fn tile(sizes: &[usize], streamed: Option<usize>, part: Option<usize>, parallel: &[usize]) -> Vec<usize> {
     let mut tile: Vec<usize> = sizes.to_vec();
     parallel.iter().chain(&streamed).for_each(|k| tile[*k] = 1);
     let along_memory = streamed.is_some_and(|k| k + 1 == sizes.len());
     if let Some(k) = streamed.filter(|_| along_memory) {
-        tile[k] = sizes[k].min((ROW / elements(&tile)).max(RUN));
+        tile[k] = sizes[k].min(power(ROW / elements(&tile)).max(RUN));
     } else {
         let lanes = if streamed.is_some() { LANES } else { TILE };
         let innermost = parallel.last().filter(|k| **k + 1 == sizes.len());
@@ -118,7 +134,7 @@ fn tile(sizes: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usi
         }
         grow(&mut tile, sizes, parallel, lanes);
         if let Some(k) = streamed {
-            tile[k] = sizes[k].min(room(&tile));
+            tile[k] = sizes[k].min(power(room(&tile))).min(part.unwrap_or(usize::MAX));
         }
     }
     grow(&mut tile, sizes, parallel, TILE);
@@ -128,6 +144,11 @@ fn tile(sizes: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usi
 /// How many times a tile fits into its budget, at least once.
 fn room(tile: &[usize]) -> usize {
     (TILE / elements(tile)).max(1)
+}
+
+/// The largest power of two that is not larger than a number, at least 1.
+fn power(n: usize) -> usize {
+    1 << n.max(1).ilog2()
 }
 
 fn elements(tile: &[usize]) -> usize {
@@ -147,13 +168,15 @@ fn grow(tile: &mut [usize], sizes: &[usize], parallel: &[usize], most: usize) {
 }
 
 /// Tasks take several tiles along parallel axes, or a chunk of the streamed axis where there are few such blocks.
-fn task(sizes: &[usize], tile: &[usize], streamed: Option<usize>, parallel: &[usize]) -> Vec<usize> {
+/// A scan that has no parts is not cut.
+fn task(sizes: &[usize], tile: &[usize], streamed: Option<usize>, is_scanned: bool, parallel: &[usize]) -> Vec<usize> {
     let mut task = tile.to_vec();
     let blocks: usize = parallel.iter().map(|k| sizes[*k].div_ceil(tile[*k].max(1))).product();
     if let Some(k) = streamed {
         let step = tile.iter().product::<usize>() / tile[k].max(1);
         let chunk = (TASK / step.max(1)).max(CHUNK).next_multiple_of(tile[k].max(1));
-        task[k] = if blocks < BLOCKS && sizes[k] > 2 * chunk { chunk } else { sizes[k] };
+        let is_cut = !is_scanned && blocks < BLOCKS && sizes[k] > 2 * chunk;
+        task[k] = if is_cut { chunk } else { sizes[k] };
         if task[k] < sizes[k] {
             return task;
         }
@@ -171,15 +194,47 @@ fn task(sizes: &[usize], tile: &[usize], streamed: Option<usize>, parallel: &[us
 
 #[cfg(test)]
 mod tests {
+    use oplus_dsl::ir::Program;
+    use oplus_dsl::parse::parse;
+
     use super::*;
+    use crate::cpu::plan::{Layout, Request};
 
     const B: Axis = Axis(0);
     const L: Axis = Axis(1);
 
+    /// A sum along an axis, or a copy.
+    fn program(axis: Option<Axis>) -> Program {
+        let scan = axis.map_or("%1: f32 = const 1.0; %2: f32[B, L] = %0 + %1;".to_owned(), |axis| {
+            let axis = if axis == B { "B" } else { "L" };
+            format!("%1: tuple[B, L] = scan({axis}, Sum, (%0)); %2: f32[B, L] = %1.s;")
+        });
+        parse(&format!(
+            "program p {{
+                axes B, L;
+                param x: f32[B, L];
+                operator Sum(s: f32) {{
+                    identity (0.0);
+                    %0: f32 = input l.s;
+                    %1: f32 = input r.s;
+                    %2: f32 = %0 + %1;
+                    combine (%2);
+                }}
+                %0: f32[B, L] = param x;
+                {scan}
+                output y: f32[B, L] = %2;
+            }}"
+        ))
+        .unwrap()
+    }
+
     fn shape(streamed: Option<Axis>, sizes: [usize; 2], strides: [i64; 2]) -> Shape {
         let parallel = [B, L].into_iter().filter(|axis| Some(*axis) != streamed).collect();
         let draft = Draft { parallel, streamed: streamed.map(|axis| (axis, false)), ..Draft::default() };
-        Shape::new(&draft, &sizes, &[vec![(B, strides[0]), (L, strides[1])]])
+        let layout = Layout { offset: 0, strides: strides.to_vec() };
+        let request = Request { sizes: sizes.to_vec(), inputs: vec![Some(layout.clone())], outputs: vec![layout] };
+        let borders = Borders::new(&program(streamed), &request, false);
+        Shape::new(&draft, &sizes, &borders, &[vec![(B, strides[0]), (L, strides[1])]])
     }
 
     #[test]
@@ -205,6 +260,15 @@ mod tests {
         let shape = shape(Some(L), [1000, 1 << 20], [1, 1000]);
         assert_eq!((shape.order, shape.tile), (vec![L, B], vec![8, 512]));
         assert_eq!(shape.task, [32, 512]);
+    }
+
+    #[test]
+    fn borders_do_not_depend_on_the_length() {
+        for (rows, strides, part) in [(3, [1 << 20, 1], PART), (3, [1, 3], 4096), (1000, [1, 1000], 32)] {
+            for length in [part, part + 1, 2 * part, 70_001, 1 << 20] {
+                assert_eq!(shape(Some(L), [rows, length], strides).task_along(L), part, "{length} of {rows}");
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ impl Stage {
         (self.body, self.prologue) = (body, prologue);
         let is_carried = |at: &usize| is_carried(&self.code.instructions[*at].op);
         self.carried = self.body.iter().copied().filter(is_carried).collect();
-        if self.streamed.is_some_and(|streamed| self.task[streamed.axis] < streamed.size) {
+        if self.is_shared {
             let levels = self.carried_combines().map(|(_, combine)| combine.level).max().unwrap_or(0);
             self.passes = (1..=levels).map(|level| self.pass(level)).collect();
         }

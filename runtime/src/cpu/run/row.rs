@@ -50,7 +50,7 @@ impl Stage {
     pub(in crate::cpu) fn row(&self) -> Option<Row> {
         let streamed = self.streamed.filter(|streamed| !streamed.reverse)?;
         let is_one_row = self.sizes.iter().enumerate().all(|(k, size)| k == streamed.axis || *size == 1);
-        if !is_one_row || self.chunks() == 1 || !linear::is_available() || !self.only_consts(&self.prologue) {
+        if !is_one_row || !self.is_shared || !linear::is_available() || !self.only_consts(&self.prologue) {
             return None;
         }
         let target = self.stores.iter().position(|store| !store.is_final)?;
@@ -131,8 +131,8 @@ impl Store {
 }
 
 impl Row {
-    /// Scans the row; `false` if its tensors do not hold `f32`.
-    pub(super) fn run(&self, sources: &[Data<'_>], targets: &mut [DataMut<'_>]) -> bool {
+    /// Scans the row with at most so many workers; `false` if its tensors do not hold `f32`.
+    pub(super) fn run(&self, sources: &[Data<'_>], targets: &mut [DataMut<'_>], workers: usize) -> bool {
         let elements = |(source, start): At| match sources[source] {
             Data::F32(all) => Some(&all[start..][..self.len]),
             _ => None,
@@ -142,7 +142,7 @@ impl Row {
         let Some(mut targets) = targets.iter_mut().map(singles).collect::<Option<Vec<_>>>() else { return false };
         let (out, start) = self.out;
         let elements = Elements { x, coefficient: coefficient.flatten() };
-        elements.scan(&mut targets[out][start..][..self.len], self.chunk, usize::MAX);
+        elements.scan(&mut targets[out][start..][..self.len], self.chunk, workers);
         for ((target, at), position) in &self.captures {
             targets[*target][*at] = targets[out][start + position];
         }
@@ -165,7 +165,8 @@ impl<'a> Elements<'a> {
             loop {
                 let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some((number, out)) = next else { return };
-                self.part(number * chunk, out.len()).scan_chunk(number, &carry, out);
+                let is_whole = out.len() == chunk;
+                self.part(number * chunk, out.len()).scan_chunk(number, is_whole, &carry, out);
             }
         });
     }
@@ -174,22 +175,25 @@ impl<'a> Elements<'a> {
         Elements { x: &self.x[start..][..len], coefficient: self.coefficient.map(|c| &c[start..][..len]) }
     }
 
-    /// Writes the results of a chunk between taking the state before it and passing on the state after it.
-    fn scan_chunk(&self, number: usize, carry: &Carry, out: &mut [f32]) {
+    /// Writes the results of a chunk after taking the state before it. What a whole one passes on, that state combined
+    /// with its total, is its last result too; one that is not whole is the last.
+    fn scan_chunk(&self, number: usize, is_whole: bool, carry: &Carry, out: &mut [f32]) {
+        let (product, total) = match self.coefficient {
+            _ if !is_whole => (1.0, 0.0),
+            None => (1.0, linear::sum_total(self.x)),
+            Some(c) => linear::affine_total(Coefficient::Each(c), self.x),
+        };
+        let before = carry.wait(number);
+        let after = product * before + total;
+        if is_whole {
+            carry.pass(number + 1, after);
+        }
         match self.coefficient {
-            None => {
-                let total = linear::sum_total(self.x);
-                let before = carry.wait(number);
-                carry.pass(number + 1, before + total);
-                linear::sum(self.x, out, before);
-            }
-            Some(c) => {
-                let c = Coefficient::Each(c);
-                let (product, total) = linear::affine_total(c, self.x);
-                let before = carry.wait(number);
-                carry.pass(number + 1, product * before + total);
-                linear::linear(c, self.x, out, before);
-            }
+            None => linear::sum(self.x, out, before),
+            Some(c) => linear::linear(Coefficient::Each(c), self.x, out, before),
+        };
+        if is_whole {
+            out[out.len() - 1] = after;
         }
     }
 }

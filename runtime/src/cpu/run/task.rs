@@ -26,7 +26,8 @@ struct Target<'a> {
     parts: Option<Parts<'a>>,
 }
 
-/// The part of the streamed axis that a task goes through, in visits.
+/// The part of the streamed axis that a task goes through, in visits. Chunks begin at multiples of their size, counted
+/// from index 0 in both directions.
 #[derive(Clone, Copy)]
 struct Chunk {
     block: usize,
@@ -71,8 +72,11 @@ impl<'r, 'a> Task<'r, 'a> {
 
     fn chunk(&self, block: usize, number: usize) -> Chunk {
         let Some(streamed) = self.stage.streamed else { return Chunk { block, number, start: 0, end: 0 } };
-        let size = self.stage.task[streamed.axis];
-        Chunk { block, number, start: number * size, end: streamed.size.min((number + 1) * size) }
+        let size = self.stage.task[streamed.axis].max(1);
+        let index = if streamed.reverse { self.run.chunks - 1 - number } else { number };
+        let (start, end) = (index * size, streamed.size.min((index + 1) * size));
+        let (start, end) = if streamed.reverse { (streamed.size - end, streamed.size - start) } else { (start, end) };
+        Chunk { block, number, start, end }
     }
 
     fn targets(&self, chunk: &Chunk) -> Vec<Target<'a>> {
@@ -114,7 +118,7 @@ impl<'r, 'a> Task<'r, 'a> {
             return self.store(targets, false);
         }
         self.reset();
-        if self.run.chunks == 1 {
+        if !self.stage.is_shared {
             self.stream(tile, chunk, &self.stage.body, Sweeping::Results, Some(targets));
         } else if self.stream_chunk(tile, chunk, targets).is_none() {
             return;
@@ -146,51 +150,84 @@ impl<'r, 'a> Task<'r, 'a> {
         let Some(streamed) = self.stage.streamed else { return };
         let mut tile = tile.clone();
         let step = self.stage.tile[streamed.axis].max(1);
-        for start in (chunk.start..chunk.end).step_by(step) {
+        let mut start = chunk.start;
+        while start < chunk.end {
+            // Tiles begin at multiples of their size, counted from index 0 in both directions.
+            let left = chunk.end - start;
+            let n = if streamed.reverse && !left.is_multiple_of(step) { left % step } else { step.min(left) };
             tile.starts[streamed.axis] = start;
-            tile.extents[streamed.axis] = step.min(chunk.end - start);
+            tile.extents[streamed.axis] = n;
             self.frame.go_to(&tile);
+            self.frame.is_closing = n == left;
             self.frame.run(instructions, sweeping);
             targets.iter_mut().for_each(|targets| self.store(targets, false));
+            start += n;
         }
     }
 
-    /// Goes through one of several chunks: for totals, level by level, then for results. `None` if another worker has
+    /// Whether a chunk is one of those that the whole axis is cut into, and not what is left.
+    fn is_whole(&self, chunk: Chunk) -> bool {
+        self.stage.streamed.is_some_and(|streamed| chunk.end - chunk.start == self.stage.task[streamed.axis])
+    }
+
+    /// Goes through a chunk: if it is whole for totals, level by level, then for results. `None` if another worker has
     /// failed.
+    ///
+    /// What is passed on behind a whole chunk is what was before it, combined with its total, and so are the last
+    /// results: a call that ends there gives the state that a longer one goes on from.
     fn stream_chunk(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Option<()> {
         let stage = self.stage;
         let levels = 1 + stage.passes.len();
         let initial: Vec<States> = (0..levels).map(|level| self.states(level)).collect();
         let mut before: Vec<States> = vec![];
+        self.frame.ends.clear();
         for (level, pass) in (1..levels).zip(&stage.passes) {
+            if !self.is_whole(chunk) {
+                before.push(self.before(chunk, level, &initial[level])?);
+                continue;
+            }
             (1..level).for_each(|below| self.put(below, &before[below - 1]));
             self.clear(level);
             self.stream(tile, chunk, pass, Sweeping::Totals { level }, None);
-            before.push(self.pass_on(chunk, level, &initial[level])?.0);
+            let states = self.before(chunk, level, &initial[level])?;
+            let after = self.after(level, &states);
+            self.pass_on(chunk, level, &after);
+            self.frame.ends.extend(self.combines(level).map(|(at, _)| at).zip(after));
+            before.push(states);
         }
         (1..levels).for_each(|level| self.put(level, &before[level - 1]));
         self.stream(tile, chunk, &stage.body, Sweeping::Totals { level: 0 }, Some(targets));
-        let (_, after) = self.pass_on(chunk, 0, &initial[0])?;
+        if !self.is_whole(chunk) {
+            (1..levels).for_each(|level| self.pass_on(chunk, level, &self.states(level)));
+        }
+        let after = self.after(0, &self.before(chunk, 0, &initial[0])?);
+        self.pass_on(chunk, 0, &after);
         self.put(0, &after);
         Some(())
     }
 
-    /// The states before and after a chunk, whose totals the frame holds; the next chunk gets those after it.
-    fn pass_on(&mut self, chunk: Chunk, level: usize, initial: &States) -> Option<(States, States)> {
-        let chain = &self.run.chains[chunk.block];
-        let totals = self.states(level);
-        let before = match chunk.number {
-            0 => initial.clone(),
-            number => chain.wait(number - 1, level)?,
-        };
-        let mut after = before.clone();
+    /// Waits for the states before a chunk.
+    fn before(&self, chunk: Chunk, level: usize, initial: &States) -> Option<States> {
+        match chunk.number {
+            0 => Some(initial.clone()),
+            number => self.run.chains[chunk.block].wait(number - 1, level),
+        }
+    }
+
+    /// The states after a chunk, whose totals the frame holds.
+    fn after(&self, level: usize, before: &States) -> States {
+        let (totals, mut after) = (self.states(level), before.clone());
         for ((_, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
             merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals);
         }
+        after
+    }
+
+    /// Gives the next chunk the states after this one.
+    fn pass_on(&self, chunk: Chunk, level: usize, after: &States) {
         if chunk.number + 1 < self.run.chunks {
-            chain.publish(chunk.number, level, after.clone());
+            self.run.chains[chunk.block].publish(chunk.number, level, after.clone());
         }
-        Some((before, after))
     }
 
     /// The streamed scans of a level; of level 0, the reductions.

@@ -146,6 +146,17 @@ fn shape(axes: &[Axis], sizes: &[usize]) -> Vec<usize> {
 
 /// The outputs of a program on the engine.
 fn run(program: &Program, sizes: &[usize], inputs: &[Option<Array>], strides: Strides, ordered: bool) -> Vec<Array> {
+    run_with(&Compiled::new(program, ordered).unwrap(), program, sizes, inputs, strides)
+}
+
+/// The outputs of a compiled program.
+pub(super) fn run_with(
+    compiled: &Compiled,
+    program: &Program,
+    sizes: &[usize],
+    inputs: &[Option<Array>],
+    strides: Strides,
+) -> Vec<Array> {
     let memories: Vec<Option<Memory>> = program
         .params
         .iter()
@@ -169,7 +180,7 @@ fn run(program: &Program, sizes: &[usize], inputs: &[Option<Array>], strides: St
         .collect();
     let mut targets: Vec<ViewMut<'_>> =
         results.iter_mut().zip(&shapes).map(|(memory, shape)| memory.view_mut(strides, shape)).collect();
-    Compiled::new(program, ordered).unwrap().run(sizes, &views, &mut targets).unwrap();
+    compiled.run(sizes, &views, &mut targets).unwrap();
     results.iter().zip(shapes).map(|(memory, sizes)| Array { data: memory.numbers(&sizes, strides), sizes }).collect()
 }
 

@@ -1,5 +1,6 @@
 //! The engine against the interpreter.
 
+mod borders;
 mod harness;
 mod order;
 mod stages;

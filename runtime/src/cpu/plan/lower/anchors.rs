@@ -4,8 +4,13 @@ use oplus_dsl::ir::{Axis, Op, Operator, Value};
 use oplus_dsl::typing::Scope;
 
 use super::*;
-use crate::cpu::lanes::Combination;
+use crate::cpu::lanes::{Combination, Manner};
 use crate::cpu::tile::Combine;
+
+/// With fewer rows than this, scans of more steps than this are swept in parts.
+const FEW: usize = 64;
+/// With more rows, those of more steps than this.
+const SHORT: usize = 256;
 
 impl Lower<'_> {
     /// Lowers a scan or reduction: what can be computed ahead of the sweep over the whole tile, then the sweep.
@@ -23,12 +28,15 @@ impl Lower<'_> {
         let init: Vec<Reg> = init.iter().map(|v| self.value(*v, &Moves::default())).collect();
         let fields = self.needed[tuple.0 as usize].iter().fold(0, |set, k| set | 1 << k);
         let (reverse, exclusive) = direction.unwrap_or_default();
-        let ordered = self.drafts.ordered;
-        let results = Arc::new(Combination::new(operator, fields, exclusive, ordered));
-        let totals = Arc::new(Combination::new(operator, results.total.kept(), false, ordered));
+        let mut results = Combination::new(operator, fields, exclusive);
+        let mut totals = Combination::new(operator, results.total.kept(), false);
         let ahead = self.ahead(operator, &elements, &results);
         let is_scan = direction.is_some();
         let dims = self.state_dims(tuple, axis, is_scan);
+        results.manner =
+            self.manner(axis, is_scan, &dims, |single| results.lies_well(is_scan, |k| single(ahead[0][k])));
+        totals.manner = self.manner(axis, is_scan, &dims, |single| totals.lies_well(false, |k| single(ahead[1][k])));
+        let (results, totals) = (Arc::new(results), Arc::new(totals));
         let keeps = |field: usize| results.total.kept() >> field & 1 == 1;
         let states: Vec<Option<Reg>> =
             (0..dims.len()).map(|k| keeps(k).then(|| self.fresh(operator.fields[k].ty, dims[k]))).collect();
@@ -55,6 +63,44 @@ impl Lower<'_> {
         };
         let operands = ahead.concat().into_iter().chain(init).collect();
         self.code.instructions.push(Instruction { op: TileOp::Combine(Box::new(combine)), operands, result: None });
+    }
+
+    /// How the steps along an axis are taken. The length of a scanned axis decides nothing, wherever it stands.
+    /// `lies_well` tells whether blocks along contiguous memory are fast, given which elements are contiguous `f32`.
+    fn manner(
+        &self,
+        axis: Axis,
+        is_scan: bool,
+        dims: &[u64],
+        lies_well: impl Fn(&dyn Fn(Reg) -> bool) -> bool,
+    ) -> Manner {
+        let (at, varies) = (self.position(axis), dims.iter().fold(0, |all, dims| all | dims));
+        let others: Vec<Axis> =
+            (0..self.order.len()).filter(|k| *k != at && varies >> k & 1 == 1).map(|k| self.order[k]).collect();
+        let is_beside_a_scan = others.iter().any(|other| self.drafts.borders.scanned.contains(*other));
+        if self.drafts.ordered {
+            return Manner::Steps;
+        }
+        if !is_scan && !is_beside_a_scan {
+            return Manner::Lanes;
+        }
+        let single = |element: Reg| {
+            let Register { ty, dims, .. } = self.code.registers[element.0];
+            ty == Ty::F32 && dims >> at & 1 == 1
+        };
+        if at + 1 == self.order.len() && lies_well(&single) {
+            return Manner::Blocks;
+        }
+        let lanes = |is_one: &dyn Fn(Axis) -> bool| {
+            let sizes = others.iter().filter(|other| is_one(**other));
+            let sizes = sizes.map(|other| self.drafts.borders.size(*other, self.drafts.sizes));
+            sizes.fold(1, usize::saturating_mul)
+        };
+        if !is_scan || lanes(&|other| self.position(other) > at) >= 4 {
+            return Manner::Steps;
+        }
+        // Where there are many rows, a tile has enough of the short ones.
+        Manner::Parts { from: if lanes(&|_| true) < FEW { FEW } else { SHORT } }
     }
 
     /// Over which axes of the tile each field's state varies.
