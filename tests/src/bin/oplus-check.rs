@@ -12,7 +12,7 @@ use oplus_codegen::target::Target;
 use oplus_tests::check::case::{self, Case, Extent};
 use oplus_tests::check::parts::{self, Part, Told};
 use oplus_tests::check::reach;
-use oplus_tests::check::report::{Line, Report, Sink};
+use oplus_tests::check::report::{Line, Receipts, Report, Sink};
 use oplus_tests::check::run::Runs;
 use oplus_tests::check::scenario::{self, Scenario, World};
 use oplus_tests::check::source::Recorder;
@@ -132,10 +132,12 @@ impl Args {
     fn committed_suite(&self) -> Result<Suites, CheckError> {
         let mut cases = case::committed_cases();
         cases.retain(|case| self.wants(&case.to_string()));
-        let chosen = match &self.cases {
+        let mut chosen = match &self.cases {
             Some(chosen) => chosen.clone(),
             None => reach::covering(&cases, &Target::H200, OF_EACH)?.0,
         };
+        // The longest begin first, so that none is left alone at the end.
+        chosen.sort_by_cached_key(|place| std::cmp::Reverse(cases.get(*place).map_or(0, Case::cost)));
         let mut list: Vec<Case> = chosen.iter().filter_map(|place| cases.get(*place).cloned()).collect();
         if let Some(part) = self.part {
             list = part.of(list);
@@ -227,13 +229,17 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let recorder = Arc::new(Recorder::new(args.kernels.as_deref())?);
     oplus::source::register(recorder.clone());
     let context = if args.cpu { None } else { Some(CudaContext::new(0)?) };
-    let report = Report::new(args.sink(&recorder)?).quiet(args.part.is_some());
+    let receipts = match (&args.receipts, &context) {
+        (Some(path), Some(context)) => {
+            Some(Receipts { path: path.clone(), device: context.name()?, recorder: recorder.clone() })
+        }
+        _ => None,
+    };
+    let report = Report::new(args.sink(&recorder)?).quiet(args.part.is_some()).keeping(receipts);
     suites.run(&args, context.as_ref(), &report, &recorder)?;
     if args.part.is_some() {
         return Ok(ExitCode::SUCCESS);
     }
-    if let (Some(path), Some(context)) = (&args.receipts, &context) {
-        std::fs::write(path, report.receipts(&recorder, &context.name()?))?;
-    }
+    report.finish()?;
     Ok(if report.summary() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

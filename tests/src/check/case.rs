@@ -3,7 +3,7 @@
 use std::fmt;
 
 use oplus::{Elem, Kernel};
-use oplus_dsl::ir::{Output, Param, Program};
+use oplus_dsl::ir::{Op, Output, Param, Program};
 use oplus_dsl::step::step;
 use oplus_dsl::testing::{Ingredients, program};
 
@@ -58,6 +58,27 @@ impl Case {
     pub fn axis_sizes(&self, program: &Program) -> Vec<usize> {
         let size = |name: &String| self.sizes.iter().find(|(axis, _)| axis == name).map_or(1, |(_, n)| *n);
         program.axes.iter().map(size).collect()
+    }
+
+    /// About how many numbers the interpreter computes for it: the elements of all values of its program and its gradient,
+    /// those of scans and reductions once for every operation of the operator.
+    pub fn cost(&self) -> u64 {
+        let of = |program: &Program| -> u64 {
+            let sizes = self.axis_sizes(program);
+            let cost = |node: &oplus_dsl::ir::Node| {
+                let (axis, times) = match &node.op {
+                    Op::Scan { axis, operator, .. } | Op::Reduce { axis, operator, .. } => {
+                        (Some(*axis), program.operator(*operator).body.len())
+                    }
+                    _ => (None, 1),
+                };
+                let axes = axis.map_or(node.axes, |axis| node.axes.with(axis));
+                axes.iter().map(|axis| sizes[axis.0 as usize] as u64).product::<u64>() * times as u64
+            };
+            program.nodes.iter().map(cost).sum()
+        };
+        let programs = [self.kernel.program().ok(), self.kernel.gradient_program().ok()];
+        programs.into_iter().flatten().map(of).sum()
     }
 
     /// Whether it is of a standard kernel, of which some are committed.

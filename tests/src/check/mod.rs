@@ -85,7 +85,8 @@ pub enum CheckError {
 /// Checks cases on all threads, each with a stream of its own.
 pub fn cases(suite: &str, cases: &[Case], context: Option<&Arc<CudaContext>>, report: &Report, runs: Runs) {
     let runner = || Runner::new(context, report, runs);
-    cases.par_iter().for_each_init(runner, |runner, case| {
+    // One after the other from the front, and not in halves.
+    cases.iter().par_bridge().for_each_init(runner, |runner, case| {
         match runner {
             Ok(runner) => runner.check(case),
             Err(e) => report.add(&Line { check: case.to_string(), error: Some(e.to_string()), ..Line::default() }),

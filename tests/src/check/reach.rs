@@ -181,9 +181,12 @@ fn keys(case: &Case, programs: &[(Program, Planners)]) -> Result<BTreeSet<String
     Ok(keys)
 }
 
+/// What a case may cost the interpreter that is not the only one of a kernel: a few seconds.
+const DEAR: u64 = 20_000_000;
+
 /// The places of those cases that together run every committed kernel that any of them runs, `times` times where there are
-/// as many: a case is left out where longer ones of its kernel, element type and form run its own as often. With the
-/// keys of those kernels.
+/// as many: a case is left out where longer ones of its kernel, element type and form run its own as often. Cases that cost
+/// the interpreter much are taken for kernels that no other reaches. With the keys of those kernels.
 ///
 /// # Errors
 /// Those of the planner, and of the programs.
@@ -210,13 +213,17 @@ fn of_group(
 ) -> Result<(Vec<usize>, BTreeMap<String, usize>), CheckError> {
     let planners = |program: Program| Planners::new(&program, target).map(|planners| (program, planners));
     let programs: Vec<_> = programs(&cases[group[0]])?.into_iter().map(planners).collect::<Result<_, _>>()?;
+    let reached = |place: &usize| Ok((*place, cases[*place].cost(), keys(&cases[*place], &programs)?));
+    let mut reached: Vec<(usize, u64, BTreeSet<String>)> =
+        group.iter().map(reached).collect::<Result<_, CheckError>>()?;
+    // Those that cost more ask more of a kernel: they come first, unless they are dear.
+    reached.sort_by_key(|(_, cost, _)| (*cost > DEAR, if *cost > DEAR { *cost } else { DEAR - cost }));
     let (mut counts, mut chosen) = (BTreeMap::new(), vec![]);
-    // Longer ones come last, and ask more of a kernel.
-    for place in group.iter().rev() {
-        let keys = keys(&cases[*place], &programs)?;
+    for (place, cost, keys) in reached {
+        let times = if cost > DEAR { 1 } else { times };
         if keys.iter().any(|key| counts.get(key).is_none_or(|count| *count < times)) {
             keys.into_iter().for_each(|key| *counts.entry(key).or_default() += 1);
-            chosen.push(*place);
+            chosen.push(place);
         }
     }
     Ok((chosen, counts))

@@ -1,8 +1,10 @@
 //! What a check has found: lines, a summary, receipts.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,17 @@ pub struct Report {
     begun: Instant,
     /// Whether the terminal is another process's.
     quiet: bool,
+    receipts: Option<Receipts>,
+}
+
+/// Where receipts are kept while results come in, so that a run that is stopped leaves those that it has.
+pub struct Receipts {
+    /// The file; it is replaced as a whole.
+    pub path: PathBuf,
+    /// The name of the device.
+    pub device: String,
+    /// What knows the texts of kernels.
+    pub recorder: Arc<Recorder>,
 }
 
 #[derive(Default)]
@@ -56,6 +69,8 @@ struct State {
     /// The worst error of every kernel; infinite after a failure.
     kernels: BTreeMap<String, f64>,
     done: usize,
+    /// When receipts were written last.
+    kept: Option<Instant>,
 }
 
 /// A line of the file of receipts.
@@ -73,16 +88,24 @@ pub type Sink = dyn FnMut(&Line) + Send;
 
 /// Failures that are printed.
 const SHOWN: usize = 25;
+/// How often receipts are written.
+const OFTEN: Duration = Duration::from_secs(5);
 
 impl Report {
     /// A report that also gives its lines to `sink`.
     pub fn new(sink: Option<Box<Sink>>) -> Report {
-        Report { state: Mutex::new(State { sink, ..State::default() }), begun: Instant::now(), quiet: false }
+        let state = Mutex::new(State { sink, ..State::default() });
+        Report { state, begun: Instant::now(), quiet: false, receipts: None }
     }
 
     /// The report that leaves the terminal alone until its summary.
     pub fn quiet(self, quiet: bool) -> Report {
         Report { quiet, ..self }
+    }
+
+    /// The report that keeps receipts in a file.
+    pub fn keeping(self, receipts: Option<Receipts>) -> Report {
+        Report { receipts, ..self }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -117,6 +140,27 @@ impl Report {
                 state.failed.push(text);
             }
         }
+        if state.kept.get_or_insert(self.begun).elapsed() >= OFTEN {
+            state.kept = Some(Instant::now());
+            // What cannot be written now is written, or is an error, at the end.
+            let _ = self.keep(state);
+        }
+    }
+
+    /// Writes the receipts of all kernels that have passed so far.
+    fn keep(&self, state: &State) -> io::Result<()> {
+        let Some(Receipts { path, device, recorder }) = &self.receipts else { return Ok(()) };
+        let new = path.with_extension("new");
+        std::fs::write(&new, state.receipts(recorder, device))?;
+        std::fs::rename(new, path)
+    }
+
+    /// Writes the receipts of all kernels that have passed.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(&self) -> io::Result<()> {
+        self.keep(&self.state())
     }
 
     /// Adds a result that may have taken long, and tells of it on the terminal.
@@ -157,12 +201,13 @@ impl Report {
         state.failed.iter().take(SHOWN).for_each(|text| println!("FAILED {text}"));
         failed == 0 && passed > 0
     }
+}
 
+impl State {
     /// The receipts of all kernels that passed and whose text is known.
-    pub fn receipts(&self, recorder: &Recorder, device: &str) -> String {
-        let (state, date) = (self.state(), today());
-        let mut lines = String::new();
-        for (key, worst_error) in state.kernels.iter().filter(|(_, worst)| **worst <= 1.0) {
+    fn receipts(&self, recorder: &Recorder, device: &str) -> String {
+        let (mut lines, date) = (String::new(), today());
+        for (key, worst_error) in self.kernels.iter().filter(|(_, worst)| **worst <= 1.0) {
             let Some(blake3) = recorder.hash(key) else { continue };
             let receipt = Receipt { key, blake3: &blake3, device, date: &date, worst_error: *worst_error };
             lines.extend(serde_json::to_string(&receipt).map(|line| line + "\n"));
@@ -201,10 +246,13 @@ mod tests {
 
     #[test]
     fn a_failure_costs_the_receipt_and_the_verdict() {
-        let recorder = Recorder::default();
+        let recorder = Arc::new(Recorder::default());
         recorder.note("good", "text");
         recorder.note("bad", "other text");
-        let report = Report::new(None);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("receipts.jsonl");
+        let kept = Receipts { path: path.clone(), device: "GPU".into(), recorder: recorder.clone() };
+        let report = Report::new(None).keeping(Some(kept));
         let line = |key: &str, error: Option<&str>| Line {
             keys: vec![key.into()],
             worst: 0.5,
@@ -219,7 +267,8 @@ mod tests {
         assert!(report.summary());
         report.add(&line("bad", Some("wrong")));
         report.add(&line("bad", None));
-        let receipts = report.receipts(&recorder, "GPU");
+        report.finish().unwrap();
+        let receipts = std::fs::read_to_string(path).unwrap();
         assert!(receipts.contains("\"key\":\"good\"") && receipts.contains("\"worst_error\":0.5"), "{receipts}");
         assert_eq!((receipts.lines().count(), report.summary()), (1, false));
     }
