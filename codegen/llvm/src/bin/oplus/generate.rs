@@ -37,7 +37,7 @@ const COMMITTED: [(&[Elem], &[&str]); 5] = [
 ];
 
 /// All files of PTX and machine code together may have so many bytes.
-const MOST_BYTES: usize = 36_000_000;
+const MOST_BYTES: usize = 40_000_000;
 
 const COMMAND: &str = "oplus generate";
 

@@ -1,7 +1,7 @@
 //! The committed kernels of the standard models.
 //!
-//! All schedules of all models would be many thousands of kernels. Committed are, in `f32` and `bf16` and of some also in
-//! `f16`, for calls that give every parameter and, of a gradient, the first cotangent, or all where one is of a final state:
+//! All schedules of all models would be many thousands of kernels. Committed are, in `f32`, `bf16` and `f16`, for calls that
+//! give every parameter and, of a gradient, the first cotangent, or all where one is of a final state:
 //!
 //! * a *floor* of every model, its gradient and its one-step form: kernels of the plain cut that run with any sizes, strides
 //!   and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
@@ -27,11 +27,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 /// The element types of calls.
-const ELEMS: [Elem; 2] = [Elem::F32, Elem::Bf16];
-/// Those of calls of [`HALF`].
-const ELEMS_HALF: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
-/// How the names of models begin that are called in `f16`, too.
-const HALF: [&str; 6] = ["ema_", "ssm_", "multi_state_ssm", "selective_scan", "mamba", "monoid_"];
+const ELEMS: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
+/// Those of calls of [`SETTINGS`] whose schedules are for tensor cores in half precision.
+const HALVES: [Elem; 2] = [Elem::Bf16, Elem::F16];
 
 /// How much slower than the best plan of all one among committed kernels may be estimated to be.
 const TOLERANCE: f64 = 1.3;
@@ -54,17 +52,17 @@ const PADDED: [(&str, i64); 8] =
 
 /// The calls that kernels are chosen for.
 const SETTINGS: [Setting; 7] = [
-    Setting { models: &SELECTIVE, elems: &ELEMS_HALF, sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)] },
-    Setting { models: &SELECTIVE, elems: &ELEMS_HALF, sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)] },
-    Setting { models: &SELECTIVE, elems: &ELEMS_HALF, sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 1), ("D", 1024), ("N", 16), ("T", 65_536)] },
+    Setting { models: &SELECTIVE, elems: &ELEMS, sizes: &[("B", 8), ("D", 2048), ("N", 64), ("T", 2048)] },
     Setting {
         models: &["monoid_attention"],
-        elems: &ELEMS,
+        elems: &[Elem::F32, Elem::Bf16],
         sizes: &[("B", 2), ("H", 16), ("K", 64), ("V", 64), ("T", 2048)],
     },
     Setting {
         models: &EXACT,
-        elems: &[Elem::Bf16],
+        elems: &HALVES,
         sizes: &[("B", 4), ("G", 16), ("M", 2048), ("N", 2048), ("E", 128), ("F", 128)],
     },
     Setting {
@@ -74,7 +72,7 @@ const SETTINGS: [Setting; 7] = [
     },
     Setting {
         models: &["attention", "attention_causal", "attention_window", "attention_packed", "attention_packed_causal"],
-        elems: &[Elem::Bf16],
+        elems: &HALVES,
         sizes: &PADDED,
     },
 ];
@@ -82,14 +80,9 @@ const SETTINGS: [Setting; 7] = [
 /// The kernels of all models.
 pub(crate) fn model_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
     let models = oplus_front::model_programs();
-    let all: Vec<_> = models.iter().flat_map(|model| elems(model).iter().map(move |elem| (model, *elem))).collect();
+    let all: Vec<_> = models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))).collect();
     let each = all.par_iter().map(|(model, elem)| of_model(model, *elem)).collect::<Result<Vec<_>, _>>()?;
     Ok(each.into_iter().flatten().collect())
-}
-
-/// The element types of a model's calls.
-fn elems(model: &Program) -> &'static [Elem] {
-    if HALF.iter().any(|name| model.name.starts_with(name)) { &ELEMS_HALF } else { &ELEMS }
 }
 
 /// The kernels of a model, its gradient and its one-step form.
@@ -229,7 +222,7 @@ mod tests {
     #[test]
     fn other_calls_than_those_of_the_settings_can_run() {
         let models = oplus_front::model_programs();
-        for (model, elem) in models.iter().flat_map(|model| elems(model).iter().map(move |elem| (model, *elem))) {
+        for (model, elem) in models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))) {
             let keys: BTreeSet<String> =
                 of_model(model, elem).expect("kernels").iter().map(|variant| variant.key().to_string()).collect();
             let forms = [Some(model.clone()), adjoint(model).ok(), step(model).ok().map(|step| step.program)];

@@ -8,7 +8,7 @@ use oplus_codegen::stage::{Stage, cut_ordered};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::{Param, Program};
+use oplus_dsl::ir::{Op, Param, Program};
 use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
 use oplus_llvm::library::{Built, Checks, Variant, build};
@@ -121,9 +121,21 @@ fn ordered_forms_in(program: &Program, elem: Elem) -> Vec<Program> {
 /// The programs of calls that give every parameter, and of the cotangents the first one, or all where there is one of a
 /// final state.
 pub(crate) fn given_cotangents(program: &Program, elem: Elem) -> Vec<Program> {
-    let has_final = program.params.iter().any(|param| is_cotangent(param) && param.name.contains("_last"));
-    let all = has_final.then(|| full(program, elem));
+    let all = has_final_cotangent(program).then(|| full(program, elem));
     [lean(program, elem, is_cotangent)].into_iter().chain(all).collect()
+}
+
+/// Whether a gradient has cotangents of what stands at every index of a scanned axis and of what does not, as a final state.
+fn has_final_cotangent(program: &Program) -> bool {
+    let scanned = program.nodes.iter().filter_map(|node| match node.op {
+        Op::Scan { axis, .. } => Some(axis),
+        _ => None,
+    });
+    let cotangents: Vec<&Param> = program.params.iter().filter(|param| is_cotangent(param)).collect();
+    scanned.into_iter().any(|axis| {
+        let has = |param: &&&Param| param.axes.contains(&axis);
+        (1..cotangents.len()).contains(&cotangents.iter().filter(has).count())
+    })
 }
 
 /// The program of calls that give every parameter and want every output.
@@ -166,4 +178,22 @@ pub(crate) fn parse_isa(name: &str) -> Result<Isa, String> {
 pub(crate) fn parse_elem(name: &str) -> Result<Elem, String> {
     let elem = Elem::from_name(name).filter(|e| e.is_float() && e.bytes().is_some());
     elem.ok_or_else(|| "must be one of f32, f64, bf16, f16".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The models call what they end with `…_last`, and nothing else that.
+    #[test]
+    fn final_states_are_found_by_their_axes() {
+        let mut found = 0;
+        for model in oplus_front::model_programs() {
+            let Ok(gradient) = adjoint(&model) else { continue };
+            let named = model.outputs.iter().any(|output| output.name.contains("_last") && output.elem.is_float());
+            assert_eq!(has_final_cotangent(&gradient), named, "{gradient}");
+            found += usize::from(named);
+        }
+        assert!(found > 10, "{found}");
+    }
 }
