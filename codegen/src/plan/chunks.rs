@@ -17,7 +17,7 @@ pub(super) const KINDS: [(bool, bool, u32); 4] =
 const BY_WARPS: f64 = 0.83e6;
 const BY_WARPGROUPS: f64 = 1.2e6;
 /// Powers of two per microsecond of a multiprocessor.
-const POWERS: f64 = 20e3;
+pub(super) const POWERS: f64 = 20e3;
 /// Powers of two for each time and channel where decays are those of channels: of pairs, and to scale queries and keys.
 const POWERS_EACH: f64 = 24.0;
 

@@ -1,7 +1,7 @@
 //! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
 
 use super::bound::Bound;
-use crate::lower::chunks::back::{BackForm, TIMES};
+use crate::lower::chunks::back::{BackForm, TIMES, blocks_of_walks};
 use crate::lower::chunks::{Form, parts, scratch};
 use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
@@ -66,7 +66,7 @@ impl Work {
     /// That of a walk of the gradient's states.
     pub(super) fn back(form: &BackForm, schedule: &ChunksBack, bound: &Bound) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-        let walk = Walk { blocks: 3, alone: 0.6, turn: 1.0 };
+        let walk = Walk { blocks: blocks_of_walks(form, schedule.depth), alone: 0.6, turn: 1.0 };
         let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
         Work { rows, chunks, walk, ends: Walk { turn: 0.6, ..walk } }
     }

@@ -55,7 +55,7 @@ mod steady;
 mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
-pub(crate) use opposite::total;
+pub(crate) use opposite::{sum_over, total};
 pub use paired::{cut_apart, cut_gathered, cut_paired, cut_split};
 pub use two_way::{cut_chunked, cut_two_way};
 

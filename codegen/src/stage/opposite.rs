@@ -140,16 +140,21 @@ pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
 
 /// What a value is the sum of over two axes, in either order.
 pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
-    let sum = |value: Value| match program.node(value).op {
-        Op::Field(tuple, 0) => match &program.node(tuple).op {
-            Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => {
-                Some((*axis, elements[0]))
-            }
-            _ => None,
-        },
-        _ => None,
-    };
-    let (outer, inner) = sum(value)?;
-    let (axis, element) = sum(inner)?;
+    let (outer, inner) = sum_of(program, value)?;
+    let (axis, element) = sum_of(program, inner)?;
     ([outer, axis] == over || [axis, outer] == over).then_some(element)
+}
+
+/// What a value is the sum of over one axis.
+pub(crate) fn sum_over(program: &Program, value: Value, over: Axis) -> Option<Value> {
+    sum_of(program, value).filter(|(axis, _)| *axis == over).map(|(_, element)| element)
+}
+
+/// The axis of a sum, and what is summed.
+fn sum_of(program: &Program, value: Value) -> Option<(Axis, Value)> {
+    let Op::Field(tuple, 0) = program.node(value).op else { return None };
+    match &program.node(tuple).op {
+        Op::Reduce { axis, operator, elements } if is_sum(program.operator(*operator)) => Some((*axis, elements[0])),
+        _ => None,
+    }
 }

@@ -23,7 +23,7 @@ use super::copy::Copier;
 use super::cut::{CutError, cut, prepare};
 use super::factors::Matrices;
 use super::flags::flagged;
-use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted, total};
+use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted, sum_over, total};
 use super::steady::{inward, varying};
 use super::{Cut, Sink, Source, Stage, Temporary};
 
@@ -187,13 +187,19 @@ impl<'p> Outline<'p> {
         }
     }
 
-    /// Whether a product is that of the decay and a sum over rows and states.
+    /// Whether a product is that of the decay and a sum over what the decay lacks: rows and states, or rows alone.
     fn is_of_decay(&self, x: Value, y: Value) -> bool {
         let Op::Scan { axis, elements, reverse, .. } = &self.program.node(self.pair.back).op else { return false };
         let decay = shifted(self.program, elements, *axis, *reverse);
         let is_decay = |v: Value| decay.is_some_and(|d| bare_decays(self.program, d).contains(&v));
+        let Some(row) = self.row() else { return false };
         [(x, y), (y, x)].into_iter().any(|(own, sum)| {
-            is_decay(own) && self.row().is_some_and(|row| total(self.program, sum, [self.state, row]).is_some())
+            let summed = if self.program.node(own).axes.contains(self.state) {
+                sum_over(self.program, sum, row)
+            } else {
+                total(self.program, sum, [self.state, row])
+            };
+            is_decay(own) && summed.is_some()
         })
     }
 
@@ -293,11 +299,17 @@ impl<'p> Outline<'p> {
         Ok(Cut { stages, buffers, part_axis: None })
     }
 
-    /// A temporary tensor for a value, time last.
+    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time lies together.
     fn buffer(&self, value: Value) -> Temporary {
         let node = self.program.node(value);
+        let within = match self.sums {
+            Sums::All => self.row().into_iter().chain([self.state]).collect(),
+            Sums::OfStates => AxisSet::EMPTY,
+        };
+        let last = within.with(self.pair.time);
         let time = node.axes.iter().filter(|a| *a == self.pair.time);
-        let axes = node.axes.without(self.pair.time).iter().chain(time).collect();
+        let inner = node.axes.iter().filter(|a| within.contains(*a));
+        let axes = node.axes.minus(last).iter().chain(time).chain(inner).collect();
         Temporary { name: format!("v{}", value.0), axes, elem: node.ty.elem().unwrap_or(oplus_dsl::Elem::F32) }
     }
 

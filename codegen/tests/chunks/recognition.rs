@@ -1,7 +1,10 @@
 //! Which stages are recurrences of matrices that chunks can compute, and why others are not.
 
+use oplus_codegen::lower::chunks::back::{BackForm, Kind};
 use oplus_codegen::lower::chunks::{Form, Refusal};
+use oplus_codegen::stage::cut_chunked;
 use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
 
 use crate::harness::{model, stage, written};
 
@@ -53,6 +56,25 @@ fn decays_of_channels_are_recognised_along_the_axis_that_is_summed_away() {
         y = sum(K, q * scan(T, LogDecay(a, k * v)).x);
     }";
     assert_eq!(of_text(text).map(|_| ()), Err(Refusal::Channels { axis: "V".into() }));
+}
+
+/// The form of the gradient's stage with two scans, of the way to cut it that is tried first.
+fn back_of_text(text: &str) -> Result<BackForm, Refusal> {
+    let gradient = adjoint(&written(text)).expect("differentiable");
+    let stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
+    let stage = stages.into_iter().find(|stage| stage.two_way().is_some()).expect("two scans");
+    BackForm::of(&stage)
+}
+
+#[test]
+fn so_are_their_gradients_where_each_recurrence_has_keys_of_its_own() {
+    let body = "y = sum(K, q * scan(T, LogDecay(a, k * v)).x);";
+    let own = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T, K]) -> (y: [H, T, V])";
+    let form = back_of_text(&format!("{own} {{ {body} }}")).expect("a gradient of a recurrence of matrices");
+    assert!(form.states.channels && form.cotangents.channels && form.outputs.contains(&Kind::Channels));
+    let shared = "fn f(v: [H, T, V], k: [T, K], q: [T, K], a: [H, T, K]) -> (y: [H, T, V])";
+    let refusal = back_of_text(&format!("{shared} {{ {body} }}")).map(|_| ());
+    assert_eq!(refusal, Err(Refusal::SharedChannels { head: "H".into() }));
 }
 
 #[test]

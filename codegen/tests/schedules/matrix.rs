@@ -71,6 +71,7 @@ fn so_do_their_gradients() {
     for name in ["ssd", "ssd_softplus", "mamba2", "monoid_attention", "retention", "linear_attention"] {
         assert!(gradient_takes_chunks(&model(name)), "{name}");
     }
+    assert!(gradient_takes_chunks(&model("gated_linear_attention")), "decays of channels");
     let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V]";
     let kernels = [
         format!(
@@ -81,6 +82,11 @@ fn so_do_their_gradients() {
         format!(
             "fn features({head}) -> (o: [B, H, T, V]) {{
             o = sum(K, softplus(q) * scan(T, Sum(softplus(k) * v)));
+        }}"
+        ),
+        format!(
+            "fn channels({head}, gate: [B, H, T, K]) -> (o: [B, H, T, V]) {{
+            o = sum(K, q * scan(T, LogDecay(-softplus(gate), k * v)).x);
         }}"
         ),
     ];
@@ -144,6 +150,12 @@ fn a_full_diagonal_does_not_and_the_explanation_says_why() {
         assert!(!takes_chunks(&program), "{name}");
         let plan = plan(&program, &sizes(&program, |axis| if axis == "N" { 16 } else { long(axis) }));
         let text = Explanation::of(&program, &plan).to_string();
+        assert!(text.contains("chunks: every state has a decay of its own, over D and N"), "{text}");
+        let gradient = adjoint(&program).expect("a gradient");
+        assert!(!gradient_takes_chunks(&program), "the gradient of {name}");
+        let size = |axis: &str| if axis == "N" { 16 } else { long(axis) };
+        let plan = self::plan(&gradient, &sizes(&gradient, size));
+        let text = Explanation::of(&gradient, &plan).to_string();
         assert!(text.contains("chunks: every state has a decay of its own, over D and N"), "{text}");
     }
 }

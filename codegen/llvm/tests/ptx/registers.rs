@@ -2,9 +2,14 @@
 
 use crate::check::{assembled_from, ptx};
 use crate::common::{affine, affine_backward, stage};
+use oplus_codegen::lower::chunks::back::BackForm;
 use oplus_codegen::lower::{lower, stand_in};
 use oplus_codegen::plan::variants;
+use oplus_codegen::schedule::Schedule;
+use oplus_codegen::stage::cut_chunked;
 use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
 
 /// A moving average in f64 with a weight in f32, which is converted for every element that is combined.
 const EMA: &str = "program ema { axes B, L; param x: f64[B, L]; param alpha: f32; param y0: f64[B] = 0.0;
@@ -44,6 +49,23 @@ fn kernels_that_stand_in_are_short_and_do_not_spill() {
         let (short, long) = (lines(ptx(&short, isa)), lines(itself));
         assert!(4 * short < 3 * long, "{schedule}: {short} lines instead of {long}");
         assembled += 1;
+    }
+    assert!(assembled > 0);
+}
+
+#[test]
+fn gradients_with_decays_of_channels_do_not_spill() {
+    let models = oplus_front::model_programs();
+    let model = models.into_iter().find(|model| model.name == "gated_linear_attention").expect("a model");
+    let gradient = adjoint(&model.instantiate(Elem::Bf16)).expect("differentiable");
+    let stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
+    let stage = stages.into_iter().find(|stage| BackForm::of(stage).is_ok()).expect("a stage that chunks take");
+    let mut assembled = 0;
+    for (stage, schedule) in variants(&stage, Isa::Sm90a) {
+        if matches!(schedule, Schedule::ChunksBack(_)) {
+            ptx(&lower(&stage, &schedule, Isa::Sm90a).expect("lowers"), Isa::Sm90a);
+            assembled += 1;
+        }
     }
     assert!(assembled > 0);
 }

@@ -26,7 +26,7 @@ use oplus_dsl::ir::Binary;
 /// Times whose decays a thread loads at once.
 const LOADS: u32 = 16;
 /// Elements between rows of sums beside those of the depth, so that rows begin in different banks.
-const PAD: u32 = 8;
+pub(super) const PAD: u32 = 8;
 
 /// Elements from the sums of a time to those of the next.
 fn sums_row(depth: u32) -> u32 {
@@ -315,7 +315,7 @@ impl ChunksKernel<'_> {
         [two[0], two[1]]
     }
 
-    /// S_next = decay·S + Σ value⊗scaled key.
+    /// S_next = decay·S + Σ value⊗scaled key, of which is left what is so at the chunk's end; in reverse, before its first time.
     pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, (left, keys): (&[[Operand; 4]], Factor)) {
         let column = self.first_column(b);
         let end = Operand::i32(self.schedule.times() as i32 - 1);
@@ -340,7 +340,7 @@ impl ChunksKernel<'_> {
                     let exponents = [0, 1].map(|k| {
                         let time = b.add(column, Operand::i32((times + k) as i32));
                         let own = self.sums_at(b, time, channels[of], 1)[0];
-                        b.sub(ends[of], own)
+                        if self.form.reverse { own } else { b.sub(ends[of], own) }
                     });
                     self.scaled(b, word, &exponents)
                 });

@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 
 use super::super::form::{Decay, Form, Refusal, axes_of, coefficient, decay_of, exponential, only_field};
 use crate::lower::pairs::factors::{Product, is};
-use crate::stage::{Stage, total};
+use crate::stage::{Stage, sum_over, total};
 
 /// A stage as the gradient of a recurrence of matrices: states S and their cotangents λ,
 ///
@@ -41,6 +41,8 @@ pub enum Kind {
     Sum(Value, Value),
     /// The cotangent of the decay's logarithm, over time.
     Decay,
+    /// The same of decays of channels, over time and depth.
+    Channels,
     /// The cotangent of the state before the first time.
     Initial,
 }
@@ -71,8 +73,11 @@ impl BackForm {
         let state = axes_of(program, tuple, field).without(forward.axis).without(depth);
         let name = |axis: Axis| program.axis_name(axis).to_owned();
         let width = state.iter().last().ok_or_else(|| Refusal::Vector { axis: name(depth) })?;
-        if decay.is_some_and(|d| d.axes(program).contains(width) || d.axes(program).contains(depth)) {
-            return Err(Refusal::Channels { axis: name(width) });
+        let of_decay = decay.map_or(AxisSet::EMPTY, |d| d.axes(program));
+        match (of_decay.contains(width), of_decay.contains(depth)) {
+            (true, true) => return Err(Refusal::Diagonal { axes: [width, depth].map(name).join(" and ") }),
+            (true, false) => return Err(Refusal::Channels { axis: name(width) }),
+            (false, _) => {}
         }
         let of_scan = |scan, own| Form::of_scan(program, scan, own, (depth, width), decay);
         let states = of_scan(&forward, (tuple, field))?;
@@ -88,6 +93,9 @@ impl BackForm {
         }
         let shared = [states.key, cotangents.key].map(|p| program.params[p as usize].axes.iter().copied().collect());
         let heads = states.outer.minus(shared[0]).minus(shared[1]);
+        if let Some(head) = heads.iter().next().filter(|_| states.channels) {
+            return Err(Refusal::SharedChannels { head: name(head) });
+        }
         let mut form = BackForm { states, cotangents, heads, contraction: None, outputs: vec![] };
         form.contraction = form.contraction_of(stage)?;
         let kinds = program.outputs.iter().map(|o| form.kind(stage, o.value, o.axes.iter().copied().collect()));
@@ -178,6 +186,7 @@ impl BackForm {
             return matches!(program.node(value).op, Op::First { .. } | Op::Last { .. }).then_some(Kind::Initial);
         }
         match (axes.contains(depth), axes.contains(width)) {
+            (true, false) if self.is_of_channels(program, value, axes) => Some(Kind::Channels),
             (true, false) => self.over_depth(program, value, axes),
             (false, true) => self.is_map(program, value).then_some(Kind::Values),
             (false, false) => self.over_time(program, value, axes),
@@ -222,12 +231,9 @@ impl BackForm {
         if axes != self.states.outer.with(time) {
             return None;
         }
-        if let Op::Binary(Binary::Mul, x, y) = program.node(value).op {
-            // Where the decay begins anew the energy is 0.
-            let bare = |decay: Option<Decay>| decay.map(|decay| Decay { reset: None, ..decay });
-            let decay = |v: Value| bare(exponential(program, v)) == bare(self.states.decay);
-            let energy = |v: Value| total(program, v, [depth, width]).is_some_and(|e| self.is_energy(program, e));
-            return ((decay(x) && energy(y)) || (decay(y) && energy(x))).then_some(Kind::Decay);
+        if let Op::Binary(Binary::Mul, ..) = program.node(value).op {
+            let energy = |v: Value| total(program, v, [depth, width]);
+            return self.is_decayed(program, value, energy).then_some(Kind::Decay);
         }
         let Op::Field(tuple, 0) = program.node(value).op else { return None };
         match &program.node(tuple).op {
@@ -236,6 +242,23 @@ impl BackForm {
             }
             _ => None,
         }
+    }
+
+    /// Whether a value is the product of the decay and what these sums are of: λ·S[t−1].
+    fn is_decayed(&self, program: &Program, value: Value, sum: impl Fn(Value) -> Option<Value>) -> bool {
+        let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
+        // Where the decay begins anew the energy is 0.
+        let bare = |decay: Option<Decay>| decay.map(|decay| Decay { reset: None, ..decay });
+        let decay = |v: Value| bare(exponential(program, v)) == bare(self.states.decay);
+        let energy = |v: Value| sum(v).is_some_and(|e| self.is_energy(program, e));
+        (decay(x) && energy(y)) || (decay(y) && energy(x))
+    }
+
+    /// Whether a value is the cotangent of the logarithms of decays of channels.
+    fn is_of_channels(&self, program: &Program, value: Value, axes: AxisSet) -> bool {
+        let [time, depth, width] = self.axes();
+        let own = self.states.outer.with(time).with(depth);
+        self.states.channels && axes == own && self.is_decayed(program, value, |v| sum_over(program, v, width))
     }
 
     /// Whether a value is a map of point values and of the sums over depth.

@@ -22,7 +22,10 @@
 //! are sums over the width.
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
+//!
+//! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`).
 
+mod channels;
 mod form;
 mod outputs;
 mod pairs;
@@ -42,6 +45,7 @@ use crate::lower::pairs::values::Index;
 use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep, Unit, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use channels::Arrays;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -62,10 +66,14 @@ pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kerne
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
     let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
+    if wide && form.states.channels {
+        return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     with_kernel(&mut b, stage, &form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
+        Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
         Either::Chunk(kernel) => kernel.body(b),
     });
     Ok(b.finish())
@@ -80,10 +88,17 @@ pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack) -> u32 {
 }
 
 /// The kernels of a schedule, in order.
-pub fn sweeps(schedule: &ChunksBack) -> Vec<ChunksBack> {
+pub fn sweeps(stage: &Stage, schedule: &ChunksBack) -> Vec<ChunksBack> {
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
-    let walk = |sweep| ChunksBack { sweep, stages: 2, blocks: blocks_of_ends(schedule.vector), ..*schedule };
+    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(&form, schedule.depth));
+    let blocks = most.min(blocks_of_ends(schedule.vector));
+    let walk = |sweep| ChunksBack { sweep, stages: 2, blocks, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
+}
+
+/// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers.
+pub(crate) fn blocks_of_walks(form: &BackForm, depth: u32) -> u32 {
+    if form.states.channels && depth > 64 { 2 } else { 3 }
 }
 
 /// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
@@ -119,7 +134,8 @@ fn with_kernel(
         }
     };
     let ChunksBack { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
-    let (ends, unit) = (sweep.is_ends(), Unit::Warpgroup);
+    let unit = if walked.channels { Unit::Warp } else { Unit::Warpgroup };
+    let ends = sweep.is_ends();
     let chunks = Chunks { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
     let saved = (!sweep.is_ends()).then(|| args.scratch[usize::from(walked.reverse)]);
     let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
@@ -144,8 +160,11 @@ struct BackKernel<'s> {
     weights: Tile,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
     /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
+    /// Where decays are those of channels, what pairs of one block add to query' and key'.
     scores: SharedId,
     key_sums: SharedId,
+    /// What else there is where decays are those of channels.
+    channels: Option<Arrays>,
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
     rates: [SharedId; 3],
     /// Sums over parts of a row of pairs, a row of times for each of them.
@@ -174,10 +193,11 @@ impl<'s> BackKernel<'s> {
         };
         let mut keys = tile(states.key, states.depth, depth, 1);
         let mut queries = tile(dual.key, states.depth, depth, 1);
-        let mut values = tile(states.value, states.width, TIMES, STAGES);
-        let mut cotangents = tile(dual.value, states.width, TIMES, STAGES);
+        let stages = if states.channels { 1 } else { STAGES };
+        let mut values = tile(states.value, states.width, TIMES, stages);
+        let mut cotangents = tile(dual.value, states.width, TIMES, stages);
         let mut saved = |name: &str| {
-            let array = b.shared(name, SharedKind::Elem(elem), STAGES * TIMES * depth);
+            let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
             Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, ..keys.clone() }
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
@@ -189,8 +209,11 @@ impl<'s> BackKernel<'s> {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, STAGES);
         }
         let own = [("scores", TIMES), ("key_sums", depth)];
-        let [scores, key_sums] =
-            own.map(|(name, columns)| b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns));
+        let [scores, key_sums] = own.map(|(name, columns)| {
+            let columns = if form.states.channels { channels::row(depth) } else { columns };
+            b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
+        });
+        let channels = form.states.channels.then(|| Arrays::declare(b, elem, depth));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
@@ -212,6 +235,7 @@ impl<'s> BackKernel<'s> {
             weights,
             scores,
             key_sums,
+            channels,
             rates,
             parts,
             energies,

@@ -71,15 +71,20 @@ impl BackKernel<'_> {
 
     /// Writes weights of the warp's times j and the times i of its half as factors.
     pub(super) fn store_weights(&self, b: &mut Builder, weights: &Blocks) {
+        self.store_pairs(b, &self.weights, weights);
+    }
+
+    /// The same to a tile of this shape.
+    pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
         for h in 0..2 {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             for (k, block) in weights.iter().enumerate() {
                 let piece = b.add(half, Operand::i32(k as i32));
-                let index = piece_index(b, &self.weights, row, piece);
+                let index = piece_index(b, tile, row, piece);
                 let index = b.add(index, column);
-                b.store(Memory::Shared(self.weights.array), index, &[block[2 * h], block[2 * h + 1]], None);
+                b.store(Memory::Shared(tile.array), index, &[block[2 * h], block[2 * h + 1]], None);
             }
         }
     }

@@ -43,7 +43,8 @@ impl BackKernel<'_> {
         let [states, cotangents] = [&self.form.states, &self.form.cotangents];
         let mut values = Values::new(self.stage, &self.args, [states.time, states.width], outer.to_vec());
         let places = self.own_times(b, first);
-        Rates::at(b, &mut values, &places, (states.decay, &[&states.gain, &cotangents.gain]))
+        let decay = states.decay.filter(|_| !states.channels);
+        Rates::at(b, &mut values, &places, (decay, &[&states.gain, &cotangents.gain]))
     }
 
     /// The first warp writes the rates of a turn.

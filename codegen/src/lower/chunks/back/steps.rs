@@ -80,7 +80,7 @@ impl BackKernel<'_> {
     }
 
     /// Adds over the lanes that are apart by these numbers.
-    fn sum_lanes(&self, b: &mut Builder, sum: Operand, apart: &[i32]) -> Operand {
+    pub(super) fn sum_lanes(&self, b: &mut Builder, sum: Operand, apart: &[i32]) -> Operand {
         apart.iter().fold(sum, |sum, by| {
             let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(*by));
             b.add(sum, other)

@@ -42,7 +42,7 @@ pub(super) struct Sums {
 /// What does not change over the heads of a block.
 pub(super) struct Chunk {
     /// The shared axes' indices, the chunk's number and how many there are, its first time.
-    shared: Vec<(Axis, Operand)>,
+    pub shared: Vec<(Axis, Operand)>,
     number: (Operand, Operand),
     pub first: Operand,
     /// The number of heads, each part of a wide one counted, `i32`.
@@ -143,12 +143,13 @@ impl BackKernel<'_> {
     }
 
     /// One thread makes the mbarriers, and the 0.
-    fn start(&self, b: &mut Builder) {
+    pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
             self.anew.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
-            for (tile, stages) in tiles.into_iter().zip([1, 1, STAGES, STAGES, STAGES, STAGES]) {
+            let stages = if self.form.states.channels { 1 } else { STAGES };
+            for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
                 for i in 0..stages as i32 {
                     let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
                     b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
@@ -160,7 +161,7 @@ impl BackKernel<'_> {
     }
 
     /// Where the block is.
-    fn chunk(&self, b: &mut Builder) -> Chunk {
+    pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
         let times = Operand::i64(i64::from(TIMES));
         let up = b.add(self.args.size(self.form.states.time), Operand::i64(i64::from(TIMES) - 1));
         let chunks = b.binary(Binary::Div, up, times);
@@ -182,7 +183,7 @@ impl BackKernel<'_> {
         Chunk { shared, number: (number, chunks), first, heads, parts }
     }
 
-    fn all_sides(&self, b: &mut Builder) -> AllSides {
+    pub(super) fn all_sides(&self, b: &mut Builder) -> AllSides {
         AllSides { wide: self.sides(b, &self.values), deep: self.sides(b, &self.keys) }
     }
 
@@ -209,7 +210,7 @@ impl BackKernel<'_> {
     }
 
     /// Where a head is, or a part of one.
-    fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
         let (head, part) = match self.schedule.wide {
             false => (turn, None),
             true => {
@@ -223,7 +224,7 @@ impl BackKernel<'_> {
     }
 
     /// Starts the copies of a head, if there is one.
-    fn fetch(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) {
+    pub(super) fn fetch(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) {
         let exists = b.lt(turn, chunk.heads);
         b.if_(exists, |b| {
             let head = self.head(b, chunk, turn);
@@ -281,7 +282,7 @@ impl BackKernel<'_> {
     }
 
     /// What outputs need of memory at the thread's times among rows, and at its lane's times: read early.
-    fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
+    pub(super) fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
         let mut steps = rows.clone();

@@ -1,0 +1,99 @@
+//! Gradients where decays are those of channels.
+
+use oplus_codegen::schedule::Sweep;
+use oplus_codegen::simulate::Order;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+
+use super::{check, check_with, gradient};
+use crate::device::Placement;
+
+const MODEL: &str = "gated_linear_attention";
+
+/// The gradient of a kernel with these parameters beside q, k and v, of this scan and map of what is read of it.
+fn written(params: &str, scan: &str, map: &str) -> Program {
+    let head = format!("q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], {params}");
+    let text = format!("fn f({head}) -> (o: [B, H, T, V]) {{ let y = sum(K, q * {scan}); o = {map}; }}");
+    let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    adjoint(&programs[0].instantiate(Elem::Bf16)).expect("differentiable")
+}
+
+#[test]
+fn lengths_around_chunks_and_blocks_of_them() {
+    let program = gradient(MODEL, &["s0"], &["o"]);
+    for t in [1, 2, 15, 16, 17, 33, 63, 64, 65, 131] {
+        let sizes = [("B", 1), ("H", 1), ("T", t), ("K", 32), ("V", 64)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn states_and_odd_sizes() {
+    // The cotangent of an initial state where nothing reads the final one, and where something does.
+    for (outputs, t, k, v) in
+        [(&["o"][..], 70, 29, 56), (&["o", "s_last"], 129, 61, 59), (&["s_last", "o"], 97, 72, 64)]
+    {
+        let program = gradient(MODEL, &[], outputs);
+        let sizes = [("B", 2), ("H", 2), ("T", t), ("K", k), ("V", v)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+    }
+    let program = gradient(MODEL, &[], &["o", "s_last"]);
+    let sizes = [("B", 1), ("H", 2), ("T", 67), ("K", 64), ("V", 64)];
+    check(&program, &sizes, (Placement::Padded, 0), Order::Ascending);
+}
+
+#[test]
+fn all_depths() {
+    let program = gradient(MODEL, &["s0"], &["o", "s_last"]);
+    for k in [32, 64, 128] {
+        let sizes = [("B", 1), ("H", 2), ("T", 150), ("K", k), ("V", 64)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(k as u64));
+    }
+}
+
+#[test]
+fn segments() {
+    let program = gradient(MODEL, &[], &["o", "s_last"]);
+    let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", 16), ("V", 24)];
+    let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+    assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds));
+}
+
+#[test]
+fn decays_that_leave_all_little_or_nothing() {
+    let program = gradient(MODEL, &[], &["o", "s_last"]);
+    let sizes = [("B", 1), ("H", 1), ("T", 150), ("K", 32), ("V", 64)];
+    let placed = (Placement::Contiguous, 0);
+    let of_g = |of: fn(usize, f64) -> f64| move |name: &str, i, own| if name == "g" { of(i, own) } else { own };
+    check_with(&program, &sizes, placed, Order::Descending, of_g(|_, _| 0.0));
+    check_with(&program, &sizes, placed, Order::Random(1), of_g(|_, _| f64::NEG_INFINITY));
+    let mixed = |i: usize, g: f64| match i % 7 {
+        0 => f64::NEG_INFINITY,
+        1 => -300.0,
+        2 | 3 => 0.0,
+        4 => g / 1000.0,
+        _ => 30.0 * g,
+    };
+    check_with(&program, &sizes, placed, Order::Random(2), of_g(mixed));
+}
+
+#[test]
+fn gains_and_maps() {
+    let params = "a: [B, H, T, K], beta: [B, H, T], gamma: [B, H, T]";
+    let program = written(params, "scan(T, LogDecay(a, k * (beta * v))).x", "gamma * y");
+    let sizes = [("B", 1), ("H", 2), ("T", 100), ("K", 32), ("V", 48)];
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(5));
+    let program = written("gate: [B, H, T, K]", "scan(T, LogDecay(-softplus(gate), k * v)).x", "y");
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(6));
+}
+
+#[test]
+fn packed_sequences() {
+    let scan = "scan(T, segmented(LogDecay)(a, k * v), offsets = cu_seqlens).x";
+    let program = written("a: [B, H, T, K], cu_seqlens: i32[S]", scan, "y");
+    for (t, sequences) in [(1, 2), (70, 5), (200, 9)] {
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 32), ("V", 64), ("S", sequences)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+}
