@@ -24,6 +24,7 @@ pub mod back;
 mod channels;
 mod decay;
 mod form;
+mod gates;
 mod outputs;
 mod products;
 mod read;
@@ -119,6 +120,8 @@ struct ChunksKernel<'s> {
     queries: Option<Tile>,
     keys: Tile,
     values: Tile,
+    /// What outputs read at every time and place of the width, of this chunk alone.
+    gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     states: Option<Tile>,
     /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels are those of one.
@@ -152,9 +155,14 @@ impl<'s> ChunksKernel<'s> {
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
         let mut keys = tile(form.key, form.depth, schedule.depth);
         let mut values = tile(form.value, form.width, schedule.width());
+        let mut gate = Self::gate_of(stage, form, schedule)
+            .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", keys.elem, (schedule.width(), schedule.depth)));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        }
+        if let Some(tile) = &mut gate {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
         let of_sums = if form.channels { channels::sums_len(schedule) } else { 2 * times };
         let [sums, gains] = [("sums", of_sums), ("gains", 2 * times)]
@@ -182,6 +190,7 @@ impl<'s> ChunksKernel<'s> {
             queries,
             keys,
             values,
+            gate,
             states,
             sums,
             gains,
@@ -210,6 +219,12 @@ impl<'s> ChunksKernel<'s> {
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
         }
+    }
+
+    /// The same for a turn. Where single elements are and go takes registers that are not to be kept.
+    fn source_of_turn(&self, b: &mut Builder) -> Source<'_> {
+        let source = self.source();
+        if source.vector > 1 { source } else { Source { thread: self.anew.of(b, self.thread), ..source } }
     }
 
     /// Nothing but where the block is, of which nothing is kept for later.

@@ -18,12 +18,14 @@ impl ChunksKernel<'_> {
         &self,
         b: &mut Builder,
         mut values: Values,
-        (first, y): (Operand, &Blocks),
+        (turn, first, y): (Operand, Operand, &Blocks),
         (stage, queries): (Operand, Factor),
     ) {
         let Some(readout) = &self.form.readout else { return };
+        self.wait_gate(b, turn);
         let staged = self.staged(b, queries);
-        let (row, column) = (self.first_row(b), self.first_column(b));
+        let own = [self.first_row(b), self.first_column(b)];
+        let [row, column] = if self.gate.is_some() { own.map(|first| self.anew.of(b, first)) } else { own };
         let time = b.add(first, row);
         for h in 0..2 {
             let at = b.add(time, Operand::i32((h * COLUMNS) as i32));
@@ -36,6 +38,7 @@ impl ChunksKernel<'_> {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
                 values.set_column(c, self.place(b, at, self.form.width));
             }
+            self.read_gates(b, &mut values, (row, column), block as u32);
             let own = block_of(b, (&self.values, stage), row, (Operand::i32(block as i32), column));
             for h in 0..2 {
                 let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });

@@ -46,7 +46,7 @@ impl ChunksKernel<'_> {
             finish(b, &y, 0);
             let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
             let values = self.values(b);
-            self.store_outputs(b, values, (chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values, (chunk.turn, chunk.first, &y), (chunk.values.start, queries));
         }
     }
 }

@@ -95,6 +95,10 @@ impl ChunksKernel<'_> {
                     b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
                 }
             }
+            if let Some(tile) = &self.gate {
+                let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(0) };
+                b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
+            }
             b.push(Stmt::FenceInit);
         });
         b.barrier();
@@ -107,8 +111,9 @@ impl ChunksKernel<'_> {
             let chunk = self.chunk(b, (turn, turns));
             let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
             let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
+            let source = self.source_of_turn(b);
             for (tile, origin) in self.tiles().zip(origins) {
-                tile.fill(b, &self.source(), *origin, first, stage);
+                tile.fill(b, &source, *origin, first, stage);
             }
         });
     }
@@ -157,6 +162,7 @@ impl ChunksKernel<'_> {
         }
         // From here on everybody has the sums and the state, and nobody reads the chunk before.
         b.barrier();
+        self.fetch_gate(b, first);
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
         self.fetch(b, origins, (next, turns));
         self.save_state(b, (chunk, turns.all));
@@ -204,7 +210,7 @@ impl ChunksKernel<'_> {
                 Some(decays) => self.read(b, decays, factors),
                 None => self.read_channels(b, factors),
             };
-            self.store_outputs(b, values.clone(), (chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values.clone(), (chunk.turn, chunk.first, &y), (chunk.values.start, queries));
         }
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),
