@@ -162,6 +162,15 @@ fn parts_of_wide_states() {
 }
 
 #[test]
+fn sums_of_queries_that_have_no_registers() {
+    let program = gradient("ssd", &["skip", "dt_bias", "h0"], &["y"]);
+    for (p, n) in [(29, 101), (128, 128)] {
+        let sizes = [("B", 1), ("T", 70), ("G", 1), ("H", 2), ("P", p), ("N", n)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(n as u64));
+    }
+}
+
+#[test]
 fn gates() {
     let program = gradient("mamba2", &["skip", "dt_bias", "h0"], &["y"]);
     for (t, heads) in [(2, 3), (64, 2), (70, 1)] {

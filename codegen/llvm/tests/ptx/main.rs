@@ -14,4 +14,5 @@ mod pairs;
 #[allow(dead_code)]
 mod programs;
 mod registers;
+mod spills;
 mod structure;

@@ -55,13 +55,15 @@ pub const TIMES: u32 = 64;
 const STAGES: u32 = 2;
 /// Blocks of 16 times.
 const BLOCKS: u32 = TIMES / ROWS;
+/// The longest axis of keys and queries.
+const MOST_DEPTH: u32 = 128;
 /// Warps of a block of the third sweep.
 const WARPS: u32 = 2 * BLOCKS;
 
 /// The tile kernel of a stage under one sweep of the schedule.
 pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kernel, LowerError> {
     let ChunksBack { depth, padded, wide, vector, stages, blocks, .. } = *schedule;
-    let is_possible = depth.is_power_of_two() && (32..=128).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
+    let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
     if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
@@ -163,6 +165,8 @@ struct BackKernel<'s> {
     /// Where decays are those of channels, what pairs of one block add to query' and key'.
     scores: SharedId,
     key_sums: SharedId,
+    /// Sums of query', as those of key', where they have no registers.
+    query_sums: Option<SharedId>,
     /// What else there is where decays are those of channels.
     channels: Option<Arrays>,
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
@@ -214,6 +218,9 @@ impl<'s> BackKernel<'s> {
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
         });
         let channels = form.states.channels.then(|| Arrays::declare(b, elem, depth));
+        let is_scarce = !form.states.channels && depth == MOST_DEPTH && (schedule.vector == 1 || schedule.wide);
+        let has_sums = is_scarce && form.outputs.contains(&Kind::Queries);
+        let query_sums = has_sums.then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), TIMES * depth));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
@@ -235,6 +242,7 @@ impl<'s> BackKernel<'s> {
             weights,
             scores,
             key_sums,
+            query_sums,
             channels,
             rates,
             parts,

@@ -92,13 +92,22 @@ impl BackKernel<'_> {
         }
     }
 
+    /// A number from which addresses are computed; of those of single elements, which take registers, none before they are
+    /// needed.
+    fn late(&self, b: &mut Builder, number: Operand) -> Operand {
+        let is_kept = self.schedule.vector > 1 || self.form.states.channels;
+        if is_kept { number } else { self.anew.of(b, number) }
+    }
+
     /// Stores the sums over heads, over times and the depth.
     pub(super) fn store_depth(&self, b: &mut Builder, values: &Values, first: Operand, (kind, sums): (Kind, &Blocks)) {
         let mut values = values.clone();
+        let first = self.late(b, first);
         self.set_rows(b, &mut values, first);
         let (depth, other) = (self.form.states.depth, AxisSet::of(self.form.states.width));
         let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
         let column = b.add(half, column);
+        let column = self.late(b, column);
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, own)| **own == kind);
         for (output, _) in outputs {
             let value = self.stage.program.outputs[output].value;

@@ -136,7 +136,7 @@ impl BackKernel<'_> {
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
         let right = sides.deep.in_time(b, &self.duals, stage);
-        let mut found = self.key_sums(b);
+        let mut found = self.kept(b, self.key_sums);
         for sixteen in 0..SIXTEENS {
             let words = left.four(b, 0, sixteen, false);
             let words = scale_rows(b, self.values.elem, words, scales);
@@ -147,9 +147,9 @@ impl BackKernel<'_> {
         }
     }
 
-    /// The sums of key' over the heads so far.
-    fn key_sums(&self, b: &mut Builder) -> Blocks {
-        (0..self.deep_blocks()).map(|block| self.own(b, (self.key_sums, block))).collect()
+    /// The sums over the heads so far that an array has.
+    fn kept(&self, b: &mut Builder, array: SharedId) -> Blocks {
+        (0..self.deep_blocks()).map(|block| self.own(b, (array, block))).collect()
     }
 
     /// Adds the first term of query' of a head.
@@ -167,14 +167,21 @@ impl BackKernel<'_> {
                 mma(b, self.values.elem, &mut found[0], *left, [x, y]);
                 mma(b, self.values.elem, &mut found[1], *left, [z, w]);
             }
-            for (k, (found, queries)) in found.iter().zip(queries).enumerate() {
+            for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
+                let mut kept = self.query_sums.map(|array| self.own(b, (array, k)));
                 for r in 0..4 {
                     let term = b.mul(found[r], scales[r / 2]);
                     partials.add_query(b, r / 2, (term, queries[r]));
-                    if let Some(block) = sums.queries.get(2 * pair as usize + k) {
+                    if let Some(block) = sums.queries.get(k as usize) {
                         let sum = b.add(block[r].into(), term);
                         b.assign(block[r], sum);
                     }
+                    if let Some(kept) = &mut kept {
+                        kept[r] = b.add(kept[r], term);
+                    }
+                }
+                if let Some((array, kept)) = self.query_sums.zip(kept) {
+                    self.store_own(b, (array, k), &kept);
                 }
             }
         }
@@ -184,7 +191,7 @@ impl BackKernel<'_> {
     pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides) -> Blocks {
         let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
         let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
-        let mut found = self.key_sums(b);
+        let mut found = self.kept(b, self.key_sums);
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
             multiply_in_time(b, &mut found, (left, right), sixteen);
@@ -197,7 +204,10 @@ impl BackKernel<'_> {
         let (row, half) = right_rows(b, self.lane);
         let lanes = self.weights.lanes_at(b, row, half, self.block);
         let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
-        let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
+        let mut found: Blocks = match self.query_sums {
+            Some(array) => self.kept(b, array),
+            None => query_sums.iter().map(|block| block.map(Operand::Reg)).collect(),
+        };
         for sixteen in 0..SIXTEENS {
             let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
             let left = load_four(b, &self.weights, index, true);

@@ -4,6 +4,7 @@ use super::rates::Decays;
 use super::steps::Partials;
 use super::{BackKernel, Kind, ROWS, STAGES, TIMES};
 use crate::build::{Builder, zero};
+use crate::lower::chunks::decay::Rates;
 use crate::lower::chunks::products::{Blocks, Factor, multiply};
 use crate::lower::chunks::{COLUMNS, divided, origin_at, parts_of, zeros};
 use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
@@ -35,7 +36,7 @@ pub(super) struct AllSides {
 pub(super) struct Sums {
     /// E, transposed: the warp's times j, and the times i of its half.
     pub pairs: Vec<[Reg; 4]>,
-    /// query', at the warp's times and the places of the depth of its half; none if they are not needed.
+    /// query', at the warp's times and the places of the depth of its half; none if they are not needed, or in shared memory.
     pub queries: Vec<[Reg; 4]>,
 }
 
@@ -111,7 +112,8 @@ impl BackKernel<'_> {
 
     fn sums(&self, b: &mut Builder) -> Sums {
         let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
-        let deep = if self.needs(Kind::Queries) { self.deep_blocks() } else { 0 };
+        let in_registers = self.needs(Kind::Queries) && self.query_sums.is_none();
+        let deep = if in_registers { self.deep_blocks() } else { 0 };
         let (pairs, queries) = (blocks(TIMES / 2 / COLUMNS), blocks(deep));
         Sums { pairs, queries }
     }
@@ -126,7 +128,7 @@ impl BackKernel<'_> {
         self.schedule.depth / 2 / COLUMNS
     }
 
-    /// Computes G; the sums of key' are 0 so far.
+    /// Computes G; the sums that are in shared memory are 0 so far.
     fn score(&self, b: &mut Builder) {
         let none = Operand::i32(0);
         let sides = self.sides(b, &self.keys);
@@ -137,8 +139,8 @@ impl BackKernel<'_> {
         for (block, scores) in (0..).zip(&scores) {
             self.store_own(b, (self.scores, block), scores);
         }
-        for block in 0..self.deep_blocks() {
-            self.store_own(b, (self.key_sums, block), &zeros());
+        for array in [self.key_sums].into_iter().chain(self.query_sums) {
+            (0..self.deep_blocks()).for_each(|block| self.store_own(b, (array, block), &zeros()));
         }
     }
 
@@ -246,12 +248,8 @@ impl BackKernel<'_> {
         b.barrier();
         let next = b.add(turn, Operand::i32(1));
         self.fetch(b, chunk, next);
-        let last = b.sub(chunk.heads, Operand::i32(1));
-        let known = b.binary(Binary::Min, next, last);
-        let following = self.head(b, chunk, known);
-        let rates = self.rates(b, &following.outer, chunk.first);
-        let own = self.head(b, chunk, turn);
-        let (rows, steps) = self.early(b, &own, chunk.first);
+        // Addresses of single elements take registers: then nothing is read early.
+        let early = (self.schedule.vector > 1).then(|| self.reads(b, chunk, turn));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -269,6 +267,10 @@ impl BackKernel<'_> {
         // The weights of all warps are there.
         b.barrier();
         self.through_pairs(b, &head, &mut found);
+        let (rates, (rows, steps)) = early.unwrap_or_else(|| {
+            let turn = self.anew.of(b, turn);
+            self.reads(b, chunk, turn)
+        });
         // Not kept since then.
         let part = self.schedule.wide.then(|| {
             let turn = self.anew.of(b, turn);
@@ -281,7 +283,18 @@ impl BackKernel<'_> {
         self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
     }
 
-    /// What outputs need of memory at the thread's times among rows, and at its lane's times: read early.
+    /// Reads the rates of the next head, and what outputs of this one need.
+    fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
+        let next = b.add(turn, Operand::i32(1));
+        let last = b.sub(chunk.heads, Operand::i32(1));
+        let known = b.binary(Binary::Min, next, last);
+        let following = self.head(b, chunk, known);
+        let rates = self.rates(b, &following.outer, chunk.first);
+        let own = self.head(b, chunk, turn);
+        (rates, self.early(b, &own, chunk.first))
+    }
+
+    /// What outputs need of memory at the thread's times among rows, and at its lane's times.
     pub(super) fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());

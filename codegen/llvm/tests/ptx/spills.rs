@@ -1,0 +1,44 @@
+//! Recurrences of matrices in chunks: kernels that take most registers do not spill.
+
+use crate::check::ptx;
+use oplus_codegen::lower::lower;
+use oplus_codegen::plan::{cuts, variants};
+use oplus_codegen::schedule::{Schedule, Sweep, Unit};
+use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+
+/// A standard model in `bf16`.
+fn model(name: &str) -> Program {
+    let models = oplus_front::model_programs();
+    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
+}
+
+/// Assembles the kernels of a program under some schedules, and says how many there are.
+fn assemble(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
+    let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
+    let all = stages.iter().flat_map(|stage| variants(stage, Isa::Sm90a));
+    let meant: Vec<_> = all.filter(|(_, schedule)| is_meant(schedule)).collect();
+    for (stage, schedule) in &meant {
+        ptx(&lower(stage, schedule, Isa::Sm90a).expect("lowers"), Isa::Sm90a);
+    }
+    meant.len()
+}
+
+#[test]
+fn gates_of_warpgroups_do_not_spill() {
+    let is_meant =
+        |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.unit == Unit::Warpgroup && s.depth == 128 && !s.ends);
+    assert!(assemble(&model("mamba2"), is_meant) >= 3);
+}
+
+#[test]
+fn gradients_of_single_elements_do_not_spill() {
+    for name in ["mamba2", "retention"] {
+        let program = adjoint(&model(name)).expect("differentiable");
+        let is_meant =
+            |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
+        assert!(assemble(&program, is_meant) >= 3, "{name}");
+    }
+}
