@@ -26,6 +26,31 @@ pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Valu
     ranges
 }
 
+/// The same for a tile that holds the point and `reach` elements on both sides of it: the point is in every range, and what
+/// is farther away in none.
+pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach: i64) -> BTreeMap<u32, (i64, i64)> {
+    let has_axis = |param: u32| stage.program.params[param as usize].axes.contains(&axis);
+    let (mut ranges, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    let mut stack: Vec<(Value, i64)> = roots.map(|v| (v, 0)).collect();
+    while let Some((value, at)) = stack.pop() {
+        if !seen.insert((value, at)) {
+            continue;
+        }
+        match &stage.program.node(value).op {
+            Op::Param(p) if at.abs() <= reach && has_axis(*p) => {
+                let range = ranges.entry(*p).or_insert((0, 0));
+                *range = (range.0.min(at), range.1.max(at));
+            }
+            Op::Shift { axis: along, by, value, fill } if *along == axis => {
+                stack.extend([(*value, at - by), (*fill, at)]);
+            }
+            Op::Scan { .. } => {}
+            op => stack.extend(op.operands().into_iter().map(|v| (v, at))),
+        }
+    }
+    ranges
+}
+
 /// The values without the scan axis beneath `roots` that depend on no state: they are the same along a row.
 pub fn constant_along(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>) -> Vec<Value> {
     let (mut found, mut seen) = (vec![], BTreeSet::new());

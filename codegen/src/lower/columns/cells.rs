@@ -9,12 +9,13 @@ use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::lower::carry::{Fields, select};
 use crate::lower::point::{Anchor, Leaves, Point, Position};
+use crate::lower::reads::near;
 use crate::schedule::{Columns, Form};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
-use oplus_dsl::ir::{Axis, Binary, Op, Value};
+use oplus_dsl::ir::{Axis, Binary, Value};
 use oplus_dsl::{Elem, Ty};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// Displacements up to this many rows are read with the tile; farther ones when they are asked for.
 const REACH: i64 = 4;
@@ -42,12 +43,10 @@ pub(super) struct Stream {
 
 impl Streams {
     pub(super) fn new(stage: &Stage, scan: &Scan, schedule: &Columns) -> Streams {
-        let mut by_elements = Uses { stage, axis: scan.axis, ranges: BTreeMap::new(), seen: BTreeSet::new() };
-        scan.elements.iter().for_each(|v| by_elements.visit(*v, 0));
-        let mut by_all = Uses { stage, axis: scan.axis, ranges: BTreeMap::new(), seen: BTreeSet::new() };
+        let by_elements = near(stage, scan.axis, scan.elements.iter().copied(), REACH);
         let outputs = stage.program.outputs.iter().map(|o| o.value);
-        outputs.chain(scan.elements.iter().copied()).for_each(|v| by_all.visit(v, 0));
-        let list = by_all.ranges.iter().map(|(param, (low, high))| {
+        let by_all = near(stage, scan.axis, outputs.chain(scan.elements.iter().copied()), REACH);
+        let list = by_all.iter().map(|(param, (low, high))| {
             let p = &stage.program.params[*param as usize];
             let wide = p.axes.contains(&Axis(schedule.lane));
             let bytes = p.elem.bytes().unwrap_or(0) as u32 * schedule.vector;
@@ -59,41 +58,10 @@ impl Streams {
                 ring: wide && schedule.form == Form::Ring && matches!(bytes, 4 | 8 | 16),
                 before: -low as u32,
                 after: *high as u32,
-                in_elements: by_elements.ranges.contains_key(param),
+                in_elements: by_elements.contains_key(param),
             }
         });
         Streams { list: list.collect() }
-    }
-}
-
-/// Collects the displacements at which parameters are read.
-struct Uses<'s> {
-    stage: &'s Stage,
-    axis: Axis,
-    ranges: BTreeMap<u32, (i64, i64)>,
-    seen: BTreeSet<(Value, i64)>,
-}
-
-impl Uses<'_> {
-    fn visit(&mut self, value: Value, offset: i64) {
-        let node = self.stage.program.node(value);
-        if !self.seen.insert((value, offset)) {
-            return;
-        }
-        match &node.op {
-            Op::Param(p) if self.stage.program.params[*p as usize].axes.contains(&self.axis) => {
-                if offset.abs() <= REACH {
-                    let range = self.ranges.entry(*p).or_insert((0, 0));
-                    *range = (range.0.min(offset), range.1.max(offset));
-                }
-            }
-            Op::Shift { axis, by, value, fill } if *axis == self.axis => {
-                self.visit(*value, offset - by);
-                self.visit(*fill, offset);
-            }
-            Op::Scan { .. } => {}
-            op => op.operands().into_iter().for_each(|v| self.visit(v, offset)),
-        }
     }
 }
 

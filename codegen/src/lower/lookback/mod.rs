@@ -122,7 +122,8 @@ struct Tile {
     row: Operand,
     /// Index of its first element along the scan axis, `i64`.
     start: Operand,
-    /// Whether all its elements exist. Known to be false where accesses are single elements: they are always guarded.
+    /// Whether all its elements are known to exist. Never where accesses are single elements, or in the short form: those
+    /// are always guarded.
     whole: Operand,
 }
 
@@ -206,7 +207,8 @@ impl<'s> LookBackKernel<'s> {
         let [row, order] = [row, order].map(|x| b.convert(Ty::I64, x));
         let start = b.mul(order, Operand::i64(i64::from(self.schedule.tile())));
         let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
-        let whole = if self.schedule.vector == 1 { Operand::bool(false) } else { b.binary(Binary::Le, end, self.len) };
+        let guarded = self.schedule.vector == 1 || self.form == Form::Short;
+        let whole = if guarded { Operand::bool(false) } else { b.binary(Binary::Le, end, self.len) };
         Tile { row, start, whole }
     }
 

@@ -1,21 +1,20 @@
 //! The short form: spans stretch by stretch in a loop, with the combinations of the fast form in their order.
 //!
 //! The fast form has all stretches of a span in flight at once, which takes an instruction for each; a driver takes
-//! more than twice as long to compile it.
+//! more than twice as long to compile it. Nor are accesses of whole tiles written apart: all are guarded.
 
 use super::span::Need;
 use super::{LookBackKernel, Tile};
 use crate::build::Builder;
 use crate::lower::carry::{Fields, assign, select};
 use crate::tile::{Operand, Reg};
-use oplus_dsl::ir::Unary;
 
 /// A state that a loop carries.
-struct Sum(Vec<Reg>);
+struct Carried(Vec<Reg>);
 
-impl Sum {
-    fn new(b: &mut Builder, fields: &[Operand]) -> Sum {
-        Sum(fields.iter().map(|x| b.var(*x)).collect())
+impl Carried {
+    fn new(b: &mut Builder, fields: &[Operand]) -> Carried {
+        Carried(fields.iter().map(|x| b.var(*x)).collect())
     }
 
     fn now(&self) -> Fields {
@@ -27,7 +26,7 @@ impl LookBackKernel<'_> {
     /// Scans a warp's span of a tile, once the state before it is known.
     pub(super) fn scan_by_stretches(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
         let state = self.before_span(b, slot);
-        let sum = Sum::new(b, &self.monoid.identity());
+        let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
         b.for_(Operand::i32(0), count, Operand::i32(1), |b, turn| {
             let stretch = if self.reverse() {
@@ -49,7 +48,7 @@ impl LookBackKernel<'_> {
         tile: &Tile,
         stretch: Operand,
         stage: Operand,
-        (state, sum, first): (&[Operand], &Sum, Operand),
+        (state, sum, first): (&[Operand], &Carried, Operand),
     ) {
         let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
         let mut places = self.places(b, &span, self.reverse());
@@ -64,16 +63,12 @@ impl LookBackKernel<'_> {
         let state = self.monoid.apply(b, state, &prefix);
         let values = self.finish_stretch(b, &span, &mut places[0], state, 0);
         let outputs = self.running_outputs(b, &span);
-        let partial = b.unary(Unary::Not, tile.whole);
-        if tile.whole != Operand::bool(false) {
-            self.store(b, &span, &outputs, (0, &values), false);
-        }
-        b.if_(partial, |b| self.store(b, &span, &outputs, (0, &values), true));
+        self.store(b, &span, &outputs, (0, &values), true);
     }
 
     /// The aggregate of a span, in the first lane: that of each stretch, kept by the lane of its number, then theirs.
     pub(super) fn reduce_by_stretches(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> Fields {
-        let kept = Sum::new(b, &self.monoid.identity());
+        let kept = Carried::new(b, &self.monoid.identity());
         let count = self.schedule.vectors;
         b.for_(Operand::i32(0), Operand::i32(count as i32), Operand::i32(1), |b, stretch| {
             let part = self.load_stretch(b, tile, (span, stretch), stage, Need::Elements);

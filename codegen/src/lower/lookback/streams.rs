@@ -1,10 +1,9 @@
 //! The parameters that run along the scan axis.
 
+use crate::lower::reads::near;
 use crate::schedule::LookBack;
 use crate::stage::{Scan, Stage};
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Op, Value};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Displacements up to this many elements are read from the ring; farther ones from global memory.
 const REACH: i64 = 8;
@@ -30,12 +29,10 @@ pub(super) struct Stream {
 
 impl Streams {
     pub(super) fn new(stage: &Stage, scan: &Scan, schedule: &LookBack) -> Streams {
-        let mut by_elements = Uses::new(stage, scan.axis);
-        scan.elements.iter().for_each(|v| by_elements.visit(*v, 0));
-        let mut by_all = Uses::new(stage, scan.axis);
+        let by_elements = near(stage, scan.axis, scan.elements.iter().copied(), REACH);
         let outputs = stage.program.outputs.iter().map(|o| o.value);
-        outputs.chain(scan.elements.iter().copied()).for_each(|v| by_all.visit(v, 0));
-        let list = by_all.ranges.iter().map(|(param, offsets)| {
+        let by_all = near(stage, scan.axis, outputs.chain(scan.elements.iter().copied()), REACH);
+        let list = by_all.iter().map(|(param, offsets)| {
             let p = &stage.program.params[*param as usize];
             let unit = 16 / p.elem.bytes().unwrap_or(16) as i64;
             let halo = |n: i64| if n > 0 && schedule.vector > 1 { (n + unit - 1) / unit * unit } else { 0 };
@@ -46,7 +43,7 @@ impl Streams {
                 before: halo(-offsets.0) as u32,
                 after: halo(offsets.1) as u32,
                 offsets: *offsets,
-                element_offsets: by_elements.ranges.get(param).copied(),
+                element_offsets: by_elements.get(param).copied(),
             }
         });
         Streams { list: list.collect() }
@@ -62,37 +59,5 @@ impl Stream {
     /// Elements in 16 bytes.
     pub(super) fn unit(&self) -> u32 {
         16 / self.elem.bytes().unwrap_or(16) as u32
-    }
-}
-
-/// Collects the displacements at which parameters are read.
-struct Uses<'s> {
-    stage: &'s Stage,
-    axis: Axis,
-    ranges: BTreeMap<u32, (i64, i64)>,
-    seen: BTreeSet<(Value, i64)>,
-}
-
-impl<'s> Uses<'s> {
-    fn new(stage: &'s Stage, axis: Axis) -> Uses<'s> {
-        Uses { stage, axis, ranges: BTreeMap::new(), seen: BTreeSet::new() }
-    }
-
-    fn visit(&mut self, value: Value, offset: i64) {
-        let node = self.stage.program.node(value);
-        if !node.axes.contains(self.axis) && !matches!(node.op, Op::Last { .. } | Op::First { .. })
-            || !self.seen.insert((value, offset))
-        {
-            return;
-        }
-        match &node.op {
-            Op::Param(p) if offset.abs() <= REACH => {
-                let range = self.ranges.entry(*p).or_insert((0, 0));
-                *range = (range.0.min(offset), range.1.max(offset));
-            }
-            Op::Shift { axis, by, value, .. } if *axis == self.axis => self.visit(*value, offset - by),
-            Op::Scan { .. } => {}
-            op => op.operands().into_iter().for_each(|v| self.visit(v, offset)),
-        }
     }
 }
