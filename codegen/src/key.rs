@@ -8,7 +8,7 @@ use crate::target::Isa;
 
 /// The version of the compiler in every key. To be raised by every change that gives a kernel other code for the same
 /// stage and schedule.
-pub const COMPILER_VERSION: u32 = 4;
+pub const COMPILER_VERSION: u32 = 5;
 
 /// The hash of everything that a kernel's code depends on: the stage's program with its element types, the schedule,
 /// the instruction set it is compiled for ([`Schedule::isa`]) and the compiler's version. The same for every size and

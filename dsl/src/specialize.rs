@@ -31,8 +31,9 @@ pub fn without_param(program: &Program, name: &str) -> Program {
     }
     let absent = program.param(name).and_then(|k| Some((k, program.params[k as usize].default?)));
     let Some((k, default)) = absent else { return simplify(program) };
-    let specialised =
-        if default.as_f64() == 0.0 { zeros::with_zero(program, k) } else { with_constant(program, k, default) };
+    // Of whole numbers nothing is a structural zero: operators on them need not be linear.
+    let vanishes = default.as_f64() == 0.0 && program.params[k as usize].elem.is_float();
+    let specialised = if vanishes { zeros::with_zero(program, k) } else { with_constant(program, k, default) };
     match specialised {
         Ok(specialised) => retain_params(&simplify(&specialised), |other, _| other != k),
         Err(_) => program.clone(),

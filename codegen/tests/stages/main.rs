@@ -1,5 +1,6 @@
 //! From programs to stages and plans.
 
+mod absent;
 mod among;
 mod cut;
 mod explain;

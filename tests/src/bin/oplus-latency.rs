@@ -47,14 +47,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Two processes with a cache of their own: the first one compiles, the second one reads.
+/// Two processes with caches of their own, the library's and the driver's: the first one compiles, the second one reads.
 fn first_calls_of(users: Users) -> Result<(), Box<dyn std::error::Error>> {
     let cache = tempfile::tempdir()?;
     let name = users.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     for source in ["compiled", "from disk"] {
         println!("{}", serde_json::json!({ "source": source }));
         let mut child = Command::new(std::env::current_exe()?);
-        if !child.env("OPLUS_CACHE", cache.path()).args(["--users", &name]).status()?.success() {
+        let child = child.env("OPLUS_CACHE", cache.path()).env("CUDA_CACHE_PATH", cache.path().join("driver"));
+        if !child.args(["--users", &name]).status()?.success() {
             return Err(format!("first calls of {name}, {source}, failed").into());
         }
     }

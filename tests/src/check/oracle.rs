@@ -59,11 +59,12 @@ pub fn expected(program: &Program, inputs: &[Array], sizes: &[usize]) -> Result<
     Ok(all.map(expected).collect())
 }
 
-/// Inputs that are all whole numbers, moved by so little that only exactness is lost; `None` if they are not.
+/// Inputs that are all whole numbers (or infinite, as the logarithm of a decay of 0), moved by so little that only exactness is lost; `None` if they are not.
 fn nudged(inputs: &[Array]) -> Option<Vec<Array>> {
     const LITTLE: f64 = 1.0 + 1e-12;
     let floats = |array: &Array| matches!(array.data, Data::Float(_));
-    let whole = |array: &Array| (0..array.data.len()).all(|i| array.data.get(i).as_f64().fract() == 0.0);
+    let is_whole = |x: f64| x.fract() == 0.0 || x.is_infinite();
+    let whole = |array: &Array| (0..array.data.len()).all(|i| is_whole(array.data.get(i).as_f64()));
     if !inputs.iter().filter(|array| floats(array)).all(whole) {
         return None;
     }
