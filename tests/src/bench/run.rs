@@ -2,7 +2,8 @@
 
 use cudarc::driver::CudaSlice;
 use oplus::explain::Explained;
-use oplus::{Call, Device, Elem, Kernel, Shapes, Tensor};
+use oplus::{Call, Device, Elem, Element, Kernel, Shapes, Tensor};
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::cases::{Case, Work};
@@ -153,7 +154,7 @@ impl Prepared {
         let bound = if case.elem == Elem::Bf16 { 2e-2 } else { 2e-5 };
         for (output, (ours, reference)) in Vec::into_iter(ours).zip(reference).enumerate() {
             if let (Some(ours), Some(reference)) = (ours, reference) {
-                let error = distance(&floats(&ours.to_cpu()?)?, &floats(&reference)?);
+                let error = distance(&ours.to_cpu()?, &reference)?;
                 if error.is_nan() || error > bound {
                     return Err(BenchError::Wrong { output, error, bound });
                 }
@@ -216,17 +217,23 @@ fn to_cpu(tensors: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, oplus::Erro
     tensors.iter().map(|t| t.as_ref().map(Tensor::to_cpu).transpose()).collect()
 }
 
-fn floats(tensor: &Tensor) -> Result<Vec<f64>, oplus::Error> {
-    Ok(match tensor.elem() {
-        Elem::Bf16 => tensor.to_vec::<half::bf16>()?.into_iter().map(f64::from).collect(),
-        Elem::F16 => tensor.to_vec::<half::f16>()?.into_iter().map(f64::from).collect(),
-        Elem::F64 => tensor.to_vec::<f64>()?,
-        _ => tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
-    })
+/// The distance of two tensors of one type and shape.
+fn distance(ours: &Tensor, reference: &Tensor) -> Result<f64, oplus::Error> {
+    fn of<T: Element + Into<f64>>(ours: &Tensor, reference: &Tensor) -> Result<f64, oplus::Error> {
+        Ok(relative::<T>(&ours.to_vec()?, &reference.to_vec()?))
+    }
+    match ours.elem() {
+        Elem::Bf16 => of::<half::bf16>(ours, reference),
+        Elem::F16 => of::<half::f16>(ours, reference),
+        Elem::F64 => of::<f64>(ours, reference),
+        _ => of::<f32>(ours, reference),
+    }
 }
 
 /// ‖ours − reference‖ / ‖reference‖.
-fn distance(ours: &[f64], reference: &[f64]) -> f64 {
-    let sum = |f: &dyn Fn(f64, f64) -> f64| ours.iter().zip(reference).map(|(x, y)| f(*x, *y)).sum::<f64>();
-    (sum(&|x, y| (x - y) * (x - y)) / sum(&|_, y| y * y).max(f64::MIN_POSITIVE)).sqrt()
+fn relative<T: Copy + Sync + Into<f64>>(ours: &[T], reference: &[T]) -> f64 {
+    let pairs = || ours.par_iter().zip(reference).map(|(x, y)| ((*x).into(), (*y).into()));
+    let errors: f64 = pairs().map(|(x, y): (f64, f64)| (x - y) * (x - y)).sum();
+    let squares: f64 = pairs().map(|(_, y): (f64, f64)| y * y).sum();
+    (errors / squares.max(f64::MIN_POSITIVE)).sqrt()
 }
