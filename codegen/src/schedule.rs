@@ -274,7 +274,8 @@ schedule! {
         padded: bool,
         /// Whether the width is several times as long: its parts are taken as heads are.
         wide: bool,
-        /// Chunks in flight in shared memory in the first two sweeps, at least 2.
+        /// Sets of tiles in shared memory: in walks those of the chunks in flight, at least 2; in the third sweep that of keys and
+        /// queries, and those of one or two heads.
         stages: u32,
         /// Consecutive elements per access.
         vector: u32,
@@ -395,7 +396,7 @@ impl Schedule {
             Schedule::Pairs(Pairs { unit, .. }) | Schedule::Chunks(Chunks { unit, .. }) => {
                 return if *unit == Unit::Warpgroup { isa } else { Isa::Sm80 };
             }
-            // Saved states go by copy engines.
+            // Saved states go by copy engines where there are such, and warpgroups walk.
             Schedule::ChunksBack(_) => return isa,
             Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,

@@ -34,7 +34,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::Pairs(s) => pairs::lower(stage, s, &symbol),
         Schedule::TwoWay(s) => states::two_way::lower(stage, s, &symbol),
         Schedule::Chunks(s) => chunks::lower(stage, s, &symbol),
-        Schedule::ChunksBack(s) => chunks::back::lower(stage, s, &symbol),
+        Schedule::ChunksBack(s) => chunks::back::lower(stage, s, isa, &symbol),
     }
 }
 
@@ -48,7 +48,7 @@ pub fn stand_in(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Option<K
 }
 
 /// The shared memory of that kernel, in bytes.
-pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
+pub fn shared_bytes(stage: &Stage, schedule: &Schedule, isa: Isa) -> u32 {
     match schedule {
         Schedule::Map(_) => 0,
         Schedule::Rows(s) => rows::shared_bytes(stage, s),
@@ -58,7 +58,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Schedule) -> u32 {
         Schedule::Pairs(s) => pairs::shared_bytes(stage, s),
         Schedule::TwoWay(s) => states::two_way::shared_bytes(stage, s),
         Schedule::Chunks(s) => chunks::shared_bytes(stage, s),
-        Schedule::ChunksBack(s) => chunks::back::shared_bytes(stage, s),
+        Schedule::ChunksBack(s) => chunks::back::shared_bytes(stage, s, isa),
     }
 }
 

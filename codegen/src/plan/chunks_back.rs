@@ -10,29 +10,41 @@ use crate::schedule::{ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use oplus_dsl::Elem;
+use oplus_dsl::ir::AxisSet;
 
 /// Lengths of the axis of keys and queries.
 const DEPTHS: [u32; 3] = [32, 64, 128];
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
 const PRODUCTS: f64 = 0.52e6;
+/// Bytes per microsecond that a multiprocessor copies to its shared memory.
+const COPIES: f64 = 1e5;
 /// Powers of two for each time and channel where decays are those of channels, with what they are of, in a walk and in the third
 /// sweep: as many as 0.75 ms on an H200 for 128 recurrences of 2048 times and 64 × 64 states.
 const POWERS_WALK: f64 = 10.0;
 const POWERS_BACK: f64 = 50.0;
 
 /// The schedules of a two-way stage that is the gradient of a recurrence of matrices. Of the types of 16 bits only `bf16` has
-/// the range of states as they are written; copy engines write and read them.
+/// the range of states as they are written. On Hopper there is room for the tiles of two heads; on other devices not always, and
+/// of a single head there is no other to be copied meanwhile.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let form = BackForm::of(stage).ok().filter(|form| form.elem(stage) == Elem::Bf16);
-    let Some(form) = form.filter(|_| isa == Isa::Sm90a) else { return vec![] };
+    let Some(form) = form else { return vec![] };
     let of = |depth, (padded, wide, vector)| {
+        let has_turns = form.heads != AxisSet::EMPTY || wide;
+        // The deepest tiles of two heads have room on few devices, and their indices have too few registers.
+        let is_deepest = depth == DEPTHS[DEPTHS.len() - 1];
+        let sets: &[u32] = match isa {
+            Isa::Sm90a => &[3],
+            Isa::Sm80 if has_turns && !is_deepest => &[3, 2],
+            Isa::Sm80 => &[2],
+        };
         let sweep = Sweep::Gradients;
-        Schedule::ChunksBack(ChunksBack { sweep, depth, padded, wide, stages: 3, vector, blocks: 1 })
+        let of = move |stages| ChunksBack { sweep, depth, padded, wide, stages, vector, blocks: 1 };
+        sets.iter().map(move |stages| Schedule::ChunksBack(of(*stages)))
     };
     // Decays of channels leave no room for the tiles of parts.
     let known = KINDS.into_iter().filter(|(_, wide, _)| !(*wide && form.states.channels));
-    let kinds = |depth| known.clone().map(move |kind| of(depth, kind));
-    DEPTHS.into_iter().flat_map(kinds).collect()
+    DEPTHS.into_iter().flat_map(|depth| known.clone().flat_map(move |kind| of(depth, kind))).collect()
 }
 
 /// Microseconds of all sweeps, and why: a product over times, depth and width in each of the first two, three of them and three
@@ -41,7 +53,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, targ
     let Ok(form) = BackForm::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(TIMES), f64::from(schedule.depth));
     let parts = parts(&form.states, schedule.wide, TIMES, |axis| bound.size(axis)) as f64;
-    let work = Work::back(&form, schedule, bound);
+    let work = Work::back(&form, schedule, bound, target);
     let segments = work.segments(target);
     let points = blocks(stage, &Schedule::ChunksBack(*schedule), bound) as f64;
     let heads = bound.count(form.heads.iter()) as f64 * parts;
@@ -50,7 +62,10 @@ pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, targ
     let walk = times * times * depth / PRODUCTS + powers(POWERS_WALK);
     let walks = 2.0 * work.turns(segments, target) * f64::from(work.walk.blocks) * walk;
     let all = (points / f64::from(target.multiprocessors)).ceil();
-    let gradients = all * heads * (times * times * (3.0 * depth + 3.0 * times) / PRODUCTS + powers(POWERS_BACK));
+    // Where there is no room for the tiles of the next head, nothing is computed while they are copied.
+    let waits = if schedule.stages == 2 && heads > 1.0 { 4.0 * times * (times + depth) / COPIES } else { 0.0 };
+    let products = times * times * (3.0 * depth + 3.0 * times) / PRODUCTS;
+    let gradients = all * heads * (products + waits + powers(POWERS_BACK));
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
     let why = format!("{}; then {points} blocks of {heads} heads", work.why(segments, target));

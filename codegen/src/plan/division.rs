@@ -266,7 +266,7 @@ impl Division {
         };
         let pieces = pieces(&form.stage, &schedule, bound, &self.target).into_iter();
         pieces
-            .flat_map(|piece| kernels(&form.stage, &schedule).into_iter().map(move |own| (piece, own)))
+            .flat_map(|piece| kernels(&form.stage, &schedule, self.target.isa).into_iter().map(move |own| (piece, own)))
             .filter_map(of)
             .collect()
     }
@@ -350,7 +350,7 @@ impl Division {
         let make = || {
             let key = Key::of(&form.stage, &schedule, self.target.isa);
             let symbol = key.symbol(&form.stage, &schedule);
-            Kernel { key, symbol, shared_bytes: shared_bytes(&form.stage, &schedule) }
+            Kernel { key, symbol, shared_bytes: shared_bytes(&form.stage, &schedule, self.target.isa) }
         };
         kernels.entry((index, merged, schedule)).or_insert_with(make).clone()
     }

@@ -38,7 +38,7 @@ const DEEP: u32 = 84;
 pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
     let with = |stage: &Stage, schedules: Vec<Schedule>| {
         let launched: BTreeSet<String> = BTreeSet::new();
-        let all = schedules.into_iter().flat_map(|s| kernels(stage, &s));
+        let all = schedules.into_iter().flat_map(|s| kernels(stage, &s, isa));
         all.scan(launched, |seen, s| Some(seen.insert(s.to_string()).then_some(s)))
             .flatten()
             .map(|s| (stage.clone(), s))
@@ -55,12 +55,12 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
 }
 
 /// The kernels that a stage is run by under a schedule, in order: one, but for stages with two scans, and those of which only ends are found first.
-pub(super) fn kernels(stage: &Stage, schedule: &Schedule) -> Vec<Schedule> {
+pub(super) fn kernels(stage: &Stage, schedule: &Schedule, isa: Isa) -> Vec<Schedule> {
     match schedule {
         Schedule::States(s) => with_ends_of_states(s).into_iter().map(Schedule::States).collect(),
         Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
         Schedule::Chunks(s) => with_ends(s).into_iter().map(Schedule::Chunks).collect(),
-        Schedule::ChunksBack(s) => sweeps(stage, s).into_iter().map(Schedule::ChunksBack).collect(),
+        Schedule::ChunksBack(s) => sweeps(stage, s, isa).into_iter().map(Schedule::ChunksBack).collect(),
         _ => vec![*schedule],
     }
 }

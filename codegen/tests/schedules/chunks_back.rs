@@ -1,9 +1,10 @@
 //! Gradients of recurrences of matrices, in chunks.
 
 mod channels;
+mod portable;
 
 use oplus_codegen::plan::{Launch, Planner};
-use oplus_codegen::schedule::{Schedule, Sweep};
+use oplus_codegen::schedule::{ChunksBack, Schedule, Sweep};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -16,6 +17,9 @@ use oplus_dsl::specialize::{keep_outputs, without_param};
 use oplus_dsl::testing::relative_error;
 
 use crate::device::{Placement, Work, call, run};
+
+/// A device with the shared memory of Hopper's, but neither copy engines nor warpgroups as its kernels know them.
+const PORTABLE: Target = Target { isa: Isa::Sm80, ..Target::H200 };
 
 /// The gradient of a standard model in `bf16`, without some of its optional parameters, with these outputs.
 fn gradient(name: &str, without: &[&str], outputs: &[&str]) -> Program {
@@ -58,7 +62,8 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     program.params.iter().map(&mut array).collect()
 }
 
-/// The plan by chunks gives what the program means, with a root mean square error of at most a half per cent. Its sweeps.
+/// The plans by chunks for both instruction sets give what the program means, with a root mean square error of at most a half
+/// per cent. The sweeps.
 fn check(program: &Program, sizes: &[(&str, usize)], placed: (Placement, usize), order: Order) -> Vec<Sweep> {
     check_with(program, sizes, placed, order, |_, _, own| own)
 }
@@ -67,20 +72,36 @@ fn check(program: &Program, sizes: &[(&str, usize)], placed: (Placement, usize),
 fn check_with(
     program: &Program,
     sizes: &[(&str, usize)],
-    (placement, rank): (Placement, usize),
+    placed: (Placement, usize),
     order: Order,
     change: impl Fn(&str, usize, f64) -> f64,
 ) -> Vec<Sweep> {
+    let [own, portable] = [Target::H200, PORTABLE].map(|target| {
+        let launches = check_on(&target, (program, sizes), placed, order, &change);
+        launches.into_iter().map(|schedule| schedule.sweep).collect::<Vec<_>>()
+    });
+    assert_eq!(own, portable);
+    own
+}
+
+/// The same on one target. The schedules of the sweeps.
+fn check_on(
+    target: &Target,
+    (program, sizes): (&Program, &[(&str, usize)]),
+    (placement, rank): (Placement, usize),
+    order: Order,
+    change: impl Fn(&str, usize, f64) -> f64,
+) -> Vec<ChunksBack> {
     let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
     let sizes: Vec<usize> = program.axes.iter().map(size).collect();
-    let planner = Planner::new(program, &Target::H200).expect("cuts");
+    let planner = Planner::new(program, target).expect("cuts");
     let plan = planner.plan_chunked(&call(program, &sizes, placement), rank).expect("takes chunks");
     let sweep = |step: &Launch| match step.schedule {
-        Schedule::ChunksBack(s) => Some(s.sweep),
+        Schedule::ChunksBack(s) => Some(s),
         _ => None,
     };
-    let sweeps: Vec<Sweep> = plan.steps.iter().filter_map(sweep).collect();
-    assert_eq!(sweeps.last(), Some(&Sweep::Gradients), "{sizes:?} {placement:?}");
+    let sweeps: Vec<ChunksBack> = plan.steps.iter().filter_map(sweep).collect();
+    assert_eq!(sweeps.last().map(|s| s.sweep), Some(Sweep::Gradients), "{sizes:?} {placement:?}");
     let mut inputs = inputs(program, &sizes);
     for (param, array) in program.params.iter().zip(&mut inputs) {
         if let Data::Float(all) = &mut array.data {
@@ -91,10 +112,10 @@ fn check_with(
     let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
     let wanted = interpret_sized(program, &given, &named, Mode::default()).expect("runs");
     let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
-    let found = run(program, &work, &inputs, &sizes, (placement, order, Isa::Sm90a));
+    let found = run(program, &work, &inputs, &sizes, (placement, order, target.isa));
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);
-        let what = format!("`{}` of {}: {sizes:?} {placement:?}", output.name, program.name);
+        let what = format!("`{}` of {}: {sizes:?} {placement:?} {target:?}", output.name, program.name);
         assert!(error <= 5e-3, "{what}: relative error {error}");
     }
     sweeps

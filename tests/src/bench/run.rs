@@ -38,9 +38,20 @@ pub struct Line {
     pub error: Option<String>,
 }
 
+/// How a case runs on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Whether results are compared with the CPU's first.
+    pub check: bool,
+    /// How many of the next schedules in the planner's order run as well.
+    pub more: usize,
+    /// Whether kernels are those for all devices.
+    pub portable: bool,
+}
+
 /// Runs a case and gives its lines, one for the schedules taken and one for each of the next `more` in the planner's order; a
 /// failure is part of the line.
-pub fn lines(case: &Case, timer: &mut Timer, seed: u64, (check, more): (bool, usize)) -> Vec<Line> {
+pub fn lines(case: &Case, timer: &mut Timer, seed: u64, how: How) -> Vec<Line> {
     let line = |result: Result<(f64, String), BenchError>| {
         let (ms, plan, error) = match result {
             Ok((ms, plan)) => (Some(ms), Some(plan), None),
@@ -54,11 +65,14 @@ pub fn lines(case: &Case, timer: &mut Timer, seed: u64, (check, more): (bool, us
     }
     let prepare = |timer: &Timer| -> Result<_, BenchError> {
         let device = Device::from_stream(timer.stream().clone())?;
+        if let Device::Cuda(cuda) = &device {
+            cuda.set_portable(how.portable);
+        }
         Ok((Prepared::new(case, &device, seed)?, device))
     };
     match prepare(timer) {
         Ok((prepared, device)) => {
-            (0..=more).map(|rank| line(time(case, timer, (&prepared, &device), (check, rank)))).collect()
+            (0..=how.more).map(|rank| line(time(case, timer, (&prepared, &device), (how.check, rank)))).collect()
         }
         Err(error) => vec![line(Err(error))],
     }

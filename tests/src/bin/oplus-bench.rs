@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use oplus_tests::bench::cases::{self, Group};
-use oplus_tests::bench::{host, plot::Results, run, timer::Timer};
+use oplus_tests::bench::run::{self, How};
+use oplus_tests::bench::{host, plot::Results, timer::Timer};
 use regex_lite::Regex;
 
 /// Times oplus on a GPU or on the CPU.
@@ -36,6 +37,9 @@ struct Args {
     /// On a GPU, time this many of the next schedules in the planner's order as well.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     more: usize,
+    /// On a GPU, take the kernels for all devices, which GPUs before Hopper run.
+    #[arg(long)]
+    portable: bool,
     /// Also draw the results: shares of the copy bandwidth and, with --beside, the fastest peers.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -85,10 +89,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Times the cases and prints their lines as they come.
 fn time(args: &Args, cases: &[cases::Case], mut also: impl FnMut(&str)) -> Result<(), Box<dyn std::error::Error>> {
     let mut timer = if args.device == Place::Gpu { Some(Timer::new()?) } else { None };
+    let how = How { check: !args.unchecked, more: args.more, portable: args.portable };
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     for case in cases {
         let lines = match &mut timer {
-            Some(timer) => run::lines(case, timer, seed, (!args.unchecked, args.more)),
+            Some(timer) => run::lines(case, timer, seed, how),
             None => vec![host::line(case, seed)],
         };
         for line in lines {

@@ -39,6 +39,10 @@ struct Args {
     /// Only kernels that are committed, each in a few cases: what `--receipts` takes, in the least time.
     #[arg(long, conflicts_with_all = ["quick", "long", "cpu"])]
     committed: bool,
+    /// Only kernels for all devices, which GPUs before Hopper run: in the cases of `--committed`, all that there are, and in the
+    /// other checks.
+    #[arg(long, conflicts_with_all = ["quick", "long", "cpu", "committed"])]
+    portable: bool,
     /// Only checks whose names match this regular expression.
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
@@ -113,7 +117,8 @@ impl Args {
         if self.committed {
             return self.committed_suite();
         }
-        let mut cases = vec![("kernels", case::standard_cases(extent)), ("programs", case::random_cases(0..programs))];
+        let kernels = if self.portable { case::committed_cases() } else { case::standard_cases(extent) };
+        let mut cases = vec![("kernels", kernels), ("programs", case::random_cases(0..programs))];
         let mut scenarios = vec![faults::scenarios(), stability::scenarios(extent)];
         scenarios.extend([rules::scenarios(extent), large::scenarios(extent)]);
         if cfg!(feature = "jit") {
@@ -146,7 +151,7 @@ impl Args {
     }
 
     fn runs(&self) -> Runs {
-        Runs { repeat: self.repeat.max(1), committed: self.committed }
+        Runs { repeat: self.repeat.max(1), committed: self.committed, portable: self.portable }
     }
 
     /// Where lines go besides the report: to the file of `--json`, or to the process that has started this one.
@@ -169,8 +174,13 @@ impl Args {
 
     /// The arguments of the processes of parts.
     fn of_parts(&self, chosen: &[usize]) -> Vec<String> {
-        let flags =
-            [("--quick", self.quick), ("--long", self.long), ("--cpu", self.cpu), ("--committed", self.committed)];
+        let flags = [
+            ("--quick", self.quick),
+            ("--long", self.long),
+            ("--cpu", self.cpu),
+            ("--committed", self.committed),
+            ("--portable", self.portable),
+        ];
         let mut all: Vec<String> = flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).into()).collect();
         let threads = self.threads.unwrap_or(2);
         all.extend([format!("--repeat={}", self.repeat), format!("--threads={threads}")]);
@@ -204,7 +214,7 @@ impl Suites {
             self.cases.iter().for_each(|(suite, list)| cases(suite, list, context, report, args.runs()));
         }
         if let Some(context) = context {
-            let world = World { context: context.clone(), extent: args.extent() };
+            let world = World { context: context.clone(), extent: args.extent(), portable: args.portable };
             self.scenarios.iter().for_each(|all| scenario::run(all, &world, report));
         }
         Ok(())

@@ -41,7 +41,7 @@ pub fn run() -> Result<(), CheckError> {
         "program trapping { axes N; param x: f32[N]; %0: f32[N] = param x; %1: f32[N] = sin(%0); output y: f32[N] = %1; }",
     );
     register(Arc::new(Trap));
-    let world = World { context: CudaContext::new(0)?, extent: Extent::Quick };
+    let world = World { context: CudaContext::new(0)?, extent: Extent::Quick, portable: false };
     let (device, other) = (world.device()?, world.device()?);
     let on_the_host = affine_inputs(&[3, 10_007], &Device::Cpu, 1)?;
     let inputs = affine_inputs(&[3, 10_007], &device, 1)?;

@@ -96,6 +96,14 @@ impl Planners {
         Ok(ways)
     }
 
+    /// Every way to run a case's call with the kernels for all devices.
+    ///
+    /// # Errors
+    /// Those of the planner.
+    pub fn portable_ways(&self, case: &Case, call: &Call) -> Result<Vec<Way>, CheckError> {
+        ranked(case, call, self.portable.as_ref().unwrap_or(&self.own), true)
+    }
+
     /// The ways in which a model's call may run among committed kernels, each of which takes one that none before it does.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ pub struct Runs {
     pub repeat: usize,
     /// Only those with a committed kernel.
     pub committed: bool,
+    /// Only those with the kernels for all devices.
+    pub portable: bool,
 }
 
 /// A tensor of a call: what it holds and where it lies.
@@ -228,6 +230,9 @@ impl<'a> Runner<'a> {
             outputs: outputs.iter().map(|o| layout(&o.tensor)).collect(),
         };
         let planners = Planners::new(&pass.program, &device.target())?;
+        if self.runs.portable {
+            return planners.portable_ways(case, &call);
+        }
         if self.runs.committed && !case.is_standard() {
             return planners.committed_ways(case, &call);
         }

@@ -17,6 +17,8 @@ pub struct World {
     pub context: Arc<CudaContext>,
     /// How much they do.
     pub extent: Extent,
+    /// Whether kernels are those for all devices.
+    pub portable: bool,
 }
 
 /// A scenario.
@@ -36,7 +38,11 @@ impl World {
     /// # Errors
     /// Those of the driver.
     pub fn device(&self) -> Result<Device, CheckError> {
-        Ok(Device::from_stream(self.context.new_stream()?)?)
+        let device = Device::from_stream(self.context.new_stream()?)?;
+        if let Device::Cuda(cuda) = &device {
+            cuda.set_portable(self.portable);
+        }
+        Ok(device)
     }
 }
 

@@ -15,13 +15,13 @@ fn model(name: &str) -> Program {
     models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
 }
 
-/// Assembles the kernels of a program under some schedules, and says how many there are.
-fn assemble(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
+/// Assembles the kernels of a program under some schedules for an instruction set, and says how many there are.
+fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -> usize {
     let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
-    let all = stages.iter().flat_map(|stage| variants(stage, Isa::Sm90a));
+    let all = stages.iter().flat_map(|stage| variants(stage, isa));
     let meant: Vec<_> = all.filter(|(_, schedule)| is_meant(schedule)).collect();
     for (stage, schedule) in &meant {
-        ptx(&lower(stage, schedule, Isa::Sm90a).expect("lowers"), Isa::Sm90a);
+        ptx(&lower(stage, schedule, isa).expect("lowers"), isa);
     }
     meant.len()
 }
@@ -30,7 +30,7 @@ fn assemble(program: &Program, is_meant: impl Fn(&Schedule) -> bool) -> usize {
 fn gates_of_warpgroups_do_not_spill() {
     let is_meant =
         |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.unit == Unit::Warpgroup && s.depth == 128 && !s.ends);
-    assert!(assemble(&model("mamba2"), is_meant) >= 3);
+    assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
 #[test]
@@ -39,6 +39,22 @@ fn gradients_of_single_elements_do_not_spill() {
         let program = adjoint(&model(name)).expect("differentiable");
         let is_meant =
             |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
-        assert!(assemble(&program, is_meant) >= 3, "{name}");
+        assert!(assemble(&program, Isa::Sm90a, is_meant) >= 3, "{name}");
     }
+}
+
+#[test]
+fn gradients_without_warpgroups_do_not_spill() {
+    for (name, least) in [("mamba2", 18), ("retention", 14)] {
+        let program = adjoint(&model(name)).expect("differentiable");
+        let is_meant = |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector > 1 && !s.padded && s.depth > 32);
+        assert!(assemble(&program, Isa::Sm80, is_meant) >= least, "{name}");
+    }
+}
+
+#[test]
+fn gradients_of_single_elements_without_warpgroups_do_not_spill() {
+    let program = adjoint(&model("ssd")).expect("differentiable");
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
+    assert!(assemble(&program, Isa::Sm80, is_meant) >= 5);
 }

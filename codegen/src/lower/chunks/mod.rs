@@ -110,6 +110,14 @@ pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u
     rows.checked_mul(segments::handed_on(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
+/// Where states are written, and how.
+#[derive(Clone, Copy)]
+struct Saved {
+    to: ParamId,
+    /// By a copy engine, or by all threads.
+    bulk: bool,
+}
+
 /// A stage laid over blocks. Immutable while code is emitted.
 struct ChunksKernel<'s> {
     stage: &'s Stage,
@@ -128,7 +136,7 @@ struct ChunksKernel<'s> {
     sums: SharedId,
     gains: SharedId,
     /// Where the state before every chunk is written, if it is.
-    saved: Option<ParamId>,
+    saved: Option<Saved>,
     /// The block's segment, and the ends of segments.
     segment: Segment,
     ends: ParamId,

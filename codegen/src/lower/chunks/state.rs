@@ -2,11 +2,12 @@
 
 use super::decay::Decays;
 use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
-use super::{COLUMNS, ChunksKernel, ROWS};
+use super::{COLUMNS, ChunksKernel, ROWS, Saved};
 use crate::build::{Builder, swizzle, zero};
+use crate::lower::pairs::tile::Tile;
 use crate::lower::pairs::values::{Index, Spot, Values};
 use crate::schedule::Unit;
-use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
+use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
 use oplus_dsl::Ty;
 
 /// The blocks of the thread's warp, in the order of the depth.
@@ -135,23 +136,39 @@ impl ChunksKernel<'_> {
         start_in_time(b, &state.blocks, factors);
     }
 
-    /// Starts the copy of the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every
-    /// recurrence.
+    /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
+    /// engine only starts.
     pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
-        let Some((to, states)) = self.saved.zip(self.states.as_ref()) else { return };
+        let Some((Saved { to, bulk }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
         let to_index = b.mul(number, Operand::i64(i64::from(states.len())));
+        if !bulk {
+            return self.save_pieces(b, states, (to, to_index));
+        }
         let (from, from_index) = (states.array, Operand::i32(0));
         let count = Operand::i32(states.len() as i32);
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
     }
 
+    /// Copies a tile by all threads, 16 bytes each at a time: in memory it lies as in shared memory.
+    fn save_pieces(&self, b: &mut Builder, tile: &Tile, (to, first): (ParamId, Operand)) {
+        let own = b.mul(self.thread, Operand::i32(COLUMNS as i32));
+        let from = b.convert(Ty::I64, own);
+        let to_own = b.add(first, from);
+        for by in (0..tile.len()).step_by((self.schedule.threads() * COLUMNS) as usize) {
+            let at = b.add(own, Operand::i32(by as i32));
+            let eight = b.load(Memory::Shared(tile.array), at, COLUMNS, None, zero(Ty::F32));
+            let to_index = b.add(to_own, Operand::i64(i64::from(by)));
+            b.store(Memory::Global(to), to_index, &eight, None);
+        }
+    }
+
     /// Waits until the rounded state may change.
     pub(super) fn wait_saved(&self, b: &mut Builder) {
-        if self.saved.is_some() {
+        if self.saved.is_some_and(|saved| saved.bulk) {
             let first = b.eq(self.thread, Operand::i32(0));
             b.if_(first, |b| b.push(Stmt::BulkWait { pending: 0, read: true }));
         }
@@ -177,7 +194,7 @@ impl ChunksKernel<'_> {
                 b.store(Memory::Shared(states.array), index, &two, None);
             }
         }
-        if self.saved.is_some() || self.schedule.unit == Unit::Warpgroup {
+        if self.saved.is_some_and(|saved| saved.bulk) || self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
         }
     }

@@ -66,7 +66,7 @@ pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
             // No call takes a schedule that no device has the shared memory for.
             let fits =
-                |(stage, schedule): &(Stage, Schedule)| shared_bytes(stage, schedule) <= Target::H200.shared_bytes;
+                |(stage, schedule): &(Stage, Schedule)| shared_bytes(stage, schedule, isa) <= Target::H200.shared_bytes;
             let of_stage = variants(stage, isa).into_iter().filter(fits);
             let of_stage = of_stage.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(isa) });
             all.extend(of_stage.map(|v| (v.key().to_string(), v)));

@@ -37,13 +37,14 @@ mod walk;
 pub use form::{BackForm, Kind};
 
 use super::anew::Anew;
-use super::{ChunksKernel, Form, LowerError, ROWS, blocks_of_ends, parts};
+use super::{COLUMNS, ChunksKernel, Form, LowerError, ROWS, Saved, blocks_of_ends, parts};
 use crate::build::Builder;
 use crate::lower::args::Args;
 use crate::lower::pairs::tile::{Source, Tile};
 use crate::lower::pairs::values::Index;
 use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep, Unit, WARP};
 use crate::stage::Stage;
+use crate::target::Isa;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::Arrays;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -51,8 +52,8 @@ use oplus_dsl::{Elem, Ty};
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
-/// Heads whose tiles are in shared memory.
-const STAGES: u32 = 2;
+/// Sets of tiles that the third sweep has in shared memory: that of keys and queries, and those of one or two heads.
+const SETS: std::ops::RangeInclusive<u32> = 2..=3;
 /// Blocks of 16 times.
 const BLOCKS: u32 = TIMES / ROWS;
 /// The longest axis of keys and queries.
@@ -60,10 +61,11 @@ const MOST_DEPTH: u32 = 128;
 /// Warps of a block of the third sweep.
 const WARPS: u32 = 2 * BLOCKS;
 
-/// The tile kernel of a stage under one sweep of the schedule.
-pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kernel, LowerError> {
-    let ChunksBack { depth, padded, wide, vector, stages, blocks, .. } = *schedule;
+/// The tile kernel of a stage under one sweep of the schedule, for an instruction set.
+pub fn lower(stage: &Stage, schedule: &ChunksBack, isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
+    let ChunksBack { sweep, depth, padded, wide, vector, stages, blocks } = *schedule;
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
+    let is_possible = is_possible && (sweep != Sweep::Gradients || SETS.contains(&stages));
     if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
@@ -73,7 +75,7 @@ pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kerne
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    with_kernel(&mut b, stage, &form, schedule, |b, kernel| match kernel {
+    with_kernel(&mut b, (stage, isa), &form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
         Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
         Either::Chunk(kernel) => kernel.body(b),
@@ -82,25 +84,25 @@ pub fn lower(stage: &Stage, schedule: &ChunksBack, symbol: &str) -> Result<Kerne
 }
 
 /// The shared memory of the kernel.
-pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack) -> u32 {
+pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack, isa: Isa) -> u32 {
     let Ok(form) = BackForm::of(stage) else { return 0 };
     let mut b = Builder::new("", WARP);
-    with_kernel(&mut b, stage, &form, schedule, |_, _| ());
+    with_kernel(&mut b, (stage, isa), &form, schedule, |_, _| ());
     b.finish().shared_layout().1
 }
 
 /// The kernels of a schedule, in order.
-pub fn sweeps(stage: &Stage, schedule: &ChunksBack) -> Vec<ChunksBack> {
+pub fn sweeps(stage: &Stage, schedule: &ChunksBack, isa: Isa) -> Vec<ChunksBack> {
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
-    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(&form, schedule.depth));
+    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(&form, schedule.depth, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
     let walk = |sweep| ChunksBack { sweep, stages: 2, blocks, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
 /// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers.
-pub(crate) fn blocks_of_walks(form: &BackForm, depth: u32) -> u32 {
-    if form.states.channels && depth > 64 { 2 } else { 3 }
+pub(crate) fn blocks_of_walks(form: &BackForm, depth: u32, isa: Isa) -> u32 {
+    if unit(&form.states, isa) == Unit::Warp && depth > 64 { 2 } else { 3 }
 }
 
 /// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
@@ -113,6 +115,36 @@ pub fn scratch(form: &BackForm, schedule: &ChunksBack, size: impl Fn(Axis) -> i6
     Some([len as u64; 2])
 }
 
+/// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
+pub(crate) fn has_turns(form: &BackForm, schedule: &ChunksBack) -> bool {
+    form.heads != AxisSet::EMPTY || schedule.wide
+}
+
+/// Blocks of the sums of query' of a thread: those in registers, and after them those in shared memory.
+#[derive(Clone, Copy)]
+struct QueryBlocks {
+    registers: u32,
+    shared: u32,
+}
+
+/// As many as there are registers for.
+fn query_blocks(form: &BackForm, schedule: &ChunksBack, isa: Isa) -> QueryBlocks {
+    let blocks = schedule.depth / 2 / COLUMNS;
+    let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels;
+    let (blocks, registers) = match is_deep {
+        _ if !form.outputs.contains(&Kind::Queries) => (0, 0),
+        true if schedule.vector == 1 || schedule.wide => (blocks, 0),
+        true if has_turns(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
+        _ => (blocks, blocks),
+    };
+    QueryBlocks { registers, shared: blocks - registers }
+}
+
+/// Who multiplies in walks.
+fn unit(walked: &Form, isa: Isa) -> Unit {
+    if isa.has_warpgroups() && !walked.channels { Unit::Warpgroup } else { Unit::Warp }
+}
+
 /// A kernel of one of both kinds.
 enum Either<'k, 's> {
     Walk(&'k ChunksKernel<'s>),
@@ -121,7 +153,7 @@ enum Either<'k, 's> {
 
 fn with_kernel(
     b: &mut Builder,
-    stage: &Stage,
+    (stage, isa): (&Stage, Isa),
     form: &BackForm,
     schedule: &ChunksBack,
     then: impl FnOnce(&mut Builder, Either<'_, '_>),
@@ -131,15 +163,16 @@ fn with_kernel(
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients => {
-            let kernel = BackKernel::declare(b, stage, form, schedule, args);
+            let kernel = BackKernel::declare(b, (stage, isa), form, schedule, args);
             return then(b, Either::Chunk(&kernel));
         }
     };
     let ChunksBack { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
-    let unit = if walked.channels { Unit::Warp } else { Unit::Warpgroup };
+    let unit = unit(walked, isa);
     let ends = sweep.is_ends();
     let chunks = Chunks { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
-    let saved = (!sweep.is_ends()).then(|| args.scratch[usize::from(walked.reverse)]);
+    let to = args.scratch[usize::from(walked.reverse)];
+    let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
     let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
     then(b, Either::Walk(&kernel));
 }
@@ -162,11 +195,13 @@ struct BackKernel<'s> {
     weights: Tile,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
     /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
-    /// Where decays are those of channels, what pairs of one block add to query' and key'.
-    scores: SharedId,
+    /// Where decays are those of channels, what pairs of one block add to query' and key'. Where one head has room and query' is
+    /// there, too, G is not: it is computed for each head.
+    scores: Option<SharedId>,
     key_sums: SharedId,
     /// Sums of query', as those of key', where they have no registers.
     query_sums: Option<SharedId>,
+    query_blocks: QueryBlocks,
     /// What else there is where decays are those of channels.
     channels: Option<Arrays>,
     /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
@@ -175,6 +210,9 @@ struct BackKernel<'s> {
     parts: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
+    /// Whether what the next head and outputs need of memory is read before the products. Where it is not, addresses take no
+    /// registers: those of single elements do, and the compiler has fewer to spare on devices before Hopper.
+    reads_early: bool,
     /// For indices by which heads are read: they are needed before those, too.
     anew: Anew,
     thread: Operand,
@@ -189,7 +227,13 @@ struct BackKernel<'s> {
 }
 
 impl<'s> BackKernel<'s> {
-    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s BackForm, schedule: &'s ChunksBack, args: Args) -> Self {
+    fn declare(
+        b: &mut Builder,
+        (stage, isa): (&'s Stage, Isa),
+        form: &'s BackForm,
+        schedule: &'s ChunksBack,
+        args: Args,
+    ) -> Self {
         let (elem, depth) = (form.elem(stage), schedule.depth);
         let [states, dual] = [&form.states, &form.cotangents];
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
@@ -197,7 +241,8 @@ impl<'s> BackKernel<'s> {
         };
         let mut keys = tile(states.key, states.depth, depth, 1);
         let mut queries = tile(dual.key, states.depth, depth, 1);
-        let stages = if states.channels { 1 } else { STAGES };
+        let heads = schedule.stages - 1;
+        let stages = if states.channels { 1 } else { heads };
         let mut values = tile(states.value, states.width, TIMES, stages);
         let mut cotangents = tile(dual.value, states.width, TIMES, stages);
         let mut saved = |name: &str| {
@@ -210,20 +255,24 @@ impl<'s> BackKernel<'s> {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }
         for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
-            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, STAGES);
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, heads);
         }
-        let own = [("scores", TIMES), ("key_sums", depth)];
-        let [scores, key_sums] = own.map(|(name, columns)| {
+        let queries_of = query_blocks(form, schedule, isa);
+        let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
-        });
-        let channels = form.states.channels.then(|| Arrays::declare(b, elem, depth));
-        let is_scarce = !form.states.channels && depth == MOST_DEPTH && (schedule.vector == 1 || schedule.wide);
-        let has_sums = is_scarce && form.outputs.contains(&Kind::Queries);
-        let query_sums = has_sums.then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), TIMES * depth));
+        };
+        let has_room = heads > 1 || queries_of.registers > 0 || queries_of.shared == 0;
+        let scores = has_room.then(|| own("scores", TIMES));
+        let key_sums = own("key_sums", depth);
+        let channels =
+            scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, elem, depth, own_queries));
+        let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
+        let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
         let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
+        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
         let anew = Anew::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
@@ -243,10 +292,12 @@ impl<'s> BackKernel<'s> {
             scores,
             key_sums,
             query_sums,
+            query_blocks: queries_of,
             channels,
             rates,
             parts,
             energies,
+            reads_early,
             anew,
             thread,
             lane,
@@ -263,6 +314,16 @@ impl<'s> BackKernel<'s> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false }
+    }
+
+    /// Heads whose tiles are in shared memory: the one that is computed, and that which comes after it where there is room.
+    fn heads_in_flight(&self) -> u32 {
+        if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
+    }
+
+    /// Whether a block goes through heads, or parts of the width, one after the other.
+    fn has_turns(&self) -> bool {
+        has_turns(self.form, self.schedule)
     }
 
     /// The axes over which blocks are apart, beside chunks.

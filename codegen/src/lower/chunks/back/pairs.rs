@@ -19,6 +19,7 @@ impl BackKernel<'_> {
     /// M, the weights of G as a factor, and E added to the sums over heads.
     pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
         let Head { sides, stage, decays, sums } = *head;
+        let scores = if self.scores.is_some() { vec![] } else { self.scores_of(b, &sides.deep) };
         let mut products: Blocks = vec![zeros(); sums.pairs.len()];
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
         let right = sides.wide.right(b, &self.cotangents, stage);
@@ -26,7 +27,10 @@ impl BackKernel<'_> {
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
         let weigh = |(block, products): (usize, &[Operand; 4])| {
-            let mut weights = self.own(b, (self.scores, block as u32));
+            let mut weights = match self.scores {
+                Some(array) => self.own(b, (array, block as u32)),
+                None => scores[block],
+            };
             let columns = self.columns(b, decays, block as u32);
             for (r, weight) in weights.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
@@ -136,7 +140,7 @@ impl BackKernel<'_> {
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
         let right = sides.deep.in_time(b, &self.duals, stage);
-        let mut found = self.kept(b, self.key_sums);
+        let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
             let words = left.four(b, 0, sixteen, false);
             let words = scale_rows(b, self.values.elem, words, scales);
@@ -148,8 +152,8 @@ impl BackKernel<'_> {
     }
 
     /// The sums over the heads so far that an array has.
-    fn kept(&self, b: &mut Builder, array: SharedId) -> Blocks {
-        (0..self.deep_blocks()).map(|block| self.own(b, (array, block))).collect()
+    fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
+        (0..blocks).map(|block| self.own(b, (array, block))).collect()
     }
 
     /// Adds the first term of query' of a head.
@@ -168,7 +172,9 @@ impl BackKernel<'_> {
                 mma(b, self.values.elem, &mut found[1], *left, [z, w]);
             }
             for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
-                let mut kept = self.query_sums.map(|array| self.own(b, (array, k)));
+                let place = k.checked_sub(self.query_blocks.registers);
+                let place = self.query_sums.zip(place);
+                let mut kept = place.map(|place| self.own(b, place));
                 for r in 0..4 {
                     let term = b.mul(found[r], scales[r / 2]);
                     partials.add_query(b, r / 2, (term, queries[r]));
@@ -180,8 +186,8 @@ impl BackKernel<'_> {
                         kept[r] = b.add(kept[r], term);
                     }
                 }
-                if let Some((array, kept)) = self.query_sums.zip(kept) {
-                    self.store_own(b, (array, k), &kept);
+                if let Some((place, kept)) = place.zip(kept) {
+                    self.store_own(b, place, &kept);
                 }
             }
         }
@@ -191,7 +197,7 @@ impl BackKernel<'_> {
     pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides) -> Blocks {
         let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
         let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
-        let mut found = self.kept(b, self.key_sums);
+        let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
             multiply_in_time(b, &mut found, (left, right), sixteen);
@@ -204,10 +210,10 @@ impl BackKernel<'_> {
         let (row, half) = right_rows(b, self.lane);
         let lanes = self.weights.lanes_at(b, row, half, self.block);
         let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
-        let mut found: Blocks = match self.query_sums {
-            Some(array) => self.kept(b, array),
-            None => query_sums.iter().map(|block| block.map(Operand::Reg)).collect(),
-        };
+        let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
+        if let Some(array) = self.query_sums {
+            found.extend(self.kept(b, array, self.query_blocks.shared));
+        }
         for sixteen in 0..SIXTEENS {
             let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
             let left = load_four(b, &self.weights, index, true);

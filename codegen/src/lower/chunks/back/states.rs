@@ -1,7 +1,7 @@
 //! Copies of saved states to shared memory.
 
 use super::walk::Place;
-use super::{BackKernel, STAGES, TIMES};
+use super::{BackKernel, TIMES};
 use crate::build::Builder;
 use crate::lower::chunks::COLUMNS;
 use crate::lower::pairs::tile::Tile;
@@ -62,7 +62,7 @@ impl BackKernel<'_> {
 
     /// The stage of a turn, and the parity of its phase.
     pub(super) fn stage_of(&self, b: &mut Builder, turn: Operand) -> (Operand, Operand) {
-        let stages = Operand::i32(STAGES as i32);
+        let stages = Operand::i32((self.schedule.stages - 1) as i32);
         let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
         (stage, b.binary(Binary::And, round, Operand::i32(1)))
     }

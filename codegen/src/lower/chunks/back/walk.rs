@@ -2,7 +2,7 @@
 
 use super::rates::Decays;
 use super::steps::Partials;
-use super::{BackKernel, Kind, ROWS, STAGES, TIMES};
+use super::{BackKernel, Kind, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::lower::chunks::decay::Rates;
 use crate::lower::chunks::products::{Blocks, Factor, multiply};
@@ -11,7 +11,7 @@ use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::ir::{Axis, Binary};
 
 /// How a warp's lanes read tiles of one shape.
 pub(super) struct Sides {
@@ -102,19 +102,17 @@ impl BackKernel<'_> {
         }
         self.score(b);
         let sums = self.sums(b);
-        if self.form.heads == AxisSet::EMPTY && !self.schedule.wide {
-            self.turn(b, &chunk, &sums, none);
-        } else {
+        if self.has_turns() {
             b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
+        } else {
+            self.turn(b, &chunk, &sums, none);
         }
         self.finish(b, &chunk, &sums);
     }
 
     fn sums(&self, b: &mut Builder) -> Sums {
         let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
-        let in_registers = self.needs(Kind::Queries) && self.query_sums.is_none();
-        let deep = if in_registers { self.deep_blocks() } else { 0 };
-        let (pairs, queries) = (blocks(TIMES / 2 / COLUMNS), blocks(deep));
+        let (pairs, queries) = (blocks(TIMES / 2 / COLUMNS), blocks(self.query_blocks.registers));
         Sums { pairs, queries }
     }
 
@@ -128,20 +126,27 @@ impl BackKernel<'_> {
         self.schedule.depth / 2 / COLUMNS
     }
 
-    /// Computes G; the sums that are in shared memory are 0 so far.
+    /// Computes G, if it is kept; the sums that are in shared memory are 0 so far.
     fn score(&self, b: &mut Builder) {
-        let none = Operand::i32(0);
-        let sides = self.sides(b, &self.keys);
-        let left = Factor::of(b, &self.keys, &sides.left, none);
-        let right = sides.right(b, &self.queries, none);
+        if let Some(array) = self.scores {
+            let sides = self.sides(b, &self.keys);
+            for (block, scores) in (0..).zip(&self.scores_of(b, &sides)) {
+                self.store_own(b, (array, block), scores);
+            }
+        }
+        let queries = self.query_sums.map(|array| (array, self.query_blocks.shared));
+        for (array, blocks) in [(self.key_sums, self.deep_blocks())].into_iter().chain(queries) {
+            (0..blocks).for_each(|block| self.store_own(b, (array, block), &zeros()));
+        }
+    }
+
+    /// G at the warp's times j and the times i of its half.
+    pub(super) fn scores_of(&self, b: &mut Builder, sides: &Sides) -> Blocks {
+        let left = Factor::of(b, &self.keys, &sides.left, Operand::i32(0));
+        let right = sides.right(b, &self.queries, Operand::i32(0));
         let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         multiply(b, &mut scores, (left, right));
-        for (block, scores) in (0..).zip(&scores) {
-            self.store_own(b, (self.scores, block), scores);
-        }
-        for array in [self.key_sums].into_iter().chain(self.query_sums) {
-            (0..self.deep_blocks()).for_each(|block| self.store_own(b, (array, block), &zeros()));
-        }
+        scores
     }
 
     /// One thread makes the mbarriers, and the 0.
@@ -150,7 +155,7 @@ impl BackKernel<'_> {
         b.if_(first, |b| {
             self.anew.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
-            let stages = if self.form.states.channels { 1 } else { STAGES };
+            let stages = self.heads_in_flight();
             for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
                 for i in 0..stages as i32 {
                     let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
@@ -247,9 +252,10 @@ impl BackKernel<'_> {
         // From here on everybody has the rates, and nobody reads the head before.
         b.barrier();
         let next = b.add(turn, Operand::i32(1));
-        self.fetch(b, chunk, next);
-        // Addresses of single elements take registers: then nothing is read early.
-        let early = (self.schedule.vector > 1).then(|| self.reads(b, chunk, turn));
+        if self.heads_in_flight() > 1 {
+            self.fetch(b, chunk, next);
+        }
+        let early = self.reads_early.then(|| self.reads(b, chunk, turn));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
@@ -279,7 +285,11 @@ impl BackKernel<'_> {
         let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
         self.store_values(b, &rows, (stage, place), &found);
         self.store_rates(b, &rates, next);
+        // From here on nobody reads the tiles of this head.
         b.barrier();
+        if self.heads_in_flight() == 1 && self.has_turns() {
+            self.fetch(b, chunk, next);
+        }
         self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Arrays {
     sums: SharedId,
     /// M with its gains, as a left factor: a row for every time j.
     pairs: Tile,
+    /// What pairs of one block add to query'.
+    own_queries: SharedId,
     /// Sums of channels over the times of a block: of logarithms, and of what is summed to their cotangents.
     totals: SharedId,
     later: SharedId,
@@ -52,12 +54,12 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32) -> Arrays {
+    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
         let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
         let pairs = Tile::bare(b, "pairs", elem, (TIMES, TIMES));
         let [totals, later, energies, ends] = ["totals", "later", "channel_energies", "ends"]
             .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
-        Arrays { sums, pairs, totals, later, energies, ends }
+        Arrays { sums, pairs, own_queries, totals, later, energies, ends }
     }
 }
 

@@ -38,7 +38,7 @@ impl BackKernel<'_> {
             }
             for (i, sum) in (0..).zip(to_queries) {
                 let at = b.add(to, Operand::i32((i * super::row(self.schedule.depth)) as i32));
-                b.store(Memory::Shared(self.scores), at, &[sum], None);
+                b.store(Memory::Shared(arrays.own_queries), at, &[sum], None);
             }
         });
     }

@@ -189,7 +189,8 @@ impl BackKernel<'_> {
             let scale = Scale { side: Side::Key, border: own.start };
             self.add_scaled(b, own, found, ((left, right), earlier, scale));
         });
-        let found = self.with_own(b, own, &found, (self.scores, Scale { side: Side::Query, border: own.start }));
+        let found =
+            self.with_own(b, own, &found, (own.arrays.own_queries, Scale { side: Side::Query, border: own.start }));
         if self.needs(Kind::Queries) {
             self.store_depth(b, values, first, (Kind::Queries, &found));
         }
