@@ -1,10 +1,11 @@
 //! Operators and programs for tests, of this crate and of those that execute programs.
 //!
 //! Known operators are in [`operators`] and, in text form, [`texts`]; [`family`] makes random ones that are associative by construction, and
-//! [`program`] and [`recurrence`] random programs around them, with [`inputs`] to run them on. Everything random is a function of
-//! a seed. [`relative_error`] says how far results are from what is right.
+//! [`program`] and [`recurrence`] random programs around them, with [`inputs`] to run them on, whole or [`cut`]. Everything random
+//! is a function of a seed. [`relative_error`] says how far results are from what is right.
 //! Unlike the rest of the crate this module panics when it is used wrongly.
 
+mod cut;
 mod error;
 mod expression;
 mod families;
@@ -15,6 +16,7 @@ mod programs;
 mod recurrences;
 pub mod texts;
 
+pub use cut::cut;
 pub use error::relative_error;
 pub use expression::{Expression, operator};
 pub use families::{Domain, Family, family};

@@ -21,9 +21,10 @@ thread_local! {
 /// may differ in the last place.
 ///
 /// Without it, a whole and its chunks agree within rounding, and to the bit where chunks begin at certain borders. On the
-/// CPU scans have them at every 16,384th time, counted from the start of the sequence in both directions: outputs and states
-/// are those of the whole, whatever the number of threads. (The gradient of a recurrence agrees within rounding there, too: in
-/// the whole a coefficient is multiplied into its block, where a chunk is given a product that is rounded.) On a GPU they
+/// CPU scans have them at every 16,384th time, counted from the start of the sequence in both directions: outputs, states
+/// and the gradients of all that has a time, and of the state, are those of the whole, whatever the number of threads. (Within
+/// rounding there: gradients of exclusive scans whose first state is given, of states one of whose fields feeds another and
+/// is not fed by it, and where only the last state has a cotangent.) On a GPU they
 /// are where the tiles of one schedule begin that hands on what it carries itself: rows at multiples of a tile, walks of columns
 /// at every time, selective scans that save their states ([`record`](crate::record())) and walk time in one piece at
 /// multiples of 32 times. Where a plan takes look-back, rings of columns, chunks or pairs, or other schedules for other

@@ -6,7 +6,7 @@ use oplus_codegen::target::Isa;
 use oplus_dsl::Ty;
 use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::{Axis, Program};
-use oplus_dsl::testing::operators;
+use oplus_dsl::testing::{cut, operators};
 
 use crate::device::{Placement, run};
 use crate::oracle::{Case, given};
@@ -44,20 +44,10 @@ impl Chunked {
         run(&self.program, &case.work(self.schedule), inputs, sizes, (case.placement, case.order, Isa::Sm90a))
     }
 
-    /// Part of the times of a tensor; all of one without.
-    fn cut(&self, array: &Array, axes: &[Axis], from: usize, to: usize) -> Array {
-        let Some(at) = axes.iter().position(|axis| Some(*axis) == self.program.axis("L")) else { return array.clone() };
-        let (n, inner) = (array.sizes[at], array.sizes[at + 1..].iter().product::<usize>());
-        let rows = array.as_floats().expect("floats").chunks(n * inner);
-        let kept: Vec<f64> = rows.flat_map(|row| row[from * inner..to * inner].to_vec()).collect();
-        let mut sizes = array.sizes.clone();
-        sizes[at] = to - from;
-        Array::floats(&sizes, kept)
-    }
-
     /// The outputs of chunks between `ends`, each from the state that the one before left, are those of the whole.
     fn check(&self, others: usize, ends: &[usize]) {
-        let time = self.program.axis("L").expect("the scan's axis").0 as usize;
+        let axis = self.program.axis("L").expect("the scan's axis");
+        let (time, along) = (axis.0 as usize, |axes: &[Axis]| axes.iter().position(|own| *own == axis));
         let sizes = |times: usize| -> Vec<usize> { (0..2).map(|k| if k == time { times } else { others }).collect() };
         let times = ends[ends.len() - 1];
         let inputs = given(&self.program, &sizes(times));
@@ -74,13 +64,13 @@ impl Chunked {
                     let last = self.program.outputs.iter().position(|y| y.name == format!("{field}_last"))?;
                     found.get(last).cloned()
                 });
-                handed.unwrap_or_else(|| self.cut(input, &param.axes, from, to))
+                handed.unwrap_or_else(|| cut(input, along(&param.axes), from..to))
             });
             let own: Vec<Array> = own.collect();
             found = self.run(&own, &sizes(to - from));
             for ((output, whole), found) in self.program.outputs.iter().zip(&whole).zip(&found) {
                 if !output.name.ends_with("_last") {
-                    let wanted = self.cut(whole, &output.axes, from, to);
+                    let wanted = cut(whole, along(&output.axes), from..to);
                     assert!(bits(found) == bits(&wanted), "`{}` from {from}: {}", output.name, self.schedule);
                 }
             }

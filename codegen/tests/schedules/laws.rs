@@ -12,7 +12,7 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::interpret::{Array, Data};
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::step::{Step, step};
-use oplus_dsl::testing::{Part, inputs};
+use oplus_dsl::testing::{Part, cut, inputs};
 
 use crate::device::{Placement, Work, call, run_handing};
 
@@ -84,15 +84,11 @@ impl Law {
     /// The times of a tensor from `from` on; a step's have no time.
     fn cut(&self, name: &str, array: &Array, from: usize, part: Part) -> Array {
         let Some(at) = self.time_of(name) else { return array.clone() };
-        let (n, inner) = (array.sizes[at], array.sizes[at + 1..].iter().product::<usize>());
-        let rows = array.as_floats().expect("floats").chunks(n * inner);
-        let kept = rows.flat_map(|row| row[from * inner..(from + part.times()) * inner].to_vec());
-        let mut sizes = array.sizes.clone();
-        match part {
-            Part::Chunk(times) => sizes[at] = times,
-            Part::Step => drop(sizes.remove(at)),
+        let mut kept = cut(array, Some(at), from..from + part.times());
+        if part.is_step() {
+            kept.sizes.remove(at);
         }
-        Array::floats(&sizes, kept.collect::<Vec<_>>())
+        kept
     }
 
     /// The outputs of every part, each from the state that the one before left, and with what they were computed from.

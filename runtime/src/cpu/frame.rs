@@ -6,6 +6,7 @@ mod load;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::lanes::First;
 use super::loops::Loops;
 use super::map;
 use super::sweep::Workspace;
@@ -13,12 +14,22 @@ use super::tile::{Code, Instruction, Reg, TileOp, strides};
 use super::values::{Slice, Values};
 use super::view::Data;
 
-/// The streamed axis: its place in the order, its size and its direction.
+/// The streamed axis: its place in the order, its size and its direction, and at multiples of how many indices it has
+/// borders.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Streamed {
     pub(super) axis: usize,
     pub(super) size: usize,
     pub(super) reverse: bool,
+    pub(super) between: usize,
+}
+
+impl Streamed {
+    /// Whether a visit begins at a border or is the first.
+    pub(super) fn has_border(&self, visit: usize) -> bool {
+        let index = if self.reverse { self.size - visit } else { visit };
+        visit == 0 || index.is_multiple_of(self.between)
+    }
 }
 
 /// A box of indices; along the streamed axis they count visits.
@@ -47,10 +58,14 @@ pub(super) struct Frame<'a> {
     workspace: Workspace,
     /// The tile that the registers are about.
     pub(super) tile: Tile,
+    /// Whether the tile begins at a border.
+    pub(super) is_opening: bool,
     /// Whether the tile is the last of its chunk.
     pub(super) is_closing: bool,
     /// By instruction, the states of streamed scans after the chunk, where they are known before its results.
     pub(super) ends: HashMap<usize, Vec<Values>>,
+    /// By instruction, the first elements of a chunk that [`Combine::opens`] leaves out of its totals.
+    firsts: HashMap<usize, Vec<Values>>,
     /// The loops of every instruction for the extents of the tile.
     nests: Vec<Option<Nest>>,
 }
@@ -87,8 +102,8 @@ impl<'a> Frame<'a> {
         }
         let nests = code.instructions.iter().map(|_| None).collect();
         let (workspace, tile) = (Workspace::default(), Tile::default());
-        let (is_closing, ends) = (false, HashMap::new());
-        Frame { code, sizes, streamed, sources, slots, workspace, tile, is_closing, ends, nests }
+        let (is_opening, is_closing, ends, firsts) = (false, false, HashMap::new(), HashMap::new());
+        Frame { code, sizes, streamed, sources, slots, workspace, tile, is_opening, is_closing, ends, firsts, nests }
     }
 
     /// Goes to another tile.
@@ -135,7 +150,11 @@ impl<'a> Frame<'a> {
         let instruction = &code.instructions[at];
         match (&instruction.op, instruction.result) {
             (TileOp::Combine(combine), _) => {
-                self.combine(combine, sweeping);
+                let first = self.first(combine, sweeping);
+                if first == First::LeftOut {
+                    self.keep_first(at, combine);
+                }
+                self.combine(combine, sweeping, first);
                 if self.is_closing
                     && let Some(end) = self.ends.remove(&at)
                 {

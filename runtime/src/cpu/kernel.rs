@@ -87,6 +87,12 @@ impl Kernel {
         (0..self.next.len()).filter(|k| self.next[*k].is_some()).fold(0, |set, k| set | 1 << k)
     }
 
+    /// Whether every field is a fold.
+    pub(super) fn folds(&self) -> bool {
+        let is_fold = |recurrence: &Recurrence| matches!(recurrence, Recurrence::Fold { .. });
+        self.recurrences.as_ref().is_some_and(|all| all.iter().flatten().all(is_fold))
+    }
+
     /// The recurrence of a field; `None` for one that is not kept, an error if there is none.
     fn recurrence(&self, field: usize) -> Result<Option<Recurrence>, ()> {
         let Some(next) = self.next[field] else { return Ok(None) };

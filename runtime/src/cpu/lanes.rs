@@ -5,7 +5,8 @@
 //! swept axis is cut into parts that are lanes too: the parts' totals are combined first, then every part is swept from
 //! the state before it.
 
-use oplus_dsl::Ty;
+mod turned;
+
 use oplus_dsl::ir::Operator;
 
 use super::kernel::{Ahead, Kernel, needed_of_both};
@@ -13,8 +14,8 @@ use super::loops::Loops;
 use super::map;
 use super::recurrence;
 use super::sweep::{Geometry, Strides, Workspace, dense, sweep};
-use super::turn::{turn, turn_back};
 use super::values::{Slice, Values};
+use turned::Turned;
 
 /// The least number of lanes for which stepping node by node is worth its overhead.
 const LANES: usize = 64;
@@ -50,6 +51,25 @@ pub(super) enum Manner {
     Lanes,
 }
 
+/// How the first element of a sweep is combined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum First {
+    /// As the others.
+    #[default]
+    AsOthers,
+    /// By itself, each operation rounded: what follows it is combined with the result.
+    Alone,
+    /// Not at all.
+    LeftOut,
+}
+
+impl First {
+    /// The first step that is taken.
+    pub(super) fn from(self) -> usize {
+        usize::from(self == First::LeftOut)
+    }
+}
+
 impl Combination {
     /// The kernels that give the fields whose bits are set.
     pub(super) fn new(operator: &Operator, fields: u64, exclusive: bool) -> Combination {
@@ -73,6 +93,11 @@ impl Combination {
         })
     }
 
+    /// Whether every field of the results is a fold.
+    pub(super) fn folds(&self) -> bool {
+        self.scan.folds()
+    }
+
     /// Whether rows along contiguous memory may be swept in blocks.
     fn in_blocks(&self) -> bool {
         matches!(self.manner, Manner::Blocks | Manner::Lanes)
@@ -93,6 +118,7 @@ pub(super) fn merge(of: &Combination, extents: &[usize], dims: &[u64], states: &
         states: dims.iter().map(lanes).collect(),
         outputs: dims.iter().map(along).collect(),
         in_blocks: false,
+        first: First::AsOthers,
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
@@ -140,18 +166,19 @@ impl Block<'_> {
         combination: &Combination,
         elements: Elements<'_>,
         mut results: Results<'_, '_>,
+        first: First,
         workspace: &mut Workspace,
     ) {
-        let mut done = 0;
-        if let Some(parts) = self.parts(combination, elements.scan, results.outputs) {
-            let turned = Turned { block: self, parts, steps: self.steps() / parts };
-            turned.sweep(combination, elements, &mut results, workspace);
-            done = parts * turned.steps;
-            if parts > 1 && done == self.steps() && !combination.exclusive {
-                self.close(&mut results);
-            }
+        let Some(parts) = self.parts(combination, elements.scan, results.outputs) else {
+            return self.sweep_as_it_lies(combination, elements.scan, results, (0, first), workspace);
+        };
+        let turned = Turned { block: self, parts, steps: self.steps() / parts, first };
+        turned.sweep(combination, elements, &mut results, workspace);
+        let done = parts * turned.steps;
+        if parts > 1 && done == self.steps() && !combination.exclusive {
+            self.close(&mut results);
         }
-        self.sweep_as_it_lies(combination, elements.scan, results, done, workspace);
+        self.sweep_as_it_lies(combination, elements.scan, results, (done, First::AsOthers), workspace);
     }
 
     /// Into how many parts the swept axis is cut to be turned; `None` if the block is swept as it lies.
@@ -184,6 +211,18 @@ impl Block<'_> {
                 map::place(&Loops::new(axes), output, [out.start as isize, 0], state.from(0));
             }
         }
+    }
+
+    /// The values of an element at the first index.
+    fn first(&self, element: &Operand<'_>) -> Values {
+        let mut extents = self.extents.to_vec();
+        extents[self.axis] = 1;
+        let block = Block { extents: &extents, ..*self };
+        let [own, of] = [&block, self].map(|block| block.strides(element.dims, 0).lanes);
+        let axes = self.others().into_iter().zip(own.iter().zip(&of)).filter(|(k, _)| element.dims >> k & 1 == 1);
+        let mut first = Values::empty(element.values.ty());
+        map::copy(&Loops::new(axes.map(|(k, (o, e))| (self.extents[k], [*o, *e]))).unit(), &mut first, element.values);
+        first
     }
 
     /// How many steps the sweep has.
@@ -222,13 +261,13 @@ impl Block<'_> {
         Strides { start: start * step as usize, step, lanes }
     }
 
-    /// Sweeps from one index of the axis on.
+    /// Sweeps from one index of the axis on, and its element as it is said.
     fn sweep_as_it_lies(
         &self,
         of: &Combination,
         elements: &[Operand<'_>],
         results: Results<'_, '_>,
-        start: usize,
+        (start, first): (usize, First),
         workspace: &mut Workspace,
     ) {
         let own = |dims: u64| dims & !(1 << self.axis);
@@ -239,170 +278,9 @@ impl Block<'_> {
             states: self.states.iter().map(|dims| self.strides(own(*dims), 0).lanes).collect(),
             outputs: self.states.iter().map(|dims| self.strides(dims | 1 << self.axis, start)).collect(),
             in_blocks: of.in_blocks(),
+            first,
         };
         let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
         sweep(&of.scan, &geometry, &elements, results.states, results.outputs, of.exclusive, workspace);
-    }
-}
-
-/// A block whose swept axis is cut into parts of equal length. The lanes are the other axes and, innermost, the parts.
-struct Turned<'a> {
-    block: &'a Block<'a>,
-    parts: usize,
-    steps: usize,
-}
-
-impl Turned<'_> {
-    fn sweep(
-        &self,
-        of: &Combination,
-        elements: Elements<'_>,
-        results: &mut Results<'_, '_>,
-        workspace: &mut Workspace,
-    ) {
-        let has_outputs = results.outputs.iter().any(Option::is_some);
-        if self.parts == 1 {
-            return self.scan(of, elements.scan, results.states, results.outputs, workspace);
-        }
-        let totals = self.totals(of, elements.total, workspace);
-        let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace);
-        if has_outputs {
-            self.scan(of, elements.scan, &mut starts, results.outputs, workspace);
-        }
-    }
-
-    /// The combination of all elements of each part.
-    fn totals(&self, of: &Combination, elements: &[Operand<'_>], workspace: &mut Workspace) -> Vec<Values> {
-        let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
-        let mut totals: Vec<Values> = of.total.fields.iter().zip(self.block.states).map(identity).collect();
-        let mut none: Vec<_> = totals.iter().map(|_| None).collect();
-        self.run(&of.total, elements, &mut totals, &mut none, (false, of.in_blocks()), workspace);
-        totals
-    }
-
-    /// The state before each part; `states` go to after the last one.
-    fn starts(
-        &self,
-        of: &Combination,
-        totals: &[Values],
-        states: &mut [Values],
-        is_kept: bool,
-        workspace: &mut Workspace,
-    ) -> Vec<Values> {
-        let own = |dims: &u64| self.lane_strides(*dims & !(1 << self.block.axis), 1);
-        let along = |dims: &u64| {
-            let all = self.lane_strides(*dims | 1 << self.block.axis, self.parts);
-            Strides { start: 0, step: 1, lanes: all[..all.len() - 1].to_vec() }
-        };
-        let geometry = Geometry {
-            steps: self.parts,
-            lanes: self.lanes()[..self.block.extents.len() - 1].to_vec(),
-            elements: self.block.states.iter().map(along).collect(),
-            states: self.block.states.iter().map(|dims| own(dims)[..self.block.extents.len() - 1].to_vec()).collect(),
-            outputs: self.block.states.iter().map(along).collect(),
-            in_blocks: false,
-        };
-        let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
-        let mut starts = totals.to_vec();
-        let kept = of.merge.kept();
-        let output = |(field, start)| (is_kept && kept >> field & 1 == 1).then_some(start);
-        let mut outputs: Vec<Option<&mut Values>> = starts.iter_mut().enumerate().map(output).collect();
-        sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace);
-        starts
-    }
-
-    /// Sweeps every part from its start.
-    fn scan(
-        &self,
-        of: &Combination,
-        elements: &[Operand<'_>],
-        starts: &mut [Values],
-        outputs: &mut [Option<&mut Values>],
-        workspace: &mut Workspace,
-    ) {
-        let room = |(output, dims): (&Option<&mut Values>, &u64)| {
-            let mut turned = Values::empty(output.as_ref()?.ty());
-            turned.fill(self.steps * self.width(*dims), oplus_dsl::ir::Literal::zero(turned.ty()));
-            Some(turned)
-        };
-        let mut turned: Vec<Option<Values>> = outputs.iter().zip(self.block.states).map(room).collect();
-        let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
-        self.run(&of.scan, elements, starts, &mut targets, (of.exclusive, of.in_blocks()), workspace);
-        for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
-            if let (Some(output), Some(turned)) = (output, turned) {
-                let dims = dims | 1 << self.block.axis;
-                turn_back(output, turned.from(0), &self.lane_starts(dims), self.block.stride(dims), self.steps);
-            }
-        }
-    }
-
-    fn run(
-        &self,
-        kernel: &Kernel,
-        elements: &[Operand<'_>],
-        states: &mut [Values],
-        outputs: &mut [Option<&mut Values>],
-        (exclusive, in_blocks): (bool, bool),
-        workspace: &mut Workspace,
-    ) {
-        let turned: Vec<Option<Values>> = elements.iter().map(|element| self.turned(element)).collect();
-        let slices = turned.iter().zip(elements);
-        let slices: Vec<Slice<'_>> =
-            slices.map(|(turned, element)| turned.as_ref().map_or(element.values, |turned| turned.from(0))).collect();
-        let along = |dims: u64| {
-            let step = if self.block.stride(dims) == 0 { 0 } else { self.width(dims) as isize };
-            Strides { start: 0, step, lanes: self.lane_strides(dims, self.parts) }
-        };
-        let geometry = Geometry {
-            steps: self.steps,
-            lanes: self.lanes(),
-            elements: elements.iter().map(|element| along(element.dims)).collect(),
-            states: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis).lanes).collect(),
-            outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
-            in_blocks,
-        };
-        sweep(kernel, &geometry, &slices, states, outputs, exclusive, workspace);
-    }
-
-    /// The element with the steps outermost; `None` if it does not vary along the swept axis.
-    fn turned(&self, element: &Operand<'_>) -> Option<Values> {
-        let stride = self.block.stride(element.dims);
-        let mut turned = Values::empty(element.values.ty());
-        (stride > 0).then(|| {
-            turn(&mut turned, element.values, &self.lane_starts(element.dims), stride, self.steps);
-            turned
-        })
-    }
-
-    /// The sizes of the lanes' axes.
-    fn lanes(&self) -> Vec<usize> {
-        let others = self.block.others();
-        others.iter().map(|k| self.block.extents[*k]).chain([self.parts]).collect()
-    }
-
-    /// The strides of the lanes' axes for something that varies over some axes of the block.
-    fn lane_strides(&self, dims: u64, parts: usize) -> Vec<isize> {
-        let varies = self.block.others().into_iter().map(|k| dims >> k & 1 == 1);
-        let varies: Vec<bool> = varies.chain([dims >> self.block.axis & 1 == 1]).collect();
-        let mut lanes = self.lanes();
-        lanes[varies.len() - 1] = parts;
-        dense(&lanes, &varies)
-    }
-
-    /// How many lanes something has that varies over the swept axis.
-    fn width(&self, dims: u64) -> usize {
-        let others = self.block.others().into_iter().filter(|k| dims >> k & 1 == 1);
-        others.map(|k| self.block.extents[k]).product::<usize>() * self.parts
-    }
-
-    /// Where each lane begins in the block.
-    fn lane_starts(&self, dims: u64) -> Vec<usize> {
-        let strides = self.block.strides(dims, 0);
-        let axes = self.block.others().into_iter().zip(&strides.lanes).filter(|(k, _)| dims >> k & 1 == 1);
-        let lanes = axes.map(|(k, stride)| (self.block.extents[k], *stride as usize));
-        let part = self.steps * strides.step as usize;
-        lanes.chain([(self.parts, part)]).fold(vec![0], |starts, (n, stride)| {
-            starts.into_iter().flat_map(|start| (0..n).map(move |i| start + i * stride)).collect()
-        })
     }
 }

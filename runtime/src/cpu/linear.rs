@@ -9,6 +9,7 @@
 #[cfg(target_arch = "x86_64")]
 mod block;
 
+use super::lanes::First;
 use super::simd::{ARCH, simd};
 
 /// The coefficients of s[t] = c[t]·s[t−1] + x[t].
@@ -20,7 +21,15 @@ pub(super) enum Coefficient<'a> {
     All(f32),
 }
 
-impl Coefficient<'_> {
+/// The elements of a block.
+const BLOCK: usize = 64;
+
+impl<'a> Coefficient<'a> {
+    /// Those from one element on.
+    fn from(self, start: usize) -> Coefficient<'a> {
+        if let Coefficient::Each(c) = self { Coefficient::Each(&c[start..]) } else { self }
+    }
+
     #[inline(always)]
     fn at(&self, t: usize) -> f32 {
         match self {
@@ -53,12 +62,16 @@ pub(super) fn sum(x: &[f32], out: &mut [f32], state: f32) -> f32 {
     state
 }
 
-/// Writes s[t] = c[t]·s[t−1] + x[t] and returns the last s; `state` is s[−1].
-pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32) -> f32 {
+/// Writes s[t] = c[t]·s[t−1] + x[t] and returns the last s; `state` is s[−1]. No block rounds together what is before
+/// and in a first element that is alone.
+pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32, first: First) -> f32 {
+    if first == First::Alone && !x.is_empty() {
+        return linear_after_first(c, x, out, c.at(0) * state + x[0]);
+    }
     let (mut state, mut done) = (state, 0);
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = *ARCH {
-        done = x.len() / 64 * 64;
+        done = x.len() / BLOCK * BLOCK;
         state = v3.vectorize(block::Linear { v3, c, x: &x[..done], out: &mut out[..done], state });
     }
     for ((t, x), out) in x.iter().enumerate().zip(out).skip(done) {
@@ -68,18 +81,44 @@ pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32)
     state
 }
 
+/// The same from s[0] on: in its block the identity takes the first element's place.
+fn linear_after_first(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32) -> f32 {
+    let n = x.len().min(BLOCK);
+    let (first_c, first_x) = without_first(c, &x[..n]);
+    let (opening, rest) = out.split_at_mut(n);
+    let state = linear(Coefficient::Each(&first_c[..n]), &first_x[..n], opening, state, First::AsOthers);
+    linear(c.from(n), &x[n..], rest, state, First::AsOthers)
+}
+
+/// The elements of a first block, with the identity as the first.
+fn without_first(c: Coefficient<'_>, x: &[f32]) -> ([f32; BLOCK], [f32; BLOCK]) {
+    let (mut of_c, mut of_x) = ([1.0; BLOCK], [0.0; BLOCK]);
+    of_x[1..x.len()].copy_from_slice(&x[1..]);
+    match c {
+        Coefficient::Each(c) => of_c[1..x.len()].copy_from_slice(&c[1..x.len()]),
+        Coefficient::All(c) => of_c[1..].fill(c),
+    }
+    (of_c, of_x)
+}
+
 /// The last s of s[t] = c[t]·s[t−1] + x[t]; `state` is s[−1].
-pub(super) fn linear_total(c: Coefficient<'_>, x: &[f32], state: f32) -> f32 {
-    affine(c, x, (1.0, state)).1
+pub(super) fn linear_total(c: Coefficient<'_>, x: &[f32], state: f32, first: First) -> f32 {
+    affine(c, x, (1.0, state), first).1
 }
 
 /// Π c[t], and the last s of s[t] = c[t]·s[t−1] + x[t] from s[−1] = 0.
 pub(super) fn affine_total(c: Coefficient<'_>, x: &[f32]) -> (f32, f32) {
-    affine(c, x, (1.0, 0.0))
+    affine(c, x, (1.0, 0.0), First::AsOthers)
 }
 
 /// Combines (c[t], x[t]) in order, from what comes before: a product and a state.
-fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32)) -> (f32, f32) {
+fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32), first: First) -> (f32, f32) {
+    if first == First::LeftOut && !x.is_empty() {
+        let n = x.len().min(BLOCK);
+        let (first_c, first_x) = without_first(c, &x[..n]);
+        let before = affine(Coefficient::Each(&first_c[..n]), &first_x[..n], before, First::AsOthers);
+        return affine(c.from(n), &x[n..], before, First::AsOthers);
+    }
     let ((mut product, mut state), mut done) = (before, 0);
     #[cfg(target_arch = "x86_64")]
     if let pulp::Arch::V3(v3) = *ARCH {
@@ -93,8 +132,8 @@ fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32)) -> (f32, f32) {
 }
 
 /// The product of a state and all c[t].
-pub(super) fn product(c: &[f32], state: f32) -> f32 {
-    affine(Coefficient::Each(c), c, (state, 0.0)).0
+pub(super) fn product(c: &[f32], state: f32, first: First) -> f32 {
+    affine(Coefficient::Each(c), c, (state, 0.0), first).0
 }
 
 /// Σ x[t], in 64 interleaved parts.
@@ -152,11 +191,11 @@ mod tests {
             let last = sum(&x, &mut out, 0.25);
             assert_close(&out, &exact(&vec![1.0; n], &x, 0.25), "sum");
             assert_eq!(out.last().copied().unwrap_or(0.25), last);
-            let last = linear(Coefficient::Each(&c), &x, &mut out, 0.25);
+            let last = linear(Coefficient::Each(&c), &x, &mut out, 0.25, First::AsOthers);
             assert_close(&out, &exact(&c, &x, 0.25), "linear");
             assert_eq!(out.last().copied().unwrap_or(0.25), last);
             let expected = exact(&c, &x, 0.25).last().copied();
-            let total = linear_total(Coefficient::Each(&c), &x, 0.25);
+            let total = linear_total(Coefficient::Each(&c), &x, 0.25, First::AsOthers);
             expected.into_iter().for_each(|(s, scale)| {
                 assert!((f64::from(total) - s).abs() <= 3.0 * (n + 64) as f64 * f64::from(f32::EPSILON) * scale);
             });
@@ -165,7 +204,7 @@ mod tests {
             assert!((f64::from(product) / expected - 1.0).abs() <= (n + 64) as f64 * f64::from(f32::EPSILON));
             assert_close(&[total], &[exact(&c, &x, 0.0).last().copied().unwrap_or_default()], "total");
             assert_close(&[sum_total(&x)], &[exact(&vec![1.0; n], &x, 0.0).last().copied().unwrap_or_default()], "Σ");
-            linear(Coefficient::All(0.9), &x, &mut out, 0.25);
+            linear(Coefficient::All(0.9), &x, &mut out, 0.25, First::AsOthers);
             assert_close(&out, &exact(&vec![0.9; n], &x, 0.25), "linear with one coefficient");
         }
     }
@@ -175,7 +214,7 @@ mod tests {
         let mut c = vec![1.0; 200];
         c[100] = 0.0;
         let mut out = vec![0.0; 200];
-        linear(Coefficient::Each(&c), &[1.0; 200], &mut out, 5.0);
+        linear(Coefficient::Each(&c), &[1.0; 200], &mut out, 5.0, First::AsOthers);
         assert_eq!((out[99], out[100], out[199]), (105.0, 1.0, 100.0));
     }
 }

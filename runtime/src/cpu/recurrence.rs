@@ -4,6 +4,7 @@ use oplus_dsl::ir::Binary;
 
 use super::arithmetic::{Float, Integer};
 use super::kernel::Recurrence;
+use super::lanes::First;
 use super::linear::{self, Coefficient};
 use super::loops::Loops;
 use super::simd::simd;
@@ -33,6 +34,7 @@ pub(super) fn sweep(
         along: [geometry.elements[c].step, geometry.elements[e].step, out.step].map(|step| step as usize),
         exclusive,
         in_blocks: geometry.in_blocks,
+        first: geometry.first,
     };
     let (c, e) = (elements[c].from(geometry.elements[c].start), elements[e].from(geometry.elements[e].start));
     let start = out.start;
@@ -73,6 +75,7 @@ struct Field {
     along: [usize; 3],
     exclusive: bool,
     in_blocks: bool,
+    first: First,
 }
 
 impl Field {
@@ -84,11 +87,11 @@ impl Field {
             (Recurrence::Linear { .. }, None) if contiguous && linear::is_available() => {
                 self.each_row(|[s, at_c, at_e, _]| {
                     let c = self.coefficient(c, at_c, self.steps);
-                    state[s] = linear::linear_total(c, &e[at_e..][..self.steps], state[s]);
+                    state[s] = linear::linear_total(c, &e[at_e..][..self.steps], state[s], self.first);
                 });
             }
             (Recurrence::Fold { op: Binary::Mul, .. }, None) if contiguous && linear::is_available() => {
-                self.each_row(|[s, _, at, _]| state[s] = linear::product(&e[at..][..self.steps], state[s]));
+                self.each_row(|[s, _, at, _]| state[s] = linear::product(&e[at..][..self.steps], state[s], self.first));
             }
             (Recurrence::Linear { .. } | Recurrence::Fold { op: Binary::Add, .. }, Some(out))
                 if contiguous && along_out == 1 && linear::is_available() =>
@@ -102,20 +105,20 @@ impl Field {
     /// An exclusive scan is the inclusive one, written one place further on: its last result is the state alone.
     fn in_registers(&self, state: &mut [f32], c: &[f32], e: &[f32], out: &mut [f32]) {
         let is_sum = matches!(self.recurrence, Recurrence::Fold { .. });
-        let scan = |at_c: usize, x: &[f32], out: &mut [f32], before: f32| match is_sum {
+        let scan = |at_c: usize, x: &[f32], out: &mut [f32], before: f32, first: First| match is_sum {
             true => linear::sum(x, out, before),
-            false => linear::linear(self.coefficient(c, at_c, x.len()), x, out, before),
+            false => linear::linear(self.coefficient(c, at_c, x.len()), x, out, before, first),
         };
         self.each_row(|[s, at_c, at_e, at]| {
             let (x, out, before) = (&e[at_e..][..self.steps], &mut out[at..][..self.steps], state[s]);
             if !self.exclusive {
-                return state[s] = scan(at_c, x, out, before);
+                return state[s] = scan(at_c, x, out, before, self.first);
             }
             // Blocks are the same as of the inclusive scan, so that the state is.
             let (blocks, mut last) = ((self.steps - 1) / 64 * 64, [0.0; 64]);
-            let between = scan(at_c, &x[..blocks], &mut out[1..][..blocks], before);
-            let rest = &x[blocks..];
-            state[s] = scan(at_c + blocks * self.along[0], rest, &mut last[..rest.len()], between);
+            let between = scan(at_c, &x[..blocks], &mut out[1..][..blocks], before, self.first);
+            let (rest, first) = (&x[blocks..], if blocks == 0 { self.first } else { First::AsOthers });
+            state[s] = scan(at_c + blocks * self.along[0], rest, &mut last[..rest.len()], between, first);
             out[0] = before;
             out[1 + blocks..].copy_from_slice(&last[..rest.len() - 1]);
         });
@@ -292,7 +295,7 @@ impl Field {
                 self.each_row(
                     #[inline(always)]
                     |[s, _, at, _]| {
-                        let row = &e[at..][..self.steps];
+                        let row = &e[at..][self.first.from()..self.steps];
                         let Some((first, rest)) = row.split_first_chunk::<64>() else {
                             return state[s] = row.iter().fold(state[s], |s, e| f(s, *e));
                         };
@@ -327,7 +330,7 @@ impl Field {
                     #[inline(always)]
                     |[s, at_c, at_e, at]| {
                         let state = &mut state[s..][..self.lanes.run];
-                        for t in 0..self.steps {
+                        for t in self.first.from()..self.steps {
                             let out = out.as_deref_mut().map(|out| &mut out[at + t * along_out..]);
                             self.step(state, &c[at_c + t * along_c..], &e[at_e + t * along_e..], out, f);
                         }

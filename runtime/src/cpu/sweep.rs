@@ -4,6 +4,7 @@
 //! strides of their own, 0 where they do not vary.
 
 use super::kernel::{Action, Kernel, Source, StepNode};
+use super::lanes::First;
 use super::loops::Loops;
 use super::values::{Slice, Values};
 use super::{map, recurrence};
@@ -34,6 +35,8 @@ pub(super) struct Geometry {
     pub(super) outputs: Vec<Strides>,
     /// Whether rows along contiguous memory may be swept in blocks; else each operation is rounded, step by step.
     pub(super) in_blocks: bool,
+    /// How the first step is taken.
+    pub(super) first: First,
 }
 
 /// Memory that sweeps reuse.
@@ -158,7 +161,7 @@ impl<'a> Stepper<'a> {
         workspace.nodes.extend(self.kernel.nodes.iter().map(|node| Values::empty(node.ty)));
         workspace.next.clear();
         workspace.next.extend(self.kernel.fields.iter().map(|(ty, _)| Values::empty(*ty)));
-        for step in 0..self.geometry.steps {
+        for step in self.geometry.first.from()..self.geometry.steps {
             if exclusive {
                 self.write(step, states, outputs);
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_dsl::{Elem, Ty};
 
+use super::frame::Sweeping;
 use super::lanes::Combination;
 
 /// A register: index into [`Code::registers`].
@@ -121,6 +122,8 @@ pub(super) struct Combine {
     pub(super) outputs: Vec<Option<Reg>>,
     /// How many streamed scans lie between this one and the tensors, itself included; 0 for others.
     pub(super) level: usize,
+    /// Whether at borders the first element is combined by itself and what follows it with the result.
+    pub(super) opens: bool,
 }
 
 impl Instruction {
@@ -134,6 +137,11 @@ impl Instruction {
 }
 
 impl Combine {
+    /// Whether a sweep gives totals only.
+    pub(super) fn gives_totals(&self, sweeping: Sweeping) -> bool {
+        self.is_streamed && sweeping == Sweeping::Totals { level: self.level }
+    }
+
     /// Whether visits go against the order of the tile.
     pub(super) fn is_flipped(&self) -> bool {
         self.reverse && !self.is_streamed

@@ -1,9 +1,9 @@
 //! Scans and reductions of blocks.
 
 use crate::cpu::flip::{flip, flipped};
-use crate::cpu::lanes::{Block, Elements, Operand, Results};
+use crate::cpu::lanes::{Block, Elements, First, Operand, Results};
 use crate::cpu::map;
-use crate::cpu::tile::{Combine, Reg, size, strides};
+use crate::cpu::tile::{Combine, Reg, Register, size, strides};
 use crate::cpu::values::Values;
 
 use super::{Frame, Sweeping};
@@ -28,16 +28,57 @@ impl Frame<'_> {
         }
     }
 
+    /// How the first element of the tile is combined.
+    pub(super) fn first(&self, combine: &Combine, sweeping: Sweeping) -> First {
+        match combine.opens && (self.is_opening || !combine.is_streamed) {
+            true if combine.gives_totals(sweeping) => First::LeftOut,
+            true => First::Alone,
+            false => First::AsOthers,
+        }
+    }
+
+    /// Keeps the first elements of the tile, which its totals leave out.
+    pub(super) fn keep_first(&mut self, at: usize, combine: &Combine) {
+        let first = combine.elements[1].iter().map(|register| self.at_first(*register, combine.axis)).collect();
+        self.firsts.insert(at, first);
+    }
+
+    /// The values of a register at the first index of an axis.
+    fn at_first(&self, register: Reg, axis: usize) -> Values {
+        let mut extents = self.tile.extents.clone();
+        extents[axis] = 1;
+        let Register { ty, dims, .. } = self.code.registers[register.0];
+        let loops = self.loops_over(register, &extents, [&strides(dims, &extents), &self.strides(register)]).unit();
+        let mut first = Values::empty(ty);
+        map::copy(&loops, &mut first, self.get(register));
+        first
+    }
+
+    /// Combines the states before a chunk with the first elements that its totals have left out.
+    pub(in crate::cpu) fn enter(&mut self, at: usize, combine: &Combine, states: &mut [Values]) {
+        let Some(first) = self.firsts.remove(&at) else { return };
+        let mut extents = self.tile.extents.clone();
+        extents[combine.axis] = 1;
+        let dims = combine.elements[1].iter().map(|register| self.code.registers[register.0].dims);
+        let elements = dims.zip(&first).map(|(dims, values)| Operand { dims, values: values.from(0) });
+        let elements: Vec<Operand<'_>> = elements.collect();
+        let block = Block { extents: &extents, axis: combine.axis, states: &combine.dims };
+        let mut none: Vec<_> = states.iter().map(|_| None).collect();
+        let results = Results { states, outputs: &mut none };
+        let elements = Elements { scan: &elements, total: &elements };
+        block.sweep(&combine.totals, elements, results, First::AsOthers, &mut self.workspace);
+    }
+
     /// Sweeps the tile.
-    pub(super) fn combine(&mut self, combine: &Combine, sweeping: Sweeping) {
-        let totals = combine.is_streamed && sweeping == Sweeping::Totals { level: combine.level };
+    pub(super) fn combine(&mut self, combine: &Combine, sweeping: Sweeping, first: First) {
+        let totals = combine.gives_totals(sweeping);
         if !combine.is_streamed {
             self.reset(combine);
         }
         let mut states: Vec<Values> = combine.states.iter().map(|state| self.lend(*state)).collect();
         let mut outputs: Vec<Option<Values>> =
             combine.outputs.iter().map(|output| self.lend_output(*output, totals)).collect();
-        self.sweep(combine, totals, &mut states, &mut outputs);
+        self.sweep(combine, totals, first, &mut states, &mut outputs);
         for (state, values) in combine.states.iter().zip(states) {
             if let Some(state) = state {
                 *self.get_mut(*state) = values;
@@ -81,7 +122,14 @@ impl Frame<'_> {
         Some(values)
     }
 
-    fn sweep(&mut self, combine: &Combine, totals: bool, states: &mut [Values], outputs: &mut [Option<Values>]) {
+    fn sweep(
+        &mut self,
+        combine: &Combine,
+        totals: bool,
+        first: First,
+        states: &mut [Values],
+        outputs: &mut [Option<Values>],
+    ) {
         let mut workspace = std::mem::take(&mut self.workspace);
         let of = if totals { &combine.totals } else { &combine.results };
         let [of_scan, of_total] = &combine.elements;
@@ -91,7 +139,7 @@ impl Frame<'_> {
         let block = Block { extents: &self.tile.extents, axis: combine.axis, states: &combine.dims };
         let mut targets: Vec<Option<&mut Values>> = outputs.iter_mut().map(Option::as_mut).collect();
         let results = Results { states, outputs: &mut targets };
-        block.sweep(of, Elements { scan: &scan, total: &total }, results, &mut workspace);
+        block.sweep(of, Elements { scan: &scan, total: &total }, results, first, &mut workspace);
         if combine.is_flipped() {
             for (values, dims) in outputs.iter_mut().zip(&combine.dims) {
                 if let Some(values) = values {

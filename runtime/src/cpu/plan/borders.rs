@@ -52,6 +52,11 @@ impl Borders {
         self.parts[axis.0 as usize].filter(|part| sizes[axis.0 as usize] >= *part)
     }
 
+    /// At multiples of how many indices chunks of a scanned axis have the bits of the whole.
+    pub(super) fn between(&self, axis: Axis) -> usize {
+        self.parts[axis.0 as usize].unwrap_or(PART)
+    }
+
     /// The size of an axis for comparisons that must not depend on a scanned axis's length.
     pub(super) fn size(&self, axis: Axis, sizes: &[usize]) -> usize {
         if self.scanned.contains(axis) { LONG } else { sizes[axis.0 as usize] }

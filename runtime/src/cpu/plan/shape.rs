@@ -196,6 +196,7 @@ fn task(sizes: &[usize], tile: &[usize], streamed: Option<usize>, is_scanned: bo
 mod tests {
     use oplus_dsl::ir::Program;
     use oplus_dsl::parse::parse;
+    use oplus_dsl::testing::texts::SUMS;
 
     use super::*;
     use crate::cpu::plan::{Layout, Request};
@@ -203,37 +204,26 @@ mod tests {
     const B: Axis = Axis(0);
     const L: Axis = Axis(1);
 
-    /// A sum along an axis, or a copy.
+    /// Sums along an axis, or a copy.
     fn program(axis: Option<Axis>) -> Program {
-        let scan = axis.map_or("%1: f32 = const 1.0; %2: f32[B, L] = %0 + %1;".to_owned(), |axis| {
-            let axis = if axis == B { "B" } else { "L" };
-            format!("%1: tuple[B, L] = scan({axis}, Sum, (%0)); %2: f32[B, L] = %1.s;")
-        });
-        parse(&format!(
-            "program p {{
-                axes B, L;
-                param x: f32[B, L];
-                operator Sum(s: f32) {{
-                    identity (0.0);
-                    %0: f32 = input l.s;
-                    %1: f32 = input r.s;
-                    %2: f32 = %0 + %1;
-                    combine (%2);
-                }}
-                %0: f32[B, L] = param x;
-                {scan}
-                output y: f32[B, L] = %2;
-            }}"
-        ))
-        .unwrap()
+        let copy = "program p { axes B, L; param x: f32[B, L]; %0: f32[B, L] = param x; output y: f32[B, L] = %0; }";
+        let text = match axis {
+            None => copy.to_owned(),
+            Some(L) => SUMS.to_owned(),
+            Some(_) => SUMS.replace("(L, ", "(B, ").replace("f32[B] =", "f32[L] ="),
+        };
+        parse(&text).unwrap()
     }
 
     fn shape(streamed: Option<Axis>, sizes: [usize; 2], strides: [i64; 2]) -> Shape {
         let parallel = [B, L].into_iter().filter(|axis| Some(*axis) != streamed).collect();
         let draft = Draft { parallel, streamed: streamed.map(|axis| (axis, false)), ..Draft::default() };
         let layout = Layout { offset: 0, strides: strides.to_vec() };
-        let request = Request { sizes: sizes.to_vec(), inputs: vec![Some(layout.clone())], outputs: vec![layout] };
-        let borders = Borders::new(&program(streamed), &request, false);
+        let program = program(streamed);
+        let of = |axes: &Vec<Axis>| Layout { strides: layout.strides[..axes.len()].to_vec(), ..layout.clone() };
+        let outputs = program.outputs.iter().map(|output| of(&output.axes)).collect();
+        let request = Request { sizes: sizes.to_vec(), inputs: vec![Some(layout.clone())], outputs };
+        let borders = Borders::new(&program, &request, false);
         Shape::new(&draft, &sizes, &borders, &[vec![(B, strides[0]), (L, strides[1])]])
     }
 

@@ -11,6 +11,7 @@ use oplus_dsl::ir::Binary;
 
 use crate::cpu::frame::Streamed;
 use crate::cpu::kernel::Recurrence;
+use crate::cpu::lanes::First;
 use crate::cpu::linear::{self, Coefficient};
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::pool;
@@ -100,7 +101,7 @@ impl Stage {
     /// The elements and coefficients of an inclusive scan from the identity, if its result is the given register.
     fn scanned(&self, combine: &Combine, result: Reg) -> Option<(Reg, Option<Reg>)> {
         let field = combine.outputs.iter().position(|output| *output == Some(result))?;
-        let is_plain = combine.is_streamed && !combine.results.exclusive && combine.init.is_empty();
+        let is_plain = combine.is_streamed && !combine.opens && !combine.results.exclusive && combine.init.is_empty();
         let registers = &combine.elements[0];
         match combine.results.scan.recurrences.as_ref().filter(|_| is_plain)?[field]? {
             Recurrence::Fold { op: Binary::Add, element } => Some((registers[element], None)),
@@ -190,7 +191,7 @@ impl<'a> Elements<'a> {
         }
         match self.coefficient {
             None => linear::sum(self.x, out, before),
-            Some(c) => linear::linear(Coefficient::Each(c), self.x, out, before),
+            Some(c) => linear::linear(Coefficient::Each(c), self.x, out, before, First::AsOthers),
         };
         if is_whole {
             out[out.len() - 1] = after;

@@ -158,6 +158,7 @@ impl<'r, 'a> Task<'r, 'a> {
             tile.starts[streamed.axis] = start;
             tile.extents[streamed.axis] = n;
             self.frame.go_to(&tile);
+            self.frame.is_opening = streamed.has_border(start);
             self.frame.is_closing = n == left;
             self.frame.run(instructions, sweeping);
             targets.iter_mut().for_each(|targets| self.store(targets, false));
@@ -215,9 +216,10 @@ impl<'r, 'a> Task<'r, 'a> {
     }
 
     /// The states after a chunk, whose totals the frame holds.
-    fn after(&self, level: usize, before: &States) -> States {
+    fn after(&mut self, level: usize, before: &States) -> States {
         let (totals, mut after) = (self.states(level), before.clone());
-        for ((_, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
+        for ((at, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
+            self.frame.enter(at, combine, states);
             merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals);
         }
         after

@@ -1,55 +1,69 @@
 //! Whole = chunks threaded through the state, to the bit, where chunks begin at the borders of the engine's parts.
 
+use std::ops::Range;
+
+use oplus_dsl::Ty;
 use oplus_dsl::build::{Builder, Direction};
 use oplus_dsl::interpret::Array;
 use oplus_dsl::ir::{Axis, Operator, Program};
-use oplus_dsl::testing::{inputs, operators};
+use oplus_dsl::testing::{cut, inputs, operators};
 use oplus_dsl::typing::TypeError;
-use oplus_dsl::{Elem, Ty};
 
 use super::harness::{Strides, run_with};
 use crate::cpu::Compiled;
 
-/// The scan of an operator along L with its states given and taken, before and after each element.
-fn along(operator: &Operator, axes: [&str; 2], reverse: bool) -> Program {
-    let mut b = Builder::new(&operator.name);
-    let all = axes.map(|name| b.axis(name).expect("a new axis"));
-    let (axis, batch) = if axes[0] == "L" { (all[0], all[1]) } else { (all[1], all[0]) };
-    let mut build = || {
+/// A scan of an operator along L whose states are given and taken.
+pub(super) struct Recurrence<'a> {
+    pub(super) operator: &'a Operator,
+    pub(super) axes: [&'a str; 2],
+    pub(super) reverse: bool,
+    /// How many fields are the same at all times.
+    pub(super) constants: usize,
+    /// Whether the states before each element are outputs, too.
+    pub(super) gives_before: bool,
+}
+
+impl Recurrence<'_> {
+    pub(super) fn program(&self) -> Program {
+        let mut b = Builder::new(&self.operator.name);
+        self.build(&mut b).expect("a scan");
+        b.finish()
+    }
+
+    fn build(&self, b: &mut Builder) -> Result<(), TypeError> {
+        let (operator, reverse) = (self.operator, self.reverse);
+        let all = self.axes.map(|name| b.axis(name).expect("a new axis"));
+        let (axis, batch) = if self.axes[0] == "L" { (all[0], all[1]) } else { (all[1], all[0]) };
+        let elem = |k: usize| operator.fields[k].ty.elem().expect("a scalar");
         let (mut elements, mut init) = (vec![], vec![]);
-        for field in &operator.fields {
-            let elem = field.ty.elem().expect("a scalar");
-            elements.push(b.param(&field.name, &all, elem, None)?);
-            init.push(b.param(&format!("{}_init", field.name), &[batch], elem, None)?);
+        for (k, field) in operator.fields.iter().enumerate() {
+            let own = if k < self.constants { &[batch][..] } else { &all };
+            elements.push(b.param(&field.name, own, elem(k), None)?);
+            init.push(b.param(&format!("{}_init", field.name), &[batch], elem(k), None)?);
         }
         let id = b.operator(operator.clone());
         let after = b.scan(axis, id, &elements, &init, Direction { reverse, exclusive: false })?;
-        let before = b.scan(axis, id, &elements, &init, Direction { reverse, exclusive: true })?;
         for (k, field) in operator.fields.iter().enumerate() {
-            let (name, elem) = (&field.name, field.ty.elem().expect("a scalar"));
             let last = if reverse { b.first(axis, after[k], init[k])? } else { b.last(axis, after[k], init[k])? };
-            b.output(&format!("{name}_after"), &all, elem, after[k])?;
-            b.output(&format!("{name}_before"), &all, elem, before[k])?;
-            b.output(&format!("{name}_last"), &[batch], elem, last)?;
+            b.output(&format!("{}_after", field.name), &all, elem(k), after[k])?;
+            b.output(&format!("{}_last", field.name), &[batch], elem(k), last)?;
         }
-        Ok::<(), TypeError>(())
-    };
-    build().expect("a scan");
-    b.finish()
+        if self.gives_before {
+            let before = b.scan(axis, id, &elements, &init, Direction { reverse, exclusive: true })?;
+            for (k, field) in operator.fields.iter().enumerate() {
+                b.output(&format!("{}_before", field.name), &all, elem(k), before[k])?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The times from one to another of a tensor; all of one without times.
-fn cut(program: &Program, array: &Array, axes: &[Axis], from: usize, to: usize) -> Array {
-    let Some(at) = axes.iter().position(|axis| Some(*axis) == program.axis("L")) else { return array.clone() };
-    let (n, inner) = (array.sizes[at], array.sizes[at + 1..].iter().product::<usize>());
-    let rows = array.as_floats().expect("floats").chunks(n * inner);
-    let kept: Vec<f64> = rows.flat_map(|row| row[from * inner..to * inner].to_vec()).collect();
-    let mut sizes = array.sizes.clone();
-    sizes[at] = to - from;
-    Array::floats(&sizes, kept)
+pub(super) fn times(program: &Program, array: &Array, axes: &[Axis], part: Range<usize>) -> Array {
+    cut(array, axes.iter().position(|axis| Some(*axis) == program.axis("L")), part)
 }
 
-fn bits(array: &Array) -> Vec<u64> {
+pub(super) fn bits(array: &Array) -> Vec<u64> {
     array.as_floats().expect("floats").iter().map(|x| x.to_bits()).collect()
 }
 
@@ -57,10 +71,10 @@ fn bits(array: &Array) -> Vec<u64> {
 /// thread and on all.
 fn check(program: &Program, reverse: bool, others: usize, ends: &[usize]) {
     let time = program.axis("L").expect("the scan's axis").0 as usize;
-    let sizes = |times: usize| -> Vec<usize> { (0..2).map(|k| if k == time { times } else { others }).collect() };
-    let run = |inputs: &[Option<Array>], times: usize, workers: usize| {
+    let sizes = |n: usize| -> Vec<usize> { (0..2).map(|k| if k == time { n } else { others }).collect() };
+    let run = |inputs: &[Option<Array>], n: usize, workers: usize| {
         let compiled = Compiled::new(program, false).unwrap().with_workers(workers);
-        run_with(&compiled, program, &sizes(times), inputs, Strides::Dense)
+        run_with(&compiled, program, &sizes(n), inputs, Strides::Dense)
     };
     let all = inputs(program, &sizes(ends[ends.len() - 1]), 7);
     let whole = run(&all, ends[ends.len() - 1], usize::MAX);
@@ -80,12 +94,12 @@ fn check(program: &Program, reverse: bool, others: usize, ends: &[usize]) {
                 let last = program.outputs.iter().position(|y| y.name == format!("{field}_last"))?;
                 found.get(last).cloned()
             });
-            handed.or_else(|| Some(cut(program, input.as_ref()?, &param.axes, from, to)))
+            handed.or_else(|| Some(times(program, input.as_ref()?, &param.axes, from..to)))
         });
         found = run(&own.collect::<Vec<_>>(), to - from, usize::MAX);
         for ((output, whole), found) in program.outputs.iter().zip(&whole).zip(&found) {
             if !output.name.ends_with("_last") {
-                let wanted = cut(program, whole, &output.axes, from, to);
+                let wanted = times(program, whole, &output.axes, from..to);
                 assert!(bits(found) == bits(&wanted), "from {from}: {}", what(&output.name));
             }
         }
@@ -109,7 +123,8 @@ fn check_all(axes: [&str; 2], others: usize, part: usize) {
         let [sum, affine, log_sum_exp] = [operators::sum, operators::affine, operators::log_sum_exp].map(|op| op(ty));
         for operator in [sum, affine, log_sum_exp, operators::matrix(ty), operators::softmax(ty)] {
             for reverse in [false, true] {
-                let program = along(&operator, axes, reverse);
+                let scan = Recurrence { operator: &operator, axes, reverse, constants: 0, gives_before: true };
+                let program = scan.program();
                 let most = if operator.fields.len() > 2 || others > 3 { 2 } else { 4 };
                 cuts[..most].iter().for_each(|ends| check(&program, reverse, others, ends));
             }
@@ -138,8 +153,6 @@ fn chunks_of_columns_have_the_bits_of_the_whole() {
 /// Whether it is one call or many, one that begins without a state or with one.
 #[test]
 fn a_row_without_a_first_state_hands_on_the_same_state() {
-    let program = along(&operators::affine(Ty::F32), ["B", "L"], false);
-    assert_eq!(program.outputs[0].elem, Elem::F32);
     let lengths = [16_384, 32_768, 40_000];
     for length in lengths {
         let (a, b) = (numbers(length, 3), numbers(length, 4));

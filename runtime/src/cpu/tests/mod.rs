@@ -1,6 +1,7 @@
 //! The engine against the interpreter.
 
 mod borders;
+mod gradients;
 mod harness;
 mod order;
 mod stages;

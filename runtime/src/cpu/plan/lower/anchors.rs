@@ -52,6 +52,7 @@ impl Lower<'_> {
             axis: self.position(axis),
             reverse,
             is_streamed: self.draft.streams(axis),
+            opens: is_scan && !self.drafts.ordered && !results.folds() && self.is_handed_products(tuple),
             level: if is_scan && self.draft.streams(axis) { 1 + self.level(&ahead.concat()) } else { 0 },
             results,
             totals,
@@ -101,6 +102,26 @@ impl Lower<'_> {
         }
         // Where there are many rows, a tile has enough of the short ones.
         Manner::Parts { from: if lanes(&|_| true) < FEW { FEW } else { SHORT } }
+    }
+
+    /// Whether a scan may be part of a gradient that chunks hand on as products: its coefficients are those of the time
+    /// visited before, or of all times.
+    fn is_handed_products(&self, tuple: Value) -> bool {
+        let nodes = &self.drafts.program.nodes;
+        let Op::Scan { axis, elements, .. } = &nodes[tuple.0 as usize].op else { return false };
+        let mut is_met = vec![false; nodes.len()];
+        elements.iter().for_each(|v| is_met[v.0 as usize] = true);
+        for at in (0..nodes.len()).rev().filter(|at| nodes[*at].axes.contains(*axis)) {
+            if !is_met[at] {
+                continue;
+            }
+            match &nodes[at].op {
+                Op::Shift { axis: along, .. } if along == axis => return true,
+                Op::Field(..) => {}
+                op => op.operands().iter().for_each(|v| is_met[v.0 as usize] = true),
+            }
+        }
+        elements.iter().any(|v| !nodes[v.0 as usize].axes.contains(*axis))
     }
 
     /// Over which axes of the tile each field's state varies.

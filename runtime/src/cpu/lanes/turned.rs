@@ -1,0 +1,238 @@
+//! Blocks that are turned, the swept axis in parts.
+
+use oplus_dsl::Ty;
+
+use crate::cpu::kernel::Kernel;
+use crate::cpu::loops::Loops;
+use crate::cpu::map;
+use crate::cpu::sweep::{Geometry, Strides, Workspace, dense, sweep};
+use crate::cpu::turn::{turn, turn_back};
+use crate::cpu::values::{Slice, Values};
+
+use super::{Block, Combination, Elements, First, Operand, Results};
+
+/// A block whose swept axis is cut into parts of equal length. The lanes are the other axes and, innermost, the parts.
+pub(super) struct Turned<'a> {
+    pub(super) block: &'a Block<'a>,
+    pub(super) parts: usize,
+    pub(super) steps: usize,
+    /// How the first element of the first part is combined.
+    pub(super) first: First,
+}
+
+/// How parts are swept.
+#[derive(Clone, Copy)]
+struct How {
+    exclusive: bool,
+    in_blocks: bool,
+    /// Whether the first parts leave their first element out.
+    leaves_out: bool,
+}
+
+impl Turned<'_> {
+    pub(super) fn sweep(
+        &self,
+        of: &Combination,
+        elements: Elements<'_>,
+        results: &mut Results<'_, '_>,
+        workspace: &mut Workspace,
+    ) {
+        let has_outputs = results.outputs.iter().any(Option::is_some);
+        if self.parts == 1 {
+            return self.scan(of, elements.scan, results.states, results.outputs, workspace);
+        }
+        let totals = self.totals(of, elements.total, workspace);
+        let before = results.states.to_vec();
+        self.enter(of, elements.scan, results.states, workspace);
+        let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace);
+        if has_outputs {
+            self.begin(of, &mut starts, &before);
+            self.scan(of, elements.scan, &mut starts, results.outputs, workspace);
+        }
+    }
+
+    /// The combination of all elements of each part.
+    fn totals(&self, of: &Combination, elements: &[Operand<'_>], workspace: &mut Workspace) -> Vec<Values> {
+        let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
+        let mut totals: Vec<Values> = of.total.fields.iter().zip(self.block.states).map(identity).collect();
+        let mut none: Vec<_> = totals.iter().map(|_| None).collect();
+        let leaves_out = self.first != First::AsOthers;
+        let how = How { exclusive: false, in_blocks: of.in_blocks(), leaves_out };
+        self.run(&of.total, elements, (&mut totals, &mut none), how, workspace);
+        totals
+    }
+
+    /// Combines states with the first element, if it is combined alone.
+    fn enter(&self, of: &Combination, elements: &[Operand<'_>], states: &mut [Values], workspace: &mut Workspace) {
+        if self.first == First::Alone {
+            let mut extents = self.block.extents.to_vec();
+            extents[self.block.axis] = 1;
+            let block = Block { extents: &extents, ..*self.block };
+            let first: Vec<Values> = elements.iter().map(|element| self.block.first(element)).collect();
+            let first = elements.iter().zip(&first).map(|(e, first)| Operand { dims: e.dims, values: first.from(0) });
+            let mut none: Vec<_> = states.iter().map(|_| None).collect();
+            let results = Results { states, outputs: &mut none };
+            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, (0, First::Alone), workspace);
+        }
+    }
+
+    /// Puts the states before the first element at the start of the first part, if that begins with it.
+    fn begin(&self, of: &Combination, starts: &mut [Values], before: &[Values]) {
+        let is_alone = self.first == First::Alone;
+        for field in (0..starts.len()).filter(|field| is_alone && of.scan.kept() >> field & 1 == 1) {
+            let dims = self.block.states[field];
+            let own = self.block.strides(dims & !(1 << self.block.axis), 0).lanes;
+            self.place_first(&mut starts[field], dims, before[field].from(0), &own);
+        }
+    }
+
+    /// Makes the totals of the first parts the identity again.
+    fn forget(&self, kernel: &Kernel, totals: &mut [Values]) {
+        for ((total, dims), (ty, identity)) in totals.iter_mut().zip(self.block.states).zip(&kernel.fields) {
+            let identity = Values::filled(*ty, 1, *identity);
+            self.place_first(total, *dims, identity.from(0), &vec![0; self.block.extents.len() - 1]);
+        }
+    }
+
+    /// Writes the lanes of the first parts.
+    fn place_first(&self, lanes: &mut Values, dims: u64, from: Slice<'_>, strides: &[isize]) {
+        let own = self.lane_strides(dims | 1 << self.block.axis, self.parts);
+        let axes = self.block.others().into_iter().zip(own.iter().zip(strides)).filter(|(k, _)| dims >> k & 1 == 1);
+        let loops = Loops::new(axes.map(|(k, (own, from))| (self.block.extents[k], [*own, *from])));
+        map::place(&loops, lanes, [0, 0], from);
+    }
+
+    /// The state before each part; `states` go to after the last one.
+    fn starts(
+        &self,
+        of: &Combination,
+        totals: &[Values],
+        states: &mut [Values],
+        is_kept: bool,
+        workspace: &mut Workspace,
+    ) -> Vec<Values> {
+        let own = |dims: &u64| self.lane_strides(*dims & !(1 << self.block.axis), 1);
+        let along = |dims: &u64| {
+            let all = self.lane_strides(*dims | 1 << self.block.axis, self.parts);
+            Strides { start: 0, step: 1, lanes: all[..all.len() - 1].to_vec() }
+        };
+        let geometry = Geometry {
+            steps: self.parts,
+            lanes: self.lanes()[..self.block.extents.len() - 1].to_vec(),
+            elements: self.block.states.iter().map(along).collect(),
+            states: self.block.states.iter().map(|dims| own(dims)[..self.block.extents.len() - 1].to_vec()).collect(),
+            outputs: self.block.states.iter().map(along).collect(),
+            in_blocks: false,
+            first: First::AsOthers,
+        };
+        let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
+        let mut starts = totals.to_vec();
+        let kept = of.merge.kept();
+        let output = |(field, start)| (is_kept && kept >> field & 1 == 1).then_some(start);
+        let mut outputs: Vec<Option<&mut Values>> = starts.iter_mut().enumerate().map(output).collect();
+        sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace);
+        starts
+    }
+
+    /// Sweeps every part from its start.
+    fn scan(
+        &self,
+        of: &Combination,
+        elements: &[Operand<'_>],
+        starts: &mut [Values],
+        outputs: &mut [Option<&mut Values>],
+        workspace: &mut Workspace,
+    ) {
+        let room = |(output, dims): (&Option<&mut Values>, &u64)| {
+            let mut turned = Values::empty(output.as_ref()?.ty());
+            turned.fill(self.steps * self.width(*dims), oplus_dsl::ir::Literal::zero(turned.ty()));
+            Some(turned)
+        };
+        let mut turned: Vec<Option<Values>> = outputs.iter().zip(self.block.states).map(room).collect();
+        let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
+        let how = How { exclusive: of.exclusive, in_blocks: of.in_blocks(), leaves_out: false };
+        self.run(&of.scan, elements, (starts, &mut targets), how, workspace);
+        for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
+            if let (Some(output), Some(turned)) = (output, turned) {
+                let dims = dims | 1 << self.block.axis;
+                turn_back(output, turned.from(0), &self.lane_starts(dims), self.block.stride(dims), self.steps);
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        kernel: &Kernel,
+        elements: &[Operand<'_>],
+        (states, outputs): (&mut [Values], &mut [Option<&mut Values>]),
+        how: How,
+        workspace: &mut Workspace,
+    ) {
+        let turned: Vec<Option<Values>> = elements.iter().map(|element| self.turned(element)).collect();
+        let slices = turned.iter().zip(elements);
+        let slices: Vec<Slice<'_>> =
+            slices.map(|(turned, element)| turned.as_ref().map_or(element.values, |turned| turned.from(0))).collect();
+        let along = |dims: u64| {
+            let step = if self.block.stride(dims) == 0 { 0 } else { self.width(dims) as isize };
+            Strides { start: 0, step, lanes: self.lane_strides(dims, self.parts) }
+        };
+        let mut geometry = Geometry {
+            steps: self.steps,
+            lanes: self.lanes(),
+            elements: elements.iter().map(|element| along(element.dims)).collect(),
+            states: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis).lanes).collect(),
+            outputs: self.block.states.iter().map(|dims| along(dims | 1 << self.block.axis)).collect(),
+            in_blocks: how.in_blocks,
+            first: if self.parts == 1 { self.first } else { First::AsOthers },
+        };
+        if how.leaves_out {
+            geometry.steps = 1;
+            sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace);
+            self.forget(kernel, states);
+            (geometry.steps, geometry.first) = (self.steps, First::LeftOut);
+        }
+        sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace);
+    }
+
+    /// The element with the steps outermost; `None` if it does not vary along the swept axis.
+    fn turned(&self, element: &Operand<'_>) -> Option<Values> {
+        let stride = self.block.stride(element.dims);
+        let mut turned = Values::empty(element.values.ty());
+        (stride > 0).then(|| {
+            turn(&mut turned, element.values, &self.lane_starts(element.dims), stride, self.steps);
+            turned
+        })
+    }
+
+    /// The sizes of the lanes' axes.
+    fn lanes(&self) -> Vec<usize> {
+        let others = self.block.others();
+        others.iter().map(|k| self.block.extents[*k]).chain([self.parts]).collect()
+    }
+
+    /// The strides of the lanes' axes for something that varies over some axes of the block.
+    fn lane_strides(&self, dims: u64, parts: usize) -> Vec<isize> {
+        let varies = self.block.others().into_iter().map(|k| dims >> k & 1 == 1);
+        let varies: Vec<bool> = varies.chain([dims >> self.block.axis & 1 == 1]).collect();
+        let mut lanes = self.lanes();
+        lanes[varies.len() - 1] = parts;
+        dense(&lanes, &varies)
+    }
+
+    /// How many lanes something has that varies over the swept axis.
+    fn width(&self, dims: u64) -> usize {
+        let others = self.block.others().into_iter().filter(|k| dims >> k & 1 == 1);
+        others.map(|k| self.block.extents[k]).product::<usize>() * self.parts
+    }
+
+    /// Where each lane begins in the block.
+    fn lane_starts(&self, dims: u64) -> Vec<usize> {
+        let strides = self.block.strides(dims, 0);
+        let axes = self.block.others().into_iter().zip(&strides.lanes).filter(|(k, _)| dims >> k & 1 == 1);
+        let lanes = axes.map(|(k, stride)| (self.block.extents[k], *stride as usize));
+        let part = self.steps * strides.step as usize;
+        lanes.chain([(self.parts, part)]).fold(vec![0], |starts, (n, stride)| {
+            starts.into_iter().flat_map(|start| (0..n).map(move |i| start + i * stride)).collect()
+        })
+    }
+}
