@@ -66,6 +66,8 @@ pub(super) struct Frame<'a> {
     pub(super) ends: HashMap<usize, Vec<Values>>,
     /// By instruction, the first elements of a chunk that [`Combine::opens`] leaves out of its totals.
     firsts: HashMap<usize, Vec<Values>>,
+    /// By instruction and where a tile begins, the totals of its parts, which are found before its results.
+    pub(super) totals: HashMap<(usize, usize), Vec<Values>>,
     /// The loops of every instruction for the extents of the tile.
     nests: Vec<Option<Nest>>,
 }
@@ -102,8 +104,23 @@ impl<'a> Frame<'a> {
         }
         let nests = code.instructions.iter().map(|_| None).collect();
         let (workspace, tile) = (Workspace::default(), Tile::default());
-        let (is_opening, is_closing, ends, firsts) = (false, false, HashMap::new(), HashMap::new());
-        Frame { code, sizes, streamed, sources, slots, workspace, tile, is_opening, is_closing, ends, firsts, nests }
+        let (is_opening, is_closing) = (false, false);
+        let (ends, firsts, totals) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Frame {
+            code,
+            sizes,
+            streamed,
+            sources,
+            slots,
+            workspace,
+            tile,
+            is_opening,
+            is_closing,
+            ends,
+            firsts,
+            totals,
+            nests,
+        }
     }
 
     /// Goes to another tile.
@@ -154,7 +171,7 @@ impl<'a> Frame<'a> {
                 if first == First::LeftOut {
                     self.keep_first(at, combine);
                 }
-                self.combine(combine, sweeping, first);
+                self.combine(at, combine, sweeping, first);
                 if self.is_closing
                     && let Some(end) = self.ends.remove(&at)
                 {

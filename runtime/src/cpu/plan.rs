@@ -318,10 +318,10 @@ impl<'a> Planner<'a> {
         let stores: Vec<Store> = stores.collect();
         let Lower { code, sources, .. } = lower;
         let position = |axis: Axis| shape.order.iter().position(|a| *a == axis);
-        let streamed = draft
-            .streamed
-            .and_then(|(axis, reverse)| Some((position(axis)?, reverse, self.drafts.borders.between(axis), axis)))
-            .map(|(at, reverse, between, axis)| Streamed { axis: at, size: self.size(axis), reverse, between });
+        let streamed = draft.streamed.and_then(|(axis, reverse)| {
+            let (size, between) = (self.size(axis), self.drafts.borders.between(axis));
+            Some(Streamed { axis: position(axis)?, size, reverse, between })
+        });
         let sizes = shape.order.iter().map(|axis| self.size(*axis)).collect();
         let is_parallel = |k: &usize| draft.parallel.contains(shape.order[*k]);
         let parallel = (0..shape.order.len()).filter(is_parallel).fold(0, |all, k| all | 1 << k);

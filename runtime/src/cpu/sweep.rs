@@ -42,6 +42,9 @@ pub(super) struct Geometry {
 /// Memory that sweeps reuse.
 #[derive(Default)]
 pub(super) struct Workspace {
+    /// The totals of the parts of a turned block: those of the latest sweep for totals, or for one that gives results
+    /// those that are known.
+    pub(super) totals: Option<Vec<Values>>,
     nodes: Vec<Values>,
     next: Vec<Values>,
 }

@@ -70,7 +70,7 @@ impl Frame<'_> {
     }
 
     /// Sweeps the tile.
-    pub(super) fn combine(&mut self, combine: &Combine, sweeping: Sweeping, first: First) {
+    pub(super) fn combine(&mut self, at: usize, combine: &Combine, sweeping: Sweeping, first: First) {
         let totals = combine.gives_totals(sweeping);
         if !combine.is_streamed {
             self.reset(combine);
@@ -78,7 +78,11 @@ impl Frame<'_> {
         let mut states: Vec<Values> = combine.states.iter().map(|state| self.lend(*state)).collect();
         let mut outputs: Vec<Option<Values>> =
             combine.outputs.iter().map(|output| self.lend_output(*output, totals)).collect();
+        let tile = (at, self.tile.starts[combine.axis]);
+        self.workspace.totals = self.totals.get(&tile).filter(|_| !totals && combine.is_streamed).cloned();
         self.sweep(combine, totals, first, &mut states, &mut outputs);
+        let found = self.workspace.totals.take().filter(|_| totals);
+        self.totals.extend(found.map(|found| (tile, found)));
         for (state, values) in combine.states.iter().zip(states) {
             if let Some(state) = state {
                 *self.get_mut(*state) = values;

@@ -41,13 +41,16 @@ impl Turned<'_> {
         if self.parts == 1 {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
-        let totals = self.totals(of, elements.total, workspace);
+        let known = workspace.totals.take().filter(|_| has_outputs);
+        let totals = known.unwrap_or_else(|| self.totals(of, elements.total, workspace));
         let before = results.states.to_vec();
         self.enter(of, elements.scan, results.states, workspace);
         let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace);
         if has_outputs {
             self.begin(of, &mut starts, &before);
             self.scan(of, elements.scan, &mut starts, results.outputs, workspace);
+        } else {
+            workspace.totals = Some(totals);
         }
     }
 

@@ -182,6 +182,7 @@ impl<'r, 'a> Task<'r, 'a> {
         let initial: Vec<States> = (0..levels).map(|level| self.states(level)).collect();
         let mut before: Vec<States> = vec![];
         self.frame.ends.clear();
+        self.frame.totals.clear();
         for (level, pass) in (1..levels).zip(&stage.passes) {
             if !self.is_whole(chunk) {
                 before.push(self.before(chunk, level, &initial[level])?);
