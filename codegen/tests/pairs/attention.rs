@@ -51,6 +51,16 @@ fn every_depth_and_width() {
     }
 }
 
+/// Where sums leave few registers, copies are loops and rows are stored together.
+#[test]
+fn axes_of_256_places() {
+    for (stage, vector) in [plain("bf16"), causal("bf16"), biased()].iter().flat_map(|stage| [(stage, 8), (stage, 1)]) {
+        let schedule = Pairs { depth: 256, width: 256, vector, ..SMALL };
+        check(stage, [1, 1, 1, 33, 20, 232, 240], &schedule);
+        check(stage, [1, 1, 1, 17, 33, 256, 256], &Pairs { padded: false, columns: 32, ..schedule });
+    }
+}
+
 #[test]
 fn rows_of_tensors_may_be_longer() {
     let stage = causal("bf16");

@@ -28,6 +28,18 @@ fn gradients_of_queries() {
     }
 }
 
+/// Where sums leave few registers, copies are loops and rows are stored together.
+#[test]
+fn gradients_of_256_places() {
+    for stage in SEEN.map(|seen| backward_queries("bf16", seen)) {
+        let alone = Pairs { depth: 256, width: 256, ..SMALL };
+        let together = Pairs { warps: 4, unit: Unit::Warpgroup, columns: 32, padded: false, ..alone };
+        for schedule in [alone, Pairs { vector: 1, ..alone }, together] {
+            check(&stage, [1, 1, 1, 17, 37, 256, 256], &schedule);
+        }
+    }
+}
+
 #[test]
 fn gradients_of_keys_and_values() {
     for stage in SEEN.map(|seen| backward_keys("f16", seen)) {

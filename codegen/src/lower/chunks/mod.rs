@@ -226,6 +226,7 @@ impl<'s> ChunksKernel<'s> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
+            rolled: false,
         }
     }
 

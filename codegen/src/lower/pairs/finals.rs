@@ -9,19 +9,27 @@ use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
+use std::ops::Range;
 
 impl PairsKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, slots: Slots, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
-        for row in 0..slots.rows {
+        // Where registers are scarce the offsets of places are needed for all rows at once, and then no more.
+        let together = if self.is_scarce() { slots.rows } else { 1 };
+        for first in (0..slots.rows).step_by(together as usize) {
             for output in 0..self.stage.program.outputs.len() {
-                let own = axes(self.stage, Tensor::Output(output as u32));
-                match own.iter().find(|a| self.form.inner.contains(a)) {
-                    Some(axis) => self.store_places(b, &values, sums, (row, output, *axis)),
-                    None => self.store_row(b, &mut values, (row, output)),
-                }
+                self.store(b, &mut values, sums, (first..first + together, output));
             }
+        }
+    }
+
+    /// Stores an output of some of the thread's rows.
+    fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, (rows, output): (Range<u32>, usize)) {
+        let own = axes(self.stage, Tensor::Output(output as u32));
+        match own.iter().find(|a| self.form.inner.contains(a)) {
+            Some(axis) => self.store_places(b, values, sums, (rows, output, *axis)),
+            None => rows.for_each(|row| self.store_row(b, values, (row, output))),
         }
     }
 
@@ -63,18 +71,25 @@ impl PairsKernel<'_> {
         self.args.offset(b, Tensor::Output(output as u32), &indices)
     }
 
-    /// The elements that the thread holds of a row of an output.
-    fn store_places(&self, b: &mut Builder, values: &Values, sums: &Sums, (row, output, axis): (u32, usize, Axis)) {
+    /// The elements that the thread holds of some rows of an output.
+    fn store_places(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        sums: &Sums,
+        (rows, output, axis): (Range<u32>, usize, Axis),
+    ) {
         let tensor = Tensor::Output(output as u32);
-        let index = values.row(row);
-        let (from, stride, size) =
-            (self.offset(b, output, index.at), self.args.stride(tensor, axis), self.args.size(axis));
+        let origins: Vec<Operand> = rows.clone().map(|row| self.offset(b, output, values.row(row).at)).collect();
+        let (stride, size) = (self.args.stride(tensor, axis), self.args.size(axis));
         let value = self.stage.program.outputs[output].value;
         let memory = Memory::Global(self.args.pointer(tensor));
         let twice = b.mul(self.member, Operand::i32(2));
         let twice = b.convert(Ty::I64, twice);
-        for block in 0..self.depth_of(axis) / COLUMNS {
+        let blocks = 0..self.depth_of(axis) / COLUMNS;
+        for (block, (row, from)) in blocks.flat_map(|block| rows.clone().zip(&origins).map(move |row| (block, row))) {
             let mut values = values.clone();
+            let index = values.row(row);
             let mut two = vec![];
             for c in 0..2 {
                 let at = b.add(twice, Operand::i64(i64::from(block * COLUMNS + c)));
@@ -84,7 +99,7 @@ impl PairsKernel<'_> {
                 let spot = Spot { row: Some(row), column: None, place: Some(c) };
                 self.set_sums(b, &mut values, sums, (row, block, c), axis);
                 let at = b.mul(at, stride);
-                let offset = b.add(from, at);
+                let offset = b.add(*from, at);
                 two.push((values.value(b, value, spot), offset, exists));
             }
             let [(x, offset, exists), (y, further, also)] = two[..] else { continue };

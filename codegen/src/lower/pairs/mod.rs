@@ -197,6 +197,12 @@ impl<'s> PairsKernel<'s> {
         Some(kernel)
     }
 
+    /// Whether sums and the rows of tiles leave so few registers that no addresses may be kept from copy to copy.
+    fn is_scarce(&self) -> bool {
+        let several = self.form.contractions.len() > 1;
+        self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
+    }
+
     fn slots(&self) -> Slots {
         Slots { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
     }

@@ -55,6 +55,8 @@ pub(in crate::lower) struct Source<'s> {
     pub padded: bool,
     /// Whether warpgroups read what is copied.
     pub fenced: bool,
+    /// Whether the copies of a thread are a loop, where registers are scarce.
+    pub rolled: bool,
 }
 
 /// Where rows are copied from and to.
@@ -202,6 +204,14 @@ impl Tile {
         let pieces = self.depth / self.piece();
         let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
+        if source.rolled {
+            let step = Operand::i32(source.threads as i32);
+            b.for_(source.thread, Operand::i32(total as i32), step, |b, number| {
+                let spot = self.spot(b, source, &into, number);
+                self.copy_elements(b, source, spot);
+            });
+            return self.arrive(b, source, stage);
+        }
         let whole = source.threads.is_multiple_of(pieces) && per_turn.is_multiple_of(EIGHT as u32);
         let base = whole.then(|| self.spot(b, source, &into, source.thread));
         for turn in 0..total.div_ceil(source.threads) {
@@ -223,6 +233,11 @@ impl Tile {
                 copy(b);
             }
         }
+        self.arrive(b, source, stage);
+    }
+
+    /// Arrives at a stage with the thread's copies.
+    fn arrive(&self, b: &mut Builder, source: &Source, stage: Operand) {
         let mbarrier = Mbarrier { array: self.full, index: stage };
         if source.fenced && source.vector == 1 {
             b.push(Stmt::FenceAsync);

@@ -43,6 +43,7 @@ impl PairsKernel<'_> {
             vector: self.schedule.vector,
             padded: self.schedule.padded,
             fenced: self.schedule.unit == Unit::Warpgroup,
+            rolled: self.is_scarce(),
         };
         for tile in &self.row_tiles {
             let origin = tile.origin(b, &source);

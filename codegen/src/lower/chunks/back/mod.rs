@@ -313,7 +313,7 @@ impl<'s> BackKernel<'s> {
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
-        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false }
+        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
 
     /// Heads whose tiles are in shared memory: the one that is computed, and that which comes after it where there is room.
