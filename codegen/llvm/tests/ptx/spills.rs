@@ -1,6 +1,7 @@
-//! Recurrences of matrices in chunks: kernels that take most registers do not spill.
+//! Kernels that take most registers do not spill: of each class of programs one form, under the schedules that take most.
 
 use crate::check::ptx;
+use oplus_codegen::key::Key;
 use oplus_codegen::lower::lower;
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedule::{Schedule, Sweep, Unit};
@@ -8,6 +9,7 @@ use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
+use std::collections::BTreeSet;
 
 /// A standard model in `bf16`.
 fn model(name: &str) -> Program {
@@ -15,15 +17,38 @@ fn model(name: &str) -> Program {
     models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
 }
 
-/// Assembles the kernels of a program under some schedules for an instruction set, and says how many there are.
+/// Assembles the kernels of a program under some schedules for an instruction set, each once, and says how many there are.
 fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -> usize {
     let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
     let all = stages.iter().flat_map(|stage| variants(stage, isa));
-    let meant: Vec<_> = all.filter(|(_, schedule)| is_meant(schedule)).collect();
-    for (stage, schedule) in &meant {
-        ptx(&lower(stage, schedule, isa).expect("lowers"), isa);
+    let mut seen = BTreeSet::new();
+    for (stage, schedule) in all.filter(|(_, schedule)| is_meant(schedule)) {
+        let own = schedule.isa(isa);
+        if seen.insert(Key::of(&stage, &schedule, own).to_string()) {
+            ptx(&lower(&stage, &schedule, own).expect("lowers"), own);
+        }
     }
-    meant.len()
+    seen.len()
+}
+
+/// Warps have the state of the most depth in registers; of single elements it is still too much.
+#[test]
+fn chunks_by_warps_do_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.depth == 128 && s.vector > 1);
+    for name in ["mamba2", "ssd_packed"] {
+        assert!(assemble(&model(name), Isa::Sm80, is_meant) >= 6, "{name}");
+    }
+}
+
+/// The sums of 256 places take half of the registers.
+#[test]
+fn attention_of_256_places_does_not_spill() {
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Pairs(s) if s.depth == 256);
+    let gradient = adjoint(&model("attention")).expect("differentiable");
+    for isa in Isa::ALL {
+        assert!(assemble(&model("attention"), isa, is_meant) >= 4);
+        assert!(assemble(&gradient, isa, is_meant) >= 4);
+    }
 }
 
 #[test]

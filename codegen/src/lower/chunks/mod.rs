@@ -230,10 +230,18 @@ impl<'s> ChunksKernel<'s> {
         }
     }
 
+    /// Whether registers are so scarce that nothing is kept for later of where the block is: warps have the state of the most
+    /// depth beside their products.
+    fn is_scarce(&self) -> bool {
+        self.schedule.unit == Unit::Warp && self.schedule.depth > 64
+    }
+
     /// The same for a turn. Where single elements are and go takes registers that are not to be kept.
     fn source_of_turn(&self, b: &mut Builder) -> Source<'_> {
         let source = self.source();
-        if source.vector > 1 { source } else { Source { thread: self.anew.of(b, self.thread), ..source } }
+        let is_kept = source.vector > 1 && !self.is_scarce();
+        let rolled = source.vector == 1 && self.is_scarce();
+        if is_kept { source } else { Source { thread: self.anew.of(b, self.thread), rolled, ..source } }
     }
 
     /// Nothing but where the block is, of which nothing is kept for later.

@@ -25,7 +25,8 @@ impl ChunksKernel<'_> {
         self.wait_gate(b, turn);
         let staged = self.staged(b, queries);
         let own = [self.first_row(b), self.first_column(b)];
-        let [row, column] = if self.gate.is_some() { own.map(|first| self.anew.of(b, first)) } else { own };
+        let [row, column] =
+            if self.gate.is_some() || self.is_scarce() { own.map(|first| self.anew.of(b, first)) } else { own };
         let time = b.add(first, row);
         for h in 0..2 {
             let at = b.add(time, Operand::i32((h * COLUMNS) as i32));

@@ -6,7 +6,7 @@ use super::segments::Turns;
 use super::state::State;
 use super::{ChunksKernel, ROWS, origin_at};
 use crate::build::Builder;
-use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
+use crate::lower::pairs::tile::{Lanes, Source, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::schedule::Unit;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -48,8 +48,7 @@ impl ChunksKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = self.source();
-        let part = |tile: &Tile| self.part.filter(|_| tile.inner == self.form.width);
-        let origins: Vec<Operand> = self.tiles().map(|tile| origin_at(b, tile, &source, part(tile))).collect();
+        let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
         let times = i64::from(self.schedule.times());
         let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
         let chunks = b.binary(Binary::Div, up, Operand::i64(times));
@@ -104,6 +103,11 @@ impl ChunksKernel<'_> {
         b.barrier();
     }
 
+    /// Where a tile's tensor begins for the block, at its part of the width.
+    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
+        origin_at(b, tile, source, self.part.filter(|_| tile.inner == self.form.width))
+    }
+
     /// Starts the copies of a chunk, if there is one.
     fn fetch(&self, b: &mut Builder, origins: &[Operand], (turn, turns): (Operand, Turns)) {
         let exists = b.lt(turn, turns.count);
@@ -111,9 +115,12 @@ impl ChunksKernel<'_> {
             let chunk = self.chunk(b, (turn, turns));
             let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
             let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
+            let outer = self.is_scarce().then(|| self.anew.outer(b, &self.outer));
             let source = self.source_of_turn(b);
+            let source = Source { outer: outer.as_deref().unwrap_or(source.outer), ..source };
             for (tile, origin) in self.tiles().zip(origins) {
-                tile.fill(b, &source, *origin, first, stage);
+                let origin = if self.is_scarce() { self.origin(b, tile, &source) } else { *origin };
+                tile.fill(b, &source, origin, first, stage);
             }
         });
     }
@@ -149,6 +156,8 @@ impl ChunksKernel<'_> {
         (values, state, logs): (&Values, &State, Reg),
         (turn, turns): (Operand, Turns),
     ) {
+        let anew = self.is_scarce().then(|| self.values(b));
+        let values = anew.as_ref().unwrap_or(values);
         let stages = Operand::i32(self.schedule.stages as i32);
         let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
         let parity = b.binary(Binary::And, round, Operand::i32(1));
