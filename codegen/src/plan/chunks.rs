@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use super::segments::Work;
-use crate::lower::chunks::Form;
+use crate::lower::chunks::{Form, shared_bytes};
 use crate::schedule::{Chunks, Schedule, Unit};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
@@ -16,40 +16,66 @@ pub(super) const KINDS: [(bool, bool, u32); 4] =
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels by warps and warpgroups.
 const BY_WARPS: f64 = 0.83e6;
 const BY_WARPGROUPS: f64 = 1.2e6;
+/// The same of products in `tf32`, of two parts of factors each.
+const BY_PARTS: f64 = 0.2e6;
+/// The same where words are unpacked.
+const BY_UNPACKED: f64 = 0.71e6;
+/// Warps that hide one another's waits in such kernels, and how much longer fewer of them take.
+const WARPS: u32 = 8;
+const ALONE: f64 = 1.25;
+/// Shared memory that every block takes beside its own.
+const BESIDE: u32 = 1 << 10;
 /// Powers of two per microsecond of a multiprocessor.
 pub(super) const POWERS: f64 = 20e3;
 /// Powers of two for each time and channel where decays are those of channels: of pairs, and to scale queries and keys.
 const POWERS_EACH: f64 = 24.0;
 
-/// The schedules of a stage that is a recurrence of matrices. States and weights are rounded to the type of the factors: of
+/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of the factors: of
 /// those of 16 bits only `bf16` has the range of the states as they are written.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     let Ok(form) = Form::of(stage) else { return vec![] };
-    if stage.program.params[form.key as usize].elem != Elem::Bf16 {
-        return vec![];
-    }
-    let of = |warps, depth, (padded, wide, vector)| {
-        let together = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels;
+    let elem = stage.program.params[form.key as usize].elem;
+    let of = |warps, depth, (padded, wide, vector): (bool, bool, u32)| {
+        let together = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
         let unit = if together { Unit::Warpgroup } else { Unit::Warp };
-        Schedule::Chunks(Chunks { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2 })
+        let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
+        let schedule = Chunks { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2 };
+        let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };
+        Schedule::Chunks(Chunks { blocks, ..schedule })
     };
-    // Two warps have no registers for the most depth.
+    // Two warps' chunks are too short for the most depth, but of `f32` those of four may be too large.
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
-    let shapes = shapes.filter(|shape| *shape != (2, DEPTHS[DEPTHS.len() - 1]));
+    let shapes = shapes.filter(|shape| *shape != (2, DEPTHS[DEPTHS.len() - 1]) || elem == Elem::F32);
+    let has_parts = |warps| warps == 4 || elem == Elem::F32;
     let kinds =
-        |(warps, depth)| KINDS.into_iter().filter(move |k| warps == 4 || !k.1).map(move |k| of(warps, depth, k));
+        |(warps, depth)| KINDS.into_iter().filter(move |k| has_parts(warps) || !k.1).map(move |k| of(warps, depth, k));
     shapes.flat_map(kinds).collect()
+}
+
+/// Blocks that share a multiprocessor, by its shared memory and the registers of eight warps that have most.
+fn blocks(stage: &Stage, schedule: &Chunks, isa: Isa) -> u32 {
+    let all = match isa {
+        Isa::Sm80 => 164 << 10,
+        Isa::Sm90a => 228 << 10,
+    };
+    (all / (shared_bytes(stage, schedule) + BESIDE)).clamp(1, WARPS / schedule.warps)
 }
 
 /// Microseconds, and why. Blocks go through chunks: four products for each, over time, depth and width.
 pub(super) fn estimate(stage: &Stage, schedule: &Chunks, bound: &Bound, target: &Target) -> (f64, String) {
     let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(schedule.times()), f64::from(schedule.depth));
-    let work = Work::of(&form, schedule, bound);
+    let work = Work::of(stage, &form, schedule, bound);
     let segments = work.segments(target);
     // Decays of channels: those of pairs of neighbouring times are powers of two, of which a multiprocessor has few a microsecond.
     let powers = if form.channels { times * depth * POWERS_EACH / POWERS } else { 0.0 };
-    let products = if schedule.unit == Unit::Warpgroup { BY_WARPGROUPS } else { BY_WARPS };
+    let alone = if work.walk.blocks * schedule.warps < WARPS { ALONE } else { 1.0 };
+    let products = match form.elem(&stage.program) {
+        Ok(Elem::F32) => BY_PARTS / alone,
+        Ok(Elem::F16) => BY_UNPACKED / alone,
+        _ if schedule.unit == Unit::Warpgroup => BY_WARPGROUPS,
+        _ => BY_WARPS,
+    };
     let turn = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers);
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };

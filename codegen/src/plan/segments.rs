@@ -6,6 +6,7 @@ use crate::lower::chunks::{Form, parts, scratch};
 use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
 use crate::target::Target;
+use oplus_dsl::Elem;
 
 /// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
 const LEAST: u64 = 4;
@@ -46,7 +47,8 @@ impl Walk {
             return blocks.div_ceil(places) as f64;
         }
         let beside = blocks.div_ceil(multiprocessors).saturating_sub(1) as f64;
-        if blocks == 0 { 0.0 } else { self.alone + (1.0 - self.alone) * beside / f64::from(self.blocks - 1) }
+        let others = f64::from(self.blocks.max(2) - 1);
+        if blocks == 0 { 0.0 } else { self.alone + (1.0 - self.alone) * beside / others }
     }
 
     fn places(self, target: &Target) -> u64 {
@@ -56,10 +58,16 @@ impl Walk {
 
 impl Work {
     /// That of a schedule of chunks.
-    pub(super) fn of(form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
+    pub(super) fn of(stage: &Stage, form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
+        let has_words = form.elem(&stage.program) == Ok(Elem::Bf16);
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
-        let walk = Walk { blocks: 2, alone: 0.75, turn: 1.0 };
         let rows = recurrences(form, (schedule.wide, schedule.width()), bound);
+        if !has_words {
+            let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
+            let walk = Walk { blocks: schedule.blocks, alone, turn: 1.0 };
+            return Work { rows, chunks, walk, ends: Walk { turn: 0.5, ..walk } };
+        }
+        let walk = Walk { blocks: 2, alone: 0.75, turn: 1.0 };
         Work { rows, chunks, walk, ends: Walk { blocks: 3, alone: 0.65, turn: 0.62 } }
     }
 
@@ -104,7 +112,7 @@ pub(super) fn recurrences(form: &Form, (wide, width): (bool, u32), bound: &Bound
 /// The segments of each recurrence that a schedule walks; `None` if it walks none.
 fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let work = match schedule {
-        Schedule::Chunks(s) => Work::of(&Form::of(stage).ok()?, s, bound),
+        Schedule::Chunks(s) => Work::of(stage, &Form::of(stage).ok()?, s, bound),
         Schedule::ChunksBack(ChunksBack { sweep: Sweep::Gradients, .. }) => return None,
         Schedule::ChunksBack(s) => Work::back(&BackForm::of(stage).ok()?, s, bound, target),
         _ => return None,

@@ -59,7 +59,7 @@ pub(super) fn kernels(stage: &Stage, schedule: &Schedule, isa: Isa) -> Vec<Sched
     match schedule {
         Schedule::States(s) => with_ends_of_states(s).into_iter().map(Schedule::States).collect(),
         Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
-        Schedule::Chunks(s) => with_ends(s).into_iter().map(Schedule::Chunks).collect(),
+        Schedule::Chunks(s) => with_ends(stage, s).into_iter().map(Schedule::Chunks).collect(),
         Schedule::ChunksBack(s) => sweeps(stage, s, isa).into_iter().map(Schedule::ChunksBack).collect(),
         _ => vec![*schedule],
     }

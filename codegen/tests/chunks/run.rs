@@ -28,9 +28,77 @@ fn lengths_around_chunks() {
 }
 
 #[test]
+fn factors_of_f16_and_f32() {
+    for elem in [Elem::F16, Elem::F32] {
+        let stage = stage(&model("ssd", elem, &[]));
+        for t in [1, 2, 31, 32, 33, 61, 64, 101] {
+            let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+            let case = Case::new(&stage, &sizes);
+            case.check(&CHUNKS, Order::Random(t as u64));
+            case.check_segments(&CHUNKS, 2.min(t.div_ceil(32)), Order::Descending);
+        }
+        let vector = if elem == Elem::F32 { 4 } else { 8 };
+        for (warps, depth, padded, t) in
+            [(2, 64, false, 100), (4, 32, true, 65), (4, 64, false, 150), (4, 128, false, 63)]
+        {
+            let stages = if depth < 128 { 2 + t % 2 } else { 2 };
+            let schedule = Chunks { warps, depth, padded, stages, vector, ..CHUNKS };
+            let less = if padded { vector } else { 0 };
+            let (p, n) = (schedule.width() - less, depth - less);
+            let sizes = [("B", 1), ("T", t as usize), ("G", 1), ("H", 1), ("P", p as usize), ("N", n as usize)];
+            let case = Case::new(&stage, &sizes);
+            case.check(&schedule, Order::Ascending);
+            case.check_segments(&schedule, 2, Order::Random(3));
+        }
+    }
+}
+
+#[test]
+fn states_beyond_the_range_of_f16() {
+    let stage = stage(&model("ssd", Elem::F16, &[]));
+    let sizes = [("B", 1), ("T", 101), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+    let mut case = Case::new(&stage, &sizes);
+    case.change("x", |_, x| 6e4 * x);
+    case.change("b", |_, b| 1e3 * b);
+    case.change("c", |_, c| 1e-4 * c);
+    case.change("h0", |_, h| 1e7 * h);
+    case.check(&CHUNKS, Order::Descending);
+}
+
+#[test]
+fn neighbours_after_large_decays_of_f32() {
+    let stage = stage(&model("monoid_attention", Elem::F32, &[]));
+    let sizes = [("B", 1), ("H", 2), ("T", 130), ("K", 16), ("V", 64)];
+    let mut case = Case::new(&stage, &sizes);
+    // Sums of logarithms are in the thousands; of the time before nothing is left, or nearly all.
+    case.change("g", |i, g| if i % 3 == 0 { 50.0 * g - 50.0 } else { 0.1 * g });
+    case.check(&Chunks { warps: 4, ..CHUNKS }, Order::Ascending);
+}
+
+#[test]
+fn models_of_f16_and_f32() {
+    for elem in [Elem::F16, Elem::F32] {
+        for name in ["monoid_attention", "linear_attention", "retention"] {
+            let stage = stage(&model(name, elem, &[]));
+            let sizes = [("B", 1), ("H", 2), ("T", 70), ("K", 16), ("V", 32)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(1));
+        }
+        let stage = stage(&model("ssd_packed", elem, &[]));
+        for t in [1, 33, 101] {
+            let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 29), ("N", 13)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+        }
+        let stage = self::stage(&model("mamba2", elem, &[]));
+        let schedule = Chunks { depth: 16, padded: false, wide: true, vector: 4, ..CHUNKS };
+        let sizes = [("B", 1), ("T", 70), ("G", 1), ("H", 2), ("P", 64), ("N", 16)];
+        Case::new(&stage, &sizes).check_segments(&schedule, 2, Order::Ascending);
+    }
+}
+
+#[test]
 fn groups_gates_and_odd_sizes() {
     for name in ["ssd_softplus", "mamba2"] {
-        for elem in [Elem::Bf16, Elem::F16] {
+        for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
             let stage = stage(&model(name, elem, &[]));
             let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 2), ("P", 29), ("N", 13)];
             Case::new(&stage, &sizes).check(&CHUNKS, Order::Ascending);

@@ -18,8 +18,12 @@ use oplus_dsl::testing::relative_error;
 use crate::device::{Placement, Work, call, run};
 
 fn model(name: &str) -> Program {
+    model_of(name, Elem::Bf16)
+}
+
+fn model_of(name: &str, elem: Elem) -> Program {
     let models = oplus_front::model_programs();
-    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
+    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem)
 }
 
 fn written(text: &str) -> Program {
@@ -58,6 +62,9 @@ fn recurrences_of_matrices_take_chunks() {
         assert!(takes_chunks(&model(name)), "{name}");
     }
     assert!(takes_chunks(&model("gated_linear_attention")), "decays of channels");
+    for (name, elem) in ["ssd", "mamba2", "retention"].iter().flat_map(|name| [(name, Elem::F16), (name, Elem::F32)]) {
+        assert!(takes_chunks(&model_of(name, elem)), "{name} in {elem}");
+    }
 }
 
 fn gradient_takes_chunks(program: &Program) -> bool {
@@ -227,10 +234,10 @@ fn chunked(program: &Program, sizes: &[usize]) -> Plan {
 }
 
 /// Decodes some times one by one after a prefill in chunks, and compares with the whole.
-fn check_decoding(name: &str) {
+fn check_decoding(name: &str, elem: Elem) {
     const PREFILL: usize = 70;
     const ALL: usize = 73;
-    let (program, step) = (model(name), step(&model(name)).expect("a step"));
+    let (program, step) = (model_of(name, elem), step(&model_of(name, elem)).expect("a step"));
     let lengths = |program: &Program, t: usize| {
         sizes(program, |axis| match axis {
             "T" => t,
@@ -279,6 +286,9 @@ fn decoding_goes_on_from_the_state_of_a_prefill() {
     for name in
         ["ssd_softplus", "mamba2", "monoid_attention", "retention", "linear_attention", "gated_linear_attention"]
     {
-        check_decoding(name);
+        check_decoding(name, Elem::Bf16);
+    }
+    for elem in [Elem::F16, Elem::F32] {
+        check_decoding("retention", elem);
     }
 }

@@ -10,38 +10,40 @@ const LOG_DECAYS: Fill = Fill::Uniform(-0.1, -0.001);
 /// A model at a shape.
 struct Model {
     name: String,
+    elem: Elem,
     kernel: &'static Kernel,
     inputs: Vec<(Vec<usize>, Fill)>,
     /// Elements of the output.
     output: usize,
 }
 
-/// Every model forward and backward, in `bf16`.
+/// Every model forward and backward, in `bf16`; retention forward in `f16` and `f32`, too.
 pub fn cases() -> Vec<Case> {
+    let retained = [8, 32, 2048, 64, 64];
     let keyed = [
-        ("retention", models::retention::kernel(), [8, 32, 2048, 64, 64], Some(vec![32])),
+        ("retention", models::retention::kernel(), retained, Some(vec![32])),
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 4096, 128, 64], None),
         ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 64], Some(vec![8, 16, 2048, 64])),
     ];
-    let models = keyed.into_iter().map(|(name, kernel, shape, decays)| model(name, kernel, shape, decays));
-    models
-        .chain([mamba2([8, 2048, 80, 64, 128])])
-        .flat_map(|model| [false, true].map(|back| case(&model, back)))
-        .collect()
+    let of = |(name, kernel, shape, decays)| model(name, (kernel, Elem::Bf16), shape, decays);
+    let models = keyed.into_iter().map(of).chain([mamba2([8, 2048, 80, 64, 128])]);
+    let others = [Elem::F16, Elem::F32]
+        .map(|elem| case(&model("retention", (models::retention::kernel(), elem), retained, Some(vec![32])), false));
+    models.flat_map(|model| [false, true].map(|back| case(&model, back))).chain(others).collect()
 }
 
 /// q, k, v and perhaps log-decays → o.
 fn model(
     name: &str,
-    kernel: &'static Kernel,
+    (kernel, elem): (&'static Kernel, Elem),
     [batch, heads, steps, keys, values]: [usize; 5],
     decays: Option<Vec<usize>>,
 ) -> Model {
     let of = |width: usize| (vec![batch, heads, steps, width], Fill::Normal);
     let mut inputs = vec![of(keys), of(keys), of(values)];
     inputs.extend(decays.map(|shape| (shape, LOG_DECAYS)));
-    let name = format!("{name}-bf16-b{batch}h{heads}t{steps}k{keys}v{values}");
-    Model { name, kernel, inputs, output: batch * heads * steps * values }
+    let name = format!("{name}-{elem}-b{batch}h{heads}t{steps}k{keys}v{values}");
+    Model { name, elem, kernel, inputs, output: batch * heads * steps * values }
 }
 
 /// x, δ, A, B, C, z → y, in one group.
@@ -52,7 +54,7 @@ fn mamba2([batch, steps, heads, size, states]: [usize; 5]) -> Model {
     let rate = (vec![1, heads], Fill::Uniform(-1.5, -0.5));
     let name = format!("mamba2-bf16-b{batch}s{steps}h{heads}p{size}n{states}");
     let inputs = vec![x(), step, rate, group(), group(), x()];
-    Model { name, kernel: models::mamba2::kernel(), inputs, output: batch * steps * heads * size }
+    Model { name, elem: Elem::Bf16, kernel: models::mamba2::kernel(), inputs, output: batch * steps * heads * size }
 }
 
 /// Forward, or all gradients from the output's cotangent.
@@ -64,8 +66,8 @@ fn case(model: &Model, back: bool) -> Case {
         group: Group::Linear,
         work: if back { Work::Backward } else { Work::Forward },
         kernel: model.kernel,
-        elem: Elem::Bf16,
+        elem: model.elem,
         inputs: model.inputs.clone(),
-        bytes: 2 * elements as u64,
+        bytes: (model.elem.bytes().unwrap_or(2) * elements) as u64,
     }
 }

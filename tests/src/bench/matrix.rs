@@ -26,7 +26,8 @@ pub fn cases() -> Vec<Case> {
         [(false, false), (false, true), (true, false), (true, true)].map(|(causal, back)| case(shape, causal, back))
     };
     let mut cases: Vec<Case> = usual().chain(ODD).flat_map(|shape| both(attention, shape)).collect();
-    cases.extend(DUALS.into_iter().flat_map(|shape| [dual(shape, false), dual(shape, true)]));
+    cases.extend(DUALS.into_iter().flat_map(|shape| [false, true].map(|back| dual(shape, Elem::Bf16, back))));
+    cases.extend([Elem::F16, Elem::F32].map(|elem| dual(DUALS[0], elem, false)));
     cases
 }
 
@@ -43,15 +44,15 @@ fn attention([batch, heads, steps, size]: [usize; 4], causal: bool, back: bool) 
 }
 
 /// x, δ, A, B, C → y; backward all five gradients from ȳ.
-fn dual([batch, steps, heads, size, groups, states]: [usize; 6], back: bool) -> Case {
+fn dual([batch, steps, heads, size, groups, states]: [usize; 6], elem: Elem, back: bool) -> Case {
     let each = heads / groups;
     let group = || (vec![batch, steps, groups, states], Fill::Normal);
     let x = (vec![batch, steps, groups, each, size], Fill::Normal);
     let inputs = vec![x, (vec![batch, steps, groups, each], STEP), (vec![groups, each], RATE), group(), group()];
-    let name = format!("ssd-bf16-b{batch}s{steps}h{heads}p{size}g{groups}n{states}-{}", pass(back));
-    let once = 2 * batch * steps * (2 * heads * size + 2 * heads + 2 * groups * states);
+    let name = format!("ssd-{elem}-b{batch}s{steps}h{heads}p{size}g{groups}n{states}-{}", pass(back));
+    let once = elem.bytes().unwrap_or(2) * batch * steps * (2 * heads * size + 2 * heads + 2 * groups * states);
     let bytes = (if back { 3 * once } else { once }) as u64;
-    Case { name, group: Group::Ssd, work: work(back), kernel: models::ssd::kernel(), elem: Elem::Bf16, inputs, bytes }
+    Case { name, group: Group::Ssd, work: work(back), kernel: models::ssd::kernel(), elem, inputs, bytes }
 }
 
 fn pass(back: bool) -> &'static str {

@@ -13,8 +13,12 @@ use std::collections::BTreeSet;
 
 /// A standard model in `bf16`.
 fn model(name: &str) -> Program {
+    model_of(name, Elem::Bf16)
+}
+
+fn model_of(name: &str, elem: Elem) -> Program {
     let models = oplus_front::model_programs();
-    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16)
+    models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem)
 }
 
 /// Assembles the kernels of a program under some schedules for an instruction set, each once, and says how many there are.
@@ -56,6 +60,16 @@ fn gates_of_warpgroups_do_not_spill() {
     let is_meant =
         |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.unit == Unit::Warpgroup && s.depth == 128 && !s.ends);
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
+}
+
+#[test]
+fn products_in_tf32_do_not_spill() {
+    for (elem, warps, depth) in [(Elem::F16, 4, 128), (Elem::F32, 2, 64)] {
+        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if (s.warps, s.depth) == (warps, depth) && s.vector > 1 && !(s.padded || s.wide));
+        for name in ["mamba2", "retention"] {
+            assert!(assemble(&model_of(name, elem), Isa::Sm90a, is_meant) >= 2, "{name} in {elem}");
+        }
+    }
 }
 
 #[test]

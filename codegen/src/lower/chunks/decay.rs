@@ -2,12 +2,12 @@
 
 use super::form::Decay;
 use super::{COLUMNS, ChunksKernel};
-use crate::build::Builder;
+use crate::build::{Builder, zero};
 use crate::lower::pairs::values::{Index, Spot, Values};
 use crate::schedule::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Value};
+use oplus_dsl::{Elem, Ty};
 use std::f64::consts::LOG2_E;
 
 /// The least logarithm of a decay.
@@ -24,6 +24,8 @@ pub(super) struct Decays {
     /// The running sum at the end, and 2 to its power.
     pub end: Operand,
     pub whole: Operand,
+    /// The rests of the sums at its rows and at the end, where [sums](Rates::store_in_two) are two numbers.
+    rests: Option<[Operand; 3]>,
     /// Where the chunk's rates are.
     from: Operand,
 }
@@ -59,7 +61,7 @@ impl Rates {
         for log in &self.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
-        let before = sum_before(b, lane, sums[sums.len() - 1]);
+        let before = sum_before(b, lane, (Ty::F32, sums[sums.len() - 1]));
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
         for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
             b.store(Memory::Shared(*array), at, own, Some(guard));
@@ -67,7 +69,38 @@ impl Rates {
     }
 }
 
+impl Rates {
+    /// The same with every sum as two numbers, of which the second ones are so many places further. A sum of large logarithms
+    /// in `f32` alone would be too coarse for those of neighbouring times to be told apart as `f32` can.
+    fn store_in_two(&self, b: &mut Builder, lane: Operand, arrays: [SharedId; 2], (at, further): (Operand, u32)) {
+        let mut sums: Vec<Operand> = vec![];
+        for log in &self.logs {
+            let log = b.convert(Ty::F64, *log);
+            sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
+        }
+        let before = sum_before(b, lane, (Ty::F64, sums[sums.len() - 1]));
+        let two = sums.into_iter().map(|sum| {
+            let sum = b.add(before, sum);
+            let high = b.convert(Ty::F32, sum);
+            let same = b.convert(Ty::F64, high);
+            let rest = b.sub(sum, same);
+            (high, b.convert(Ty::F32, rest))
+        });
+        let (sums, rests): (Vec<Operand>, Vec<Operand>) = two.unzip();
+        let rest = b.add(at, Operand::i32(further as i32));
+        let [of_sums, of_gains] = arrays.map(Memory::Shared);
+        b.store(of_sums, at, &sums, None);
+        b.store(of_sums, rest, &rests, None);
+        b.store(of_gains, at, &self.gains[0], None);
+    }
+}
+
 impl ChunksKernel<'_> {
+    /// Whether running sums are two numbers.
+    pub(super) fn has_rests(&self) -> bool {
+        self.elem() == Elem::F32
+    }
+
     /// Evaluates the decays and gains of the lane's times of a chunk from its first time on.
     pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
         let per_lane = self.schedule.times() / WARP;
@@ -87,11 +120,19 @@ impl ChunksKernel<'_> {
         let from = self.rates_of(b, turn);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
+        if self.has_rests() {
+            let (arrays, further) = ([self.sums, self.gains], self.schedule.times());
+            return b.if_(is_first, |b| rates.store_in_two(b, self.lane, arrays, (at, further)));
+        }
         rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));
     }
 
-    /// Where the rates of a turn are.
+    /// Where the rates of a turn are. In `tf32` there is room for one turn: the next ones are written after the barrier behind
+    /// the last read.
     fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
+        if self.is_single {
+            return Operand::i32(0);
+        }
         let odd = b.binary(Binary::And, turn, Operand::i32(1));
         b.mul(odd, Operand::i32(self.schedule.times() as i32))
     }
@@ -110,7 +151,11 @@ impl ChunksKernel<'_> {
         let end = at(b, self.sums, Operand::i32(times - 1), 0);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(&mut power), power(end));
-        Decays { row, column, rows, from_start, end, whole, from }
+        let rests = self.has_rests().then(|| {
+            let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
+            places.map(|(index, by)| at(b, self.sums, index, times + by))
+        });
+        Decays { row, column, rows, from_start, end, whole, rests, from }
     }
 
     /// The running sums and the gains at the thread's two columns of a block, read where they are needed: registers are
@@ -123,6 +168,22 @@ impl ChunksKernel<'_> {
             [two[0], two[1]]
         })
     }
+
+    /// The rests of the thread's sums, and those at its two columns of a block, where there are such.
+    pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
+        let own = decays.rests?;
+        let at = b.add(decays.from, decays.column);
+        let at = b.add(at, Operand::i32((self.schedule.times() + block * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(self.sums), at, 2, None, f32(0.0));
+        Some((own, [two[0], two[1]]))
+    }
+}
+
+/// The difference of two running sums with that of their rests, if there are such.
+pub(super) fn with_rests(b: &mut Builder, apart: Operand, rests: Option<(Operand, Operand)>) -> Operand {
+    let Some((of_later, of_earlier)) = rests else { return apart };
+    let more = b.sub(of_later, of_earlier);
+    b.add(apart, more)
 }
 
 /// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
@@ -155,7 +216,7 @@ pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot
 }
 
 /// The sum of the lanes before.
-fn sum_before(b: &mut Builder, lane: Operand, own: Operand) -> Operand {
+fn sum_before(b: &mut Builder, lane: Operand, (ty, own): (Ty, Operand)) -> Operand {
     let mut sum = own;
     for by in [1, 2, 4, 8, 16] {
         let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
@@ -165,7 +226,7 @@ fn sum_before(b: &mut Builder, lane: Operand, own: Operand) -> Operand {
     }
     let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
     let is_first = b.eq(lane, Operand::i32(0));
-    b.select(is_first, f32(0.0), before)
+    b.select(is_first, zero(ty), before)
 }
 
 /// An `f32` constant.

@@ -143,9 +143,15 @@ pub enum Refusal {
         /// The axis.
         axis: String,
     },
-    /// The factors of matrix products are not of one type of 16 bits.
-    #[error("matrix products need factors of one type of 16 bits")]
+    /// The factors of matrix products are not of one type.
+    #[error("matrix products need factors of one type: bf16, f16 or f32")]
     Type,
+    /// In a gradient, the same but for one type of 16 bits.
+    #[error("matrix products of gradients need factors of one type of 16 bits")]
+    Narrow,
+    /// Decays of channels scale factors other than of `bf16`.
+    #[error("decays of channels need factors of bf16")]
+    ChannelType,
 }
 
 impl Form {
@@ -169,8 +175,12 @@ impl Form {
         }
         let mut form = Form::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
         form.readout(program)?;
-        form.check_types(program)?;
-        Ok(form)
+        match form.elem(program)? {
+            Elem::Bf16 => Ok(form),
+            Elem::F16 | Elem::F32 if !form.channels => Ok(form),
+            Elem::F16 | Elem::F32 => Err(Refusal::ChannelType),
+            _ => Err(Refusal::Type),
+        }
     }
 
     /// The recurrence that a scan is in a field whose decay is known, without what reads it.
@@ -250,11 +260,17 @@ impl Form {
         Ok(())
     }
 
-    pub(super) fn check_types(&self, program: &Program) -> Result<(), Refusal> {
+    /// The type of the factors, if it is one.
+    pub(crate) fn elem(&self, program: &Program) -> Result<Elem, Refusal> {
         let elem = program.params[self.key as usize].elem;
         let query = self.readout.as_ref().map_or(self.key, |readout| readout.query);
         let same = [self.value, query].iter().all(|p| program.params[*p as usize].elem == elem);
-        if same && matches!(elem, Elem::Bf16 | Elem::F16) { Ok(()) } else { Err(Refusal::Type) }
+        if same { Ok(elem) } else { Err(Refusal::Type) }
+    }
+
+    /// Whether factors are of one type of 16 bits.
+    pub(super) fn check_types(&self, program: &Program) -> Result<(), Refusal> {
+        if matches!(self.elem(program)?, Elem::Bf16 | Elem::F16) { Ok(()) } else { Err(Refusal::Narrow) }
     }
 }
 

@@ -13,7 +13,8 @@
 //! state is wide, 16 for each warp; of a recurrence several times as wide it has a part. Queries, keys and values of coming
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
-//! for the queries the state is rounded to 16 bits, in shared memory.
+//! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
+//! (`single`).
 //!
 //! Decays may differ along the depth: then there are chunks within chunks (`channels`).
 //!
@@ -29,6 +30,7 @@ mod outputs;
 mod products;
 mod read;
 mod segments;
+mod single;
 mod staged;
 mod state;
 mod together;
@@ -70,6 +72,11 @@ pub fn lower(stage: &Stage, schedule: &Chunks, symbol: &str) -> Result<Kernel, L
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
         return Err(parameters);
     }
+    // Warpgroups multiply words alone, and an access has at most 16 bytes.
+    let elem = stage.program.params[form.key as usize].elem;
+    if elem != Elem::Bf16 && unit == Unit::Warpgroup || elem == Elem::F32 && vector > 4 {
+        return Err(parameters);
+    }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, &Schedule::Chunks(*schedule));
@@ -89,8 +96,13 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunks) -> u32 {
 }
 
 /// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
-pub fn with_ends(schedule: &Chunks) -> Vec<Chunks> {
-    let ends = Chunks { ends: true, stages: 3, blocks: blocks_of_ends(schedule.vector), ..*schedule };
+pub fn with_ends(stage: &Stage, schedule: &Chunks) -> Vec<Chunks> {
+    let ends = Chunks { ends: true, ..*schedule };
+    let has_words = Form::of(stage).is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
+    let ends = match has_words {
+        true => Chunks { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
+        false => ends,
+    };
     vec![ends, *schedule]
 }
 
@@ -132,7 +144,10 @@ struct ChunksKernel<'s> {
     gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     states: Option<Tile>,
-    /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels are those of one.
+    /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
+    is_single: bool,
+    /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels, and those beside `tf32`, are those
+    /// of one.
     sums: SharedId,
     gains: SharedId,
     /// Where the state before every chunk is written, if it is.
@@ -165,15 +180,27 @@ impl<'s> ChunksKernel<'s> {
         let mut values = tile(form.value, form.width, schedule.width());
         let mut gate = Self::gate_of(stage, form, schedule)
             .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
-        let states = (!schedule.ends).then(|| Tile::bare(b, "states", keys.elem, (schedule.width(), schedule.depth)));
+        // States that are saved, for the gradient, are words.
+        let is_forward = form.readout.is_some() || schedule.ends;
+        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16 && !form.channels && is_forward;
+        let of_states = if is_single { Elem::F32 } else { keys.elem };
+        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
+        // Two blocks of 64 KB of tiles in flight have no room for more than one array.
+        let all_full = is_single.then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
-            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+            let own = |b: &mut Builder| b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+            tile.full = all_full.unwrap_or_else(|| own(b));
         }
         if let Some(tile) = &mut gate {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
-        let of_sums = if form.channels { channels::sums_len(schedule) } else { 2 * times };
-        let [sums, gains] = [("sums", of_sums), ("gains", 2 * times)]
+        let of_sums = match form.channels {
+            true => channels::sums_len(schedule),
+            false if is_single && keys.elem != Elem::F32 => times,
+            false => 2 * times,
+        };
+        let of_gains = if is_single { times } else { 2 * times };
+        let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
@@ -200,6 +227,7 @@ impl<'s> ChunksKernel<'s> {
             values,
             gate,
             states,
+            is_single,
             sums,
             gains,
             saved: None,
@@ -253,6 +281,12 @@ impl<'s> ChunksKernel<'s> {
     /// The tiles that are copied.
     fn tiles(&self) -> impl Iterator<Item = &Tile> {
         self.queries.iter().chain([&self.keys, &self.values])
+    }
+
+    /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
+    fn mbarriers(&self) -> Vec<(SharedId, u32)> {
+        let tiles = self.tiles().map(|tile| (tile.full, 1));
+        if self.is_single { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
     }
 
     /// The type of factors.

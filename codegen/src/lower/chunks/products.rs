@@ -1,6 +1,6 @@
 //! Products of matrices on fragments.
 
-use super::{COLUMNS, ROWS};
+use super::{COLUMNS, ROWS, single};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::tile::{Lanes, Tile};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
@@ -41,6 +41,9 @@ pub(super) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed
 
 /// Adds left·rightᵀ over the depth.
 pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
+    if right.tile.elem == Elem::F32 {
+        return single::multiply(b, sums, (left, right));
+    }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
         for pair in 0..sums.len() / 2 {
@@ -137,10 +140,20 @@ pub(super) fn block_of(
     row: Operand,
     (piece, column): (Operand, Operand),
 ) -> [Operand; 4] {
+    // Of `f32` eight elements are two pieces.
+    let (piece, column) = match tile.elem {
+        Elem::F32 => {
+            let half = Operand::i32((COLUMNS / 2) as i32);
+            let [of_piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, half));
+            let first = b.mul(piece, Operand::i32(2));
+            (b.add(first, of_piece), within)
+        }
+        _ => (piece, column),
+    };
     let from = b.add(start, column);
     let mut two = |by: u32| {
         let row = b.add(row, Operand::i32(by as i32));
-        let index = piece_index(b, tile, row, piece);
+        let index = if tile.elem == Elem::F32 { tile.place(b, row, piece) } else { piece_index(b, tile, row, piece) };
         let index = b.add(index, from);
         b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
     };

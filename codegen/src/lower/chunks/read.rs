@@ -1,7 +1,8 @@
 //! What queries read at the times of a chunk.
 
-use super::decay::Decays;
-use super::products::{Blocks, Factor, finish, multiply, multiply_in_time, pack, start, start_in_time};
+use super::decay::{Decays, with_rests};
+use super::products::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
+use super::single::left_of;
 use super::walk::Chunk;
 use super::{COLUMNS, ChunksKernel, zeros};
 use crate::build::{Builder, zero};
@@ -30,9 +31,7 @@ impl ChunksKernel<'_> {
         let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
         multiply(b, &mut scores, (queries, keys));
         let packed = self.weights(b, decays, &scores);
-        for (sixteen, weights) in packed.iter().enumerate() {
-            multiply_in_time(b, &mut y, (*weights, in_time), sixteen as u32);
-        }
+        self.multiply_in_time(b, &mut y, (&packed, in_time));
         y
     }
 
@@ -68,15 +67,20 @@ impl ChunksKernel<'_> {
     fn weights(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
         let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, (j, scores)));
         let weights: Blocks = weights.collect();
+        if self.is_single {
+            return weights.into_iter().map(|block| left_of(b, self.elem(), block)).collect();
+        }
         weights.chunks(2).map(|two| pack(b, self.elem(), two)).collect()
     }
 
     /// The weights of a block of pairs of times; no row sees later columns.
     fn weigh(&self, b: &mut Builder, decays: &Decays, (block, scores): (usize, &[Operand; 4])) -> [Operand; 4] {
         let [sums, gains] = self.columns(b, decays, block as u32);
+        let rests = self.rests(b, decays, block as u32);
         [0, 1, 2, 3].map(|r: usize| {
             let (h, c) = (r / 2, r % 2);
             let apart = b.sub(decays.rows[h], sums[c]);
+            let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[h], columns[c])));
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             let decay = b.mul(decay, gains[c]);
             let product = b.mul(scores[r], decay);

@@ -1,8 +1,8 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
-use super::decay::Decays;
+use super::decay::{Decays, with_rests};
 use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
-use super::{COLUMNS, ChunksKernel, ROWS, Saved};
+use super::{COLUMNS, ChunksKernel, ROWS, Saved, single};
 use crate::build::{Builder, swizzle, zero};
 use crate::lower::pairs::tile::Tile;
 use crate::lower::pairs::values::{Index, Spot, Values};
@@ -72,21 +72,26 @@ impl ChunksKernel<'_> {
     /// its first time.
     pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
         let [sums, gains] = self.columns(b, decays, block);
+        let rests = self.rests(b, decays, block);
         [0, 1].map(|c| {
             let apart = if self.form.reverse { sums[c] } else { b.sub(decays.end, sums[c]) };
+            let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[2], columns[c])));
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             b.mul(decay, gains[c])
         })
     }
 
     /// The warp's values at the chunk's times, times a number for each, of which `remaining` gives those of a block's two
-    /// columns: a left factor for every 16 times.
+    /// columns: a left factor for every 16 times, or in `tf32` for every eight.
     pub(super) fn scaled_values(
         &self,
         b: &mut Builder,
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
         (values, lanes): (Factor, Operand),
     ) -> Vec<[Operand; 4]> {
+        if self.is_single {
+            return self.scaled_singles(b, remaining, (values, lanes));
+        }
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
             let index = b.add(rows, values.start);
@@ -113,11 +118,20 @@ impl ChunksKernel<'_> {
     ) {
         let mut sums: Blocks =
             state.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), decays.whole))).collect();
-        for (sixteen, left) in left.iter().enumerate() {
-            multiply_in_time(b, &mut sums, (*left, keys), sixteen as u32);
-        }
+        self.multiply_in_time(b, &mut sums, (left, keys));
         for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// Adds left·right over the chunk's times.
+    pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, factors: (&[[Operand; 4]], Factor)) {
+        if self.is_single {
+            return single::multiply_in_time(b, sums, factors);
+        }
+        let (left, right) = factors;
+        for (sixteen, left) in left.iter().enumerate() {
+            multiply_in_time(b, sums, (*left, right), sixteen as u32);
         }
     }
 
@@ -177,6 +191,10 @@ impl ChunksKernel<'_> {
     /// Rounds the state for the queries, or to be saved.
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
         let Some(states) = &self.states else { return };
+        if self.is_single {
+            let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
+            return blocks.for_each(|block| self.store_single(b, states, block));
+        }
         let (row, column) = (self.first_row(b), self.first_column(b));
         let panel = states.panel();
         let pieces = panel / COLUMNS;

@@ -10,14 +10,14 @@ use crate::lower::pairs::tile::{Lanes, Source, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::schedule::Unit;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
 
 /// The lanes by which tiles are read.
 struct AllLanes {
     /// Queries as a left factor.
     queries: Option<Lanes>,
-    /// Keys as a right factor over the depth, and over time.
+    /// Keys as a right factor over the depth, and over time: of `f32`, lanes name elements of rows 2t.
     keys: Lanes,
     keys_in_time: Lanes,
     /// Values as a right factor over time.
@@ -88,10 +88,10 @@ impl ChunksKernel<'_> {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
             self.anew.store(b, &numbers);
-            for tile in self.tiles() {
+            for (array, tiles) in self.mbarriers() {
                 for i in 0..self.schedule.stages as i32 {
-                    let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
-                    b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
+                    let mbarrier = Mbarrier { array, index: Operand::i32(i) };
+                    b.push(Stmt::MbarrierInit(mbarrier, tiles * self.schedule.threads()));
                 }
             }
             if let Some(tile) = &self.gate {
@@ -140,11 +140,19 @@ impl ChunksKernel<'_> {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
         let own = b.add(row, of_warp);
         let queries = self.queries.as_ref().map(|tile| tile.lanes(b, own, half));
-        let (keys_in_time, values) = (self.keys.lanes(b, row, half), self.values.lanes(b, row, half));
+        let has_elements = self.elem() == Elem::F32;
+        let [keys_in_time, values] = [&self.keys, &self.values].map(|tile| match has_elements {
+            true => {
+                let row = self.first_column(b);
+                tile.lanes_of_elements(b, row, self.group)
+            }
+            false => tile.lanes(b, row, half),
+        });
         let (row, half) = right_rows(b, self.lane);
         let keys = self.keys.lanes(b, row, half);
         let states = self.states.as_ref().map(|tile| tile.lanes(b, row, half));
-        let values_left = self.values.lanes_at(b, row, half, self.warp);
+        let values_left =
+            if has_elements { self.first_value(b) } else { self.values.lanes_at(b, row, half, self.warp) };
         AllLanes { queries, keys, keys_in_time, values, values_left, states }
     }
 
@@ -175,8 +183,8 @@ impl ChunksKernel<'_> {
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
         self.fetch(b, origins, (next, turns));
         self.save_state(b, (chunk, turns.all));
-        for tile in self.tiles() {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
+        for (array, _) in self.mbarriers() {
+            b.push(Stmt::MbarrierWait(Mbarrier { array, index: stage }, parity));
         }
         let lanes = self.lanes(b);
         let chunk = self.tiles_of(b, &lanes, (turn, first, stage));

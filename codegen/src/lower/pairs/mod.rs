@@ -32,7 +32,7 @@ mod gauge;
 mod place;
 mod products;
 mod rounds;
-mod single;
+pub(in crate::lower) mod single;
 mod strays;
 mod sums;
 pub(in crate::lower) mod tile;

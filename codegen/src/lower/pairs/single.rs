@@ -68,23 +68,12 @@ impl PairsKernel<'_> {
         products
     }
 
-    /// A factor as what matrix products keep of it: itself, or of `f32` the nearest number of 11 bits and the rest. Cut off
-    /// instead of rounded, the rests would all have the sign of their factors, and the product of rests, which is left out, a bias.
+    /// A factor as what matrix products keep of it: itself, or of `f32` two [parts](split).
     pub(super) fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
         if self.elem() != Elem::F32 {
             return vec![registers];
         }
-        let high = registers.map(|x| {
-            let nearest = b.add(x, Operand::u32(0x1000));
-            b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
-        });
-        let rest = |i: usize| {
-            let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
-            let rest = b.sub(x, high);
-            b.bits(Ty::U32, rest)
-        };
-        let low = std::array::from_fn(rest);
-        vec![high, low]
+        split(b, registers).to_vec()
     }
 
     /// Adds the product of two factors.
@@ -101,6 +90,21 @@ impl PairsKernel<'_> {
             self.mma(b, sums, *high, *rest);
         }
     }
+}
+
+/// The nearest numbers of 11 bits, and the rests. Cut off instead of rounded, the rests would all have the sign of their factors,
+/// and the product of rests, which is left out, a bias.
+pub(in crate::lower) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N]) -> [[Operand; N]; 2] {
+    let high = registers.map(|x| {
+        let nearest = b.add(x, Operand::u32(0x1000));
+        b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
+    });
+    let rest = |i: usize| {
+        let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
+        let rest = b.sub(x, high);
+        b.bits(Ty::U32, rest)
+    };
+    [high, std::array::from_fn(rest)]
 }
 
 /// Sums of products with what their rests sum up to, which would be cut off if it were added piece by piece.

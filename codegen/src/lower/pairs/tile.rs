@@ -116,7 +116,7 @@ impl Tile {
     }
 
     /// Elements of a piece.
-    pub(super) fn piece(&self) -> u32 {
+    pub(in crate::lower) fn piece(&self) -> u32 {
         PIECE / bytes(self.elem)
     }
 
@@ -126,7 +126,7 @@ impl Tile {
     }
 
     /// The index of a piece of a row in a stage.
-    pub(super) fn place(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
+    pub(in crate::lower) fn place(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
         let pieces = self.panel() / self.piece();
         let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
         let place = swizzle(b, row, within, pieces);
@@ -157,6 +157,28 @@ impl Tile {
             b.add(from, within)
         };
         Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
+    }
+
+    /// The places of lanes that read single elements of 32 bits: of each step, element `column` of row `row`.
+    pub(in crate::lower) fn lanes_of_elements(&self, b: &mut Builder, row: Operand, column: Operand) -> Lanes {
+        let piece = Operand::i32(self.piece() as i32);
+        let [half, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, piece));
+        let Lanes(places) = self.lanes(b, row, half);
+        Lanes(places.into_iter().map(|place| b.add(place, within)).collect())
+    }
+
+    /// The places of the same lanes one row further, where rows are even.
+    pub(in crate::lower) fn lanes_below(&self, b: &mut Builder, Lanes(places): &Lanes) -> Lanes {
+        Lanes(places.iter().map(|place| self.below(b, *place)).collect())
+    }
+
+    /// The place of an element of 32 bits one row further, where the row is even.
+    pub(in crate::lower) fn below(&self, b: &mut Builder, place: Operand) -> Operand {
+        let panel = self.panel() as i32;
+        // Of eight pieces the row's last bit is in the swizzle.
+        let is_swizzled = panel as u32 / self.piece() == EIGHT as u32;
+        let beside = if is_swizzled { b.binary(Binary::Xor, place, Operand::i32(self.piece() as i32)) } else { place };
+        b.add(beside, Operand::i32(panel))
     }
 
     /// The places of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.

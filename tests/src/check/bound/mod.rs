@@ -39,8 +39,8 @@ pub const SLACK: f64 = 8.0;
 pub const ROUNDING: f64 = SLACK * (1u32 << 15) as f64;
 
 /// How much deeper than a balanced tree the order of schedules may be over axes of these sizes: a thread that walks
-/// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks, and pairs in calls of 16-bit
-/// elements, round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
+/// along time combines one element after the other, n − 1 levels instead of ⌈log₂ n⌉. Chunks and pairs in calls of 16-bit
+/// elements round weights and states to 16 bits for their matrix products, an error of 2⁻⁹ instead of 2⁻²⁴ of every term.
 ///
 /// The gradient of decays by chunks is a running sum against time: where nothing is left of it, roundings of its terms are.
 pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
@@ -71,8 +71,7 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     });
     let narrow = matches!(elem, Elem::Bf16 | Elem::F16);
     let rounds = |schedule: &Schedule| match schedule {
-        Schedule::Chunks(_) | Schedule::ChunksBack(_) => true,
-        Schedule::Pairs(_) => narrow,
+        Schedule::Chunks(_) | Schedule::ChunksBack(_) | Schedule::Pairs(_) => narrow,
         _ => false,
     };
     if schedules.iter().any(rounds) {
