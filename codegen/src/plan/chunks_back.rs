@@ -34,6 +34,8 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         // The deepest tiles of two heads have room on few devices, and their indices have too few registers.
         let is_deepest = depth == DEPTHS[DEPTHS.len() - 1];
         let sets: &[u32] = match isa {
+            // Of decays of channels one part has room.
+            _ if wide && form.states.channels => &[2],
             Isa::Sm90a => &[3],
             Isa::Sm80 if has_turns && !is_deepest => &[3, 2],
             Isa::Sm80 => &[2],
@@ -42,9 +44,7 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         let of = move |stages| ChunksBack { sweep, depth, padded, wide, stages, vector, blocks: 1 };
         sets.iter().map(move |stages| Schedule::ChunksBack(of(*stages)))
     };
-    // Decays of channels leave no room for the tiles of parts.
-    let known = KINDS.into_iter().filter(|(_, wide, _)| !(*wide && form.states.channels));
-    DEPTHS.into_iter().flat_map(|depth| known.clone().flat_map(move |kind| of(depth, kind))).collect()
+    DEPTHS.into_iter().flat_map(|depth| KINDS.into_iter().flat_map(move |kind| of(depth, kind))).collect()
 }
 
 /// Microseconds of all sweeps, and why: a product over times, depth and width in each of the first two, three of them and three
@@ -65,7 +65,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, targ
     // Where there is no room for the tiles of the next head, nothing is computed while they are copied.
     let waits = if schedule.stages == 2 && heads > 1.0 { 4.0 * times * (times + depth) / COPIES } else { 0.0 };
     let products = times * times * (3.0 * depth + 3.0 * times) / PRODUCTS;
-    let gradients = all * heads * (products + waits + powers(POWERS_BACK));
+    let gradients = all * (heads * (products + waits) + powers(POWERS_BACK));
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
     let why = format!("{}; then {points} blocks of {heads} heads", work.why(segments, target));

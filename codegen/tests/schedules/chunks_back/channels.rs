@@ -97,3 +97,15 @@ fn packed_sequences() {
         check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
     }
 }
+
+#[test]
+fn parts_of_wide_states() {
+    for (outputs, t, k, v) in [(&["o"][..], 70, 32, 128), (&["o", "s_last"], 131, 64, 192)] {
+        let program = gradient(MODEL, &[], outputs);
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(v as u64));
+    }
+    let program = written("a: [B, H, T, K], beta: [B, H, T]", "scan(T, LogDecay(a, k * (beta * v))).x", "y");
+    let sizes = [("B", 2), ("H", 1), ("T", 80), ("K", 128), ("V", 128)];
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+}

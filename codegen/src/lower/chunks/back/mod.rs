@@ -23,7 +23,8 @@
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
-//! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`).
+//! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`), and of a wide state
+//! the tiles of one part.
 
 mod channels;
 mod form;
@@ -70,7 +71,8 @@ pub fn lower(stage: &Stage, schedule: &ChunksBack, isa: Isa, symbol: &str) -> Re
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
     let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
-    if wide && form.states.channels {
+    // Of decays of channels one part has room.
+    if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
     let mut b = Builder::new(symbol, schedule.threads());

@@ -152,7 +152,7 @@ impl BackKernel<'_> {
     }
 
     /// The sums over the heads so far that an array has.
-    fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
+    pub(super) fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
         (0..blocks).map(|block| self.own(b, (array, block))).collect()
     }
 

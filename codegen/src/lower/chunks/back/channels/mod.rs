@@ -22,11 +22,13 @@ mod products;
 mod rates;
 mod scores;
 mod sums;
+mod wide;
 
 use super::walk::{AllSides, Head, Sums};
 use super::{BLOCKS, BackKernel, Kind, ROWS, TIMES};
 use crate::build::Builder;
 use crate::lower::chunks::channels::PAD;
+use crate::lower::chunks::products::Blocks;
 use crate::lower::pairs::tile::Tile;
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, SharedId, SharedKind, Stmt};
@@ -90,16 +92,18 @@ impl BackKernel<'_> {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], place.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);
+        if self.schedule.wide {
+            return self.all_parts(b, arrays, (&chunk, &place), &values);
+        }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
         }
         let (rows, steps) = self.early(b, &place, chunk.first);
-        self.channel_energies(b, arrays);
+        self.channel_energies(b, arrays, None);
         // From here on everybody has sums and rates.
         b.barrier();
         let sides = self.all_sides(b);
-        let [start, end] = [0, 1].map(|by| self.border(b, by));
-        let own = Steps { arrays, sides: &sides, start, end };
+        let own = self.steps(b, arrays, &sides);
         self.score_earlier(b, &own);
         self.score_own(b);
         self.weigh_pairs(b, &own);
@@ -110,15 +114,28 @@ impl BackKernel<'_> {
         let head = Head { sides: &sides, stage: none, decays: &decays, sums: &sums };
         let found = self.channel_values(b, &own, &head);
         self.store_values(b, &rows, (none, None), &found);
-        self.pairs_of_own(b, arrays);
-        b.push(Stmt::SyncWarp);
-        self.channel_keys(b, &own, (&values, chunk.first));
-        self.channel_queries(b, &own, (&values, chunk.first));
-        b.push(Stmt::SyncWarp);
-        self.sum_later_channels(b, arrays);
-        b.barrier();
-        self.store_channels(b, arrays, (&values, chunk.first));
+        self.after_pairs(b, &own, None, (&values, chunk.first));
         self.store_steps(b, &steps, &decays, None);
+    }
+
+    /// What steps read of sides.
+    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, sides: &'a AllSides) -> Steps<'a> {
+        let [start, end] = [0, 1].map(|by| self.border(b, by));
+        Steps { arrays, sides, start, end }
+    }
+
+    /// What is left when M is there: key', query' and the cotangents of the logarithms. The products of all of the width with D
+    /// and S are given, or those of the tiles are taken.
+    fn after_pairs(&self, b: &mut Builder, own: &Steps, through: Option<(Blocks, Blocks)>, at: (&Values, Operand)) {
+        self.pairs_of_own(b, own.arrays);
+        b.push(Stmt::SyncWarp);
+        let (keys, queries) = through.unzip();
+        self.channel_keys(b, own, keys, at);
+        self.channel_queries(b, own, queries, at);
+        b.push(Stmt::SyncWarp);
+        self.sum_later_channels(b, own.arrays);
+        b.barrier();
+        self.store_channels(b, own.arrays, at);
     }
 
     /// The row of the sums at the start of the warp's 16 times, or so many times 16 further.

@@ -93,24 +93,20 @@ impl BackKernel<'_> {
         }
     }
 
-    /// The product of the warp's rows of a tile over the width, with gains, and states or their cotangents, times the powers of
-    /// sums from one row to another.
-    fn through_states(&self, b: &mut Builder, own: &Steps, kind: Kind, (from, to): (Operand, Operand)) -> Blocks {
-        let (none, is_key) = (Operand::i32(0), kind == Kind::Keys);
-        let (tile, states) = if is_key { (&self.values, &self.duals) } else { (&self.cotangents, &self.states) };
-        let row = self.first_row(b);
-        let gains = [0, COLUMNS].map(|by| {
-            let at = b.add(row, Operand::i32(by as i32));
-            b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
+    /// The first term of key' or query': the product over all of the width, which is given or that of the tiles, times the powers
+    /// of sums from one row to another.
+    fn through_states(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        (kind, given): (Kind, Option<Blocks>),
+        (from, to): (Operand, Operand),
+    ) -> Blocks {
+        let mut found = given.unwrap_or_else(|| {
+            let mut found: Blocks = vec![zeros(); self.deep_blocks() as usize];
+            self.add_states(b, own, kind, &mut found);
+            found
         });
-        let left = Factor::of(b, tile, &own.sides.wide.left, none);
-        let right = own.sides.deep.in_time(b, states, none);
-        let mut found: Blocks = vec![zeros(); self.deep_blocks() as usize];
-        for sixteen in 0..SIXTEENS {
-            let words = left.four(b, 0, sixteen, false);
-            let words = scale_rows(b, tile.elem, words, gains);
-            multiply_in_time(b, &mut found, (words, right), sixteen);
-        }
         for (block, found) in (0..).zip(&mut found) {
             let (_, channel) = self.channels_of(b, block);
             let [from, to] = [from, to].map(|row| self.sums_at(b, own.arrays, (row, channel), 2));
@@ -121,6 +117,24 @@ impl BackKernel<'_> {
             }
         }
         found
+    }
+
+    /// Adds the product of the warp's rows of a tile over the width, with gains, and states or their cotangents.
+    pub(super) fn add_states(&self, b: &mut Builder, own: &Steps, kind: Kind, found: &mut Blocks) {
+        let (none, is_key) = (Operand::i32(0), kind == Kind::Keys);
+        let (tile, states) = if is_key { (&self.values, &self.duals) } else { (&self.cotangents, &self.states) };
+        let row = self.first_row(b);
+        let gains = [0, COLUMNS].map(|by| {
+            let at = b.add(row, Operand::i32(by as i32));
+            b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
+        });
+        let left = Factor::of(b, tile, &own.sides.wide.left, none);
+        let right = own.sides.deep.in_time(b, states, none);
+        for sixteen in 0..SIXTEENS {
+            let words = left.four(b, 0, sixteen, false);
+            let words = scale_rows(b, tile.elem, words, gains);
+            multiply_in_time(b, found, (words, right), sixteen);
+        }
     }
 
     /// The powers of the thread's times and channels of a block.
@@ -143,9 +157,15 @@ impl BackKernel<'_> {
     }
 
     /// Computes key' and stores it; leaves −key·key' for the decays.
-    pub(super) fn channel_keys(&self, b: &mut Builder, own: &Steps, (values, first): (&Values, Operand)) {
+    pub(super) fn channel_keys(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        given: Option<Blocks>,
+        (values, first): (&Values, Operand),
+    ) {
         let none = Operand::i32(0);
-        let through = self.through_states(b, own, Kind::Keys, (own.end, Operand::i32(TIMES as i32)));
+        let through = self.through_states(b, own, (Kind::Keys, given), (own.end, Operand::i32(TIMES as i32)));
         let scale = Scale { side: Side::Key, border: own.end };
         if self.has_channels() {
             self.store_ends(b, own, &through, scale);
@@ -176,9 +196,15 @@ impl BackKernel<'_> {
     }
 
     /// Computes query' and stores it; leaves query·query' − key·key' for the decays.
-    pub(super) fn channel_queries(&self, b: &mut Builder, own: &Steps, (values, first): (&Values, Operand)) {
+    pub(super) fn channel_queries(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        given: Option<Blocks>,
+        (values, first): (&Values, Operand),
+    ) {
         let none = Operand::i32(0);
-        let through = self.through_states(b, own, Kind::Queries, (none, own.start));
+        let through = self.through_states(b, own, (Kind::Queries, given), (none, own.start));
         let (row, piece) = right_rows(b, self.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
         let right = own.sides.deep.in_time(b, &self.keys, none);

@@ -16,8 +16,8 @@ use oplus_dsl::ir::Binary;
 const NOTHING: f64 = -150.0;
 
 impl BackKernel<'_> {
-    /// Every thread sums S·D of its channels over 16 places of the width.
-    pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays) {
+    /// Every thread sums S·D of its channels over 16 places of the width; those of a part are added to those of the parts before.
+    pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, part: Option<Operand>) {
         if !self.has_channels() {
             return;
         }
@@ -40,7 +40,17 @@ impl BackKernel<'_> {
             });
             let at = b.mul(item.block, Operand::i32(self.schedule.depth as i32));
             let at = b.add(at, item.channel);
-            b.store(Memory::Shared(arrays.energies), at, &[sum.into()], Some(item.exists));
+            let energies = Memory::Shared(arrays.energies);
+            let all = match part {
+                None => sum.into(),
+                Some(part) => {
+                    let has_before = b.ne(part, Operand::i32(0));
+                    let has_before = b.and(has_before, item.exists);
+                    let before = b.load(energies, at, 1, Some(has_before), zero(Ty::F32))[0];
+                    b.add(before, sum.into())
+                }
+            };
+            b.store(energies, at, &[all], Some(item.exists));
         }
     }
 

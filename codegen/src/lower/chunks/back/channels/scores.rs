@@ -108,11 +108,21 @@ impl BackKernel<'_> {
 
     /// M of the warp's times j and the times i of its half, with all gains.
     pub(super) fn weigh_pairs(&self, b: &mut Builder, own: &Steps) {
-        let none = Operand::i32(0);
         let mut products: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        self.add_pairs(b, own, &mut products);
+        self.store_weighed(b, own.arrays, products);
+    }
+
+    /// Adds the products of values and cotangents.
+    pub(super) fn add_pairs(&self, b: &mut Builder, own: &Steps, products: &mut Blocks) {
+        let none = Operand::i32(0);
         let left = Factor::of(b, &self.values, &own.sides.wide.left, none);
         let right = own.sides.wide.right(b, &self.cotangents, none);
-        multiply(b, &mut products, (left, right));
+        multiply(b, products, (left, right));
+    }
+
+    /// Writes M from these products.
+    pub(super) fn store_weighed(&self, b: &mut Builder, arrays: &Arrays, mut products: Blocks) {
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
         let [gains, back] = [self.rates[1], self.rates[2]].map(Memory::Shared);
@@ -132,6 +142,6 @@ impl BackKernel<'_> {
                 *product = b.select(is_pair, weighed, zero(Ty::F32));
             }
         }
-        self.store_pairs(b, &own.arrays.pairs, &products);
+        self.store_pairs(b, &arrays.pairs, &products);
     }
 }
