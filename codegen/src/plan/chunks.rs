@@ -43,13 +43,26 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };
         Schedule::Chunks(Chunks { blocks, ..schedule })
     };
-    // Two warps' chunks are too short for the most depth, but of `f32` those of four may be too large.
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
-    let shapes = shapes.filter(|shape| *shape != (2, DEPTHS[DEPTHS.len() - 1]) || elem == Elem::F32);
-    let has_parts = |warps| warps == 4 || elem == Elem::F32;
-    let kinds =
-        |(warps, depth)| KINDS.into_iter().filter(move |k| has_parts(warps) || !k.1).map(move |k| of(warps, depth, k));
+    let kinds = |(warps, depth)| {
+        let kinds = KINDS.into_iter().filter(move |kind| is_meant(elem, (warps, depth), *kind));
+        kinds.map(move |kind| of(warps, depth, kind))
+    };
     shapes.flat_map(kinds).collect()
+}
+
+/// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too
+/// short for the most depth, but in `tf32` those of four may be too large: where products are short, or single elements are
+/// copied, they lack registers for what is loaded ahead.
+fn is_meant(elem: Elem, (warps, depth): (u32, u32), (_, wide, vector): (bool, bool, u32)) -> bool {
+    let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
+    match (elem, warps) {
+        (Elem::F32, 2) | (Elem::Bf16, 4) => true,
+        (Elem::F32, _) => !is_small && !wide,
+        (Elem::F16, 2) => !is_most || vector == 1,
+        (Elem::F16, _) => !is_small && vector > 1 && (!wide || is_most),
+        _ => !is_most && !wide,
+    }
 }
 
 /// Blocks that share a multiprocessor, by its shared memory and the registers of eight warps that have most.

@@ -41,4 +41,12 @@ impl Anew {
         let nothing = b.convert(Ty::I32, nothing);
         b.add(number, nothing)
     }
+
+    /// The same of a number of 32 bits, `u32`.
+    pub(super) fn of_bits(self, b: &mut Builder, number: Operand) -> Operand {
+        let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
+        let nothing = b.convert(Ty::I32, nothing);
+        let nothing = b.bits(Ty::U32, nothing);
+        b.add(number, nothing)
+    }
 }

@@ -259,9 +259,9 @@ impl<'s> ChunksKernel<'s> {
     }
 
     /// Whether registers are so scarce that nothing is kept for later of where the block is: warps have the state of the most
-    /// depth beside their products.
+    /// depth beside their products, or factors in `tf32`, which are twice as many registers.
     fn is_scarce(&self) -> bool {
-        self.schedule.unit == Unit::Warp && self.schedule.depth > 64
+        self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_single)
     }
 
     /// The same for a turn. Where single elements are and go takes registers that are not to be kept.

@@ -9,10 +9,11 @@
 //! instead of rounding them: small products are summed apart from large ones, both begin at zero, and their sums are added to what
 //! there is.
 
+use super::anew::Anew;
 use super::products::{Blocks, Factor, load_four, mma};
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
 use crate::build::Builder;
-use crate::lower::pairs::single::split;
+use crate::lower::pairs::single::{HALF, split};
 use crate::lower::pairs::tile::Tile;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
@@ -43,15 +44,15 @@ impl Sums {
     }
 
     /// A left factor in the parts that are multiplied.
-    fn left(&self, b: &mut Builder, rows: [Operand; 4]) -> Vec<[Operand; 4]> {
-        if self.small.is_some() { split(b, rows).to_vec() } else { vec![rows] }
+    fn left(&self, b: &mut Builder, rows: [Operand; 4], half: Operand) -> Vec<[Operand; 4]> {
+        if self.small.is_some() { split(b, rows, half).to_vec() } else { vec![rows] }
     }
 
     /// Adds a product to a block.
     fn add(&mut self, b: &mut Builder, block: usize, left: &[[Operand; 4]], columns: [Operand; 2]) {
         match (&mut self.small, left) {
             (Some(small), [high, low]) => {
-                let [first, rest] = split(b, columns);
+                let [first, rest] = split(b, columns, HALF);
                 mma(b, Elem::F32, &mut small[block], *low, first);
                 mma(b, Elem::F32, &mut small[block], *high, rest);
                 mma(b, Elem::F32, &mut self.large[block], *high, first);
@@ -87,11 +88,15 @@ pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Facto
             let rows = if elem == Elem::F32 { vec![rows] } else { unpacked(b, elem, rows).to_vec() };
             for (k, rows) in (0..).zip(&rows) {
                 let eight = step * rows_per_step(left.tile) + k;
-                let rows = own.left(b, *rows);
+                let rows = own.left(b, *rows, HALF);
                 for pair in 0..sums.len() / 2 {
                     let [x, y, z, w] = right.four(b, first + pair as u32 * ROWS, eight, false);
                     own.add(b, 2 * pair, &rows, [x, y]);
                     own.add(b, 2 * pair + 1, &rows, [z, w]);
+                }
+                // What is loaded for later products takes registers.
+                if eight % 2 == 1 {
+                    b.push(Stmt::SyncWarp);
                 }
             }
         }
@@ -105,13 +110,20 @@ fn rows_per_step(tile: &Tile) -> u32 {
 }
 
 /// Adds left·right over the rows of the right factor, of which every left one has eight.
-pub(super) fn multiply_in_time(b: &mut Builder, sums: &mut Blocks, (left, right): (&[[Operand; 4]], Factor)) {
+pub(super) fn multiply_in_time(
+    b: &mut Builder,
+    anew: Anew,
+    sums: &mut Blocks,
+    (left, right): (&[[Operand; 4]], Factor),
+) {
     let elem = right.tile.elem;
     let together = Sums::together(elem, sums.len());
     for (group, sums) in (0..).zip(sums.chunks_mut(together)) {
         let mut own = Sums::of(elem, sums);
         if elem == Elem::F32 {
-            add_in_time(b, &mut own, (left, right), group * together as u32);
+            // The parts of the left factor would be kept for all groups: twice its registers.
+            let half = anew.of_bits(b, HALF);
+            add_in_time(b, &mut own, (left, right), (group * together as u32, half));
         } else {
             add_words_in_time(b, &mut own, (left, right));
         }
@@ -119,11 +131,17 @@ pub(super) fn multiply_in_time(b: &mut Builder, sums: &mut Blocks, (left, right)
     }
 }
 
-/// The same for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1 one by one.
-fn add_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operand; 4]], Factor), first: u32) {
+/// The same for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1 one by one. `half`
+/// is that of [`split`] for the left factor.
+fn add_in_time(
+    b: &mut Builder,
+    sums: &mut Sums,
+    (left, right): (&[[Operand; 4]], Factor),
+    (first, half): (u32, Operand),
+) {
     let below = right.tile.lanes_below(b, right.lanes);
     for (eight, left) in (0..).zip(left) {
-        let left = sums.left(b, *left);
+        let left = sums.left(b, *left, half);
         for block in 0..sums.large.len() {
             let columns = [right.lanes, &below].map(|lanes| {
                 let index = right.tile.index(b, lanes, eight * COLUMNS, first + block as u32);
@@ -148,6 +166,7 @@ fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operan
                 }
             }
         }
+        b.push(Stmt::SyncWarp);
     }
 }
 

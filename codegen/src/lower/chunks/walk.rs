@@ -189,12 +189,14 @@ impl ChunksKernel<'_> {
         let lanes = self.lanes(b);
         let chunk = self.tiles_of(b, &lanes, (turn, first, stage));
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
-        // Their reads take as long as the products.
-        let rates = (!self.form.channels).then(|| self.next_rates(b, values, (turn, turns)));
+        // Their reads take as long as the products, and their registers too.
+        let late = self.is_late();
+        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, (turn, turns)));
         match started {
             Some(started) => self.finish_chunk(b, (state, logs), &chunk, started),
             None => self.by_warps(b, values, (state, logs), &chunk),
         }
+        let rates = if late { Some(self.next_rates(b, values, (turn, turns))) } else { rates };
         if let Some(rates) = rates {
             let following = b.add(turn, Operand::i32(1));
             self.store_rates(b, &rates, following);
@@ -246,7 +248,13 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// The rates of the turn after, early: they are read from memory.
+    /// Whether the next rates are read after the products, which leave them no registers where queries read: those of two parts,
+    /// and those in `tf32` beside single elements.
+    fn is_late(&self) -> bool {
+        self.is_single && !self.schedule.ends && (self.has_rests() || self.schedule.vector == 1)
+    }
+
+    /// The rates of the turn after: they are read from memory.
     fn next_rates(&self, b: &mut Builder, values: &Values, (turn, turns): (Operand, Turns)) -> Rates {
         let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(turns.count, Operand::i32(1)));
         let known = b.binary(Binary::Min, next, last);

@@ -6,7 +6,7 @@ use super::tile::{Lanes, Tile};
 use super::{COLUMNS, PairsKernel};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Stmt};
-use oplus_dsl::ir::Binary;
+use oplus_dsl::ir::{Binary, Literal};
 use oplus_dsl::{Elem, Ty};
 
 /// A factor's registers, in one or two parts.
@@ -14,6 +14,9 @@ pub(super) type Parts<const N: usize> = Vec<[Operand; N]>;
 
 /// Blocks of sums whose products are computed together: as many as registers have room for.
 const TOGETHER: usize = 16;
+
+/// Half of the last place of 11 bits, by which numbers are rounded.
+pub(in crate::lower) const HALF: Operand = Operand::Const(Ty::U32, Literal::Int(0x1000));
 
 impl PairsKernel<'_> {
     /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` first. Where a fragment of
@@ -73,7 +76,7 @@ impl PairsKernel<'_> {
         if self.elem() != Elem::F32 {
             return vec![registers];
         }
-        split(b, registers).to_vec()
+        split(b, registers, HALF).to_vec()
     }
 
     /// Adds the product of two factors.
@@ -92,11 +95,15 @@ impl PairsKernel<'_> {
     }
 }
 
-/// The nearest numbers of 11 bits, and the rests. Cut off instead of rounded, the rests would all have the sign of their factors,
-/// and the product of rests, which is left out, a bias.
-pub(in crate::lower) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N]) -> [[Operand; N]; 2] {
+/// The nearest numbers of 11 bits, and the rests; `half` is [`HALF`]. Cut off instead of rounded, the rests would all have the
+/// sign of their factors, and the product of rests, which is left out, a bias.
+pub(in crate::lower) fn split<const N: usize>(
+    b: &mut Builder,
+    registers: [Operand; N],
+    half: Operand,
+) -> [[Operand; N]; 2] {
     let high = registers.map(|x| {
-        let nearest = b.add(x, Operand::u32(0x1000));
+        let nearest = b.add(x, half);
         b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
     });
     let rest = |i: usize| {
