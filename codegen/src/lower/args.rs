@@ -9,6 +9,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use std::collections::HashMap;
 
 /// The parameters of a stage's kernel.
+#[derive(Clone)]
 pub struct Args {
     pointers: HashMap<Tensor, ParamId>,
     /// For every tensor, its axes and the stride along each; `None` stands for 1.

@@ -109,8 +109,8 @@ fn groups_gates_and_odd_sizes() {
 #[test]
 fn vectors_and_whole_widths() {
     let stage = stage(&model("mamba2", Elem::Bf16, &["h0"]));
-    for (warps, depth, stages) in [(2, 16, 3), (4, 32, 2), (4, 128, 2)] {
-        let schedule = Chunks { warps, depth, padded: false, stages, vector: 8, ..CHUNKS };
+    for (warps, depth, stages, vector) in [(2, 16, 3, 8), (4, 32, 2, 8), (4, 128, 2, 8), (4, 128, 2, 1)] {
+        let schedule = Chunks { warps, depth, padded: false, stages, vector, ..CHUNKS };
         let sizes = [("B", 1), ("T", 150), ("G", 1), ("H", 1), ("P", schedule.width() as usize), ("N", depth as usize)];
         Case::new(&stage, &sizes).check(&schedule, Order::Descending);
     }

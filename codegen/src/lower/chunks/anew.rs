@@ -10,33 +10,33 @@ use oplus_dsl::ir::Axis;
 
 /// Numbers in shared memory, `i64`, of which the first is 0.
 #[derive(Clone, Copy)]
-pub(super) struct Anew(SharedId);
+pub(in crate::lower) struct Anew(SharedId);
 
 impl Anew {
     /// With room for so many numbers.
-    pub(super) fn declare(b: &mut Builder, numbers: usize) -> Anew {
+    pub(in crate::lower) fn declare(b: &mut Builder, numbers: usize) -> Anew {
         Anew(b.shared_values("anew", Ty::I64, 1 + numbers as u32))
     }
 
     /// Writes them: by one thread, with a barrier after that.
-    pub(super) fn store(self, b: &mut Builder, numbers: &[Operand]) {
+    pub(in crate::lower) fn store(self, b: &mut Builder, numbers: &[Operand]) {
         for (k, number) in (0..).zip([Operand::i64(0)].iter().chain(numbers)) {
             b.store(Memory::Shared(self.0), Operand::i32(k), &[*number], None);
         }
     }
 
     /// The number at a place.
-    pub(super) fn read(self, b: &mut Builder, place: usize) -> Operand {
+    pub(in crate::lower) fn read(self, b: &mut Builder, place: usize) -> Operand {
         b.load1(Memory::Shared(self.0), Operand::i32(1 + place as i32))
     }
 
     /// The indices along outer axes: the first numbers.
-    pub(super) fn outer(self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Vec<(Axis, Operand)> {
+    pub(in crate::lower) fn outer(self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Vec<(Axis, Operand)> {
         outer.iter().enumerate().map(|(k, (axis, _))| (*axis, self.read(b, k))).collect()
     }
 
     /// A number, `i32`, that is not kept for the place where it was needed before.
-    pub(super) fn of(self, b: &mut Builder, number: Operand) -> Operand {
+    pub(in crate::lower) fn of(self, b: &mut Builder, number: Operand) -> Operand {
         let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
         let nothing = b.convert(Ty::I32, nothing);
         b.add(number, nothing)

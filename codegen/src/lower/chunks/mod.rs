@@ -20,7 +20,7 @@
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
-mod anew;
+pub(in crate::lower) mod anew;
 pub mod back;
 mod channels;
 mod decay;
@@ -131,6 +131,7 @@ struct Saved {
 }
 
 /// A stage laid over blocks. Immutable while code is emitted.
+#[derive(Clone)]
 struct ChunksKernel<'s> {
     stage: &'s Stage,
     form: &'s Form,
@@ -270,6 +271,18 @@ impl<'s> ChunksKernel<'s> {
         let is_kept = source.vector > 1 && !self.is_scarce();
         let rolled = source.vector == 1 && self.is_scarce();
         if is_kept { source } else { Source { thread: self.anew.of(b, self.thread), rolled, ..source } }
+    }
+
+    /// The same kernel as a turn has it where single elements leave the fewest registers: of where the thread is nothing is kept
+    /// from turn to turn but its number.
+    fn of_turn(&self, b: &mut Builder) -> Option<Self> {
+        if !self.is_scarce() || self.schedule.vector > 1 {
+            return None;
+        }
+        let thread = self.anew.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        Some(ChunksKernel { thread, warp, lane, group, member, ..self.clone() })
     }
 
     /// Nothing but where the block is, of which nothing is kept for later.

@@ -70,7 +70,8 @@ impl ChunksKernel<'_> {
         }
         let logs = b.var(f32(0.0));
         b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
-            self.turn(b, &origins, (&values, &state, logs), (turn, turns));
+            let kernel = self.of_turn(b);
+            kernel.as_ref().unwrap_or(self).turn(b, &origins, (&values, &state, logs), (turn, turns));
         });
         if self.schedule.ends {
             return self.store_end(b, &state, logs);

@@ -46,12 +46,13 @@ pub use form::{Contraction, Form, Gauge, Limit, Payload};
 
 use super::LowerError;
 use super::args::Args;
+use super::chunks::anew::Anew;
 use crate::build::Builder;
 use crate::schedule::{Pairs, Schedule, Unit, WARP};
 use crate::stage::Stage;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
-use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::{Elem, Ty};
 use place::Place;
 use tile::{Lanes, Tile, left_rows, right_rows};
 use vectors::Vector;
@@ -108,6 +109,7 @@ struct Slots {
 }
 
 /// A stage laid over blocks. Immutable while code is emitted.
+#[derive(Clone)]
 struct PairsKernel<'s> {
     stage: &'s Stage,
     form: &'s Form,
@@ -137,6 +139,8 @@ struct PairsKernel<'s> {
     first_row: Operand,
     /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
     part: Option<(Operand, Operand)>,
+    /// The outer indices and the first row, where single elements leave no registers for them.
+    anew: Option<Anew>,
 }
 
 impl<'s> PairsKernel<'s> {
@@ -188,7 +192,11 @@ impl<'s> PairsKernel<'s> {
             outer,
             first_row,
             part,
+            anew: None,
         };
+        if kernel.is_scarce() && schedule.vector == 1 {
+            kernel.anew = Some(Anew::declare(b, kernel.outer.len() + 1));
+        }
         let flags = kernel.flags();
         if flags > 0 {
             kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
@@ -201,6 +209,17 @@ impl<'s> PairsKernel<'s> {
     fn is_scarce(&self) -> bool {
         let several = self.form.contractions.len() > 1;
         self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
+    }
+
+    /// The same kernel, of which nothing is kept of where the block and the thread were before.
+    fn again(&self, b: &mut Builder, anew: Anew) -> Self {
+        let thread = anew.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let outer = anew.outer(b, &self.outer);
+        let first_row = anew.read(b, self.outer.len());
+        let first_row = b.convert(Ty::I32, first_row);
+        PairsKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
     }
 
     fn slots(&self) -> Slots {

@@ -75,6 +75,11 @@ impl<'s> Values<'s> {
         self.outer.push((axis, index));
     }
 
+    /// Where the block is, by other numbers.
+    pub(in crate::lower) fn replace_outer(&mut self, outer: &[(Axis, Operand)]) {
+        self.outer = outer.to_vec();
+    }
+
     /// Where a row is.
     pub(in crate::lower) fn set_row(&mut self, slot: u32, index: Index) {
         self.rows.insert(slot, index);

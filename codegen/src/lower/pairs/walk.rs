@@ -93,13 +93,23 @@ impl PairsKernel<'_> {
         b.for_(Operand::i32(0), turns.partial, one, |b, turn| self.turn(b, &walk, turn, true));
         b.for_(turns.partial, turns.count, one, |b, turn| self.turn(b, &walk, turn, false));
         values.fast = false;
-        self.finals(b, values, slots, &sums);
+        let again = self.anew.map(|anew| self.again(b, anew));
+        if let Some(kernel) = &again {
+            values.replace_outer(&kernel.outer);
+            kernel.set_rows(b, &mut values, slots);
+        }
+        again.as_ref().unwrap_or(self).finals(b, values, slots, &sums);
     }
 
     /// One thread makes the mbarriers.
     fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
+            if let Some(anew) = self.anew {
+                let first_row = b.convert(Ty::I64, self.first_row);
+                let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([first_row]).collect();
+                anew.store(b, &numbers);
+            }
             let rows = self.row_tiles.iter().map(|t| (t.full, 1));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
             let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.threads()));
