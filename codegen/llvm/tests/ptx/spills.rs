@@ -35,12 +35,12 @@ fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -
     seen.len()
 }
 
-/// Warps have the state of the most depth in registers; of single elements it is still too much.
+/// Warps have the state of the most depth in registers.
 #[test]
 fn chunks_by_warps_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.depth == 128 && s.vector > 1);
-    for name in ["mamba2", "ssd_packed"] {
-        assert!(assemble(&model(name), Isa::Sm80, is_meant) >= 6, "{name}");
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.depth == 128);
+    for name in ["mamba2", "ssd_packed", "retention"] {
+        assert!(assemble(&model(name), Isa::Sm80, is_meant) >= 4, "{name}");
     }
 }
 
