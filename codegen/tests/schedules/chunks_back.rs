@@ -192,6 +192,17 @@ fn sums_of_queries_that_have_no_registers() {
 }
 
 #[test]
+fn single_elements_of_most_depth() {
+    let sizes = [("B", 1), ("T", 129), ("H", 2), ("K", 125), ("V", 61)];
+    for (name, target) in [("retention", Target::H200), ("linear_attention", Target::H200), ("retention", PORTABLE)] {
+        let program = gradient(name, &["s0"], &["o"]);
+        let placed = (Placement::Contiguous, 0);
+        let sweeps = check_on(&target, (&program, &sizes), placed, Order::Random(7), |_, _, own| own);
+        assert!(sweeps.iter().all(|schedule| (schedule.depth, schedule.vector) == (128, 1)), "{name}");
+    }
+}
+
+#[test]
 fn gates() {
     let program = gradient("mamba2", &["skip", "dt_bias", "h0"], &["y"]);
     for (t, heads) in [(2, 3), (64, 2), (70, 1)] {

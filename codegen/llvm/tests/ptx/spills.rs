@@ -84,6 +84,15 @@ fn gradients_of_single_elements_do_not_spill() {
 }
 
 #[test]
+fn gradients_of_linear_attention_of_single_elements_do_not_spill() {
+    let program = adjoint(&model("linear_attention")).expect("differentiable");
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.depth == 128);
+    for isa in [Isa::Sm80, Isa::Sm90a] {
+        assert!(assemble(&program, isa, is_meant) >= 1);
+    }
+}
+
+#[test]
 fn gradients_without_warpgroups_do_not_spill() {
     for (name, least) in [("mamba2", 18), ("retention", 14)] {
         let program = adjoint(&model(name)).expect("differentiable");

@@ -180,6 +180,7 @@ fn with_kernel(
 }
 
 /// A stage laid over blocks of a chunk each, for the third sweep. Immutable while code is emitted.
+#[derive(Clone)]
 struct BackKernel<'s> {
     stage: &'s Stage,
     form: &'s BackForm,
@@ -316,6 +317,19 @@ impl<'s> BackKernel<'s> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
+    }
+
+    /// The same kernel where single elements of one head leave the fewest registers: nothing is kept of where the thread was
+    /// before but its number.
+    fn again(&self, b: &mut Builder) -> Option<Self> {
+        if self.schedule.vector > 1 || self.schedule.depth != MOST_DEPTH || self.has_turns() {
+            return None;
+        }
+        let thread = self.anew.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        Some(BackKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
     }
 
     /// Heads whose tiles are in shared memory: the one that is computed, and that which comes after it where there is room.

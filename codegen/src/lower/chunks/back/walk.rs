@@ -105,9 +105,9 @@ impl BackKernel<'_> {
         if self.has_turns() {
             b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
         } else {
-            self.turn(b, &chunk, &sums, none);
+            self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
         }
-        self.finish(b, &chunk, &sums);
+        self.again(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
     }
 
     fn sums(&self, b: &mut Builder) -> Sums {

@@ -40,6 +40,7 @@ pub(super) fn row(depth: u32) -> u32 {
 }
 
 /// What there is in shared memory for decays of channels alone.
+#[derive(Clone)]
 pub(super) struct Arrays {
     /// The running sums of the chunk's channels: a row of zeros, and one for every time.
     sums: SharedId,
