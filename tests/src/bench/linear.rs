@@ -24,6 +24,7 @@ pub fn cases() -> Vec<Case> {
         ("retention", models::retention::kernel(), retained, Some(vec![32])),
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 4096, 128, 64], None),
         ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 64], Some(vec![8, 16, 2048, 64])),
+        ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 128], Some(vec![8, 16, 2048, 64])),
     ];
     let of = |(name, kernel, shape, decays)| model(name, (kernel, Elem::Bf16), shape, decays);
     let models = keyed.into_iter().map(of).chain([mamba2([8, 2048, 80, 64, 128])]);

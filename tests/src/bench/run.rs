@@ -165,7 +165,11 @@ impl Prepared {
                 (gradients.clone(), reference)
             }
         };
-        let bound = if case.elem == Elem::Bf16 { 2e-2 } else { 2e-5 };
+        let bound = match case.elem {
+            Elem::Bf16 => 2e-2,
+            Elem::F16 => 2e-3,
+            _ => 2e-5,
+        };
         for (output, (ours, reference)) in Vec::into_iter(ours).zip(reference).enumerate() {
             if let (Some(ours), Some(reference)) = (ours, reference) {
                 let error = distance(&ours.to_cpu()?, &reference)?;

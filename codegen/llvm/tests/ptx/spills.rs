@@ -62,7 +62,7 @@ fn gates_of_warpgroups_do_not_spill() {
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
-/// Of the most depth those of `f16` by single elements still do. Padded tiles differ in guards, and parts of the width in addresses.
+/// Of this model; others spill at the most depth, and so do here those of `f16` by single elements and some parts of the width.
 #[test]
 fn products_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
