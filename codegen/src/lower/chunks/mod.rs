@@ -274,9 +274,9 @@ impl<'s> ChunksKernel<'s> {
     }
 
     /// The same kernel as a turn has it where single elements leave the fewest registers: of where the thread is nothing is kept
-    /// from turn to turn but its number.
+    /// from turn to turn but its number. In `tf32` they leave fewer if all of that is computed for every turn.
     fn of_turn(&self, b: &mut Builder) -> Option<Self> {
-        if !self.is_scarce() || self.schedule.vector > 1 {
+        if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
             return None;
         }
         let thread = self.anew.of(b, self.thread);
