@@ -7,6 +7,7 @@ pub mod matrix;
 pub mod plot;
 pub mod random;
 pub mod run;
+mod sample;
 pub mod selective;
 pub mod timer;
 

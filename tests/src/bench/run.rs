@@ -3,11 +3,13 @@
 use cudarc::driver::CudaSlice;
 use oplus::explain::Explained;
 use oplus::{Call, Device, Elem, Element, Kernel, Shapes, Tensor};
+use oplus_dsl::ir::Axis;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::cases::{Case, Work};
 use super::random;
+use super::sample::Sample;
 use super::timer::Timer;
 use super::{BenchError, cases::Fill};
 
@@ -153,16 +155,26 @@ impl Prepared {
         }
     }
 
-    /// Compares with the same kernel on the CPU.
+    /// Compares with the same kernel on the CPU: a large case in [part](Sample).
     fn check(&self, case: &Case) -> Result<(), BenchError> {
         self.run()?;
-        let inputs = to_cpu(&self.inputs)?;
+        let program = self.kernel.program()?;
+        let shapes: Vec<_> = case.inputs.iter().map(|(shape, _)| shape.clone()).collect();
+        let sample = Sample::new(&program, &shapes);
+        let of_params =
+            |tensors: &[Option<Tensor>]| parts(&sample, tensors, program.params.iter().map(|p| &p.axes[..]));
+        let of_outputs =
+            |tensors: &[Option<Tensor>]| parts(&sample, tensors, program.outputs.iter().map(|o| &o.axes[..]));
+        let inputs = of_params(&self.inputs)?;
         let (outputs, call) = self.kernel.call(&borrowed(&inputs))?;
         let (ours, reference) = match &self.backward {
-            None => (self.outputs.iter().cloned().map(Some).collect(), outputs.into_iter().map(Some).collect()),
+            None => {
+                let ours: Vec<_> = self.outputs.iter().cloned().map(Some).collect();
+                (of_outputs(&ours)?, outputs.into_iter().map(Some).collect())
+            }
             Some(Backward { cotangents, gradients }) => {
-                let reference = self.kernel.backward(&call, &borrowed(&to_cpu(cotangents)?))?;
-                (gradients.clone(), reference)
+                let reference = self.kernel.backward(&call, &borrowed(&of_outputs(cotangents)?))?;
+                (of_params(gradients)?, reference)
             }
         };
         let bound = match case.elem {
@@ -172,7 +184,7 @@ impl Prepared {
         };
         for (output, (ours, reference)) in Vec::into_iter(ours).zip(reference).enumerate() {
             if let (Some(ours), Some(reference)) = (ours, reference) {
-                let error = distance(&ours.to_cpu()?, &reference)?;
+                let error = distance(&ours, &reference)?;
                 if error.is_nan() || error > bound {
                     return Err(BenchError::Wrong { output, error, bound });
                 }
@@ -231,8 +243,14 @@ fn borrowed(tensors: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
     tensors.iter().map(Option::as_ref).collect()
 }
 
-fn to_cpu(tensors: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, oplus::Error> {
-    tensors.iter().map(|t| t.as_ref().map(Tensor::to_cpu).transpose()).collect()
+/// The part of tensors that is compared, on the CPU; each has axes of its own.
+fn parts<'a>(
+    sample: &Sample,
+    tensors: &[Option<Tensor>],
+    axes: impl Iterator<Item = &'a [Axis]>,
+) -> Result<Vec<Option<Tensor>>, oplus::Error> {
+    let part = |(t, axes): (&Option<Tensor>, &[Axis])| t.as_ref().map(|t| sample.of(t, axes)?.to_cpu()).transpose();
+    tensors.iter().zip(axes).map(part).collect()
 }
 
 /// The distance of two tensors of one type and shape.

@@ -10,8 +10,8 @@ use regex_lite::Regex;
 
 /// Times oplus on a GPU or on the CPU.
 ///
-/// On a GPU each case is checked against the CPU first, then run 10 times to warm up and 50 times for the median, with
-/// the L2 cache flushed before each run. On the CPU each case takes turns with a plain copy of as many bytes by as many
+/// On a GPU each case is checked against the CPU first (a large one by its first sequences and heads), then run 10 times
+/// to warm up and 50 times for the median, with the L2 cache flushed before each run. On the CPU each case takes turns with a plain copy of as many bytes by as many
 /// threads; the least time of each counts.
 #[derive(Parser)]
 #[command(version)]
