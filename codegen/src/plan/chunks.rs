@@ -45,7 +45,7 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     };
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
     let kinds = |(warps, depth)| {
-        let kinds = KINDS.into_iter().filter(move |kind| is_meant(elem, (warps, depth), *kind));
+        let kinds = KINDS.into_iter().filter(move |kind| is_meant((elem, form.channels), (warps, depth), *kind));
         kinds.map(move |kind| of(warps, depth, kind))
     };
     shapes.flat_map(kinds).collect()
@@ -53,10 +53,11 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 
 /// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too
 /// short for the most depth, but in `tf32` those of four may be too large: where products are short, or single elements are
-/// copied, they lack registers for what is loaded ahead.
-fn is_meant(elem: Elem, (warps, depth): (u32, u32), (_, wide, vector): (bool, bool, u32)) -> bool {
+/// copied, they lack registers for what is loaded ahead. Of `f32` and sums of channels shared memory has no room for the most depth.
+fn is_meant((elem, channels): (Elem, bool), (warps, depth): (u32, u32), (_, wide, vector): (bool, bool, u32)) -> bool {
     let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
     match (elem, warps) {
+        (Elem::F32, 4) if channels && is_most => false,
         (Elem::F32, 2) | (Elem::Bf16, 4) => true,
         (Elem::F32, _) => !is_small && !wide,
         (Elem::F16, 2) => !is_most || vector == 1,

@@ -24,8 +24,13 @@ pub(crate) fn model(name: &str, elem: Elem, without: &[&str]) -> Program {
 
 /// The program of a text of the language.
 pub(crate) fn written(text: &str) -> Program {
+    written_in(text, Elem::Bf16)
+}
+
+/// The same in a type.
+pub(crate) fn written_in(text: &str, elem: Elem) -> Program {
     let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-    programs[0].instantiate(Elem::Bf16)
+    programs[0].instantiate(elem)
 }
 
 /// The stage with states that are summed away.

@@ -62,7 +62,8 @@ fn recurrences_of_matrices_take_chunks() {
         assert!(takes_chunks(&model(name)), "{name}");
     }
     assert!(takes_chunks(&model("gated_linear_attention")), "decays of channels");
-    for (name, elem) in ["ssd", "mamba2", "retention"].iter().flat_map(|name| [(name, Elem::F16), (name, Elem::F32)]) {
+    let others = ["ssd", "mamba2", "retention", "gated_linear_attention"];
+    for (name, elem) in others.iter().flat_map(|name| [(name, Elem::F16), (name, Elem::F32)]) {
         assert!(takes_chunks(&model_of(name, elem)), "{name} in {elem}");
     }
 }

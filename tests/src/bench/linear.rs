@@ -17,20 +17,24 @@ struct Model {
     output: usize,
 }
 
-/// Every model forward and backward, in `bf16`; retention forward in `f16` and `f32`, too.
+/// Every model forward and backward, in `bf16`; retention and gated linear attention forward in `f16` and `f32`, too.
 pub fn cases() -> Vec<Case> {
-    let retained = [8, 32, 2048, 64, 64];
+    let (retained, gated) = ([8, 32, 2048, 64, 64], [8, 16, 2048, 64, 64]);
     let keyed = [
         ("retention", models::retention::kernel(), retained, Some(vec![32])),
         ("linear-attention", models::linear_attention::kernel(), [8, 16, 4096, 128, 64], None),
-        ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 64], Some(vec![8, 16, 2048, 64])),
+        ("gla", models::gated_linear_attention::kernel(), gated, Some(vec![8, 16, 2048, 64])),
         ("gla", models::gated_linear_attention::kernel(), [8, 16, 2048, 64, 128], Some(vec![8, 16, 2048, 64])),
     ];
     let of = |(name, kernel, shape, decays)| model(name, (kernel, Elem::Bf16), shape, decays);
     let models = keyed.into_iter().map(of).chain([mamba2([8, 2048, 80, 64, 128])]);
-    let others = [Elem::F16, Elem::F32]
-        .map(|elem| case(&model("retention", (models::retention::kernel(), elem), retained, Some(vec![32])), false));
-    models.flat_map(|model| [false, true].map(|back| case(&model, back))).chain(others).collect()
+    let others = [Elem::F16, Elem::F32].map(|elem| {
+        let retention = model("retention", (models::retention::kernel(), elem), retained, Some(vec![32]));
+        let gla = (models::gated_linear_attention::kernel(), elem);
+        let gla = model("gla", gla, gated, Some(vec![8, 16, 2048, 64]));
+        [retention, gla].map(|model| case(&model, false))
+    });
+    models.flat_map(|model| [false, true].map(|back| case(&model, back))).chain(others.into_iter().flatten()).collect()
 }
 
 /// q, k, v and perhaps log-decays → o.

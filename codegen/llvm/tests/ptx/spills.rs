@@ -73,6 +73,18 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
+/// Of `f32` some spill at the most depth.
+#[test]
+fn decays_of_channels_in_tf32_do_not_spill() {
+    for elem in [Elem::F16, Elem::F32] {
+        let depths = if elem == Elem::F16 { 64..=128 } else { 64..=64 };
+        let is_meant = |s: &Schedule| {
+            matches!(s, Schedule::Chunks(s) if depths.contains(&s.depth) && (!s.padded || s.vector == 1))
+        };
+        assert!(assemble(&model_of("gated_linear_attention", elem), Isa::Sm90a, is_meant) >= 8, "{elem}");
+    }
+}
+
 #[test]
 fn gradients_of_single_elements_do_not_spill() {
     for name in ["mamba2", "retention"] {

@@ -81,10 +81,7 @@ impl Rates {
         let before = sum_before(b, lane, (Ty::F64, sums[sums.len() - 1]));
         let two = sums.into_iter().map(|sum| {
             let sum = b.add(before, sum);
-            let high = b.convert(Ty::F32, sum);
-            let same = b.convert(Ty::F64, high);
-            let rest = b.sub(sum, same);
-            (high, b.convert(Ty::F32, rest))
+            in_two(b, sum).into()
         });
         let (sums, rests): (Vec<Operand>, Vec<Operand>) = two.unzip();
         let rest = b.add(at, Operand::i32(further as i32));
@@ -177,6 +174,14 @@ impl ChunksKernel<'_> {
         let two = b.load(Memory::Shared(self.sums), at, 2, None, f32(0.0));
         Some((own, [two[0], two[1]]))
     }
+}
+
+/// A sum in `f64` as two numbers of `f32`.
+pub(super) fn in_two(b: &mut Builder, sum: Operand) -> [Operand; 2] {
+    let high = b.convert(Ty::F32, sum);
+    let same = b.convert(Ty::F64, high);
+    let rest = b.sub(sum, same);
+    [high, b.convert(Ty::F32, rest)]
 }
 
 /// The difference of two running sums with that of their rests, if there are such.

@@ -149,9 +149,6 @@ pub enum Refusal {
     /// In a gradient, the same but for one type of 16 bits.
     #[error("matrix products of gradients need factors of one type of 16 bits")]
     Narrow,
-    /// Decays of channels scale factors other than of `bf16`.
-    #[error("decays of channels need factors of bf16")]
-    ChannelType,
 }
 
 impl Form {
@@ -176,9 +173,7 @@ impl Form {
         let mut form = Form::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
         form.readout(program)?;
         match form.elem(program)? {
-            Elem::Bf16 => Ok(form),
-            Elem::F16 | Elem::F32 if !form.channels => Ok(form),
-            Elem::F16 | Elem::F32 => Err(Refusal::ChannelType),
+            Elem::Bf16 | Elem::F16 | Elem::F32 => Ok(form),
             _ => Err(Refusal::Type),
         }
     }

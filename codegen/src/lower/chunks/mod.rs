@@ -183,7 +183,7 @@ impl<'s> ChunksKernel<'s> {
             .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
         // States that are saved, for the gradient, are words.
         let is_forward = form.readout.is_some() || schedule.ends;
-        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16 && !form.channels && is_forward;
+        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16 && is_forward;
         let of_states = if is_single { Elem::F32 } else { keys.elem };
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
@@ -196,7 +196,7 @@ impl<'s> ChunksKernel<'s> {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
         }
         let of_sums = match form.channels {
-            true => channels::sums_len(schedule),
+            true => channels::sums_len(keys.elem, schedule),
             false if is_single && keys.elem != Elem::F32 => times,
             false => 2 * times,
         };

@@ -67,6 +67,11 @@ impl ChunksKernel<'_> {
     fn weights(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
         let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, (j, scores)));
         let weights: Blocks = weights.collect();
+        self.packed(b, weights)
+    }
+
+    /// Blocks of sums as left factors.
+    pub(super) fn packed(&self, b: &mut Builder, weights: Blocks) -> Blocks {
         if self.is_single {
             return weights.into_iter().map(|block| left_of(b, self.elem(), block)).collect();
         }

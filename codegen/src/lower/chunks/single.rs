@@ -23,7 +23,7 @@ use oplus_dsl::{Elem, Ty};
 const TOGETHER: usize = 4;
 
 /// Sums of products of some blocks.
-struct Sums {
+pub(super) struct Sums {
     large: Blocks,
     /// Products with a rest, if factors are in two parts.
     small: Option<Blocks>,
@@ -31,12 +31,12 @@ struct Sums {
 
 impl Sums {
     /// Blocks that are summed together, of so many.
-    fn together(elem: Elem, count: usize) -> usize {
+    pub(super) fn together(elem: Elem, count: usize) -> usize {
         if elem == Elem::F32 { TOGETHER.min(count) } else { count }
     }
 
     /// Those that are added to some blocks.
-    fn of(elem: Elem, sums: &[[Operand; 4]]) -> Sums {
+    pub(super) fn of(elem: Elem, sums: &[[Operand; 4]]) -> Sums {
         match elem {
             Elem::F32 => Sums { large: vec![zeros(); sums.len()], small: Some(vec![zeros(); sums.len()]) },
             _ => Sums { large: sums.to_vec(), small: None },
@@ -44,12 +44,12 @@ impl Sums {
     }
 
     /// A left factor in the parts that are multiplied.
-    fn left(&self, b: &mut Builder, rows: [Operand; 4], half: Operand) -> Vec<[Operand; 4]> {
+    pub(super) fn left(&self, b: &mut Builder, rows: [Operand; 4], half: Operand) -> Vec<[Operand; 4]> {
         if self.small.is_some() { split(b, rows, half).to_vec() } else { vec![rows] }
     }
 
     /// Adds a product to a block.
-    fn add(&mut self, b: &mut Builder, block: usize, left: &[[Operand; 4]], columns: [Operand; 2]) {
+    pub(super) fn add(&mut self, b: &mut Builder, block: usize, left: &[[Operand; 4]], columns: [Operand; 2]) {
         match (&mut self.small, left) {
             (Some(small), [high, low]) => {
                 let [first, rest] = split(b, columns, HALF);
@@ -62,7 +62,7 @@ impl Sums {
     }
 
     /// Adds them to the blocks.
-    fn finish(self, b: &mut Builder, sums: &mut [[Operand; 4]]) {
+    pub(super) fn finish(self, b: &mut Builder, sums: &mut [[Operand; 4]]) {
         // What is loaded for later products would take registers now.
         b.push(Stmt::SyncWarp);
         let Some(small) = self.small else { return sums.copy_from_slice(&self.large) };
@@ -78,16 +78,25 @@ impl Sums {
 /// Adds left·rightᵀ over the depth. The right factor is of `f32`; if the left one is not, it has the places of the depth in
 /// the order of fragments, see [`ChunksKernel::store_single`].
 pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
-    let elem = left.tile.elem;
+    multiply_by(b, sums, (left.tile, right), |b, step| rows_of(b, left, step));
+}
+
+/// The same with the fragments of eight places that a step of the left factor gives.
+pub(super) fn multiply_by(
+    b: &mut Builder,
+    sums: &mut Blocks,
+    (left, right): (&Tile, Factor),
+    rows_of: impl Fn(&mut Builder, u32) -> Vec<[Operand; 4]>,
+) {
+    let elem = left.elem;
     let together = Sums::together(elem, sums.len());
     for (group, sums) in (0..).zip(sums.chunks_mut(together)) {
         let first = group * together as u32 * COLUMNS;
         let mut own = Sums::of(elem, sums);
-        for step in 0..left.tile.depth / left.tile.step() {
-            let rows = left.four(b, 0, step, false);
-            let rows = if elem == Elem::F32 { vec![rows] } else { unpacked(b, elem, rows).to_vec() };
+        for step in 0..left.depth / left.step() {
+            let rows = rows_of(b, step);
             for (k, rows) in (0..).zip(&rows) {
-                let eight = step * rows_per_step(left.tile) + k;
+                let eight = step * eights(left) + k;
                 let rows = own.left(b, *rows, HALF);
                 for pair in 0..sums.len() / 2 {
                     let [x, y, z, w] = right.four(b, first + pair as u32 * ROWS, eight, false);
@@ -105,8 +114,14 @@ pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Facto
 }
 
 /// Fragments of eight places in a step of a tile.
-fn rows_per_step(tile: &Tile) -> u32 {
+pub(super) fn eights(tile: &Tile) -> u32 {
     tile.step() / COLUMNS
+}
+
+/// A step of a left factor as fragments of eight places.
+pub(super) fn rows_of(b: &mut Builder, left: Factor, step: u32) -> Vec<[Operand; 4]> {
+    let (elem, rows) = (left.tile.elem, left.four(b, 0, step, false));
+    if elem == Elem::F32 { vec![rows] } else { unpacked(b, elem, rows).to_vec() }
 }
 
 /// Adds left·right over the rows of the right factor, of which every left one has eight.
@@ -186,7 +201,7 @@ fn rounded(b: &mut Builder, x: Operand) -> Operand {
 }
 
 /// A number as a register of a factor beside tiles of a type.
-fn single(b: &mut Builder, elem: Elem, x: Operand) -> Operand {
+pub(super) fn single(b: &mut Builder, elem: Elem, x: Operand) -> Operand {
     let x = if elem == Elem::F32 { x } else { rounded(b, x) };
     b.bits(Ty::U32, x)
 }

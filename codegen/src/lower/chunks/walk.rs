@@ -252,7 +252,8 @@ impl ChunksKernel<'_> {
     /// Whether the next rates are read after the products, which leave them no registers where queries read: those of two parts,
     /// and those in `tf32` beside single elements.
     fn is_late(&self) -> bool {
-        self.is_single && !self.schedule.ends && (self.has_rests() || self.schedule.vector == 1)
+        let queries = self.is_single && !self.form.channels && !self.schedule.ends;
+        queries && (self.has_rests() || self.schedule.vector == 1)
     }
 
     /// The rates of the turn after: they are read from memory.
