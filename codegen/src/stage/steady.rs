@@ -137,12 +137,18 @@ fn apart(program: &Program, added: Value, (axis, reverse): (Axis, bool)) -> Opti
     found.filter(|(_, own)| !program.node(*own).axes.contains(axis))
 }
 
-/// The program with the factors of sums over these two axes and others, which lack the others, among what those sum.
-pub(super) fn inward(program: &Program, inner: [Axis; 2]) -> Program {
+/// The program with the factors of sums over these two axes and others, which lack the others, among what those sum. A factor that
+/// has the first axis is one of sums over the second and others than the time: sums over times of cotangents that are differences
+/// of running sums would be wrong by what those round.
+pub(super) fn inward(program: &Program, axes: [Axis; 2], time: Axis) -> Program {
     rewrite(program, |changed, _, node| {
         let Op::Binary(Binary::Mul, x, y) = node.op else { return };
         for (factor, sum) in [(x, y), (y, x)] {
-            if let Some(nest) = Nest::of(changed, sum, inner).filter(|nest| nest.lacks_others(changed, factor)) {
+            let of_channels = changed.node(factor).axes.contains(axes[0]);
+            let inner = if of_channels { &axes[1..] } else { &axes };
+            let is_meant =
+                |nest: &Nest| nest.lacks_others(changed, factor) && !(of_channels && nest.others.contains(&time));
+            if let Some(nest) = Nest::of(changed, sum, inner).filter(is_meant) {
                 node.op = Op::Field(nest.summed(changed, factor, inner), 0);
                 return;
             }
@@ -153,15 +159,15 @@ pub(super) fn inward(program: &Program, inner: [Axis; 2]) -> Program {
 /// A sum over several axes.
 struct Nest {
     operator: OperatorId,
-    /// The axes beside the inner two, the last one summed first.
+    /// The axes beside the inner ones, the last one summed first.
     others: Vec<Axis>,
     /// What is summed.
     element: Value,
 }
 
 impl Nest {
-    /// A sum over two axes and others.
-    fn of(program: &Program, sum: Value, inner: [Axis; 2]) -> Option<Nest> {
+    /// A sum over these axes and others.
+    fn of(program: &Program, sum: Value, inner: &[Axis]) -> Option<Nest> {
         let (mut element, mut axes, mut sums) = (sum, vec![], None);
         while let Op::Field(tuple, 0) = program.node(element).op
             && let Op::Reduce { axis, operator, elements } = &program.node(tuple).op
@@ -170,9 +176,9 @@ impl Nest {
             axes.push(*axis);
             (element, sums) = (elements[0], Some(*operator));
         }
-        let is_over_both = inner.iter().all(|axis| axes.contains(axis));
+        let is_over_all = inner.iter().all(|axis| axes.contains(axis));
         axes.retain(|axis| !inner.contains(axis));
-        sums.filter(|_| is_over_both && !axes.is_empty()).map(|operator| Nest { operator, others: axes, element })
+        sums.filter(|_| is_over_all && !axes.is_empty()).map(|operator| Nest { operator, others: axes, element })
     }
 
     fn lacks_others(&self, program: &Program, factor: Value) -> bool {
@@ -180,9 +186,9 @@ impl Nest {
     }
 
     /// The tuple of the sum over the other axes of the factor times the sum over the inner ones.
-    fn summed(&self, program: &mut Program, factor: Value, inner: [Axis; 2]) -> Value {
-        let inside = inner.into_iter().fold(self.element, |value, axis| {
-            let tuple = self.sum(program, value, axis);
+    fn summed(&self, program: &mut Program, factor: Value, inner: &[Axis]) -> Value {
+        let inside = inner.iter().fold(self.element, |value, axis| {
+            let tuple = self.sum(program, value, *axis);
             field(program, tuple)
         });
         let axes = program.node(inside).axes.union(program.node(factor).axes);

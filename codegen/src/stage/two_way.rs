@@ -46,7 +46,7 @@ fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
         let over = pair.axes.without(pair.time);
         for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
             let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
-                Some(row) => whole(&program, number, [state, row])?,
+                Some(row) => whole(&program, (number, pair.time), [state, row])?,
                 None => (program.clone(), None),
             };
             let Some(pair) = pairs(&program).into_iter().nth(number) else { continue };
@@ -61,9 +61,13 @@ fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
 }
 
 /// The program as a stage of matrices over these two axes takes it, and what is computed before; `number` says which pair of
-/// scans that has.
-fn whole(program: &Program, number: usize, axes: [Axis; 2]) -> Result<(Program, Option<Ahead>), CutError> {
-    let program = inward(program, axes);
+/// scans that has, along which time.
+fn whole(
+    program: &Program,
+    (number, time): (usize, Axis),
+    axes: [Axis; 2],
+) -> Result<(Program, Option<Ahead>), CutError> {
+    let program = inward(program, axes, time);
     let pairs = pairs(&program);
     let Pair { forward, back, time, .. } = &pairs[number];
     Matrices { forward, back: *back, time: *time, axes }.divided(&program)
@@ -182,9 +186,17 @@ impl<'p> Outline<'p> {
             Level::Kept if axis == self.state && Some(axes) == self.row().map(|row| self.pair.axes.without(row)) => {
                 Level::Kept
             }
+            // Where decays are those of channels no block has the sums of several recurrences.
+            Level::Kept if self.has_channels() => Level::Other,
             Level::Kept if is_outer && axes.contains(self.state) && axes.contains(self.pair.time) => Level::Kept,
             _ => Level::Other,
         }
+    }
+
+    /// Whether the decay differs along the state axis.
+    fn has_channels(&self) -> bool {
+        let Op::Scan { elements, .. } = &self.program.node(self.pair.back).op else { return false };
+        self.program.node(elements[0]).axes.contains(self.state)
     }
 
     /// Whether a product is that of the decay and a sum over what the decay lacks: rows and states, or rows alone.

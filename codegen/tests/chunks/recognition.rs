@@ -67,14 +67,21 @@ fn back_of_text(text: &str) -> Result<BackForm, Refusal> {
 }
 
 #[test]
-fn so_are_their_gradients_where_each_recurrence_has_keys_of_its_own() {
+fn so_are_their_gradients() {
     let body = "y = sum(K, q * scan(T, LogDecay(a, k * v)).x);";
     let own = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T, K]) -> (y: [H, T, V])";
     let form = back_of_text(&format!("{own} {{ {body} }}")).expect("a gradient of a recurrence of matrices");
     assert!(form.states.channels && form.cotangents.channels && form.outputs.contains(&Kind::Channels));
-    let shared = "fn f(v: [H, T, V], k: [T, K], q: [T, K], a: [H, T, K]) -> (y: [H, T, V])";
-    let refusal = back_of_text(&format!("{shared} {{ {body} }}")).map(|_| ());
-    assert_eq!(refusal, Err(Refusal::SharedChannels { head: "H".into() }));
+    // Keys and queries that heads share have cotangents of each head, which are summed afterwards.
+    for decay in ["[H, T, K]", "[T, K]"] {
+        let head = format!("fn f(v: [H, T, V], k: [T, K], q: [T, K], a: {decay}) -> (y: [H, T, V])");
+        let form = back_of_text(&format!("{head} {{ {body} }}")).unwrap_or_else(|e| panic!("{head}: {e}"));
+        assert!(form.heads.is_empty() && form.outputs.contains(&Kind::Channels), "{head}");
+        assert!(form.outputs.contains(&Kind::Keys) && form.outputs.contains(&Kind::Queries), "{head}");
+    }
+    let steady = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, K]) -> (y: [H, T, V])";
+    let refusal = back_of_text(&format!("{steady} {{ {body} }}")).map(|_| ());
+    assert_eq!(refusal, Err(Refusal::NotQuery { axis: "K".into() }));
 }
 
 #[test]

@@ -123,12 +123,6 @@ pub enum Refusal {
         /// The axis.
         axis: String,
     },
-    /// In a gradient, keys and queries that several recurrences with decays of channels share.
-    #[error("keys and queries are shared along {head}, where decays are those of channels")]
-    SharedChannels {
-        /// The axis.
-        head: String,
-    },
     /// What is added is not an outer product of parameters.
     #[error("what is added is no outer product of a parameter over {depth} and one over {width}")]
     NotOuter {

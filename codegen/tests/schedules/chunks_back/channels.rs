@@ -14,7 +14,11 @@ const MODEL: &str = "gated_linear_attention";
 /// The gradient of a kernel with these parameters beside q, k and v, of this scan and map of what is read of it.
 fn written(params: &str, scan: &str, map: &str) -> Program {
     let head = format!("q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], {params}");
-    let text = format!("fn f({head}) -> (o: [B, H, T, V]) {{ let y = sum(K, q * {scan}); o = {map}; }}");
+    of_text(&format!("fn f({head}) -> (o: [B, H, T, V]) {{ let y = sum(K, q * {scan}); o = {map}; }}"))
+}
+
+/// The gradient of a kernel.
+fn of_text(text: &str) -> Program {
     let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     adjoint(&programs[0].instantiate(Elem::Bf16)).expect("differentiable")
 }
@@ -86,6 +90,25 @@ fn gains_and_maps() {
     check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(5));
     let program = written("gate: [B, H, T, K]", "scan(T, LogDecay(-softplus(gate), k * v)).x", "y");
     check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(6));
+}
+
+#[test]
+fn keys_and_queries_that_heads_share() {
+    for (queries, keys, decays) in [
+        ("[B, G, T, K]", "[B, G, T, K]", "[B, G, H, T, K]"),
+        ("[B, G, H, T, K]", "[B, T, K]", "[B, G, H, T, K]"),
+        ("[B, G, T, K]", "[B, G, T, K]", "[B, G, T, K]"),
+    ] {
+        let head = format!("q: {queries}, k: {keys}, v: [B, G, H, T, V], a: {decays}, s0: f32[B, G, H, K, V]");
+        let scan = "scan(T, LogDecay(a, k * v), init = s0).x";
+        let outputs = "o: [B, G, H, T, V], s_last: f32[B, G, H, K, V]";
+        let body = format!("let s = {scan}; o = sum(K, q * s); s_last = last(T, s);");
+        let program = of_text(&format!("fn f({head}) -> ({outputs}) {{ {body} }}"));
+        for (g, h, t, k, v) in [(1, 3, 70, 32, 64), (2, 2, 33, 29, 56)] {
+            let sizes = [("B", 2), ("G", g), ("H", h), ("T", t), ("K", k), ("V", v)];
+            check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar;
 
+use super::gated::{shared_linear_attention, steady_linear_attention};
 use super::recurrence::{Outcome, Recurrence};
 use super::{floats, numbers, tensor};
 use crate::check::CheckError;
@@ -30,6 +31,10 @@ enum Decay {
     Packed,
     /// One for every channel of the keys: gated linear attention.
     Channel,
+    /// The same, with keys and queries that heads share.
+    Shared,
+    /// One for every channel of the keys, the same at all times.
+    Steady,
 }
 
 /// A call: batch, times, heads, channels of keys, channels of values; logarithms of decays are those of a sigmoid over
@@ -42,7 +47,8 @@ pub struct Subject {
     normaliser: f64,
 }
 
-const ALL: [Decay; 5] = [Decay::Time, Decay::Packed, Decay::Channel, Decay::Head, Decay::Never];
+const ALL: [Decay; 7] =
+    [Decay::Time, Decay::Packed, Decay::Channel, Decay::Shared, Decay::Steady, Decay::Head, Decay::Never];
 
 /// All of them.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
@@ -99,6 +105,8 @@ impl Subject {
             Decay::Time => models::monoid_attention::kernel(),
             Decay::Packed => models::monoid_attention_packed::kernel(),
             Decay::Channel => models::gated_linear_attention::kernel(),
+            Decay::Shared => shared_linear_attention::kernel(),
+            Decay::Steady => steady_linear_attention::kernel(),
         }
     }
 
@@ -179,15 +187,17 @@ impl Subject {
                 Decay::Head => g[head % h],
                 Decay::Packed if starts.contains(&time) => f64::NEG_INFINITY,
                 Decay::Time | Decay::Packed => g[head * t + time],
-                Decay::Channel => g[(head * t + time) * k + channel],
+                Decay::Channel | Decay::Shared => g[(head * t + time) * k + channel],
+                Decay::Steady => g[head % h * k + channel],
             };
             (0..t).flat_map(|time| (0..k).map(move |channel| (time, channel))).map(log).collect()
         };
         let outcome = |head: usize| {
-            let factor = |name: &str, width: usize| part(named(given, name), head, t * width);
+            let shared = if self.decay == Decay::Shared { head / h } else { head };
+            let factor = |name: &str, (head, width): (usize, usize)| part(named(given, name), head, t * width);
             Recurrence {
                 sizes: [t, k, v],
-                factors: [factor("q", k), factor("k", k), factor("v", v)],
+                factors: [factor("q", (shared, k)), factor("k", (shared, k)), factor("v", (head, v))],
                 g: logs(head),
                 s0: part(named(given, "s0"), head, k * v),
                 bars: [part(named(bars, "o"), head, t * v), part(named(bars, "s_last"), head, k * v)],
@@ -199,8 +209,8 @@ impl Subject {
         let mut all: Named = vec![
             ("o".into(), joined(&|o| &o.outputs[0])),
             ("s_last".into(), joined(&|o| &o.outputs[1])),
-            ("q.bar".into(), joined(&|o| &o.gradients[0])),
-            ("k.bar".into(), joined(&|o| &o.gradients[1])),
+            ("q.bar".into(), self.of_keys(joined(&|o| &o.gradients[0]))),
+            ("k.bar".into(), self.of_keys(joined(&|o| &o.gradients[1]))),
             ("v.bar".into(), joined(&|o| &o.gradients[2])),
             ("s0.bar".into(), joined(&|o| &o.gradients[4])),
         ];
@@ -210,13 +220,29 @@ impl Subject {
         all
     }
 
+    /// The gradient of keys or queries from that of every head.
+    fn of_keys(&self, all: Vec<f64>) -> Vec<f64> {
+        let [_, t, h, k, _] = self.sizes;
+        let summed = |heads: &[f64]| (0..t * k).map(|at| heads.iter().skip(at).step_by(t * k).sum::<f64>()).collect();
+        match self.decay {
+            Decay::Shared => all.chunks(h * t * k).flat_map(|heads| -> Vec<f64> { summed(heads) }).collect(),
+            _ => all,
+        }
+    }
+
     /// The gradient of the decays from that of every head, time and channel.
     fn decay_gradient(&self, all: Vec<f64>) -> Option<Vec<f64>> {
         let [_, t, h, k, _] = self.sizes;
         let summed = |len: usize| all.chunks(len).map(|part| part.iter().sum()).collect::<Vec<f64>>();
         match self.decay {
             Decay::Never => None,
-            Decay::Channel => Some(all),
+            Decay::Channel | Decay::Shared => Some(all),
+            Decay::Steady => {
+                let of = |head: usize, channel: usize| all.iter().skip(head * t * k + channel).step_by(k).take(t);
+                let batches = all.len() / (h * t * k);
+                let sum = |at: usize| (0..batches).flat_map(|b| of(b * h + at / k, at % k)).sum();
+                Some((0..h * k).map(sum).collect())
+            }
             Decay::Time | Decay::Packed => Some(summed(k)),
             Decay::Head => {
                 let heads = summed(t * k);

@@ -6,6 +6,7 @@
 //!   the root mean square; also over [many times](long).
 
 pub mod attention;
+pub mod gated;
 pub mod linear;
 pub mod long;
 pub mod recurrence;

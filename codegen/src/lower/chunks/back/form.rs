@@ -20,7 +20,8 @@ pub struct BackForm {
     pub states: Form,
     /// That of their cotangents, whose key is the query and whose value is the cotangent of what was read.
     pub cotangents: Form,
-    /// The outer axes that neither key nor query has: the heads that share them.
+    /// The outer axes that neither key nor query has: the heads that share them, whose sums a block takes; none where decays are
+    /// those of channels.
     pub heads: AxisSet,
     /// The tuple of the sum over depth of key·λ times factors, if it is needed.
     pub contraction: Option<(Value, Vec<Value>)>,
@@ -92,10 +93,10 @@ impl BackForm {
             return Err(Refusal::Type);
         }
         let shared = [states.key, cotangents.key].map(|p| program.params[p as usize].axes.iter().copied().collect());
-        let heads = states.outer.minus(shared[0]).minus(shared[1]);
-        if let Some(head) = heads.iter().next().filter(|_| states.channels) {
-            return Err(Refusal::SharedChannels { head: name(head) });
-        }
+        let heads = match states.channels {
+            true => AxisSet::EMPTY,
+            false => states.outer.minus(shared[0]).minus(shared[1]),
+        };
         let mut form = BackForm { states, cotangents, heads, contraction: None, outputs: vec![] };
         form.contraction = form.contraction_of(stage)?;
         let kinds = program.outputs.iter().map(|o| form.kind(stage, o.value, o.axes.iter().copied().collect()));
