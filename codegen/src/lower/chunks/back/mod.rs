@@ -33,6 +33,7 @@ mod pairs;
 mod rates;
 mod states;
 mod steps;
+mod tiles;
 mod walk;
 
 pub use form::{BackForm, Kind};
@@ -50,6 +51,7 @@ use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::Arrays;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
+use tiles::Tiles;
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
@@ -238,28 +240,9 @@ impl<'s> BackKernel<'s> {
         args: Args,
     ) -> Self {
         let (elem, depth) = (form.elem(stage), schedule.depth);
-        let [states, dual] = [&form.states, &form.cotangents];
-        let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
-            Tile::declare(b, stage, (param, states.time, inner), (TIMES, depth, stages))
-        };
-        let mut keys = tile(states.key, states.depth, depth, 1);
-        let mut queries = tile(dual.key, states.depth, depth, 1);
+        let Tiles { keys, queries, values, cotangents, states, duals, weights } =
+            Tiles::declare(b, stage, form, schedule);
         let heads = schedule.stages - 1;
-        let stages = if states.channels { 1 } else { heads };
-        let mut values = tile(states.value, states.width, TIMES, stages);
-        let mut cotangents = tile(dual.value, states.width, TIMES, stages);
-        let mut saved = |name: &str| {
-            let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
-            Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, ..keys.clone() }
-        };
-        let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
-        let weights = Tile::bare(b, "weights", elem, (TIMES, TIMES));
-        for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
-            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
-        }
-        for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
-            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, heads);
-        }
         let queries_of = query_blocks(form, schedule, isa);
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
