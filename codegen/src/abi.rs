@@ -113,7 +113,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
 pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_dsl::Elem {
     let rounds = matches!(schedule, Schedule::ChunksBack(_)) && number < 2;
     let back = rounds.then(|| BackForm::of(stage).ok()).flatten();
-    back.map_or(oplus_dsl::Elem::F32, |form| form.elem(stage))
+    back.map_or(oplus_dsl::Elem::F32, |form| form.state_elem(stage))
 }
 
 /// Every tensor of a stage: parameters, then outputs.

@@ -72,9 +72,14 @@ impl Work {
     }
 
     /// That of a walk of the gradient's states.
-    pub(super) fn back(form: &BackForm, schedule: &ChunksBack, bound: &Bound, target: &Target) -> Work {
+    pub(super) fn back(
+        stage: &Stage,
+        form: &BackForm,
+        schedule: &ChunksBack,
+        (bound, target): (&Bound, &Target),
+    ) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-        let walk = Walk { blocks: blocks_of_walks(form, schedule.depth, target.isa), alone: 0.6, turn: 1.0 };
+        let walk = Walk { blocks: blocks_of_walks(stage, form, schedule.depth, target.isa), alone: 0.6, turn: 1.0 };
         let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
         Work { rows, chunks, walk, ends: Walk { turn: 0.6, ..walk } }
     }
@@ -114,7 +119,7 @@ fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Targe
     let work = match schedule {
         Schedule::Chunks(s) => Work::of(stage, &Form::of(stage).ok()?, s, bound),
         Schedule::ChunksBack(ChunksBack { sweep: Sweep::Gradients, .. }) => return None,
-        Schedule::ChunksBack(s) => Work::back(&BackForm::of(stage).ok()?, s, bound, target),
+        Schedule::ChunksBack(s) => Work::back(stage, &BackForm::of(stage).ok()?, s, (bound, target)),
         _ => return None,
     };
     Some(work.segments(target))

@@ -44,7 +44,7 @@ impl Matrices<'_> {
         let factors =
             elements.filter(of_states).flat_map(|element| along.map(|axes| self.factor(program, element, axes)));
         let factors: BTreeSet<Value> = factors.flatten().collect();
-        let stored = |value: Value| Some((value, halves(program, value)?));
+        let stored = |value: Value| Some((value, stored_as(program, value)?));
         factors.into_iter().filter_map(stored).collect()
     }
 
@@ -85,10 +85,13 @@ impl Matrices<'_> {
     }
 }
 
-/// The type of 16 bits of a parameter that a value comes from.
-fn halves(program: &Program, value: Value) -> Option<Elem> {
-    beneath(program, [value]).into_iter().find_map(|own| match program.node(own).op {
-        Op::Param(p) => Some(program.params[p as usize].elem).filter(|elem| matches!(elem, Elem::Bf16 | Elem::F16)),
+/// The type of 16 bits of a parameter that a value comes from, or `f32` if none of them has such a type.
+fn stored_as(program: &Program, value: Value) -> Option<Elem> {
+    let of_param = |own: Value| match program.node(own).op {
+        Op::Param(p) => Some(program.params[p as usize].elem),
         _ => None,
-    })
+    };
+    let all: Vec<Elem> = beneath(program, [value]).into_iter().filter_map(of_param).collect();
+    let find = |meant: &[Elem]| all.iter().copied().find(|elem| meant.contains(elem));
+    find(&[Elem::Bf16, Elem::F16]).or_else(|| find(&[Elem::F32]))
 }

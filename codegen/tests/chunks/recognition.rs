@@ -2,9 +2,10 @@
 
 use oplus_codegen::lower::chunks::back::{BackForm, Kind};
 use oplus_codegen::lower::chunks::{Form, Refusal};
-use oplus_codegen::stage::cut_chunked;
+use oplus_codegen::stage::{Stage, cut_chunked};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
 
 use crate::harness::{model, stage, written};
 
@@ -60,10 +61,26 @@ fn decays_of_channels_are_recognised_along_the_axis_that_is_summed_away() {
 
 /// The form of the gradient's stage with two scans, of the way to cut it that is tried first.
 fn back_of_text(text: &str) -> Result<BackForm, Refusal> {
-    let gradient = adjoint(&written(text)).expect("differentiable");
-    let stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
-    let stage = stages.into_iter().find(|stage| stage.two_way().is_some()).expect("two scans");
-    BackForm::of(&stage)
+    BackForm::of(&back_stage(&written(text)))
+}
+
+fn back_stage(program: &Program) -> Stage {
+    let gradient = adjoint(program).expect("differentiable");
+    let mut stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
+    stages.find(|stage| stage.two_way().is_some()).expect("two scans")
+}
+
+/// Beside factors of `f16`, which has not the range of states, these are in `f32`.
+#[test]
+fn their_states_have_the_range_of_f32() {
+    for name in ["ssd", "retention"] {
+        for (elem, states) in [(Elem::Bf16, Elem::Bf16), (Elem::F16, Elem::F32), (Elem::F32, Elem::F32)] {
+            let stage = back_stage(&model(name, elem, &[]));
+            assert_eq!(BackForm::of(&stage).map(|form| form.state_elem(&stage)), Ok(states), "{name} in {elem}");
+        }
+    }
+    let channels = |elem| BackForm::of(&back_stage(&model("gated_linear_attention", elem, &[]))).map(|_| ());
+    assert_eq!([Elem::F16, Elem::F32].map(channels), [Err(Refusal::ChannelType), Err(Refusal::ChannelType)]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod channels;
 mod portable;
+mod single;
 
 use oplus_codegen::plan::{Launch, Planner};
 use oplus_codegen::schedule::{ChunksBack, Schedule, Sweep};
@@ -23,8 +24,12 @@ const PORTABLE: Target = Target { isa: Isa::Sm80, ..Target::H200 };
 
 /// The gradient of a standard model in `bf16`, without some of its optional parameters, with these outputs.
 fn gradient(name: &str, without: &[&str], outputs: &[&str]) -> Program {
+    gradient_of((name, Elem::Bf16), without, outputs)
+}
+
+fn gradient_of((name, elem): (&str, Elem), without: &[&str], outputs: &[&str]) -> Program {
     let models = oplus_front::model_programs();
-    let program = models.into_iter().find(|program| program.name == name).expect("a model").instantiate(Elem::Bf16);
+    let program = models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem);
     let program = without.iter().fold(program, |program, param| without_param(&program, param));
     adjoint(&keep_outputs(&program, outputs)).expect("differentiable")
 }
@@ -62,8 +67,21 @@ fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
     program.params.iter().map(&mut array).collect()
 }
 
-/// The plans by chunks for both instruction sets give what the program means, with a root mean square error of at most a half
-/// per cent. The sweeps.
+/// The largest root mean square error of an output, relative to its own, where factors are of the program's narrowest type. The
+/// cotangents of decays are running sums, and sums of these over time: of what is left of their terms.
+fn most(program: &Program, output: &str) -> f64 {
+    let has = |elem| program.params.iter().any(|param| param.elem == elem);
+    let is_of_decays = ["a.bar", "g.bar", "dt.bar", "dt_bias.bar"].contains(&output);
+    match (has(Elem::Bf16), has(Elem::F16)) {
+        (true, _) => 5e-3,
+        (_, true) => 7e-4,
+        _ if is_of_decays => 2e-5,
+        _ => 1e-6,
+    }
+}
+
+/// The plans by chunks for both instruction sets give what the program means, with a [root mean square error](most) as small as
+/// its types let it be. The sweeps.
 fn check(program: &Program, sizes: &[(&str, usize)], placed: (Placement, usize), order: Order) -> Vec<Sweep> {
     check_with(program, sizes, placed, order, |_, _, own| own)
 }
@@ -116,7 +134,7 @@ fn check_on(
     for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
         let error = relative_error(wanted, found);
         let what = format!("`{}` of {}: {sizes:?} {placement:?} {target:?}", output.name, program.name);
-        assert!(error <= 5e-3, "{what}: relative error {error}");
+        assert!(error <= most(program, &output.name), "{what}: relative error {error}");
     }
     sweeps
 }

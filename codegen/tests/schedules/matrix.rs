@@ -80,6 +80,9 @@ fn so_do_their_gradients() {
         assert!(gradient_takes_chunks(&model(name)), "{name}");
     }
     assert!(gradient_takes_chunks(&model("gated_linear_attention")), "decays of channels");
+    for (name, elem) in ["ssd", "mamba2", "retention"].iter().flat_map(|name| [(name, Elem::F16), (name, Elem::F32)]) {
+        assert!(gradient_takes_chunks(&model_of(name, elem)), "{name} in {elem}");
+    }
     let head = "q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V]";
     let kernels = [
         format!(

@@ -17,7 +17,7 @@ struct Model {
     output: usize,
 }
 
-/// Every model forward and backward, in `bf16`; retention and gated linear attention forward in `f16` and `f32`, too.
+/// Every model forward and backward, in `bf16`; retention also in `f16` and `f32`, gated linear attention forward.
 pub fn cases() -> Vec<Case> {
     let (retained, gated) = ([8, 32, 2048, 64, 64], [8, 16, 2048, 64, 64]);
     let keyed = [
@@ -28,13 +28,13 @@ pub fn cases() -> Vec<Case> {
     ];
     let of = |(name, kernel, shape, decays)| model(name, (kernel, Elem::Bf16), shape, decays);
     let models = keyed.into_iter().map(of).chain([mamba2([8, 2048, 80, 64, 128])]);
-    let others = [Elem::F16, Elem::F32].map(|elem| {
-        let retention = model("retention", (models::retention::kernel(), elem), retained, Some(vec![32]));
-        let gla = (models::gated_linear_attention::kernel(), elem);
-        let gla = model("gla", gla, gated, Some(vec![8, 16, 2048, 64]));
-        [retention, gla].map(|model| case(&model, false))
+    let retention = [Elem::F16, Elem::F32]
+        .map(|elem| model("retention", (models::retention::kernel(), elem), retained, Some(vec![32])));
+    let gated = [Elem::F16, Elem::F32].map(|elem| {
+        let kernel = (models::gated_linear_attention::kernel(), elem);
+        case(&model("gla", kernel, gated, Some(vec![8, 16, 2048, 64])), false)
     });
-    models.flat_map(|model| [false, true].map(|back| case(&model, back))).chain(others.into_iter().flatten()).collect()
+    models.chain(retention).flat_map(|model| [false, true].map(|back| case(&model, back))).chain(gated).collect()
 }
 
 /// q, k, v and perhaps log-decays → o.

@@ -27,7 +27,8 @@ pub fn cases() -> Vec<Case> {
     };
     let mut cases: Vec<Case> = usual().chain(ODD).flat_map(|shape| both(attention, shape)).collect();
     cases.extend(DUALS.into_iter().flat_map(|shape| [false, true].map(|back| dual(shape, Elem::Bf16, back))));
-    cases.extend([Elem::F16, Elem::F32].map(|elem| dual(DUALS[0], elem, false)));
+    let others = [Elem::F16, Elem::F32].into_iter();
+    cases.extend(others.flat_map(|elem| [false, true].map(|back| dual(DUALS[0], elem, back))));
     cases
 }
 

@@ -78,10 +78,22 @@ fn products_in_tf32_do_not_spill() {
 fn decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
         let depths = if elem == Elem::F16 { 64..=128 } else { 64..=64 };
-        let is_meant = |s: &Schedule| {
-            matches!(s, Schedule::Chunks(s) if depths.contains(&s.depth) && (!s.padded || s.vector == 1))
-        };
+        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if depths.contains(&s.depth) && (!s.padded || s.vector == 1));
         assert!(assemble(&model_of("gated_linear_attention", elem), Isa::Sm90a, is_meant) >= 8, "{elem}");
+    }
+}
+
+/// The third sweep of heads that share keys takes most registers.
+#[test]
+fn gradients_in_tf32_do_not_spill() {
+    for (elem, depth, least) in [(Elem::F16, 64, 2), (Elem::F16, 128, 1), (Elem::F32, 64, 2), (Elem::F32, 128, 1)] {
+        let program = adjoint(&model_of("mamba2", elem)).expect("differentiable");
+        let is_meant = |s: &Schedule| match s {
+            Schedule::ChunksBack(s) if s.sweep == Sweep::Gradients => !s.wide && !s.padded && s.depth == depth,
+            Schedule::ChunksBack(s) => !s.wide && !s.padded && s.depth == depth && depth == 64,
+            _ => false,
+        };
+        assert!(assemble(&program, Isa::Sm90a, is_meant) >= least, "{elem} {depth}");
     }
 }
 

@@ -72,7 +72,13 @@ impl Rates {
 impl Rates {
     /// The same with every sum as two numbers, of which the second ones are so many places further. A sum of large logarithms
     /// in `f32` alone would be too coarse for those of neighbouring times to be told apart as `f32` can.
-    fn store_in_two(&self, b: &mut Builder, lane: Operand, arrays: [SharedId; 2], (at, further): (Operand, u32)) {
+    pub(super) fn store_in_two(
+        &self,
+        b: &mut Builder,
+        lane: Operand,
+        (of_sums, of_gains): (SharedId, &[SharedId]),
+        (at, further): (Operand, u32),
+    ) {
         let mut sums: Vec<Operand> = vec![];
         for log in &self.logs {
             let log = b.convert(Ty::F64, *log);
@@ -85,10 +91,11 @@ impl Rates {
         });
         let (sums, rests): (Vec<Operand>, Vec<Operand>) = two.unzip();
         let rest = b.add(at, Operand::i32(further as i32));
-        let [of_sums, of_gains] = arrays.map(Memory::Shared);
-        b.store(of_sums, at, &sums, None);
-        b.store(of_sums, rest, &rests, None);
-        b.store(of_gains, at, &self.gains[0], None);
+        b.store(Memory::Shared(of_sums), at, &sums, None);
+        b.store(Memory::Shared(of_sums), rest, &rests, None);
+        for (of_gains, own) in of_gains.iter().zip(&self.gains) {
+            b.store(Memory::Shared(*of_gains), at, own, None);
+        }
     }
 }
 
@@ -118,7 +125,7 @@ impl ChunksKernel<'_> {
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
         if self.has_rests() {
-            let (arrays, further) = ([self.sums, self.gains], self.schedule.times());
+            let (arrays, further) = ((self.sums, &[self.gains][..]), self.schedule.times());
             return b.if_(is_first, |b| rates.store_in_two(b, self.lane, arrays, (at, further)));
         }
         rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));

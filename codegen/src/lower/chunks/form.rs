@@ -140,9 +140,9 @@ pub enum Refusal {
     /// The factors of matrix products are not of one type.
     #[error("matrix products need factors of one type: bf16, f16 or f32")]
     Type,
-    /// In a gradient, the same but for one type of 16 bits.
-    #[error("matrix products of gradients need factors of one type of 16 bits")]
-    Narrow,
+    /// In a gradient, decays of channels scale factors other than of `bf16`.
+    #[error("gradients with decays of channels need factors of bf16")]
+    ChannelType,
 }
 
 impl Form {
@@ -255,11 +255,6 @@ impl Form {
         let query = self.readout.as_ref().map_or(self.key, |readout| readout.query);
         let same = [self.value, query].iter().all(|p| program.params[*p as usize].elem == elem);
         if same { Ok(elem) } else { Err(Refusal::Type) }
-    }
-
-    /// Whether factors are of one type of 16 bits.
-    pub(super) fn check_types(&self, program: &Program) -> Result<(), Refusal> {
-        if matches!(self.elem(program)?, Elem::Bf16 | Elem::F16) { Ok(()) } else { Err(Refusal::Narrow) }
     }
 }
 

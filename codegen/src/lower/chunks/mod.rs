@@ -181,9 +181,7 @@ impl<'s> ChunksKernel<'s> {
         let mut values = tile(form.value, form.width, schedule.width());
         let mut gate = Self::gate_of(stage, form, schedule)
             .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
-        // States that are saved, for the gradient, are words.
-        let is_forward = form.readout.is_some() || schedule.ends;
-        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16 && is_forward;
+        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
         let of_states = if is_single { Elem::F32 } else { keys.elem };
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.

@@ -140,10 +140,42 @@ pub(super) fn multiply_in_time(
             let half = anew.of_bits(b, HALF);
             add_in_time(b, &mut own, (left, right), (group * together as u32, half));
         } else {
-            add_words_in_time(b, &mut own, (left, right));
+            add_words_in_time(b, &mut own, (left, right), 0);
         }
         own.finish(b, sums);
     }
+}
+
+/// The sums of left·right over all rows of the right factor, for so many blocks of its columns from a number on. Left factors are
+/// made for 16 rows at a time: two of eight columns each. `elem` is the type of what factors in memory are made of; beside `f16`
+/// a right one in `f32` is rounded.
+pub(super) fn product_in_time(
+    b: &mut Builder,
+    elem: Elem,
+    (first, count): (u32, u32),
+    left: impl Fn(&mut Builder, u32) -> [[Operand; 4]; 2],
+    right: Factor,
+) -> Blocks {
+    let mut sums: Blocks = vec![zeros(); count as usize];
+    let mut own = Sums::of(elem, &sums);
+    for sixteen in 0..right.tile.rows / ROWS {
+        let left = left(b, sixteen);
+        let below = b.add(right.start, Operand::i32((sixteen * ROWS * right.tile.panel()) as i32));
+        let right = Factor { start: below, ..right };
+        match right.tile.elem {
+            Elem::F32 => add_in_time(b, &mut own, (&left, right), (first, HALF)),
+            _ => add_words_in_time(b, &mut own, (&left, right), first),
+        }
+        // What is loaded for later products would take registers now.
+        b.push(Stmt::SyncWarp);
+    }
+    own.finish(b, &mut sums);
+    sums
+}
+
+/// Blocks whose products are computed together.
+pub(super) fn together(blocks: u32) -> u32 {
+    blocks.min(TOGETHER as u32)
 }
 
 /// The same for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1 one by one. `half`
@@ -170,10 +202,10 @@ fn add_in_time(
 }
 
 /// The same of tiles of 16 bits.
-fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operand; 4]], Factor)) {
+fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operand; 4]], Factor), first: u32) {
     for (sixteen, left) in (0..).zip(left.chunks(2)) {
         for pair in 0..sums.large.len() / 2 {
-            let words = right.four(b, sixteen * ROWS, pair as u32, true);
+            let words = right.four(b, sixteen * ROWS, first / 2 + pair as u32, true);
             for (k, words) in words.chunks(2).enumerate() {
                 for (left, word) in left.iter().zip(words) {
                     let columns = b.unpack(right.tile.elem, *word).map(|x| b.bits(Ty::U32, x));
@@ -186,18 +218,25 @@ fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operan
 }
 
 /// A left factor of 16 columns, in words, as two of eight.
-fn unpacked(b: &mut Builder, elem: Elem, words: [Operand; 4]) -> [[Operand; 4]; 2] {
+pub(super) fn unpacked(b: &mut Builder, elem: Elem, words: [Operand; 4]) -> [[Operand; 4]; 2] {
     let both = words.map(|word| b.unpack(elem, word).map(|x| b.bits(Ty::U32, x)));
     // Registers 0 and 1 have the first eight columns.
     [0, 2].map(|r| [both[r][0], both[r + 1][0], both[r][1], both[r + 1][1]])
 }
 
 /// The nearest number of 11 bits; lower ones are not to be looked at. NaN may have all bits, and stays what it is.
-fn rounded(b: &mut Builder, x: Operand) -> Operand {
+pub(super) fn rounded(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::I32, x);
     let bits = b.binary(Binary::Min, bits, Operand::i32(0x7fff_efff));
     let nearest = b.add(bits, Operand::i32(0x1000));
     b.bits(Ty::F32, nearest)
+}
+
+/// The same without the lower ones: what is saved is read as a number, too.
+fn cut_off(b: &mut Builder, x: Operand) -> Operand {
+    let bits = b.bits(Ty::U32, x);
+    let upper = b.binary(Binary::And, bits, Operand::u32(!0x1fff));
+    b.bits(Ty::F32, upper)
 }
 
 /// A number as a register of a factor beside tiles of a type.
@@ -211,6 +250,49 @@ pub(super) fn left_of(b: &mut Builder, elem: Elem, [x, y, z, w]: [Operand; 4]) -
     [x, z, y, w].map(|sum| single(b, elem, sum))
 }
 
+/// A tile's elements, transposed, in 16 of its rows, of which each eight is one factor: of the thread's two columns of 16, in
+/// two rows.
+pub(super) fn transposed(b: &mut Builder, (from, place): (Factor, Operand), sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
+    let tile = from.tile;
+    let start = b.add(from.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
+    if tile.elem != Elem::F32 {
+        let index = b.add(place, start);
+        let words = load_four(b, tile, index, true);
+        return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, words[r + h])));
+    }
+    let places = [0, COLUMNS].map(|by| {
+        // Swizzled, the place eight elements further.
+        let first = b.binary(Binary::Xor, place, Operand::i32(by as i32));
+        [first, tile.below(b, first)]
+    });
+    [0, COLUMNS].map(|rows| {
+        let start = b.add(start, Operand::i32((rows * tile.panel()) as i32));
+        places.map(|own| {
+            own.map(|place| {
+                let index = b.add(place, start);
+                b.load1(Memory::Shared(tile.array), index)
+            })
+        })
+    })
+}
+
+/// Where the first of them is, of `f32`: of 16 columns of this number the thread's first one, in row 2t. The place of its lane
+/// is given, lane / 4 and t.
+pub(super) fn first_transposed(
+    b: &mut Builder,
+    tile: &Tile,
+    [group, member]: [Operand; 2],
+    sixteen: Operand,
+) -> Operand {
+    let piece = Operand::i32(tile.piece() as i32);
+    let [of_group, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, group, piece));
+    let of_sixteen = b.mul(sixteen, Operand::i32((ROWS / tile.piece()) as i32));
+    let piece = b.add(of_sixteen, of_group);
+    let row = b.mul(member, Operand::i32(2));
+    let place = tile.place(b, row, piece);
+    b.add(place, within)
+}
+
 impl ChunksKernel<'_> {
     /// [`ChunksKernel::scaled_values`], a left factor for every eight times.
     pub(super) fn scaled_singles(
@@ -221,7 +303,7 @@ impl ChunksKernel<'_> {
     ) -> Vec<[Operand; 4]> {
         let mut left = vec![];
         for sixteen in 0..self.schedule.times() / ROWS {
-            for (eight, own) in (2 * sixteen..).zip(self.values_at(b, (values, place), sixteen)) {
+            for (eight, own) in (2 * sixteen..).zip(transposed(b, (values, place), sixteen)) {
                 let remaining = remaining(b, eight);
                 left.push([(0, 0), (1, 0), (0, 1), (1, 1)].map(|(h, c)| {
                     let scaled = b.mul(own[h][c], remaining[c]);
@@ -234,41 +316,9 @@ impl ChunksKernel<'_> {
         left
     }
 
-    /// The values at 16 times: for each eight of them, of the thread's two places of the width, at its two times.
-    fn values_at(&self, b: &mut Builder, (values, place): (Factor, Operand), sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
-        let tile = values.tile;
-        let start = b.add(values.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
-        if tile.elem != Elem::F32 {
-            let index = b.add(place, start);
-            let words = load_four(b, tile, index, true);
-            return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, words[r + h])));
-        }
-        let places = [0, COLUMNS].map(|by| {
-            // Swizzled, the place eight elements further.
-            let first = b.binary(Binary::Xor, place, Operand::i32(by as i32));
-            [first, tile.below(b, first)]
-        });
-        [0, COLUMNS].map(|rows| {
-            let start = b.add(start, Operand::i32((rows * tile.panel()) as i32));
-            places.map(|own| {
-                own.map(|place| {
-                    let index = b.add(place, start);
-                    b.load1(Memory::Shared(tile.array), index)
-                })
-            })
-        })
-    }
-
     /// Where the thread's first value over time is, of `f32`: the first of its places of the width, at time 2t.
     pub(super) fn first_value(&self, b: &mut Builder) -> Operand {
-        let tile = &self.values;
-        let piece = Operand::i32(tile.piece() as i32);
-        let [of_group, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.group, piece));
-        let of_warp = b.mul(self.warp, Operand::i32((ROWS / tile.piece()) as i32));
-        let piece = b.add(of_warp, of_group);
-        let row = self.first_column(b);
-        let place = tile.place(b, row, piece);
-        b.add(place, within)
+        first_transposed(b, &self.values, [self.group, self.member], self.warp)
     }
 
     /// Writes a block of the state for queries, in 16 rows: of `f32` as it is, else rounded, places 2t of the depth before
@@ -288,6 +338,7 @@ impl ChunksKernel<'_> {
                 let place = states.place(b, row, Operand::i32((2 * k + c) as i32));
                 let index = b.add(place, self.member);
                 let x = rounded(b, *x);
+                let x = if self.saved.is_some() { cut_off(b, x) } else { x };
                 b.store(Memory::Shared(states.array), index, &[x], None);
             }
         }

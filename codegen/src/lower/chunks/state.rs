@@ -72,7 +72,7 @@ impl ChunksKernel<'_> {
     /// its first time.
     pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
         let [sums, gains] = self.columns(b, decays, block);
-        let rests = self.rests(b, decays, block);
+        let rests = self.rests(b, decays, block).filter(|_| !self.form.reverse);
         [0, 1].map(|c| {
             let apart = if self.form.reverse { sums[c] } else { b.sub(decays.end, sums[c]) };
             let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[2], columns[c])));
@@ -169,14 +169,14 @@ impl ChunksKernel<'_> {
 
     /// Copies a tile by all threads, 16 bytes each at a time: in memory it lies as in shared memory.
     fn save_pieces(&self, b: &mut Builder, tile: &Tile, (to, first): (ParamId, Operand)) {
-        let own = b.mul(self.thread, Operand::i32(COLUMNS as i32));
+        let own = b.mul(self.thread, Operand::i32(tile.piece() as i32));
         let from = b.convert(Ty::I64, own);
         let to_own = b.add(first, from);
-        for by in (0..tile.len()).step_by((self.schedule.threads() * COLUMNS) as usize) {
+        for by in (0..tile.len()).step_by((self.schedule.threads() * tile.piece()) as usize) {
             let at = b.add(own, Operand::i32(by as i32));
-            let eight = b.load(Memory::Shared(tile.array), at, COLUMNS, None, zero(Ty::F32));
+            let piece = b.load(Memory::Shared(tile.array), at, tile.piece(), None, zero(Ty::F32));
             let to_index = b.add(to_own, Operand::i64(i64::from(by)));
-            b.store(Memory::Global(to), to_index, &eight, None);
+            b.store(Memory::Global(to), to_index, &piece, None);
         }
     }
 
@@ -193,7 +193,11 @@ impl ChunksKernel<'_> {
         let Some(states) = &self.states else { return };
         if self.is_single {
             let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
-            return blocks.for_each(|block| self.store_single(b, states, block));
+            blocks.for_each(|block| self.store_single(b, states, block));
+            if self.saved.is_some_and(|saved| saved.bulk) {
+                b.push(Stmt::FenceAsync);
+            }
+            return;
         }
         let (row, column) = (self.first_row(b), self.first_column(b));
         let panel = states.panel();

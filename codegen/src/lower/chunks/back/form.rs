@@ -86,11 +86,12 @@ impl BackForm {
         if states.reverse || !cotangents.reverse {
             return Err(Refusal::Reverse);
         }
-        states.check_types(program)?;
-        cotangents.check_types(program)?;
-        let elem = |form: &Form| program.params[form.key as usize].elem;
-        if elem(&states) != elem(&cotangents) {
-            return Err(Refusal::Type);
+        match states.elem(program)? {
+            elem if elem != cotangents.elem(program)? => return Err(Refusal::Type),
+            Elem::Bf16 => {}
+            Elem::F16 | Elem::F32 if !states.channels => {}
+            Elem::F16 | Elem::F32 => return Err(Refusal::ChannelType),
+            _ => return Err(Refusal::Type),
         }
         let shared = [states.key, cotangents.key].map(|p| program.params[p as usize].axes.iter().copied().collect());
         let heads = match states.channels {
@@ -107,6 +108,12 @@ impl BackForm {
     /// The type of all factors.
     pub fn elem(&self, stage: &Stage) -> Elem {
         stage.program.params[self.states.key as usize].elem
+    }
+
+    /// The type of the states that are saved, and of weights. Of the types of 16 bits only `bf16` has the range of states: beside
+    /// others they are in `tf32`.
+    pub fn state_elem(&self, stage: &Stage) -> Elem {
+        if self.elem(stage) == Elem::Bf16 { Elem::Bf16 } else { Elem::F32 }
     }
 
     /// The axis of time, of the contraction, and the other axis of the states.

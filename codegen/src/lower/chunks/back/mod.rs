@@ -23,6 +23,8 @@
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
+//! Of `f16` and `f32` S, D and weights are in `f32`, and products in `tf32` (`single`).
+//!
 //! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`), and of a wide state
 //! the tiles of one part.
 
@@ -31,6 +33,7 @@ mod form;
 mod outputs;
 mod pairs;
 mod rates;
+mod single;
 mod states;
 mod steps;
 mod tiles;
@@ -73,6 +76,10 @@ pub fn lower(stage: &Stage, schedule: &ChunksBack, isa: Isa, symbol: &str) -> Re
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
     }
     let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
+    // An access has at most 16 bytes.
+    if form.elem(stage) == Elem::F32 && vector > 4 {
+        return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
+    }
     // Of decays of channels one part has room.
     if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunksBack(*schedule) });
@@ -98,15 +105,22 @@ pub fn shared_bytes(stage: &Stage, schedule: &ChunksBack, isa: Isa) -> u32 {
 /// The kernels of a schedule, in order.
 pub fn sweeps(stage: &Stage, schedule: &ChunksBack, isa: Isa) -> Vec<ChunksBack> {
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
-    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(&form, schedule.depth, isa));
+    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(stage, &form, schedule.depth, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
     let walk = |sweep| ChunksBack { sweep, stages: 2, blocks, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
-/// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers.
-pub(crate) fn blocks_of_walks(form: &BackForm, depth: u32, isa: Isa) -> u32 {
-    if unit(&form.states, isa) == Unit::Warp && depth > 64 { 2 } else { 3 }
+/// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers, and of `f32`
+/// tiles most shared memory.
+pub(crate) fn blocks_of_walks(stage: &Stage, form: &BackForm, depth: u32, isa: Isa) -> u32 {
+    let is_deep = depth > 64;
+    match form.elem(stage) {
+        Elem::F32 if is_deep => 1,
+        Elem::F32 | Elem::F16 => 2,
+        elem if unit(&form.states, elem, isa) == Unit::Warp && is_deep => 2,
+        _ => 3,
+    }
 }
 
 /// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
@@ -131,10 +145,10 @@ struct QueryBlocks {
     shared: u32,
 }
 
-/// As many as there are registers for.
-fn query_blocks(form: &BackForm, schedule: &ChunksBack, isa: Isa) -> QueryBlocks {
+/// As many as there are registers for; beside the deepest tiles of `f32` there is no shared memory.
+fn query_blocks(form: &BackForm, elem: Elem, schedule: &ChunksBack, isa: Isa) -> QueryBlocks {
     let blocks = schedule.depth / 2 / COLUMNS;
-    let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels;
+    let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels && elem != Elem::F32;
     let (blocks, registers) = match is_deep {
         _ if !form.outputs.contains(&Kind::Queries) => (0, 0),
         true if schedule.vector == 1 || schedule.wide => (blocks, 0),
@@ -145,8 +159,8 @@ fn query_blocks(form: &BackForm, schedule: &ChunksBack, isa: Isa) -> QueryBlocks
 }
 
 /// Who multiplies in walks.
-fn unit(walked: &Form, isa: Isa) -> Unit {
-    if isa.has_warpgroups() && !walked.channels { Unit::Warpgroup } else { Unit::Warp }
+fn unit(walked: &Form, elem: Elem, isa: Isa) -> Unit {
+    if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
 }
 
 /// A kernel of one of both kinds.
@@ -172,7 +186,7 @@ fn with_kernel(
         }
     };
     let ChunksBack { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
-    let unit = unit(walked, isa);
+    let unit = unit(walked, form.elem(stage), isa);
     let ends = sweep.is_ends();
     let chunks = Chunks { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
     let to = args.scratch[usize::from(walked.reverse)];
@@ -198,10 +212,12 @@ struct BackKernel<'s> {
     duals: Tile,
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
+    /// Whether S, D and weights are `tf32` in products, or `f32` in two parts.
+    is_single: bool,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
     /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
     /// Where decays are those of channels, what pairs of one block add to query' and key'. Where one head has room and query' is
-    /// there, too, G is not: it is computed for each head.
+    /// there, too, or tiles of `f32` are deepest, G is not: it is computed for each head.
     scores: Option<SharedId>,
     key_sums: SharedId,
     /// Sums of query', as those of key', where they have no registers.
@@ -209,7 +225,7 @@ struct BackKernel<'s> {
     query_blocks: QueryBlocks,
     /// What else there is where decays are those of channels.
     channels: Option<Arrays>,
-    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads.
+    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers their rests behind.
     rates: [SharedId; 3],
     /// Sums over parts of a row of pairs, a row of times for each of them.
     parts: SharedId,
@@ -243,22 +259,27 @@ impl<'s> BackKernel<'s> {
         let Tiles { keys, queries, values, cotangents, states, duals, weights } =
             Tiles::declare(b, stage, form, schedule);
         let heads = schedule.stages - 1;
-        let queries_of = query_blocks(form, schedule, isa);
+        let queries_of = query_blocks(form, elem, schedule, isa);
+        let is_single = form.state_elem(stage) == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
         };
-        let has_room = heads > 1 || queries_of.registers > 0 || queries_of.shared == 0;
+        let is_largest = elem == Elem::F32 && depth == MOST_DEPTH;
+        let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
         let scores = has_room.then(|| own("scores", TIMES));
         let key_sums = own("key_sums", depth);
         let channels =
             scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, elem, depth, own_queries));
         let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
         let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
-        let rates = ["sums", "gains", "back_gains"].map(|name| b.shared(name, SharedKind::Elem(Elem::F32), 2 * TIMES));
+        let of_sums = if elem == Elem::F32 { 4 * TIMES } else { 2 * TIMES };
+        let rates = [("sums", of_sums), ("gains", 2 * TIMES), ("back_gains", 2 * TIMES)];
+        let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
+        let reads_early = reads_early && !is_single;
         let anew = Anew::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
@@ -275,6 +296,7 @@ impl<'s> BackKernel<'s> {
             states,
             duals,
             weights,
+            is_single,
             scores,
             key_sums,
             query_sums,
@@ -302,10 +324,11 @@ impl<'s> BackKernel<'s> {
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
 
-    /// The same kernel where single elements of one head leave the fewest registers: nothing is kept of where the thread was
-    /// before but its number.
+    /// The same kernel where single elements of one head, or products in `tf32`, leave the fewest registers: nothing is kept of
+    /// where the thread was before but its number.
     fn again(&self, b: &mut Builder) -> Option<Self> {
-        if self.schedule.vector > 1 || self.schedule.depth != MOST_DEPTH || self.has_turns() {
+        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
+        if !is_scarce && !self.is_single {
             return None;
         }
         let thread = self.anew.of(b, self.thread);

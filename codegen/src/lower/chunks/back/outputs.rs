@@ -92,10 +92,10 @@ impl BackKernel<'_> {
         }
     }
 
-    /// A number from which addresses are computed; of those of single elements, which take registers, none before they are
-    /// needed.
+    /// A number from which addresses are computed; of those of single elements and beside products in `tf32`, which take
+    /// registers, none before they are needed.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
-        let is_kept = self.schedule.vector > 1 || self.form.states.channels;
+        let is_kept = (self.schedule.vector > 1 && !self.is_single) || self.form.states.channels;
         if is_kept { number } else { self.anew.of(b, number) }
     }
 

@@ -1,16 +1,17 @@
 //! Products of a chunk.
 
 use super::steps::Partials;
-use super::walk::{AllSides, Head};
+use super::walk::{AllSides, Head, Sums};
 use super::{BackKernel, Kind, ROWS, TIMES};
 use crate::build::{Builder, zero};
+use crate::lower::chunks::decay::with_rests;
 use crate::lower::chunks::products::{
     Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
 };
 use crate::lower::chunks::{COLUMNS, zeros};
 use crate::lower::pairs::tile::{Tile, right_rows};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
 /// Sixteens of a row of times or of the width.
 const SIXTEENS: u32 = TIMES / ROWS;
@@ -32,11 +33,13 @@ impl BackKernel<'_> {
                 None => scores[block],
             };
             let columns = self.columns(b, decays, block as u32);
+            let rests = self.rests(b, decays, block as u32);
             for (r, weight) in weights.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
                 let [own, gain, _] = decays.rows[h];
                 let [later, back] = columns[r % 2];
                 let apart = b.sub(later, own);
+                let apart = with_rests(b, apart, rests.map(|(own, columns)| (columns[r % 2], own[h])));
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 let decay = b.mul(decay, back);
                 let j = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
@@ -80,6 +83,9 @@ impl BackKernel<'_> {
 
     /// The same to a tile of this shape.
     pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
+        if tile.elem == Elem::F32 {
+            return self.store_single_pairs(b, tile, weights);
+        }
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
         for h in 0..2 {
@@ -107,7 +113,7 @@ impl BackKernel<'_> {
         let Head { sides, stage, decays, .. } = *head;
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         let left = Factor::of(b, &self.keys, &sides.deep.left, Operand::i32(0));
-        let right = sides.deep.right(b, &self.duals, stage);
+        let right = sides.states().right(b, &self.duals, stage);
         multiply(b, &mut found, (left, right));
         for (k, block) in (0..).zip(&mut found) {
             let values = self.own_block(b, (&self.values, stage), k);
@@ -123,8 +129,11 @@ impl BackKernel<'_> {
     /// The second term of value': what later times add.
     pub(super) fn through_pairs(&self, b: &mut Builder, head: &Head, found: &mut Blocks) {
         let Head { sides, stage, .. } = *head;
-        let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
+        let left = Factor::of(b, &self.weights, &sides.weights().left, Operand::i32(0));
         let right = sides.wide.in_time(b, &self.cotangents, stage);
+        if self.is_single {
+            return self.add_rows(b, found, (left, sides.weights()), right);
+        }
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
             multiply_in_time(b, found, (left, right), sixteen);
@@ -139,7 +148,10 @@ impl BackKernel<'_> {
         let Head { sides, stage, decays, .. } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
-        let right = sides.deep.in_time(b, &self.duals, stage);
+        let right = sides.states().in_time(b, &self.duals, stage);
+        if self.is_single {
+            return self.add_single_keys(b, scales, (left, &sides.wide), right);
+        }
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
             let words = left.four(b, 0, sixteen, false);
@@ -161,7 +173,10 @@ impl BackKernel<'_> {
         let Head { sides, stage, decays, sums } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
         let left = Factor::of(b, &self.cotangents, &sides.wide.left, stage);
-        let right = sides.deep.in_time(b, &self.states, stage);
+        let right = sides.states().in_time(b, &self.states, stage);
+        if self.is_single {
+            return self.add_single_queries(b, (head, scales), partials, (left, &sides.wide), right);
+        }
         let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
         for pair in 0..self.schedule.depth / 2 / ROWS {
             let queries = [0, 1].map(|k| self.own_block(b, (&self.queries, Operand::i32(0)), 2 * pair + k));
@@ -172,32 +187,47 @@ impl BackKernel<'_> {
                 mma(b, self.values.elem, &mut found[1], *left, [z, w]);
             }
             for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
-                let place = k.checked_sub(self.query_blocks.registers);
-                let place = self.query_sums.zip(place);
-                let mut kept = place.map(|place| self.own(b, place));
-                for r in 0..4 {
-                    let term = b.mul(found[r], scales[r / 2]);
-                    partials.add_query(b, r / 2, (term, queries[r]));
-                    if let Some(block) = sums.queries.get(k as usize) {
-                        let sum = b.add(block[r].into(), term);
-                        b.assign(block[r], sum);
-                    }
-                    if let Some(kept) = &mut kept {
-                        kept[r] = b.add(kept[r], term);
-                    }
-                }
-                if let Some((place, kept)) = place.zip(kept) {
-                    self.store_own(b, place, &kept);
-                }
+                self.add_query(b, (sums, k), partials, (found, scales, queries));
             }
+        }
+    }
+
+    /// Adds block number k of that term, once its rows are scaled; `queries` are those of the block.
+    pub(super) fn add_query(
+        &self,
+        b: &mut Builder,
+        (sums, k): (&Sums, u32),
+        partials: &mut Partials,
+        (found, scales, queries): (&[Operand; 4], [Operand; 2], [Operand; 4]),
+    ) {
+        let place = k.checked_sub(self.query_blocks.registers);
+        let place = self.query_sums.zip(place);
+        let mut kept = place.map(|place| self.own(b, place));
+        for r in 0..4 {
+            let term = b.mul(found[r], scales[r / 2]);
+            partials.add_query(b, r / 2, (term, queries[r]));
+            if let Some(block) = sums.queries.get(k as usize) {
+                let sum = b.add(block[r].into(), term);
+                b.assign(block[r], sum);
+            }
+            if let Some(kept) = &mut kept {
+                kept[r] = b.add(kept[r], term);
+            }
+        }
+        if let Some((place, kept)) = place.zip(kept) {
+            self.store_own(b, place, &kept);
         }
     }
 
     /// The sums of key' and the products of E, summed over heads, and queries.
     pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides) -> Blocks {
-        let left = Factor::of(b, &self.weights, &sides.wide.left, Operand::i32(0));
+        let left = Factor::of(b, &self.weights, &sides.weights().left, Operand::i32(0));
         let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
+        if self.is_single {
+            self.add_rows(b, &mut found, (left, sides.weights()), right);
+            return found;
+        }
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
             multiply_in_time(b, &mut found, (left, right), sixteen);
@@ -208,12 +238,16 @@ impl BackKernel<'_> {
     /// The sums of query' and the products of E, transposed, and keys.
     pub(super) fn finish_queries(&self, b: &mut Builder, sides: &AllSides, query_sums: &[[Reg; 4]]) -> Blocks {
         let (row, half) = right_rows(b, self.lane);
-        let lanes = self.weights.lanes_at(b, row, half, self.block);
+        let lanes = (!self.is_single).then(|| self.weights.lanes_at(b, row, half, self.block));
         let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
         let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
         if let Some(array) = self.query_sums {
             found.extend(self.kept(b, array, self.query_blocks.shared));
         }
+        let Some(lanes) = lanes else {
+            self.add_columns(b, &mut found, right);
+            return found;
+        };
         for sixteen in 0..SIXTEENS {
             let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
             let left = load_four(b, &self.weights, index, true);

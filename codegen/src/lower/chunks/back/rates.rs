@@ -3,15 +3,18 @@
 use super::{BackKernel, TIMES};
 use crate::build::Builder;
 use crate::lower::chunks::COLUMNS;
-use crate::lower::chunks::decay::{Rates, f32};
+use crate::lower::chunks::decay::{Rates, f32, with_rests};
 use crate::lower::pairs::values::{Index, Values};
 use crate::schedule::WARP;
 use crate::tile::{Expr, Memory, Operand};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
 
 /// Times of a lane when a warp has all of a chunk.
 pub(super) const PER_LANE: u32 = TIMES / WARP;
+
+/// By how much further than a sum of logarithms its rest is: behind the sums of two heads.
+const RESTS: u32 = 2 * TIMES;
 
 /// What a thread knows of a chunk's decays.
 pub(super) struct Decays {
@@ -22,6 +25,8 @@ pub(super) struct Decays {
     pub from_start: [Operand; 2],
     /// What remains of the chunk's start at its end.
     pub whole: Operand,
+    /// The rests of the sums at its two times and at the end, where sums are two numbers.
+    rests: Option<[Operand; 3]>,
     /// Where the rates are.
     from: Operand,
 }
@@ -53,7 +58,16 @@ impl BackKernel<'_> {
         let from = self.rates_of(b, turn);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
+        if self.has_rests() {
+            let arrays = (self.rates[0], &self.rates[1..]);
+            return b.if_(is_first, |b| rates.store_in_two(b, self.lane, arrays, (at, RESTS)));
+        }
         rates.store(b, self.lane, &self.rates, (at, is_first));
+    }
+
+    /// Whether running sums are two numbers.
+    pub(super) fn has_rests(&self) -> bool {
+        self.keys.elem == Elem::F32
     }
 
     /// Where the rates of a turn are.
@@ -76,22 +90,43 @@ impl BackKernel<'_> {
         let end = b.load1(sums, last);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(|row| power(row[0])), power(end));
-        let to_end = rows.map(|row| {
-            let apart = b.sub(end, row[0]);
+        let rests = self.has_rests().then(|| {
+            let further = Operand::i32(RESTS as i32);
+            [(row, 0), (row, 8), (last, 0)].map(|(at, by)| {
+                let at = b.add(at, Operand::i32(by));
+                let at = b.add(at, further);
+                b.load1(sums, at)
+            })
+        });
+        let to_end = [0, 1].map(|h: usize| {
+            let apart = b.sub(end, rows[h][0]);
+            let apart = with_rests(b, apart, rests.map(|rests| (rests[2], rests[h])));
             b.let_(Ty::F32, Expr::Exp2Fast(apart))
         });
-        Decays { rows, to_end, from_start, whole, from }
+        Decays { rows, to_end, from_start, whole, rests, from }
     }
 
     /// The running sum and gain' at each of the thread's two times of a block among columns, of the warp's half; read where
     /// they are needed: registers are scarce.
     pub(super) fn columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> [[Operand; 2]; 2] {
-        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
-        let at = [half, column, Operand::i32((block * COLUMNS) as i32)]
-            .into_iter()
-            .fold(decays.from, |at, by| b.add(at, by));
+        let at = self.at_columns(b, decays, block);
         let [sums, _, back] = self.rates.map(Memory::Shared);
         let [sums, back] = [sums, back].map(|array| b.load(array, at, 2, None, f32(0.0)));
         [[sums[0], back[0]], [sums[1], back[1]]]
+    }
+
+    /// The rests of the thread's sums, and those at its two times of a block among columns, where there are such.
+    pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
+        let own = decays.rests?;
+        let at = self.at_columns(b, decays, block);
+        let at = b.add(at, Operand::i32(RESTS as i32));
+        let two = b.load(Memory::Shared(self.rates[0]), at, 2, None, f32(0.0));
+        Some((own, [two[0], two[1]]))
+    }
+
+    /// Where the rates at the thread's first time of a block among columns are.
+    fn at_columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> Operand {
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        [half, column, Operand::i32((block * COLUMNS) as i32)].into_iter().fold(decays.from, |at, by| b.add(at, by))
     }
 }

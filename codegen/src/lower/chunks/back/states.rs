@@ -3,7 +3,6 @@
 use super::walk::Place;
 use super::{BackKernel, TIMES};
 use crate::build::Builder;
-use crate::lower::chunks::COLUMNS;
 use crate::lower::pairs::tile::Tile;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::Ty;
@@ -45,17 +44,18 @@ impl BackKernel<'_> {
 
     /// Starts the copies of a saved tile, which lies in memory as in shared memory.
     fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
-        let own = b.mul(self.thread, Operand::i32(COLUMNS as i32));
+        let piece = tile.piece();
+        let own = b.mul(self.thread, Operand::i32(piece as i32));
         let start = b.mul(stage, Operand::i32(tile.len() as i32));
         let to_first = b.add(start, own);
         let own = b.convert(Ty::I64, own);
         let from_first = b.add(from, own);
-        let per_turn = self.schedule.threads() * COLUMNS;
+        let per_turn = self.schedule.threads() * piece;
         for by in (0..tile.len()).step_by(per_turn as usize) {
             let to_index = b.add(to_first, Operand::i32(by as i32));
             let from_index = b.add(from_first, Operand::i64(i64::from(by)));
             let (to, from) = (tile.array, self.args.scratch[scratch]);
-            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: COLUMNS, guard: None });
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
         }
         b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
     }

@@ -98,15 +98,15 @@ impl BackKernel<'_> {
         b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
     }
 
-    /// Writes the shares of a warp.
+    /// Writes the shares of a warp that there are.
     pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials) {
         if !self.has_decay() {
             return;
         }
         let Partials { pairs, values, queries, columns } = partials;
         for (part, sums) in [(OVER_COLUMNS, pairs), (OF_VALUES, values), (OF_QUERIES, queries)] {
-            for (h, sum) in sums.iter().enumerate() {
-                self.store_row(b, part, h, sum.unwrap_or(f32(0.0)));
+            for (h, sum) in sums.iter().enumerate().filter_map(|(h, sum)| Some((h, (*sum)?))) {
+                self.store_row(b, part, h, sum);
             }
         }
         let own = b.eq(self.group, Operand::i32(0));
@@ -128,14 +128,15 @@ impl BackKernel<'_> {
             return;
         }
         let start = b.mul(stage, Operand::i32(self.states.len() as i32));
-        let own = b.mul(self.thread, Operand::i32(COLUMNS as i32));
+        let piece = self.states.piece();
+        let own = b.mul(self.thread, Operand::i32(piece as i32));
         let from = b.add(start, own);
-        let per_turn = self.schedule.threads() * COLUMNS;
+        let per_turn = self.schedule.threads() * piece;
         let mut sum = None;
         for turn in 0..self.states.len() / per_turn {
             let at = b.add(from, Operand::i32((turn * per_turn) as i32));
             let [states, duals] = [&self.states, &self.duals]
-                .map(|tile| b.load(Memory::Shared(tile.array), at, COLUMNS, None, zero(Ty::F32)));
+                .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
             states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));
         }
         let sum = self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);

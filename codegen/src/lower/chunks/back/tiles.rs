@@ -22,7 +22,7 @@ pub(super) struct Tiles {
 impl Tiles {
     /// Declares them, and their mbarriers.
     pub(super) fn declare(b: &mut Builder, stage: &Stage, form: &BackForm, schedule: &ChunksBack) -> Tiles {
-        let (elem, depth) = (form.elem(stage), schedule.depth);
+        let (elem, depth) = (form.state_elem(stage), schedule.depth);
         let [states, dual] = [&form.states, &form.cotangents];
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
             Tile::declare(b, stage, (param, states.time, inner), (TIMES, depth, stages))
@@ -35,7 +35,7 @@ impl Tiles {
         let mut cotangents = tile(dual.value, states.width, TIMES, stages);
         let mut saved = |name: &str| {
             let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
-            Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, ..keys.clone() }
+            Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, elem, ..keys.clone() }
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
         let weights = Tile::bare(b, "weights", elem, (TIMES, TIMES));

@@ -10,8 +10,8 @@ use crate::lower::chunks::{COLUMNS, divided, origin_at, parts_of, zeros};
 use crate::lower::pairs::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::lower::pairs::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
 
 /// How a warp's lanes read tiles of one shape.
 pub(super) struct Sides {
@@ -23,6 +23,8 @@ pub(super) struct Sides {
     /// The columns of its half, as a right factor over rows, and where they begin.
     in_time: Lanes,
     in_time_start: Operand,
+    /// Of `f32`, the warp's block of rows as a left factor over the rows of another: two neighbours of a row.
+    pub neighbours: Option<Lanes>,
 }
 
 /// Those of tiles over the width, or over times; and of tiles over the depth. They take many registers: each turn computes
@@ -30,6 +32,20 @@ pub(super) struct Sides {
 pub(super) struct AllSides {
     pub wide: Sides,
     pub deep: Sides,
+    /// The same of weights, and of states, where they are of another type.
+    singles: Option<[Sides; 2]>,
+}
+
+impl AllSides {
+    /// Those of weights.
+    pub(super) fn weights(&self) -> &Sides {
+        self.singles.as_ref().map_or(&self.wide, |[weights, _]| weights)
+    }
+
+    /// Those of S and D.
+    pub(super) fn states(&self) -> &Sides {
+        self.singles.as_ref().map_or(&self.deep, |[_, states]| states)
+    }
 }
 
 /// Sums over heads, in registers, beside those of key'.
@@ -103,7 +119,9 @@ impl BackKernel<'_> {
         self.score(b);
         let sums = self.sums(b);
         if self.has_turns() {
-            b.for_(none, chunk.heads, Operand::i32(1), |b, turn| self.turn(b, &chunk, &sums, turn));
+            b.for_(none, chunk.heads, Operand::i32(1), |b, turn| {
+                self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, turn);
+            });
         } else {
             self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
         }
@@ -191,7 +209,10 @@ impl BackKernel<'_> {
     }
 
     pub(super) fn all_sides(&self, b: &mut Builder) -> AllSides {
-        AllSides { wide: self.sides(b, &self.values), deep: self.sides(b, &self.keys) }
+        let [wide, deep] = [&self.values, &self.keys].map(|tile| self.sides(b, tile));
+        let has_own = self.states.elem != self.keys.elem;
+        let singles = has_own.then(|| [&self.weights, &self.states].map(|tile| self.sides(b, tile)));
+        AllSides { wide, deep, singles }
     }
 
     fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
@@ -202,18 +223,24 @@ impl BackKernel<'_> {
         let own = b.add(row, of_block);
         let left = tile.lanes(b, own, piece);
         // Halves of rows are whole panels, or pieces of one.
+        let is_single = tile.elem == Elem::F32;
+        let lanes = |b: &mut Builder, row, piece| {
+            if is_single { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
+        };
+        let piece = if is_single { Operand::i32(0) } else { piece };
         let (in_time, in_time_start) = if columns >= panel {
             let from = b.mul(self.half, Operand::i32((columns * tile.rows) as i32));
-            (tile.lanes(b, row, piece), from)
+            (lanes(b, row, piece), from)
         } else {
-            let pieces = b.mul(self.half, Operand::i32((columns / COLUMNS) as i32));
+            let pieces = b.mul(self.half, Operand::i32((columns / tile.piece()) as i32));
             let piece = b.add(piece, pieces);
-            (tile.lanes(b, row, piece), Operand::i32(0))
+            (lanes(b, row, piece), Operand::i32(0))
         };
         let (row, piece) = right_rows(b, lane);
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
-        Sides { left, right, right_start, in_time, in_time_start }
+        let neighbours = is_single.then(|| self.neighbours(b, tile));
+        Sides { left, right, right_start, in_time, in_time_start, neighbours }
     }
 
     /// Where a head is, or a part of one.
@@ -259,20 +286,8 @@ impl BackKernel<'_> {
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
-        let decays = self.decays(b, turn);
-        let mut partials = Partials::default();
-        let sides = self.all_sides(b);
-        let head = Head { sides: &sides, stage, decays: &decays, sums };
-        let weights = self.weigh(b, &head, &mut partials);
-        self.store_weights(b, &weights);
-        let mut found = self.through_duals(b, &head, &mut partials);
-        self.add_keys(b, &head);
-        self.add_queries(b, &head, &mut partials);
-        self.store_partials(b, &partials);
-        self.share_energy(b, stage);
-        // The weights of all warps are there.
-        b.barrier();
-        self.through_pairs(b, &head, &mut found);
+        let (found, decays) =
+            if self.is_single { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
             let turn = self.anew.of(b, turn);
             self.reads(b, chunk, turn)
@@ -291,6 +306,25 @@ impl BackKernel<'_> {
             self.fetch(b, chunk, next);
         }
         self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
+    }
+
+    /// All that is summed of a head: value', and the decays.
+    fn at_once(&self, b: &mut Builder, sums: &Sums, (turn, stage): (Operand, Operand)) -> (Blocks, Decays) {
+        let decays = self.decays(b, turn);
+        let mut partials = Partials::default();
+        let sides = self.all_sides(b);
+        let head = Head { sides: &sides, stage, decays: &decays, sums };
+        let weights = self.weigh(b, &head, &mut partials);
+        self.store_weights(b, &weights);
+        let mut found = self.through_duals(b, &head, &mut partials);
+        self.add_keys(b, &head);
+        self.add_queries(b, &head, &mut partials);
+        self.store_partials(b, &partials);
+        self.share_energy(b, stage);
+        // The weights of all warps are there.
+        b.barrier();
+        self.through_pairs(b, &head, &mut found);
+        (found, decays)
     }
 
     /// Reads the rates of the next head, and what outputs of this one need.
@@ -332,13 +366,17 @@ impl BackKernel<'_> {
         let sides = self.all_sides(b);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
-        if self.needs(Kind::Keys) {
-            let keys = self.finish_keys(b, &sides);
-            self.store_depth(b, &values, chunk.first, (Kind::Keys, &keys));
+        let mut kinds = [Kind::Keys, Kind::Queries];
+        if self.is_single {
+            // The sums of query' are in registers.
+            kinds.reverse();
         }
-        if self.needs(Kind::Queries) {
-            let queries = self.finish_queries(b, &sides, &sums.queries);
-            self.store_depth(b, &values, chunk.first, (Kind::Queries, &queries));
+        for kind in kinds.into_iter().filter(|kind| self.needs(*kind)) {
+            let found = match kind {
+                Kind::Keys => self.finish_keys(b, &sides),
+                _ => self.finish_queries(b, &sides, &sums.queries),
+            };
+            self.store_depth(b, &values, chunk.first, (kind, &found));
         }
     }
 }
