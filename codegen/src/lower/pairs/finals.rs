@@ -7,8 +7,8 @@ use super::{COLUMNS, PairsKernel, Slots};
 use crate::abi::{Tensor, axes};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
 use std::ops::Range;
 
 impl PairsKernel<'_> {
@@ -86,6 +86,10 @@ impl PairsKernel<'_> {
         let memory = Memory::Global(self.args.pointer(tensor));
         let twice = b.mul(self.member, Operand::i32(2));
         let twice = b.convert(Ty::I64, twice);
+        // Where registers are scarce the thread's own place belongs to the origin: what is added to that is part of the access.
+        let own = self.anew.filter(|_| self.elem() != Elem::F32).map(|_| b.mul(twice, stride));
+        let mut of_thread = |from: &Operand| own.map_or(*from, |own| b.add(*from, own));
+        let origins: Vec<Operand> = origins.iter().map(&mut of_thread).collect();
         let blocks = 0..self.depth_of(axis) / COLUMNS;
         for (block, (row, from)) in blocks.flat_map(|block| rows.clone().zip(&origins).map(move |row| (block, row))) {
             let mut values = values.clone();
@@ -98,6 +102,7 @@ impl PairsKernel<'_> {
                 values.set_place(c, axis, Index { at, exists });
                 let spot = Spot { row: Some(row), column: None, place: Some(c) };
                 self.set_sums(b, &mut values, sums, (row, block, c), axis);
+                let at = if own.is_some() { Operand::i64(i64::from(block * COLUMNS + c)) } else { at };
                 let at = b.mul(at, stride);
                 let offset = b.add(*from, at);
                 two.push((values.value(b, value, spot), offset, exists));

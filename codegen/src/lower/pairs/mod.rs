@@ -139,7 +139,7 @@ struct PairsKernel<'s> {
     first_row: Operand,
     /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
     part: Option<(Operand, Operand)>,
-    /// The outer indices and the first row, where single elements leave no registers for them.
+    /// The outer indices and the first row, where sums or single elements leave no registers for them.
     anew: Option<Anew>,
 }
 
@@ -194,7 +194,9 @@ impl<'s> PairsKernel<'s> {
             part,
             anew: None,
         };
-        if kernel.is_scarce() && schedule.vector == 1 {
+        // Whole accesses of f16 spilled more with it, in the stores at the end.
+        let has_few = schedule.vector == 1 || schedule.unit == Unit::Warp && elem == Elem::Bf16;
+        if kernel.is_scarce() && has_few {
             kernel.anew = Some(Anew::declare(b, kernel.outer.len() + 1));
         }
         let flags = kernel.flags();
@@ -211,8 +213,14 @@ impl<'s> PairsKernel<'s> {
         self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
     }
 
-    /// The same kernel, of which nothing is kept of where the block and the thread were before.
-    fn again(&self, b: &mut Builder, anew: Anew) -> Self {
+    /// Whether lanes are computed anew for every tile, too: copies of single elements leave no registers for them.
+    fn has_no_lanes(&self) -> bool {
+        self.anew.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
+    }
+
+    /// The same kernel; where registers are scarce one of which nothing is kept of where the block and the thread were before.
+    fn afresh(&self, b: &mut Builder) -> Self {
+        let Some(anew) = self.anew else { return self.clone() };
         let thread = anew.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));

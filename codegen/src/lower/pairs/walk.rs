@@ -1,5 +1,6 @@
 //! The walk of a block over its tiles of columns.
 
+use super::form::Contraction;
 use super::products::Grid;
 use super::rounds::{Cursor, Origin, Turns, Visit};
 use super::sums::{BlockSums, PayloadSums, Sums};
@@ -14,6 +15,9 @@ use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
+/// The lanes of all factors that are read from tiles.
+type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
+
 /// What stays the same from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
@@ -26,9 +30,9 @@ pub(super) struct Walk<'w, 's> {
     ahead: Cursor,
     /// The offset of each column tile's parameter, then of each vector's.
     origins: &'w [Origin],
-    /// For every contraction the lanes of both factors, for every payload those of the leaf.
-    contractions: &'w [(Lanes, Lanes)],
-    payloads: &'w [Vec<Lanes>],
+    /// For every contraction the lanes of both factors, for every payload those of the leaf; none where there are no registers
+    /// for them.
+    lanes: Option<&'w AllLanes>,
     pub sums: &'w Sums,
 }
 
@@ -64,14 +68,7 @@ impl PairsKernel<'_> {
         values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, slots);
         let sums = self.sums(b, slots);
-        let contractions: Vec<(Lanes, Lanes)> = self
-            .form
-            .contractions
-            .iter()
-            .map(|c| (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right))))
-            .collect();
-        let payloads: Vec<Vec<Lanes>> =
-            self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect();
+        let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
         for tile in &self.row_tiles {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
         }
@@ -85,20 +82,19 @@ impl PairsKernel<'_> {
             here,
             ahead,
             origins: &origins,
-            contractions: &contractions,
-            payloads: &payloads,
+            lanes: lanes.as_ref(),
             sums: &sums,
         };
         let one = Operand::i32(1);
         b.for_(Operand::i32(0), turns.partial, one, |b, turn| self.turn(b, &walk, turn, true));
         b.for_(turns.partial, turns.count, one, |b, turn| self.turn(b, &walk, turn, false));
         values.fast = false;
-        let again = self.anew.map(|anew| self.again(b, anew));
-        if let Some(kernel) = &again {
+        let kernel = self.afresh(b);
+        if self.anew.is_some() {
             values.replace_outer(&kernel.outer);
             kernel.set_rows(b, &mut values, slots);
         }
-        again.as_ref().unwrap_or(self).finals(b, values, slots, &sums);
+        kernel.finals(b, values, slots, &sums);
     }
 
     /// One thread makes the mbarriers.
@@ -123,6 +119,19 @@ impl PairsKernel<'_> {
             b.push(Stmt::FenceInit);
         });
         b.barrier();
+    }
+
+    /// For every contraction the lanes of both factors.
+    fn contracted_lanes(&self, b: &mut Builder) -> Vec<(Lanes, Lanes)> {
+        let mut of = |c: &Contraction| {
+            (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right)))
+        };
+        self.form.contractions.iter().map(&mut of).collect()
+    }
+
+    /// For every payload the lanes of the leaf.
+    fn weighted_lanes(&self, b: &mut Builder) -> Vec<Vec<Lanes>> {
+        self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect()
     }
 
     /// The thread's rows.
@@ -222,7 +231,8 @@ impl PairsKernel<'_> {
         };
         wait(b, &self.form.contractions.iter().map(|c| c.right).collect::<Vec<u32>>());
         let mut products: Vec<Grid> = vec![];
-        for (contraction, (left, right)) in self.form.contractions.iter().zip(walk.contractions) {
+        let lanes = walk.lanes.map_or_else(|| self.afresh(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
+        for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
         }
@@ -245,7 +255,8 @@ impl PairsKernel<'_> {
         let hidden = self.hidden(partial);
         wait(b, &hidden);
         let strays = self.take_out(b, &hidden, stage);
-        for (k, (payload, lanes)) in self.form.payloads.iter().zip(walk.payloads).enumerate() {
+        let lanes = walk.lanes.map_or_else(|| self.afresh(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
+        for (k, (payload, lanes)) in self.form.payloads.iter().zip(&lanes).enumerate() {
             let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
                 wait(b, &[param]);
