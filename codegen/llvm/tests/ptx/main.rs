@@ -15,4 +15,5 @@ mod pairs;
 mod programs;
 mod registers;
 mod spills;
+mod spills_attention;
 mod structure;

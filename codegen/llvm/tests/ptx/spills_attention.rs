@@ -1,0 +1,68 @@
+//! Attention does not spill where registers are scarcest: with heads of 256, whose sums take half of a thread's registers. Here
+//! are the forms that add something to scores, compare, or bend them; those of all pairs are in [`crate::spills`].
+
+use crate::check::ptx;
+use oplus_codegen::key::Key;
+use oplus_codegen::lower::lower;
+use oplus_codegen::plan::{cuts, variants};
+use oplus_codegen::schedule::{Pairs, Schedule, Unit};
+use oplus_codegen::stage::Stage;
+use oplus_codegen::target::Isa;
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// A kernel: its stage and schedule, and the instruction set that it is made for.
+type Variant = (Stage, Schedule, Isa);
+
+/// Some standard models.
+fn models(names: &[&str], elem: Elem) -> Vec<Program> {
+    let all = oplus_front::model_programs().into_iter();
+    let own = all.filter(|program| names.contains(&program.name.as_str()));
+    let own: Vec<Program> = own.map(|program| program.instantiate(elem)).collect();
+    assert_eq!(own.len(), names.len());
+    own
+}
+
+/// The kernels of pairs of some programs on both instruction sets, each once.
+fn kernels(programs: &[Program], is_meant: impl Fn(&Pairs) -> bool) -> Vec<Variant> {
+    let mut found = BTreeMap::new();
+    let cut = |program: &Program| cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect::<Vec<_>>();
+    for (stage, isa) in programs.iter().flat_map(cut).flat_map(|stage| Isa::ALL.map(|isa| (stage.clone(), isa))) {
+        for (stage, schedule) in variants(&stage, isa) {
+            if matches!(&schedule, Schedule::Pairs(pairs) if is_meant(pairs)) {
+                let own = schedule.isa(isa);
+                found.insert(Key::of(&stage, &schedule, own).to_string(), (stage, schedule, own));
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Assembles kernels, of which there are at least so many.
+fn assemble(kernels: &[Variant], least: usize) {
+    assert!(kernels.len() >= least, "{} kernels", kernels.len());
+    kernels.par_iter().for_each(|(stage, schedule, isa)| {
+        ptx(&lower(stage, schedule, *isa).expect("lowers"), *isa);
+    });
+}
+
+/// With a bias, causal, in a window, with a cap, of packed sequences.
+const FORMS: [&str; 5] =
+    ["attention_bias", "attention_causal", "attention_window", "attention_softcap", "attention_packed_causal"];
+
+/// Single elements, which unaligned tensors and odd widths take: with their loads there are the fewest registers.
+#[test]
+fn attention_of_single_elements_with_heads_of_256_does_not_spill() {
+    assemble(&kernels(&models(&FORMS, Elem::Bf16), |s| s.depth == 256 && s.vector == 1), 10);
+}
+
+/// By warps: warpgroups need no addresses for what they multiply.
+#[test]
+fn gradients_with_heads_of_256_do_not_spill() {
+    let gradients = models(&FORMS, Elem::Bf16).iter().map(|p| adjoint(p).expect("differentiable")).collect::<Vec<_>>();
+    let is_meant = |s: &Pairs| s.unit == Unit::Warp && s.depth == 256 && (!s.padded || s.vector == 1);
+    assemble(&kernels(&gradients, is_meant), 60);
+}
