@@ -257,8 +257,8 @@ impl<'s> ChunksKernel<'s> {
         }
     }
 
-    /// Whether registers are so scarce that nothing is kept for later of where the block is: warps have the state of the most
-    /// depth beside their products, or factors in `tf32`, which are twice as many registers.
+    /// Whether registers are so scarce that where the block is is read anew each time: a warp holds a state of the most depth, or
+    /// factors in `tf32`, which take twice the registers of words.
     fn is_scarce(&self) -> bool {
         self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_single)
     }
@@ -272,7 +272,7 @@ impl<'s> ChunksKernel<'s> {
     }
 
     /// The same kernel as a turn has it where single elements leave the fewest registers: of where the thread is nothing is kept
-    /// from turn to turn but its number. In `tf32` they leave fewer if all of that is computed for every turn.
+    /// from turn to turn but its number. Kernels in `tf32` keep all of it: they spilled when it was computed for every turn.
     fn of_turn(&self, b: &mut Builder) -> Option<Self> {
         if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
             return None;
