@@ -160,7 +160,7 @@ impl Prepared {
         self.run()?;
         let program = self.kernel.program()?;
         let shapes: Vec<_> = case.inputs.iter().map(|(shape, _)| shape.clone()).collect();
-        let sample = Sample::new(&program, &shapes);
+        let sample = Sample::new(program, &shapes);
         let of_params =
             |tensors: &[Option<Tensor>]| parts(&sample, tensors, program.params.iter().map(|p| &p.axes[..]));
         let of_outputs =

@@ -18,7 +18,7 @@ mod sums;
 pub(super) use sums::{PAD, sums_len};
 
 use super::decay::f32;
-use super::products::{Blocks, Factor, mma};
+use super::products::{Blocks, Factor, map_left, mma};
 use super::state::State;
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
 use crate::build::{Builder, zero};
@@ -78,13 +78,7 @@ impl ChunksKernel<'_> {
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let words = queries.four(b, 0, sixteen, false);
         let (row, column) = (self.first_row(b), self.first_column(b));
-        let mut register = 0;
-        words.map(|word| {
-            // Registers 0 and 2 have the first eight rows, 2 and 3 the channels from the eighth on.
-            let (rows, channels) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
-            register += 1;
-            let time = b.add(row, Operand::i32(rows as i32));
-            let channel = b.add(column, Operand::i32(channels as i32));
+        map_left(b, words, (row, column, sixteen), |b, word, (time, channel)| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
                 let from = self.sums_at(b, since, channel, 2);

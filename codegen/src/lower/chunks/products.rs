@@ -33,6 +33,25 @@ impl<'a> Factor<'a> {
     }
 }
 
+/// The words of 16 columns of a left factor, number `sixteen`, each mapped with the row and the column of its first element;
+/// `row` and `column` are those of the thread's first word.
+pub(super) fn map_left(
+    b: &mut Builder,
+    words: [Operand; 4],
+    (row, column, sixteen): (Operand, Operand, u32),
+    map: impl Fn(&mut Builder, Operand, (Operand, Operand)) -> Operand,
+) -> [Operand; 4] {
+    let mut register = 0;
+    words.map(|word| {
+        // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
+        let (rows, columns) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
+        register += 1;
+        let row = b.add(row, Operand::i32(rows as i32));
+        let column = b.add(column, Operand::i32(columns as i32));
+        map(b, word, (row, column))
+    })
+}
+
 /// Four matrices whose rows lanes name by this index.
 pub(super) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> [Operand; 4] {
     let registers = b.load_matrix(tile.array, index, 4, transposed);

@@ -63,7 +63,9 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let elems: &[Elem] = if extent == Extent::Long { &[Elem::Bf16, Elem::F16, Elem::F32] } else { &[Elem::Bf16] };
     let mut all: Vec<Scenario> = vec![];
     for (decay, elem) in ALL.iter().flat_map(|decay| elems.iter().map(move |elem| (*decay, *elem))) {
-        for (sizes, normaliser) in shapes {
+        // The cotangent of a decay at all times is a sum over them: of weak decays it leaves the range of f16.
+        let is_in_range = |normaliser: f64| decay != Decay::Steady || elem != Elem::F16 || normaliser <= 1.0;
+        for (sizes, normaliser) in shapes.into_iter().filter(|(_, normaliser)| is_in_range(*normaliser)) {
             let subject = Subject { decay, elem, sizes, normaliser };
             let [b, t, h, k, _] = sizes;
             let name = format!("rules/linear attention {decay:?} {elem} {b}x{t}x{h}x{k} normaliser {normaliser}");

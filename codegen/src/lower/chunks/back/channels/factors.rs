@@ -4,7 +4,7 @@ use super::{Arrays, Steps};
 use crate::build::Builder;
 use crate::lower::chunks::COLUMNS;
 use crate::lower::chunks::back::{BackKernel, ROWS};
-use crate::lower::chunks::products::{Blocks, Factor};
+use crate::lower::chunks::products::{Blocks, Factor, map_left};
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 
@@ -62,14 +62,8 @@ impl BackKernel<'_> {
         let scale = Scale { side: Side::Key, border };
         let sixteen = |sixteen: u32| {
             let words = left.four(b, 0, sixteen, false);
-            let mut register = 0;
-            words.map(|word| {
-                // Registers 0 and 2 have the first eight rows, 2 and 3 the channels from the eighth on.
-                let (rows, channels) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
-                register += 1;
-                let time = b.add(row, Operand::i32(rows as i32));
-                let channel = b.add(column, Operand::i32(channels as i32));
-                let powers = self.powers(b, own.arrays, (time, channel), scale);
+            map_left(b, words, (row, column, sixteen), |b, word, place| {
+                let powers = self.powers(b, own.arrays, place, scale);
                 self.scaled(b, word, powers)
             })
         };
