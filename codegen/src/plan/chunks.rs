@@ -17,9 +17,10 @@ pub(super) const KINDS: [(bool, bool, u32); 4] =
 const BY_WARPS: f64 = 0.83e6;
 const BY_WARPGROUPS: f64 = 1.2e6;
 /// The same of products in `tf32`, of two parts of factors each.
-const BY_PARTS: f64 = 0.2e6;
-/// The same where words are unpacked.
+const BY_PARTS: f64 = 0.146e6;
+/// The same where words are unpacked, and the microseconds that a turn takes beside them.
 const BY_UNPACKED: f64 = 0.71e6;
+const TURN: f64 = 1.3;
 /// Warps that hide one another's waits in such kernels, and how much longer fewer of them take.
 const WARPS: u32 = 8;
 const ALONE: f64 = 1.25;
@@ -84,13 +85,13 @@ pub(super) fn estimate(stage: &Stage, schedule: &Chunks, bound: &Bound, target: 
     // Decays of channels: those of pairs of neighbouring times are powers of two, of which a multiprocessor has few a microsecond.
     let powers = if form.channels { times * depth * POWERS_EACH / POWERS } else { 0.0 };
     let alone = if work.walk.blocks * schedule.warps < WARPS { ALONE } else { 1.0 };
-    let products = match form.elem(&stage.program) {
-        Ok(Elem::F32) => BY_PARTS / alone,
-        Ok(Elem::F16) => BY_UNPACKED / alone,
-        _ if schedule.unit == Unit::Warpgroup => BY_WARPGROUPS,
-        _ => BY_WARPS,
+    let (products, beside) = match form.elem(&stage.program) {
+        Ok(Elem::F32) => (BY_PARTS / alone, 0.0),
+        Ok(Elem::F16) => (BY_UNPACKED / alone, TURN),
+        _ if schedule.unit == Unit::Warpgroup => (BY_WARPGROUPS, 0.0),
+        _ => (BY_WARPS, 0.0),
     };
-    let turn = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers);
+    let turn = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
     (work.turns(segments, target) * turn * slower, work.why(segments, target))

@@ -74,7 +74,7 @@ mod tests {
     fn batches_and_heads_of_attention_are_calls_of_their_own() {
         let program = models::attention::kernel().program().unwrap();
         let keys = [4, 16, 4096, 128];
-        let Sample(kept) = sample(&program, &[&[4, 16, 1, 4096, 128], &keys, &keys]);
+        let Sample(kept) = sample(program, &[&[4, 16, 1, 4096, 128], &keys, &keys]);
         let named: Vec<_> = kept.iter().map(|&(axis, keep)| (program.axis_name(axis), keep)).collect();
         assert_eq!(named, [("B", 1), ("G", 1)]);
         let query = Tensor::zeros(oplus::Elem::Bf16, &[4, 16, 1, 3, 2], &oplus::Device::Cpu).unwrap();
@@ -87,7 +87,7 @@ mod tests {
         let program = models::ssd::kernel().program().unwrap();
         let groups: &[usize] = &[8, 65_536, 1, 128];
         let x: &[usize] = &[8, 65_536, 1, 80, 64];
-        let Sample(kept) = sample(&program, &[x, &x[..4], &[1, 80], groups, groups]);
+        let Sample(kept) = sample(program, &[x, &x[..4], &[1, 80], groups, groups]);
         let named: Vec<_> = kept.iter().map(|&(axis, keep)| (program.axis_name(axis), keep)).collect();
         assert_eq!(named, [("G", 1)], "the rates A have no batch");
     }
@@ -96,6 +96,6 @@ mod tests {
     fn small_cases_are_whole() {
         let program = models::attention::kernel().program().unwrap();
         let keys = [1, 2, 128, 64];
-        assert!(sample(&program, &[&[1, 2, 1, 128, 64], &keys, &keys]).0.is_empty());
+        assert!(sample(program, &[&[1, 2, 1, 128, 64], &keys, &keys]).0.is_empty());
     }
 }
