@@ -63,6 +63,33 @@ pub struct Built {
     pub cubin: Option<Vec<u8>>,
 }
 
+/// Kernels that were made, and those that could not be, each in order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Those that were made.
+    pub built: Vec<Built>,
+    /// Why others were not.
+    pub failed: Vec<BuildError>,
+}
+
+impl Batch {
+    /// Takes the failures of kernels that spill where another kernel of their program was made: calls take the fastest of those
+    /// that there are.
+    pub fn take_spilling(&mut self) -> Vec<BuildError> {
+        let is_made = |program: &str| self.built.iter().any(|kernel| kernel.entry.program == program);
+        let (spilling, failed) = self.failed.drain(..).partition(|e: &BuildError| e.spills() && is_made(&e.program));
+        self.failed = failed;
+        spilling
+    }
+}
+
+impl BuildError {
+    /// Whether the kernel has too few registers.
+    pub fn spills(&self) -> bool {
+        matches!(self.reason, BuildReason::Ptxas(PtxasError::Spills(_)))
+    }
+}
+
 /// What kernels have to pass.
 #[derive(Clone, Copy, Default)]
 pub struct Checks<'a> {
@@ -84,16 +111,7 @@ pub struct Older<'a> {
 }
 
 /// Compiles kernels in parallel. `command` is what made them, `done` is called after each.
-///
-/// # Errors
-///
-/// Those of all kernels that failed, in order.
-pub fn build(
-    variants: &[Variant],
-    checks: Checks<'_>,
-    command: &str,
-    done: impl Fn() + Sync,
-) -> Result<Vec<Built>, Vec<BuildError>> {
+pub fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl Fn() + Sync) -> Batch {
     let build = |v: &Variant| {
         let result = v.build(checks, command);
         done();
@@ -101,14 +119,14 @@ pub fn build(
     };
     // One at a time: kernels next to each other take the same time.
     let results: Vec<_> = variants.par_iter().with_max_len(1).map(build).collect();
-    let (mut kernels, mut errors) = (vec![], vec![]);
+    let mut batch = Batch::default();
     for result in results {
         match result {
-            Ok(kernel) => kernels.push(kernel),
-            Err(error) => errors.push(error),
+            Ok(kernel) => batch.built.push(kernel),
+            Err(error) => batch.failed.push(error),
         }
     }
-    if errors.is_empty() { Ok(kernels) } else { Err(errors) }
+    batch
 }
 
 impl Variant {
@@ -240,7 +258,8 @@ mod tests {
     #[test]
     fn entries_say_what_a_kernel_is() {
         let variants = [variant(Isa::Sm90a, Loader::Bulk), variant(Isa::Sm80, Loader::Registers)];
-        let kernels = build(&variants, Checks::default(), "oplus generate", || ()).unwrap();
+        let kernels = build(&variants, Checks::default(), "oplus generate", || ()).built;
+        assert_eq!(kernels.len(), variants.len());
         for (variant, Built { entry, text, cubin }) in variants.iter().zip(&kernels) {
             assert_eq!((&entry.cubin, cubin), (&None, &None));
             assert_eq!(entry.key, variant.key().to_string());
@@ -257,9 +276,28 @@ mod tests {
     fn every_failure_is_reported() {
         let bad = variant(Isa::Sm80, Loader::Bulk);
         let variants = [bad.clone(), variant(Isa::Sm80, Loader::Registers), bad];
-        let errors = build(&variants, Checks::default(), "", || ()).unwrap_err();
-        assert_eq!(errors.len(), 2);
+        let Batch { built, failed: errors } = build(&variants, Checks::default(), "", || ());
+        assert_eq!((built.len(), errors.len()), (1, 2));
         let text = errors[0].to_string();
         assert!(text.starts_with("cumsum under lookback(") && text.contains("on sm_80:"), "{text}");
+    }
+
+    /// A kernel of this program that spills.
+    fn spilling(program: &str) -> BuildError {
+        let facts = crate::ptxas::Facts { registers: 255, shared: 0, stack: 0, spills: 8, code: 0 };
+        let Variant { schedule, isa, .. } = variant(Isa::Sm80, Loader::Registers);
+        let reason = BuildReason::Ptxas(PtxasError::Spills(facts));
+        BuildError { program: program.into(), schedule: Box::new(schedule), isa, reason }
+    }
+
+    #[test]
+    fn what_spills_is_left_out_where_other_kernels_are_made() {
+        let variants = [variant(Isa::Sm80, Loader::Bulk), variant(Isa::Sm80, Loader::Registers)];
+        let mut batch = build(&variants, Checks::default(), "", || ());
+        batch.failed.extend([spilling("cumsum"), spilling("affine")]);
+        let left_out = batch.take_spilling();
+        assert_eq!(left_out.iter().map(|e| e.program.as_str()).collect::<Vec<_>>(), ["cumsum"]);
+        let failed: Vec<_> = batch.failed.iter().map(|e| (e.program.as_str(), e.spills())).collect();
+        assert_eq!(failed, [("cumsum", false), ("affine", true)]);
     }
 }

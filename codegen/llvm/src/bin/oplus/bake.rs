@@ -1,7 +1,7 @@
 //! `oplus bake`.
 
 use crate::Outcome;
-use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
+use crate::programs::{all_of, all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::{Checks, Contents};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 ///
 /// The folder is to be committed. The program registers it as a kernel source: by path with `Folder::open`, or inside
 /// the program with `include!("…/table.rs")` and `Embedded::new(KERNELS)`.
+///
+/// Kernels for which `ptxas` finds too few registers are named and left out: calls take the fastest of the others.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The crate whose `scan!` blocks are compiled, by its manifest.
@@ -56,11 +58,18 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let ptxas = Ptxas::find().ok();
     let checks = Checks { ptxas: ptxas.as_ref(), ..Checks::default() };
-    let mut contents = Contents::new(compile(&variants, checks, "oplus bake")?);
+    let mut batch = compile(&variants, checks, "oplus bake")?;
+    let left_out = batch.take_spilling();
+    let mut contents = Contents::new(all_of(batch)?);
     contents.inherit(&args.out)?;
     let changed = contents.write(&args.out)?.len();
     let unchecked = if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" };
-    println!("{} kernels, {} bytes of PTX, {changed} files changed{unchecked}", variants.len(), contents.bytes());
+    for error in &left_out {
+        eprintln!("left out: {error}");
+    }
+    let made = variants.len() - left_out.len();
+    let without = if left_out.is_empty() { String::new() } else { format!(", {} left out", left_out.len()) };
+    println!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{unchecked}", contents.bytes());
     Ok(())
 }
 

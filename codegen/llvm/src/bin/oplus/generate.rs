@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::models::model_variants;
-use crate::programs::{all_variants, compile, named};
+use crate::programs::{all_of, all_variants, compile, named};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::{Checks, Contents, Difference, Manifest, Older, Variant};
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let older = Manifest::read(&args.out)?;
     let older = older.as_ref().map(|manifest| Older { folder: &args.out, manifest });
     let checks = Checks { ptxas: Some(&ptxas), older, again: args.check };
-    let mut contents = Contents::of_crate(compile(&variants, checks, COMMAND)?);
+    let mut contents = Contents::of_crate(all_of(compile(&variants, checks, COMMAND)?)?);
     if contents.bytes() > MOST_BYTES {
         return Err(
             format!("{} kernels have {} bytes, more than {MOST_BYTES}", variants.len(), contents.bytes()).into()

@@ -11,7 +11,7 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Op, Param, Program};
 use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
-use oplus_llvm::library::{Built, Checks, Variant, build};
+use oplus_llvm::library::{Batch, Built, Checks, Variant, build};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -156,16 +156,22 @@ fn lean(program: &Program, elem: Elem, leaves_out: impl Fn(&Param) -> bool) -> P
     for_call(program, elem, &wanted, &absent)
 }
 
-/// Compiles kernels behind a progress bar; all failures become one error.
-pub(crate) fn compile(variants: &[Variant], checks: Checks<'_>, command: &str) -> Result<Vec<Built>, Box<dyn Error>> {
+/// Compiles kernels behind a progress bar.
+pub(crate) fn compile(variants: &[Variant], checks: Checks<'_>, command: &str) -> Result<Batch, Box<dyn Error>> {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} kernels, {eta} left")?;
     let bar = ProgressBar::new(variants.len() as u64).with_style(style);
-    let result = build(variants, checks, command, || bar.inc(1));
+    let batch = build(variants, checks, command, || bar.inc(1));
     bar.finish_and_clear();
-    result.map_err(|errors| {
-        let list: String = errors.iter().map(|e| format!("\n{e}")).collect();
-        format!("{} of {} kernels cannot be made:{list}", errors.len(), variants.len()).into()
-    })
+    Ok(batch)
+}
+
+/// All kernels; failures become one error.
+pub(crate) fn all_of(Batch { built, failed }: Batch) -> Result<Vec<Built>, Box<dyn Error>> {
+    if failed.is_empty() {
+        return Ok(built);
+    }
+    let list: String = failed.iter().map(|e| format!("\n{e}")).collect();
+    Err(format!("{} of {} kernels cannot be made:{list}", failed.len(), failed.len() + built.len()).into())
 }
 
 /// An instruction set by its name.
