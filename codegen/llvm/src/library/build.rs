@@ -11,6 +11,7 @@ use oplus_codegen::schedule::Schedule;
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A kernel to be made.
@@ -88,6 +89,23 @@ impl BuildError {
     pub fn spills(&self) -> bool {
         matches!(self.reason, BuildReason::Ptxas(PtxasError::Spills(_)))
     }
+}
+
+/// A line for every program of kernels that are left out: how many, and of which kinds of schedule.
+pub fn counts(left_out: &[BuildError]) -> Vec<String> {
+    let mut programs: BTreeMap<&str, (usize, BTreeSet<String>)> = BTreeMap::new();
+    for error in left_out {
+        let (count, kinds) = programs.entry(&error.program).or_default();
+        let schedule = error.schedule.to_string();
+        let kind = schedule.split('(').next().unwrap_or_default();
+        *count += 1;
+        kinds.insert(format!("{kind} on {}", error.isa.name()));
+    }
+    let line = |(program, (count, kinds)): (&str, (usize, BTreeSet<String>))| {
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        format!("left out of {program}: {count} that spill ({kinds})")
+    };
+    programs.into_iter().map(line).collect()
 }
 
 /// What kernels have to pass.
@@ -299,5 +317,12 @@ mod tests {
         assert_eq!(left_out.iter().map(|e| e.program.as_str()).collect::<Vec<_>>(), ["cumsum"]);
         let failed: Vec<_> = batch.failed.iter().map(|e| (e.program.as_str(), e.spills())).collect();
         assert_eq!(failed, [("cumsum", false), ("affine", true)]);
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted_by_program() {
+        let left_out = ["b", "a", "b"].map(spilling);
+        let line = |own: &str| format!("left out of {own} that spill (lookback on sm_80)");
+        assert_eq!(counts(&left_out), [line("a: 1"), line("b: 2")]);
     }
 }

@@ -20,7 +20,7 @@ mod manifest;
 mod receipt;
 mod table;
 
-pub use build::{Batch, BuildError, BuildReason, Built, Checks, Older, Variant, build};
+pub use build::{Batch, BuildError, BuildReason, Built, Checks, Older, Variant, build, counts};
 pub use folder::{Contents, Difference};
 pub use manifest::{Cubin, Entry, MACHINE, Manifest, Receipt};
 pub use receipt::{ReceiptLine, apply_receipts};

@@ -4,9 +4,8 @@ use crate::Outcome;
 use crate::programs::{all_of, all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::{BuildError, Checks, Contents};
+use oplus_llvm::library::{Checks, Contents, counts};
 use oplus_llvm::ptxas::Ptxas;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Writes the PTX of a crate's own kernels into a folder, so that the program needs no compiler where it runs.
@@ -65,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     contents.inherit(&args.out)?;
     let changed = contents.write(&args.out)?.len();
     let unchecked = if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" };
-    for line in summary(&left_out) {
+    for line in counts(&left_out) {
         eprintln!("{line}");
     }
     let made = variants.len() - left_out.len();
@@ -77,58 +76,4 @@ pub(crate) fn run(args: &Args) -> Outcome {
 /// The folder of a crate's manifest.
 fn folder_of(manifest: &Path) -> PathBuf {
     manifest.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
-}
-
-/// A line for every program that kernels are left out of: how many, and of which kinds of schedule.
-fn summary(left_out: &[BuildError]) -> Vec<String> {
-    let mut programs: BTreeMap<&str, (usize, BTreeSet<String>)> = BTreeMap::new();
-    for error in left_out {
-        let (count, kinds) = programs.entry(&error.program).or_default();
-        let schedule = error.schedule.to_string();
-        let kind = schedule.split('(').next().unwrap_or_default();
-        *count += 1;
-        kinds.insert(format!("{kind} on {}", error.isa.name()));
-    }
-    let line = |(program, (count, kinds)): (&str, (usize, BTreeSet<String>))| {
-        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-        format!("{program}: {count} kernels are left out, for they spill ({kinds})")
-    };
-    programs.into_iter().map(line).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use oplus_codegen::schedule::{Fold, Loader, LookBack, Schedule};
-    use oplus_llvm::library::BuildReason;
-    use oplus_llvm::ptxas::{Facts, PtxasError};
-
-    fn spilling(program: &str, isa: Isa) -> BuildError {
-        let schedule = LookBack {
-            scan_warps: 2,
-            reduce_warps: 1,
-            vector: 4,
-            vectors: 2,
-            stages: 2,
-            window: 1,
-            fold: Fold::Strict,
-            loader: Loader::Registers,
-        };
-        let facts = Facts { registers: 255, shared: 0, stack: 0, spills: 8, code: 0 };
-        let reason = BuildReason::Ptxas(PtxasError::Spills(facts));
-        BuildError { program: program.into(), schedule: Box::new(Schedule::LookBack(schedule)), isa, reason }
-    }
-
-    #[test]
-    fn kernels_that_are_left_out_are_counted_by_program() {
-        let errors =
-            [spilling("b", Isa::Sm80), spilling("a", Isa::Sm90a), spilling("b", Isa::Sm80), spilling("b", Isa::Sm90a)];
-        assert_eq!(
-            summary(&errors),
-            [
-                "a: 1 kernels are left out, for they spill (lookback on sm_90a)",
-                "b: 3 kernels are left out, for they spill (lookback on sm_80, lookback on sm_90a)"
-            ]
-        );
-    }
 }
