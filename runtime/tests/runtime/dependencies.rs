@@ -1,17 +1,25 @@
 //! A default build needs no LLVM and no CUDA toolkit.
+//!
+//! The tests ask cargo without a network, and only for what a default build has downloaded: they run in a fresh clone,
+//! where the packages of the feature `jit` are not there.
 
 use std::process::Command;
 
-/// The packages or features that a build of this crate depends on, as `cargo tree` lists them.
-fn tree(args: &[&str]) -> String {
+/// What cargo prints for a command about this crate.
+fn cargo(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "--locked", "--package", "oplus", "--edges", "normal,build", "--prefix", "none"])
         .args(args)
+        .args(["--offline", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The packages that a default build of this crate depends on, in a format of `cargo tree`.
+fn tree(format: &str) -> String {
+    cargo(&["tree", "--package", "oplus", "--edges", "normal,build", "--prefix", "none", "--format", format])
 }
 
 fn has(tree: &str, package: &str) -> bool {
@@ -20,17 +28,39 @@ fn has(tree: &str, package: &str) -> bool {
 
 #[test]
 fn a_default_build_has_no_llvm() {
-    let default = tree(&[]);
+    let default = tree("{p}");
     assert!(has(&default, "cudarc"), "{default}");
     for package in ["inkwell", "llvm-sys", "oplus-llvm"] {
         assert!(!has(&default, package), "a default build depends on {package}");
     }
-    assert!(has(&tree(&["--features", "jit"]), "llvm-sys"));
+}
+
+#[test]
+fn the_feature_jit_brings_the_compiler() {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
+    let (oplus, compiler) = (package(&metadata, "oplus"), package(&metadata, "oplus-llvm"));
+    assert_eq!(oplus["features"]["jit"], serde_json::json!(["dep:oplus-llvm"]));
+    assert_eq!(dependency(oplus, "oplus-llvm")["optional"], true);
+    assert_eq!(dependency(compiler, "inkwell")["optional"], false);
+}
+
+/// A package of the workspace, as `cargo metadata` describes it.
+fn package<'a>(metadata: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let packages = metadata["packages"].as_array().unwrap();
+    packages.iter().find(|package| package["name"] == name).unwrap_or_else(|| panic!("no package {name}"))
+}
+
+/// A dependency of a package that is not for its tests.
+fn dependency<'a>(package: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let dependencies = package["dependencies"].as_array().unwrap();
+    let found = dependencies.iter().find(|d| d["name"] == name && d["kind"].is_null());
+    found.unwrap_or_else(|| panic!("no dependency {name}"))
 }
 
 #[test]
 fn the_cuda_driver_is_loaded_at_run_time_and_nothing_else_of_cuda_is_used() {
-    let features = tree(&["--format", "{p} {f}"]);
+    let features = tree("{p} {f}");
     let cudarc = features.lines().find(|line| line.starts_with("cudarc ")).unwrap();
     let features: Vec<&str> = cudarc.split([' ', ',']).collect();
     assert!(features.contains(&"dynamic-loading") && features.contains(&"driver"), "{cudarc}");
