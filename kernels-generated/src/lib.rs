@@ -1,49 +1,33 @@
-//! Committed kernels of the standard library: a table from keys to PTX and machine code, written by `oplus generate`,
-//! never by hand.
+//! PTX of the standard kernels of `oplus`, found by key.
 //!
-//! They are kept as gzip files: `zcat` shows a PTX text, and with `git config diff.gzip.textconv zcat` so does `git diff`.
+//! Kernels are packed in *shards*: zstd files of at most 512 KiB before compression, each of neighbouring kernels of one
+//! family, since those are used together. The first kernel of a shard that a program asks for unpacks the whole shard,
+//! which stays in memory. `oplus generate` writes shards and table.
 
+mod shards;
 #[rustfmt::skip]
 mod table;
 
-use flate2::read::GzDecoder;
-use std::io::Read;
+use std::sync::OnceLock;
 
-/// A committed kernel.
-#[derive(Clone, Copy, Debug)]
-pub struct Kernel {
-    ptx: &'static [u8],
-    cubin: &'static [u8],
+pub use shards::{Row, Shards};
+
+static KERNELS: Shards = Shards::new(table::SHARDS, table::KERNELS, &UNPACKED);
+static UNPACKED: [OnceLock<Box<[u8]>>; table::SHARDS.len()] = [const { OnceLock::new() }; table::SHARDS.len()];
+
+/// The PTX of the kernel with that key (64 hexadecimal digits), if it is in the committed set.
+pub fn find(key: &str) -> Option<&'static str> {
+    KERNELS.find(key).map(|text| std::str::from_utf8(text).expect("a test unpacks every kernel of the table"))
 }
 
-/// The kernel with that key (64 hexadecimal digits), if it is in the committed set.
-pub fn find(key: &str) -> Option<Kernel> {
-    let at = table::KERNELS.binary_search_by_key(&key, |entry| entry.0).ok()?;
-    let (_, ptx, cubin) = table::KERNELS[at];
-    Some(Kernel { ptx, cubin })
+/// Whether the kernel with that key is in the committed set. Unpacks nothing.
+pub fn contains(key: &str) -> bool {
+    KERNELS.contains(key)
 }
 
 /// The keys of all kernels of the committed set, ascending.
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    table::KERNELS.iter().map(|entry| entry.0)
-}
-
-impl Kernel {
-    /// Its PTX.
-    pub fn ptx(&self) -> String {
-        String::from_utf8(unpack(self.ptx)).expect("a test unpacks every kernel of the table")
-    }
-
-    /// Its machine code for devices of compute capability 9.0, if there is any.
-    pub fn cubin(&self) -> Option<Vec<u8>> {
-        (!self.cubin.is_empty()).then(|| unpack(self.cubin))
-    }
-}
-
-fn unpack(packed: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![];
-    GzDecoder::new(packed).read_to_end(&mut bytes).expect("a test unpacks every kernel of the table");
-    bytes
+    KERNELS.keys()
 }
 
 #[cfg(test)]
@@ -57,11 +41,13 @@ mod tests {
 
     #[test]
     fn every_kernel_is_found_and_has_one_entry_point() {
-        for (key, ..) in table::KERNELS {
-            let kernel = find(key).expect("its key is in the table");
-            assert_eq!(kernel.ptx().matches(".visible .entry ").count(), 1, "{key}");
-            assert!(kernel.cubin().is_none_or(|code| code.starts_with(b"\x7fELF")), "{key}");
+        for key in keys() {
+            let ptx = find(key).unwrap();
+            assert!(contains(key));
+            assert_eq!(ptx.matches(".entry ").count(), 1, "{key}");
+            assert!(ptx.lines().any(|line| line.contains(".entry ") && line.contains(&key[..12])), "{key}");
         }
-        assert!(find("no such key").is_none());
+        assert_eq!(find(""), None);
+        assert!(!contains("ff"));
     }
 }

@@ -19,7 +19,8 @@ impl Embedded {
         Embedded(Find::Table(table))
     }
 
-    /// The kernels of the standard library.
+    /// The kernels of the standard library that come with this crate, by its features `kernels` and `kernels-sm90`. Without
+    /// them there are none.
     pub const fn standard() -> Embedded {
         Embedded(Find::Standard)
     }
@@ -30,7 +31,7 @@ impl Embedded {
                 let at = table.binary_search_by_key(&key, |entry| entry.0).ok()?;
                 Some(table[at].1.to_owned().into())
             }
-            Find::Standard => oplus_kernels::find(key).map(|kernel| Code { ptx: kernel.ptx(), cubin: kernel.cubin() }),
+            Find::Standard => standard::find(key),
         }
     }
 }
@@ -44,8 +45,38 @@ impl KernelSource for Embedded {
         let key = launch.key.to_string();
         match self.0 {
             Find::Table(table) => table.binary_search_by_key(&key.as_str(), |entry| entry.0).is_ok(),
-            Find::Standard => oplus_kernels::find(&key).is_some(),
+            Find::Standard => standard::contains(&key),
         }
+    }
+}
+
+/// The kernels of the standard library, as far as the features of this crate bring them.
+mod standard {
+    use super::Code;
+
+    #[cfg(feature = "kernels")]
+    pub(super) fn find(key: &str) -> Option<Code> {
+        let ptx = oplus_kernels::find(key)?.to_owned();
+        #[cfg(feature = "kernels-sm90")]
+        let cubin = oplus_kernels_sm90::find(key).map(<[u8]>::to_vec);
+        #[cfg(not(feature = "kernels-sm90"))]
+        let cubin = None;
+        Some(Code { ptx, cubin })
+    }
+
+    #[cfg(feature = "kernels")]
+    pub(super) fn contains(key: &str) -> bool {
+        oplus_kernels::contains(key)
+    }
+
+    #[cfg(not(feature = "kernels"))]
+    pub(super) fn find(_: &str) -> Option<Code> {
+        None
+    }
+
+    #[cfg(not(feature = "kernels"))]
+    pub(super) fn contains(_: &str) -> bool {
+        false
     }
 }
 

@@ -60,7 +60,7 @@ impl Way {
 }
 
 fn is_committed(key: &str) -> bool {
-    oplus_kernels::find(key).is_some()
+    oplus_kernels::contains(key)
 }
 
 /// A program made ready for planning on a target, and on the devices before it where these have schedules of their own.

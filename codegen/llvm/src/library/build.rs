@@ -1,8 +1,7 @@
 //! Compiling many kernels at once.
 
-use super::folder::unpack;
 use super::manifest::{Cubin, MACHINE};
-use super::{Entry, Manifest};
+use super::{Entry, Manifest, shards};
 use crate::CompileError;
 use crate::ptxas::{Ptxas, PtxasError};
 use oplus_codegen::key::Key;
@@ -169,6 +168,7 @@ impl Variant {
         let mut entry = Entry {
             key: self.key().to_string(),
             file: format!("ptx/{}.{}.ptx", kernel.name, self.isa.name()),
+            range: None,
             symbol: kernel.name.clone(),
             isa: self.isa.name().into(),
             program: self.stage.program.name.clone(),
@@ -217,7 +217,8 @@ impl Checks<'_> {
         }
         let machine = assembled.into_iter().find(|(device, _)| *device == MACHINE).map(|(_, own)| own.cubin);
         entry.cubin = machine.as_ref().map(|code| Cubin {
-            file: format!("cubin/{}.{}.cubin.gz", entry.symbol, MACHINE.name()),
+            file: String::new(),
+            range: None,
             ptxas: version.to_owned(),
             blake3: blake3::hash(code).to_hex().to_string(),
         });
@@ -229,7 +230,9 @@ impl Older<'_> {
     /// The machine code of an entry, if its file is what the manifest says.
     fn cubin(&self, entry: &Entry) -> Option<Vec<u8>> {
         let cubin = entry.cubin.as_ref()?;
-        let code = unpack(&std::fs::read(self.folder.join(&cubin.file)).ok()?)?;
+        let [start, len] = cubin.range?;
+        let shard = shards::unpack(&std::fs::read(self.folder.join(&cubin.file)).ok()?).ok()?;
+        let code = shard.get(start..start.checked_add(len)?)?.to_vec();
         (blake3::hash(&code).to_hex().as_str() == cubin.blake3).then_some(code)
     }
 }

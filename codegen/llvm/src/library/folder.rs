@@ -1,13 +1,10 @@
 //! The files of a folder of kernels: writing them, and telling what differs.
 
-use super::{Built, LibraryError, Manifest, table};
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
+use super::shards::{Package, Shard, pack, unpack};
+use super::{Built, LibraryError, Manifest, shards, table};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Everything that a folder of kernels should contain.
@@ -15,19 +12,16 @@ use std::path::{Path, PathBuf};
 pub struct Contents {
     /// The manifest.
     pub manifest: Manifest,
-    form: Form,
-    /// PTX and machine code by the names of the files.
+    /// The tables of kernels, by the names of the files.
+    tables: BTreeMap<&'static str, String>,
+    /// PTX and machine code by the names of the files, before they are compressed.
     code: BTreeMap<String, Vec<u8>>,
+    /// Folders in which there is nothing but code.
+    folders: &'static [&'static str],
 }
 
-/// What a folder is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// Programs embed it with `include!("…/table.rs")` or open it at run time.
-    Plain,
-    /// The crate of committed kernels.
-    Crate,
-}
+/// How the names of compressed files end.
+const COMPRESSED: &str = ".zst";
 
 /// A file that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,19 +50,26 @@ impl Contents {
         kernels.iter_mut().for_each(|kernel| kernel.entry.cubin = None);
         let code = kernels.iter().map(|k| (k.entry.file.clone(), k.text.clone().into_bytes())).collect();
         let manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
-        Contents { manifest, form: Form::Plain, code }
+        let tables = [("table.rs", table::table(&manifest))].into();
+        Contents { manifest, tables, code, folders: &["ptx"] }
     }
 
-    /// The crate of committed kernels: the table is one of its modules, files are compressed.
-    pub fn of_crate(mut kernels: Vec<Built>) -> Contents {
-        let pack = |Built { entry, text, cubin }: &mut Built| {
-            entry.file.push_str(".gz");
-            let named = entry.cubin.as_ref().zip(cubin.as_ref()).map(|(named, code)| (named.file.clone(), pack(code)));
-            [Some((entry.file.clone(), pack(text.as_bytes()))), named]
+    /// The crates of committed kernels: one of PTX, one of machine code, with a manifest of both.
+    pub fn of_crates(kernels: Vec<Built>) -> Contents {
+        let mut manifest = Manifest::new(kernels.iter().map(|kernel| kernel.entry.clone()).collect());
+        let built: HashMap<&str, &Built> = kernels.iter().map(|k| (k.entry.key.as_str(), k)).collect();
+        let code = |package: Package, key: &str| match package {
+            Package::Ptx => built.get(key).map(|kernel| kernel.text.as_bytes()),
+            Package::MachineCode => built.get(key).and_then(|kernel| kernel.cubin.as_deref()),
         };
-        let code = kernels.par_iter_mut().flat_map_iter(pack).flatten_iter().collect();
-        let manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
-        Contents { manifest, form: Form::Crate, code }
+        let [texts, machine] = Package::ALL.map(|p| (p, shards::divide(p, &manifest, |key| code(p, key))));
+        let tables = [("src/table.rs", &texts), ("sm90/src/table.rs", &machine)];
+        let tables = tables.map(|(file, (package, shards))| (file, shards::table(*package, shards))).into();
+        let mut contents = BTreeMap::new();
+        for (package, shards) in [texts, machine] {
+            shards.into_iter().for_each(|shard| place(&mut manifest, &mut contents, package, shard));
+        }
+        Contents { manifest, tables, code: contents, folders: &["shards", "sm90/shards"] }
     }
 
     /// Takes over the receipts of what is in the folder now.
@@ -83,36 +84,37 @@ impl Contents {
         Ok(())
     }
 
-    /// Bytes of all files of PTX and machine code.
-    pub fn bytes(&self) -> usize {
-        self.code.values().map(Vec::len).sum()
+    /// Bytes of PTX and machine code in each folder of code, before they are compressed.
+    pub fn bytes(&self) -> BTreeMap<&'static str, usize> {
+        let inside =
+            |folder: &str| self.code.iter().filter(|(file, _)| parent(file) == folder).map(|(_, c)| c.len()).sum();
+        self.folders.iter().map(|folder| (*folder, inside(folder))).collect()
     }
 
-    /// Path and contents of every file.
-    fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let mut files = self.code.clone();
-        files.insert("manifest.toml".into(), self.manifest.text().into_bytes());
-        let (path, text) = match self.form {
-            Form::Plain => ("table.rs", table::of_texts(&self.manifest)),
-            Form::Crate => ("src/table.rs", table::of_packed(&self.manifest)),
-        };
-        files.insert(path.into(), text.into_bytes());
-        files
+    /// Path of every file, with its contents before they are compressed.
+    fn files(&self) -> BTreeMap<&str, &[u8]> {
+        let code = self.code.iter().map(|(file, contents)| (file.as_str(), contents.as_slice()));
+        code.chain(self.tables.iter().map(|(file, text)| (*file, text.as_bytes()))).collect()
     }
 
-    /// How a folder differs from these contents, by file.
+    /// How a folder differs from these contents, by file. A compressed file is compared by what it holds.
     ///
     /// # Errors
     ///
     /// When a file is there and cannot be read.
     pub fn differences(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
+        let manifest = self.manifest.text();
+        let mut files = self.files();
+        files.insert(MANIFEST, manifest.as_bytes());
         let mut found = vec![];
-        for (file, contents) in self.files() {
-            let path = folder.join(&file);
+        for (file, contents) in files {
+            let path = folder.join(file);
             match std::fs::read(&path) {
-                Ok(bytes) if bytes == contents => {}
-                Ok(_) => found.push(Difference::Changed(file)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => found.push(Difference::Missing(file)),
+                Ok(bytes) if holds(file, &bytes, contents) => {}
+                Ok(_) => found.push(Difference::Changed(file.into())),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    found.push(Difference::Missing(file.into()));
+                }
                 Err(error) => return Err(LibraryError::File { path, error }),
             }
         }
@@ -126,25 +128,29 @@ impl Contents {
     ///
     /// When a file cannot be read or written.
     pub fn write(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
-        let (files, found) = (self.files(), self.differences(folder)?);
-        for difference in &found {
-            match difference {
-                Difference::Unexpected(file) => at(folder.join(file), |path| std::fs::remove_file(path))?,
-                Difference::Missing(file) | Difference::Changed(file) => {
-                    at(folder.join(file), |path| {
-                        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-                        std::fs::write(path, &files[file])
-                    })?;
+        let manifest = self.manifest.text();
+        let mut files = self.files();
+        files.insert(MANIFEST, manifest.as_bytes());
+        let found = self.differences(folder)?;
+        found.par_iter().try_for_each(|difference| match difference {
+            Difference::Unexpected(file) => at(folder.join(file), |path| std::fs::remove_file(path)),
+            Difference::Missing(file) | Difference::Changed(file) => at(folder.join(file), |path| {
+                path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+                let contents = files[file.as_str()];
+                if file.ends_with(COMPRESSED) {
+                    std::fs::write(path, pack(contents)?)
+                } else {
+                    std::fs::write(path, contents)
                 }
-            }
-        }
+            }),
+        })?;
         Ok(found)
     }
 
     /// Files of PTX and machine code in the folder that are not of these contents.
     fn strangers(&self, folder: &Path) -> Result<Vec<String>, LibraryError> {
         let mut strangers = vec![];
-        for part in ["ptx", "cubin"] {
+        for part in self.folders {
             let listed = match std::fs::read_dir(folder.join(part)) {
                 Ok(listed) => listed,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -158,17 +164,30 @@ impl Contents {
     }
 }
 
-/// A gzip file without name and date.
-fn pack(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(vec![], Compression::best());
-    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("a vector takes all bytes")
+const MANIFEST: &str = "manifest.toml";
+
+/// Enters a shard into a manifest and into the files of code.
+fn place(manifest: &mut Manifest, code: &mut BTreeMap<String, Vec<u8>>, package: Package, shard: Shard) {
+    let name = format!("{}{}", package.folder(), shard.file);
+    for (key, range) in &shard.kernels {
+        let Some(entry) = manifest.kernel.iter_mut().find(|e| e.key == *key) else { continue };
+        let (file, place) = match (package, &mut entry.cubin) {
+            (Package::MachineCode, Some(cubin)) => (&mut cubin.file, &mut cubin.range),
+            _ => (&mut entry.file, &mut entry.range),
+        };
+        (*file, *place) = (name.clone(), Some([range.start, range.len()]));
+    }
+    code.insert(name, shard.contents);
 }
 
-/// The contents of a gzip file, if it is one.
-pub(super) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = vec![];
-    GzDecoder::new(packed).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+/// The folder of a file.
+fn parent(file: &str) -> &str {
+    file.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Whether a file of these bytes holds these contents.
+fn holds(file: &str, bytes: &[u8], contents: &[u8]) -> bool {
+    if file.ends_with(COMPRESSED) { unpack(bytes).is_ok_and(|held| held == contents) } else { bytes == contents }
 }
 
 /// Does something with a file; the error names it.
@@ -197,7 +216,7 @@ mod tests {
         let contents = contents(&[("a", "one"), ("b", "two")]);
         assert_eq!(contents.write(folder.path()).unwrap().len(), 4);
         assert_eq!(contents.differences(folder.path()).unwrap(), []);
-        assert_eq!((contents.write(folder.path()).unwrap(), contents.bytes()), (vec![], 6));
+        assert_eq!((contents.write(folder.path()).unwrap(), contents.bytes()), (vec![], [("ptx", 6)].into()));
     }
 
     #[test]
@@ -216,23 +235,49 @@ mod tests {
     }
 
     #[test]
-    fn the_crate_has_compressed_files() {
+    fn the_crates_have_shards() {
         let folder = tempfile::tempdir().unwrap();
-        let contents = Contents::of_crate(vec![built("a", "one", Some(b"code")), built("b", "two", None)]);
+        let contents = Contents::of_crates(vec![built("a", "one", Some(b"code")), built("b", "four", None)]);
+        assert_eq!(contents.write(folder.path()).unwrap().len(), 5);
+        let held = |file: &str| unpack(&std::fs::read(folder.path().join(file)).unwrap()).unwrap();
+        let (texts, machine) = ("shards/cumsum.0.ptx.zst", "sm90/shards/cumsum.0.cubin.zst");
+        assert_eq!((held(texts).as_slice(), held(machine).as_slice()), (&b"onefour"[..], &b"code"[..]));
+        let [a, b] = &contents.manifest.kernel[..] else { panic!("two kernels") };
+        assert_eq!((a.file.as_str(), a.range, b.range), (texts, Some([0, 3]), Some([3, 4])));
+        let cubin = a.cubin.as_ref().unwrap();
+        assert_eq!((cubin.file.as_str(), cubin.range, &b.cubin), (machine, Some([0, 4]), &None));
+        let table = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(table("src/table.rs").contains("(\"b\", 0, 3, 4)"), "{}", table("src/table.rs"));
+        assert!(table("sm90/src/table.rs").contains("use oplus_kernels::Row;"), "{}", table("sm90/src/table.rs"));
+        assert_eq!(a.blake3, blake3::hash(b"one").to_hex().as_str());
+    }
+
+    #[test]
+    fn a_shard_that_was_packed_otherwise_does_not_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let contents = Contents::of_crates(vec![built("a", "one", None)]);
         contents.write(folder.path()).unwrap();
-        for (file, text) in [("ptx/a.sm_80.ptx.gz", "one"), ("cubin/a.sm_90a.cubin.gz", "code")] {
-            let packed = std::fs::read(folder.path().join(file)).unwrap();
-            assert_eq!(unpack(&packed).as_deref(), Some(text.as_bytes()));
-        }
-        let table = std::fs::read_to_string(folder.path().join("src/table.rs")).unwrap();
-        let ptx = |key: &str| format!("(\"{key}\", include_bytes!(\"../ptx/{key}.sm_80.ptx.gz\"), ");
-        assert!(table.contains(&(ptx("a") + "include_bytes!(\"../cubin/a.sm_90a.cubin.gz\"))")), "{table}");
-        assert!(table.contains(&(ptx("b") + "&[])")), "{table}");
-        assert_eq!(contents.manifest.kernel[0].blake3, blake3::hash(b"one").to_hex().as_str());
-        let [other, nothing] = [vec![built("b", "two", None)], vec![]].map(Contents::of_crate);
-        let strange = |contents: &Contents| contents.strangers(folder.path()).unwrap();
-        assert_eq!(strange(&other), ["cubin/a.sm_90a.cubin.gz", "ptx/a.sm_80.ptx.gz"]);
-        assert_eq!(strange(&nothing).len(), 3);
+        let path = folder.path().join("shards/cumsum.0.ptx.zst");
+        std::fs::write(&path, zstd::encode_all(&b"one"[..], 1).unwrap()).unwrap();
+        assert_eq!(contents.differences(folder.path()).unwrap(), []);
+        std::fs::write(&path, b"one").unwrap();
+        assert_eq!(
+            contents.differences(folder.path()).unwrap(),
+            [Difference::Changed("shards/cumsum.0.ptx.zst".into())]
+        );
+    }
+
+    #[test]
+    fn shards_of_kernels_that_are_gone_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        Contents::of_crates(vec![built("a", "one", Some(b"code"))]).write(folder.path()).unwrap();
+        let nothing = Contents::of_crates(vec![]);
+        assert_eq!(
+            nothing.strangers(folder.path()).unwrap(),
+            ["shards/cumsum.0.ptx.zst", "sm90/shards/cumsum.0.cubin.zst"]
+        );
+        nothing.write(folder.path()).unwrap();
+        assert_eq!(nothing.differences(folder.path()).unwrap(), []);
     }
 
     #[test]

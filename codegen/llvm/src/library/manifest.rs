@@ -22,8 +22,11 @@ pub struct Manifest {
 pub struct Entry {
     /// What it is found by: a hash of everything its code depends on.
     pub key: String,
-    /// Its PTX file, relative to the manifest.
+    /// The file of its PTX, relative to the manifest.
     pub file: String,
+    /// Where the PTX is in a file of several kernels: its first byte, and how many it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[usize; 2]>,
     /// Its entry point.
     pub symbol: String,
     /// The instruction set.
@@ -54,8 +57,11 @@ pub struct Entry {
 /// Machine code of a kernel for [`MACHINE`], which spares its driver the compilation of the PTX.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cubin {
-    /// Its file, relative to the manifest, compressed.
+    /// Its file, relative to the manifest.
     pub file: String,
+    /// Where it is in a file of several kernels: its first byte, and how many it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[usize; 2]>,
     /// The version of the `ptxas` that made it.
     pub ptxas: String,
     /// The hash of the machine code.
@@ -150,6 +156,7 @@ pub(super) mod tests {
         Entry {
             key: key.into(),
             file: format!("ptx/{key}.sm_80.ptx"),
+            range: None,
             symbol: key.into(),
             isa: "sm_80".into(),
             program: "cumsum".into(),
@@ -167,7 +174,7 @@ pub(super) mod tests {
     /// What a manifest says of that machine code of the kernel with that key.
     pub(in crate::library) fn cubin(key: &str, code: &[u8]) -> Cubin {
         let blake3 = blake3::hash(code).to_hex().to_string();
-        Cubin { file: format!("cubin/{key}.sm_90a.cubin.gz"), ptxas: "13.0.88".into(), blake3 }
+        Cubin { file: String::new(), range: None, ptxas: "13.0.88".into(), blake3 }
     }
 
     /// A receipt for that PTX.

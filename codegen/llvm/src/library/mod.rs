@@ -6,9 +6,18 @@
 //! table.rs                  pairs of key and text, ascending, for a program that embeds the folder
 //! ```
 //!
-//! In the crate of committed kernels files are compressed (`.gz`), and `cubin/<symbol>.sm_90a.cubin.gz` is the machine
-//! code of a kernel for Hopper: loading it takes the driver 0.1 ms, compiling the PTX 30 to 300 ms. Drivers that do not
-//! take it, because they are older than the `ptxas` that made it, are given the PTX.
+//! The committed kernels are two crates instead, whose tables and files of shards `oplus generate` writes:
+//!
+//! ```text
+//! manifest.toml             what is in both crates
+//! src/table.rs              the table of the crate of PTX
+//! shards/<family>.<n>.ptx.zst         its kernels, neighbours compressed together
+//! sm90/src/table.rs         the table of the crate of machine code for Hopper
+//! sm90/shards/<family>.<n>.cubin.zst  its kernels
+//! ```
+//!
+//! Loading machine code takes the driver 0.1 ms, compiling the PTX 30 to 300 ms. Drivers that do not take it, because they
+//! are older than the `ptxas` that made it, are given the PTX.
 //!
 //! A folder is a function of the kernels in it and of the version of `ptxas`: made again, it is the same to the byte.
 //! Another version leaves the machine code of unchanged kernels as it is. Only receipts come from elsewhere, and stay as
@@ -18,6 +27,7 @@ mod build;
 mod folder;
 mod manifest;
 mod receipt;
+mod shards;
 mod table;
 
 pub use build::{Batch, BuildError, BuildReason, Built, Checks, Older, Variant, build, counts};

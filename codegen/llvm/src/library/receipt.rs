@@ -40,10 +40,10 @@ fn apply(manifest: &mut Manifest, text: &str) -> Result<(), String> {
     let entry = manifest.kernel.iter_mut().find(|e| e.key == key);
     let entry = entry.ok_or_else(|| format!("no kernel has the key {key}; `oplus generate` writes those there are"))?;
     if entry.blake3 != receipt.blake3 {
-        return Err(format!("{} is no longer the text that was checked; check it again", entry.file));
+        return Err(format!("{} is no longer the text that was checked; check it again", entry.symbol));
     }
     if receipt.worst_error.is_nan() || receipt.worst_error > 1.0 {
-        return Err(format!("{} is wrong by {} times its bound", entry.file, receipt.worst_error));
+        return Err(format!("{} is wrong by {} times its bound", entry.symbol, receipt.worst_error));
     }
     entry.receipt = Some(receipt);
     Ok(())

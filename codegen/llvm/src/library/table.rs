@@ -1,30 +1,17 @@
-//! `table.rs`: the kernels as a constant of a Rust program.
+//! `table.rs` of a folder of PTX texts: the kernels as a constant of a Rust program.
 
-use super::{Entry, Manifest};
+use super::Manifest;
 
-/// The table of a folder of PTX texts, in that folder.
-pub(super) fn of_texts(manifest: &Manifest) -> String {
-    table(manifest, "PTX", "&str", |e| format!("include_str!(\"{}\")", e.file))
-}
-
-/// The table of the crate of compressed PTX and machine code, in its folder of sources.
-pub(super) fn of_packed(manifest: &Manifest) -> String {
-    let bytes = |file: &str| format!("include_bytes!(\"../{file}\")");
-    let cubin = |e: &Entry| e.cubin.as_ref().map_or("&[]".to_owned(), |cubin| bytes(&cubin.file));
-    table(manifest, "PTX and machine code", "&[u8], &[u8]", |e| format!("{}, {}", bytes(&e.file), cubin(e)))
-}
-
-/// The kernels of a manifest, ascending by key.
-fn table(manifest: &Manifest, what: &str, types: &str, include: impl Fn(&Entry) -> String) -> String {
-    let mut kernels: Vec<&Entry> = manifest.kernel.iter().collect();
-    kernels.sort_unstable_by_key(|e| &e.key);
-    let mut text = format!("// Written by `oplus`, not by hand: key, {what} of every kernel, ascending.\n\n");
-    text.push_str(&format!("#[rustfmt::skip]\npub(crate) static KERNELS: &[(&str, {types})] = &[\n"));
-    for entry in kernels {
-        text.push_str(&format!("    (\"{}\", {}),\n", entry.key, include(entry)));
-    }
-    text.push_str("];\n");
-    text
+/// The table, in that folder: pairs of key and text, ascending.
+pub(super) fn table(manifest: &Manifest) -> String {
+    let mut kernels: Vec<_> = manifest.kernel.iter().map(|e| (&e.key, &e.file)).collect();
+    kernels.sort_unstable();
+    let row = |(key, file): (&String, &String)| format!("    (\"{key}\", include_str!(\"{file}\")),\n");
+    let rows: String = kernels.into_iter().map(row).collect();
+    format!(
+        "// Written by `oplus`, not by hand: key and PTX of every kernel, ascending.\n\n#[rustfmt::skip]\n\
+         pub(crate) static KERNELS: &[(&str, &str)] = &[\n{rows}];\n"
+    )
 }
 
 #[cfg(test)]
@@ -36,9 +23,8 @@ mod tests {
     fn keys_ascend() {
         let mut first = entry("b", "");
         first.program = "affine".into();
-        let table = of_packed(&Manifest::new(vec![first, entry("a", "")]));
-        let rows: Vec<&str> = table.lines().filter(|l| l.contains("include_bytes")).collect();
-        let row = |key| format!("    (\"{key}\", include_bytes!(\"../ptx/{key}.sm_80.ptx\"), &[]),");
-        assert_eq!(rows, [row("a"), row("b")]);
+        let table = table(&Manifest::new(vec![first, entry("a", "")]));
+        let rows: Vec<&str> = table.lines().filter(|l| l.contains("include_str")).collect();
+        assert_eq!(rows, ["a", "b"].map(|key| format!("    (\"{key}\", include_str!(\"ptx/{key}.sm_80.ptx\")),")));
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let made = variants.len() - left_out.len();
     let without = if left_out.is_empty() { String::new() } else { format!(", {} left out", left_out.len()) };
-    println!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{unchecked}", contents.bytes());
+    println!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{unchecked}", contents.bytes()["ptx"]);
     Ok(())
 }
 
