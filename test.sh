@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests.
 #   ./test.sh          everything that needs only cargo
-#   ./test.sh --all    also formatting, lints, documentation and the crate that needs LLVM 22 and ptxas (installed with
-#                      apt and pip where they are missing)
+#   ./test.sh --all    also formatting, lints, documentation, packages and the crate that needs LLVM 22 and ptxas
+#                      (installed with apt and pip where they are missing)
 set -euo pipefail
 cd "$(dirname "$0")"
 export INSTA_UPDATE=no
@@ -31,3 +31,4 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 cargo test --workspace
 cargo run --release -p oplus-llvm -- generate --check
 cargo run --release -p oplus-llvm -- receipts --check
+.ci/packages
