@@ -21,10 +21,11 @@ pub struct Contents {
 }
 
 /// What a folder is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    /// Programs embed it with `include!("…/table.rs")` or open it at run time.
-    Plain,
+    /// Programs embed it with `include!("…/table.rs")` or open it at run time. Every key has the hash of its text and of the
+    /// tile IR that this was compiled from.
+    Plain { seals: BTreeMap<String, String> },
     /// The crate of committed kernels.
     Crate,
 }
@@ -55,14 +56,21 @@ impl Contents {
     pub fn new(mut kernels: Vec<Built>) -> Contents {
         kernels.iter_mut().for_each(|kernel| kernel.entry.cubin = None);
         let code = kernels.iter().map(|k| (k.entry.file.clone(), k.text.clone().into_bytes())).collect();
-        let manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
-        Contents { manifest, form: Form::Plain, code }
+        let seal = |kernel: &Built| {
+            let tile = kernel.entry.tile.as_deref().unwrap_or_default();
+            (kernel.entry.key.clone(), oplus_codegen::key::seal(tile, &kernel.text))
+        };
+        let seals = kernels.iter().map(seal).collect();
+        let mut manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
+        manifest.llvm = Some(crate::llvm_version());
+        Contents { manifest, form: Form::Plain { seals }, code }
     }
 
     /// The crate of committed kernels: the table is one of its modules, files are compressed.
     pub fn of_crate(mut kernels: Vec<Built>) -> Contents {
         let pack = |Built { entry, text, cubin }: &mut Built| {
             entry.file.push_str(".gz");
+            entry.tile = None;
             let named = entry.cubin.as_ref().zip(cubin.as_ref()).map(|(named, code)| (named.file.clone(), pack(code)));
             [Some((entry.file.clone(), pack(text.as_bytes()))), named]
         };
@@ -92,8 +100,8 @@ impl Contents {
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = self.code.clone();
         files.insert("manifest.toml".into(), self.manifest.text().into_bytes());
-        let (path, text) = match self.form {
-            Form::Plain => ("table.rs", table::of_texts(&self.manifest)),
+        let (path, text) = match &self.form {
+            Form::Plain { seals } => ("table.rs", table::of_texts(&self.manifest, seals)),
             Form::Crate => ("src/table.rs", table::of_packed(&self.manifest)),
         };
         files.insert(path.into(), text.into_bytes());
@@ -120,12 +128,25 @@ impl Contents {
         Ok(found)
     }
 
+    /// Checks that committed kernels have the texts that the folder's manifest has under their keys. Caches find kernels by their
+    /// keys: another text is to have another key, which is what the compiler's version is for.
+    ///
+    /// # Errors
+    ///
+    /// [`LibraryError::EqualKeys`] when a text has changed, and when there is a manifest that cannot be read.
+    pub fn check_keys(&self, folder: &Path) -> Result<(), LibraryError> {
+        let older = if self.form == Form::Crate { Manifest::read(folder)? } else { None };
+        let files = older.map(|older| self.manifest.changed_under_equal_keys(&older)).unwrap_or_default();
+        if files.is_empty() { Ok(()) } else { Err(LibraryError::EqualKeys { files }) }
+    }
+
     /// Makes a folder have these contents; gives what was different.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or written.
+    /// When a file cannot be read or written, and those of [`check_keys`](Contents::check_keys).
     pub fn write(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
+        self.check_keys(folder)?;
         let (files, found) = (self.files(), self.differences(folder)?);
         for difference in &found {
             match difference {
@@ -233,6 +254,42 @@ mod tests {
         let strange = |contents: &Contents| contents.strangers(folder.path()).unwrap();
         assert_eq!(strange(&other), ["cubin/a.sm_90a.cubin.gz", "ptx/a.sm_80.ptx.gz"]);
         assert_eq!(strange(&nothing).len(), 3);
+    }
+
+    /// Whoever changes the compiler and not its version is told so, whether he checks the folder or writes it.
+    #[test]
+    fn another_text_under_an_equal_key_is_refused_and_leaves_the_folder_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |kernels: &[(&str, &str)]| {
+            Contents::of_crate(kernels.iter().map(|(key, text)| built(key, text, None)).collect())
+        };
+        let first = of(&[("a", "one"), ("b", "two")]);
+        first.write(folder.path()).unwrap();
+        let changed = of(&[("a", "one"), ("b", "zwei"), ("c", "three")]);
+        for refused in [changed.check_keys(folder.path()), changed.write(folder.path()).map(|_| ())] {
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("raise COMPILER_VERSION") && said.contains("ptx/b.sm_80.ptx.gz"), "{said}");
+            assert!(!said.contains("ptx/a.sm_80"), "{said}");
+        }
+        assert_eq!(first.differences(folder.path()).unwrap(), []);
+        // Other keys, as another version gives them, may have any text; and programs' own folders are rewritten.
+        let raised = of(&[("a2", "one"), ("b2", "zwei")]);
+        assert_eq!(raised.write(folder.path()).unwrap().len(), 6);
+        contents(&[("a2", "other")]).check_keys(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn folders_for_programs_say_what_their_texts_were_compiled_from() {
+        let mut kernel = built("a", "one", None);
+        kernel.entry.tile = Some("cd".into());
+        let plain = Contents::new(vec![kernel.clone()]);
+        let text = plain.manifest.text();
+        assert!(text.contains("tile = \"cd\"") && text.contains("llvm = \"22."), "{text}");
+        let table = String::from_utf8(plain.files().remove("table.rs").unwrap()).unwrap();
+        let seal = oplus_codegen::key::seal("cd", "one");
+        assert!(table.contains(&format!("(\"a\", \"{seal}\", include_str!(\"ptx/a.sm_80.ptx\"))")), "{table}");
+        let text = Contents::of_crate(vec![kernel]).manifest.text();
+        assert!(!text.contains("tile =") && !text.contains("llvm ="), "{text}");
     }
 
     #[test]

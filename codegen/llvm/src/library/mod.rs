@@ -3,7 +3,7 @@
 //! ```text
 //! manifest.toml             what is here: keys, schedules, hashes, receipts
 //! ptx/<symbol>.<isa>.ptx    the kernels
-//! table.rs                  pairs of key and text, ascending, for a program that embeds the folder
+//! table.rs                  key, seal and text of every kernel, ascending, for a program that embeds the folder
 //! ```
 //!
 //! In the crate of committed kernels files are compressed (`.gz`), and `cubin/<symbol>.sm_90a.cubin.gz` is the machine
@@ -46,6 +46,17 @@ pub enum LibraryError {
         /// What is wrong.
         reason: String,
     },
+    /// Committed texts have changed under keys that are as they were.
+    #[error(
+        "the text of {} kernels changed under keys that did not; raise COMPILER_VERSION in codegen/src/key.rs, so that no cache \
+         gives the older text, and generate them again:{}",
+        .files.len(),
+        list(.files)
+    )]
+    EqualKeys {
+        /// Their files.
+        files: Vec<String>,
+    },
     /// A receipt is for no kernel of the folder.
     #[error("line {line}: {reason}")]
     Receipt {
@@ -54,4 +65,14 @@ pub enum LibraryError {
         /// What is wrong.
         reason: String,
     },
+}
+
+/// The first few files, one on each line.
+fn list(files: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let mut lines: String = files.iter().take(SHOWN).map(|file| format!("\n  {file}")).collect();
+    if files.len() > SHOWN {
+        lines.push_str("\n  …");
+    }
+    lines
 }

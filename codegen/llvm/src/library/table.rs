@@ -1,10 +1,12 @@
 //! `table.rs`: the kernels as a constant of a Rust program.
 
 use super::{Entry, Manifest};
+use std::collections::BTreeMap;
 
 /// The table of a folder of PTX texts, in that folder.
-pub(super) fn of_texts(manifest: &Manifest) -> String {
-    table(manifest, "PTX", "&str", |e| format!("include_str!(\"{}\")", e.file))
+pub(super) fn of_texts(manifest: &Manifest, seals: &BTreeMap<String, String>) -> String {
+    let seal = |e: &Entry| seals.get(&e.key).map(String::as_str).unwrap_or_default();
+    table(manifest, "seal and PTX", "&str, &str", |e| format!("\"{}\", include_str!(\"{}\")", seal(e), e.file))
 }
 
 /// The table of the crate of compressed PTX and machine code, in its folder of sources.
