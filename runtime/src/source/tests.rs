@@ -68,7 +68,7 @@ fn every_variable_of_the_environment_is_documented() {
         for call in ["env::var(\"", "env::var_os(\""] {
             for rest in source.split(call).skip(1) {
                 let name = rest.split('"').next().unwrap();
-                let documented = name.starts_with("CARGO") || table.contains(&format!("//! | `{name}` | "));
+                let documented = name == "PATH" || table.contains(&format!("//! | `{name}` | "));
                 assert!(documented, "{name} is in no table");
                 read += 1;
             }

@@ -43,7 +43,7 @@ fn views_that_no_index_counts_are_refused_with_their_shape() {
 
 #[test]
 fn a_part_of_a_view_of_many_elements_is_a_tensor_as_any_other() {
-    for len in [(1 << 31) - 1, (1 << 31) + 7, 1 << 32, 1 << 58] {
+    for len in [(1 << 31) - 1, (1 << 31) + 7, 1 << 32, 1 << 57] {
         let view = repeated(&[3, len]).and_then(|view| view.slice(1, len - 2..len)).unwrap();
         assert_eq!(view.to_vec::<f32>().unwrap(), [2.0; 6]);
         let (outputs, _) = AFFINE.call(&[Some(&view), Some(&view), None, None]).unwrap();
