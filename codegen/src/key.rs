@@ -5,9 +5,10 @@ use std::fmt;
 use crate::schedule::Schedule;
 use crate::stage::Stage;
 use crate::target::Isa;
+use crate::tile::Kernel;
 
 /// The version of the compiler in every key. To be raised by every change that gives a kernel other code for the same
-/// stage and schedule.
+/// stage and schedule: `oplus generate` refuses to write another text under a key that there is.
 pub const COMPILER_VERSION: u32 = 5;
 
 /// The hash of everything that a kernel's code depends on: the stage's program with its element types, the schedule,
@@ -40,6 +41,17 @@ impl Key {
         let name: String = stage.program.name.chars().map(word).collect();
         format!("{name}_{}_{}", schedule.name(), &self.to_string()[..12])
     }
+}
+
+/// The hash of a kernel's tile IR, in hexadecimal: of its arguments, its shared memory and its statements. The key of a launch
+/// names the tile IR that some version of the compiler made of it; this is what it is.
+pub fn tile_hash(kernel: &Kernel) -> String {
+    blake3::hash(format!("{kernel}{:?}", kernel.regs).as_bytes()).to_hex().to_string()
+}
+
+/// The hash of a PTX text and of the hash of the tile IR that it was compiled from, in hexadecimal.
+pub fn seal(tile: &str, text: &str) -> String {
+    blake3::hash(format!("{tile}\n{text}").as_bytes()).to_hex().to_string()
 }
 
 impl fmt::Display for Key {

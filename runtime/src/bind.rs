@@ -1,7 +1,7 @@
 //! Binding: from the tensors of a call to the size of every axis, the element type and the device.
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::{Axis, AxisSet, Program};
 
 use crate::tensor::Storage;
 use crate::{Error, Tensor};
@@ -140,7 +140,8 @@ impl<'p, 't> Seen<'p, 't> {
     fn finish(self) -> Result<Binding<'t>, Error> {
         let unknown = |axis: usize| Error::UnknownSize { axis: self.program.axes[axis].clone() };
         let sizes = self.sizes.iter().enumerate().map(|(axis, seen)| seen.map(|s| s.0).ok_or_else(|| unknown(axis)));
-        let sizes = sizes.collect::<Result<_, _>>()?;
+        let sizes = sizes.collect::<Result<Vec<usize>, _>>()?;
+        check_counts(self.program, &sizes)?;
         let elem = match self.elem {
             Some((elem, _)) => elem,
             None if takes_call_elem(self.program) => return Err(Error::UnknownElem),
@@ -148,6 +149,30 @@ impl<'p, 't> Seen<'p, 't> {
         };
         self.states.iter().try_for_each(|(found, name)| expect(Elem::State.in_call(elem), *found, name))?;
         Ok(Binding { sizes, elem, home: self.home.map(|h| h.0) })
+    }
+}
+
+/// Points that a value of a program may have: 64-bit indices count them, rounded up to whole tiles.
+const MOST_POINTS: usize = 1 << 60;
+
+/// Checks that indices count the elements of every value. Tensors that repeat their elements take little memory, but values
+/// of the axes of several tensors have as many elements as these together.
+fn check_counts(program: &Program, sizes: &[usize]) -> Result<(), Error> {
+    let is_counted = |axes: &mut dyn Iterator<Item = usize>| {
+        let points = axes.map(|axis| sizes[axis].max(1)).try_fold(1, usize::checked_mul);
+        points.is_some_and(|points| points <= MOST_POINTS)
+    };
+    if is_counted(&mut (0..sizes.len())) {
+        return Ok(());
+    }
+    let of_node = |axes: AxisSet| axes.iter().map(|axis| axis.0 as usize);
+    match program.nodes.iter().find(|node| !is_counted(&mut of_node(node.axes))) {
+        None => Ok(()),
+        Some(node) => {
+            let size = |axis: usize| format!("{}={}", program.axes[axis], sizes[axis]);
+            let axes = of_node(node.axes).map(size).collect::<Vec<_>>().join(", ");
+            Err(Error::TooManyElements { kernel: program.name.clone(), axes })
+        }
     }
 }
 

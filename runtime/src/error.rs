@@ -93,11 +93,19 @@ pub enum Error {
         /// How many there are.
         found: usize,
     },
-    /// A shape has more elements than memory has addresses.
+    /// A shape has more elements than memory has addresses, or than indices count.
     #[error("shape {shape:?} is too large")]
     TooLarge {
         /// The shape.
         shape: Vec<usize>,
+    },
+    /// A call computes more elements than 64-bit indices count, however few its tensors store.
+    #[error("kernel `{kernel}` computes over {axes}: more elements than 64-bit indices count")]
+    TooManyElements {
+        /// Name of the kernel.
+        kernel: String,
+        /// The axes and their sizes, `M=1048576, K=1048576`.
+        axes: String,
     },
     /// A view that the tensor does not have.
     #[error("no such view of a tensor of shape {shape:?}: {reason}")]

@@ -23,8 +23,7 @@ impl Layout {
         let mut step = 1_i64;
         for (stride, &size) in strides.iter_mut().zip(shape).rev() {
             *stride = step;
-            let size = i64::try_from(size.max(1)).map_err(|_| too_large())?;
-            step = step.checked_mul(size).filter(|&n| n <= i64::MAX / 16).ok_or_else(too_large)?;
+            step = extended(step, size).ok_or_else(too_large)?;
         }
         Ok(Layout { shape: shape.to_vec(), strides, offset: 0 })
     }
@@ -34,6 +33,10 @@ impl Layout {
         let fail = |reason: String| Error::View { shape: shape.to_vec(), reason };
         if shape.len() != strides.len() {
             return Err(fail(format!("{} strides for {} axes", strides.len(), shape.len())));
+        }
+        // Elements that are named more than once count each time: kernels have an index for each.
+        if shape.iter().try_fold(1, |n, &size| extended(n, size)).is_none() {
+            return Err(Error::TooLarge { shape: shape.to_vec() });
         }
         let (low, high) =
             extent(shape, strides, offset).ok_or_else(|| fail(format!("strides {strides:?} overflow")))?;
@@ -72,14 +75,19 @@ impl Layout {
 
     /// Whether two indices may name one element. Exact for nested strides, which are all that views produce.
     pub(crate) fn overlaps_itself(&self) -> bool {
-        let mut axes: Vec<(i64, i64)> =
-            self.shape.iter().zip(&self.strides).filter(|(n, _)| **n > 1).map(|(&n, &s)| (s.abs(), n as i64)).collect();
+        let mut axes: Vec<(u64, u64)> = self
+            .shape
+            .iter()
+            .zip(&self.strides)
+            .filter(|(n, _)| **n > 1)
+            .map(|(&n, &s)| (s.unsigned_abs(), n as u64))
+            .collect();
         axes.sort_unstable();
-        let mut reach = 0;
+        let mut reach = 0_u64;
         self.len() > 0
             && axes.iter().any(|&(stride, size)| {
                 let clash = stride <= reach;
-                reach += stride * (size - 1);
+                reach = reach.saturating_add(stride.saturating_mul(size - 1));
                 clash
             })
     }
@@ -141,12 +149,13 @@ impl Layout {
             loop {
                 let Some(k) = axis.checked_sub(1) else { return };
                 axis = k;
-                at += self.strides[k];
+                // Behind the last index of an axis there may be no number: its stride is taken back then.
+                at = at.wrapping_add(self.strides[k]);
                 index[k] += 1;
                 if index[k] < outer[k] {
                     break;
                 }
-                at -= index[k] as i64 * self.strides[k];
+                at = at.wrapping_sub((index[k] as i64).wrapping_mul(self.strides[k]));
                 index[k] = 0;
             }
         }
@@ -155,6 +164,15 @@ impl Layout {
     fn no_view(&self, reason: String) -> Error {
         Error::View { shape: self.shape.clone(), reason }
     }
+}
+
+/// Elements that a tensor may have: so many of eight bytes have 63-bit addresses, and 64-bit indices count them rounded up to
+/// whole tiles.
+const MOST_ELEMENTS: i64 = i64::MAX / 16;
+
+/// So many elements, `size` times, an empty axis counted as one element; `None` when they are too many.
+fn extended(elements: i64, size: usize) -> Option<i64> {
+    elements.checked_mul(i64::try_from(size.max(1)).ok()?).filter(|&n| n <= MOST_ELEMENTS)
 }
 
 /// The least and the greatest element that an index of a shape without zeros names; `None` when they overflow.
@@ -221,6 +239,34 @@ mod tests {
     fn shapes_without_memory_are_refused() {
         assert!(matches!(Layout::contiguous(&[1 << 40, 1 << 40]), Err(Error::TooLarge { .. })));
         assert!(matches!(Layout::contiguous(&[usize::MAX, 0]), Err(Error::TooLarge { .. })));
+    }
+
+    /// Strides of 0 take no memory, but every index counts.
+    #[test]
+    fn views_with_more_indices_than_can_be_counted_are_refused() {
+        let repeated = |shape: &[usize]| Layout::strided(shape, &vec![0; shape.len()], 0, 1);
+        for shape in [&[1 << 40, 1 << 40][..], &[1 << 60], &[1 << 62], &[usize::MAX], &[1 << 32, 0, 1 << 32]] {
+            let refused = repeated(shape).unwrap_err();
+            assert!(matches!(&refused, Error::TooLarge { shape: named } if named == shape), "{refused}");
+            assert!(matches!(Layout::contiguous(shape), Err(Error::TooLarge { .. })));
+        }
+        for shape in [&[1 << 31][..], &[(1 << 31) + 1], &[1 << 32, 1 << 26], &[1 << 59 >> 1, 1], &[1 << 58, 0]] {
+            let view = repeated(shape).unwrap();
+            let count = shape.iter().map(|&n| n as u128).product::<u128>();
+            assert_eq!((view.len() as u128, view.span().len()), (count, usize::from(count > 0)));
+            assert_eq!(view.overlaps_itself(), count > 1);
+            assert_eq!(Layout::contiguous(shape).unwrap().len() as u128, count);
+        }
+    }
+
+    #[test]
+    fn strides_without_a_second_index_may_be_any() {
+        for stride in [i64::MIN, i64::MAX] {
+            let one = Layout::strided(&[1, 3, 1], &[stride, 1, stride], 1, 4).unwrap();
+            assert!(one.is_contiguous() && !one.overlaps_itself());
+            assert_eq!((one.span(), elements(&one)), (1..4, vec![1, 2, 3]));
+            assert!(Layout::strided(&[2, 3], &[stride, 1], 0, 3).is_err());
+        }
     }
 
     #[test]

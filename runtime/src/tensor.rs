@@ -117,7 +117,8 @@ impl Tensor {
     /// be 0 (the same elements at every index) or negative.
     ///
     /// # Errors
-    /// [`Error::View`] when an index would leave the memory.
+    /// [`Error::View`] when an index would leave the memory, [`Error::TooLarge`] when there are more indices than 59 bits
+    /// count, however little memory they name.
     pub fn as_strided(&self, shape: &[usize], strides: &[i64], offset: usize) -> Result<Tensor, Error> {
         let elements = self.storage.bytes() / elem_bytes(self.elem);
         Layout::strided(shape, strides, offset, elements).map(|layout| self.view(layout))
@@ -130,7 +131,7 @@ impl Tensor {
     /// A copy of the elements in row-major order. On a GPU this waits for all work queued on the tensor's stream.
     ///
     /// # Errors
-    /// [`Error::WrongElem`] when the tensor stores another type; errors of the device.
+    /// [`Error::WrongElem`] when the tensor stores another type, [`Error::OutOfMemory`]; errors of the device.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         if T::ELEM != self.elem {
             let expected = T::ELEM.to_string();
@@ -146,22 +147,25 @@ impl Tensor {
             Storage::Host(memory) => {
                 let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
                 let bytes = &memory.bytes()[span];
-                Ok(if self.is_contiguous() { f(bytes) } else { f(&self.in_order(bytes)) })
+                Ok(if self.is_contiguous() { f(bytes) } else { f(&self.in_order(bytes)?) })
             }
             Storage::Cuda(memory, device) => {
                 let mut bytes = vec![0; span.len()];
                 memory.download(device, span.start, &mut bytes)?;
-                Ok(if self.is_contiguous() { f(&bytes) } else { f(&self.in_order(&bytes)) })
+                Ok(if self.is_contiguous() { f(&bytes) } else { f(&self.in_order(&bytes)?) })
             }
         }
     }
 
     /// The elements in row-major order, from the bytes of the tensor's span.
-    fn in_order(&self, span: &[u8]) -> Vec<u8> {
+    fn in_order(&self, span: &[u8]) -> Result<Vec<u8>, Error> {
         let (size, start) = (elem_bytes(self.elem), self.layout.span().start);
-        let mut bytes = Vec::with_capacity(self.len() * size);
+        let wanted = self.len() * size;
+        let mut bytes = Vec::new();
+        // A view that repeats its elements has as many as it likes.
+        bytes.try_reserve_exact(wanted).map_err(|_| Error::OutOfMemory { bytes: wanted, device: "cpu".into() })?;
         self.layout.for_each_run(|at, n| bytes.extend_from_slice(&span[(at - start) * size..][..n * size]));
-        bytes
+        Ok(bytes)
     }
 
     /// Distance in bytes from the start of the memory to index 0, 0, ….

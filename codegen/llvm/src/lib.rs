@@ -36,10 +36,32 @@ pub fn compile_quickly(kernel: &Kernel, isa: Isa) -> Result<String, CompileError
     compile_with(kernel, isa, Effort::Little)
 }
 
+/// What compiles tile IR to PTX, and of which version: LLVM's version, and a hash of this crate's sources.
+pub fn identity() -> String {
+    format!("LLVM {}, lowering {}", llvm_version(), env!("OPLUS_LLVM_SOURCES"))
+}
+
+/// The version of LLVM, such as `22.1.0`.
+pub fn llvm_version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
+}
+
 fn compile_with(kernel: &Kernel, isa: Isa, effort: Effort) -> Result<String, CompileError> {
     let target = Target { isa, ..Target::H200 };
     oplus_codegen::verify::verify(kernel, &target).map_err(CompileError::Invalid)?;
     let context = inkwell::context::Context::create();
     let module = lower::lower(&context, kernel, isa)?;
     backend::ptx(&module, isa, effort)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_identity_names_llvm_and_these_sources() {
+        let identity = super::identity();
+        assert!(identity.starts_with("LLVM 22."), "{identity}");
+        let hash = identity.split(' ').next_back().unwrap();
+        assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit()), "{identity}");
+    }
 }

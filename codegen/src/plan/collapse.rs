@@ -157,7 +157,8 @@ fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {
 impl Collapsed {
     /// Sizes and layouts over the merged axes, if every tensor's strides allow it.
     pub(super) fn bind(&self, stage: &Stage, bound: &Bound) -> Option<Bound> {
-        let sizes = self.groups.iter().map(|g| bound.count(g.iter().copied()) as i64).collect();
+        let size = |group: &Vec<Axis>| i64::try_from(bound.count(group.iter().copied())).ok();
+        let sizes = self.groups.iter().map(size).collect::<Option<_>>()?;
         let tensors = tensors(stage).map(|t| self.place(stage, bound, t)).collect::<Option<_>>()?;
         Some(Bound { sizes, tensors })
     }

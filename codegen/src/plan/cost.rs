@@ -152,7 +152,7 @@ fn by_tiles(stage: &Stage, schedule: &Schedule, bound: &Bound, work: &Work) -> (
         Schedule::Columns(s) => (u64::from(s.tile_rows() * s.tile_columns()), LOOK_BACK_COLUMNS),
         _ => (1, 0.0),
     };
-    let points = (rows(stage, bound) * length(stage, bound)).max(1) as f64;
+    let points = rows(stage, bound).saturating_mul(length(stage, bound)).max(1) as f64;
     let least = if rows(stage, bound) > 1 { ROW_TILE } else { TILE };
     let polls = polls(stage, schedule, bound, work);
     let least = least + POLL * (polls - 1.0);

@@ -12,8 +12,8 @@ use super::cost::estimate;
 use super::fits::fits;
 use super::geometry::{grid, message_words, parts, threads};
 use super::pieces::{Piece, handed_on as handed_on_by_pieces, pieces};
-use super::planner::count;
 use super::segments::{blocks_of_row, ends};
+use super::sizes::{are_countable, count, merged, shape};
 use super::time::Segments;
 use super::variants::{all_schedules, kernels, ordered_schedules, scalar_schedules};
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
@@ -100,11 +100,13 @@ impl Division {
     /// The plan of a call.
     pub(super) fn plan(&self, call: &Call, choosing: Choosing<'_>) -> Result<Plan, PlanError> {
         let mut call = self.with_parts(call, 1);
+        self.check(&call)?;
         let buffers = self.buffers(&call)?;
         let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
         for index in 0..self.stages.len() {
             if let Some(parts) = self.step((&call, choosing), index, &mut plan)? {
                 call = self.with_parts(&call, parts);
+                self.check(&call)?;
                 plan.buffers.splice(..self.cut.buffers.len(), self.buffers(&call)?);
             }
         }
@@ -124,7 +126,9 @@ impl Division {
     /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible.
     pub(super) fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
         let form = &self.stages[stage].plain;
-        let bound = self.bind(&self.with_parts(call, 1), &form.stage);
+        let call = self.with_parts(call, 1);
+        self.check(&call).map_err(|e| e.to_string())?;
+        let bound = self.bind(&call, &form.stage);
         fits(&form.stage, &schedule, &bound, &self.target)?;
         self.has_room(stage, false, form, schedule)?;
         let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
@@ -273,6 +277,7 @@ impl Division {
 
     /// The plan of a call in which the stages with states have one schedule.
     pub(super) fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
+        self.check(call).map_err(|e| e.to_string())?;
         let buffers = self.buffers(call).map_err(|e| e.to_string())?;
         let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
         for (index, ready) in self.stages.iter().enumerate() {
@@ -360,15 +365,39 @@ impl Division {
     fn buffers(&self, call: &Call) -> Result<Vec<Buffer>, PlanError> {
         let buffer = |b: &crate::stage::Temporary| match count(call, &b.axes) {
             Some(len) => Ok(Buffer { elem: b.elem, len }),
-            None => Err(PlanError::TooLarge(b.name.clone())),
+            None => Err(PlanError::TooLarge { name: b.name.clone(), shape: self.shape(call, &b.axes) }),
         };
         self.cut.buffers.iter().map(buffer).collect()
     }
 
+    /// Checks that indices count the points of every stage.
+    fn check(&self, call: &Call) -> Result<(), PlanError> {
+        for stage in &self.cut.stages {
+            let sizes = stage.axes.iter().map(|group| merged(call, group));
+            if !are_countable(sizes.clone()) {
+                let shape = shape(stage.program.axes.iter().map(String::as_str).zip(sizes));
+                return Err(PlanError::TooLarge { name: stage.program.name.clone(), shape });
+            }
+        }
+        Ok(())
+    }
+
+    /// The sizes of axes of the program in words, with the names that a stage has for them.
+    fn shape(&self, call: &Call, axes: &[Axis]) -> String {
+        let name = |axis: Axis| {
+            let of = |stage: &'_ Stage| {
+                let place = stage.axes.iter().position(|group| group.contains(&axis))?;
+                Some(stage.program.axes[place].clone())
+            };
+            self.cut.stages.iter().find_map(of).unwrap_or_default()
+        };
+        let names: Vec<String> = axes.iter().map(|axis| name(*axis)).collect();
+        shape(names.iter().map(String::as_str).zip(axes.iter().map(|a| call.sizes[a.0 as usize])))
+    }
+
     /// A stage's sizes and layouts.
     fn bind(&self, call: &Call, stage: &Stage) -> Bound {
-        let size = |group: &Vec<Axis>| group.iter().map(|a| call.sizes[a.0 as usize]).product();
-        let sizes: Vec<i64> = stage.axes.iter().map(size).collect();
+        let sizes: Vec<i64> = stage.axes.iter().map(|group| merged(call, group)).collect();
         let place = |tensor: Tensor| {
             let source = match tensor {
                 Tensor::Param(i) => stage.sources[i as usize],
@@ -392,7 +421,7 @@ impl Division {
 fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
     let mut strides = vec![1; axes.len()];
     for i in (1..axes.len()).rev() {
-        strides[i - 1] = strides[i] * sizes[axes[i].0 as usize].max(1);
+        strides[i - 1] = i64::saturating_mul(strides[i], sizes[axes[i].0 as usize].max(1));
     }
     Placed { strides, align: 16 }
 }

@@ -2,19 +2,22 @@
 
 use super::bound::Bound;
 use super::geometry::{blocks, tiles};
+use super::segments::recurrences;
 use super::time::Segments;
 use crate::abi::{Tensor, axes, elem, name, tensors, unit_axis};
 use crate::lower::chunks::back::{self, BackForm, TIMES};
 use crate::lower::states::two_way::{self, scratch};
 use crate::lower::states::{can_segment, ends_len};
 use crate::lower::{chunks, pairs};
-use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Schedule, States, TwoWay};
+use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Pass, Schedule, States, TwoWay};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
 
 /// Blocks of a grid and tiles of a persistent kernel are counted in 31 bits.
 const MAX_COUNT: u64 = i32::MAX as u64;
+/// More tiles than any window of a look-back has.
+const WINDOW: u64 = 1 << 12;
 /// The states that the smallest schedules have room for; each larger one has four times as much.
 const LEAST_STATES: i64 = 4;
 
@@ -38,10 +41,18 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
     }
-    let persistent = tiles(stage, schedule, bound);
-    let count = persistent.unwrap_or_else(|| blocks(stage, schedule, bound));
-    let counted = count <= MAX_COUNT || matches!(schedule, Schedule::Map(_) | Schedule::Rows(_));
+    let (count, most) = match tiles(stage, schedule, bound) {
+        Some(tiles) => (tiles, MAX_COUNT.saturating_sub(past_the_last(target))),
+        None => (blocks(stage, schedule, bound), MAX_COUNT),
+    };
+    let counted = count <= most || matches!(schedule, Schedule::Map(_) | Schedule::Rows(_));
     if counted { Ok(()) } else { Err(format!("{count} tiles are more than 31 bits count")) }
+}
+
+/// Numbers of tiles behind the last one that a persistent kernel counts: every block draws a ticket that names no tile, and a
+/// look-back may compare those of its window.
+fn past_the_last(target: &Target) -> u64 {
+    u64::from(target.multiprocessors) + WINDOW
 }
 
 /// Whether vector accesses along the unit axis are aligned.
@@ -99,6 +110,13 @@ fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> 
     let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target).count;
     if scratch(stage, schedule, segments, |axis| bound.size(axis)).is_none() {
         return Err(UNCOUNTED.to_owned());
+    }
+    // Of the passes before the walk blocks have fewer rows.
+    for pass in [two_way::before(schedule, Pass::Save), TwoWay { pass: Pass::Sum, ..*schedule }] {
+        let blocks = blocks(stage, &Schedule::TwoWay(pass), bound);
+        if blocks > MAX_COUNT {
+            return Err(format!("{blocks} blocks are more than 31 bits count"));
+        }
     }
     states(stage, (schedule.capacity(), schedule.padded), (schedule.vector, schedule.steps, schedule.stages), bound)
 }
@@ -228,6 +246,10 @@ fn chunks_back(stage: &Stage, schedule: &ChunksBack, bound: &Bound) -> Result<()
     }
     if back::scratch(&form, schedule, |axis| bound.size(axis)).is_none() {
         return Err(UNCOUNTED.to_owned());
+    }
+    let walks = recurrences(&form.states, (wide, TIMES), bound);
+    if walks > MAX_COUNT {
+        return Err(format!("{walks} recurrences are more than 31 bits count"));
     }
     counted(bound.size(form.states.time), TIMES * stages)
 }

@@ -21,6 +21,7 @@ mod pieces;
 mod planner;
 mod residual;
 mod segments;
+mod sizes;
 mod states;
 mod time;
 mod two_way;
@@ -98,9 +99,24 @@ pub enum PlanError {
     /// Two elements of an output have the same address.
     #[error("elements of the output `{0}` overlap: a stride is 0 along an axis of size 2 or more")]
     Overlap(String),
-    /// The call has more elements than 64-bit indices can count.
-    #[error("`{0}` has more than 2^63 elements")]
-    TooLarge(String),
+    /// A tensor, or what a stage computes, has more elements than 64-bit indices count.
+    #[error("`{name}` has more elements than 64-bit indices count: {shape}")]
+    TooLarge {
+        /// The tensor or stage.
+        name: String,
+        /// The size of each of its axes, `B=4, T=1024`.
+        shape: String,
+    },
+    /// The elements of a tensor lie farther apart than 64-bit addresses reach.
+    #[error("`{tensor}` reaches over more bytes than 64-bit addresses count: {shape}, strides {strides:?}")]
+    Reach {
+        /// The tensor.
+        tensor: String,
+        /// The size of each of its axes, `B=4, T=1024`.
+        shape: String,
+        /// Its strides, in elements.
+        strides: Vec<i64>,
+    },
     /// The program cannot be cut into stages.
     #[error(transparent)]
     Cut(#[from] CutError),

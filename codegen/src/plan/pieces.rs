@@ -16,6 +16,10 @@ use oplus_dsl::ir::{Axis, Op};
 /// Bytes that may be taken by what passes hand on, whatever the tensors take.
 const LEAST: u64 = 64 << 10;
 
+/// Pieces, each of some launches, that a stage may have. Where these take more than [`room`], as with tensors that repeat a few
+/// elements many times, so be it: whether there is so much memory is for its allocation to say.
+const MOST: u64 = 1 << 10;
+
 /// Rows that the kernels of a stage take together: all of them, but where memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
@@ -59,11 +63,11 @@ pub(super) fn pieces(stage: &Stage, schedule: &Schedule, bound: &Bound, target: 
     let of_count = |count: u64| cut(rows, i64::from(own.block_rows()), count);
     let bytes = |pieces: &[Piece]| bytes(stage, own, pieces, bound, target);
     let (blocks, room) = ((rows as u64).div_ceil(u64::from(own.block_rows())), room(stage, bound));
-    let least = bytes(&whole).div_ceil(room);
+    let (least, most) = (bytes(&whole).div_ceil(room), blocks.min(MOST));
     if least <= 1 || blocks <= 1 {
         return whole;
     }
-    (least..blocks).map(of_count).find(|pieces| bytes(pieces) <= room).unwrap_or_else(|| of_count(blocks))
+    (least..most).map(of_count).find(|pieces| bytes(pieces) <= room).unwrap_or_else(|| of_count(most))
 }
 
 /// Whether a row's number changes nothing.
@@ -116,7 +120,9 @@ pub(super) fn handed_on(
     target: &Target,
 ) -> Option<Vec<u64>> {
     let mut lens: Vec<u64> = vec![];
-    for piece in pieces {
+    // All pieces but the last have as many rows.
+    let unlike = pieces.iter().enumerate().filter(|(i, piece)| *i == 0 || piece.rows != pieces[i - 1].rows);
+    for (_, piece) in unlike {
         let own = piece.bound(stage, bound);
         let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), &own, target).count;
         let mut found = scratch(stage, schedule, segments, |axis| own.size(axis))?;

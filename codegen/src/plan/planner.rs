@@ -10,6 +10,7 @@ use super::choosing::{Choosing, IsThere};
 use super::collapse::collapse;
 use super::division::Division;
 use super::residual::{Residual, is_save, saved, saving, with_saved};
+use super::sizes::{count, reach, shape};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
 use crate::lower::chunks::back::BackForm;
 use crate::lower::columns::supports_parts;
@@ -291,7 +292,9 @@ impl Planner {
 
     /// Bytes that a plan's buffers may take: twice the call's tensors.
     fn room(&self, call: &Call) -> u64 {
-        let bytes = |axes: &[Axis], elem: Elem| count(call, axes).unwrap_or(0) * elem.bytes().unwrap_or(8) as u64;
+        let bytes = |axes: &[Axis], elem: Elem| {
+            count(call, axes).unwrap_or(u64::MAX).saturating_mul(elem.bytes().unwrap_or(8) as u64)
+        };
         let params = self.program.params.iter().map(|param| bytes(&param.axes, param.elem));
         let outputs = self.program.outputs.iter().map(|output| bytes(&output.axes, output.elem));
         params.chain(outputs).fold(0, u64::saturating_add).saturating_mul(2)
@@ -347,13 +350,13 @@ impl Planner {
         }
         for (i, (param, layout)) in program.params.iter().zip(&call.params).enumerate() {
             match layout {
-                Some(layout) => self.check_layout(call, &param.name, &param.axes, layout)?,
+                Some(layout) => self.check_layout(call, (&param.name, param.elem), &param.axes, layout)?,
                 None if self.is_read(i as u32) => return Err(PlanError::Missing(param.name.clone())),
                 None => {}
             }
         }
         for (output, layout) in program.outputs.iter().zip(&call.outputs) {
-            self.check_layout(call, &output.name, &output.axes, layout)?;
+            self.check_layout(call, (&output.name, output.elem), &output.axes, layout)?;
             let repeats = |(axis, stride): (&Axis, &i64)| *stride == 0 && call.sizes[axis.0 as usize] > 1;
             if output.axes.iter().zip(&layout.strides).any(repeats) {
                 return Err(PlanError::Overlap(output.name.clone()));
@@ -362,12 +365,26 @@ impl Planner {
         Ok(())
     }
 
-    fn check_layout(&self, call: &Call, name: &str, axes: &[Axis], layout: &Layout) -> Result<(), PlanError> {
+    fn check_layout(
+        &self,
+        call: &Call,
+        (name, elem): (&str, Elem),
+        axes: &[Axis],
+        layout: &Layout,
+    ) -> Result<(), PlanError> {
         let (given, wanted) = (layout.strides.len(), axes.len());
         if given != wanted {
             return Err(PlanError::Strides { tensor: name.to_owned(), given, wanted });
         }
-        count(call, axes).map(|_| ()).ok_or_else(|| PlanError::TooLarge(name.to_owned()))
+        let shape = || shape(axes.iter().map(|a| (self.program.axis_name(*a), call.sizes[a.0 as usize])));
+        if count(call, axes).is_none() {
+            return Err(PlanError::TooLarge { name: name.to_owned(), shape: shape() });
+        }
+        if reach(call, axes, layout, elem).is_none() {
+            let strides = layout.strides.clone();
+            return Err(PlanError::Reach { tensor: name.to_owned(), shape: shape(), strides });
+        }
+        Ok(())
     }
 
     fn is_read(&self, param: u32) -> bool {
@@ -378,12 +395,4 @@ impl Planner {
 /// The temporary memory of the leanest plan.
 fn least_bytes(plans: [&Option<Plan>; 2]) -> Option<u64> {
     plans.into_iter().flatten().map(Plan::buffer_bytes).min()
-}
-
-/// Elements of a tensor over these axes; `None` when 63 bits cannot count them.
-pub(super) fn count(call: &Call, axes: &[Axis]) -> Option<u64> {
-    let sizes = axes.iter().map(|a| call.sizes[a.0 as usize]);
-    let product = sizes.map(|s| s.max(1)).try_fold(1i64, |n, size| n.checked_mul(size))?;
-    let empty = axes.iter().any(|a| call.sizes[a.0 as usize] == 0);
-    Some(if empty { 0 } else { product as u64 })
 }

@@ -3,6 +3,7 @@
 //! The two-way schedule starts from saved states. A call whose gradient is to be computed can save them on its way, for
 //! little; the gradient then needs no pass of its own for them.
 
+use super::sizes::merged;
 use super::{Arg, Call, Choice, Launch, Plan};
 use crate::abi::{Role, abi};
 use crate::key::Key;
@@ -24,7 +25,7 @@ pub struct Residual {
 impl Residual {
     /// That of a stage of a program, for a call.
     fn of(program: &Program, stage: &Stage, call: &Call) -> Option<Residual> {
-        let size = |axis: Axis| stage.axes[axis.0 as usize].iter().map(|a| call.sizes[a.0 as usize]).product();
+        let size = |axis: Axis| merged(call, &stage.axes[axis.0 as usize]);
         let axes = stage.outer_axes().iter().chain(stage.axis()).chain(stage.state_axis());
         let whole = axes.flat_map(|axis| stage.axes[axis.0 as usize].iter());
         let axes = whole.map(|axis| program.axis_name(*axis).to_owned()).collect();

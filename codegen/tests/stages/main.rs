@@ -9,4 +9,5 @@ mod paired;
 mod plan;
 mod programs;
 mod run;
+mod sizes;
 mod two_way;

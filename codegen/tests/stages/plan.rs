@@ -238,7 +238,10 @@ fn bad_calls_are_refused_in_words() {
     assert_eq!(error(&|c| c.sizes.truncate(1)), "the call gives 1 sizes, the program has 2");
     assert_eq!(error(&|c| c.outputs[0].strides.truncate(1)), "`y` has 2 axes, its layout has 1 strides");
     assert!(error(&|c| c.outputs[0].strides[0] = 0).contains("overlap"));
-    assert!(error(&|c| c.sizes = vec![i64::MAX, 4]).contains("more than 2^63"));
+    let counted = "`x` has more elements than 64-bit indices count: B=9223372036854775807, L=4";
+    assert_eq!(error(&|c| c.sizes = vec![i64::MAX, 4]), counted);
+    let reaches = "`y` reaches over more bytes than 64-bit addresses count: B=3, L=5, strides [4611686018427387904, 1]";
+    assert_eq!(error(&|c| c.outputs[0].strides[0] = 1 << 62), reaches);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use oplus_codegen::plan::{Arg, Launch, Plan, Residual};
+use oplus_codegen::plan::{Arg, Buffer, Launch, Plan, Residual};
 
 use super::context::Context;
 use super::memory::Allocation;
@@ -48,7 +48,9 @@ pub(crate) struct Pointers<'a> {
 }
 
 /// Temporary tensors start at multiples of this many bytes.
-const BUFFER_ALIGN: usize = 256;
+const BUFFER_ALIGN: u128 = 256;
+/// More bytes than any memory has; `isize` counts them.
+const MOST_BYTES: u128 = 1 << 62;
 
 impl Prepared {
     /// Loads the kernels of a plan; `find` gives the code of those that are not loaded yet.
@@ -57,14 +59,10 @@ impl Prepared {
         plan: Plan,
         find: impl Fn(&Launch) -> Result<Found, Error>,
     ) -> Result<Prepared, Error> {
-        let mut buffer_bytes = 0;
-        let place = |buffer: &oplus_codegen::plan::Buffer| {
-            let at = buffer_bytes as u64;
-            let bytes = buffer.len as usize * buffer.elem.bytes().unwrap_or(8);
-            buffer_bytes += bytes.next_multiple_of(BUFFER_ALIGN);
-            at
-        };
-        let buffers = plan.buffers.iter().map(place).collect();
+        let (buffers, buffer_bytes) = place(&plan.buffers).map_err(|bytes| {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            Error::OutOfMemory { bytes, device: context.label.clone() }
+        })?;
         let exchanges = |launch: &Launch| launch.args.iter().any(|a| matches!(a, Arg::Messages | Arg::Control));
         let message_words = plan.steps.iter().any(exchanges).then_some(plan.message_words);
         let launches = plan.steps.into_iter().filter(|launch| !launch.grid.contains(&0));
@@ -81,6 +79,23 @@ impl Prepared {
         let call = Call { pointers, buffers: &self.buffers, temporary: temporary.as_ref(), region: region.as_deref() };
         self.steps.iter().try_for_each(|step| step.launch(stream, &call))
     }
+}
+
+/// Where every temporary tensor lies in the memory of all, and the bytes of that; `Err` has the bytes when there are more than
+/// a device can address.
+fn place(buffers: &[Buffer]) -> Result<(Vec<u64>, usize), u128> {
+    let bytes = |buffer: &Buffer| u128::from(buffer.len) * buffer.elem.bytes().unwrap_or(8) as u128;
+    let mut end = 0;
+    let mut start = |buffer: &Buffer| {
+        let start = end;
+        end += bytes(buffer).next_multiple_of(BUFFER_ALIGN);
+        start
+    };
+    let starts: Vec<u128> = buffers.iter().map(&mut start).collect();
+    if end > MOST_BYTES {
+        return Err(end);
+    }
+    Ok((starts.into_iter().map(|start| start as u64).collect(), end as usize))
 }
 
 /// What the arguments of a call's launches refer to.
@@ -145,5 +160,34 @@ impl Step {
             )
         };
         stream.context.check("cuLaunchKernel", launched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oplus_dsl::Elem;
+
+    use super::*;
+
+    fn buffer(elem: Elem, len: u64) -> Buffer {
+        Buffer { elem, len }
+    }
+
+    #[test]
+    fn buffers_lie_one_after_the_other() {
+        let buffers = [buffer(Elem::F32, 65), buffer(Elem::F64, 0), buffer(Elem::Bool, 1), buffer(Elem::F64, 1 << 32)];
+        assert_eq!(place(&buffers), Ok((vec![0, 512, 512, 768], 768 + (1 << 35))));
+    }
+
+    /// The bytes of such buffers wrap in 64 bits: to a few, which kernels would write beyond.
+    #[test]
+    fn buffers_of_more_bytes_than_are_addressed_are_refused_with_what_they_take() {
+        for len in [1 << 60, 1 << 61, 1 << 62, (1 << 62) + (1 << 9), i64::MAX as u64, u64::MAX] {
+            let bytes = (u128::from(len) * 8).next_multiple_of(256);
+            assert_eq!(place(&[buffer(Elem::F64, len)]), Err(bytes));
+        }
+        let halves = [buffer(Elem::F64, 1 << 58), buffer(Elem::F64, 1 << 58), buffer(Elem::Bool, 1)];
+        assert_eq!(place(&halves[..2]).map(|(_, bytes)| bytes), Ok(1 << 62));
+        assert_eq!(place(&halves), Err((1 << 62) + 256));
     }
 }

@@ -1,17 +1,24 @@
 //! Compiled kernels kept on disk, so that a program compiles a kernel once per machine.
 //!
 //! An entry is the PTX under a header that repeats everything the kernel was made from and the hash of all that follows
-//! the hash. An entry is used only if it is, byte for byte, what would be written for the same kernel; anything else
-//! (another key's text, a truncated or overwritten file) is compiled anew and replaced. Entries are written to a
-//! temporary file and renamed, so readers and writers of many processes never see half of one.
+//! the hash: the key, the program, the schedule, the compiler's version and what it says of itself
+//! ([`Compile::identity`]), and the hash of the tile IR that was compiled, which has the launch's arguments. An entry is
+//! used only if it is, byte for byte, what would be written for the same kernel; anything else (another key's text, code of
+//! another version of LLVM or of this library, a truncated or overwritten file) is compiled and replaced. Entries are
+//! written to a temporary file and renamed, so readers and writers of many processes never see half of one.
+//!
+//! What is in the folder runs on the GPU, so it is used only where nobody but the user may write into it, and only regular
+//! files of the user's are read. Entries that were not used for the longest time are removed where all are too large.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use etcetera::BaseStrategy;
-use oplus_codegen::key::COMPILER_VERSION;
+use oplus_codegen::key::{COMPILER_VERSION, Key};
 
-use super::{Code, Isa, KernelSource, Launch};
+use super::cache_folder::CacheFolder;
+use super::{Code, Isa, KernelSource, Launch, tile_hash};
 use crate::Error;
 
 /// A compiler of kernels.
@@ -21,6 +28,9 @@ pub trait Compile: Send + Sync {
     /// # Errors
     /// [`Error::Compile`].
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error>;
+
+    /// What the compiler is and of which version: with another identity kernels are compiled again.
+    fn identity(&self) -> String;
 
     /// A kernel that may run until that one is compiled ([`KernelSource::stand_in`]).
     ///
@@ -32,10 +42,12 @@ pub trait Compile: Send + Sync {
 }
 
 /// A compiler behind a folder of what it has compiled.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DiskCache<C> {
-    folder: Option<PathBuf>,
+    folder: Option<CacheFolder>,
     compiler: C,
+    /// Hashes of the tile IR of kernels that were asked for.
+    tiles: Mutex<HashMap<Key, String>>,
 }
 
 /// The folder for compiled kernels: `$OPLUS_CACHE`, else `oplus` in the user's cache directory; `None` for a user without
@@ -45,19 +57,59 @@ pub fn cache_folder() -> Option<PathBuf> {
     chosen.or_else(|| etcetera::choose_base_strategy().ok().map(|base| base.cache_dir().join("oplus")))
 }
 
+/// Bytes that compiled kernels may take: `$OPLUS_CACHE_SIZE`, else 1 GB. The variable is a number of bytes, or of thousands,
+/// millions or thousand millions with `K`, `M` or `G` behind it; with 0 nothing is kept.
+///
+/// # Errors
+/// [`Error::Source`] when the variable is not such a number.
+pub fn cache_size() -> Result<u64, Error> {
+    match std::env::var_os("OPLUS_CACHE_SIZE").filter(|size| !size.is_empty()) {
+        None => Ok(DEFAULT_SIZE),
+        Some(size) => parse_size(&size.to_string_lossy()),
+    }
+}
+
+/// Bytes of all entries where nobody has said otherwise.
+const DEFAULT_SIZE: u64 = 1_000_000_000;
+
+fn parse_size(text: &str) -> Result<u64, Error> {
+    let (digits, unit) = match text.trim().strip_suffix(['K', 'M', 'G']) {
+        None => (text.trim(), 1),
+        Some(digits) if text.trim().ends_with('K') => (digits, 1_000),
+        Some(digits) if text.trim().ends_with('M') => (digits, 1_000_000),
+        Some(digits) => (digits, 1_000_000_000),
+    };
+    let bytes = digits.trim_end().parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    let reason = || format!("`{text}` is no size; write bytes such as 500000000, or 500M, 2G");
+    bytes.ok_or_else(|| Error::Source { path: "$OPLUS_CACHE_SIZE".into(), reason: reason() })
+}
+
 impl<C: Compile> DiskCache<C> {
     /// The compiler with a cache in a folder, which is made when it is first needed; without a folder, nothing is kept.
+    /// The cache takes at most 1 GB.
     pub fn new(folder: Option<PathBuf>, compiler: C) -> DiskCache<C> {
-        DiskCache { folder, compiler }
+        let folder = folder.map(|path| CacheFolder { path, most_bytes: DEFAULT_SIZE });
+        DiskCache { folder, compiler, tiles: Mutex::default() }
     }
 
-    fn path(&self, entry: &Entry) -> Option<PathBuf> {
-        self.folder.as_ref().map(|folder| folder.join(&entry.file))
+    /// The same with room for so many bytes.
+    #[must_use]
+    pub fn with_size(mut self, bytes: u64) -> DiskCache<C> {
+        if let Some(folder) = &mut self.folder {
+            folder.most_bytes = bytes;
+        }
+        self
+    }
+
+    /// Why nothing is kept in the folder, though it is there: others may write into it. Kernels are compiled then in every
+    /// process.
+    pub fn refusal(&self) -> Option<Error> {
+        self.folder.as_ref()?.refusal()
     }
 
     /// The PTX text that is kept.
     fn kept(&self, entry: &Entry) -> Option<String> {
-        let kept = std::fs::read_to_string(self.path(entry)?).ok()?;
+        let kept = self.folder.as_ref()?.read(&entry.file)?;
         entry.open(&kept).map(str::to_owned)
     }
 
@@ -75,21 +127,28 @@ impl<C: Compile> DiskCache<C> {
             return Ok(text.into());
         }
         let code = compile()?;
-        if let Some(path) = self.path(entry) {
+        if let Some(folder) = &self.folder {
             // A cache that cannot be written costs time, not the result.
-            let _ = write(&path, &entry.seal(&code.ptx));
+            let _ = folder.write(&entry.file, &entry.seal(&code.ptx));
         }
         Ok(code)
+    }
+
+    fn entry(&self, launch: &Launch, isa: Isa) -> Result<Entry, Error> {
+        let known = self.tiles.lock().unwrap_or_else(PoisonError::into_inner).get(&launch.key).cloned();
+        let tile = known.map_or_else(|| tile_hash(launch, isa), Ok)?;
+        self.tiles.lock().unwrap_or_else(PoisonError::into_inner).insert(launch.key, tile.clone());
+        Ok(Entry::of(launch, isa, &tile, &self.compiler.identity()))
     }
 }
 
 impl<C: Compile> KernelSource for DiskCache<C> {
     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
-        self.get(&Entry::of(launch, isa), || self.compiler.compile(launch, isa)).map(Some)
+        self.get(&self.entry(launch, isa)?, || self.compiler.compile(launch, isa)).map(Some)
     }
 
     fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
-        self.unless_kept(&Entry::of(launch, isa), || self.compiler.stand_in(launch, isa))
+        self.unless_kept(&self.entry(launch, isa)?, || self.compiler.stand_in(launch, isa))
     }
 }
 
@@ -100,18 +159,15 @@ struct Entry {
 }
 
 /// First line of every entry; to be changed with the format.
-const FORMAT: &str = "// oplus kernel, format 1, blake3 of what follows:";
+const FORMAT: &str = "// oplus kernel, format 2, blake3 of what follows:";
 
 impl Entry {
-    fn of(launch: &Launch, isa: Isa) -> Entry {
+    fn of(launch: &Launch, isa: Isa, tile: &str, compiler: &str) -> Entry {
         let key = launch.key.to_string();
-        let made_from = format!(
-            "key {key}\nsymbol {}\nisa {}\ncompiler {COMPILER_VERSION}\nschedule {}\n{}",
-            launch.symbol,
-            isa.name(),
-            launch.schedule,
-            launch.stage.program
-        );
+        let (symbol, isa, schedule, program) = (&launch.symbol, isa.name(), launch.schedule, &launch.stage.program);
+        let compiler = format!("compiler {COMPILER_VERSION}, {compiler}");
+        let made_from =
+            format!("key {key}\nsymbol {symbol}\nisa {isa}\n{compiler}\ntile {tile}\nschedule {schedule}\n{program}");
         Entry::new(&key, &made_from)
     }
 
@@ -134,127 +190,5 @@ impl Entry {
     }
 }
 
-/// Replaces a file in one step.
-fn write(path: &Path, contents: &str) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(contents.as_bytes())?;
-    file.persist(path)?;
-    Ok(())
-}
-
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    struct Nothing;
-
-    impl Compile for Nothing {
-        fn compile(&self, launch: &Launch, _: Isa) -> Result<Code, Error> {
-            Err(Error::Compile { key: launch.key.to_string(), reason: "no compiler".into() })
-        }
-    }
-
-    const PTX: &str = ".version 7.8\n.target sm_80\n.visible .entry k() { ret; }\n";
-
-    fn cache() -> (tempfile::TempDir, DiskCache<Nothing>) {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = DiskCache::new(Some(folder.path().join("made/later")), Nothing);
-        (folder, cache)
-    }
-
-    /// Looks an entry up; counts compilations.
-    fn look_up(cache: &DiskCache<Nothing>, entry: &Entry, compiled: &AtomicUsize) -> String {
-        let compile = || {
-            compiled.fetch_add(1, Ordering::Relaxed);
-            Ok(PTX.to_owned().into())
-        };
-        cache.get(entry, compile).unwrap().ptx
-    }
-
-    #[test]
-    fn a_kernel_is_compiled_once() {
-        let ((_folder, cache), compiled) = (cache(), AtomicUsize::new(0));
-        let entry = Entry::new("ab", "program p {\n}\n");
-        assert_eq!(look_up(&cache, &entry, &compiled), PTX);
-        assert_eq!(look_up(&cache, &entry, &compiled), PTX);
-        assert_eq!(compiled.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn what_stands_in_is_not_kept_and_not_asked_for_where_the_kernel_is() {
-        let ((_folder, cache), compiled) = (cache(), AtomicUsize::new(0));
-        let entry = Entry::new("ab", "program p {\n}\n");
-        let stand_in = || cache.unless_kept(&entry, || Ok(Some(Code::from("short".to_owned())))).unwrap();
-        assert_eq!(stand_in().map(|code| code.ptx).as_deref(), Some("short"));
-        assert_eq!(look_up(&cache, &entry, &compiled), PTX);
-        assert_eq!(compiled.load(Ordering::Relaxed), 1);
-        assert_eq!(stand_in(), None);
-    }
-
-    #[test]
-    fn damaged_entries_are_compiled_anew_and_replaced() {
-        let (_folder, cache) = cache();
-        let entry = Entry::new("ab", "program p {\n}\n");
-        let path = cache.folder.clone().unwrap().join("ab.ptx");
-        let sound = entry.seal(PTX);
-        let mut damages: Vec<Vec<u8>> = (0..sound.len()).map(|n| sound.as_bytes()[..n].to_vec()).collect();
-        damages.extend((0..sound.len()).map(|n| {
-            let mut flipped = sound.clone().into_bytes();
-            flipped[n] ^= 1;
-            flipped
-        }));
-        damages.push([sound.as_bytes(), b"\n"].concat());
-        damages.push(vec![0xff; 100]);
-        damages.push(Entry::new("ab", "program q {\n}\n").seal(PTX).into_bytes());
-        for damage in damages {
-            let compiled = AtomicUsize::new(0);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, &damage).unwrap();
-            assert_eq!(look_up(&cache, &entry, &compiled), PTX);
-            assert_eq!(compiled.load(Ordering::Relaxed), 1, "{:?} was trusted", String::from_utf8_lossy(&damage));
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), sound);
-        }
-    }
-
-    #[test]
-    fn many_writers_and_readers_see_whole_entries() {
-        let ((_folder, cache), compiled) = (cache(), AtomicUsize::new(0));
-        let path = cache.folder.clone().unwrap().join("ab.ptx");
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..50 {
-                        let entry = Entry::new("ab", "program p {\n}\n");
-                        assert_eq!(look_up(&cache, &entry, &compiled), PTX);
-                        let _ = std::fs::remove_file(&path);
-                    }
-                });
-            }
-        });
-        let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert!(left.iter().all(|name| name == "ab.ptx"), "{left:?}");
-    }
-
-    #[test]
-    fn a_cache_that_cannot_be_written_still_compiles() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let compiled = AtomicUsize::new(0);
-        for folder in [Some(file.path().join("not/a/folder")), None] {
-            let cache = DiskCache::new(folder, Nothing);
-            assert_eq!(look_up(&cache, &Entry::new("ab", ""), &compiled), PTX);
-        }
-        assert_eq!(compiled.load(Ordering::Relaxed), 2);
-    }
-
-    #[test]
-    fn errors_of_the_compiler_are_passed_on() {
-        let (_folder, cache) = cache();
-        let failing = || Err(Error::Compile { key: "ab".into(), reason: "broken".into() });
-        assert!(matches!(cache.get(&Entry::new("ab", ""), failing), Err(Error::Compile { .. })));
-        assert!(cache.folder.as_ref().is_some_and(|folder| !folder.exists()));
-    }
-}
+mod tests;

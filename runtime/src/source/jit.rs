@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use oplus_codegen::lower::{lower, stand_in};
 
-use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder};
+use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder, cache_size};
 use crate::Error;
 
 /// LLVM.
@@ -14,6 +14,10 @@ impl Compile for Llvm {
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error> {
         let kernel = lower(&launch.stage, &launch.schedule, isa).map_err(|e| failed(launch, &e))?;
         oplus_llvm::compile(&kernel, isa).map(Code::from).map_err(|e| failed(launch, &e))
+    }
+
+    fn identity(&self) -> String {
+        oplus_llvm::identity()
     }
 
     fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
@@ -27,8 +31,23 @@ fn failed(launch: &Launch, reason: &dyn std::error::Error) -> Error {
     Error::Compile { key: launch.key.to_string(), reason: reason.to_string() }
 }
 
+/// A compiler whose settings make no sense: it says so whenever it is asked.
+struct Misconfigured(Error);
+
+impl KernelSource for Misconfigured {
+    fn find(&self, _: &Launch, _: Isa) -> Result<Option<Code>, Error> {
+        Err(self.0.clone())
+    }
+}
+
 /// The compiler behind the user's cache.
 pub(super) fn compiler() -> Arc<dyn KernelSource> {
-    static COMPILER: OnceLock<Arc<DiskCache<Llvm>>> = OnceLock::new();
-    COMPILER.get_or_init(|| Arc::new(DiskCache::new(cache_folder(), Llvm))).clone()
+    static COMPILER: OnceLock<Arc<dyn KernelSource>> = OnceLock::new();
+    let make = || -> Arc<dyn KernelSource> {
+        match cache_size() {
+            Ok(bytes) => Arc::new(DiskCache::new(cache_folder(), Llvm).with_size(bytes)),
+            Err(error) => Arc::new(Misconfigured(error)),
+        }
+    };
+    COMPILER.get_or_init(make).clone()
 }

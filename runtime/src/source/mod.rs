@@ -3,7 +3,8 @@
 //! A kernel is found by its key, which is a hash of everything its code depends on, so every source gives the same
 //! kernel for the same key. Sources are asked in this order:
 //!
-//! 1. those that the program has registered ([`register`]): folders written by `oplus bake`, or tables of its own;
+//! 1. those that the program has registered: folders written by `oplus bake` ([`Folder::register`]), their tables inside
+//!    the program ([`Embedded::register`]), or sources of its own ([`register`], which is unsafe: their code is run as it is);
 //! 2. the kernels that this crate brings ([`Embedded::standard`]);
 //! 3. with the feature `jit`, the compiler, behind a cache on disk. A kernel by look-back takes it up to 300 ms; one of
 //!    the same bits that takes a third of that runs until then ([`use_stand_ins`]).
@@ -11,9 +12,30 @@
 //! When none has a kernel of the fastest plan, the call takes the fastest plan whose kernels are all there. When there is
 //! none, it fails with [`Error::NoKernel`]; it runs on the CPU instead only where the program has said so
 //! ([`fall_back_to_cpu`]).
+//!
+//! # Whom to trust
+//!
+//! A compiled kernel can do with the memory of the process whatever it was written to do, as a linked library can. What
+//! `oplus bake` has written carries the hash of every text and of the tile IR that it was compiled from; a text that has
+//! changed, or that this version of oplus would not make, is an error that says so. The hashes find accidents, not forgery:
+//! let nobody write into such a folder who may not write into the program itself. The cache on disk is used only where its
+//! folder and files are the user's and nobody else may write into them.
+//!
+//! # Variables of the environment
+//!
+//! | variable | read by | what it sets | otherwise |
+//! |---|---|---|---|
+//! | `OPLUS_CACHE` | the feature `jit`, once | the folder that keeps compiled kernels ([`cache_folder`]) | `oplus` in the user's cache directory (`$XDG_CACHE_HOME`, `~/.cache`) |
+//! | `OPLUS_CACHE_SIZE` | the feature `jit`, once | how many bytes it may take, such as `500M`, `2G`; 0 keeps nothing ([`cache_size`]) | `1G` |
+//! | `RAYON_NUM_THREADS` | the first call on a CPU | threads of calls on a CPU | as many as there are processors |
+//! | `OPLUS_PTXAS` | the command `oplus` | the path of NVIDIA's assembler `ptxas` | that on the `PATH`, of `/usr/local/cuda`, of the Python package `nvidia-cuda-nvcc` |
+//! | `LLVM_SYS_221_PREFIX` | building with `jit`, or the command `oplus` | where LLVM 22 is installed | `/usr/lib/llvm-22` |
 
+mod cache_folder;
+mod code;
 mod disk_cache;
 mod embedded;
+mod files;
 mod folder;
 #[cfg(feature = "jit")]
 mod jit;
@@ -24,27 +46,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub use oplus_codegen::plan::Launch;
 pub use oplus_codegen::target::Isa;
 
-pub use disk_cache::{Compile, DiskCache, cache_folder};
+pub use code::Code;
+pub use disk_cache::{Compile, DiskCache, cache_folder, cache_size};
 pub use embedded::Embedded;
 pub use folder::Folder;
 
 use crate::Error;
-
-/// A compiled kernel. Its entry is the launch's symbol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Code {
-    /// The PTX text, which the driver compiles when it loads it.
-    pub ptx: String,
-    /// Machine code of the same kernel for devices of compute capability 9.0 (a *cubin*), which the driver loads as it
-    /// is. Where it does not take it, because it is older than what made it, it is given the PTX.
-    pub cubin: Option<Vec<u8>>,
-}
-
-impl From<String> for Code {
-    fn from(ptx: String) -> Code {
-        Code { ptx, cubin: None }
-    }
-}
 
 /// A place that may have compiled kernels.
 pub trait KernelSource: Send + Sync {
@@ -71,6 +78,20 @@ pub trait KernelSource: Send + Sync {
     }
 }
 
+impl<S: KernelSource + ?Sized> KernelSource for Arc<S> {
+    fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+        (**self).find(launch, isa)
+    }
+
+    fn stand_in(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+        (**self).stand_in(launch, isa)
+    }
+
+    fn has(&self, launch: &Launch, isa: Isa) -> bool {
+        (**self).has(launch, isa)
+    }
+}
+
 static REGISTERED: RwLock<Vec<Arc<dyn KernelSource>>> = RwLock::new(Vec::new());
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static FALL_BACK_TO_CPU: AtomicBool = AtomicBool::new(false);
@@ -79,16 +100,48 @@ static STAND_INS: AtomicBool = AtomicBool::new(true);
 /// Adds a source for all kernels of the process. It is asked after those registered before, and before the embedded
 /// kernels.
 ///
-/// ```no_run
-/// use std::sync::Arc;
-/// use oplus::source::{Folder, register};
+/// What `oplus bake` has written needs no unsafe code: [`Folder::register`] and [`Embedded::register`].
 ///
-/// register(Arc::new(Folder::open("kernels".as_ref())?));
-/// # Ok::<(), oplus::Error>(())
+/// # Safety
+/// The code that the source gives is run on the GPU as it is. For every launch its entry `launch.symbol` must take the
+/// arguments `launch.args`, in their order and types, and with any sizes and strides read and write nothing but the elements
+/// of the launch's tensors, its buffers, and its message and control words, as the kernel does that oplus compiles for that
+/// key. Machine code must be of the same kernel as the PTX.
+///
+/// ```no_run
+/// use oplus::Error;
+/// use oplus::source::{Code, Embedded, Isa, KernelSource, Launch, register};
+///
+/// /// The kernels of oplus itself, with a line for each that is used.
+/// struct Logged(Embedded);
+///
+/// impl KernelSource for Logged {
+///     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
+///         println!("{}", launch.symbol);
+///         self.0.find(launch, isa)
+///     }
+/// }
+///
+/// // SAFETY: it gives nothing but kernels of oplus, for the launches that they were made for.
+/// unsafe { register(Logged(Embedded::standard())) };
 /// ```
-pub fn register(source: Arc<dyn KernelSource>) {
+#[allow(unsafe_code)]
+pub unsafe fn register(source: impl KernelSource + 'static) {
+    add(Arc::new(source));
+}
+
+/// Adds a source whose code has been verified, or whose caller vouches for it.
+fn add(source: Arc<dyn KernelSource>) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(source);
     GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The hash of the tile IR that this version of the library makes of a launch.
+fn tile_hash(launch: &Launch, isa: Isa) -> Result<String, Error> {
+    match oplus_codegen::lower::lower(&launch.stage, &launch.schedule, isa) {
+        Ok(kernel) => Ok(oplus_codegen::key::tile_hash(&kernel)),
+        Err(e) => Err(Error::Compile { key: launch.key.to_string(), reason: e.to_string() }),
+    }
 }
 
 /// How often sources have been added: what was missing may be there now.
@@ -137,11 +190,12 @@ pub(crate) fn find_soon(name: &str, launch: &Launch, isa: Isa) -> Result<Found, 
     for source in sources() {
         if let Some(code) = stand_ins.then(|| source.stand_in(launch, isa)).transpose()?.flatten() {
             let (name, launch) = (name.to_owned(), launch.clone());
-            let itself = move || source.find(&launch, isa)?.ok_or_else(|| missing(&name, &launch));
+            let code = code.checked(&launch)?;
+            let itself = move || source.find(&launch, isa)?.ok_or_else(|| missing(&name, &launch))?.checked(&launch);
             return Ok(Found { code, itself: Some(Box::new(itself)) });
         }
         if let Some(code) = source.find(launch, isa)? {
-            return Ok(code.into());
+            return Ok(code.checked(launch)?.into());
         }
     }
     Err(missing(name, launch))
@@ -152,7 +206,7 @@ pub(crate) fn find(name: &str, launch: &Launch, isa: Isa) -> Result<Code, Error>
     let isa = launch.schedule.isa(isa);
     for source in sources() {
         if let Some(code) = source.find(launch, isa)? {
-            return Ok(code);
+            return code.checked(launch);
         }
     }
     Err(missing(name, launch))
@@ -178,3 +232,6 @@ pub(crate) fn missing(name: &str, launch: &Launch) -> Error {
     let key = format!("{} of `{name}`, {}", launch.key, launch.schedule);
     Error::NoKernel { key, command: format!("oplus bake --kernel {name}") }
 }
+
+#[cfg(test)]
+mod tests;

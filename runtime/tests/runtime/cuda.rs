@@ -1,8 +1,6 @@
 //! Tensors and calls on a GPU: memory, streams, graphs and faults. On a machine without a GPU there is nothing to test,
 //! and every test says so and ends.
 
-use std::sync::Arc;
-
 use crate::common::{AFFINE, ramp};
 use cudarc::driver::CudaContext;
 #[cfg(not(feature = "jit"))]
@@ -137,7 +135,11 @@ fn ptx_that_the_driver_refuses_is_an_error_with_its_words() {
         }
     }
     let Some(device) = gpu() else { return };
-    register(Arc::new(Garbage));
+    // SAFETY: no device runs what is not PTX.
+    #[allow(unsafe_code)]
+    unsafe {
+        register(Garbage);
+    }
     let x = ramp(&[100]).to_device(&device).unwrap();
     let error = REFUSED.call(&[Some(&x)]).unwrap_err();
     assert!(matches!(&error, Error::PtxRejected { log, .. } if log.contains("CUDA_ERROR_INVALID_PTX")), "{error}");

@@ -9,4 +9,6 @@ mod gradients;
 mod ordered;
 mod packed;
 mod second;
+mod sizes;
 mod tensors;
+mod unmaintained;

@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     oplus::source::use_stand_ins(false);
     if let Some(folder) = &args.kernels {
-        oplus::source::register(std::sync::Arc::new(oplus::source::Folder::open(folder)?));
+        oplus::source::Folder::open(folder)?.register();
     }
     let wanted = |case: &cases::Case| {
         args.group.is_none_or(|g| g == case.group) && args.case.as_ref().is_none_or(|r| r.is_match(&case.name))

@@ -1,7 +1,6 @@
 //! Times what calls cost the host, one JSON line each, in microseconds.
 
 use std::process::Command;
-use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use cudarc::driver::CudaContext;
@@ -28,7 +27,7 @@ fn print(line: &Line) -> Result<(), serde_json::Error> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     if let Some(folder) = &args.kernels {
-        oplus::source::register(Arc::new(oplus::source::Folder::open(folder)?));
+        oplus::source::Folder::open(folder)?.register();
     }
     let stream = CudaContext::new(0)?.new_stream()?;
     let device = Device::from_stream(stream.clone())?;

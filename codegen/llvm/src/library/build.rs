@@ -4,7 +4,7 @@ use super::manifest::{Cubin, MACHINE};
 use super::{Entry, Manifest, shards};
 use crate::CompileError;
 use crate::ptxas::{Ptxas, PtxasError};
-use oplus_codegen::key::Key;
+use oplus_codegen::key::{Key, tile_hash};
 use oplus_codegen::lower::{LowerError, lower};
 use oplus_codegen::schedule::Schedule;
 use oplus_codegen::stage::Stage;
@@ -178,6 +178,7 @@ impl Variant {
             shared_bytes: kernel.shared_layout().1,
             registers: None,
             blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            tile: Some(tile_hash(&kernel)),
             cubin: None,
             receipt: None,
         };
@@ -288,6 +289,8 @@ mod tests {
             assert_eq!(entry.elements, ["x: bf16", "y: f32"]);
             assert_eq!(entry.schedule, variant.schedule.to_string());
             assert_eq!(entry.blake3, blake3::hash(text.as_bytes()).to_hex().as_str());
+            let tile = tile_hash(&lower(&variant.stage, &variant.schedule, variant.isa).unwrap());
+            assert_eq!(entry.tile.as_ref(), Some(&tile));
             assert!(text.starts_with(&format!("// {} by `oplus generate`: lookback(", entry.symbol)), "{text}");
             assert!(text.contains(&format!(".entry {}(", entry.symbol)), "{text}");
         }

@@ -1,7 +1,7 @@
 //! The files of a folder of kernels: writing them, and telling what differs.
 
 use super::shards::{Package, Shard, pack, unpack};
-use super::{Built, LibraryError, Manifest, shards, table};
+use super::{Built, Entry, LibraryError, Manifest, shards, table};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,8 +16,27 @@ pub struct Contents {
     tables: BTreeMap<&'static str, String>,
     /// PTX and machine code by the names of the files, before they are compressed.
     code: BTreeMap<String, Vec<u8>>,
+    /// What the folder is for.
+    form: Form,
+}
+
+/// What a folder is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Programs embed it with `include!("…/table.rs")` or open it at run time.
+    Plain,
+    /// The crates of committed kernels.
+    Crates,
+}
+
+impl Form {
     /// Folders in which there is nothing but code.
-    folders: &'static [&'static str],
+    fn folders(self) -> &'static [&'static str] {
+        match self {
+            Form::Plain => &["ptx"],
+            Form::Crates => &["shards", "sm90/shards"],
+        }
+    }
 }
 
 /// How the names of compressed files end.
@@ -49,14 +68,21 @@ impl Contents {
     pub fn new(mut kernels: Vec<Built>) -> Contents {
         kernels.iter_mut().for_each(|kernel| kernel.entry.cubin = None);
         let code = kernels.iter().map(|k| (k.entry.file.clone(), k.text.clone().into_bytes())).collect();
-        let manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
-        let tables = [("table.rs", table::table(&manifest))].into();
-        Contents { manifest, tables, code, folders: &["ptx"] }
+        let seal = |kernel: &Built| {
+            let tile = kernel.entry.tile.as_deref().unwrap_or_default();
+            (kernel.entry.key.clone(), oplus_codegen::key::seal(tile, &kernel.text))
+        };
+        let seals = kernels.iter().map(seal).collect();
+        let mut manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
+        manifest.llvm = Some(crate::llvm_version());
+        let tables = [("table.rs", table::table(&manifest, &seals))].into();
+        Contents { manifest, tables, code, form: Form::Plain }
     }
 
     /// The crates of committed kernels: one of PTX, one of machine code, with a manifest of both.
     pub fn of_crates(kernels: Vec<Built>) -> Contents {
-        let mut manifest = Manifest::new(kernels.iter().map(|kernel| kernel.entry.clone()).collect());
+        let committed = |kernel: &Built| Entry { tile: None, ..kernel.entry.clone() };
+        let mut manifest = Manifest::new(kernels.iter().map(committed).collect());
         let built: HashMap<&str, &Built> = kernels.iter().map(|k| (k.entry.key.as_str(), k)).collect();
         let code = |package: Package, key: &str| match package {
             Package::Ptx => built.get(key).map(|kernel| kernel.text.as_bytes()),
@@ -69,7 +95,7 @@ impl Contents {
         for (package, shards) in [texts, machine] {
             shards.into_iter().for_each(|shard| place(&mut manifest, &mut contents, package, shard));
         }
-        Contents { manifest, tables, code: contents, folders: &["shards", "sm90/shards"] }
+        Contents { manifest, tables, code: contents, form: Form::Crates }
     }
 
     /// Takes over the receipts of what is in the folder now.
@@ -88,7 +114,7 @@ impl Contents {
     pub fn bytes(&self) -> BTreeMap<&'static str, usize> {
         let inside =
             |folder: &str| self.code.iter().filter(|(file, _)| parent(file) == folder).map(|(_, c)| c.len()).sum();
-        self.folders.iter().map(|folder| (*folder, inside(folder))).collect()
+        self.form.folders().iter().map(|folder| (*folder, inside(folder))).collect()
     }
 
     /// Path of every file, with its contents before they are compressed.
@@ -122,12 +148,25 @@ impl Contents {
         Ok(found)
     }
 
+    /// Checks that committed kernels have the texts that the folder's manifest has under their keys. Caches find kernels by their
+    /// keys: another text is to have another key, which is what the compiler's version is for.
+    ///
+    /// # Errors
+    ///
+    /// [`LibraryError::EqualKeys`] when a text has changed, and when there is a manifest that cannot be read.
+    pub fn check_keys(&self, folder: &Path) -> Result<(), LibraryError> {
+        let older = if self.form == Form::Crates { Manifest::read(folder)? } else { None };
+        let symbols = older.map(|older| self.manifest.changed_under_equal_keys(&older)).unwrap_or_default();
+        if symbols.is_empty() { Ok(()) } else { Err(LibraryError::EqualKeys { symbols }) }
+    }
+
     /// Makes a folder have these contents; gives what was different.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or written.
+    /// When a file cannot be read or written, and those of [`check_keys`](Contents::check_keys).
     pub fn write(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
+        self.check_keys(folder)?;
         let manifest = self.manifest.text();
         let mut files = self.files();
         files.insert(MANIFEST, manifest.as_bytes());
@@ -150,7 +189,7 @@ impl Contents {
     /// Files of PTX and machine code in the folder that are not of these contents.
     fn strangers(&self, folder: &Path) -> Result<Vec<String>, LibraryError> {
         let mut strangers = vec![];
-        for part in self.folders {
+        for part in self.form.folders() {
             let listed = match std::fs::read_dir(folder.join(part)) {
                 Ok(listed) => listed,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -202,7 +241,7 @@ mod tests {
 
     fn built(key: &str, text: &str, code: Option<&[u8]>) -> Built {
         let mut entry = entry(key, text);
-        entry.cubin = code.map(|code| cubin(key, code));
+        entry.cubin = code.map(cubin);
         Built { entry, text: text.into(), cubin: code.map(Vec::from) }
     }
 
@@ -278,6 +317,41 @@ mod tests {
         );
         nothing.write(folder.path()).unwrap();
         assert_eq!(nothing.differences(folder.path()).unwrap(), []);
+    }
+
+    /// Whoever changes the compiler and not its version is told so, whether the folder is checked or written.
+    #[test]
+    fn another_text_under_an_equal_key_is_refused_and_leaves_the_folder_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |kernels: &[(&str, &str)]| {
+            Contents::of_crates(kernels.iter().map(|(key, text)| built(key, text, None)).collect())
+        };
+        let first = of(&[("a", "one"), ("b", "two")]);
+        first.write(folder.path()).unwrap();
+        let changed = of(&[("a", "one"), ("b", "zwei"), ("c", "three")]);
+        for refused in [changed.check_keys(folder.path()), changed.write(folder.path()).map(|_| ())] {
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("raise COMPILER_VERSION") && said.ends_with("\n  b"), "{said}");
+        }
+        assert_eq!(first.differences(folder.path()).unwrap(), []);
+        // Other keys, as another version gives them, may have any text; and programs' own folders are rewritten.
+        let raised = of(&[("a2", "one"), ("b2", "zwei")]);
+        assert_eq!(raised.write(folder.path()).unwrap().len(), 3);
+        contents(&[("a2", "other")]).check_keys(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn folders_for_programs_say_what_their_texts_were_compiled_from() {
+        let mut kernel = built("a", "one", None);
+        kernel.entry.tile = Some("cd".into());
+        let plain = Contents::new(vec![kernel.clone()]);
+        let text = plain.manifest.text();
+        assert!(text.contains("tile = \"cd\"") && text.contains("llvm = \"22."), "{text}");
+        let table = &plain.tables["table.rs"];
+        let seal = oplus_codegen::key::seal("cd", "one");
+        assert!(table.contains(&format!("(\"a\", \"{seal}\", include_str!(\"ptx/a.sm_80.ptx\"))")), "{table}");
+        let text = Contents::of_crates(vec![kernel]).manifest.text();
+        assert!(!text.contains("tile =") && !text.contains("llvm ="), "{text}");
     }
 
     #[test]

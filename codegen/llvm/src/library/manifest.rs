@@ -3,6 +3,7 @@
 use super::LibraryError;
 use oplus_codegen::target::Isa;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// What a folder of kernels holds.
@@ -12,6 +13,9 @@ pub struct Manifest {
     pub version: u32,
     /// The compiler's version, part of every key.
     pub compiler: u32,
+    /// The version of LLVM, in folders for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llvm: Option<String>,
     /// The kernels, by program, schedule and key.
     #[serde(default)]
     pub kernel: Vec<Entry>,
@@ -46,6 +50,10 @@ pub struct Entry {
     pub registers: Option<u32>,
     /// The hash of the PTX text.
     pub blake3: String,
+    /// The hash of the tile IR that it was compiled from, in folders for programs: a program whose version of oplus makes other
+    /// tile IR does not use the text. Of committed kernels `oplus generate --check` compares the texts themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tile: Option<String>,
     /// Machine code of this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cubin: Option<Cubin>,
@@ -96,7 +104,7 @@ impl Manifest {
         let order = |e: &Entry| (e.program.clone(), e.isa.clone(), e.schedule.clone(), e.key.clone());
         kernel.sort_by_key(order);
         kernel.dedup_by(|a, b| a.key == b.key);
-        Manifest { version: VERSION, compiler: oplus_codegen::key::COMPILER_VERSION, kernel }
+        Manifest { version: VERSION, compiler: oplus_codegen::key::COMPILER_VERSION, llvm: None, kernel }
     }
 
     /// Reads the manifest of a folder; `None` when it has none.
@@ -126,6 +134,13 @@ impl Manifest {
     /// The entry of the same kernel and PTX.
     pub(super) fn same_text(&self, entry: &Entry) -> Option<&Entry> {
         self.kernel.iter().find(|e| e.key == entry.key && e.blake3 == entry.blake3)
+    }
+
+    /// The symbols of kernels whose text is another one than an older manifest has under the same key.
+    pub(super) fn changed_under_equal_keys(&self, older: &Manifest) -> Vec<String> {
+        let known: HashMap<&str, &str> = older.kernel.iter().map(|e| (e.key.as_str(), e.blake3.as_str())).collect();
+        let changed = |e: &&Entry| known.get(e.key.as_str()).is_some_and(|blake3| **blake3 != e.blake3);
+        self.kernel.iter().filter(changed).map(|e| e.symbol.clone()).collect()
     }
 
     /// Takes over what an older manifest knows of the same PTX: receipts, and registers where this one has none.
@@ -166,13 +181,14 @@ pub(super) mod tests {
             shared_bytes: 0,
             registers: Some(32),
             blake3: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            tile: None,
             cubin: None,
             receipt: None,
         }
     }
 
     /// What a manifest says of that machine code of the kernel with that key.
-    pub(in crate::library) fn cubin(key: &str, code: &[u8]) -> Cubin {
+    pub(in crate::library) fn cubin(code: &[u8]) -> Cubin {
         let blake3 = blake3::hash(code).to_hex().to_string();
         Cubin { file: String::new(), range: None, ptxas: "13.0.88".into(), blake3 }
     }
@@ -209,7 +225,7 @@ pub(super) mod tests {
     fn receipts_stay_with_their_machine_code() {
         let with_code = |code: &[u8]| {
             let mut manifest = Manifest::new(vec![entry("a", "1")]);
-            manifest.kernel[0].cubin = Some(cubin("a", code));
+            manifest.kernel[0].cubin = Some(cubin(code));
             manifest
         };
         let mut older = with_code(b"code");

@@ -3,7 +3,7 @@
 //! ```text
 //! manifest.toml             what is here: keys, schedules, hashes, receipts
 //! ptx/<symbol>.<isa>.ptx    the kernels
-//! table.rs                  pairs of key and text, ascending, for a program that embeds the folder
+//! table.rs                  key, seal and text of every kernel, ascending, for a program that embeds the folder
 //! ```
 //!
 //! The committed kernels are two crates instead, whose tables and files of shards `oplus generate` writes:
@@ -56,6 +56,17 @@ pub enum LibraryError {
         /// What is wrong.
         reason: String,
     },
+    /// Committed texts have changed under keys that are as they were.
+    #[error(
+        "the text of {} kernels changed under keys that did not; raise COMPILER_VERSION in codegen/src/key.rs, so that no cache \
+         gives the older text, and generate them again:{}",
+        .symbols.len(),
+        list(.symbols)
+    )]
+    EqualKeys {
+        /// Their symbols.
+        symbols: Vec<String>,
+    },
     /// A receipt is for no kernel of the folder.
     #[error("line {line}: {reason}")]
     Receipt {
@@ -64,4 +75,14 @@ pub enum LibraryError {
         /// What is wrong.
         reason: String,
     },
+}
+
+/// The first few symbols, one on each line.
+fn list(symbols: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let mut lines: String = symbols.iter().take(SHOWN).map(|symbol| format!("\n  {symbol}")).collect();
+    if symbols.len() > SHOWN {
+        lines.push_str("\n  …");
+    }
+    lines
 }

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Writes the PTX of a crate's own kernels into a folder, so that the program needs no compiler where it runs.
 ///
-/// The folder is to be committed. The program registers it as a kernel source: by path with `Folder::open`, or inside
-/// the program with `include!("…/table.rs")` and `Embedded::new(KERNELS)`.
+/// The folder is to be committed. The program registers it as a kernel source: by path with
+/// `Folder::open("…")?.register()`, or inside the program with `include!("…/table.rs")` and
+/// `Embedded::new(KERNELS).register()`. With a version of oplus that makes other kernels it is to be baked again.
 ///
 /// Kernels for which `ptxas` finds too few registers are counted and left out: calls take the fastest of the others.
 #[derive(clap::Args)]

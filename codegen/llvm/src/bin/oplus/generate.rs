@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 ///
 /// The files are a function of the sources: nothing changes when it is run twice. Receipts of kernels that did not
 /// change are kept. Needs `ptxas`, which every kernel must pass without spills: with --check all of them, otherwise
-/// those that have changed.
+/// those that have changed. Another text under the key of a kernel that is in the folder is an error: the compiler's version,
+/// which is part of every key, has to be raised first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Change nothing; fail when a file is not what would be written.
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let checks = Checks { ptxas: Some(&ptxas), older, again: args.check };
     let mut contents = Contents::of_crates(all_of(compile(&variants, checks, COMMAND)?)?);
     contents.inherit(&args.out)?;
+    contents.check_keys(&args.out)?;
     let differences = if args.check { contents.differences(&args.out)? } else { contents.write(&args.out)? };
     if args.check && !differences.is_empty() {
         let list: String = differences.iter().map(|d: &Difference| format!("\n  {d}")).collect();

@@ -1,0 +1,123 @@
+//! A compiled kernel, and what is checked of it before a driver gets it.
+
+use super::Launch;
+use crate::Error;
+
+/// A compiled kernel. Its entry is the launch's symbol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// The PTX text, which the driver compiles when it loads it.
+    pub ptx: String,
+    /// Machine code of the same kernel for devices of compute capability 9.0 (a *cubin*), which the driver loads as it
+    /// is. Where it does not take it, because it is older than what made it, it is given the PTX.
+    pub cubin: Option<Vec<u8>>,
+}
+
+impl From<String> for Code {
+    fn from(ptx: String) -> Code {
+        Code { ptx, cubin: None }
+    }
+}
+
+impl Code {
+    /// The kernel of a launch, if a driver can read it: drivers are told no lengths, and read to where text and headers end.
+    pub(super) fn checked(self, launch: &Launch) -> Result<Code, Error> {
+        match self.fault() {
+            None => Ok(self),
+            Some(reason) => Err(Error::Source { path: format!("for {}", launch.key), reason: reason.to_owned() }),
+        }
+    }
+
+    fn fault(&self) -> Option<&'static str> {
+        if self.ptx.trim().is_empty() {
+            return Some("its PTX is empty");
+        }
+        if self.ptx.contains('\0') {
+            return Some("its PTX has a zero byte");
+        }
+        self.cubin.as_deref().and_then(fault_of_machine_code)
+    }
+}
+
+/// Offsets in the header of an ELF file of 64 bits: the offset of a table, the size of its entries and their number.
+const PROGRAM_TABLE: [usize; 3] = [32, 54, 56];
+const SECTION_TABLE: [usize; 3] = [40, 58, 60];
+/// Bytes of that header.
+const HEADER: usize = 64;
+/// The kind of a section that takes no bytes of the file.
+const NO_BITS: u64 = 8;
+
+/// What is wrong with an ELF file; `None` when its tables, segments and sections lie in it.
+fn fault_of_machine_code(code: &[u8]) -> Option<&'static str> {
+    const CUT_OFF: &str = "its machine code is cut off";
+    if code.is_empty() {
+        return Some("its machine code is empty");
+    }
+    if !code.starts_with(b"\x7fELF\x02\x01") {
+        return Some("its machine code is no ELF file of 64 bits");
+    }
+    if code.len() < HEADER {
+        return Some(CUT_OFF);
+    }
+    let segments = entries(code, PROGRAM_TABLE, 56);
+    let sections = entries(code, SECTION_TABLE, 64);
+    let is_whole = segments.is_some_and(|all| all.into_iter().all(|at| lies_in(code, at + 8, at + 32)))
+        && sections.is_some_and(|all| {
+            all.into_iter().all(|at| number(code, at + 4, 4) == NO_BITS || lies_in(code, at + 24, at + 32))
+        });
+    if is_whole { None } else { Some(CUT_OFF) }
+}
+
+/// Where the entries of a table begin; `None` when they are not all in the file.
+fn entries(code: &[u8], [offset, size, count]: [usize; 3], least: u64) -> Option<Vec<usize>> {
+    let (offset, size, count) = (number(code, offset, 8), number(code, size, 2), number(code, count, 2));
+    if count == 0 {
+        return Some(vec![]);
+    }
+    let end = offset.checked_add(size * count)?;
+    let fits = size >= least && end <= code.len() as u64;
+    fits.then(|| (0..count).map(|i| (offset + i * size) as usize).collect())
+}
+
+/// Whether the bytes whose offset and number are found at two places lie in the file.
+fn lies_in(code: &[u8], offset: usize, bytes: usize) -> bool {
+    let end = number(code, offset, 8).checked_add(number(code, bytes, 8));
+    end.is_some_and(|end| end <= code.len() as u64)
+}
+
+/// A number of some bytes, the lowest first.
+fn number(code: &[u8], at: usize, bytes: usize) -> u64 {
+    code[at..at + bytes].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(cubin: &[u8]) -> Option<&'static str> {
+        Code { ptx: ".version 7.8".into(), cubin: Some(cubin.to_vec()) }.fault()
+    }
+
+    #[test]
+    fn code_that_a_driver_would_read_beyond_its_end_is_refused_in_words() {
+        assert_eq!(fault(&[]), Some("its machine code is empty"));
+        assert_eq!(fault(b"fatbin"), Some("its machine code is no ELF file of 64 bits"));
+        assert_eq!(fault(b"\x7fELF\x02\x01"), Some("its machine code is cut off"));
+        assert_eq!(Code::from(" \n".to_owned()).fault(), Some("its PTX is empty"));
+        assert_eq!(Code::from(".version\0".to_owned()).fault(), Some("its PTX has a zero byte"));
+    }
+
+    #[test]
+    fn machine_code_of_committed_kernels_is_whole_and_every_part_of_one_is_not() {
+        let some = oplus_kernels::keys().step_by(50).filter_map(|key| oplus_kernels::find(key)?.cubin());
+        let some: Vec<Vec<u8>> = some.collect();
+        assert!(some.len() > 10 && some.iter().all(|code| fault(code).is_none()));
+        let shortest = some.iter().min_by_key(|code| code.len()).unwrap();
+        for len in 0..shortest.len() {
+            assert!(fault(&shortest[..len]).is_some(), "{len} of {} bytes", shortest.len());
+        }
+        let mut wild = shortest.clone();
+        wild[SECTION_TABLE[0]..SECTION_TABLE[0] + 8].copy_from_slice(&[0xff; 8]);
+        assert!(fault(&wild).is_some());
+    }
+}
