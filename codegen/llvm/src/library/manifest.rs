@@ -187,7 +187,7 @@ pub(super) mod tests {
         }
     }
 
-    /// What a manifest says of that machine code of the kernel with that key.
+    /// The manifest's entry of that machine code.
     pub(in crate::library) fn cubin(code: &[u8]) -> Cubin {
         let blake3 = blake3::hash(code).to_hex().to_string();
         Cubin { file: String::new(), range: None, ptxas: "13.0.88".into(), blake3 }
