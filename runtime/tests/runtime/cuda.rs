@@ -1,7 +1,6 @@
 //! Tensors and calls on a GPU: memory, streams, graphs and faults. On a machine without a GPU there is nothing to test,
 //! and every test says so and ends.
 
-
 use crate::common::{AFFINE, ramp};
 use cudarc::driver::CudaContext;
 #[cfg(not(feature = "jit"))]
