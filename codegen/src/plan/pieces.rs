@@ -63,11 +63,17 @@ pub(super) fn pieces(stage: &Stage, schedule: &Schedule, bound: &Bound, target: 
     let of_count = |count: u64| cut(rows, i64::from(own.block_rows()), count);
     let bytes = |pieces: &[Piece]| bytes(stage, own, pieces, bound, target);
     let (blocks, room) = ((rows as u64).div_ceil(u64::from(own.block_rows())), room(stage, bound));
-    let (least, most) = (bytes(&whole).div_ceil(room), blocks.min(MOST));
+    let least = bytes(&whole).div_ceil(room);
     if least <= 1 || blocks <= 1 {
         return whole;
     }
-    (least..most).map(of_count).find(|pieces| bytes(pieces) <= room).unwrap_or_else(|| of_count(most))
+    of_count(fewest(least, blocks, |count| bytes(&of_count(count)) <= room))
+}
+
+/// The fewest pieces that there is room for, from `least` on; as many as there may be where there is not.
+fn fewest(least: u64, blocks: u64, has_room: impl Fn(u64) -> bool) -> u64 {
+    let most = blocks.min(MOST);
+    (least..most).find(|count| has_room(*count)).unwrap_or(most)
 }
 
 /// Whether a row's number changes nothing.
@@ -134,4 +140,18 @@ pub(super) fn handed_on(
         lens.iter_mut().zip(found).for_each(|(most, len)| *most = len.max(*most));
     }
     Some(lens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_pieces_as_room_asks_for_but_no_more_than_can_be_launched() {
+        assert_eq!(fewest(3, 100, |count| count >= 7), 7);
+        assert_eq!(fewest(3, 5, |_| false), 5);
+        assert_eq!(fewest(8, 5, |_| true), 5);
+        assert_eq!(fewest(2, 1 << 40, |_| false), MOST);
+        assert_eq!(fewest(1 << 40, 1 << 41, |_| true), MOST);
+    }
 }

@@ -9,7 +9,6 @@ use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Program};
-use oplus_dsl::specialize::for_call;
 
 use super::programs;
 use super::run::program;
@@ -234,26 +233,6 @@ fn what_a_stage_computes_is_counted_with_its_axes_in_words() {
     check_plan(&planner.plan(&repeated(planner.program(), &[1 << 10, 1 << 31, 1 << 10])).expect("plans"));
     // No output is large; the bytes of the parameters are, if every element is counted.
     check(&planner, &[1, 1 << 62, 1]);
-}
-
-/// Where tensors repeat their elements, little memory is theirs: the rows are taken in pieces, but not in any number of them.
-#[test]
-fn pieces_of_rows_are_bounded() {
-    let models = oplus_front::model_programs();
-    let scan = models.iter().find(|program| program.name == "selective_scan").expect("a standard model");
-    let gradient = adjoint(&scan.instantiate(Elem::F32)).expect("differentiable");
-    let wanted = for_call(&gradient, Elem::F32, &["c.bar"], &[]);
-    let planner = Planner::new(&wanted, &Target::H200).expect("cuts");
-    for rows in [1 << 12, 1 << 20, 1 << 32, 1 << 40] {
-        let size = |axis: &String| match axis.as_str() {
-            "D" => rows,
-            "N" | "T" => 64,
-            _ => 1,
-        };
-        let plan = planner.plan(&repeated(&wanted, &wanted.axes.iter().map(size).collect::<Vec<_>>()));
-        plan.iter().for_each(check_plan);
-        assert!(plan.is_ok_and(|plan| plan.steps.len() <= 8 << 10), "{rows} rows");
-    }
 }
 
 /// What this module finds depends on it.
