@@ -8,5 +8,6 @@ mod memory;
 mod paired;
 mod plan;
 mod programs;
+mod registers;
 mod run;
 mod two_way;
