@@ -26,7 +26,7 @@ use crate::target::Isa;
 pub const WARP: u32 = 32;
 
 /// Registers of a multiprocessor.
-const REGISTERS: u32 = 65536;
+pub(crate) const REGISTERS: u32 = 65536;
 
 /// How a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,8 +18,9 @@ pub mod states;
 use crate::key::Key;
 use crate::schedule::Schedule;
 use crate::stage::Stage;
-use crate::target::Isa;
+use crate::target::{Isa, Target};
 use crate::tile::Kernel;
+use crate::verify::{VerifyError, verify};
 use thiserror::Error;
 
 /// The tile kernel of a stage under a schedule, for an instruction set; its symbol is that of its key.
@@ -35,6 +36,19 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
         Schedule::TwoWay(s) => states::two_way::lower(stage, s, &symbol),
         Schedule::Chunks(s) => chunks::lower(stage, s, &symbol),
         Schedule::ChunksBack(s) => chunks::back::lower(stage, s, isa, &symbol),
+    }
+}
+
+/// That kernel, if it keeps the rules of the tile IR on a target.
+///
+/// # Errors
+/// [`Unsound`] says what is wrong with it. A plan takes another schedule then.
+pub fn lower_sound(stage: &Stage, schedule: &Schedule, target: &Target) -> Result<Kernel, Unsound> {
+    let isa = schedule.isa(target.isa);
+    let kernel = lower(stage, schedule, isa)?;
+    match verify(&kernel, &Target { isa, ..*target }) {
+        Ok(()) => Ok(kernel),
+        Err(faults) => Err(Unsound::Invalid(faults)),
     }
 }
 
@@ -60,6 +74,24 @@ pub fn shared_bytes(stage: &Stage, schedule: &Schedule, isa: Isa) -> u32 {
         Schedule::Chunks(s) => chunks::shared_bytes(stage, s),
         Schedule::ChunksBack(s) => chunks::back::shared_bytes(stage, s, isa),
     }
+}
+
+/// Why a schedule gives a stage no kernel that can run.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum Unsound {
+    /// There is no such kernel.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// The kernel breaks rules of the tile IR: a fault of the lowering, which another schedule may not have.
+    #[error("its kernel is not valid: {}", first(.0))]
+    Invalid(Vec<VerifyError>),
+}
+
+/// The first fault, and how many there are besides.
+fn first(faults: &[VerifyError]) -> String {
+    let more = faults.len().saturating_sub(1);
+    let first = faults.first().map(ToString::to_string).unwrap_or_default();
+    if more > 0 { format!("{first}, and {more} more") } else { first }
 }
 
 /// Why a stage has no kernel under a schedule.

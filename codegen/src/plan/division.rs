@@ -1,5 +1,7 @@
 //! A program divided into stages, each with its schedules.
 
+mod sound;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -34,6 +36,8 @@ pub(super) struct Division {
     pub(super) cut: Cut,
     stages: Vec<Ready>,
     kernels: Mutex<HashMap<(usize, bool, Schedule), Kernel>>,
+    /// Of the schedules that were taken, why their kernels cannot run, if they cannot.
+    faults: Mutex<HashMap<(usize, bool, Schedule), Option<String>>>,
 }
 
 /// A stage and its schedules.
@@ -84,7 +88,7 @@ impl Division {
             }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, cut, stages, kernels: Mutex::default() }
+        Division { target: *target, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
     }
 
     /// The same where every stage combines one element after the other.
@@ -94,7 +98,7 @@ impl Division {
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, cut, stages, kernels: Mutex::default() }
+        Division { target: *target, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
     }
 
     /// The plan of a call.
@@ -172,11 +176,7 @@ impl Division {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);
         }
-        let (Bindings { form, is_merged, bound }, (mut candidates, refused)) = self.fitting((call, index), choosing);
-        let taken = choosing.rank.min(candidates.len().saturating_sub(1));
-        if let Some(better) = candidates.get_mut(..=taken) {
-            better.rotate_right(1);
-        }
+        let (Bindings { form, is_merged, bound }, (candidates, refused)) = self.fitting((call, index), choosing);
         let Some(best) = candidates.first() else {
             let reasons = refused.iter().map(|(s, why)| format!("{s}: {why}")).collect::<Vec<_>>().join("; ");
             return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });
@@ -188,17 +188,23 @@ impl Division {
         Ok(parts)
     }
 
-    /// The form in which a stage runs, and its schedules.
+    /// The form in which a stage runs, and its schedules, the one that is taken first.
     fn fitting(&self, (call, index): (&Call, usize), choosing: Choosing<'_>) -> (Bindings<'_>, Offers) {
         let of = |merges| {
             let bindings = self.bindings((call, index), merges);
-            let offers = self.candidates((call, index), &bindings, choosing);
-            (bindings, offers)
+            let fitting = self.candidates((call, index), &bindings, choosing);
+            let some_fit = !fitting.0.is_empty();
+            let offers = self.take_sound((index, bindings.is_merged), bindings.form, fitting, choosing.rank);
+            (bindings, offers, some_fit)
         };
-        let (simplest, offers) = of(true);
-        // Every schedule of merged axes may lack its kernel; those of the stage as it is remain.
-        let remains = offers.0.is_empty() && simplest.is_merged && choosing.is_there.is_some();
-        if remains { of(false) } else { (simplest, offers) }
+        let (simplest, offers, some_fit) = of(true);
+        // Every schedule of merged axes may lack its kernel, or have one that cannot run; those of the stage as it is remain.
+        let lacks_kernels = offers.0.is_empty() && (some_fit || choosing.is_there.is_some());
+        if lacks_kernels && simplest.is_merged {
+            let (plain, offers, _) = of(false);
+            return (plain, offers);
+        }
+        (simplest, offers)
     }
 
     /// A stage with merged axes if that is wanted and the call allows it, and its sizes and layouts.

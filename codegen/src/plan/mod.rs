@@ -19,6 +19,7 @@ mod geometry;
 mod pairs;
 mod pieces;
 mod planner;
+mod registers;
 mod residual;
 mod segments;
 mod sizes;
@@ -29,6 +30,7 @@ mod variants;
 
 pub use choosing::IsThere;
 pub use planner::{Cuts, Planner, cuts, plan};
+pub use registers::{register_limit, registers};
 pub use residual::Residual;
 pub use variants::{conversions, general_variant, ordered_variants, temporaries, variants, words_per_element};
 

@@ -6,6 +6,7 @@
 
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
+use super::registers::{Pressure, register_limit, smaller};
 use super::{chunks, chunks_back, pairs, states, two_way};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::lower::carry::words;
@@ -243,13 +244,16 @@ struct Shape {
     temporaries: u32,
     /// Whether it computes in f64: every value then takes two registers, and functions take many.
     wide: bool,
+    /// What its registers depend on under schedules by look-back.
+    pressure: Pressure,
 }
 
 impl Shape {
     fn of(stage: &Stage) -> Shape {
         let (words, read) = (words_per_element(stage), bytes_per_point(stage, true).max(1));
         let wide = stage.program.params.iter().any(|p| p.elem == Elem::F64);
-        Shape { words, read, temporaries: temporaries(stage), wide }
+        let temporaries = temporaries(stage);
+        Shape { words, read, temporaries, wide, pressure: Pressure::of(stage, words, temporaries) }
     }
 
     /// Elements per thread that take about this many registers.
@@ -276,10 +280,11 @@ impl Shape {
     /// Schedules for a contiguous scan axis.
     fn along(&self, vector: u32, isa: Isa) -> Vec<Schedule> {
         let rows = [self.long_rows(vector), self.middle_rows(vector), self.short_rows(vector), self.tiny_rows(vector)];
-        let look_back = match isa {
+        let mut look_back = match isa {
             Isa::Sm80 => vec![self.look_back_registers(vector)],
             Isa::Sm90a => vec![self.look_back(vector), self.look_back_rows(vector)],
         };
+        look_back.dedup();
         rows.map(Schedule::Rows).into_iter().chain(look_back.into_iter().map(Schedule::LookBack)).collect()
     }
 
@@ -366,18 +371,36 @@ impl Shape {
 
     fn ring_of(&self, scan_warps: u32, reduce_warps: u32, vector: u32, items: u32, window: u32) -> LookBack {
         let vectors = (items / vector).max(1);
-        let tile = scan_warps * WARP * vectors * vector;
-        let stages = (ring_bytes(Isa::Sm90a) / (tile * self.read)).clamp(2, 7);
         let (fold, loader) = (Fold::Blocks, Loader::Bulk);
         let window = self.window(window);
-        LookBack { scan_warps, reduce_warps, vector, vectors, stages, window, fold, loader }
+        self.sized(LookBack { scan_warps, reduce_warps, vector, vectors, stages: 2, window, fold, loader })
+    }
+
+    /// A schedule by look-back, or the next smaller one for which registers and shared memory suffice; the smallest where none
+    /// does. A ring has as many stages as there is room for.
+    fn sized(&self, preferred: LookBack) -> LookBack {
+        let registers = |s: &LookBack| self.pressure.registers(s) <= register_limit(s.warps());
+        let ring = |s: &LookBack| s.loader == Loader::Registers || 2 * s.tile() * self.read <= ring_bytes(Isa::Sm90a);
+        let chosen = if registers(&preferred) {
+            preferred
+        } else {
+            let all = smaller(preferred);
+            let fits = all.iter().find(|s| registers(s) && ring(s));
+            *fits.or(all.last()).unwrap_or(&preferred)
+        };
+        let stages = match chosen.loader {
+            Loader::Bulk => (ring_bytes(Isa::Sm90a) / (chosen.tile() * self.read)).clamp(2, 7),
+            Loader::Registers => chosen.stages,
+        };
+        LookBack { stages, ..chosen }
     }
 
     /// Tiles read straight from global memory.
     fn look_back_registers(&self, vector: u32) -> LookBack {
         let vectors = (self.items(32).min(if vector == 1 { 8 } else { 16 }) / vector).max(1);
         let (fold, loader) = (Fold::Blocks, Loader::Registers);
-        LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window: self.window(6), fold, loader }
+        let window = self.window(6);
+        self.sized(LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window, fold, loader })
     }
 
     /// Fewer columns per thread, and so more threads where columns are few.

@@ -6,6 +6,7 @@ mod operators;
 mod borders;
 mod chunks_back;
 mod device;
+mod elements;
 mod laws;
 mod lookback;
 mod map;

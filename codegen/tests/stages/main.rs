@@ -8,6 +8,7 @@ mod memory;
 mod paired;
 mod plan;
 mod programs;
+mod registers;
 mod run;
 mod sizes;
 mod two_way;

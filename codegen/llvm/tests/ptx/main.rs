@@ -17,3 +17,4 @@ mod registers;
 mod spills;
 mod spills_attention;
 mod structure;
+mod survey;

@@ -22,7 +22,7 @@ fn model_of(name: &str, elem: Elem) -> Program {
 }
 
 /// Assembles the kernels of a program under some schedules for an instruction set, each once, and says how many there are.
-fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -> usize {
+pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule) -> bool) -> usize {
     let stages: Vec<_> = cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect();
     let all = stages.iter().flat_map(|stage| variants(stage, isa));
     let mut seen = BTreeSet::new();

@@ -9,6 +9,9 @@ use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
+/// The most elements that an access takes; 16 bytes may hold twice as many flags.
+const WIDEST: u32 = 8;
+
 /// Where a stream of a tile lies, and how much of it there is. Elements; `i32` but for `source`.
 struct Copy {
     /// The tile's first element in the ring.
@@ -100,7 +103,7 @@ impl LookBackKernel<'_> {
         let starts = b.and(starts, Operand::bool(behind));
         b.if_(starts, |b| {
             for ((stream, copy), ring) in streams() {
-                let zeros = vec![zero(stream.elem.value()); stream.unit() as usize];
+                let zeros = vec![zero(stream.elem.value()); stream.unit().min(WIDEST) as usize];
                 for place in (0..stream.before).step_by(zeros.len()) {
                     let index = b.sub(copy.ring, Operand::i32(stream.before as i32 - place as i32));
                     b.store(Memory::Shared(*ring), index, &zeros, None);

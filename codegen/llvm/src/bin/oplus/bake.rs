@@ -1,10 +1,10 @@
 //! `oplus bake`.
 
 use crate::Outcome;
-use crate::programs::{all_of, all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
+use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::{Checks, Contents, counts};
+use oplus_llvm::library::{Batch, Checks, Contents, counts};
 use oplus_llvm::ptxas::Ptxas;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// `Folder::open("…")?.register()`, or inside the program with `include!("…/table.rs")` and
 /// `Embedded::new(KERNELS).register()`. With a version of oplus that makes other kernels it is to be baked again.
 ///
-/// Kernels for which `ptxas` finds too few registers are counted and left out: calls take the fastest of the others.
+/// Kernels for which `ptxas` finds too few registers are counted and left out: calls take the fastest of the others. So are
+/// kernels that cannot be made for another reason; these are named, and the command fails after it has written the others.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The crate whose `scan!` blocks are compiled, by its manifest.
@@ -59,22 +60,85 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let ptxas = Ptxas::find().ok();
     let checks = Checks { ptxas: ptxas.as_ref(), ..Checks::default() };
-    let mut batch = compile(&variants, checks, "oplus bake")?;
+    let batch = compile(&variants, checks, "oplus bake")?;
+    keep(batch, &args.out, if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" })
+}
+
+/// Writes the kernels that were made, and says which were not. That some spill is no failure where their programs have others;
+/// that one cannot be made at all is, though the others are there.
+fn keep(mut batch: Batch, out: &Path, remark: &str) -> Outcome {
     let left_out = batch.take_spilling();
-    let mut contents = Contents::new(all_of(batch)?);
-    contents.inherit(&args.out)?;
-    let changed = contents.write(&args.out)?.len();
-    let unchecked = if ptxas.is_none() { "; not checked, for want of ptxas" } else { "" };
+    let failed = std::mem::take(&mut batch.failed);
+    let made = batch.built.len();
+    let list: String = failed.iter().map(|error| format!("\n{error}")).collect();
+    if made == 0 {
+        return Err(format!("none of {} kernels can be made:{list}", failed.len()).into());
+    }
+    let mut contents = Contents::new(batch.built);
+    contents.inherit(out)?;
+    let changed = contents.write(out)?.len();
     for line in counts(&left_out) {
         eprintln!("{line}");
     }
-    let made = variants.len() - left_out.len();
-    let without = if left_out.is_empty() { String::new() } else { format!(", {} left out", left_out.len()) };
-    println!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{unchecked}", contents.bytes()["ptx"]);
-    Ok(())
+    let absent = left_out.len() + failed.len();
+    let without = if absent == 0 { String::new() } else { format!(", {absent} left out") };
+    println!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{remark}", contents.bytes()["ptx"]);
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} of {} kernels cannot be made; the others are in {}:{list}",
+        failed.len(),
+        made + absent,
+        out.display()
+    )
+    .into())
 }
 
 /// The folder of a crate's manifest.
 fn folder_of(manifest: &Path) -> PathBuf {
     manifest.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oplus_codegen::schedule::{Fold, Loader, LookBack, Rows, Schedule};
+    use oplus_llvm::library::{Manifest, Variant, build};
+
+    /// A kernel that can be made, and one that cannot: its instruction set has no bulk copies.
+    fn batch(with_sound: bool) -> Batch {
+        let program = oplus_front::library_programs().into_iter().find(|p| p.name == "cumsum").unwrap();
+        let stage = oplus_codegen::stage::cut(&program.instantiate(Elem::F32)).unwrap().stages.remove(0);
+        let rows = Rows { warps: 4, row_warps: 1, lanes: 32, rows: 1, vector: 4, vectors: 1 };
+        let (fold, loader) = (Fold::Blocks, Loader::Bulk);
+        let (scan_warps, reduce_warps) = (2, 1);
+        let bulk = LookBack { scan_warps, reduce_warps, vector: 4, vectors: 1, stages: 2, window: 1, fold, loader };
+        let variant = |schedule| Variant { stage: stage.clone(), schedule, isa: Isa::Sm80 };
+        let sound = with_sound.then(|| variant(Schedule::Rows(rows)));
+        let variants: Vec<Variant> = sound.into_iter().chain([variant(Schedule::LookBack(bulk))]).collect();
+        build(&variants, Checks::default(), "oplus bake", || ())
+    }
+
+    #[test]
+    fn what_could_be_made_is_kept_and_the_rest_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = keep(batch(true), folder.path(), "").unwrap_err().to_string();
+        assert!(message.starts_with("1 of 2 kernels cannot be made; the others are in "), "{message}");
+        assert!(
+            message.contains("cumsum under lookback(") && message.contains("sm_80 has no bulk copies"),
+            "{message}"
+        );
+        let manifest = Manifest::read(folder.path()).unwrap().expect("a manifest");
+        assert_eq!(manifest.kernel.len(), 1);
+        assert!(folder.path().join(format!("{}", manifest.kernel[0].file)).exists());
+    }
+
+    #[test]
+    fn nothing_is_written_where_nothing_could_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = keep(batch(false), folder.path(), "").unwrap_err().to_string();
+        assert!(message.starts_with("none of 1 kernels can be made:"), "{message}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

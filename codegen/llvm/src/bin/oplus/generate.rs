@@ -87,3 +87,21 @@ fn committed() -> Result<Vec<Variant>, Box<dyn Error>> {
     all.dedup_by_key(|variant| variant.key());
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Schedules that change with the planner would be found only when all kernels are made again, which takes minutes.
+    #[test]
+    fn the_manifest_has_the_kernels_that_are_to_be_committed() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels-generated");
+        let manifest = Manifest::read(&folder).unwrap().expect("a manifest");
+        let there: BTreeSet<String> = manifest.kernel.iter().map(|entry| entry.key.clone()).collect();
+        let wanted: BTreeSet<String> = committed().unwrap().iter().map(|variant| variant.key().to_string()).collect();
+        let [missing, dead] = [wanted.difference(&there).count(), there.difference(&wanted).count()];
+        assert_eq!((missing, dead), (0, 0), "kernels that are not committed, and committed ones that nothing asks for");
+    }
+}

@@ -7,6 +7,7 @@ mod models;
 mod picture;
 mod programs;
 mod receipts;
+mod survey;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -26,6 +27,7 @@ enum Command {
     Bake(bake::Args),
     Explain(explain::Args),
     Receipts(receipts::Args),
+    Survey(survey::Args),
 }
 
 /// What a command gives: nothing, or why it failed.
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Bake(args) => bake::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Receipts(args) => receipts::run(&args),
+        Command::Survey(args) => survey::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

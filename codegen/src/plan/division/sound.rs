@@ -1,0 +1,106 @@
+//! Only kernels that keep the rules of the tile IR are taken.
+//!
+//! A lowering has no fault that is known, but the verifier would find one. A call then takes another schedule instead of
+//! failing, and `explain` shows the reason among those that the plan has refused.
+
+use super::super::variants::kernels;
+use super::{Division, Form, Offers};
+use crate::lower::lower_sound;
+use crate::schedule::Schedule;
+
+impl Division {
+    /// Puts the candidate of a rank first, or the slowest where there are fewer. One whose kernels cannot run is refused, and
+    /// the next one takes its place: only kernels that are taken are lowered here, each once.
+    pub(super) fn take_sound(
+        &self,
+        of: (usize, bool),
+        form: &Form,
+        (mut candidates, mut refused): Offers,
+        rank: usize,
+    ) -> Offers {
+        while !candidates.is_empty() {
+            let taken = rank.min(candidates.len() - 1);
+            let Some(why) = self.fault(of, form, candidates[taken].schedule) else {
+                candidates[..=taken].rotate_right(1);
+                break;
+            };
+            refused.push((candidates.remove(taken).schedule, why));
+        }
+        (candidates, refused)
+    }
+
+    /// Why the kernels of a schedule cannot run, if they cannot.
+    fn fault(&self, (index, merged): (usize, bool), form: &Form, schedule: Schedule) -> Option<String> {
+        let mut faults = self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let find = || {
+            let all = kernels(&form.stage, &schedule, self.target.isa);
+            all.iter().find_map(|own| lower_sound(&form.stage, own, &self.target).err()).map(|fault| fault.to_string())
+        };
+        faults.entry((index, merged, schedule)).or_insert_with(find).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Explanation;
+    use crate::plan::choosing::Choosing;
+    use crate::plan::{Call, Launch, Layout, PlanError};
+    use crate::stage::cut;
+    use crate::target::Target;
+    use oplus_dsl::ir::Program;
+
+    fn cumsum() -> Program {
+        let text = "program cumsum { axes B, H, L; param x: f32[B, H, L];
+            operator Sum(s: f32) { identity (0.0); %0: f32 = input l.s; %1: f32 = input r.s; %2: f32 = %0 + %1; combine (%2); }
+            %0: f32[B, H, L] = param x; %1: tuple[B, H, L] = scan(L, Sum, (%0)); %2: f32[B, H, L] = %1.s;
+            output y: f32[B, H, L] = %2; }";
+        oplus_dsl::parse::parse(text).expect("a program")
+    }
+
+    fn call() -> Call {
+        let layout = Layout { strides: vec![8192, 4096, 1], align: 16 };
+        Call { sizes: vec![4, 2, 4096], params: vec![Some(layout.clone())], outputs: vec![layout] }
+    }
+
+    fn division() -> Division {
+        Division::new(cut(&cumsum()).expect("cuts"), &Target::H200)
+    }
+
+    const FAULT: &str = "its kernel is not valid: 0.1 `store`: a fault";
+
+    impl Division {
+        fn has_fault(&self, merged: bool, schedule: Schedule) {
+            self.faults.lock().unwrap().insert((0, merged, schedule), Some(FAULT.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_schedule_whose_kernel_is_not_valid_is_refused_and_the_next_is_taken() {
+        let division = division();
+        let plan = |rank| division.plan(&call(), Choosing::ranked(rank)).expect("plans");
+        let (best, second) = (plan(0), plan(1));
+        division.has_fault(true, best.steps[0].schedule);
+        let is_there = |_: &Launch| true;
+        for found in [plan(0), division.plan(&call(), Choosing::among(&is_there)).expect("plans")] {
+            assert_eq!(found.steps, second.steps);
+            assert!(found.choices[0].refused.contains(&(best.steps[0].schedule, FAULT.to_owned())));
+            let shown = Explanation::of(&cumsum(), &found).to_string();
+            assert!(shown.contains(&format!("{}: {FAULT}", best.steps[0].schedule)), "{shown}");
+        }
+    }
+
+    #[test]
+    fn schedules_of_the_axes_as_they_are_remain() {
+        let division = division();
+        let merged = division.plan(&call(), Choosing::default()).expect("plans").choices.remove(0);
+        merged.candidates.iter().for_each(|candidate| division.has_fault(true, candidate.schedule));
+        let plan = division.plan(&call(), Choosing::default()).expect("plans");
+        assert_eq!(plan.steps[0].stage.program.axes.len(), 3);
+        plan.choices[0].candidates.iter().for_each(|candidate| division.has_fault(false, candidate.schedule));
+        let Err(PlanError::NoSchedule { reasons, .. }) = division.plan(&call(), Choosing::default()) else {
+            panic!("no kernel can run it")
+        };
+        assert!(reasons.contains(FAULT), "{reasons}");
+    }
+}
