@@ -54,7 +54,7 @@ impl Device {
     /// Waits until everything queued on the device has been done, and reports its faults.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] when a kernel has failed.
+    /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<(), Error> {
         match self {
             Device::Cpu => Ok(()),

@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaStream, result};
 use oplus_codegen::target::{Isa, Target};
 
+use super::Context;
 use super::constants::Constants;
 use super::context::failure;
+use super::driver::driver;
 use super::scratch::Scratch;
-use super::{Context, driver};
 use crate::Error;
 
 /// A GPU and one of its streams. Work on one stream runs in the order of the calls, work on different streams does not
@@ -53,7 +54,8 @@ impl CudaDevice {
         }
         let count = result::device::get_count().map_err(|e| failure("cuDeviceGetCount", e))?;
         if ordinal >= count as usize {
-            return Err(Error::NoCuda { reason: format!("there is no device {ordinal}; this machine has {count}") });
+            let reason = format!("there is no device {ordinal}; this machine has {count}");
+            return Err(Error::NoCuda { reason, source: None });
         }
         let context = CudaContext::new(ordinal).map_err(|e| failure("cuDevicePrimaryCtxRetain", e))?;
         let stream = context.new_stream().map_err(|e| failure("cuStreamCreate", e))?;
@@ -67,7 +69,7 @@ impl CudaDevice {
         driver()?;
         if stream.cu_stream() as usize == PER_THREAD_STREAM {
             let reason = "CU_STREAM_PER_THREAD names another stream in every thread; make one with `new_stream`";
-            return Err(Error::Driver { call: "from_stream", reason: reason.into() });
+            return Err(Error::Driver { call: "from_stream", reason: reason.into(), source: None });
         }
         let context = Context::of(stream.context())?;
         let mut known = context.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,8 +111,11 @@ impl CudaDevice {
     /// Waits until all work queued on the stream has been done, and reports its faults.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] when a kernel has failed.
+    /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<(), Error> {
+        self.refuse_in_capture(
+            "its work is done when the graph is launched, so that there is nothing to wait for yet",
+        )?;
         self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))
     }
 
@@ -134,14 +139,6 @@ impl CudaDevice {
         *self.0.only.write().unwrap_or_else(PoisonError::into_inner) = only;
     }
 
-    /// Makes this stream wait for the work queued so far on another one.
-    pub(crate) fn join(&self, other: &CudaDevice) -> Result<(), Error> {
-        if self == other {
-            return Ok(());
-        }
-        self.0.raw.join(&other.0.raw).map_err(|e| self.0.context.failure("cuStreamWaitEvent", e))
-    }
-
     /// Whether both are streams of one context, so that they share memory.
     pub(crate) fn shares_memory(&self, other: &CudaDevice) -> bool {
         Arc::ptr_eq(&self.0.context, &other.0.context)
@@ -162,14 +159,6 @@ impl Stream {
     /// The kernels that calls may take, if not all.
     pub(crate) fn only(&self) -> Option<Arc<Only>> {
         self.only.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether calls are recorded into a graph instead of being queued.
-    pub(super) fn is_capturing(&self) -> Result<bool, Error> {
-        // SAFETY: the stream is alive.
-        let status = unsafe { result::stream::is_capturing(self.raw.cu_stream()) };
-        let status = status.map_err(|e| self.context.failure("cuStreamIsCapturing", e))?;
-        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 }
 

@@ -1,0 +1,70 @@
+//! Tensors that several streams have.
+
+use oplus::{Elem, Tensor, kernels};
+
+use crate::scenario::{Done, is_ramp, new_stream, ramp};
+
+/// A tensor outlives its first handle on another stream.
+pub(crate) fn share() -> Done {
+    let ((_, first), (_, second), (_, third)) = (new_stream()?, new_stream()?, new_stream()?);
+    let x = ramp(&[1 << 10]).to_device(&first)?;
+    let shared = x.to_device(&second)?;
+    assert_eq!(x.device_ptr(), shared.device_ptr());
+    let again = shared.to_device(&third)?;
+    assert!(is_ramp(&again)?);
+    drop(x);
+    assert!(is_ramp(&shared)?);
+    drop(shared);
+    let home = again.to_device(&first)?;
+    drop(again);
+    assert!(is_ramp(&home)?);
+    Ok(())
+}
+
+/// Streams write a tensor and read it by turns, without asking for another handle in between.
+pub(crate) fn write_and_read() -> Done {
+    let ((_, first), (_, second), (_, third)) = (new_stream()?, new_stream()?, new_stream()?);
+    let cumsum = kernels::cumsum::kernel();
+    let x = ramp(&[2, 64]).to_device(&first)?;
+    let here = Tensor::zeros(Elem::F32, &[2, 64], &first)?;
+    let (there, far) = (here.to_device(&second)?, here.to_device(&third)?);
+    let y = Tensor::zeros(Elem::F32, &[2, 64], &second)?;
+    let z = ramp(&[2, 64]).to_device(&third)?;
+    for _ in 0..2 {
+        cumsum.call_into(&[Some(&x)], &[&here])?;
+        cumsum.call_into(&[Some(&there)], &[&y])?;
+        drop(cumsum.call(&[Some(&far)])?);
+        drop(cumsum.call(&[Some(&there)])?);
+        cumsum.call_into(&[Some(&z)], &[&far])?;
+        here.to_vec::<f32>()?;
+        cumsum.call_into(&[Some(&y)], &[&there])?;
+        far.to_vec::<f32>()?;
+    }
+    Ok(())
+}
+
+/// Threads with streams of their own, that share a tensor and a stream.
+pub(crate) fn of_threads() -> Done {
+    let (_, shared) = new_stream()?;
+    let x = ramp(&[1, 1 << 14]).to_device(&shared)?;
+    let sums = Tensor::zeros(Elem::F32, &[1, 1 << 14], &shared)?;
+    let work = |(x, sums): (&Tensor, &Tensor)| -> Result<(), String> {
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let (_, own) = new_stream().map_err(|e| text(&*e))?;
+        let (here, there) = (x.to_device(&own), sums.to_device(&own));
+        let (here, there) = (here.map_err(|e| text(&e))?, there.map_err(|e| text(&e))?);
+        for _ in 0..3 {
+            let affine = kernels::affine::kernel().call(&[Some(&here), Some(&here), None]);
+            drop(affine.map_err(|e| text(&e))?);
+            kernels::cumsum::kernel().call_into(&[Some(&here)], &[&there]).map_err(|e| text(&e))?;
+            drop(kernels::cumsum::kernel().call(&[Some(sums)]).map_err(|e| text(&e))?);
+        }
+        Ok(())
+    };
+    let results = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| work((&x, &sums)))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    results.into_iter().collect::<Result<Vec<()>, String>>()?;
+    Ok(())
+}
