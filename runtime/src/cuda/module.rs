@@ -7,6 +7,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use oplus_codegen::plan::Launch;
 use oplus_codegen::target::Isa;
 
+use super::allocation::{defer, retry};
 use super::capture::relaxed;
 use super::{Context, background, is_sticky, name};
 use crate::Error;
@@ -44,6 +45,9 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
+// SAFETY: the driver's handle may be used from any thread.
+unsafe impl Send for Module {}
+
 /// A loaded module, unloaded when dropped.
 struct Module {
     raw: sys::CUmodule,
@@ -52,10 +56,13 @@ struct Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the context is alive and nothing uses the module's functions any more; the driver waits for launches.
-        unsafe {
-            let _ = result::ctx::set_current(self.context.cu_ctx());
-            let _ = result::module::unload(self.raw);
+        // SAFETY: the context is alive.
+        let current = unsafe { result::ctx::set_current(self.context.cu_ctx()) };
+        // SAFETY: nothing uses the module's functions any more; the driver waits for launches.
+        let unload = || unsafe { result::module::unload(self.raw) };
+        if !self.raw.is_null() && retry(current.and_then(|()| relaxed(unload).map(|_| ()))).is_err() {
+            let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+            defer(Box::new(Module { raw, context: self.context.clone() }));
         }
     }
 }

@@ -7,9 +7,9 @@
 
 use std::sync::{Arc, PoisonError, Weak};
 
-use cudarc::driver::{DriverError, result, sys};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, defer, retry};
 use super::capture::relaxed;
 use super::stream::Stream;
 use crate::Error;
@@ -116,12 +116,44 @@ impl Stream {
     }
 
     /// Sets up a region on a stream of its own and waits for it.
-    fn initialise_apart(&self, region: &Region, bytes: usize) -> Result<(), Error> {
+    fn initialise_apart(&self, region: &Arc<Region>, bytes: usize) -> Result<(), Error> {
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         let stream = stream.map_err(|e| self.context.failure("cuStreamCreate", e))?;
-        let set = self.initialise(region, bytes, stream);
-        // SAFETY: the stream was made above and is used here only.
-        let (done, _) = unsafe { (result::stream::synchronize(stream), result::stream::destroy(stream)) };
-        set.and(done.map_err(|e| self.context.failure("cuStreamSynchronize", e)))
+        let apart = Apart { stream, context: self.raw.context().clone(), region: region.clone() };
+        self.initialise(region, bytes, stream)?;
+        apart.wait().map_err(|e| self.context.failure("cuStreamSynchronize", e))
+    }
+}
+
+/// A stream on which a region is set up. It is destroyed when dropped, and the region let go, after its work has ended.
+struct Apart {
+    stream: sys::CUstream,
+    context: Arc<CudaContext>,
+    region: Arc<Region>,
+}
+
+// SAFETY: the driver's handle may be used from any thread.
+unsafe impl Send for Apart {}
+
+impl Apart {
+    fn wait(&self) -> Result<(), DriverError> {
+        // SAFETY: the context and the stream are alive.
+        unsafe {
+            result::ctx::set_current(self.context.cu_ctx()).and_then(|()| result::stream::synchronize(self.stream))
+        }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if self.stream.is_null() {
+            return;
+        }
+        if retry(self.wait()).is_err() {
+            let stream = std::mem::replace(&mut self.stream, std::ptr::null_mut());
+            return defer(Box::new(Apart { stream, context: self.context.clone(), region: self.region.clone() }));
+        }
+        // SAFETY: the stream is used here only, and has no work.
+        let _ = unsafe { result::stream::destroy(self.stream) };
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct State {
     pub(crate) calls: u64,
     /// The call that fails, and how.
     fail: Option<(u64, Option<Code>)>,
+    /// Whether calls are not counted and do not fail.
+    pub(crate) paused: bool,
     /// The name of the call that has failed.
     pub(crate) failed: Option<&'static str>,
     /// The error that has made the context unusable.
@@ -92,7 +94,7 @@ pub(crate) fn call(name: &'static str, subject: u64, f: impl FnOnce(&mut State) 
     NAME.set(name);
     let mut guard = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     let state = guard.get_or_insert_with(State::from_environment);
-    state.calls += 1;
+    state.calls += u64::from(!state.paused);
     if IN_CALLBACK.get() {
         state.find("a destructor of a user object calls the driver".into());
     }
@@ -125,7 +127,7 @@ impl State {
     /// The error of this call, if it is one that fails.
     fn injected(&mut self, name: &'static str, subject: u64) -> Option<Code> {
         let (call, code) = self.fail?;
-        if call == self.calls {
+        if call == self.calls && !self.paused {
             let memory = name.starts_with("cuMemAlloc");
             let code = code.unwrap_or(if memory { error::OUT_OF_MEMORY } else { error::UNKNOWN });
             self.failed = Some(name);
@@ -134,12 +136,6 @@ impl State {
             return Some(code);
         }
         self.dead.filter(|_| !name.starts_with("cuGetError"))
-    }
-
-    /// Lets the n-th call from now on fail.
-    pub(crate) fn fail_after(&mut self, calls: u64) {
-        self.fail = Some((self.calls + calls, None));
-        self.failed = None;
     }
 
     /// Notes that something is wrong. After a fault of the context nothing can be in order.

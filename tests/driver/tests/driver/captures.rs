@@ -7,21 +7,40 @@ use cudarc::driver::{CudaGraph, CudaStream, DriverError, result};
 use oplus::{Elem, Error, Tensor, kernels};
 
 use crate::harness::{REPORTED, folder_of_driver, process, said};
-use crate::scenario::{Done, is_ramp, new_stream, ramp};
+use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
 
 /// A row that is scanned by look-back.
 const LONG: [usize; 2] = [1, 1 << 16];
 
+/// A graph, whose end is not under test.
+struct Graph(Option<CudaGraph>);
+
+impl std::ops::Deref for Graph {
+    type Target = CudaGraph;
+
+    fn deref(&self) -> &CudaGraph {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        beside(|| drop(self.0.take()));
+    }
+}
+
 /// What `work` queues on a stream, as a graph, and what it gives. The capture ends however it goes.
-fn captured<T>(stream: &Arc<CudaStream>, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DriverError> {
+fn captured<T>(stream: &Arc<CudaStream>, work: impl FnOnce() -> T) -> Result<(Graph, T), DriverError> {
     stream.begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     let value = work();
     let flags = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = stream.end_capture(flags).or_else(|_| {
-        // An end that has failed leaves the stream as it is.
+    let graph = beside(|| {
+        // What `cudarc` could not say where it happened it says now.
+        let _ = stream.context().check_err();
         stream.end_capture(flags)
     })?;
-    Ok((graph.expect("a capture has a graph"), value))
+    assert!(graph.is_some(), "a capture has a graph");
+    Ok((Graph(graph), value))
 }
 
 pub(crate) fn of_calls() -> Done {
@@ -102,7 +121,8 @@ pub(crate) fn while_shared_tensors_go() -> Done {
 /// A slice of cudarc's, which waits for its events when it is dropped.
 pub(crate) fn while_slices_go() -> Done {
     let (stream, device) = new_stream()?;
-    let x = Tensor::from_cuda_slice(stream.clone_htod(&[0.0_f32, 1.0, 2.0, 3.0])?, &[4])?;
+    let slice = beside(|| stream.clone_htod(&[0.0_f32, 1.0, 2.0, 3.0]))?;
+    let x = Tensor::from_cuda_slice(slice, &[4])?;
     assert!(is_ramp(&x)?);
     let (graph, ()) = captured(&stream, || drop(x))?;
     graph.launch()?;
@@ -171,7 +191,7 @@ pub(crate) fn across_streams() -> Done {
             cumsum.call_into(&[Some(&x)], &[&y]).map(drop)
         };
         let done: Result<(), Error> = work();
-        stream.join(&other).or_else(|_| stream.join(&other))?;
+        beside(|| stream.context().check_err().and(stream.join(&other)).or_else(|_| stream.join(&other)))?;
         Ok::<_, DriverError>(done)
     })?;
     result??;
@@ -191,7 +211,7 @@ fn two_executables(after: bool) -> Done {
     result?;
     // SAFETY: the graph is alive, and the executable is destroyed once.
     unsafe {
-        let second = result::graph::instantiate(graph.cu_graph(), Flags(0))?;
+        let second = beside(|| result::graph::instantiate(graph.cu_graph(), Flags(0)))?;
         let launch = || {
             other.join(&stream)?;
             graph.launch()?;
@@ -202,7 +222,7 @@ fn two_executables(after: bool) -> Done {
         };
         let launched = launch();
         let ended = other.synchronize().or_else(|_| other.synchronize());
-        result::graph::exec_destroy(second)?;
+        beside(|| result::graph::exec_destroy(second))?;
         launched.and(ended)?;
     }
     Ok(device.synchronize()?)

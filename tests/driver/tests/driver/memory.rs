@@ -1,9 +1,9 @@
 //! Memory of one stream.
 
-use cudarc::driver::{CudaContext, DevicePtr};
+use cudarc::driver::{CudaContext, DriverError};
 use oplus::{Device, Elem, Error, Tensor, kernels};
 
-use crate::scenario::{Done, is_ramp, new_stream, ramp};
+use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
 
 pub(crate) fn comes_and_goes() -> Done {
     let (_, device) = new_stream()?;
@@ -22,17 +22,19 @@ pub(crate) fn comes_and_goes() -> Done {
 /// A slice that another stream reads when it is handed over, and writes.
 pub(crate) fn of_slices() -> Done {
     let (stream, device) = new_stream()?;
-    let other = stream.context().new_stream()?;
-    let mut slice = stream.clone_htod(&[0.0_f32, 1.0, 2.0, 3.0])?;
-    let copy = other.clone_dtod(&slice)?;
-    other.memcpy_dtod(&copy, &mut slice)?;
-    let again = other.clone_dtod(&slice)?;
+    let (slice, again) = beside(|| {
+        let other = stream.context().new_stream()?;
+        let mut slice = stream.clone_htod(&[0.0_f32, 1.0, 2.0, 3.0])?;
+        let copy = other.clone_dtod(&slice)?;
+        other.memcpy_dtod(&copy, &mut slice)?;
+        let again = other.clone_dtod(&slice)?;
+        Ok::<_, DriverError>((slice, again))
+    })?;
     let x = Tensor::from_cuda_slice(slice, &[1, 4])?;
     let y = ramp(&[1, 4]).to_device(&device)?;
     kernels::cumsum::kernel().call_into(&[Some(&y)], &[&x])?;
     drop(x);
-    let (_, record) = again.device_ptr(&stream);
-    drop(record);
+    beside(|| drop(again));
     Ok(device.synchronize()?)
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn runs_out() -> Done {
 }
 
 pub(crate) fn in_a_context_of_the_users() -> Done {
-    let context = CudaContext::new_non_primary(0, 0)?;
+    let context = beside(|| CudaContext::new_non_primary(0, 0))?;
     let device = Device::from_stream(context.new_stream()?)?;
     let x = ramp(&[2, 100]).to_device(&device)?;
     let (y, call) = kernels::cumsum::kernel().call(&[Some(&x)])?;
