@@ -253,3 +253,28 @@ pub enum Error {
         source: Option<DriverError>,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use cudarc::driver::sys::CUresult;
+
+    use super::*;
+
+    #[test]
+    fn what_the_driver_refuses_has_the_drivers_error_as_its_source() {
+        let cause = DriverError(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        let (reason, log, key, source) = (String::new(), String::new(), String::new(), Some(cause));
+        let errors = [
+            Error::NoCuda { reason: reason.clone(), source },
+            Error::PtxRejected { key, log, source },
+            Error::Poisoned { reason: reason.clone(), source },
+            Error::Driver { call: "cuLaunchKernel", reason, source },
+        ];
+        for error in errors {
+            assert_eq!(error.source().and_then(|e| e.downcast_ref::<DriverError>()), Some(&cause));
+        }
+        assert!(Error::UnknownElem.source().is_none());
+    }
+}

@@ -18,8 +18,7 @@ use crate::Error;
 #[derive(Default)]
 pub(super) struct Scratch {
     region: Option<Arc<Region>>,
-    /// The launches for which the region has been handed out: each raises its tag.
-    launches: u64,
+    tags: Tags,
     /// The region of the graph that is being captured, and the capture's number.
     captured: Option<(u64, Weak<Region>)>,
 }
@@ -38,13 +37,24 @@ const MIN_WORDS: u64 = 1 << 13;
 /// words that it reads at every launch, so that none of its words is old.
 const MAX_LAUNCHES: u64 = 1 << 31;
 
+/// The tags that launches have used up of a region's.
+#[derive(Default)]
+struct Tags(u64);
+
+impl Tags {
+    /// Whether that many launches may follow; if so, they count.
+    fn take(&mut self, launches: u64) -> bool {
+        let enough = launches <= MAX_LAUNCHES - self.0;
+        self.0 += if enough { launches } else { 0 };
+        enough
+    }
+}
+
 impl Scratch {
     /// The region, if it has that many message words and that many launches are left to it.
     fn take(&mut self, words: u64, launches: u64) -> Option<Arc<Region>> {
-        let left = MAX_LAUNCHES.saturating_sub(self.launches);
-        let region = self.region.clone().filter(|region| region.words >= words && launches <= left)?;
-        self.launches += launches;
-        Some(region)
+        let region = self.region.clone().filter(|region| region.words >= words)?;
+        self.tags.take(launches).then_some(region)
     }
 }
 
@@ -81,7 +91,8 @@ impl Stream {
         let region = Arc::new(Region { memory: self.allocate(bytes)?, words });
         self.initialise(&region, bytes, self.raw.cu_stream())?;
         scratch.region = Some(region.clone());
-        scratch.launches = launches;
+        scratch.tags = Tags::default();
+        scratch.tags.take(launches);
         Ok(region)
     }
 
@@ -155,5 +166,19 @@ impl Drop for Apart {
         }
         // SAFETY: the stream is used here only, and has no work.
         let _ = unsafe { result::stream::destroy(self.stream) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_lasts_for_a_number_of_launches_and_not_of_calls() {
+        let mut tags = Tags::default();
+        let launches = 1 << 20;
+        let calls = (0..MAX_LAUNCHES).take_while(|_| tags.take(launches)).count() as u64;
+        assert_eq!(calls * launches, MAX_LAUNCHES);
+        assert!(!tags.take(1) && tags.take(0));
     }
 }
