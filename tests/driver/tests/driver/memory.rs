@@ -1,6 +1,8 @@
 //! Memory of one stream.
 
-use cudarc::driver::{CudaContext, DriverError};
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 use oplus::{Device, Elem, Error, Tensor, kernels};
 
 use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
@@ -49,8 +51,21 @@ pub(crate) fn runs_out() -> Done {
     Ok(())
 }
 
+/// A new context that is not the primary one.
+fn context_of_the_users() -> Result<Arc<CudaContext>, DriverError> {
+    type Create = unsafe extern "C" fn(*mut sys::CUcontext, *const (), u32, i32) -> sys::CUresult;
+    result::init()?;
+    let mut context = std::ptr::null_mut();
+    // SAFETY: this is how the test driver declares the function, which `cudarc` does not have for every version.
+    unsafe {
+        let create = *sys::culib().get::<Create>(b"cuCtxCreate_v4").unwrap();
+        create(&mut context, std::ptr::null(), 0, 0).result()?;
+        CudaContext::from_raw_context(0, 0, context)
+    }
+}
+
 pub(crate) fn in_a_context_of_the_users() -> Done {
-    let context = beside(|| CudaContext::new_non_primary(0, 0))?;
+    let context = beside(context_of_the_users)?;
     let device = Device::from_stream(context.new_stream()?)?;
     let x = ramp(&[2, 100]).to_device(&device)?;
     let (y, call) = kernels::cumsum::kernel().call(&[Some(&x)])?;

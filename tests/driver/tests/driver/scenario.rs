@@ -11,8 +11,10 @@ use crate::harness::{REFUSED, REPORTED, SCENARIO};
 /// How a scenario ends: an error must be one of the runtime's or of cudarc's.
 pub(crate) type Done = Result<(), Box<dyn Error>>;
 
+type Scenario = fn() -> Done;
+
 /// Scenarios by their names.
-pub(crate) const ALL: &[(&str, fn() -> Done)] = &[
+const ALL: &[(&str, Scenario)] = &[
     ("memory::comes_and_goes", crate::memory::comes_and_goes),
     ("memory::of_slices", crate::memory::of_slices),
     ("memory::runs_out", crate::memory::runs_out),
@@ -79,6 +81,9 @@ fn the_one_that_the_environment_names() {
     println!("calls: {} failures: {}", (driver.calls)(), (driver.failures)());
     let report = driver.report();
     if let Err(error) = &result {
+        let ours = error.downcast_ref::<oplus::Error>();
+        let of_the_driver = matches!(ours, Some(oplus::Error::Driver { .. } | oplus::Error::Poisoned { .. }));
+        assert!(!of_the_driver || error.source().is_some(), "{error:?} has no cause");
         println!("it gave an error: {error} ({error:?})");
     }
     println!("{report}");
