@@ -37,11 +37,13 @@ impl Tensor {
     /// # Errors
     /// [`Error::WrongElem`] for [`Elem::Call`] and [`Elem::State`], [`Error::OutOfMemory`], errors of the device.
     pub fn zeros(elem: Elem, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
-        let tensor = Tensor::uninitialised(elem, shape, device)?;
-        if let Storage::Cuda(memory, _) = &tensor.storage {
-            memory.clear()?;
-        }
-        Ok(tensor)
+        device.in_order(|| {
+            let tensor = Tensor::uninitialised(elem, shape, device)?;
+            if let Storage::Cuda(memory, _) = &tensor.storage {
+                memory.clear()?;
+            }
+            Ok(tensor)
+        })
     }
 
     /// A tensor with the same value everywhere.

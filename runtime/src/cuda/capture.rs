@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::{DriverError, result, sys};
+use cudarc::driver::{CudaStream, DriverError, result, sys};
 
 use super::allocation::defer;
 use super::driver::driver;
@@ -112,15 +112,44 @@ impl CudaDevice {
         match (self.0.recording()?, other.0.recording()?) {
             (Recording::Queued, Recording::Queued) => {}
             (Recording::Captured(own), Recording::Captured(its)) if own.id == its.id => {}
-            (Recording::Queued, _) => return Err(other.captured(format!("{self} cannot wait for its work"))),
-            (_, _) => return Err(self.captured(format!("it cannot wait for the work of {other}"))),
+            (Recording::Queued, _) => {
+                return Err(other.captured(format!("{self} cannot wait for its work until the capture has ended")));
+            }
+            (_, _) => {
+                return Err(self.captured(format!(
+                    "it cannot wait for {other}; take the tensor over with `to_device` before the capture begins"
+                )));
+            }
         }
         self.0.raw.join(&other.0.raw).map_err(|e| self.0.context.failure("cuStreamWaitEvent", e))
+    }
+
+    /// Does a call's work in the order of the caller's stream, where it is queued on another.
+    pub(crate) fn in_order<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let Some(caller) = &self.0.caller else { return work() };
+        let failure = |e| self.0.context.failure("cuStreamWaitEvent", e);
+        self.0.context.bind()?;
+        let theirs = Recording::of(caller.cu_stream()).map_err(failure)?;
+        let own = self.0.recording()?;
+        // A capture of the caller's stream takes this one in.
+        if own != Recording::Queued && own != theirs {
+            return Err(self.captured("another thread captures it".into()));
+        }
+        self.0.raw.join(caller).map_err(failure)?;
+        let result = work();
+        let back = come_back(&self.0.raw, caller).map_err(failure);
+        result.and_then(|value| back.map(|()| value))
     }
 
     fn captured(&self, reason: String) -> Error {
         Error::Captured { stream: self.to_string(), reason }
     }
+}
+
+/// Makes the caller's stream wait for one of ours. In a capture of the caller's it must, so that a failure is worth a
+/// second attempt.
+pub(super) fn come_back(own: &CudaStream, caller: &CudaStream) -> Result<(), DriverError> {
+    caller.join(own).or_else(|_| caller.join(own))
 }
 
 /// Runs calls that a capture elsewhere in the process would otherwise forbid, though they do not touch it.

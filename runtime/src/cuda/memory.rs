@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cudarc::driver::{CudaSlice, DevicePtrMut, result};
 
 use super::allocation::{Allocation, NotNow, defer, retry};
-use super::capture::Recording;
+use super::capture::{Recording, come_back};
 use super::sharing::{Access, Sharing};
 use super::stream::CudaDevice;
 use crate::{Element, Error};
@@ -79,7 +79,8 @@ impl DeviceMemory {
 
     /// The memory of a slice whose stream is the device's, after everything that other streams do with it.
     pub(crate) fn of_slice<T: Element>(mut slice: CudaSlice<T>, device: &CudaDevice) -> Result<DeviceMemory, Error> {
-        device.refuse_in_capture("it cannot wait for the events of a slice; hand it over before the capture begins")?;
+        let reason = "it cannot wait for the events of a slice; hand it over before the capture begins";
+        device.in_order(|| device.refuse_in_capture(reason))?;
         let bytes = slice.num_bytes();
         let address = slice.device_ptr_mut(device.stream()).0;
         // What `cudarc` could not wait for it says at the next call.
@@ -97,9 +98,12 @@ impl DeviceMemory {
     pub(crate) fn share(&self, here: &CudaDevice, guest: &CudaDevice) -> Result<(), Error> {
         guest.0.context.bind()?;
         let mut sharing = self.sharing.write().unwrap_or_else(PoisonError::into_inner);
-        guest.join(here)?;
         let others = sharing.before(guest, Access::Write);
-        others.iter().filter(|other| *other != here).try_for_each(|other| guest.join(other))?;
+        let wait = || {
+            guest.join(here)?;
+            others.iter().filter(|other| *other != here).try_for_each(|other| guest.join(other))
+        };
+        here.in_order(|| guest.in_order(wait))?;
         sharing.invite(guest, &self.remains.device);
         Ok(())
     }
@@ -136,26 +140,31 @@ impl DeviceMemory {
         if source.is_empty() {
             return Ok(());
         }
-        device.refuse_in_capture(UPLOAD)?;
-        let _held = self.hold(device, Access::Write)?;
-        // SAFETY: the range lies in the memory; the driver has read pageable memory when the call returns.
-        let result = unsafe { result::memcpy_htod_async(self.address + at as u64, source, device.0.raw.cu_stream()) };
-        result.map_err(|e| device.0.context.failure("cuMemcpyHtoDAsync", e))
+        device.in_order(|| {
+            device.refuse_in_capture(UPLOAD)?;
+            let (_held, to) = (self.hold(device, Access::Write)?, self.address + at as u64);
+            // SAFETY: the range lies in the memory; the driver has read pageable memory when the call returns.
+            let result = unsafe { result::memcpy_htod_async(to, source, device.0.raw.cu_stream()) };
+            result.map_err(|e| device.0.context.failure("cuMemcpyHtoDAsync", e))
+        })
     }
 
     /// Copies to the host, on the stream of `device`, from the byte `at` on, and waits for it.
     pub(crate) fn download(&self, device: &CudaDevice, at: usize, target: &mut [u8]) -> Result<(), Error> {
         assert!(at + target.len() <= self.bytes, "the copy would leave the memory");
         device.0.context.bind()?;
-        device.refuse_in_capture(DOWNLOAD)?;
-        if !target.is_empty() {
-            let _held = self.hold(device, Access::Read)?;
+        let copied = device.in_order(|| {
+            device.refuse_in_capture(DOWNLOAD)?;
+            if target.is_empty() {
+                return Ok(());
+            }
+            let (_held, from) = (self.hold(device, Access::Read)?, self.address + at as u64);
             // SAFETY: the range lies in the memory, and `target` is not touched before the copy has ended.
-            let result =
-                unsafe { result::memcpy_dtoh_async(target, self.address + at as u64, device.0.raw.cu_stream()) };
-            result.map_err(|e| device.0.context.failure("cuMemcpyDtoHAsync", e))?;
-        }
-        device.synchronize()
+            let result = unsafe { result::memcpy_dtoh_async(target, from, device.0.raw.cu_stream()) };
+            result.map_err(|e| device.0.context.failure("cuMemcpyDtoHAsync", e))
+        });
+        // Also after a failure the copy may be on its way.
+        device.synchronize().and(copied)
     }
 }
 
@@ -175,24 +184,25 @@ impl Remains {
     /// Makes the stream that frees the memory wait for the others, unless one of them is being captured: it would be
     /// drawn into the capture, or the memory freed by every launch of the graph.
     fn settle(&self, owner: &Owner) -> Result<(), NotNow> {
-        if self.guests.is_empty() && matches!(owner, Owner::Ours(_)) {
+        let caller = self.device.0.caller.as_ref();
+        if self.guests.is_empty() && caller.is_none() && matches!(owner, Owner::Ours(_)) {
             return Ok(());
         }
         let context = self.device.context().cu_ctx();
         // SAFETY: the context is alive.
         retry(unsafe { result::ctx::set_current(context) })?;
-        let streams = std::iter::once(&self.device).chain(&self.guests);
-        for device in streams {
+        let own = &self.device.0.raw;
+        for stream in self.guests.iter().map(|guest| &guest.0.raw).chain([own]).chain(caller) {
             let mut recording = Recording::Queued;
-            retry(Recording::of(device.0.raw.cu_stream()).map(|found| recording = found))?;
+            retry(Recording::of(stream.cu_stream()).map(|found| recording = found))?;
             match (recording, owner) {
                 (Recording::Queued, _) => {}
                 (Recording::Captured(capture), Owner::Ours(own)) if own.is_of(capture.id) => {}
                 _ => return Err(NotNow),
             }
         }
-        let wait = |guest: &CudaDevice| retry(self.device.0.raw.join(&guest.0.raw));
-        self.guests.iter().try_for_each(wait)
+        self.guests.iter().try_for_each(|guest| retry(own.join(&guest.0.raw)))?;
+        caller.map_or(Ok(()), |caller| retry(own.join(caller).and_then(|()| caller.join(own))))
     }
 }
 
@@ -202,7 +212,12 @@ impl Drop for Remains {
         let Some(owner) = self.owner.take() else { return };
         if self.settle(&owner).is_err() {
             let (device, guests) = (self.device.clone(), std::mem::take(&mut self.guests));
-            defer(Box::new(Remains { device, guests, owner: Some(owner) }));
+            return defer(Box::new(Remains { device, guests, owner: Some(owner) }));
+        }
+        drop(owner);
+        if let Some(caller) = &self.device.0.caller {
+            // Once it has been drawn into a capture of the caller's, its last work must be joined.
+            let _ = come_back(&self.device.0.raw, caller);
         }
     }
 }

@@ -15,17 +15,29 @@ pub(crate) enum Access {
 pub(crate) struct Sharing<S> {
     /// Streams that have been given the memory, besides the one that frees it.
     guests: Vec<S>,
-    /// The stream that wrote last.
-    writer: Option<S>,
-    /// Streams that come after that write.
-    after: Vec<S>,
-    /// Streams that have read since then.
-    readers: Vec<S>,
+    /// The last write.
+    write: Option<Use<S>>,
+    /// The last read since then, of every stream that has read.
+    reads: Vec<Use<S>>,
+}
+
+/// A use of a memory.
+#[derive(Debug)]
+struct Use<S> {
+    by: S,
+    /// Streams that have waited for it.
+    waited: Vec<S>,
+}
+
+impl<S: PartialEq> Use<S> {
+    fn is_before(&self, stream: &S) -> bool {
+        self.by == *stream || self.waited.contains(stream)
+    }
 }
 
 impl<S> Default for Sharing<S> {
     fn default() -> Sharing<S> {
-        Sharing { guests: vec![], writer: None, after: vec![], readers: vec![] }
+        Sharing { guests: vec![], write: None, reads: vec![] }
     }
 }
 
@@ -37,31 +49,31 @@ impl<S: Clone + PartialEq> Sharing<S> {
 
     /// Whether the use of a stream needs neither to wait nor to be noted.
     pub(super) fn permits(&self, stream: &S, access: Access) -> bool {
-        let only = |streams: &[S]| streams.iter().all(|other| other == stream);
+        let noted = |known: &Use<S>| known.by == *stream && known.waited.is_empty();
         self.guests.is_empty()
             || match access {
-                Access::Read => self.after.contains(stream) && self.readers.contains(stream),
-                Access::Write => self.writer.as_ref() == Some(stream) && only(&self.after) && self.readers.is_empty(),
+                Access::Read => self.before(stream, access).is_empty() && self.reads.iter().any(noted),
+                Access::Write => self.write.as_ref().is_some_and(noted) && self.reads.is_empty(),
             }
     }
 
     /// The streams that a use must wait for.
     pub(super) fn before(&self, stream: &S, access: Access) -> Vec<S> {
-        let writer = self.writer.iter().filter(|_| !self.after.contains(stream));
-        let readers = self.readers.iter().filter(|_| access == Access::Write);
-        writer.chain(readers).filter(|other| *other != stream).cloned().collect()
+        let reads = self.reads.iter().filter(|_| access == Access::Write);
+        let uses = self.write.iter().chain(reads).filter(|earlier| !earlier.is_before(stream));
+        uses.map(|earlier| earlier.by.clone()).collect()
     }
 
     /// Notes a use, which has waited.
     pub(super) fn note(&mut self, stream: &S, access: Access) {
+        let own = Use { by: stream.clone(), waited: vec![] };
         if access == Access::Write {
-            self.writer = Some(stream.clone());
-            self.after.clear();
-            self.readers.clear();
-        } else {
-            add(&mut self.readers, stream);
+            (self.write, self.reads) = (Some(own), vec![]);
+            return;
         }
-        add(&mut self.after, stream);
+        self.write.iter_mut().for_each(|write| wait_for(write, stream));
+        self.reads.retain(|read| read.by != *stream);
+        self.reads.push(own);
     }
 
     /// Gives the memory to a stream, which has waited for all uses so far. `home` frees it.
@@ -69,16 +81,16 @@ impl<S: Clone + PartialEq> Sharing<S> {
         if self.guests.is_empty() {
             self.note(home, Access::Write);
         }
-        if guest != home {
-            add(&mut self.guests, guest);
+        if guest != home && !self.guests.contains(guest) {
+            self.guests.push(guest.clone());
         }
-        add(&mut self.after, guest);
+        self.write.iter_mut().chain(&mut self.reads).for_each(|earlier| wait_for(earlier, guest));
     }
 }
 
-fn add<S: Clone + PartialEq>(streams: &mut Vec<S>, stream: &S) {
-    if !streams.contains(stream) {
-        streams.push(stream.clone());
+fn wait_for<S: Clone + PartialEq>(earlier: &mut Use<S>, stream: &S) {
+    if !earlier.is_before(stream) {
+        earlier.waited.push(stream.clone());
     }
 }
 
@@ -135,5 +147,17 @@ mod tests {
         assert!(!sharing.permits(&'a', Access::Read));
         sharing.note(&'a', Access::Read);
         assert_eq!(sharing.before(&'b', Access::Write), ['a']);
+    }
+
+    #[test]
+    fn a_stream_that_takes_the_memory_over_need_not_wait_again() {
+        let mut sharing = shared();
+        sharing.note(&'c', Access::Write);
+        sharing.note(&'b', Access::Read);
+        sharing.invite(&'a', &'a');
+        assert!(sharing.before(&'a', Access::Write).is_empty());
+        assert!(!sharing.permits(&'b', Access::Read), "a later read must be noted");
+        sharing.note(&'b', Access::Read);
+        assert_eq!(sharing.before(&'a', Access::Write), ['b']);
     }
 }

@@ -20,7 +20,7 @@ use crate::Error;
 #[derive(Clone)]
 pub struct CudaDevice(pub(crate) Arc<Stream>);
 
-/// `CU_STREAM_PER_THREAD`.
+/// `CU_STREAM_PER_THREAD`, which names another stream in every thread.
 const PER_THREAD_STREAM: usize = 2;
 
 /// What is kept per stream.
@@ -28,7 +28,10 @@ pub(crate) struct Stream {
     pub(super) scratch: Mutex<Scratch>,
     pub(super) constants: Mutex<Constants>,
     pub(crate) context: Arc<Context>,
+    /// The stream on which work is queued.
     pub(super) raw: Arc<CudaStream>,
+    /// `CU_STREAM_PER_THREAD`, where it is the caller's: then `raw` is a stream of ours, and both wait for each other.
+    pub(super) caller: Option<Arc<CudaStream>>,
     schedule_rank: AtomicUsize,
     portable: AtomicBool,
     only: RwLock<Option<Arc<Only>>>,
@@ -67,32 +70,37 @@ impl CudaDevice {
     /// The caller's stream and context.
     pub(crate) fn from_stream(stream: Arc<CudaStream>) -> Result<CudaDevice, Error> {
         driver()?;
-        if stream.cu_stream() as usize == PER_THREAD_STREAM {
-            let reason = "CU_STREAM_PER_THREAD names another stream in every thread; make one with `new_stream`";
-            return Err(Error::Driver { call: "from_stream", reason: reason.into(), source: None });
-        }
         let context = Context::of(stream.context())?;
         let mut known = context.streams.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|weak| weak.strong_count() > 0);
-        let found = known.iter().filter_map(std::sync::Weak::upgrade).find(|s| s.raw.cu_stream() == stream.cu_stream());
-        let state = found.unwrap_or_else(|| {
-            let state = Arc::new(Stream {
-                scratch: Mutex::default(),
-                constants: Mutex::default(),
-                context: context.clone(),
-                raw: stream,
-                schedule_rank: AtomicUsize::new(0),
-                portable: AtomicBool::new(false),
-                only: RwLock::default(),
-            });
-            known.push(Arc::downgrade(&state));
-            state
+        let is = |own: &Arc<CudaStream>| own.cu_stream() == stream.cu_stream();
+        let mut streams = known.iter().filter_map(std::sync::Weak::upgrade);
+        if let Some(found) = streams.find(|s| is(&s.raw) || s.caller.as_ref().is_some_and(is)) {
+            return Ok(CudaDevice(found));
+        }
+        let (raw, caller) = match stream.cu_stream() as usize {
+            PER_THREAD_STREAM => {
+                let own = stream.context().new_stream().map_err(|e| context.failure("cuStreamCreate", e))?;
+                (own, Some(stream))
+            }
+            _ => (stream, None),
+        };
+        let state = Arc::new(Stream {
+            scratch: Mutex::default(),
+            constants: Mutex::default(),
+            context: context.clone(),
+            raw,
+            caller,
+            schedule_rank: AtomicUsize::new(0),
+            portable: AtomicBool::new(false),
+            only: RwLock::default(),
         });
-        drop(known);
+        known.push(Arc::downgrade(&state));
         Ok(CudaDevice(state))
     }
 
-    /// The stream.
+    /// The stream on which work is queued: that of [`Device::from_stream`](crate::Device::from_stream), or, in place of
+    /// `CU_STREAM_PER_THREAD`, one that every call makes wait for the stream of its thread, which then waits for it.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.0.raw
     }
@@ -113,9 +121,8 @@ impl CudaDevice {
     /// # Errors
     /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.refuse_in_capture(
-            "its work is done when the graph is launched, so that there is nothing to wait for yet",
-        )?;
+        let reason = "its work is done when the graph is launched, so that there is nothing to wait for yet";
+        self.in_order(|| self.refuse_in_capture(reason))?;
         self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))
     }
 

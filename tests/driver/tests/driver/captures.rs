@@ -13,7 +13,7 @@ use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
 const LONG: [usize; 2] = [1, 1 << 16];
 
 /// A graph, whose end is not under test.
-struct Graph(Option<CudaGraph>);
+pub(crate) struct Graph(Option<CudaGraph>);
 
 impl std::ops::Deref for Graph {
     type Target = CudaGraph;
@@ -30,7 +30,7 @@ impl Drop for Graph {
 }
 
 /// What `work` queues on a stream, as a graph, and what it gives. The capture ends however it goes.
-fn captured<T>(stream: &Arc<CudaStream>, work: impl FnOnce() -> T) -> Result<(Graph, T), DriverError> {
+pub(crate) fn captured<T>(stream: &Arc<CudaStream>, work: impl FnOnce() -> T) -> Result<(Graph, T), DriverError> {
     stream.begin_capture(Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     let value = work();
     let flags = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;

@@ -54,6 +54,7 @@ scenarios! {
     streams_share: "streams::share",
     streams_write_and_read: "streams::write_and_read",
     streams_of_threads: "streams::of_threads",
+    streams_of_the_thread: "streams::of_the_thread",
     captures_of_calls: "captures::of_calls",
     captures_that_allocate: "captures::that_allocate",
     captures_while_tensors_go: "captures::while_tensors_go",

@@ -23,6 +23,7 @@ const ALL: &[(&str, Scenario)] = &[
     ("streams::share", crate::streams::share),
     ("streams::write_and_read", crate::streams::write_and_read),
     ("streams::of_threads", crate::streams::of_threads),
+    ("streams::of_the_thread", crate::streams::of_the_thread),
     ("captures::of_calls", crate::captures::of_calls),
     ("captures::that_allocate", crate::captures::that_allocate),
     ("captures::while_tensors_go", crate::captures::while_tensors_go),

@@ -1,8 +1,10 @@
 //! Tensors that several streams have.
 
-use oplus::{Elem, Tensor, kernels};
+use cudarc::driver::{CudaContext, result};
+use oplus::{Device, Elem, Tensor, kernels};
 
-use crate::scenario::{Done, is_ramp, new_stream, ramp};
+use crate::captures::captured;
+use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
 
 /// A tensor outlives its first handle on another stream.
 pub(crate) fn share() -> Done {
@@ -67,4 +69,44 @@ pub(crate) fn of_threads() -> Done {
     });
     results.into_iter().collect::<Result<Vec<()>, String>>()?;
     Ok(())
+}
+
+/// The stream of every thread, on which the user's own work is in order with the runtime's.
+pub(crate) fn of_the_thread() -> Done {
+    let stream = CudaContext::new(0)?.per_thread_stream();
+    let device = Device::from_stream(stream.clone())?;
+    assert_eq!(device, Device::from_stream(stream.clone())?);
+    let cumsum = kernels::cumsum::kernel();
+    let slice = beside(|| stream.clone_htod(&[0.0_f32, 1.0, 2.0, 3.0]))?;
+    let x = Tensor::from_cuda_slice(slice, &[1, 4])?;
+    let y = Tensor::zeros(Elem::F32, &[1, 4], &device)?;
+    let copy = |from: &Tensor, to: &Tensor| {
+        let (from, to) = (from.device_ptr().unwrap(), to.device_ptr().unwrap());
+        // SAFETY: both tensors have 16 bytes.
+        unsafe { result::memcpy_dtod_async(to, from, 16, stream.cu_stream()) }
+    };
+    assert!(is_ramp(&x)?);
+    cumsum.call_into(&[Some(&x)], &[&y])?;
+    copy(&y, &x)?;
+    drop(cumsum.call(&[Some(&x)])?);
+    copy(&ramp(&[1, 4]).to_device(&device)?, &y)?;
+    assert!(is_ramp(&y)?);
+    let (_, other) = new_stream()?;
+    copy(&x, &y)?;
+    let there = y.to_device(&other)?;
+    drop(cumsum.call(&[Some(&there)])?);
+    // The graph, which writes the tensor, cannot wait for another stream.
+    drop((there.to_device(&device)?, there));
+    let (graph, result) = captured(&stream, || {
+        cumsum.call_into(&[Some(&x)], &[&y])?;
+        cumsum.call(&[Some(&y)]).map(drop)
+    })?;
+    result?;
+    graph.launch()?;
+    device.synchronize()?;
+    let used = std::thread::scope(|scope| scope.spawn(|| cumsum.call(&[Some(&x)]).map(|_| drop(x))).join().unwrap());
+    used?;
+    copy(&y, &y)?;
+    drop(y);
+    Ok(device.synchronize()?)
 }
