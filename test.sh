@@ -29,6 +29,9 @@ cargo fmt --all --check
 cargo clippy --workspace --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 cargo test --workspace
+for version in 12080 13000 13040; do
+    CUDARC_CUDA_VERSION=$version cargo check --target-dir target/bindings -p oplus
+done
 cargo run --release -p oplus-llvm -- generate --check
 cargo run --release -p oplus-llvm -- receipts --check
 .ci/packages

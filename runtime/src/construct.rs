@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, DevicePtr};
+use cudarc::driver::CudaSlice;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::Literal;
 
@@ -37,11 +37,13 @@ impl Tensor {
     /// # Errors
     /// [`Error::WrongElem`] for [`Elem::Call`] and [`Elem::State`], [`Error::OutOfMemory`], errors of the device.
     pub fn zeros(elem: Elem, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
-        let tensor = Tensor::uninitialised(elem, shape, device)?;
-        if let Storage::Cuda(memory, _) = &tensor.storage {
-            memory.clear()?;
-        }
-        Ok(tensor)
+        device.in_order(|| {
+            let tensor = Tensor::uninitialised(elem, shape, device)?;
+            if let Storage::Cuda(memory, _) = &tensor.storage {
+                memory.clear()?;
+            }
+            Ok(tensor)
+        })
     }
 
     /// A tensor with the same value everywhere.
@@ -82,15 +84,13 @@ impl Tensor {
     /// is freed as the slice frees it.
     ///
     /// # Errors
-    /// [`Error::Length`] when the shape holds another number of elements; errors of [`Device::from_stream`].
+    /// [`Error::Length`] when the shape holds another number of elements; [`Error::Captured`] while the stream is being
+    /// captured into a graph; errors of [`Device::from_stream`].
     pub fn from_cuda_slice<T: Element>(slice: CudaSlice<T>, shape: &[usize]) -> Result<Tensor, Error> {
         let layout = Layout::contiguous(shape)?;
         check_length(&layout, slice.len())?;
         let device = CudaDevice::from_stream(slice.stream().clone())?;
-        let bytes = slice.num_bytes();
-        // The slice is used on its own stream only, where its work is in order without the events that this records.
-        let address = slice.device_ptr(device.stream()).0;
-        let memory = DeviceMemory::owned_by(&device, address, bytes, Box::new(slice));
+        let memory = DeviceMemory::of_slice(slice, &device)?;
         Ok(Tensor::of(T::ELEM, layout, Storage::Cuda(Arc::new(memory), device)))
     }
 

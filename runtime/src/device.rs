@@ -40,8 +40,12 @@ impl Device {
 
     /// The caller's stream, in the caller's context. Work is queued on it in the order of the calls.
     ///
+    /// `CU_STREAM_PER_THREAD` names another stream in every thread. In its place work is queued on a stream of the
+    /// library's own; in every call that one first waits for the stream of the calling thread, which then waits for it.
+    /// Another stream saves these waits.
+    ///
     /// # Errors
-    /// [`Error::DeviceTooOld`] for a GPU before compute capability 8.0; [`Error::Driver`] for the per-thread stream.
+    /// [`Error::DeviceTooOld`] for a GPU before compute capability 8.0.
     pub fn from_stream(stream: Arc<CudaStream>) -> Result<Device, Error> {
         CudaDevice::from_stream(stream).map(Device::Cuda)
     }
@@ -51,10 +55,18 @@ impl Device {
         cuda::device_count()
     }
 
+    /// Does a call's work in the order of the caller's stream.
+    pub(crate) fn in_order<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        match self {
+            Device::Cpu => work(),
+            Device::Cuda(device) => device.in_order(work),
+        }
+    }
+
     /// Waits until everything queued on the device has been done, and reports its faults.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] when a kernel has failed.
+    /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<(), Error> {
         match self {
             Device::Cpu => Ok(()),

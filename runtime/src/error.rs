@@ -1,9 +1,11 @@
 //! Everything that can go wrong, in words that name the tensor, the axis and the sizes.
 
+use cudarc::driver::DriverError;
 use oplus_dsl::Elem;
 
 /// Why a call failed. Nothing has been written to a caller's tensor when a call is refused before it starts; a fault of
-/// the device is reported by the call that meets it.
+/// the device is reported by the call that meets it. [`source`](std::error::Error::source) gives the error of the driver
+/// that it comes from.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -201,6 +203,8 @@ pub enum Error {
     NoCuda {
         /// Why.
         reason: String,
+        /// The driver's error, if there is a driver.
+        source: Option<DriverError>,
     },
     /// The GPU is older than every kernel.
     #[error("{device} has compute capability {major}.{minor}; kernels need 8.0 or newer")]
@@ -227,12 +231,24 @@ pub enum Error {
         key: String,
         /// What the driver said.
         log: String,
+        /// The driver's error.
+        source: Option<DriverError>,
+    },
+    /// A stream is being captured into a CUDA graph, in which what was asked for has no place. The capture goes on.
+    #[error("{stream} is being captured into a graph: {reason}")]
+    Captured {
+        /// The stream.
+        stream: String,
+        /// Why this is not possible now.
+        reason: String,
     },
     /// An earlier fault has made the CUDA context unusable. Drop every tensor of that context and make a new one.
     #[error("the CUDA context is unusable after an earlier fault: {reason}")]
     Poisoned {
         /// The driver's name of the fault.
         reason: String,
+        /// The driver's error.
+        source: Option<DriverError>,
     },
     /// Any other refusal of the driver.
     #[error("{call} failed: {reason}")]
@@ -241,5 +257,32 @@ pub enum Error {
         call: &'static str,
         /// The driver's name of the error.
         reason: String,
+        /// The driver's error; `None` where the driver was not asked.
+        source: Option<DriverError>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use cudarc::driver::sys::CUresult;
+
+    use super::*;
+
+    #[test]
+    fn what_the_driver_refuses_has_the_drivers_error_as_its_source() {
+        let cause = DriverError(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        let (reason, log, key, source) = (String::new(), String::new(), String::new(), Some(cause));
+        let errors = [
+            Error::NoCuda { reason: reason.clone(), source },
+            Error::PtxRejected { key, log, source },
+            Error::Poisoned { reason: reason.clone(), source },
+            Error::Driver { call: "cuLaunchKernel", reason, source },
+        ];
+        for error in errors {
+            assert_eq!(error.source().and_then(|e| e.downcast_ref::<DriverError>()), Some(&cause));
+        }
+        assert!(Error::UnknownElem.source().is_none());
+    }
 }

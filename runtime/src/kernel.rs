@@ -63,6 +63,10 @@ impl Kernel {
     ///
     /// Every handle and view of the outputs sees what is written, also those that an earlier [`Call`] holds.
     ///
+    /// A graph uses the tensors of the calls that were captured, and memory of its own for their messages, at every
+    /// launch. Keep the tensors until its last launch has ended; order its launches with other streams that use them; and
+    /// let no two of its launches run at the same time, also not of two executables that are instantiated from it.
+    ///
     /// # Errors
     /// Those of [`Kernel::call`], and [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not have
     /// memory of its own. Two views that interleave in one memory count as overlapping.

@@ -31,9 +31,10 @@
 //!   to the host. The first call of a kind plans and loads kernels; later ones only launch them.
 //! * Memory is allocated and freed in the order of the stream: a tensor may be dropped while kernels still use it.
 //! * Streams and threads are independent. A tensor moves to another stream with [`Tensor::to_device`], which makes that
-//!   stream wait.
-//! * [`Kernel::call_into`] writes into tensors of the caller's and can be captured into a CUDA graph. What
-//!   [`Kernel::call`] allocates during a capture belongs to the graph.
+//!   stream wait. Handles on several streams may be used by turns: calls that write what others use wait for each other.
+//! * [`Kernel::call_into`] writes into tensors of the caller's and can be captured into a CUDA graph, whose launches must
+//!   follow each other. What [`Kernel::call`] allocates during a capture belongs to the graph. Copies from and to the host
+//!   have no place in a capture: they give [`Error::Captured`], and the capture goes on.
 //! * The driver is loaded at run time. Without it there is the CPU, and [`Error::NoCuda`] for those who ask for a GPU.
 //! * Compiled kernels come from [sources](source): folders, this crate, or the compiler (feature `jit`).
 //!

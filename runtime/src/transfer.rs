@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::construct::host_zeros;
-use crate::cuda::DeviceMemory;
+use crate::cuda::{DeviceMemory, UPLOAD};
 use crate::layout::Layout;
 use crate::tensor::{Storage, elem_bytes};
 use crate::{Device, Error, Tensor};
@@ -20,14 +20,19 @@ impl Tensor {
     /// The tensor on a device: itself when it is there; a handle to the same memory when only the stream differs (the
     /// device's stream then waits for the work queued so far on the tensor's); a copy in row-major order otherwise.
     ///
+    /// Handles on several streams may be used by turns: a call waits for what calls on other streams do with the same
+    /// memory before it, if one of both writes. Launches of a CUDA graph are not calls: order them with other streams
+    /// yourself.
+    ///
     /// # Errors
-    /// [`Error::OutOfMemory`], errors of the device.
+    /// [`Error::OutOfMemory`]; [`Error::Captured`] while one of both streams is being captured into a graph; errors of the
+    /// device.
     pub fn to_device(&self, device: &Device) -> Result<Tensor, Error> {
         match (&self.storage, device) {
             (Storage::Host(_), Device::Cpu) => Ok(self.clone()),
             (Storage::Cuda(_, here), Device::Cuda(there)) if here == there => Ok(self.clone()),
             (Storage::Cuda(memory, here), Device::Cuda(there)) if here.shares_memory(there) => {
-                memory.share(there)?;
+                memory.share(here, there)?;
                 let storage = Storage::Cuda(memory.clone(), there.clone());
                 Ok(Tensor { storage, layout: self.layout.clone(), elem: self.elem })
             }
@@ -37,6 +42,7 @@ impl Tensor {
                 self.copied(Storage::host(memory))
             }
             (_, Device::Cuda(there)) => {
+                there.refuse_in_capture(UPLOAD)?;
                 let memory = DeviceMemory::new(there, self.len() * elem_bytes(self.elem))?;
                 self.with_bytes(|bytes| memory.upload(there, 0, bytes))??;
                 self.copied(Storage::Cuda(Arc::new(memory), there.clone()))

@@ -40,7 +40,7 @@ fn open(device: Device) -> Option<Library> {
 #[expect(unsafe_code, reason = "the interface of cuBLAS takes addresses")]
 fn sgemm(blas: &CudaBlas, a: Factor<'_>, b: Factor<'_>) -> Result<Tensor, Error> {
     let ([m, k], [_, n]) = (a.shape(), b.shape());
-    let failed = |reason: String| Error::Driver { call: "cublasSgemm", reason };
+    let failed = |reason: String| Error::Driver { call: "cublasSgemm", reason, source: None };
     let size = |x: usize| i32::try_from(x).map_err(|_| failed(format!("{x} rows or columns are too many")));
     let y = Tensor::zeros(Elem::F32, &[m, n], &a.0.device())?;
     let address = |tensor: &Tensor| tensor.device_ptr().expect("a tensor of a GPU has an address");

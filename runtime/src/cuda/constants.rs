@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::memory::{Allocation, DeviceMemory};
+use super::allocation::Allocation;
+use super::memory::DeviceMemory;
 use super::stream::{CudaDevice, Stream};
 use crate::Error;
 
@@ -31,7 +32,7 @@ impl CudaDevice {
     }
 
     fn hold(&self, allocation: Arc<Allocation>, bytes: &[u8]) -> DeviceMemory {
-        DeviceMemory::owned_by(self, allocation.address, bytes.len(), Box::new(allocation))
+        DeviceMemory::allocated(self, bytes.len(), allocation)
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use cudarc::driver::{CudaContext, DriverError, sys};
 use oplus_codegen::target::{Isa, Target};
 
-use super::memory::Pool;
 use super::module::Function;
+use super::pool::Pool;
 use super::stream::Stream;
 use super::{Prepared, is_sticky, name};
 use crate::Error;
@@ -126,5 +126,6 @@ impl Context {
 /// An error of the driver as ours.
 pub(super) fn failure(call: &'static str, error: DriverError) -> Error {
     let reason = name(error);
-    if is_sticky(error) { Error::Poisoned { reason } } else { Error::Driver { call, reason } }
+    let source = Some(error);
+    if is_sticky(error) { Error::Poisoned { reason, source } } else { Error::Driver { call, reason, source } }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use oplus_codegen::plan::{Arg, Buffer, Launch, Plan, Residual};
 
+use super::allocation::Allocation;
 use super::context::Context;
-use super::memory::Allocation;
 use super::module::Function;
 use super::scratch::Region;
 use super::stream::{CudaDevice, Stream};
@@ -20,8 +20,9 @@ pub(crate) struct Prepared {
     /// Where every temporary tensor lies in the call's temporary memory, and the bytes of all.
     buffers: Vec<u64>,
     buffer_bytes: usize,
-    /// Message words, when there are launches that exchange messages.
-    message_words: Option<u64>,
+    /// Launches that exchange messages, and the words that they need.
+    exchanges: u64,
+    message_words: u64,
     /// The form of the states that it saves.
     pub(crate) saves: Option<Residual>,
 }
@@ -64,10 +65,11 @@ impl Prepared {
             Error::OutOfMemory { bytes, device: context.label.clone() }
         })?;
         let exchanges = |launch: &Launch| launch.args.iter().any(|a| matches!(a, Arg::Messages | Arg::Control));
-        let message_words = plan.steps.iter().any(exchanges).then_some(plan.message_words);
-        let launches = plan.steps.into_iter().filter(|launch| !launch.grid.contains(&0));
-        let steps = launches.map(|launch| Step::new(context, launch, &find)).collect::<Result<_, _>>()?;
-        Ok(Prepared { steps, buffers, buffer_bytes, message_words, saves: None })
+        let message_words = plan.message_words;
+        let launches: Vec<Launch> = plan.steps.into_iter().filter(|launch| !launch.grid.contains(&0)).collect();
+        let exchanges = launches.iter().filter(|launch| exchanges(launch)).count() as u64;
+        let steps = launches.into_iter().map(|launch| Step::new(context, launch, &find)).collect::<Result<_, _>>()?;
+        Ok(Prepared { steps, buffers, buffer_bytes, exchanges, message_words, saves: None })
     }
 
     /// Queues the launches on the stream of a device.
@@ -75,7 +77,7 @@ impl Prepared {
         let stream = &*device.0;
         stream.context.bind()?;
         let temporary = (self.buffer_bytes > 0).then(|| stream.allocate(self.buffer_bytes)).transpose()?;
-        let region = self.message_words.map(|words| stream.region(words)).transpose()?;
+        let region = (self.exchanges > 0).then(|| stream.region(self.message_words, self.exchanges)).transpose()?;
         let call = Call { pointers, buffers: &self.buffers, temporary: temporary.as_ref(), region: region.as_deref() };
         self.steps.iter().try_for_each(|step| step.launch(stream, &call))
     }

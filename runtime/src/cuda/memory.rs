@@ -1,194 +1,55 @@
-//! Device memory: allocated and freed in the order of a stream.
+//! The memory of tensors: used in order by every stream that has it, and freed after all of them.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
+use cudarc::driver::{CudaSlice, DevicePtrMut, result};
 
-use super::stream::{CudaDevice, Stream};
-use crate::Error;
-
-/// A memory pool of ours, so that the caller's default pool keeps its settings. Memory that is freed stays in the pool;
-/// an allocation from it takes about as long as a launch.
-pub(super) struct Pool(Option<sys::CUmemoryPool>);
-
-// SAFETY: the driver's handle may be used from any thread.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
-impl Pool {
-    /// A pool on the context's device; nothing where the device has no pools.
-    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Pool, Error> {
-        if !context.has_async_alloc() {
-            return Ok(Pool(None));
-        }
-        let location = sys::CUmemLocation {
-            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: context.ordinal() as i32,
-        };
-        // SAFETY: the structure is plain data for which zero means "default"; it is filled in before use.
-        let mut properties: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-        properties.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.location = location;
-        let mut pool = std::ptr::null_mut();
-        // SAFETY: both pointers are valid for the call.
-        let created = unsafe { sys::cuMemPoolCreate(&mut pool, &properties) }.result();
-        created.map_err(|e| super::context::failure("cuMemPoolCreate", e))?;
-        let mut threshold = u64::MAX;
-        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: the attribute is a 64-bit number.
-        let set = unsafe { sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut threshold).cast()) }.result();
-        let pool = Pool(Some(pool));
-        set.map_err(|e| super::context::failure("cuMemPoolSetAttribute", e))?;
-        Ok(pool)
-    }
-
-    /// Gives memory that nobody uses back to the device.
-    fn trim(&self) {
-        if let Some(pool) = self.0 {
-            // SAFETY: the pool is alive. A failure leaves things as they were.
-            let _ = unsafe { sys::cuMemPoolTrimTo(pool, 0) };
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if let Some(pool) = self.0 {
-            // SAFETY: the driver releases the pool when its last allocation has been freed.
-            let _ = unsafe { sys::cuMemPoolDestroy(pool) };
-        }
-    }
-}
-
-/// An allocation, freed when dropped.
-pub(super) struct Allocation {
-    pub(super) address: u64,
-    stream: Arc<CudaStream>,
-    kind: Kind,
-}
-
-/// How an allocation was made, and so how it is freed.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    /// In the order of the stream.
-    Ordered,
-    /// By a graph that was being captured.
-    Captured,
-    /// At once, by the device.
-    Plain,
-}
-
-/// Things whose destructors call the driver, dropped at a place where that is not allowed: in a stream that is being
-/// captured, or in a callback. They wait here for the next allocation.
-static DEFERRED: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
-
-/// Lets a value be dropped later.
-pub(super) fn defer(value: Box<dyn Send>) {
-    DEFERRED.lock().unwrap_or_else(PoisonError::into_inner).push(value);
-}
-
-fn drop_deferred() {
-    let deferred = std::mem::take(&mut *DEFERRED.lock().unwrap_or_else(PoisonError::into_inner));
-    drop(deferred);
-}
-
-impl Stream {
-    /// Memory in the order of the stream: it may be used by work that is queued from now on.
-    pub(super) fn allocate(&self, bytes: usize) -> Result<Allocation, Error> {
-        let capturing = self.is_capturing()?;
-        let kind = match (self.context.pool.0, capturing) {
-            (None, _) => return self.allocate_plain(bytes),
-            (Some(_), true) => Kind::Captured,
-            (Some(_), false) => Kind::Ordered,
-        };
-        if !capturing {
-            drop_deferred();
-        }
-        let mut address = self.try_allocate(bytes);
-        if matches!(address, Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY))) && !capturing {
-            // What has been freed may wait for queued work, or lie in the pool in pieces of other sizes.
-            let _ = self.raw.synchronize();
-            self.context.pool.trim();
-            address = self.try_allocate(bytes);
-        }
-        let address = address.map_err(|e| self.allocation_failure(bytes, e))?;
-        Ok(Allocation { address, stream: self.raw.clone(), kind })
-    }
-
-    fn try_allocate(&self, bytes: usize) -> Result<u64, DriverError> {
-        let mut address = 0;
-        let Some(pool) = self.context.pool.0 else { return Ok(address) };
-        // SAFETY: pool and stream are alive and of one context.
-        unsafe { sys::cuMemAllocFromPoolAsync(&mut address, bytes, pool, self.raw.cu_stream()) }.result()?;
-        Ok(address)
-    }
-
-    /// Memory outside the order of any stream, also while a graph is being captured.
-    pub(super) fn allocate_plain(&self, bytes: usize) -> Result<Allocation, Error> {
-        // SAFETY: the context is current.
-        let address = relaxed(|| unsafe { result::malloc_sync(bytes) });
-        let address = address.map_err(|e| self.allocation_failure(bytes, e))?;
-        Ok(Allocation { address, stream: self.raw.clone(), kind: Kind::Plain })
-    }
-
-    fn allocation_failure(&self, bytes: usize, error: DriverError) -> Error {
-        match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory { bytes, device: self.context.label.clone() },
-            _ => self.context.failure("cuMemAllocFromPoolAsync", error),
-        }
-    }
-}
-
-/// Runs calls that a capture elsewhere in the process would otherwise forbid, though they do not touch it.
-pub(super) fn relaxed<T>(f: impl FnOnce() -> T) -> T {
-    let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: swaps this thread's mode with the variable, here and back.
-    let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
-    let value = f();
-    // SAFETY: as above.
-    let _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
-    value
-}
-
-impl Drop for Allocation {
-    /// Frees in the order of the stream: work that is queued still finds the memory. Failures mean that the context is
-    /// gone, and the memory with it.
-    fn drop(&mut self) {
-        if self.address == 0 {
-            return;
-        }
-        let (address, stream) = (self.address, self.stream.cu_stream());
-        // SAFETY: context and stream are alive, the address came from the matching allocator and is freed once.
-        unsafe {
-            let _ = result::ctx::set_current(self.stream.context().cu_ctx());
-            if self.kind == Kind::Plain {
-                let _ = relaxed(|| result::stream::synchronize(stream).and_then(|()| result::free_sync(address)));
-                return;
-            }
-            let idle = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-            let capturing = result::stream::is_capturing(stream).is_ok_and(|status| status != idle);
-            if capturing && self.kind == Kind::Ordered {
-                let stream = self.stream.clone();
-                self.address = 0;
-                return defer(Box::new(Allocation { address, stream, kind: Kind::Ordered }));
-            }
-            let _ = result::free_async(address, stream);
-        }
-    }
-}
+use super::allocation::{Allocation, NotNow, defer, retry};
+use super::capture::{Recording, come_back};
+use super::sharing::{Access, Sharing};
+use super::stream::CudaDevice;
+use crate::{Element, Error};
 
 /// The memory of a tensor on a GPU.
 pub(crate) struct DeviceMemory {
     pub(crate) address: u64,
     pub(crate) bytes: usize,
+    sharing: RwLock<Sharing<CudaDevice>>,
+    remains: Remains,
+}
+
+/// What is left of a memory when its last handle is dropped.
+struct Remains {
     /// The device whose stream frees the memory.
     device: CudaDevice,
-    /// Other streams that have been given the memory.
-    guests: Mutex<Vec<CudaDevice>>,
-    /// What frees the memory when it is dropped.
-    _owner: Box<dyn Any + Send + Sync>,
+    /// Other streams that have had the memory.
+    guests: Vec<CudaDevice>,
+    owner: Option<Owner>,
+}
+
+/// What frees a memory when it is dropped.
+enum Owner {
+    /// An allocation of ours, which knows when it may be freed.
+    Ours(Arc<Allocation>),
+    /// Something else that calls the driver at once.
+    Foreign(#[expect(dead_code, reason = "it is dropped")] Box<dyn Any + Send + Sync>),
+}
+
+/// Keeps others from using a memory out of order until the work of a call is queued.
+pub(crate) enum Held<'m> {
+    /// Others may use it as far as they need not wait.
+    Together(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'m, Sharing<CudaDevice>>),
+    /// Others wait.
+    Alone(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'m, Sharing<CudaDevice>>),
+}
+
+/// Puts the uses that a call makes of memories in their order with those of other streams, until the result is dropped.
+pub(crate) fn hold<'m>(device: &CudaDevice, mut uses: Vec<(&'m DeviceMemory, Access)>) -> Result<Vec<Held<'m>>, Error> {
+    // In the order of their addresses, so that calls on several threads cannot wait for each other in a circle.
+    uses.sort_unstable_by_key(|(memory, access)| (std::ptr::from_ref(*memory).addr(), *access == Access::Read));
+    uses.dedup_by_key(|(memory, _)| std::ptr::from_ref(*memory));
+    uses.into_iter().map(|(memory, access)| memory.hold(device, access)).collect()
 }
 
 impl DeviceMemory {
@@ -196,10 +57,14 @@ impl DeviceMemory {
     pub(crate) fn new(device: &CudaDevice, bytes: usize) -> Result<DeviceMemory, Error> {
         device.0.context.bind()?;
         if bytes == 0 {
-            return Ok(DeviceMemory::owned_by(device, 0, 0, Box::new(())));
+            return Ok(DeviceMemory::with(device, (0, 0), Owner::Foreign(Box::new(()))));
         }
-        let allocation = device.0.allocate(bytes)?;
-        Ok(DeviceMemory::owned_by(device, allocation.address, bytes, Box::new(allocation)))
+        Ok(DeviceMemory::allocated(device, bytes, Arc::new(device.0.allocate(bytes)?)))
+    }
+
+    /// The first `bytes` bytes of an allocation.
+    pub(super) fn allocated(device: &CudaDevice, bytes: usize, allocation: Arc<Allocation>) -> DeviceMemory {
+        DeviceMemory::with(device, (allocation.address, bytes), Owner::Ours(allocation))
     }
 
     /// Memory that `owner` keeps alive, and frees in the order of the device's stream when dropped.
@@ -209,19 +74,52 @@ impl DeviceMemory {
         bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> DeviceMemory {
-        DeviceMemory { address, bytes, device: device.clone(), guests: Mutex::default(), _owner: owner }
+        DeviceMemory::with(device, (address, bytes), Owner::Foreign(owner))
     }
 
-    /// Lets the stream of `guest` use the memory: it waits for what has been queued so far on the streams that have it.
-    pub(crate) fn share(&self, guest: &CudaDevice) -> Result<(), Error> {
+    /// The memory of a slice whose stream is the device's, after everything that other streams do with it.
+    pub(crate) fn of_slice<T: Element>(mut slice: CudaSlice<T>, device: &CudaDevice) -> Result<DeviceMemory, Error> {
+        let reason = "it cannot wait for the events of a slice; hand it over before the capture begins";
+        device.in_order(|| device.refuse_in_capture(reason))?;
+        let bytes = slice.num_bytes();
+        let address = slice.device_ptr_mut(device.stream()).0;
+        // What `cudarc` could not wait for it says at the next call.
+        device.0.context.bind()?;
+        Ok(DeviceMemory::owned_by(device, address, bytes, Box::new(slice)))
+    }
+
+    fn with(device: &CudaDevice, (address, bytes): (u64, usize), owner: Owner) -> DeviceMemory {
+        let remains = Remains { device: device.clone(), guests: vec![], owner: Some(owner) };
+        DeviceMemory { address, bytes, sharing: RwLock::default(), remains }
+    }
+
+    /// Lets the stream of `guest` use the memory: it waits for what has been queued so far on the stream of this handle,
+    /// and for the uses of the memory on others.
+    pub(crate) fn share(&self, here: &CudaDevice, guest: &CudaDevice) -> Result<(), Error> {
         guest.0.context.bind()?;
-        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        guest.join(&self.device)?;
-        guests.iter().try_for_each(|other| guest.join(other))?;
-        if *guest != self.device && !guests.contains(guest) {
-            guests.push(guest.clone());
-        }
+        let mut sharing = self.sharing.write().unwrap_or_else(PoisonError::into_inner);
+        let others = sharing.before(guest, Access::Write);
+        let wait = || {
+            guest.join(here)?;
+            others.iter().filter(|other| *other != here).try_for_each(|other| guest.join(other))
+        };
+        here.in_order(|| guest.in_order(wait))?;
+        sharing.invite(guest, &self.remains.device);
         Ok(())
+    }
+
+    /// Puts a use in its order with those of other streams, until the result is dropped. Streams that do not share the
+    /// memory take no part in this, and it calls the driver only where one stream must wait for another.
+    fn hold(&self, device: &CudaDevice, access: Access) -> Result<Held<'_>, Error> {
+        let sharing = self.sharing.read().unwrap_or_else(PoisonError::into_inner);
+        if sharing.permits(device, access) {
+            return Ok(Held::Together(sharing));
+        }
+        drop(sharing);
+        let mut sharing = self.sharing.write().unwrap_or_else(PoisonError::into_inner);
+        sharing.before(device, access).iter().try_for_each(|other| device.join(other))?;
+        sharing.note(device, access);
+        Ok(Held::Alone(sharing))
     }
 
     /// Sets all bytes to zero.
@@ -229,7 +127,7 @@ impl DeviceMemory {
         if self.bytes == 0 {
             return Ok(());
         }
-        let stream = &self.device.0;
+        let stream = &self.remains.device.0;
         // SAFETY: the memory holds `bytes` bytes and belongs to the stream.
         let result = unsafe { result::memset_d8_async(self.address, 0, self.bytes, stream.raw.cu_stream()) };
         result.map_err(|e| stream.context.failure("cuMemsetD8Async", e))
@@ -242,31 +140,84 @@ impl DeviceMemory {
         if source.is_empty() {
             return Ok(());
         }
-        // SAFETY: the range lies in the memory; the driver has read pageable memory when the call returns.
-        let result = unsafe { result::memcpy_htod_async(self.address + at as u64, source, device.0.raw.cu_stream()) };
-        result.map_err(|e| device.0.context.failure("cuMemcpyHtoDAsync", e))
+        device.in_order(|| {
+            device.refuse_in_capture(UPLOAD)?;
+            let (_held, to) = (self.hold(device, Access::Write)?, self.address + at as u64);
+            // SAFETY: the range lies in the memory; the driver has read pageable memory when the call returns.
+            let result = unsafe { result::memcpy_htod_async(to, source, device.0.raw.cu_stream()) };
+            result.map_err(|e| device.0.context.failure("cuMemcpyHtoDAsync", e))
+        })
     }
 
     /// Copies to the host, on the stream of `device`, from the byte `at` on, and waits for it.
     pub(crate) fn download(&self, device: &CudaDevice, at: usize, target: &mut [u8]) -> Result<(), Error> {
         assert!(at + target.len() <= self.bytes, "the copy would leave the memory");
         device.0.context.bind()?;
-        if !target.is_empty() {
+        let copied = device.in_order(|| {
+            device.refuse_in_capture(DOWNLOAD)?;
+            if target.is_empty() {
+                return Ok(());
+            }
+            let (_held, from) = (self.hold(device, Access::Read)?, self.address + at as u64);
             // SAFETY: the range lies in the memory, and `target` is not touched before the copy has ended.
-            let result =
-                unsafe { result::memcpy_dtoh_async(target, self.address + at as u64, device.0.raw.cu_stream()) };
-            result.map_err(|e| device.0.context.failure("cuMemcpyDtoHAsync", e))?;
-        }
-        device.synchronize()
+            let result = unsafe { result::memcpy_dtoh_async(target, from, device.0.raw.cu_stream()) };
+            result.map_err(|e| device.0.context.failure("cuMemcpyDtoHAsync", e))
+        });
+        // Also after a failure the copy may be on its way.
+        device.synchronize().and(copied)
     }
 }
 
+/// Why a stream that is being captured refuses copies from the host.
+pub(crate) const UPLOAD: &str =
+    "a launch of the graph would copy from memory of the host that is gone by then; copy before the capture begins";
+/// Why it refuses copies to the host.
+const DOWNLOAD: &str = "its work is done when the graph is launched, so that there is nothing to copy to the host yet";
+
 impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        self.remains.guests = self.sharing.get_mut().unwrap_or_else(PoisonError::into_inner).take_guests();
+    }
+}
+
+impl Remains {
+    /// Makes the stream that frees the memory wait for the others, unless one of them is being captured: it would be
+    /// drawn into the capture, or the memory freed by every launch of the graph.
+    fn settle(&self, owner: &Owner) -> Result<(), NotNow> {
+        let caller = self.device.0.caller.as_ref();
+        if self.guests.is_empty() && caller.is_none() && matches!(owner, Owner::Ours(_)) {
+            return Ok(());
+        }
+        let context = self.device.context().cu_ctx();
+        // SAFETY: the context is alive.
+        retry(unsafe { result::ctx::set_current(context) })?;
+        let own = &self.device.0.raw;
+        for stream in self.guests.iter().map(|guest| &guest.0.raw).chain([own]).chain(caller) {
+            let mut recording = Recording::Queued;
+            retry(Recording::of(stream.cu_stream()).map(|found| recording = found))?;
+            match (recording, owner) {
+                (Recording::Queued, _) => {}
+                (Recording::Captured(capture), Owner::Ours(own)) if own.is_of(capture.id) => {}
+                _ => return Err(NotNow),
+            }
+        }
+        self.guests.iter().try_for_each(|guest| retry(own.join(&guest.0.raw)))?;
+        caller.map_or(Ok(()), |caller| retry(own.join(caller).and_then(|()| caller.join(own))))
+    }
+}
+
+impl Drop for Remains {
     /// The owner frees the memory in the order of its own stream, which first waits for the other streams.
     fn drop(&mut self) {
-        let guests = self.guests.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for guest in guests.iter() {
-            let _ = self.device.join(guest);
+        let Some(owner) = self.owner.take() else { return };
+        if self.settle(&owner).is_err() {
+            let (device, guests) = (self.device.clone(), std::mem::take(&mut self.guests));
+            return defer(Box::new(Remains { device, guests, owner: Some(owner) }));
+        }
+        drop(owner);
+        if let Some(caller) = &self.device.0.caller {
+            // Once it has been drawn into a capture of the caller's, its last work must be joined.
+            let _ = come_back(&self.device.0.raw, caller);
         }
     }
 }

@@ -1,64 +1,36 @@
 //! The GPU: contexts, streams, memory, modules and launches, on top of the driver API.
 //!
 //! The driver is loaded when it is first asked for. A machine without it, or without a GPU, gets [`Error::NoCuda`] and
-//! never a panic. The caller's contexts and streams are used as they are; nothing here waits for the GPU except copies
+//! never a panic; it is looked for again at the next call. The caller's contexts and streams are used as they are; nothing here waits for the GPU except copies
 //! to the host.
 
 #![allow(unsafe_code)]
 
+mod allocation;
 mod background;
+mod capture;
 mod constants;
 mod context;
+mod driver;
 mod launch;
 mod memory;
 mod module;
+mod pool;
 mod scratch;
+mod sharing;
 mod stream;
-
-use std::sync::OnceLock;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::Error;
-
 pub(crate) use context::Context;
 pub(crate) use launch::{Pointers, Prepared};
-pub(crate) use memory::DeviceMemory;
+pub(crate) use memory::{DeviceMemory, UPLOAD, hold};
+pub(crate) use sharing::Access;
 pub use stream::CudaDevice;
-
-/// The oldest driver whose interface is used and that accepts PTX 7.8, as `cuDriverGetVersion` gives it.
-const OLDEST_DRIVER: i32 = 11_080;
-
-/// Loads and initialises the driver, once.
-pub(crate) fn driver() -> Result<(), Error> {
-    static DRIVER: OnceLock<Result<(), Error>> = OnceLock::new();
-    DRIVER.get_or_init(load_driver).clone()
-}
-
-fn load_driver() -> Result<(), Error> {
-    let no_cuda = |reason: String| Error::NoCuda { reason };
-    // SAFETY: loads the driver library, whose initialisers have no preconditions.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(no_cuda("the driver library (libcuda) is not installed".into()));
-    }
-    result::init().map_err(|e| no_cuda(name(e)))?;
-    let mut version = 0;
-    // SAFETY: writes one integer.
-    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(|e| no_cuda(name(e)))?;
-    if version < OLDEST_DRIVER {
-        let shown = |v: i32| format!("{}.{}", v / 1000, v % 1000 / 10);
-        return Err(no_cuda(format!(
-            "the driver supports CUDA {}; {} or newer is needed",
-            shown(version),
-            shown(OLDEST_DRIVER)
-        )));
-    }
-    Ok(())
-}
 
 /// How many GPUs there are; 0 without a driver.
 pub(crate) fn device_count() -> usize {
-    driver().ok().and_then(|()| result::device::get_count().ok()).map_or(0, |n| n as usize)
+    driver::driver().ok().and_then(|_| result::device::get_count().ok()).map_or(0, |n| n as usize)
 }
 
 /// The driver's name of an error.

@@ -7,6 +7,8 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use oplus_codegen::plan::Launch;
 use oplus_codegen::target::Isa;
 
+use super::allocation::{defer, retry};
+use super::capture::relaxed;
 use super::{Context, background, is_sticky, name};
 use crate::Error;
 use crate::source::{Code, Found, Later};
@@ -43,6 +45,9 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
+// SAFETY: the driver's handle may be used from any thread.
+unsafe impl Send for Module {}
+
 /// A loaded module, unloaded when dropped.
 struct Module {
     raw: sys::CUmodule,
@@ -51,10 +56,13 @@ struct Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: the context is alive and nothing uses the module's functions any more; the driver waits for launches.
-        unsafe {
-            let _ = result::ctx::set_current(self.context.cu_ctx());
-            let _ = result::module::unload(self.raw);
+        // SAFETY: the context is alive.
+        let current = unsafe { result::ctx::set_current(self.context.cu_ctx()) };
+        // SAFETY: nothing uses the module's functions any more; the driver waits for launches.
+        let unload = || unsafe { result::module::unload(self.raw) };
+        if !self.raw.is_null() && retry(current.and_then(|()| relaxed(unload).map(|_| ()))).is_err() {
+            let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+            defer(Box::new(Module { raw, context: self.context.clone() }));
         }
     }
 }
@@ -129,12 +137,12 @@ impl Context {
 
     fn load(&self, launch: &Launch, key: &str, code: &Code, effort: Effort) -> Result<Function, Error> {
         self.bind()?;
-        let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
+        let rejected = |log: String, source| Error::PtxRejected { key: key.to_owned(), log, source };
         let module = self.load_module(code, key, effort)?;
-        let symbol = CString::new(launch.symbol.as_str()).map_err(|e| rejected(e.to_string()))?;
+        let symbol = CString::new(launch.symbol.as_str()).map_err(|e| rejected(e.to_string(), None))?;
         // SAFETY: the module is alive.
         let raw = unsafe { result::module::get_function(module.raw, symbol) }
-            .map_err(|e| rejected(format!("it has no kernel `{}` ({})", launch.symbol, name(e))))?;
+            .map_err(|e| rejected(format!("it has no kernel `{}` ({})", launch.symbol, name(e)), Some(e)))?;
         use sys::CUfunction_attribute_enum as A;
         // SAFETY: the function is alive. Asking for an attribute also makes the driver load its code now, not at the
         // first launch, which may happen while a graph is being captured.
@@ -160,8 +168,8 @@ impl Context {
                 Err(_) => {}
             }
         }
-        let rejected = |log: String| Error::PtxRejected { key: key.to_owned(), log };
-        let text = CString::new(code.ptx.as_bytes()).map_err(|e| rejected(e.to_string()))?;
+        let rejected = |log: String, source| Error::PtxRejected { key: key.to_owned(), log, source };
+        let text = CString::new(code.ptx.as_bytes()).map_err(|e| rejected(e.to_string(), None))?;
         let mut log = [0_u8; 8192];
         self.load_image(text.as_bytes_with_nul(), &mut log, effort).map_err(|e| {
             if is_sticky(e) {
@@ -169,7 +177,7 @@ impl Context {
             }
             log[log.len() - 1] = 0;
             let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
-            rejected(format!("{}: {}", name(e), said.trim()))
+            rejected(format!("{}: {}", name(e), said.trim()), Some(e))
         })
     }
 
@@ -188,9 +196,9 @@ impl Context {
         let (mut raw, count) = (std::ptr::null_mut(), options.len() as u32);
         // SAFETY: the image says itself how long it is, there are `count` options and as many values, and the log is as
         // long as it says.
-        let loaded = super::memory::relaxed(|| unsafe {
+        let loaded = relaxed(|| unsafe {
             sys::cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), count, options.as_mut_ptr(), values.as_mut_ptr())
         });
-        loaded.result().map(|()| Module { raw, context: self.raw.clone() })
+        loaded?.result().map(|()| Module { raw, context: self.raw.clone() })
     }
 }

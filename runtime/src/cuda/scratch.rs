@@ -3,14 +3,14 @@
 //! A region starts with the control words `{0, 1}` (ticket counter and tag of the launch) and zeroed message words. The
 //! last block of a launch resets the counter and raises the tag, so launches that follow each other on a stream share a
 //! region without anything being cleared between them. Launches that may run at the same time must not share one: every
-//! stream has its own, and so has every captured graph, which keeps it alive.
+//! stream has its own, and so has every captured graph, which keeps it alive: a graph's launches must follow each other.
 
-use std::ffi::c_void;
 use std::sync::{Arc, PoisonError, Weak};
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
 
-use super::memory::{Allocation, defer, relaxed};
+use super::allocation::{Allocation, defer, retry};
+use super::capture::relaxed;
 use super::stream::Stream;
 use crate::Error;
 
@@ -18,8 +18,7 @@ use crate::Error;
 #[derive(Default)]
 pub(super) struct Scratch {
     region: Option<Arc<Region>>,
-    /// How often the region has been handed out.
-    uses: u32,
+    tags: Tags,
     /// The region of the graph that is being captured, and the capture's number.
     captured: Option<(u64, Weak<Region>)>,
 }
@@ -34,8 +33,30 @@ pub(crate) struct Region {
 const CONTROL_BYTES: usize = 128;
 /// The least number of message words in a region.
 const MIN_WORDS: u64 = 1 << 13;
-/// A region is replaced before its 32-bit tags can come round to a value that old words still carry.
-const MAX_USES: u32 = 1 << 26;
+/// A region is replaced before its 32-bit tags can come round to a value that old words still carry. A graph writes the
+/// words that it reads at every launch, so that none of its words is old.
+const MAX_LAUNCHES: u64 = 1 << 31;
+
+/// The tags that launches have used up of a region's.
+#[derive(Default)]
+struct Tags(u64);
+
+impl Tags {
+    /// Whether that many launches may follow; if so, they count.
+    fn take(&mut self, launches: u64) -> bool {
+        let enough = launches <= MAX_LAUNCHES - self.0;
+        self.0 += if enough { launches } else { 0 };
+        enough
+    }
+}
+
+impl Scratch {
+    /// The region, if it has that many message words and that many launches are left to it.
+    fn take(&mut self, words: u64, launches: u64) -> Option<Arc<Region>> {
+        let region = self.region.clone().filter(|region| region.words >= words)?;
+        self.tags.take(launches).then_some(region)
+    }
+}
 
 impl Region {
     /// Address of the control words.
@@ -56,22 +77,22 @@ fn region_size(words: u64) -> (usize, u64) {
 }
 
 impl Stream {
-    /// A region with at least `words` message words for the launches of one call. The caller keeps it until they are
-    /// queued: dropping the last handle frees it in the order of the stream.
-    pub(super) fn region(&self, words: u64) -> Result<Arc<Region>, Error> {
+    /// A region with at least `words` message words for the launches of one call that exchange messages. The caller keeps
+    /// it until they are queued: dropping the last handle frees it in the order of the stream.
+    pub(super) fn region(&self, words: u64, launches: u64) -> Result<Arc<Region>, Error> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_capturing()? {
             return self.captured_region(&mut scratch, words);
         }
-        if let Some(region) = scratch.region.clone().filter(|r| r.words >= words && scratch.uses < MAX_USES) {
-            scratch.uses += 1;
+        if let Some(region) = scratch.take(words, launches) {
             return Ok(region);
         }
         let (bytes, words) = region_size(words);
         let region = Arc::new(Region { memory: self.allocate(bytes)?, words });
         self.initialise(&region, bytes, self.raw.cu_stream())?;
         scratch.region = Some(region.clone());
-        scratch.uses = 1;
+        scratch.tags = Tags::default();
+        scratch.tags.take(launches);
         Ok(region)
     }
 
@@ -88,72 +109,76 @@ impl Stream {
     /// The region of the graph that is being captured: it must not be set up by the graph, which would do so at every
     /// launch, nor be shared with other launches of the stream, which may run beside the graph's.
     fn captured_region(&self, scratch: &mut Scratch, words: u64) -> Result<Arc<Region>, Error> {
-        let (capture, graph) = self.capture()?;
-        let known = scratch.captured.as_ref().filter(|(id, _)| *id == capture).and_then(|(_, weak)| weak.upgrade());
+        let capture = self.capture()?;
+        let known = scratch.captured.as_ref().filter(|(id, _)| *id == capture.id).and_then(|(_, weak)| weak.upgrade());
         if let Some(region) = known.filter(|r| r.words >= words) {
             return Ok(region);
         }
         let (bytes, words) = region_size(words);
         let region = Arc::new(Region { memory: self.allocate_plain(bytes)?, words });
-        relaxed(|| self.initialise_apart(&region, bytes))?;
-        self.give_to_graph(&region, graph)?;
-        scratch.captured = Some((capture, Arc::downgrade(&region)));
+        relaxed(|| self.initialise_apart(&region, bytes)).map_err(|e| self.mode_failure(e)).flatten()?;
+        self.give_to_graph(region.clone(), capture)?;
+        scratch.captured = Some((capture.id, Arc::downgrade(&region)));
         Ok(region)
     }
 
-    /// The number and the graph of the capture in progress.
-    fn capture(&self) -> Result<(u64, sys::CUgraph), Error> {
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let (mut id, mut graph) = (0, std::ptr::null_mut());
-        let (nodes, count) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the stream is alive; null pointers ask for nothing.
-        let info = unsafe {
-            sys::cuStreamGetCaptureInfo_v2(self.raw.cu_stream(), &mut status, &mut id, &mut graph, nodes, count)
-        };
-        self.context.check("cuStreamGetCaptureInfo", info)?;
-        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
-            let reason = "the capture of the stream has been invalidated by an earlier error".into();
-            return Err(Error::Driver { call: "cuStreamGetCaptureInfo", reason });
-        }
-        Ok((id, graph))
+    fn mode_failure(&self, error: DriverError) -> Error {
+        self.context.failure("cuThreadExchangeStreamCaptureMode", error)
     }
 
     /// Sets up a region on a stream of its own and waits for it.
-    fn initialise_apart(&self, region: &Region, bytes: usize) -> Result<(), Error> {
+    fn initialise_apart(&self, region: &Arc<Region>, bytes: usize) -> Result<(), Error> {
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         let stream = stream.map_err(|e| self.context.failure("cuStreamCreate", e))?;
-        let set = self.initialise(region, bytes, stream);
-        // SAFETY: the stream was made above and is used here only.
-        let (done, _) = unsafe { (result::stream::synchronize(stream), result::stream::destroy(stream)) };
-        set.and(done.map_err(|e| self.context.failure("cuStreamSynchronize", e)))
-    }
-
-    /// Makes a graph, and everything instantiated from it, keep a region alive.
-    fn give_to_graph(&self, region: &Arc<Region>, graph: sys::CUgraph) -> Result<(), Error> {
-        let handle = Box::into_raw(Box::new(region.clone()));
-        let mut object = std::ptr::null_mut();
-        let flags = sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as u32;
-        // SAFETY: the driver calls `release` once with the handle, when the last reference has gone.
-        let created = unsafe { sys::cuUserObjectCreate(&mut object, handle.cast(), Some(release), 1, flags) };
-        if let Err(e) = created.result() {
-            // SAFETY: the driver has not taken the handle.
-            drop(unsafe { Box::from_raw(handle) });
-            return Err(self.context.failure("cuUserObjectCreate", e));
-        }
-        let flags = sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as u32;
-        // SAFETY: graph and object are alive; our reference moves to the graph.
-        let kept = unsafe { sys::cuGraphRetainUserObject(graph, object, 1, flags) };
-        if kept.result().is_err() {
-            // SAFETY: the reference is still ours.
-            let _ = unsafe { sys::cuUserObjectRelease(object, 1) };
-        }
-        self.context.check("cuGraphRetainUserObject", kept)
+        let apart = Apart { stream, context: self.raw.context().clone(), region: region.clone() };
+        self.initialise(region, bytes, stream)?;
+        apart.wait().map_err(|e| self.context.failure("cuStreamSynchronize", e))
     }
 }
 
-/// Called by the driver when a graph lets go of a region. It must not call the driver, so the region is freed later.
-unsafe extern "C" fn release(handle: *mut c_void) {
-    // SAFETY: the handle was made by `give_to_graph`, and this is its only use.
-    let region = unsafe { Box::from_raw(handle.cast::<Arc<Region>>()) };
-    defer(region);
+/// A stream on which a region is set up. It is destroyed when dropped, and the region let go, after its work has ended.
+struct Apart {
+    stream: sys::CUstream,
+    context: Arc<CudaContext>,
+    region: Arc<Region>,
+}
+
+// SAFETY: the driver's handle may be used from any thread.
+unsafe impl Send for Apart {}
+
+impl Apart {
+    fn wait(&self) -> Result<(), DriverError> {
+        // SAFETY: the context and the stream are alive.
+        unsafe {
+            result::ctx::set_current(self.context.cu_ctx()).and_then(|()| result::stream::synchronize(self.stream))
+        }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if self.stream.is_null() {
+            return;
+        }
+        if retry(self.wait()).is_err() {
+            let stream = std::mem::replace(&mut self.stream, std::ptr::null_mut());
+            return defer(Box::new(Apart { stream, context: self.context.clone(), region: self.region.clone() }));
+        }
+        // SAFETY: the stream is used here only, and has no work.
+        let _ = unsafe { result::stream::destroy(self.stream) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_lasts_for_a_number_of_launches_and_not_of_calls() {
+        let mut tags = Tags::default();
+        let launches = 1 << 20;
+        let calls = (0..MAX_LAUNCHES).take_while(|_| tags.take(launches)).count() as u64;
+        assert_eq!(calls * launches, MAX_LAUNCHES);
+        assert!(!tags.take(1) && tags.take(0));
+    }
 }

@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaStream, result};
 use oplus_codegen::target::{Isa, Target};
 
+use super::Context;
 use super::constants::Constants;
 use super::context::failure;
+use super::driver::driver;
 use super::scratch::Scratch;
-use super::{Context, driver};
 use crate::Error;
 
 /// A GPU and one of its streams. Work on one stream runs in the order of the calls, work on different streams does not
@@ -19,7 +20,7 @@ use crate::Error;
 #[derive(Clone)]
 pub struct CudaDevice(pub(crate) Arc<Stream>);
 
-/// `CU_STREAM_PER_THREAD`.
+/// `CU_STREAM_PER_THREAD`, which names another stream in every thread.
 const PER_THREAD_STREAM: usize = 2;
 
 /// What is kept per stream.
@@ -27,7 +28,10 @@ pub(crate) struct Stream {
     pub(super) scratch: Mutex<Scratch>,
     pub(super) constants: Mutex<Constants>,
     pub(crate) context: Arc<Context>,
+    /// The stream on which work is queued.
     pub(super) raw: Arc<CudaStream>,
+    /// `CU_STREAM_PER_THREAD`, where it is the caller's: then `raw` is a stream of ours, and both wait for each other.
+    pub(super) caller: Option<Arc<CudaStream>>,
     schedule_rank: AtomicUsize,
     portable: AtomicBool,
     only: RwLock<Option<Arc<Only>>>,
@@ -53,7 +57,8 @@ impl CudaDevice {
         }
         let count = result::device::get_count().map_err(|e| failure("cuDeviceGetCount", e))?;
         if ordinal >= count as usize {
-            return Err(Error::NoCuda { reason: format!("there is no device {ordinal}; this machine has {count}") });
+            let reason = format!("there is no device {ordinal}; this machine has {count}");
+            return Err(Error::NoCuda { reason, source: None });
         }
         let context = CudaContext::new(ordinal).map_err(|e| failure("cuDevicePrimaryCtxRetain", e))?;
         let stream = context.new_stream().map_err(|e| failure("cuStreamCreate", e))?;
@@ -65,32 +70,37 @@ impl CudaDevice {
     /// The caller's stream and context.
     pub(crate) fn from_stream(stream: Arc<CudaStream>) -> Result<CudaDevice, Error> {
         driver()?;
-        if stream.cu_stream() as usize == PER_THREAD_STREAM {
-            let reason = "CU_STREAM_PER_THREAD names another stream in every thread; make one with `new_stream`";
-            return Err(Error::Driver { call: "from_stream", reason: reason.into() });
-        }
         let context = Context::of(stream.context())?;
         let mut known = context.streams.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|weak| weak.strong_count() > 0);
-        let found = known.iter().filter_map(std::sync::Weak::upgrade).find(|s| s.raw.cu_stream() == stream.cu_stream());
-        let state = found.unwrap_or_else(|| {
-            let state = Arc::new(Stream {
-                scratch: Mutex::default(),
-                constants: Mutex::default(),
-                context: context.clone(),
-                raw: stream,
-                schedule_rank: AtomicUsize::new(0),
-                portable: AtomicBool::new(false),
-                only: RwLock::default(),
-            });
-            known.push(Arc::downgrade(&state));
-            state
+        let is = |own: &Arc<CudaStream>| own.cu_stream() == stream.cu_stream();
+        let mut streams = known.iter().filter_map(std::sync::Weak::upgrade);
+        if let Some(found) = streams.find(|s| is(&s.raw) || s.caller.as_ref().is_some_and(is)) {
+            return Ok(CudaDevice(found));
+        }
+        let (raw, caller) = match stream.cu_stream() as usize {
+            PER_THREAD_STREAM => {
+                let own = stream.context().new_stream().map_err(|e| context.failure("cuStreamCreate", e))?;
+                (own, Some(stream))
+            }
+            _ => (stream, None),
+        };
+        let state = Arc::new(Stream {
+            scratch: Mutex::default(),
+            constants: Mutex::default(),
+            context: context.clone(),
+            raw,
+            caller,
+            schedule_rank: AtomicUsize::new(0),
+            portable: AtomicBool::new(false),
+            only: RwLock::default(),
         });
-        drop(known);
+        known.push(Arc::downgrade(&state));
         Ok(CudaDevice(state))
     }
 
-    /// The stream.
+    /// The stream on which work is queued: that of [`Device::from_stream`](crate::Device::from_stream), or, in place of
+    /// `CU_STREAM_PER_THREAD`, one that every call makes wait for the stream of its thread, which then waits for it.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.0.raw
     }
@@ -109,8 +119,10 @@ impl CudaDevice {
     /// Waits until all work queued on the stream has been done, and reports its faults.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] when a kernel has failed.
+    /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<(), Error> {
+        let reason = "its work is done when the graph is launched, so that there is nothing to wait for yet";
+        self.in_order(|| self.refuse_in_capture(reason))?;
         self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))
     }
 
@@ -134,14 +146,6 @@ impl CudaDevice {
         *self.0.only.write().unwrap_or_else(PoisonError::into_inner) = only;
     }
 
-    /// Makes this stream wait for the work queued so far on another one.
-    pub(crate) fn join(&self, other: &CudaDevice) -> Result<(), Error> {
-        if self == other {
-            return Ok(());
-        }
-        self.0.raw.join(&other.0.raw).map_err(|e| self.0.context.failure("cuStreamWaitEvent", e))
-    }
-
     /// Whether both are streams of one context, so that they share memory.
     pub(crate) fn shares_memory(&self, other: &CudaDevice) -> bool {
         Arc::ptr_eq(&self.0.context, &other.0.context)
@@ -162,14 +166,6 @@ impl Stream {
     /// The kernels that calls may take, if not all.
     pub(crate) fn only(&self) -> Option<Arc<Only>> {
         self.only.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether calls are recorded into a graph instead of being queued.
-    pub(super) fn is_capturing(&self) -> Result<bool, Error> {
-        // SAFETY: the stream is alive.
-        let status = unsafe { result::stream::is_capturing(self.raw.cu_stream()) };
-        let status = status.map_err(|e| self.context.failure("cuStreamIsCapturing", e))?;
-        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 }
 

@@ -9,7 +9,8 @@ use oplus_dsl::ir::{Axis, Output, Param};
 use super::variant::Planned;
 use super::{Executable, Hand, Ready, Signature};
 use crate::call::Residual;
-use crate::cuda::{CudaDevice, Pointers, Prepared};
+use crate::cuda::{Access, CudaDevice, DeviceMemory, Pointers, Prepared, hold};
+use crate::tensor::Storage;
 use crate::{Device, Error, Tensor, host, source};
 
 impl Executable {
@@ -49,6 +50,9 @@ impl Executable {
             (Some(own), _) | (None, Hand::Saved(own)) => address(&own.states),
             _ => 0,
         };
+        let read = ready.inputs.iter().flatten().filter_map(|t| memory(t)).map(|m| (m, Access::Read));
+        let written = ready.outputs.iter().filter_map(memory).map(|m| (m, Access::Write));
+        let _held = hold(device, read.chain(written).collect())?;
         prepared.run(device, Pointers { params: &params, outputs: &outputs, residual })?;
         Ok(saved)
     }
@@ -173,6 +177,14 @@ impl Executable {
 
 fn plan_layout(tensor: &Tensor) -> plan::Layout {
     plan::Layout { strides: tensor.strides().to_vec(), align: alignment(tensor) }
+}
+
+/// The memory of a tensor that has elements.
+fn memory(tensor: &Tensor) -> Option<&DeviceMemory> {
+    match &tensor.storage {
+        Storage::Cuda(memory, _) if memory.bytes > 0 => Some(memory),
+        _ => None,
+    }
 }
 
 /// The power of two that divides the address of index 0, 0, …; at most 16.

@@ -101,7 +101,18 @@ impl Executable {
             check_overlaps(&self.program, inputs, &given)?;
         }
         let device = binding.home.map_or(Device::Cpu, Storage::device);
-        let outputs = self.outputs(&binding, sinks, &device)?;
+        device.in_order(|| self.run_bound(binding, inputs, sinks, hand, &device))
+    }
+
+    fn run_bound<'t>(
+        &self,
+        binding: Binding<'t>,
+        inputs: &[Option<&'t Tensor>],
+        sinks: &[Sink<'t>],
+        hand: Hand<'_>,
+        device: &Device,
+    ) -> Result<Outcome<'t>, Error> {
+        let outputs = self.outputs(&binding, sinks, device)?;
         let signature = Signature {
             elem: binding.elem,
             given: inputs.iter().map(Option::is_some).collect(),
@@ -112,7 +123,7 @@ impl Executable {
         let ready = Ready { signature, sizes: binding.sizes.clone(), inputs, outputs: written, hand };
         let residual = match device {
             Device::Cpu => self.run_on_cpu(&ready).map(|()| None)?,
-            Device::Cuda(device) => self.run_on_cuda(&ready, &device)?,
+            Device::Cuda(device) => self.run_on_cuda(&ready, device)?,
         };
         Ok(Outcome { outputs, binding, residual })
     }

@@ -90,12 +90,18 @@ fn dropping_tensors_while_copies_are_in_flight_is_safe() {
 }
 
 #[test]
-fn the_per_thread_stream_is_refused() {
+fn the_per_thread_stream_is_waited_for_and_waits() {
     if gpu().is_none() {
         return;
     }
     let stream = CudaContext::new(0).unwrap().per_thread_stream();
-    assert!(matches!(Device::from_stream(stream), Err(Error::Driver { call: "from_stream", .. })));
+    let device = Device::from_stream(stream.clone()).unwrap();
+    assert_eq!(device, Device::from_stream(stream.clone()).unwrap());
+    let mut slice = stream.alloc_zeros::<f32>(1 << 20).unwrap();
+    stream.memcpy_htod(&floats(&ramp(&[1 << 20])), &mut slice).unwrap();
+    let x = Tensor::from_cuda_slice(slice, &[1 << 20]).unwrap();
+    assert_eq!(floats(&x), floats(&ramp(&[1 << 20])));
+    std::thread::scope(|scope| scope.spawn(|| drop(x)).join().unwrap());
 }
 
 /// A kernel of the test's own, so that no source has it, with a name of its own.

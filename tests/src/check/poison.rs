@@ -85,7 +85,7 @@ impl KernelSource for Trap {
 /// Checks that a call says in words that the context is unusable.
 fn is_poisoned<T: Debug>(what: &str, result: Result<T, impl Into<CheckError>>) -> Result<(), CheckError> {
     match result.map_err(Into::into) {
-        Err(CheckError::Oplus(Error::Poisoned { reason })) if reason.starts_with("CUDA_ERROR") => Ok(()),
+        Err(CheckError::Oplus(Error::Poisoned { reason, .. })) if reason.starts_with("CUDA_ERROR") => Ok(()),
         other => unexpected(format!("after a trap {what} gives {other:?}")),
     }
 }

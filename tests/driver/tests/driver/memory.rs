@@ -1,0 +1,90 @@
+//! Memory of one stream.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use oplus::{Device, Elem, Error, Tensor, kernels};
+
+use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
+
+pub(crate) fn comes_and_goes() -> Done {
+    let (_, device) = new_stream()?;
+    let x = ramp(&[3, 5, 7]);
+    let there = x.to_device(&device)?;
+    assert!(is_ramp(&there)?);
+    let view = |t: &Tensor| t.slice(2, 2..5)?.permute(&[1, 2, 0]);
+    assert_eq!(view(&there)?.to_vec::<f32>()?, view(&x)?.to_vec::<f32>()?);
+    assert_eq!(view(&x)?.to_device(&device)?.to_vec::<f32>()?, view(&x)?.to_vec::<f32>()?);
+    assert_eq!(Tensor::zeros(Elem::I64, &[9], &device)?.to_vec::<i64>()?, [0; 9]);
+    assert_eq!(Tensor::full(true, &[9], &device)?.to_vec::<bool>()?, [true; 9]);
+    assert!(Tensor::zeros(Elem::F32, &[0, 4], &device)?.to_vec::<f32>()?.is_empty());
+    Ok(device.synchronize()?)
+}
+
+/// A slice that another stream reads when it is handed over, and writes.
+pub(crate) fn of_slices() -> Done {
+    let (stream, device) = new_stream()?;
+    let (slice, again) = beside(|| {
+        let other = stream.context().new_stream()?;
+        let mut slice = stream.clone_htod(&[0.0_f32, 1.0, 2.0, 3.0])?;
+        let copy = other.clone_dtod(&slice)?;
+        other.memcpy_dtod(&copy, &mut slice)?;
+        let again = other.clone_dtod(&slice)?;
+        Ok::<_, DriverError>((slice, again))
+    })?;
+    let x = Tensor::from_cuda_slice(slice, &[1, 4])?;
+    let y = ramp(&[1, 4]).to_device(&device)?;
+    kernels::cumsum::kernel().call_into(&[Some(&y)], &[&x])?;
+    drop(x);
+    beside(|| drop(again));
+    Ok(device.synchronize()?)
+}
+
+pub(crate) fn runs_out() -> Done {
+    let (_, device) = new_stream()?;
+    let kept = ramp(&[9]).to_device(&device)?;
+    for _ in 0..2 {
+        let refused = Tensor::zeros(Elem::F64, &[1 << 40], &device);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. } | Error::Driver { .. })), "{refused:?}");
+    }
+    assert!(is_ramp(&kept)?);
+    Ok(())
+}
+
+/// A new context that is not the primary one.
+fn context_of_the_users() -> Result<Arc<CudaContext>, DriverError> {
+    type Create = unsafe extern "C" fn(*mut sys::CUcontext, *const (), u32, i32) -> sys::CUresult;
+    result::init()?;
+    let mut context = std::ptr::null_mut();
+    // SAFETY: this is how the test driver declares the function, which `cudarc` does not have for every version.
+    unsafe {
+        let create = *sys::culib().get::<Create>(b"cuCtxCreate_v4").unwrap();
+        create(&mut context, std::ptr::null(), 0, 0).result()?;
+        CudaContext::from_raw_context(0, 0, context)
+    }
+}
+
+pub(crate) fn in_a_context_of_the_users() -> Done {
+    let context = beside(context_of_the_users)?;
+    let device = Device::from_stream(context.new_stream()?)?;
+    let x = ramp(&[2, 100]).to_device(&device)?;
+    let (y, call) = kernels::cumsum::kernel().call(&[Some(&x)])?;
+    drop((x, device, context, call));
+    Ok(y[0].device().synchronize()?)
+}
+
+/// Calls and gradients, with temporary tensors, messages and saved states.
+pub(crate) fn of_calls() -> Done {
+    let (_, device) = new_stream()?;
+    let affine = kernels::affine::kernel();
+    for shape in [[1, 1 << 17], [3, 100]] {
+        let (a, b) = (ramp(&shape).to_device(&device)?, ramp(&shape).to_device(&device)?);
+        let recording = oplus::record();
+        let (outputs, call) = affine.call(&[Some(&a), Some(&b), None])?;
+        drop((recording, a, b));
+        let gradients = affine.backward(&call, &[Some(&outputs[0]), None])?;
+        drop((call, outputs));
+        drop(gradients);
+    }
+    Ok(device.synchronize()?)
+}
