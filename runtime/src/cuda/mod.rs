@@ -12,6 +12,7 @@ mod context;
 mod launch;
 mod memory;
 mod module;
+mod peek;
 mod scratch;
 mod stream;
 

@@ -10,3 +10,4 @@ mod ordered;
 mod packed;
 mod second;
 mod tensors;
+mod views;
