@@ -185,8 +185,9 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
         }
         Schedule::Rows(s) => format!("{rows} of {length}; {}", team(s)),
         Schedule::LookBack(s @ LookBack { scan_warps, vectors, vector, stages, .. }) => format!(
-            "{rows} of {length}; tiles of {} = {scan_warps} warps × {vectors} × {WARP} lanes × {vector}, {stages} in flight",
-            s.tile()
+            "{rows} of {length}; tiles of {} = {} × {vectors} × {WARP} lanes × {vector}, {stages} in flight",
+            s.tile(),
+            counted(scan_warps, "warp")
         ),
         Schedule::Columns(Columns { lane, form: Form::Walk, vector, steps, .. }) => {
             format!(
@@ -202,9 +203,10 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
                 (false, false) => "",
             };
             format!(
-                "{rows} of {length}, {} per block; {lanes} lanes × {states} states per row; tiles of {steps} steps, \
-                 {stages} in flight{cut}",
-                s.rows()
+                "{rows} of {length}, {} per block; {} × {} per row; tiles of {steps} steps, {stages} in flight{cut}",
+                s.rows(),
+                counted(lanes, "lane"),
+                counted(states, "state")
             )
         }
         Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
@@ -250,9 +252,11 @@ fn two_way(schedule: &TwoWay, rows: &str, length: i64) -> String {
         Pass::Sum => return "the sums over rows of all blocks".to_owned(),
     };
     format!(
-        "{rows} of {length}, {} per block; {lanes} lanes × {own} rows × {states} states; tiles of {steps} steps, \
-         {stages} in flight; {what}",
-        schedule.block_rows()
+        "{rows} of {length}, {} per block; {} × {} × {}; tiles of {steps} steps, {stages} in flight; {what}",
+        schedule.block_rows(),
+        counted(lanes, "lane"),
+        counted(own, "row"),
+        counted(states, "state")
     )
 }
 
@@ -260,7 +264,7 @@ fn team(schedule: &Rows) -> String {
     let Rows { row_warps, lanes, rows, vector, vectors, .. } = *schedule;
     let warps = if row_warps > 1 { format!("{row_warps} warps × ") } else { String::new() };
     let rows = if rows > 1 { format!(", {rows} rows at once") } else { String::new() };
-    format!("tiles of {} = {warps}{vectors} × {lanes} lanes × {vector}{rows}", schedule.tile())
+    format!("tiles of {} = {warps}{vectors} × {} × {vector}{rows}", schedule.tile(), counted(lanes, "lane"))
 }
 
 impl Display for Explanation {

@@ -99,7 +99,7 @@ fn centred_mean(x: &[f64]) -> (Vec<f64>, Vec<f64>) {
     (0..x.len()).map(|t| (at(t).unwrap_or(0.0), f64::from(at(t).is_some()))).unzip()
 }
 
-/// What is drawn: a number for every year, or none.
+/// The curves: a number for every year, or none.
 struct Curves<'a> {
     yearly: &'a [f64],
     target: &'a [Option<f64>],

@@ -174,7 +174,7 @@ impl Layout {
         Ok(wider)
     }
 
-    /// The same elements in row-major order under another shape, by NumPy's rule.
+    /// Another shape for the elements in row-major order, by NumPy's rule.
     fn reshape(&self, shape: &[usize]) -> Result<Layout, Error> {
         let row_major = Layout { offset: self.offset, ..Layout::contiguous(shape)? };
         if row_major.len() != self.len() {

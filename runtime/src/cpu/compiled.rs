@@ -76,7 +76,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// What is computed.
+    /// The program.
     pub(super) fn program(&self) -> &Program {
         &self.program
     }

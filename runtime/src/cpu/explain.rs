@@ -48,7 +48,7 @@ impl Compiled {
     /// be there.
     ///
     /// # Errors
-    /// Those of [`Compiled::run`] that depend on sizes and strides.
+    /// [`CpuError`] where a call of these sizes and strides is refused.
     pub(crate) fn explain(&self, sizes: &[usize], params: &[&[i64]], outputs: &[&[i64]]) -> Result<CpuPlan, CpuError> {
         let program = self.program();
         self.check_sizes(sizes)?;

@@ -45,7 +45,7 @@ pub fn made(root: &Path) -> Result<Vec<Made>, BenchError> {
 /// Writes the README's tables and the picture; gives the files that have changed.
 ///
 /// # Errors
-/// Those of [`made`], and [`BenchError::Document`] when a file cannot be written.
+/// [`BenchError::Document`] as [`made`] gives it, and when a file cannot be written.
 pub fn write(root: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let mut changed = vec![];
     for Made { path, found, expected } in made(root)? {

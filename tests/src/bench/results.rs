@@ -57,7 +57,7 @@ impl Results {
         &self.records
     }
 
-    /// What is known of a case that we have run.
+    /// The least time of a case, if we have run it, and the fastest peer's.
     pub fn time(&self, case: &str) -> Option<Time> {
         let of = |case: &str| self.records.iter().filter(move |r| r.case == case).collect::<Vec<_>>();
         let least = |records: Vec<&Record>| records.into_iter().min_by(|a, b| a.ms.total_cmp(&b.ms)).cloned();

@@ -20,6 +20,8 @@ const GAP: Place = (24, 14);
 /// A line of the words above the tiles of a launch, and how many letters it takes.
 const LINE: i32 = 19;
 const LETTERS: usize = 104;
+/// What lines that go on begin with: spaces that SVG keeps.
+const INDENT: &str = "\u{a0}\u{a0}\u{a0}\u{a0}";
 /// The room of the aggregates below the tiles, and of a tile's parts.
 const AGGREGATES: i32 = 44;
 const PARTS: i32 = 110;
@@ -79,7 +81,7 @@ fn height_of_words(launch: &Explained) -> i32 {
     LINE * (1 + words(launch, 1).len() as i32)
 }
 
-/// What is said of a launch, in lines of their own that the picture has room for.
+/// The words about a launch, in lines that the picture has room for.
 fn words(launch: &Explained, number: usize) -> Vec<String> {
     let (schedule, micros) = launch.candidates.first().map_or(("", 0.0), |(s, micros, _)| (s, *micros));
     let all = [
@@ -101,7 +103,7 @@ fn lines(text: &str) -> Vec<String> {
         match line {
             Some(line) if line.is_empty() => line.push_str(word),
             Some(line) => line.extend([" ", word]),
-            None => lines.push(format!("    {word}")),
+            None => lines.push(format!("{INDENT}{word}")),
         }
     }
     lines
@@ -185,7 +187,7 @@ fn draw_look_back(canvas: &Canvas<'_>, y: i32, (cut, along): (&Cut, &[Option<u64
     }
     let (first, end) = if cut.reverse { (places - 1, 0) } else { (0, places - 1) };
     let middle = |place| x_of(place) + CELL.0 / 2;
-    canvas.label((LEFT, bus + 1), "aggregates, folded in their order onto what the block has kept")?;
+    canvas.label((LEFT, bus + 5), "aggregates, folded in their order onto what the block has kept")?;
     if places < 2 {
         return Ok(());
     }
