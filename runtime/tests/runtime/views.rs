@@ -1,7 +1,9 @@
 //! Views of tensors: beside `ndarray`, on awkward shapes, and how they print.
 
+use cudarc::driver::CudaContext;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use ndarray::{ArrayD, ArrayViewD, Axis, IxDyn, Slice};
-use oplus::{Error, Tensor};
+use oplus::{Device, Error, Tensor};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -252,4 +254,30 @@ fn of_a_large_tensor_the_edges_are_printed() {
     assert!(text.ends_with("i64[1048576, 1048576] with strides [0, 0] on cpu"));
     let many_axes = same.as_strided(&[2; 30], &[0; 30], 0).unwrap();
     assert!(format!("{many_axes:?}").starts_with("i64[2, 2, "));
+}
+
+/// On a machine without a GPU there is nothing to test.
+#[test]
+fn on_a_gpu_views_print_and_are_copied_but_not_while_it_captures() {
+    if Device::cuda_count() == 0 {
+        return eprintln!("no GPU");
+    }
+    let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
+    let device = Device::from_stream(stream.clone()).unwrap();
+    let (x, _) = counting(&[4, 300]);
+    let there = x.to_device(&device).unwrap();
+    let column = there.slice(1, 1..2).unwrap();
+    assert_eq!(elements(&column.reshape(&[4]).unwrap()), [1, 301, 601, 901]);
+    let on_cpu = |text: String| text.replace(&device.to_string(), "cpu");
+    for (ours, expected) in [(&there, &x), (&column, &x.slice(1, 1..2).unwrap())] {
+        assert_eq!(on_cpu(format!("{ours:?}")), format!("{expected:?}"));
+    }
+    let copy = there.permute(&[1, 0]).unwrap().contiguous().unwrap();
+    assert!(copy.is_contiguous() && copy.device() == device);
+    assert_eq!(elements(&copy), elements(&x.permute(&[1, 0]).unwrap()));
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    let (text, refused) = (format!("{there:?}"), column.contiguous());
+    stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap();
+    assert_eq!(on_cpu(text), "i32[4, 300] on cpu");
+    assert!(matches!(refused, Err(Error::Driver { call: "contiguous", .. })));
 }
