@@ -9,11 +9,9 @@ use crate::lower::chunks::{self, back::BackForm};
 use crate::plan::{Choice, Launch, Plan};
 use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, Sweep, TwoWay, WARP};
 use crate::stage::{Kind, Sink, Source, Stage};
+use crate::words::{Bytes, counted, width};
 
-/// How many of the schedules that fit are printed.
-const SHOWN: usize = 4;
-
-/// What a plan does and why; prints as text.
+/// What a plan does and why; prints as text: the equations, and the launches with the reasons for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The program's name.
@@ -77,6 +75,11 @@ impl Explanation {
         }
     }
 
+    /// The launches without the equations of the whole program.
+    pub fn plan(&self) -> PlanInWords<'_> {
+        PlanInWords(self)
+    }
+
     /// The sum of the launches' estimates, microseconds.
     pub fn micros(&self) -> f64 {
         self.launches.iter().filter_map(|l| l.candidates.first()).map(|(_, micros, _)| micros).sum()
@@ -94,19 +97,42 @@ impl Explained {
             writes: writes(stage),
             equations: equations(&stage.program),
             division: division(stage, schedule, &launch.sizes()),
-            grid: format!("{} blocks of {threads} threads{shared}", grid.map(u64::from).iter().product::<u64>()),
+            grid: format!(
+                "{} of {threads} threads{shared}",
+                counted(grid.map(u64::from).iter().product::<u64>(), "block")
+            ),
             symbol: launch.symbol.clone(),
-            candidates: choice.candidates.iter().map(|c| (c.schedule.to_string(), c.micros, c.why.clone())).collect(),
-            refused: choice
-                .refused
-                .iter()
-                .map(|(s, why)| (s.to_string(), why.clone()))
-                .chain(no_chunks(stage))
-                .collect(),
+            candidates: candidates(choice),
+            refused: refused(stage, choice),
             bytes: choice.candidates.first().map_or(0, |c| c.bytes),
             facts: vec![],
         }
     }
+}
+
+/// Every schedule that fits, once, though it may fit in several ways: with the least estimate.
+fn candidates(choice: &Choice) -> Vec<(String, f64, String)> {
+    let mut candidates: Vec<(String, f64, String)> = vec![];
+    for estimate in &choice.candidates {
+        let schedule = estimate.schedule.to_string();
+        if candidates.iter().all(|(known, ..)| *known != schedule) {
+            candidates.push((schedule, estimate.micros, estimate.why.clone()));
+        }
+    }
+    candidates
+}
+
+/// Every schedule that fits in no way, once, and why.
+fn refused(stage: &Stage, choice: &Choice) -> Vec<(String, String)> {
+    let fits = |schedule: &Schedule| choice.candidates.iter().any(|c| c.schedule == *schedule);
+    let own = choice.refused.iter().filter(|(schedule, _)| !fits(schedule));
+    let mut refused: Vec<(String, String)> = vec![];
+    for (schedule, why) in own.map(|(s, why)| (s.to_string(), why.clone())).chain(no_chunks(stage)) {
+        if refused.iter().all(|(known, _)| *known != schedule) {
+            refused.push((schedule, why));
+        }
+    }
+    refused
 }
 
 /// Why states that are summed away are not computed by products of matrices, if they are not.
@@ -152,18 +178,21 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
     let outer: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
     let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
     let axis = |lane: u32| stage.program.axes[lane as usize].as_str();
+    let rows = counted(outer, "row");
     match schedule {
         Schedule::Map(Map { lane, vector, vectors, .. }) => {
-            format!("{outer} points; a thread takes {vectors} × {vector} along {}", axis(*lane))
+            format!("{}; a thread takes {vectors} × {vector} along {}", counted(outer, "point"), axis(*lane))
         }
-        Schedule::Rows(s) => format!("{outer} rows of {length}; {}", team(s)),
+        Schedule::Rows(s) => format!("{rows} of {length}; {}", team(s)),
         Schedule::LookBack(s @ LookBack { scan_warps, vectors, vector, stages, .. }) => format!(
-            "{outer} rows of {length}; tiles of {} = {scan_warps} warps × {vectors} × {WARP} lanes × {vector}, {stages} in flight",
-            s.tile()
+            "{rows} of {length}; tiles of {} = {} × {vectors} × {WARP} lanes × {vector}, {stages} in flight",
+            s.tile(),
+            counted(scan_warps, "warp")
         ),
         Schedule::Columns(Columns { lane, form: Form::Walk, vector, steps, .. }) => {
             format!(
-                "{outer} columns along {} of {length}; a thread walks {vector} with {steps} steps in flight",
+                "{} along {} of {length}; a thread walks {vector} with {steps} steps in flight",
+                counted(outer, "column"),
                 axis(*lane)
             )
         }
@@ -174,17 +203,19 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
                 (false, false) => "",
             };
             format!(
-                "{outer} rows of {length}, {} per block; {lanes} lanes × {states} states per row; tiles of {steps} steps, \
-                 {stages} in flight{cut}",
-                s.rows()
+                "{rows} of {length}, {} per block; {} × {} per row; tiles of {steps} steps, {stages} in flight{cut}",
+                s.rows(),
+                counted(lanes, "lane"),
+                counted(states, "state")
             )
         }
         Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
-            let parts = stage.part_axis.map(|part| format!(", divided into {} parts", sizes[part.0 as usize]));
+            let parts =
+                stage.part_axis.map(|part| format!(", divided into {}", counted(sizes[part.0 as usize], "part")));
             let parts = parts.unwrap_or_default();
-            format!("{} rows per block; tiles of {columns} columns{parts}, {stages} in flight", s.rows())
+            format!("{} per block; tiles of {columns} columns{parts}, {stages} in flight", counted(s.rows(), "row"))
         }
-        Schedule::TwoWay(s) => two_way(s, outer, length),
+        Schedule::TwoWay(s) => two_way(s, &rows, length),
         Schedule::Chunks(s @ Chunks { stages, .. }) => {
             let ends = if s.ends { ", only their ends" } else { "" };
             format!("a block per segment of a recurrence{ends}; chunks of {} times, {stages} in flight", s.times())
@@ -200,7 +231,8 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
             Sweep::Gradients => "a block per 64 times and group of heads; head by head".to_owned(),
         },
         Schedule::Columns(s) => format!(
-            "{outer} columns along {} of {length}; tiles of {} steps × {} columns, {} in flight",
+            "{} along {} of {length}; tiles of {} steps × {} columns, {} in flight",
+            counted(outer, "column"),
             axis(s.lane),
             s.tile_rows(),
             s.tile_columns(),
@@ -209,7 +241,7 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
     }
 }
 
-fn two_way(schedule: &TwoWay, rows: i64, length: i64) -> String {
+fn two_way(schedule: &TwoWay, rows: &str, length: i64) -> String {
     let TwoWay { pass, states, rows: own, lanes, steps, stages, segmented, .. } = *schedule;
     let what = match pass {
         Pass::Ends => "what each segment of time does to its states",
@@ -220,9 +252,11 @@ fn two_way(schedule: &TwoWay, rows: i64, length: i64) -> String {
         Pass::Sum => return "the sums over rows of all blocks".to_owned(),
     };
     format!(
-        "{rows} rows of {length}, {} per block; {lanes} lanes × {own} rows × {states} states; tiles of {steps} steps, \
-         {stages} in flight; {what}",
-        schedule.block_rows()
+        "{rows} of {length}, {} per block; {} × {} × {}; tiles of {steps} steps, {stages} in flight; {what}",
+        schedule.block_rows(),
+        counted(lanes, "lane"),
+        counted(own, "row"),
+        counted(states, "state")
     )
 }
 
@@ -230,26 +264,36 @@ fn team(schedule: &Rows) -> String {
     let Rows { row_warps, lanes, rows, vector, vectors, .. } = *schedule;
     let warps = if row_warps > 1 { format!("{row_warps} warps × ") } else { String::new() };
     let rows = if rows > 1 { format!(", {rows} rows at once") } else { String::new() };
-    format!("tiles of {} = {warps}{vectors} × {lanes} lanes × {vector}{rows}", schedule.tile())
+    format!("tiles of {} = {warps}{vectors} × {} × {vector}{rows}", schedule.tile(), counted(lanes, "lane"))
 }
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}\n", self.equations.trim_end())?;
-        for (i, launch) in self.launches.iter().enumerate() {
-            launch.picture(f, i + 1, self.launches.len())?;
+        writeln!(f, "{}\n\n{}", self.equations.trim_end(), self.plan())
+    }
+}
+
+/// The launches of an explanation with the reasons for each; prints as text.
+pub struct PlanInWords<'a>(&'a Explanation);
+
+impl Display for PlanInWords<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Explanation { launches, skipped, temporary_bytes, instead_of, .. } = self.0;
+        for (i, launch) in launches.iter().enumerate() {
+            launch.picture(f, i + 1, launches.len())?;
         }
-        if self.skipped > 0 {
-            writeln!(f, "{} stage(s) produce nothing for these sizes", self.skipped)?;
+        if *skipped > 0 {
+            let verb = if *skipped == 1 { "produces" } else { "produce" };
+            writeln!(f, "{} {verb} nothing for these sizes", counted(skipped, "stage"))?;
         }
-        self.instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
-        let total: u64 = self.launches.iter().map(|l| l.bytes).sum();
-        let temporary = if self.temporary_bytes > 0 {
-            format!(", {} of temporary tensors", bytes(self.temporary_bytes))
-        } else {
-            String::new()
-        };
-        writeln!(f, "{} launch(es), {}, about {:.1} µs{temporary}", self.launches.len(), bytes(total), self.micros())
+        instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
+        let total: u64 = launches.iter().map(|l| l.bytes).sum();
+        let (launches, total, micros) = (counted(launches.len(), "launch"), Bytes(total), self.0.micros());
+        write!(f, "{launches}, {total}, about {micros:.1} µs")?;
+        if *temporary_bytes > 0 {
+            write!(f, ", {} of temporary tensors", Bytes(*temporary_bytes))?;
+        }
+        Ok(())
     }
 }
 
@@ -263,7 +307,7 @@ impl Explained {
             lines.extend(self.equations.lines().map(|line| format!("  {line}")));
         }
         lines.extend(self.writes.iter().map(|t| format!("← {t}")));
-        lines.extend([self.division.clone(), format!("{}, {}", self.grid, bytes(self.bytes))]);
+        lines.extend([self.division.clone(), format!("{}, {}", self.grid, Bytes(self.bytes))]);
         let all = lines.iter().map(|l| width(l)).max().unwrap_or(0).max(width(&title));
         writeln!(f, "┌─{title}{}─┐", "─".repeat(all - width(&title)))?;
         for line in lines {
@@ -276,30 +320,11 @@ impl Explained {
     fn reasons(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "  kernel {}", self.symbol)?;
         self.facts.iter().try_for_each(|(name, fact)| writeln!(f, "    {name}: {fact}"))?;
-        for (i, (schedule, micros, why)) in self.candidates.iter().take(SHOWN).enumerate() {
+        for (i, (schedule, micros, why)) in self.candidates.iter().enumerate() {
             let mark = if i == 0 { "✓" } else { " " };
             writeln!(f, "  {mark} {micros:8.1} µs  {schedule}: {why}")?;
         }
-        if self.candidates.len() > SHOWN {
-            writeln!(f, "                 and {} slower ones", self.candidates.len() - SHOWN)?;
-        }
         self.refused.iter().try_for_each(|(schedule, why)| writeln!(f, "  ✗              {schedule}: {why}"))?;
         writeln!(f)
-    }
-}
-
-/// How many columns of a terminal a text takes: combining marks take none.
-fn width(text: &str) -> usize {
-    text.chars().filter(|c| !('\u{300}'..='\u{36f}').contains(c)).count()
-}
-
-/// A number of bytes, for reading.
-fn bytes(n: u64) -> String {
-    let x = n as f64;
-    match n {
-        0..10_000 => format!("{n} bytes"),
-        10_000..10_000_000 => format!("{:.1} kB", x / 1e3),
-        10_000_000..10_000_000_000 => format!("{:.1} MB", x / 1e6),
-        _ => format!("{:.1} GB", x / 1e9),
     }
 }

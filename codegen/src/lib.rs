@@ -16,3 +16,4 @@ pub mod stage;
 pub mod target;
 pub mod tile;
 pub mod verify;
+pub mod words;

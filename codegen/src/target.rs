@@ -1,5 +1,9 @@
 //! Facts of the machines that kernels are made for.
 
+use std::fmt::{self, Display, Formatter};
+
+use crate::words::counted;
+
 /// The instruction set a kernel is compiled for. Part of every kernel's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
@@ -49,6 +53,18 @@ impl Isa {
             (8.., _) => Some(Isa::Sm80),
             _ => None,
         }
+    }
+}
+
+/// What a plan was made for, in words: `H200 (sm_90a, 132 multiprocessors)`.
+impl Display for Target {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = match *self {
+            Target::H200 => "H200",
+            Target::A100 => "A100",
+            _ => "GPU",
+        };
+        write!(f, "{name} ({}, {})", self.isa.name(), counted(self.multiprocessors, "multiprocessor"))
     }
 }
 

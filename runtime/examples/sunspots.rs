@@ -53,6 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (target, known) = centred_mean(&numbers);
     let mut theta = 0.0;
     let series = |v: &[f64]| Tensor::from_slice(v, &[v.len()])?.to_device(&device);
+    let drawn: Vec<Option<f64>> =
+        target.iter().zip(&known).map(|(mean, known)| (*known > 0.0).then_some(*mean)).collect();
     let (x, target, known) = (series(&numbers)?, series(&target)?, series(&known)?);
     let mut last = None;
     for step in 0..=args.steps {
@@ -68,7 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         theta -= args.rate * gradients.theta.to_vec::<f64>()?[0];
         last = Some(out.h.to_vec::<f64>()?);
     }
-    draw(&args.svg, &years, &numbers, &last.unwrap_or_default())?;
+    let curves = Curves { yearly: &numbers, target: &drawn, fitted: &last.unwrap_or_default() };
+    curves.draw(&args.svg, &years)?;
     println!("drawn in {}", args.svg.display());
     Ok(())
 }
@@ -96,29 +99,53 @@ fn centred_mean(x: &[f64]) -> (Vec<f64>, Vec<f64>) {
     (0..x.len()).map(|t| (at(t).unwrap_or(0.0), f64::from(at(t).is_some()))).unzip()
 }
 
-fn draw(path: &PathBuf, years: &[i32], x: &[f64], h: &[f64]) -> Result<(), Box<dyn Error>> {
-    let root = SVGBackend::new(path, (1000, 420)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let top = x.iter().copied().fold(0.0, f64::max) * 1.05;
-    let span = years[0]..years[years.len() - 1];
-    let mut chart = ChartBuilder::on(&root)
-        .caption("Yearly sunspots and their fitted moving average", ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(32)
-        .y_label_area_size(44)
-        .build_cartesian_2d(span, 0.0..top)?;
-    chart.configure_mesh().x_desc("year").y_desc("sunspot number").draw()?;
-    let series = |values: &[f64]| years.iter().copied().zip(values.iter().copied()).collect::<Vec<_>>();
-    chart
-        .draw_series(LineSeries::new(series(x), RGBColor(170, 170, 170)))?
-        .label("yearly")
-        .legend(key(RGBColor(170, 170, 170)));
-    chart.draw_series(LineSeries::new(series(h), RED.stroke_width(2)))?.label("moving average").legend(key(RED));
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
-    root.present()?;
-    Ok(())
+/// The curves: a number for every year, or none.
+struct Curves<'a> {
+    yearly: &'a [f64],
+    target: &'a [Option<f64>],
+    fitted: &'a [f64],
+}
+
+const YEARLY: RGBColor = RGBColor(190, 190, 190);
+const TARGET: RGBColor = RGBColor(31, 90, 166);
+const FITTED: RGBColor = RGBColor(217, 95, 14);
+
+impl Curves<'_> {
+    fn draw(&self, path: &PathBuf, years: &[i32]) -> Result<(), Box<dyn Error>> {
+        let root = SVGBackend::new(path, (1000, 440)).into_drawing_area();
+        root.fill(&WHITE)?;
+        // The room above the highest year is for the legend.
+        let top = self.yearly.iter().copied().fold(0.0, f64::max) * 1.3;
+        let mut chart = ChartBuilder::on(&root)
+            .caption(
+                "Sunspots a year, their mean over a cycle, and the average that sees only the past",
+                ("sans-serif", 19),
+            )
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d(years[0]..years[years.len() - 1], 0.0..top)?;
+        chart.configure_mesh().light_line_style(WHITE).x_labels(12).x_desc("year").y_desc("sunspot number").draw()?;
+        let series = |values: &[f64]| years.iter().copied().zip(values.iter().copied()).collect::<Vec<_>>();
+        let target = years.iter().copied().zip(self.target).filter_map(|(year, mean)| Some((year, (*mean)?)));
+        chart.draw_series(LineSeries::new(series(self.yearly), YEARLY))?.label("yearly number").legend(key(YEARLY));
+        let target = LineSeries::new(target, TARGET.stroke_width(2));
+        chart.draw_series(target)?.label(format!("mean of the {CYCLE} years around (target)")).legend(key(TARGET));
+        let fitted = LineSeries::new(series(self.fitted), FITTED.stroke_width(2));
+        chart.draw_series(fitted)?.label("fitted moving average").legend(key(FITTED));
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .margin(8)
+            .label_font(("sans-serif", 15))
+            .background_style(WHITE)
+            .border_style(YEARLY)
+            .draw()?;
+        root.present()?;
+        Ok(())
+    }
 }
 
 fn key(color: RGBColor) -> impl Fn((i32, i32)) -> PathElement<(i32, i32)> {
-    move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], color)
+    move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], color.stroke_width(2))
 }

@@ -52,6 +52,7 @@ mod call;
 mod construct;
 mod cpu;
 mod cuda;
+mod debug;
 mod device;
 mod element;
 mod error;
@@ -68,6 +69,7 @@ mod shapes;
 pub mod source;
 mod tensor;
 mod transfer;
+mod views;
 
 pub use call::Call;
 pub use cuda::CudaDevice;

@@ -29,7 +29,8 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// No sizes yet, f32, on the CPU, every parameter given and contiguous.
+    /// No sizes yet, f32, every parameter given and contiguous. The call is explained for the CPU and for a GPU: the one
+    /// that is here, else an H200.
     pub fn new() -> Shapes {
         Shapes::default()
     }
@@ -49,7 +50,7 @@ impl Shapes {
         self
     }
 
-    /// Where the call runs. With a GPU that is there, the kernels are loaded and its driver's facts of them are told.
+    /// Where the call runs, so that it is explained for this device only. With a GPU that is there, the kernels are loaded and its driver's facts of them are told.
     #[must_use]
     pub fn device(mut self, device: &Device) -> Shapes {
         self.device = Some(device.clone());
@@ -60,7 +61,7 @@ impl Shapes {
         self
     }
 
-    /// A GPU that need not be there.
+    /// A GPU that need not be there; the call is explained for it only.
     #[must_use]
     pub fn target(mut self, target: Target) -> Shapes {
         (self.target, self.device) = (Some(target), None);

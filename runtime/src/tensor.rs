@@ -1,6 +1,5 @@
 //! Tensors: elements in memory, and the shape and strides under which they are seen.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -86,46 +85,6 @@ impl Tensor {
             Storage::Host(_) => None,
             Storage::Cuda(memory, _) => Some(memory.address + self.byte_offset() as u64),
         }
-    }
-
-    /// A view with the axes in another order: axis k of the view is axis `order[k]`.
-    ///
-    /// # Errors
-    /// [`Error::View`] unless `order` names every axis once.
-    pub fn permute(&self, order: &[usize]) -> Result<Tensor, Error> {
-        self.layout.permute(order).map(|layout| self.view(layout))
-    }
-
-    /// A view of the indices in `range` along one axis.
-    ///
-    /// # Errors
-    /// [`Error::View`] when the axis or an index does not exist.
-    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, Error> {
-        self.layout.slice(axis, range).map(|layout| self.view(layout))
-    }
-
-    /// A view of the same elements, in row-major order, under another shape.
-    ///
-    /// # Errors
-    /// [`Error::Length`] when the shape holds another number of elements, [`Error::View`] when this tensor is not
-    /// contiguous.
-    pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
-        self.layout.reshape(shape).map(|layout| self.view(layout))
-    }
-
-    /// A view with strides of the caller's choice, from the element `offset` of this tensor's memory on. A stride may
-    /// be 0 (the same elements at every index) or negative.
-    ///
-    /// # Errors
-    /// [`Error::View`] when an index would leave the memory, [`Error::TooLarge`] when there are more indices than 59 bits
-    /// count, however little memory they name.
-    pub fn as_strided(&self, shape: &[usize], strides: &[i64], offset: usize) -> Result<Tensor, Error> {
-        let elements = self.storage.bytes() / elem_bytes(self.elem);
-        Layout::strided(shape, strides, offset, elements).map(|layout| self.view(layout))
-    }
-
-    fn view(&self, layout: Layout) -> Tensor {
-        Tensor { elem: self.elem, layout: Arc::new(layout), storage: self.storage.clone() }
     }
 
     /// A copy of the elements in row-major order. On a GPU this waits for all work queued on the tensor's stream.
@@ -222,10 +181,4 @@ impl Storage {
 /// Bytes per element of a tensor, whose type is never the call's.
 pub(crate) fn elem_bytes(elem: Elem) -> usize {
     elem.bytes().unwrap_or(1)
-}
-
-impl fmt::Debug for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?} on {}", self.elem, self.shape(), self.device())
-    }
 }

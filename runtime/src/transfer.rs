@@ -36,12 +36,19 @@ impl Tensor {
                 let storage = Storage::Cuda(memory.clone(), there.clone());
                 Ok(Tensor { storage, layout: self.layout.clone(), elem: self.elem })
             }
-            (_, Device::Cpu) => {
+            _ => self.copied_to(device),
+        }
+    }
+
+    /// A copy of the elements on a device, in row-major order, which goes through the memory of the CPU.
+    pub(crate) fn copied_to(&self, device: &Device) -> Result<Tensor, Error> {
+        match device {
+            Device::Cpu => {
                 let mut memory = host_zeros(self.len() * elem_bytes(self.elem))?;
                 self.with_bytes(|bytes| memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes))?;
                 self.copied(Storage::host(memory))
             }
-            (_, Device::Cuda(there)) => {
+            Device::Cuda(there) => {
                 there.refuse_in_capture(UPLOAD)?;
                 let memory = DeviceMemory::new(there, self.len() * elem_bytes(self.elem))?;
                 self.with_bytes(|bytes| memory.upload(there, 0, bytes))??;

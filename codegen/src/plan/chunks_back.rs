@@ -9,6 +9,7 @@ use crate::lower::chunks::parts;
 use crate::schedule::{ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
+use crate::words::counted;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::AxisSet;
 
@@ -81,6 +82,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &ChunksBack, bound: &Bound, targ
     let gradients = all * (heads * (products + waits) + powers(POWERS_BACK));
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    let why = format!("{}; then {points} blocks of {heads} heads", work.why(segments, target));
+    let why =
+        format!("{}; then {} of {}", work.why(segments, target), counted(points, "block"), counted(heads, "head"));
     ((walks + gradients) * slower, why)
 }

@@ -14,6 +14,7 @@ use crate::lower::rows::blocks_per_sm;
 use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule, WARP};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
+use crate::words::counted;
 use oplus_dsl::ir::Axis;
 
 /// Microseconds from a launch to its first useful load, and from the last store to the end.
@@ -71,7 +72,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
     let stream = moved / (one * f64::from(target.multiprocessors));
     let work = Work { moved, one, multiprocessors: f64::from(target.multiprocessors) };
     let (time, why) = match schedule {
-        Schedule::Map(_) => (stream, format!("{} blocks", blocks(stage, schedule, bound))),
+        Schedule::Map(_) => (stream, counted(blocks(stage, schedule, bound), "block")),
         Schedule::Rows(s) => by_rows(stage, s, bound, &work),
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
         Schedule::States(s) => states::estimate(stage, s, bound, target),
@@ -128,7 +129,12 @@ fn by_rows(stage: &Stage, schedule: &Rows, bound: &Bound, work: &Work) -> (f64, 
     let tile = work.moved / (blocks * row_tiles).max(1.0) / work.one;
     let elements = f64::from(schedule.rows * schedule.vectors * schedule.vector);
     let time = (of_one * row_tiles * tile).max(rounds * (ROUND + ELEMENT * elements + tile));
-    (time + UNSTEADY * rounds, format!("{rounds} rounds of {resident:.0} blocks per multiprocessor"))
+    (time + UNSTEADY * rounds, of_blocks(rounds, "round", resident))
+}
+
+/// Rounds or steps of the blocks that a multiprocessor has at once, in words.
+fn of_blocks(rounds: f64, noun: &str, resident: f64) -> String {
+    format!("{} of {} per multiprocessor", counted(rounds, noun), counted(format!("{resident:.0}"), "block"))
 }
 
 /// Threads walk their columns, `steps` rows in flight.
@@ -141,7 +147,7 @@ fn by_walk(stage: &Stage, schedule: &Columns, bound: &Bound, work: &Work) -> (f6
     let step = work.moved / (blocks * steps).max(1.0) / work.one;
     // A chunk is on its way while the one before is scanned, but waits for its own first rows.
     let time = of_one * steps * step + rounds * AHEAD * 2.0 / (1.0 + resident);
-    (time, format!("{rounds} steps of {resident:.0} blocks per multiprocessor"))
+    (time, of_blocks(rounds, "step", resident))
 }
 
 /// Persistent blocks take tiles in turn; a tile that is not full costs as much as a full one.
@@ -160,7 +166,7 @@ fn by_tiles(stage: &Stage, schedule: &Schedule, bound: &Bound, work: &Work) -> (
     let waves = (count / work.multiprocessors).ceil();
     // The first tile of every block is loaded with nothing to do meanwhile.
     let polled = if polls > 1.0 { format!(", {polls} polls for each") } else { String::new() };
-    (fixed + (waves + 1.0) * tile, format!("{count} tiles in {waves} waves{polled}"))
+    (fixed + (waves + 1.0) * tile, format!("{} in {}{polled}", counted(count, "tile"), counted(waves, "wave")))
 }
 
 /// Polls of the look-ahead for one tile: it folds the aggregates of the other blocks' tiles, as far as they are of the

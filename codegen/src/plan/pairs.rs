@@ -7,6 +7,7 @@ use crate::lower::pairs::Form;
 use crate::schedule::{Pairs, Schedule, Unit};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
+use crate::words::counted;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Program};
 
@@ -156,7 +157,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &
         _ => 1.0,
     };
     let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
-    let why = format!("{blocks} blocks{of_parts}, {:.1} G multiply-adds", work / 1e9);
+    let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
     let turns = columns / f64::from(schedule.columns);
     let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
     ((work / PRODUCTS + columns * copied / COPIES + turns * TURN) * share * slower + starts, why)

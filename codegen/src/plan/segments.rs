@@ -6,6 +6,7 @@ use crate::lower::chunks::{Form, parts, scratch};
 use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep};
 use crate::stage::Stage;
 use crate::target::Target;
+use crate::words::counted;
 use oplus_dsl::Elem;
 
 /// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
@@ -96,7 +97,13 @@ impl Work {
         let Work { rows, chunks, walk, .. } = self;
         let (blocks, places) = (rows.saturating_mul(segments), walk.places(target));
         let how = if segments == 1 { "whole".to_owned() } else { format!("in {segments} segments each") };
-        format!("{rows} recurrences of {chunks} chunks, {how}: {blocks} blocks for {places} places")
+        format!(
+            "{} of {}, {how}: {} for {}",
+            counted(rows, "recurrence"),
+            counted(chunks, "chunk"),
+            counted(blocks, "block"),
+            counted(places, "place")
+        )
     }
 
     /// Time with so many segments, in that of a turn of a multiprocessor with all its blocks.

@@ -11,6 +11,7 @@ use crate::lower::states::{CHUNK, Work, can_segment, work};
 use crate::schedule::{Schedule, States, WARP};
 use crate::stage::Stage;
 use crate::target::Target;
+use crate::words::counted;
 
 /// Cycles per microsecond, under this load.
 const CLOCK: f64 = 1980.0;
@@ -171,7 +172,8 @@ impl Walk {
             |each: f64| of_one * updates * each / (SCHEDULERS.min(resident * f64::from(schedule.warps)) * CLOCK);
         let (slots, units) = (cycles(per_update), cycles(exponentials * EXPONENTIAL));
         let why = format!(
-            "{per_update:.1} issue slots per update {slots:.0} µs, exponentials {units:.0} µs, {warps} warps per scheduler"
+            "{per_update:.1} issue slots per update {slots:.0} µs, exponentials {units:.0} µs, {} per scheduler",
+            counted(warps, "warp")
         );
         Micros { micros: slots.max(units) * latency, why }
     }
@@ -192,6 +194,7 @@ pub(super) fn estimate(stage: &Stage, schedule: &States, bound: &Bound, target: 
     }
     let segments = Segments::of(stage, &Schedule::States(*schedule), bound, target);
     let Micros { why, .. } = walk.of_blocks(walk.blocks * segments.count, segments.tiles * u64::from(schedule.steps));
-    let cut = format!("{} segments of {} tiles, each walked twice", segments.count, segments.tiles);
+    let cut =
+        format!("{} of {}, each walked twice", counted(segments.count, "segment"), counted(segments.tiles, "tile"));
     (walk.micros(segments), format!("{cut}: {why}"))
 }

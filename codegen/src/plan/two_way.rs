@@ -11,6 +11,7 @@ use crate::lower::states::two_way::{before, can_segment, has_registers, passes};
 use crate::schedule::{Pass, Schedule, TwoWay, WARP};
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
+use crate::words::counted;
 
 /// Cycles per microsecond, under this load.
 const CLOCK: f64 = 1980.0;
@@ -160,9 +161,12 @@ pub(super) fn estimate(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: 
     let launches = passes(stage, schedule).len();
     let cut = match segments.count {
         1 => String::new(),
-        count => format!(", carries {carry:.0} µs for {count} segments of {} tiles", segments.tiles),
+        count => format!(", carries {carry:.0} µs for {count} segments of {}", counted(segments.tiles, "tile")),
     };
-    let why =
-        format!("{launches} launches: states {save:.0} µs{cut}, walk {walk:.0} µs, {warps} warps per multiprocessor");
+    let why = format!(
+        "{}: states {save:.0} µs{cut}, walk {walk:.0} µs, {} per multiprocessor",
+        counted(launches, "launch"),
+        counted(warps, "warp")
+    );
     (walk + carry + save, why)
 }

@@ -22,6 +22,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use curve::Curve;
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Decoder, Model, Sizes};
 use oplus::Device;
@@ -102,27 +103,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut model = Model::new(effort.sizes, args.seed, &device)?;
     println!("{} bytes of text; {} weights on {device}", text.len(), model.len());
-    let losses = train_on(train, &mut model, &effort, &args)?;
-    curve::draw(&args.svg, &losses)?;
-    println!(
-        "held-out text: {:.3} nats per byte; curve in {}",
-        evaluate(&model, held_out, &effort)?,
-        args.svg.display()
-    );
+    let curve = train_on((train, held_out), &mut model, &effort, &args)?;
+    curve.draw(&args.svg)?;
+    let last = curve.held_out.last().map_or(f32::NAN, |(_, loss)| *loss);
+    println!("held-out text: {last:.3} nats per byte; curve in {}", args.svg.display());
     write(&model, &args)
 }
 
-/// Trains the model; every step's loss.
-fn train_on(text: &[u8], model: &mut Model, effort: &Effort, args: &Args) -> Result<Vec<f32>, Box<dyn Error>> {
+/// How often the loss on text that it does not train on is found while training.
+const EVALUATIONS: usize = 10;
+
+/// Trains the model on the first of two texts; the losses on both.
+fn train_on(
+    (text, held_out): (&[u8], &[u8]),
+    model: &mut Model,
+    effort: &Effort,
+    args: &Args,
+) -> Result<Curve, Box<dyn Error>> {
     let style = ProgressStyle::with_template("{bar:40} step {pos}/{len}   loss {msg}   {elapsed} of {duration}")?;
     let bar = ProgressBar::new(effort.steps as u64).with_style(style);
     let mut random = fastrand::Rng::with_seed(args.seed);
-    let (mut optimizer, mut losses, start) = (Optimizer::default(), vec![], Instant::now());
+    let (mut optimizer, mut curve, start) = (Optimizer::default(), Curve::default(), Instant::now());
+    let between = effort.steps.div_ceil(EVALUATIONS);
     for step in 0..effort.steps {
         let (bytes, targets) = text::pieces(text, effort.batch, effort.times, &mut random);
         let (loss, mut gradient) = model.gradient(&bytes, &targets, effort.batch)?;
         optimizer.update(model.tensors(), &gradient.tensors(), args.rate * schedule(step, effort.steps))?;
-        losses.push(loss);
+        curve.steps.push(loss);
+        if (step + 1) % between == 0 || step + 1 == effort.steps {
+            curve.held_out.push((step + 1, evaluate(model, held_out, effort)?));
+        }
         bar.set_message(format!("{loss:.3}"));
         bar.inc(1);
         if step % 50 == 0 || step + 1 == effort.steps {
@@ -131,7 +141,7 @@ fn train_on(text: &[u8], model: &mut Model, effort: &Effort, args: &Args) -> Res
         }
     }
     bar.finish_and_clear();
-    Ok(losses)
+    Ok(curve)
 }
 
 /// The step size over its largest: rising at first, then falling along half a cosine to a tenth.

@@ -76,6 +76,24 @@ impl Compiled {
         Ok(())
     }
 
+    /// The program.
+    pub(super) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Whether everything combines from one end to the other, step by step.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// Refuses axes that are too long.
+    pub(super) fn check_sizes(&self, sizes: &[usize]) -> Result<(), CpuError> {
+        match self.program.axes.iter().zip(sizes).find(|(_, size)| **size >= MOST) {
+            Some((axis, size)) => Err(CpuError::Size { axis: axis.clone(), size: *size }),
+            None => Ok(()),
+        }
+    }
+
     fn plan(&self, request: Request) -> Result<Arc<Plan>, CpuError> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, plan)) = &*latest
@@ -136,9 +154,7 @@ impl Compiled {
         count("axes", axes.len(), sizes.len())?;
         count("parameters", params.len(), inputs.len())?;
         count("outputs", results.len(), outputs.len())?;
-        if let Some((axis, size)) = axes.iter().zip(sizes).find(|(_, size)| **size >= MOST) {
-            return Err(CpuError::Size { axis: axis.clone(), size: *size });
-        }
+        self.check_sizes(sizes)?;
         let mut layouts = vec![];
         for (param, input) in params.iter().zip(inputs) {
             layouts.push(match input {

@@ -17,6 +17,7 @@
 mod arithmetic;
 mod compiled;
 mod error;
+mod explain;
 mod flip;
 mod frame;
 mod kernel;
@@ -43,4 +44,5 @@ mod view;
 
 pub(crate) use compiled::Compiled;
 pub(crate) use error::CpuError;
+pub use explain::{CpuPlan, Walk};
 pub(crate) use view::{Data, DataMut, View, ViewMut};

@@ -13,6 +13,11 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 static POOL: LazyLock<Option<ThreadPool>> =
     LazyLock::new(|| ThreadPoolBuilder::new().thread_name(|k| format!("oplus-{k}")).build().ok());
 
+/// How many threads work together at the most.
+pub(super) fn threads() -> usize {
+    POOL.as_ref().map_or(1, ThreadPool::current_num_threads)
+}
+
 /// Calls `work` on the calling thread and on others, at most `most` together, and returns when all have.
 pub(super) fn together(most: usize, work: impl Fn() + Sync) {
     let Some(pool) = POOL.as_ref().filter(|_| most > 1) else { return work() };

@@ -61,8 +61,7 @@ pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], mut targe
         next: AtomicUsize::new(0),
     };
     let tasks = count * chunks;
-    let work = stage.sizes.iter().fold(stage.code.instructions.len(), |n, size| n.saturating_mul(*size));
-    pool::together(if work < SMALL { 1 } else { tasks.min(workers) }, || run.work(tasks));
+    pool::together(if stage.is_small() { 1 } else { tasks.min(workers) }, || run.work(tasks));
 }
 
 impl<'a> Run<'a> {
@@ -93,7 +92,17 @@ impl Stage {
     }
 
     /// How many chunks the streamed axis has; one if it is empty or there is none.
-    fn chunks(&self) -> usize {
+    pub(super) fn chunks(&self) -> usize {
         self.streamed.map_or(1, |streamed| streamed.size.div_ceil(self.task[streamed.axis].max(1)).max(1))
+    }
+
+    /// How many tasks there are.
+    pub(super) fn tasks(&self) -> usize {
+        (0..self.sizes.len()).map(|k| self.blocks_along(k)).product::<usize>() * self.chunks()
+    }
+
+    /// Whether other threads are not worth waking.
+    pub(super) fn is_small(&self) -> bool {
+        self.sizes.iter().fold(self.code.instructions.len(), |n, size| n.saturating_mul(*size)) < SMALL
     }
 }

@@ -101,7 +101,15 @@ impl CudaDevice {
     /// Refuses what has no place in a graph while the stream is being captured, so that the capture can go on.
     pub(crate) fn refuse_in_capture(&self, reason: &str) -> Result<(), Error> {
         self.0.context.bind()?;
-        if self.0.is_capturing()? { Err(self.captured(reason.into())) } else { Ok(()) }
+        if self.is_capturing()? { Err(self.captured(reason.into())) } else { Ok(()) }
+    }
+
+    /// Whether the stream, or that of the caller in whose order it works, is being captured into a graph.
+    pub(crate) fn is_capturing(&self) -> Result<bool, Error> {
+        let Some(caller) = &self.0.caller else { return self.0.is_capturing() };
+        let failure = |e| self.0.context.failure("cuStreamGetCaptureInfo", e);
+        let theirs = Recording::of(caller.cu_stream()).map_err(failure)?;
+        Ok(theirs != Recording::Queued || self.0.is_capturing()?)
     }
 
     /// Makes this stream wait for the work queued so far on another one; within a capture only for one of the same.

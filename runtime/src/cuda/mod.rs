@@ -15,6 +15,7 @@ mod driver;
 mod launch;
 mod memory;
 mod module;
+mod peek;
 mod pool;
 mod scratch;
 mod sharing;

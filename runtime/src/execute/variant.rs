@@ -52,13 +52,13 @@ impl Variant {
     }
 
     /// The program ready to run on the CPU.
-    pub(super) fn on_cpu(&self) -> Result<&Compiled, Error> {
+    pub(crate) fn on_cpu(&self) -> Result<&Compiled, Error> {
         let compile = || Compiled::new(&self.program, self.ordered).map_err(|e| self.refusal(e));
         self.compiled.get_or_init(compile).as_ref().map_err(Clone::clone)
     }
 
     /// The CPU's reason for refusing a call.
-    pub(super) fn refusal(&self, reason: CpuError) -> Error {
+    pub(crate) fn refusal(&self, reason: CpuError) -> Error {
         Error::Plan { kernel: self.program.name.clone(), reason: reason.to_string() }
     }
 

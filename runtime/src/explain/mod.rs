@@ -4,18 +4,19 @@ mod ptx;
 
 use std::fmt;
 
-use oplus_codegen::explain::Explanation as Planned;
 use oplus_codegen::plan::{self, Launch};
 use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::execute::{Executable, Hand, Signature};
+use crate::execute::{Executable, Hand, Signature, Variant};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::ordered::is_ordered;
 use crate::{Device, Error, Shapes, source};
 
+pub use crate::cpu::{CpuPlan, Walk};
+pub use oplus_codegen::explain::Explanation as Planned;
 pub use ptx::PtxFacts;
 
 /// What a call does and why: prints as text, or can be looked into.
@@ -31,11 +32,59 @@ pub struct Explanation {
 
 /// One program of an explanation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Explained {
-    /// On the threads of the CPU: the equations.
-    Cpu(String),
-    /// On a GPU: the equations and the plan.
-    Gpu(Planned),
+pub struct Explained {
+    /// The program as equations.
+    pub equations: String,
+    /// How the threads of the CPU share the work; `None` where the shapes ask for a GPU.
+    pub cpu: Option<CpuPlan>,
+    /// The launches on a GPU; `None` where the shapes ask for the CPU.
+    pub gpu: Option<GpuPlan>,
+}
+
+/// The launches of a program on a GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuPlan {
+    /// What the plan is for.
+    pub target: Target,
+    /// Whose GPU that is.
+    pub whose: Whose,
+    /// The launches with the reasons for each, or why there is no plan.
+    pub plan: Result<Planned, Error>,
+}
+
+/// Whose GPU a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// This machine's, which has loaded the kernels.
+    Here,
+    /// That of another machine, since this one has none.
+    Elsewhere,
+    /// The one that the shapes name, wherever it is.
+    Named,
+}
+
+/// Which plans an explanation shows.
+struct Places {
+    cpu: bool,
+    gpu: Option<(Target, Option<Device>, Whose)>,
+    /// Whether the explanation fails where the call cannot be planned for the GPU.
+    needs_gpu: bool,
+}
+
+impl Places {
+    /// The CPU's plan and one for a GPU, this machine's or an H200, unless the shapes say where the call runs.
+    fn of(shapes: &Shapes) -> Places {
+        let (cpu, gpu, needs_gpu) = match (&shapes.target, &shapes.device) {
+            (Some(target), None) => (false, Some((*target, None, Whose::Named)), true),
+            (Some(target), device) => (false, Some((*target, device.clone(), Whose::Here)), true),
+            (None, Some(_)) => (true, None, false),
+            (None, None) => match Device::default() {
+                Device::Cuda(here) => (true, Some((here.target(), Some(Device::Cuda(here)), Whose::Here)), false),
+                Device::Cpu => (true, Some((Target::H200, None, Whose::Elsewhere)), false),
+            },
+        };
+        Places { cpu, gpu, needs_gpu }
+    }
 }
 
 /// Explains a kernel for the shapes of a call.
@@ -60,21 +109,47 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
         ordered: is_ordered(),
     })?;
     let call = call(&variant.program, shapes)?;
-    let Some(target) = shapes.target else { return Ok(Explained::Cpu(equations(&variant.program))) };
-    let fastest = variant.plan(&call, &target, 0)?;
+    let places = Places::of(shapes);
+    let cpu = places.cpu.then(|| explain_on_cpu(&variant, &call)).transpose()?;
+    let on_gpu = |(target, device, whose): (Target, Option<Device>, Whose)| {
+        let plan = explain_on_gpu(&program.name, &variant, &call, &target, device.as_ref());
+        match plan {
+            Err(error) if places.needs_gpu => Err(error),
+            plan => Ok(GpuPlan { target, whose, plan }),
+        }
+    };
+    let gpu = places.gpu.map(on_gpu).transpose()?;
+    Ok(Explained { equations: equations(&variant.program), cpu, gpu })
+}
+
+fn explain_on_cpu(variant: &Variant, call: &plan::Call) -> Result<CpuPlan, Error> {
+    let sizes: Vec<usize> = call.sizes.iter().map(|&n| n as usize).collect();
+    let params: Vec<&[i64]> = call.params.iter().flatten().map(|layout| &layout.strides[..]).collect();
+    let outputs: Vec<&[i64]> = call.outputs.iter().map(|layout| &layout.strides[..]).collect();
+    variant.on_cpu()?.explain(&sizes, &params, &outputs).map_err(|e| variant.refusal(e))
+}
+
+fn explain_on_gpu(
+    name: &str,
+    variant: &Variant,
+    call: &plan::Call,
+    target: &Target,
+    device: Option<&Device>,
+) -> Result<Planned, Error> {
+    let fastest = variant.plan(call, target, 0)?;
     let is_there = |launch: &Launch| source::has(launch, target.isa);
     let missing = fastest.steps.iter().find(|launch| !is_there(launch));
-    let slower = missing.and_then(|_| variant.plan_among(&call, &target, Hand::Nothing, &is_there).ok());
+    let slower = missing.and_then(|_| variant.plan_among(call, target, Hand::Nothing, &is_there).ok());
     let plan = slower.as_ref().map_or(&fastest, |(plan, _)| plan);
     let mut planned = Planned::of(&variant.program, plan);
     planned.instead_of = slower.as_ref().zip(missing).map(|(_, launch)| {
         let micros = fastest.micros();
-        format!("the fastest plan, {micros:.1} µs, for want of a kernel: {}", source::missing(&program.name, launch))
+        format!("the fastest plan, {micros:.1} µs, for want of a kernel: {}", source::missing(name, launch))
     });
     for (explained, launch) in planned.launches.iter_mut().zip(&plan.steps) {
-        explained.facts = facts(&program.name, launch, &target, shapes.device.as_ref());
+        explained.facts = facts(name, launch, target, device);
     }
-    Ok(Explained::Gpu(planned))
+    Ok(planned)
 }
 
 /// The call that the shapes describe.
@@ -133,9 +208,23 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Explained::Cpu(equations) => writeln!(f, "{}\n\non the threads of the CPU", equations.trim_end()),
-            Explained::Gpu(planned) => planned.fmt(f),
+        writeln!(f, "{}\n", self.equations.trim_end())?;
+        self.cpu.iter().try_for_each(|plan| writeln!(f, "on the CPU\n\n{plan}"))?;
+        self.gpu.iter().try_for_each(|plan| writeln!(f, "{plan}"))
+    }
+}
+
+impl fmt::Display for GpuPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match self.whose {
+            Whose::Here => ", which is here",
+            Whose::Elsewhere => "; this machine is not one: it has no GPU",
+            Whose::Named => ", whether or not it is here",
+        };
+        writeln!(f, "on a GPU: {}{whose}\n", self.target)?;
+        match &self.plan {
+            Ok(planned) => writeln!(f, "{}", planned.plan()),
+            Err(e) => writeln!(f, "{e}"),
         }
     }
 }

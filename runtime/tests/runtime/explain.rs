@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use crate::common::AFFINE;
-use oplus::explain::Explained;
+use oplus::explain::{Explained, GpuPlan};
 use oplus::source::{Code, Isa, KernelSource, Launch, register};
-use oplus::{Elem, Error, Kernel, Shapes, Target};
+use oplus::{Device, Elem, Error, Kernel, Shapes, Target};
 
 fn shapes(rows: usize, len: usize) -> Shapes {
     Shapes::new().axis("B", rows).axis("L", len)
@@ -13,17 +13,60 @@ fn shapes(rows: usize, len: usize) -> Shapes {
 
 /// The launches of a program that is explained for a GPU.
 fn launches(explained: &Explained) -> &[oplus_codegen::explain::Explained] {
-    let Explained::Gpu(planned) = explained else { panic!("{explained}") };
+    let Some(GpuPlan { plan: Ok(planned), .. }) = &explained.gpu else { panic!("{explained}") };
     &planned.launches
 }
 
+/// The text of an explanation on a machine with four threads.
+fn on_four_threads(kernel: &Kernel, shapes: &Shapes) -> String {
+    let mut explained = kernel.explain(shapes).unwrap();
+    let gradient = explained.gradient.as_mut().ok();
+    for plan in [Some(&mut explained.forward), gradient].into_iter().flatten().filter_map(|e| e.cpu.as_mut()) {
+        plan.threads = 4;
+    }
+    explained.to_string()
+}
+
 #[test]
-fn on_the_cpu_there_are_equations_and_no_launches() {
+fn on_the_cpu_there_are_equations_and_the_walks_of_its_threads() {
+    insta::assert_snapshot!(on_four_threads(&AFFINE, &shapes(2, 1 << 20).device(&Device::Cpu)));
+}
+
+#[test]
+fn rows_that_are_many_are_not_cut_and_small_calls_have_one_thread() {
+    let text = |rows, len| on_four_threads(&AFFINE, &shapes(rows, len).device(&Device::Cpu));
+    assert!(!text(64, 1 << 15).contains("is cut into") && text(64, 1 << 15).contains("4 threads, which take"));
+    assert!(text(2, 100).contains("1 thread: there is too little to do"), "{}", text(2, 100));
+}
+
+#[test]
+fn without_a_place_there_is_the_plan_of_the_cpu_and_that_of_a_gpu() {
     let explained = AFFINE.explain(&shapes(2, 100)).unwrap();
     let text = explained.to_string();
-    assert!(text.starts_with("affine\n") && text.contains("gradient") && text.contains("on the threads of the CPU"));
-    assert!(text.contains("λ[t]") && text.contains("h̄[t]"), "{text}");
-    assert!(matches!(explained.gradient, Ok(Explained::Cpu(_))));
+    assert!(text.contains("on the CPU\n") && explained.forward.cpu.is_some());
+    if Device::cuda_count() == 0 {
+        assert!(
+            text.contains("on a GPU: H200 (sm_90a, 132 multiprocessors); this machine is not one: it has no GPU"),
+            "{text}"
+        );
+    } else {
+        assert!(text.contains(", which is here"), "{text}");
+    }
+    let on_cpu = AFFINE.explain(&shapes(2, 100).device(&Device::Cpu)).unwrap();
+    assert!(on_cpu.forward.gpu.is_none() && on_cpu.gradient.unwrap().gpu.is_none());
+}
+
+#[test]
+fn each_candidate_is_told_once() {
+    let explained = AFFINE.explain(&shapes(3, 5000).target(Target::H200)).unwrap();
+    for launch in launches(&explained.forward) {
+        let names = launch.candidates.iter().map(|(name, ..)| name).chain(launch.refused.iter().map(|(name, _)| name));
+        let mut names: Vec<&String> = names.collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{explained}");
+    }
 }
 
 #[test]

@@ -12,3 +12,4 @@ mod second;
 mod sizes;
 mod tensors;
 mod unmaintained;
+mod views;

@@ -58,13 +58,7 @@ fn views_share_elements_and_say_what_they_cannot_show() {
     let x = Tensor::from_vec((0..24).collect::<Vec<i32>>(), &[2, 3, 4]).unwrap();
     let view = x.slice(1, 1..2).unwrap().permute(&[2, 0, 1]).unwrap();
     assert_eq!(view.to_vec::<i32>().unwrap(), [4, 16, 5, 17, 6, 18, 7, 19]);
-    assert_eq!(format!("{view:?}"), "i32[4, 2, 1] on cpu");
     assert_eq!(x.reshape(&[4, 6]).unwrap().slice(0, 3..4).unwrap().to_vec::<i32>().unwrap(), [18, 19, 20, 21, 22, 23]);
-    let error = view.reshape(&[8]).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "no such view of a tensor of shape [4, 2, 1]: strides [1, 12, 4] leave gaps, so its elements have no other shape"
-    );
     let error = x.as_strided(&[3], &[12], 0).unwrap_err().to_string();
     assert_eq!(error, "no such view of a tensor of shape [3]: strides [12] from element 0 reach elements 0 … 24 of 24");
     assert_eq!(x.as_strided(&[3], &[0], 5).unwrap().to_vec::<i32>().unwrap(), [5, 5, 5]);

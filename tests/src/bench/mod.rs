@@ -1,13 +1,16 @@
 //! The bench program's parts: what is timed, and how.
 
 pub mod cases;
+pub mod document;
 pub mod host;
 pub mod linear;
 pub mod matrix;
 pub mod plot;
 pub mod random;
+pub mod results;
 pub mod run;
 mod sample;
+pub mod sections;
 pub mod selective;
 pub mod timer;
 
@@ -35,6 +38,9 @@ pub enum BenchError {
     /// Results cannot be drawn.
     #[error("no picture: {0}")]
     Plot(String),
+    /// The README's tables cannot be made.
+    #[error("no tables: {0}")]
+    Document(String),
     /// The device is not a GPU.
     #[error("a benchmark needs a GPU: {0}")]
     NoGpu(String),

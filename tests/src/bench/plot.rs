@@ -1,160 +1,268 @@
-//! Draws results, ours and the peers': of cases that memory limits the share of the copy bandwidth, of the others the speed
-//! beside the fastest peer.
+//! Draws results: the speed of every case beside the fastest peer's on a logarithmic axis, and the share of the bandwidth of
+//! a copy.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use serde::Deserialize;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::BenchError;
-use super::cases::{Group, all};
+use super::results::{Results, Time};
+use super::sections::{Row, Section, sections};
 
-/// A line of a bench program, ours or a peer's. Lines of other kinds lack what makes them one.
-#[derive(Deserialize)]
-struct Record {
-    case: String,
-    #[serde(rename = "impl")]
-    ours: Option<String>,
-    peer: Option<String>,
-    ms: f64,
-    bytes: Option<f64>,
-}
+const WIDTH: i32 = 1070;
+/// Pixels of a row, of a section's heading and after a section.
+const STEP: i32 = 19;
+const HEADING: i32 = 28;
+const GAP: i32 = 10;
+/// What stands above the first section and below the last one.
+const TOP: i32 = 96;
+const BOTTOM: i32 = 34;
+/// Where names end, where the panels of speeds and shares begin and end, and where times begin.
+const NAMES: i32 = 318;
+const SPEEDS: (i32, i32) = (332, 690);
+const SHARES: (i32, i32) = (736, 896);
+const TIMES: i32 = 916;
+/// The greatest share that has a place.
+const MOST: f64 = 1.1;
+/// The least distance of numbers along an axis.
+const ROOM: i32 = 38;
 
-/// The best times of a case that we have run.
-#[derive(Clone, Debug, PartialEq)]
-struct Row {
-    case: String,
-    ms: f64,
-    /// Bytes that had to move; 0 where more than memory limits the case.
-    bytes: f64,
-    peer: Option<(String, f64)>,
-}
+const FORWARD: RGBColor = RGBColor(31, 90, 166);
+const BACKWARD: RGBColor = RGBColor(217, 95, 14);
+const PEER: RGBColor = RGBColor(150, 150, 150);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const INK: RGBColor = RGBColor(40, 40, 40);
+const PALE: RGBColor = RGBColor(110, 110, 110);
 
-/// What there is to draw.
-#[derive(Debug, Default)]
-pub struct Results {
-    rows: Vec<Row>,
-    /// The copy's bytes per millisecond.
-    copy: f64,
-}
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 impl Results {
-    /// Reads JSON lines of bench programs; of several times of one case the least counts. Copies tell the bandwidth.
-    pub fn read(text: &str) -> Results {
-        let records: Vec<Record> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let (copies, cases): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.case.starts_with("copy-"));
-        let copy = copies.iter().filter_map(|r| Some(r.bytes? / r.ms)).fold(0.0, f64::max);
-        let mut rows: Vec<Row> = vec![];
-        for ours in cases.iter().filter(|r| r.ours.is_some()) {
-            match rows.iter_mut().find(|row| row.case == ours.case) {
-                Some(row) => row.ms = row.ms.min(ours.ms),
-                None => rows.push(Row {
-                    case: ours.case.clone(),
-                    ms: ours.ms,
-                    bytes: ours.bytes.filter(|_| is_limited_by_memory(&ours.case)).unwrap_or(0.0),
-                    peer: fastest(&cases, &ours.case),
-                }),
-            }
-        }
-        Results { rows, copy }
-    }
-
-    /// Draws them.
+    /// Draws the cases that we have run beside a peer, or whose share of a copy's bandwidth is known.
     ///
     /// # Errors
     /// [`BenchError::Plot`] when there is nothing to draw, or the file cannot be written.
     pub fn draw(&self, path: &Path) -> Result<(), BenchError> {
-        let (memory, other): (Vec<&Row>, Vec<&Row>) =
-            self.rows.iter().partition(|row| row.bytes > 0.0 && self.copy > 0.0);
-        let share = |ms: f64, bytes: f64| bytes / ms / self.copy;
-        let shares: Vec<Bars> = memory.iter().map(|row| row.bars(|ms| share(ms, row.bytes))).collect();
-        let beside = |row: &&Row| row.peer.as_ref().map(|(_, peer)| row.bars(|ms| peer / ms));
-        let speeds: Vec<Bars> = other.iter().filter_map(beside).collect();
-        if shares.is_empty() && speeds.is_empty() {
+        let failed = |e: std::io::Error| BenchError::Plot(format!("{}: {e}", path.display()));
+        std::fs::write(path, self.svg()?).map_err(failed)
+    }
+
+    /// The picture, as SVG.
+    ///
+    /// # Errors
+    /// [`BenchError::Plot`] when there is nothing to draw.
+    pub fn svg(&self) -> Result<String, BenchError> {
+        let blocks = blocks(self);
+        if blocks.is_empty() {
             return Err(BenchError::Plot("there is no case to draw".into()));
         }
-        let heights =
-            [&shares, &speeds].map(|panel| if panel.is_empty() { 0 } else { HEAD + STEP * panel.len() as i32 });
-        let root = SVGBackend::new(path, (WIDTH as u32, (heights[0] + heights[1] + GAP) as u32)).into_drawing_area();
-        let failed = |e: DrawingAreaErrorKind<_>| BenchError::Plot(format!("{}: {e}", path.display()));
-        root.fill(&WHITE).map_err(failed)?;
-        let titles = ["share of the bandwidth of a copy", "speed beside the fastest peer"];
-        let mut top = 0;
-        for ((panel, title), height) in [shares, speeds].iter().zip(titles).zip(heights) {
-            draw_panel(&root, top, title, panel).map_err(failed)?;
-            top += height;
+        let height = TOP + BOTTOM + blocks.iter().map(Block::height).sum::<i32>();
+        let mut svg = String::new();
+        let drawn = draw_all(&mut svg, height, &self.device(), &blocks);
+        drawn.map_err(|e| BenchError::Plot(e.to_string()))?;
+        Ok(svg)
+    }
+}
+
+/// A section with the times of its rows.
+struct Block {
+    title: String,
+    rows: Vec<(Row, [Option<Time>; 2])>,
+}
+
+impl Block {
+    fn of(section: Section, results: &Results) -> Block {
+        let is_shown = |time: &Time| time.peer.is_some() || time.share.is_some();
+        let rows = section.rows.into_iter().map(|row| (row.times(results), row));
+        let shown = rows.filter(|(times, _)| times.iter().flatten().any(is_shown));
+        Block { title: section.title.into(), rows: shown.map(|(times, row)| (row, times)).collect() }
+    }
+
+    fn height(&self) -> i32 {
+        HEADING + STEP * self.rows.len() as i32 + GAP
+    }
+
+    /// The speeds beside the fastest peers.
+    fn speeds(&self) -> Vec<f64> {
+        self.rows.iter().flat_map(|(_, times)| times.iter().flatten().filter_map(Time::speed)).collect()
+    }
+
+    /// The geometric mean of the speeds.
+    fn mean(&self) -> Option<f64> {
+        let speeds = self.speeds();
+        let logarithms: f64 = speeds.iter().map(|speed| speed.ln()).sum();
+        (!speeds.is_empty()).then(|| (logarithms / speeds.len() as f64).exp())
+    }
+}
+
+/// The sections that have something to draw, and one of the cases that no section has.
+fn blocks(results: &Results) -> Vec<Block> {
+    let known: BTreeSet<String> = sections()
+        .into_iter()
+        .flat_map(|s| s.rows)
+        .flat_map(|row| [Some(row.forward), row.backward])
+        .flatten()
+        .collect();
+    let mut others: Vec<Row> = vec![];
+    for record in results.records().iter().filter(|r| r.ours.is_some() && !r.case.starts_with("copy-")) {
+        let row = Row { label: record.case.clone(), forward: record.case.clone(), backward: None };
+        if !known.contains(&record.case) && !others.contains(&row) {
+            others.push(row);
         }
-        root.present().map_err(failed)
+    }
+    let others = Section { name: "others", title: "Others", rows: others };
+    let all = sections().into_iter().chain([others]).map(|section| Block::of(section, results));
+    all.filter(|block| !block.rows.is_empty()).collect()
+}
+
+/// A logarithmic axis of speeds.
+#[derive(Clone, Copy)]
+struct Speeds {
+    low: f64,
+    high: f64,
+}
+
+impl Speeds {
+    /// From a half, or less, to a number of one digit that no speed exceeds.
+    fn of(blocks: &[Block]) -> Speeds {
+        let speeds = || blocks.iter().flat_map(Block::speeds);
+        let low = speeds().fold(0.5, f64::min);
+        let most = speeds().fold(2.0, f64::max);
+        let power = 10_f64.powf(most.log10().floor());
+        Speeds { low: 0.5_f64.powf((1.0 / low).log2().ceil()), high: (most / power).ceil() * power }
+    }
+
+    fn x(self, speed: f64) -> i32 {
+        let share = (speed / self.low).ln() / (self.high / self.low).ln();
+        SPEEDS.0 + (share * f64::from(SPEEDS.1 - SPEEDS.0)).round() as i32
+    }
+
+    /// The numbers that the axis names: powers of ten, and those between them that have room.
+    fn ticks(self) -> Vec<f64> {
+        let of = |step: f64| (-3..6).map(move |power| step * 10_f64.powi(power));
+        let mut ticks: Vec<f64> = vec![];
+        for tick in [1.0, 5.0, 2.0].into_iter().flat_map(of).filter(|tick| (self.low..=self.high).contains(tick)) {
+            if ticks.iter().all(|known| (self.x(*known) - self.x(tick)).abs() >= ROOM) {
+                ticks.push(tick);
+            }
+        }
+        ticks
     }
 }
 
-/// A case's lengths of bars, 1 being the copy or the peer.
-struct Bars {
-    label: String,
-    ours: f64,
-    peer: Option<f64>,
-    words: String,
+fn share_x(share: f64) -> i32 {
+    SHARES.0 + (share.min(MOST) / MOST * f64::from(SHARES.1 - SHARES.0)).round() as i32
 }
 
-impl Row {
-    fn bars(&self, length: impl Fn(f64) -> f64) -> Bars {
-        let beside = self.peer.as_ref().map(|(name, ms)| format!(", {:.2} × {name}", ms / self.ms));
-        Bars {
-            label: self.case.clone(),
-            ours: length(self.ms),
-            peer: self.peer.as_ref().map(|(_, ms)| length(*ms)),
-            words: time(self.ms) + &beside.unwrap_or_default(),
+fn draw_all(svg: &mut String, height: i32, device: &str, blocks: &[Block]) -> Drawn {
+    let area = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let speeds = Speeds::of(blocks);
+    draw_head(&area, device)?;
+    draw_axes(&area, speeds, (TOP, height - BOTTOM))?;
+    let mut top = TOP;
+    for block in blocks {
+        draw_block(&area, speeds, top, block)?;
+        top += block.height();
+    }
+    area.present()
+}
+
+fn words(area: &Area<'_>, (x, y): (i32, i32), words: &str, (size, colour, h): (i32, RGBColor, HPos)) -> Drawn {
+    let style = ("sans-serif", size).into_font().color(&colour).pos(Pos::new(h, VPos::Center));
+    area.draw(&Text::new(words.to_owned(), (x, y), style))
+}
+
+/// The titles of the panels and what the marks mean.
+fn draw_head(area: &Area<'_>, device: &str) -> Drawn {
+    words(area, (10, 20), &format!("oplus beside the fastest other library, {device}"), (19, INK, HPos::Left))?;
+    for (x, colour, name) in [(16, FORWARD, "forward"), (100, BACKWARD, "backward"), (192, PEER, "the peer's share")] {
+        mark(area, (x, 46), colour, colour == BACKWARD)?;
+        words(area, (x + 10, 46), name, (14, INK, HPos::Left))?;
+    }
+    let middle = |(left, right): (i32, i32)| (left + right) / 2;
+    words(area, (middle(SPEEDS), 58), "times as fast (logarithmic)", (14, INK, HPos::Center))?;
+    words(area, (middle(SHARES), 58), "share of a copy's bandwidth", (14, INK, HPos::Center))?;
+    words(area, (TIMES, 58), "milliseconds", (14, INK, HPos::Left))
+}
+
+/// Lines and numbers of both axes, above the first section and below the last one.
+fn draw_axes(area: &Area<'_>, speeds: Speeds, (top, bottom): (i32, i32)) -> Drawn {
+    let line = |x: i32, colour: RGBColor| area.draw(&PathElement::new(vec![(x, top - 8), (x, bottom)], colour));
+    let name = |x: i32, text: &str| {
+        words(area, (x, top - 17), text, (13, PALE, HPos::Center))?;
+        words(area, (x, bottom + 11), text, (13, PALE, HPos::Center))
+    };
+    for tick in speeds.ticks() {
+        line(speeds.x(tick), if tick == 1.0 { PALE } else { GRID })?;
+        name(speeds.x(tick), &format!("{tick} ×"))?;
+    }
+    for tick in [0.0, 0.25, 0.5, 0.75, 1.0] {
+        line(share_x(tick), if tick == 1.0 { PALE } else { GRID })?;
+        name(share_x(tick), &format!("{:.0} %", 100.0 * tick))?;
+    }
+    Ok(())
+}
+
+fn draw_block(area: &Area<'_>, speeds: Speeds, top: i32, block: &Block) -> Drawn {
+    words(area, (10, top + HEADING / 2), &block.title, (16, INK, HPos::Left))?;
+    let (first, last) = (top + HEADING, top + HEADING + STEP * block.rows.len() as i32);
+    if let Some(mean) = block.mean() {
+        let x = speeds.x(mean);
+        let dashes = (first - 18..last).step_by(6).map(|y| PathElement::new(vec![(x, y), (x, y + 3)], FORWARD));
+        dashes.into_iter().try_for_each(|dash| area.draw(&dash))?;
+        words(area, (x + 6, first - 12), &format!("geometric mean {}", times(mean)), (13, FORWARD, HPos::Left))?;
+    }
+    for ((row, times), y) in block.rows.iter().zip((first + STEP / 2..).step_by(STEP as usize)) {
+        words(area, (NAMES, y), &row.label, (14, INK, HPos::Right))?;
+        draw_row(area, speeds, y, times)?;
+    }
+    Ok(())
+}
+
+/// The marks of a row: forward above, backward below where it has both.
+fn draw_row(area: &Area<'_>, speeds: Speeds, y: i32, times: &[Option<Time>; 2]) -> Drawn {
+    let known = times.iter().flatten().count() as i32;
+    for (pass, time) in times.iter().enumerate() {
+        let Some(time) = time else { continue };
+        let (colour, is_back) = if pass == 1 { (BACKWARD, true) } else { (FORWARD, false) };
+        let y = if known == 2 { y - 3 + 6 * pass as i32 } else { y };
+        if let Some(speed) = time.speed() {
+            let x = speeds.x(speed);
+            area.draw(&PathElement::new(vec![(speeds.x(1.0), y), (x, y)], colour.stroke_width(2)))?;
+            mark(area, (x, y), colour, is_back)?;
+        }
+        if let (Some(share), peer) = (time.share, &time.peer) {
+            if let Some((_, ms)) = peer {
+                mark(area, (share_x(share * time.ms / ms), y), PEER, is_back)?;
+            }
+            mark(area, (share_x(share), y), colour, is_back)?;
         }
     }
+    let shown: Vec<String> = times.iter().flatten().map(|time| milliseconds(time.ms)).collect();
+    words(area, (TIMES, y), &shown.join(" / "), (14, INK, HPos::Left))
 }
 
-fn time(ms: f64) -> String {
-    if ms < 0.1 { format!("{:.1} µs", 1e3 * ms) } else { format!("{ms:.3} ms") }
-}
-
-fn is_limited_by_memory(case: &str) -> bool {
-    let group = all().into_iter().find(|known| known.name == case).map(|known| known.group);
-    matches!(group, Some(Group::Scan | Group::Rows | Group::Monoid))
-}
-
-fn fastest(records: &[Record], case: &str) -> Option<(String, f64)> {
-    let peers = records.iter().filter(|r| r.case == case).filter_map(|r| Some((r.peer.clone()?, r.ms)));
-    peers.min_by(|a, b| a.1.total_cmp(&b.1))
-}
-
-const WIDTH: i32 = 1040;
-/// Pixels of a case, of a panel's title, and below everything.
-const STEP: i32 = 18;
-const HEAD: i32 = 40;
-const GAP: i32 = 12;
-/// Where bars begin, and how long 1 is.
-const LEFT: i32 = 290;
-const UNIT: f64 = 320.0;
-/// Longer bars are cut off; their words tell.
-const LONGEST: f64 = 1.3;
-const OURS: RGBColor = RGBColor(200, 40, 40);
-const PEER: RGBColor = RGBColor(170, 170, 170);
-
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
-
-fn draw_panel(root: &DrawingArea<SVGBackend<'_>, Shift>, top: i32, title: &str, panel: &[Bars]) -> Drawn {
-    if panel.is_empty() {
-        return Ok(());
+/// A dot, or a square for a gradient.
+fn mark(area: &Area<'_>, (x, y): (i32, i32), colour: RGBColor, is_back: bool) -> Drawn {
+    if is_back {
+        return area.draw(&Rectangle::new([(x - 3, y - 3), (x + 3, y + 3)], colour.filled()));
     }
-    let one = LEFT + UNIT as i32;
-    root.draw(&Text::new(format!("{title} (red: oplus, grey: peer)"), (10, top + 10), ("sans-serif", 19)))?;
-    for (bars, y) in panel.iter().zip((top + HEAD..).step_by(STEP as usize)) {
-        root.draw(&Text::new(bars.label.clone(), (10, y), ("sans-serif", 15)))?;
-        let end = |length: f64| LEFT + (length.min(LONGEST) * UNIT) as i32;
-        root.draw(&Rectangle::new([(LEFT, y), (end(bars.ours), y + 8)], OURS.filled()))?;
-        if let Some(peer) = bars.peer {
-            root.draw(&Rectangle::new([(LEFT, y + 8), (end(peer), y + 13)], PEER.filled()))?;
-        }
-        root.draw(&Text::new(bars.words.clone(), (LEFT + (LONGEST * UNIT) as i32 + 8, y), ("sans-serif", 15)))?;
-    }
-    let bottom = top + HEAD + STEP * panel.len() as i32 - 4;
-    root.draw(&PathElement::new(vec![(one, top + HEAD - 6), (one, bottom)], BLACK))
+    area.draw(&Circle::new((x, y), 4, colour.filled()))
+}
+
+/// A ratio of times, with two or three digits.
+fn times(ratio: f64) -> String {
+    if ratio < 10.0 { format!("{ratio:.2} ×") } else { format!("{ratio:.0} ×") }
+}
+
+/// Milliseconds with three digits, but no more than four after the point.
+pub fn milliseconds(ms: f64) -> String {
+    let digits = 2 - ms.max(1e-9).log10().floor() as i32;
+    format!("{ms:.*}", digits.clamp(0, 4) as usize)
 }
 
 #[cfg(test)]
@@ -162,36 +270,47 @@ mod tests {
     use super::*;
 
     const LINES: &str = r#"{"case": "copy-f32-2^28", "impl": "oplus", "ms": 0.5, "bytes": 2000}
-{"case": "cumsum-f32-2^28", "impl": "oplus", "ms": 0.6, "bytes": 2000, "plan": "lookback"}
 {"case": "cumsum-f32-2^28", "impl": "oplus", "ms": 0.55, "bytes": 2000}
-{"case": "cumsum-f32-2^28", "peer": "torch", "ms": 0.9, "bytes": 2000}
 {"case": "cumsum-f32-2^28", "peer": "cub", "ms": 0.7, "bytes": 2000}
-{"case": "attn-bf16-b2h16s8192d128-fwd", "impl": "oplus", "ms": 2.0, "bytes": 5}
+{"case": "attn-bf16-b2h16s8192d128-fwd", "impl": "oplus", "ms": 2.0}
 {"case": "attn-bf16-b2h16s8192d128-fwd", "peer": "cudnn", "ms": 1.5}
-{"case": "affine-f32-2^28", "impl": "oplus", "bytes": 2000, "error": "out of memory"}
-{"device": "GPU"}
-not JSON"#;
+{"case": "attn-bf16-b2h16s8192d128-bwd", "impl": "oplus", "ms": 0.02}
+{"case": "attn-bf16-b2h16s8192d128-bwd", "peer": "cudnn", "ms": 70.0}
+{"case": "something-new", "impl": "oplus", "ms": 1.0}
+{"case": "something-new", "peer": "other", "ms": 3.0}"#;
 
     #[test]
-    fn the_best_times_count() {
-        let Results { rows, copy } = Results::read(LINES);
-        assert_eq!((rows.len(), copy), (2, 4000.0));
-        assert_eq!((rows[0].ms, rows[0].bytes, rows[0].peer.clone()), (0.55, 2000.0, Some(("cub".into(), 0.7))));
-        assert_eq!((rows[1].bytes, rows[1].peer.clone()), (0.0, Some(("cudnn".into(), 1.5))));
+    fn every_case_is_drawn_with_its_group_and_the_mean() {
+        let svg = Results::read(LINES).svg().unwrap();
+        for words in [
+            "cumsum f32 2²⁸",
+            "attention 2 × 16 × 8192 × 128",
+            "2.00 / 0.0200",
+            "geometric mean 51 ×",
+            "something-new",
+            "1000 ×",
+            "share of a copy",
+        ] {
+            assert!(svg.contains(words), "no `{words}` in\n{svg}");
+        }
+        assert!(matches!(Results::read("").svg(), Err(BenchError::Plot(_))));
+        assert!(Results::read(LINES).draw(Path::new("/no/such/folder/bench.svg")).is_err());
     }
 
     #[test]
-    fn every_case_is_drawn() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("bench.svg");
-        Results::read(LINES).draw(&path).unwrap();
-        let svg = std::fs::read_to_string(&path).unwrap();
-        for words in
-            ["cumsum-f32-2^28", "attn-bf16-b2h16s8192d128-fwd", "0.550 ms, 1.27 × cub", "2.000 ms, 0.75 × cudnn"]
-        {
-            assert!(svg.contains(words), "no `{words}` in\n{svg}");
-        }
-        assert!(matches!(Results::read("").draw(&path), Err(BenchError::Plot(_))));
-        assert!(Results::read(LINES).draw(&folder.path().join("none/bench.svg")).is_err());
+    fn no_mark_leaves_the_axis() {
+        let results = Results::read(LINES);
+        let speeds = Speeds::of(&blocks(&results));
+        assert_eq!((speeds.low, speeds.high), (0.5, 4000.0));
+        assert_eq!([speeds.x(0.5), speeds.x(4000.0)], [SPEEDS.0, SPEEDS.1]);
+        assert!((0..=3).all(|power| speeds.ticks().contains(&10_f64.powi(power))));
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        assert_eq!(
+            [0.0079, 0.1588, 0.505, 1.159, 23.9, 365.0].map(milliseconds),
+            ["0.0079", "0.159", "0.505", "1.16", "23.9", "365"]
+        );
     }
 }

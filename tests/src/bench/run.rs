@@ -1,7 +1,6 @@
 //! One case: inputs, check against the CPU, time.
 
 use cudarc::driver::CudaSlice;
-use oplus::explain::Explained;
 use oplus::{Call, Device, Elem, Element, Kernel, Shapes, Tensor};
 use oplus_dsl::ir::Axis;
 use rayon::prelude::*;
@@ -207,10 +206,7 @@ impl Prepared {
         }
         let explanation = self.kernel.explain(&shapes)?;
         let explained = if self.backward.is_some() { explanation.gradient? } else { explanation.forward };
-        let launches = match explained {
-            Explained::Cpu(_) => vec![],
-            Explained::Gpu(planned) => planned.launches,
-        };
+        let launches = explained.gpu.map_or(Ok(vec![]), |gpu| gpu.plan.map(|plan| plan.launches))?;
         // The first candidate is the one taken at rank 0.
         let of_rank = |count: usize| rank.min(count.saturating_sub(1));
         let schedules = launches.into_iter().filter_map(|l| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use oplus_tests::bench::cases::{self, Group};
 use oplus_tests::bench::run::{self, How};
-use oplus_tests::bench::{host, plot::Results, timer::Timer};
+use oplus_tests::bench::{document, host, results::Results, timer::Timer};
 use regex_lite::Regex;
 
 /// Times oplus on a GPU or on the CPU.
@@ -40,7 +40,7 @@ struct Args {
     /// On a GPU, take the kernels for all devices, which GPUs before Hopper run.
     #[arg(long)]
     portable: bool,
-    /// Also draw the results: shares of the copy bandwidth and, with --beside, the fastest peers.
+    /// Also draw the results: speeds beside the fastest peers, which --beside names, and shares of the copy bandwidth.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// JSON lines to draw besides: peers' results, or our own of an earlier run.
@@ -49,6 +49,10 @@ struct Args {
     /// Time nothing; draw what --beside names.
     #[arg(long, requires = "beside")]
     draw_only: bool,
+    /// Time nothing; write the README's tables and docs/bench.svg from docs/benchmarks.jsonl, in the repository whose root
+    /// this is.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = ".")]
+    document: Option<PathBuf>,
     /// Only name the cases.
     #[arg(long)]
     list: bool,
@@ -63,6 +67,10 @@ enum Place {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
+    if let Some(root) = &args.document {
+        document::write(root)?.iter().for_each(|path| println!("{}", path.display()));
+        return Ok(());
+    }
     oplus::source::use_stand_ins(false);
     if let Some(folder) = &args.kernels {
         oplus::source::Folder::open(folder)?.register();

@@ -5,19 +5,22 @@ use crate::picture::{self, Section};
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
 use oplus_codegen::explain::Explanation;
 use oplus_codegen::lower::lower;
-use oplus_codegen::plan::{Call, Choice, Launch, Layout, Plan, plan};
+use oplus_codegen::plan::{Call, Launch, Layout, Plan, plan};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Program};
-use oplus_llvm::ptxas::{Assembled, Ptxas};
+use oplus_llvm::ptxas::{Assembled, Ptxas, PtxasError};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Prints what a kernel computes, forward and backward, how it would run, why so, and facts of its PTX.
+/// Prints the equations of a kernel and of its gradient, the launches of both on a GPU with the reasons for each, and facts of
+/// their PTX.
 ///
-/// Tensors are taken to be contiguous, and all optional parameters to be given.
+/// The GPU is named by --isa and --multiprocessors, an H200 by default, and need not be here. Tensors are taken to be
+/// contiguous, and all optional parameters to be given. How the threads of a CPU share the work is said by the library, in
+/// `explain` of a kernel.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A standard kernel; or a Rust file, all of whose kernels are explained.
@@ -54,39 +57,65 @@ pub(crate) fn run(args: &Args) -> Outcome {
     } else {
         named(oplus_front::library_programs(), std::slice::from_ref(&args.what))?
     };
-    let mut sections = vec![];
+    let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
+    let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
+    println!("on a GPU: {target}, whether or not it is here\n");
+    let (ptxas, mut sections) = (Ptxas::find(), vec![]);
+    let facts = |launch: &Launch| facts(launch, target.isa, ptxas.as_ref().ok());
     for program in programs {
-        let (text, section) = explained(&program.instantiate(args.elem), args)?;
-        println!("{text}");
-        sections.push(section);
-        match adjoint(&program) {
+        let gradient = adjoint(&program);
+        let forward = explained(&program.instantiate(args.elem), args, &target, &facts)?;
+        println!("{}\n", forward.text("").trim_end());
+        sections.push(forward.section());
+        match gradient {
             Ok(gradient) => {
-                let (text, section) = explained(&gradient.instantiate(args.elem), args)?;
-                println!("gradient:\n{text}");
-                sections.push(section);
+                let backward = explained(&gradient.instantiate(args.elem), args, &target, &facts)?;
+                println!("{}\n", backward.text("gradient: ").trim_end());
+                sections.push(backward.section());
             }
             Err(reason) => println!("no gradient: {reason}\n"),
         }
+    }
+    if let Err(missing) = ptxas {
+        println!("No registers and bytes of machine code: {missing}.");
     }
     let write = |path: &PathBuf| Ok(std::fs::write(path, picture::draw(&sections)?)?);
     args.svg.as_ref().map_or(Ok(()), write)
 }
 
-/// A program's equations, and its launches with the reasons for each; and the picture of them.
-fn explained(program: &Program, args: &Args) -> Result<(String, Section), Box<dyn Error>> {
-    let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
-    let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
-    let plan = plan(program, &contiguous_call(program, &args.shape)?, &target)?;
-    let mut text = format!("{program}\n");
-    for (number, launch) in plan.steps.iter().enumerate() {
-        text += &format!("launch {}: {}\n", number + 1, launch_text(launch, args.isa)?);
-        let reasons = plan.choices.iter().filter(|c| c.step == Some(number));
-        text.extend(reasons.map(choice_text));
+/// A program's equations and launches.
+struct Explained {
+    title: String,
+    explanation: Explanation,
+    plan: Plan,
+}
+
+impl Explained {
+    fn text(&self, whose: &str) -> String {
+        format!("{whose}{}\n\n{}", self.title, self.explanation)
+    }
+
+    fn section(self) -> Section {
+        Section::new(self.title, self.explanation, &self.plan)
+    }
+}
+
+/// Explains a program; `facts` tells what its kernels are once they are compiled.
+fn explained(
+    program: &Program,
+    args: &Args,
+    target: &Target,
+    facts: &FactsOf<'_>,
+) -> Result<Explained, Box<dyn Error>> {
+    let plan = plan(program, &contiguous_call(program, &args.shape)?, target)?;
+    let mut explanation = Explanation::of(program, &plan);
+    for (explained, launch) in explanation.launches.iter_mut().zip(&plan.steps) {
+        explained.facts = facts(launch)?;
     }
     let axes = program.axes.iter();
     let size = |axis: &String| args.shape.iter().find(|(name, _)| name == axis).map(|(_, n)| format!("{axis}={n}"));
     let title = format!("{}, {}", program.name, axes.filter_map(size).collect::<Vec<_>>().join(", "));
-    Ok((text + &memory_text(&plan), Section::new(title, Explanation::of(program, &plan), &plan)))
+    Ok(Explained { title, explanation, plan })
 }
 
 /// The call of a program on contiguous, aligned tensors of a shape.
@@ -115,37 +144,27 @@ fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, B
     Ok(Call { params, outputs, sizes })
 }
 
-fn launch_text(launch: &Launch, isa: Isa) -> Result<String, Box<dyn Error>> {
+/// Facts of a launch's kernel, each with its name.
+type Facts = Vec<(String, String)>;
+type FactsOf<'a> = dyn Fn(&Launch) -> Result<Facts, Box<dyn Error>> + 'a;
+
+/// Compiles a launch's kernel and says what has become of it, with `ptxas` also how many registers it takes.
+fn facts(launch: &Launch, isa: Isa, ptxas: Option<&Ptxas>) -> Result<Facts, Box<dyn Error>> {
     let isa = launch.schedule.isa(isa);
-    let kernel = lower(&launch.stage, &launch.schedule, isa)?;
-    let ptx = oplus_llvm::compile(&kernel, isa)?;
-    let [x, y, z] = launch.grid;
-    let grid =
-        format!("{x}×{y}×{z} blocks of {} threads, {} bytes of shared memory", launch.threads, launch.shared_bytes);
-    let facts = match Ptxas::find().and_then(|ptxas| ptxas.assemble(&ptx, isa)) {
-        Ok(Assembled { facts, .. }) => {
-            format!("{} registers, {} bytes of machine code, no spills", facts.registers, facts.code)
-        }
-        Err(reason) => reason.to_string(),
-    };
+    let ptx = oplus_llvm::compile(&lower(&launch.stage, &launch.schedule, isa)?, isa)?;
     let kinds: Vec<String> = instructions(&ptx).into_iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-    Ok(format!(
-        "{}\n  kernel {}\n  {grid}\n  {facts}\n  PTX instructions: {}\n",
-        launch.schedule,
-        launch.symbol,
-        kinds.join(", ")
-    ))
+    let mut facts = vec![("PTX instructions".to_owned(), kinds.join(", "))];
+    if let Some(ptxas) = ptxas {
+        facts.push(("machine code".to_owned(), machine_code(ptxas.assemble(&ptx, isa))));
+    }
+    Ok(facts)
 }
 
-fn choice_text(choice: &Choice) -> String {
-    let candidates = choice.candidates.iter().map(|c| format!("  {:.1} µs  {}: {}\n", c.micros, c.schedule, c.why));
-    let refused = choice.refused.iter().map(|(schedule, reason)| format!("  not {schedule}: {reason}\n"));
-    candidates.chain(refused).collect()
-}
-
-fn memory_text(plan: &Plan) -> String {
-    let bytes: u64 = plan.buffers.iter().map(|b| b.len * b.elem.bytes().unwrap_or(0) as u64).sum();
-    format!("{bytes} bytes of temporary tensors, {} message words\n", plan.message_words)
+fn machine_code(assembled: Result<Assembled, PtxasError>) -> String {
+    match assembled {
+        Ok(Assembled { facts, .. }) => format!("{} bytes, {} registers, no spills", facts.code, facts.registers),
+        Err(reason) => reason.to_string(),
+    }
 }
 
 /// How often each kind of instruction stands in a PTX text; memory accesses by their space.
@@ -175,6 +194,42 @@ mod tests {
         let counts = instructions(ptx);
         let found: Vec<(&str, usize)> = counts.iter().map(|(kind, n)| (kind.as_str(), *n)).collect();
         assert_eq!(found, [("fma", 1), ("ld.global", 1), ("ld.param", 1), ("ret", 1), ("st.shared", 1)]);
+    }
+
+    fn text_of(name: &str, shape: &[(&str, i64)]) -> String {
+        let args = Args {
+            what: name.into(),
+            shape: shape.iter().map(|(axis, size)| ((*axis).to_owned(), *size)).collect(),
+            elem: Elem::F32,
+            isa: Isa::Sm90a,
+            multiprocessors: None,
+            svg: None,
+        };
+        let programs = named(oplus_front::library_programs(), &[name.to_owned()]).unwrap();
+        let nothing = |_: &Launch| Ok(vec![]);
+        let mut explained = explained(&programs[0].instantiate(Elem::F32), &args, &Target::H200, &nothing).unwrap();
+        for launch in &mut explained.explanation.launches {
+            // What depends on numbers of schedules and of the cost model is not a matter of this text.
+            launch.candidates = vec![("schedule(number=1)".into(), 12.3, "its reason".into())];
+            launch.refused = vec![("other(number=1)".into(), "what it lacks".into())];
+            (launch.division, launch.grid) = ("how the work is divided".into(), "blocks of threads".into());
+            launch.symbol = "symbol".into();
+        }
+        explained.text("")
+    }
+
+    #[test]
+    fn equations_come_first_and_then_the_launches() {
+        insta::assert_snapshot!(text_of("affine", &[("B", 8), ("T", 4096)]));
+    }
+
+    #[test]
+    fn there_are_equations_and_no_program_text() {
+        let text = text_of("affine", &[("B", 8), ("T", 4096)]);
+        assert!(
+            text.contains("h[t] = a[t]·h[t−1] + b[t]") && !text.contains('%') && !text.contains("program "),
+            "{text}"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use canvas::{Canvas, Drawn, Place};
 use cut::{Carry, Cut, Side, Tile};
 use oplus_codegen::explain::{Explained, Explanation};
 use oplus_codegen::plan::Plan;
+use oplus_codegen::words::{Bytes, counted, width};
 use std::error::Error;
 
 const WIDTH: i32 = 960;
@@ -16,9 +17,11 @@ const SHOWN: (u64, u64) = (6, 4);
 /// A tile in the picture, and the room between tiles.
 const CELL: Place = (112, 34);
 const GAP: Place = (24, 14);
-/// The lines of words above the tiles of a launch.
+/// A line of the words above the tiles of a launch, and how many letters it takes.
 const LINE: i32 = 19;
-const WORDS: i32 = 6 * LINE;
+const LETTERS: usize = 104;
+/// What lines that go on begin with: spaces that SVG keeps.
+const INDENT: &str = "\u{a0}\u{a0}\u{a0}\u{a0}";
 /// The room of the aggregates below the tiles, and of a tile's parts.
 const AGGREGATES: i32 = 44;
 const PARTS: i32 = 110;
@@ -36,7 +39,7 @@ impl Section {
     }
 
     fn height(&self) -> i32 {
-        2 * LINE + self.launches.iter().map(|(_, cut)| height(cut)).sum::<i32>()
+        2 * LINE + self.launches.iter().map(height).sum::<i32>()
     }
 }
 
@@ -49,9 +52,9 @@ pub(crate) fn draw(sections: &[Section]) -> Result<String, Box<dyn Error>> {
     for section in sections {
         canvas.title((12, top), &section.title)?;
         let mut launch_top = top + 2 * LINE;
-        for (number, (launch, cut)) in section.launches.iter().enumerate() {
-            draw_launch(&canvas, launch_top, number + 1, (launch, cut))?;
-            launch_top += self::height(cut);
+        for (number, launch) in section.launches.iter().enumerate() {
+            draw_launch(&canvas, launch_top, number + 1, launch)?;
+            launch_top += self::height(launch);
         }
         top += section.height();
     }
@@ -59,10 +62,10 @@ pub(crate) fn draw(sections: &[Section]) -> Result<String, Box<dyn Error>> {
     Ok(svg)
 }
 
-fn height(cut: &Cut) -> i32 {
+fn height((launch, cut): &(Explained, Cut)) -> i32 {
     let rows = shown(&cut.across, SHOWN.1).len() as i32;
     let below = if cut.carry == Carry::LookBack { AGGREGATES } else { 0 };
-    WORDS + LINE + rows * (CELL.1 + GAP.1 + below) + if cut.tile.is_some() { PARTS } else { LINE }
+    height_of_words(launch) + LINE + rows * (CELL.1 + GAP.1 + below) + if cut.tile.is_some() { PARTS } else { LINE }
 }
 
 /// The numbers of the tiles that are drawn; `None` stands for those left out.
@@ -74,21 +77,45 @@ fn shown(side: &Side, most: u64) -> Vec<Option<u64>> {
     (0..most - 2).map(Some).chain([None, Some(tiles - 1)]).collect()
 }
 
-fn draw_launch(canvas: &Canvas<'_>, top: i32, number: usize, (launch, cut): (&Explained, &Cut)) -> Drawn {
+fn height_of_words(launch: &Explained) -> i32 {
+    LINE * (1 + words(launch, 1).len() as i32)
+}
+
+/// The words about a launch, in lines that the picture has room for.
+fn words(launch: &Explained, number: usize) -> Vec<String> {
     let (schedule, micros) = launch.candidates.first().map_or(("", 0.0), |(s, micros, _)| (s, *micros));
-    let megabytes = launch.bytes as f64 / 1e6;
-    let words = [
+    let all = [
         format!("{number}  {}: {}", launch.name, launch.task),
-        format!("→ {}    ← {}", launch.reads.join(", "), launch.writes.join(", ")),
+        format!("→ {}", launch.reads.join(", ")),
+        format!("← {}", launch.writes.join(", ")),
         launch.division.clone(),
-        format!("{}; {megabytes:.2} MB, about {micros:.1} µs", launch.grid),
+        format!("{}; {}, about {micros:.1} µs", launch.grid, Bytes(launch.bytes)),
         schedule.to_owned(),
     ];
-    for (line, words) in (0..).zip(&words) {
-        canvas.words((24, top + LINE * line), words)?;
+    all.iter().flat_map(|text| lines(text)).collect()
+}
+
+/// A text in lines, broken between words.
+fn lines(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().filter(|line| line.is_empty() || width(line) + 1 + width(word) <= LETTERS);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("{INDENT}{word}")),
+        }
     }
-    draw_tiles(canvas, top + WORDS, cut)?;
-    let parts = top + height(cut) - PARTS;
+    lines
+}
+
+fn draw_launch(canvas: &Canvas<'_>, top: i32, number: usize, both: &(Explained, Cut)) -> Drawn {
+    let (launch, cut) = both;
+    for (line, words) in (0..).zip(words(launch, number)) {
+        canvas.words((24, top + LINE * line), &words)?;
+    }
+    draw_tiles(canvas, top + height_of_words(launch), cut)?;
+    let parts = top + height(both) - PARTS;
     cut.tile.map_or(Ok(()), |tile| draw_parts(canvas, parts, tile))
 }
 
@@ -160,7 +187,7 @@ fn draw_look_back(canvas: &Canvas<'_>, y: i32, (cut, along): (&Cut, &[Option<u64
     }
     let (first, end) = if cut.reverse { (places - 1, 0) } else { (0, places - 1) };
     let middle = |place| x_of(place) + CELL.0 / 2;
-    canvas.label((LEFT, bus + 1), "aggregates, folded in their order onto what the block has kept")?;
+    canvas.label((LEFT, bus + 5), "aggregates, folded in their order onto what the block has kept")?;
     if places < 2 {
         return Ok(());
     }
@@ -171,9 +198,9 @@ fn draw_look_back(canvas: &Canvas<'_>, y: i32, (cut, along): (&Cut, &[Option<u64
 fn draw_parts(canvas: &Canvas<'_>, top: i32, tile: Tile) -> Drawn {
     let Tile { warps, stretches, lanes, elements } = tile;
     let levels = [
-        (warps, format!("{warps} warps of a tile")),
-        (stretches, format!("{stretches} stretches of a warp, one access each")),
-        (lanes, format!("{lanes} lanes of a stretch, {elements} neighbours each")),
+        (warps, format!("{} of a tile", counted(warps, "warp"))),
+        (stretches, format!("{} of a warp, one access each", counted(stretches, "stretch"))),
+        (lanes, format!("{} of a stretch, {} each", counted(lanes, "lane"), counted(elements, "neighbour"))),
     ];
     for (level, (parts, words)) in (0..).zip(levels) {
         let (y, width) = (top + 28 * level, 576 / parts.max(1) as i32);
@@ -230,6 +257,16 @@ mod tests {
         let [kept, back] = [Carry::Kept, Carry::LookBack].map(|carry| [false, true].map(|reverse| svg(carry, reverse)));
         assert!(kept[0] != kept[1] && back[0] != back[1] && kept[0] != back[0]);
         assert!(back.iter().all(|svg| svg.contains("aggregates") && svg.contains("tile 3")));
+    }
+
+    #[test]
+    fn long_lines_are_broken_and_nothing_is_cut() {
+        let mut long = launch();
+        long.reads = (0..40).map(|k| format!("tensor{k}: f32[B, L]")).collect();
+        let lines = words(&long, 1);
+        assert!(lines.len() > 10 && lines.iter().all(|line| width(line) <= LETTERS + 4), "{lines:?}");
+        assert!((0..40).all(|k| lines.iter().any(|line| line.contains(&format!("tensor{k}:")))));
+        assert_eq!(height_of_words(&long), LINE * (lines.len() as i32 + 1));
     }
 
     #[test]
