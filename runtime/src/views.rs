@@ -91,8 +91,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Length`] when the shape holds another number of elements, [`Error::TooLarge`] when that number is no
-    /// number of elements at all, [`Error::View`] when the elements cannot be seen under the shape without a copy.
+    /// [`Error::Length`] when the shape holds another number of elements, [`Error::TooLarge`] when that is more than
+    /// memory has addresses, [`Error::View`] when the elements cannot be seen under the shape without a copy.
     pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
         self.layout.reshape(shape).map(|layout| self.view(layout))
     }
