@@ -65,7 +65,7 @@ pub fn attention_bias(
 ///
 /// Gemma Team, "Gemma 2: Improving open language models at a practical size", 2024, §2.
 pub fn attention_softcap(
-    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cap: f32,
+    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cap: wide,
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let seen = index(N) <= index(M) + (size(N) - size(M));
     let (score, one, value) = weighted(seen, cap * tanh(scores(q, k) / cap), v);
@@ -85,7 +85,7 @@ fn sequence(cu_rows, cu_columns) -> (from, to, end) {
 ///
 /// Both lists begin with 0, are in order and as long as each other. What lies behind their ends is one more sequence.
 pub fn attention_packed(
-    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64[S], cu_k: i64[S],
+    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64 | i32[S], cu_k: i64 | i32[S],
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (from, to, end) = sequence(cu_q, cu_k);
     let (score, one, value) = weighted(index(N) >= from && index(N) < to, scores(q, k), v);
@@ -95,7 +95,7 @@ pub fn attention_packed(
 /// [`attention_causal`](fn@attention_causal) of packed sequences, see [`attention_packed`](fn@attention_packed): the last query
 /// of a sequence is at its last key.
 pub fn attention_packed_causal(
-    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64[S], cu_k: i64[S],
+    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64 | i32[S], cu_k: i64 | i32[S],
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (from, to, end) = sequence(cu_q, cu_k);
     let (score, one, value) = weighted(index(N) >= from && index(N) <= index(M) + (to - end), scores(q, k), v);

@@ -165,7 +165,7 @@ fn describe(tensor: &TensorItem) -> String {
     let axes: Vec<&str> = tensor.axes.iter().map(|axis| axis.text.as_str()).collect();
     let elem = match tensor.elem {
         Elem::Call => "the call's element type".into(),
-        Elem::State => "the call's element type, at least `f32`".into(),
+        Elem::State | Elem::Wide => "the call's element type, at least `f32`".into(),
         elem => format!("`{elem}`"),
     };
     match axes[..] {

@@ -1,0 +1,51 @@
+//! What a parameter may store instead.
+//!
+//! A parameter `i32 | i64[S]` stores `i32`, or `i64` where the caller's tensor does, and one of `call | wide[B, T]` at least
+//! `f32` beside half precision. The program is written for the first; what calls of the other run follows from it by
+//! [`choose`]. In both the value is the wider of the two, so that nothing is lost.
+
+use crate::build::Builder;
+use crate::copy::Copy;
+use crate::elem::{Elem, Ty};
+use crate::ir::{AxisSet, Op, Output, Program, Value};
+use crate::typing::TypeError;
+
+/// The type of the values that a parameter of these two has; `None` where one cannot stand for the other.
+pub fn common(elem: Elem, or: Elem) -> Option<Ty> {
+    match (elem, or) {
+        (Elem::I32, Elem::I64) | (Elem::I64, Elem::I32) => Some(Ty::I64),
+        (Elem::U32, Elem::U64) | (Elem::U64, Elem::U32) => Some(Ty::U64),
+        (Elem::Call, Elem::Wide) | (Elem::Wide, Elem::Call) => Some(Ty::Call),
+        _ => None,
+    }
+}
+
+/// The program for calls whose tensor of parameter k stores what it may store instead; the program itself if there is
+/// nothing. What it was written for becomes what it may store instead.
+///
+/// # Errors
+/// When the program computes with the narrower of two integers.
+pub fn choose(program: &Program, k: usize) -> Result<Program, TypeError> {
+    let Some((old, new)) = program.params.get(k).and_then(|param| Some((param.elem, param.or?))) else {
+        return Ok(program.clone());
+    };
+    let mut params = program.params.clone();
+    (params[k].elem, params[k].or) = (new, Some(old));
+    let empty = Program { params, operators: vec![], nodes: vec![], outputs: vec![], ..program.clone() };
+    let (mut into, mut copy) = (Builder::from_program(empty), Copy::of(program));
+    for value in reads(program, k) {
+        let read = into.append(Op::Param(k as u32), new.value(), AxisSet::EMPTY)?;
+        let narrower = common(old, new) == Some(old.value());
+        copy.set(value, if narrower { into.convert(old, read)? } else { read });
+    }
+    let roots: Vec<Value> = program.outputs.iter().map(|output| output.value).collect();
+    let roots = copy.run(&mut into, &roots)?;
+    let outputs = program.outputs.iter().zip(roots).map(|(output, value)| Output { value, ..output.clone() }).collect();
+    Ok(Program { outputs, ..into.finish() })
+}
+
+/// The values that read a parameter.
+fn reads(program: &Program, k: usize) -> Vec<Value> {
+    let reads = |i: &usize| program.nodes[*i].op == Op::Param(k as u32);
+    (0..program.nodes.len()).filter(reads).map(|i| Value(i as u32)).collect()
+}
