@@ -99,11 +99,13 @@ pub fn monoid(
 }
 
 /// Merges softmax-weighted sums over parts P: of part p the maximum m, the denominator d and the numerator o, as from
-/// blocks of keys. Gives the weighted mean and the log-sum-exp of the scores.
+/// blocks of keys. Gives the weighted mean and the log-sum-exp of the scores; of nothing, where all d are 0, 0 and −∞.
 pub fn softmax_merge(m: state[B, P], d: state[B, P], o: [B, P, V]) -> (mean: [B, V], lse: state[B]) {
     let all = reduce(P, Softmax(m, d, o));
-    mean = all.o / all.d;
-    lse = all.m + ln(all.d);
+    let nothing = all.d == 0;
+    let d = if nothing { 1 } else { all.d };
+    mean = if nothing { 0 } else { all.o / d };
+    lse = if nothing { -inf } else { all.m + ln(d) };
 }
 
 /// Cumulative sum of packed sequences: sequence s is x[cu_seqlens[s]] … x[cu_seqlens[s + 1] − 1] of every row.

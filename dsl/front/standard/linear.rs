@@ -1,6 +1,7 @@
 // The standard models, continued: recurrences of a matrix-valued state that is the sum of outer products.
 //
-// K and V are the axes of the state, or P and N; the time T comes before them.
+// K and V are the axes of the state, or P and N; the time T comes before them. What decays are made of may be f32 beside half
+// precision, as it is summed over many times.
 
 /// Every state of log-decay (monoid) attention, s[t] = exp(g[t])·s[t−1] + x[t], from given x = k⊗v, and the state at the
 /// end: s and the accumulated decay g0 + g\[0\] + … + g\[T−1\].

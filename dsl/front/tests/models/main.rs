@@ -3,6 +3,9 @@
 mod attention;
 mod attention_loops;
 mod duality;
+mod empty_parts;
+mod gated;
+mod gated_loops;
 mod harness;
 mod laws;
 mod log_decay;
@@ -16,5 +19,6 @@ mod space;
 mod space_loops;
 mod spaces;
 mod ssd;
+mod ssd_combined;
 mod ssd_loops;
 mod steps;
