@@ -49,3 +49,64 @@ fn reads(program: &Program, k: usize) -> Vec<Value> {
     let reads = |i: &usize| program.nodes[*i].op == Op::Param(k as u32);
     (0..program.nodes.len()).filter(reads).map(|i| Value(i as u32)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adjoint::adjoint;
+    use crate::parse::parse;
+    use crate::simplify::simplify;
+    use crate::verify::verify;
+
+    const TEXT: &str = "program f {
+    axes T, S;
+    param x: call[T];
+    param g: call | wide[T];
+    param at: i64 | i32[S];
+    %0: call[T] = param x;
+    %1: call[T] = param g;
+    %2: i64[S] = param at;
+    %3: bool[T] = starts(T, S, %2);
+    %4: call[T] = %0 * %1;
+    %5: call[T] = select(%3, %4, %0);
+    output y: call[T] = %5;
+}
+";
+
+    #[test]
+    fn the_text_names_both() {
+        let program = parse(TEXT).expect("a program");
+        assert_eq!(program.to_string(), TEXT);
+        assert_eq!(verify(&program), Ok(()));
+        let instance = program.instantiate(Elem::Bf16);
+        assert!(instance.params.iter().all(|param| param.or.is_none()), "{instance}");
+    }
+
+    #[test]
+    fn what_is_chosen_is_stored_and_comes_back_in_gradients() {
+        let program = parse(TEXT).expect("a program");
+        let chosen = choose(&choose(&program, 1).expect("g"), 2).expect("at");
+        assert_eq!(verify(&chosen), Ok(()), "{chosen}");
+        let stored = |program: &Program| program.params.iter().map(|p| (p.elem, p.or)).collect::<Vec<_>>();
+        let others = [(Elem::Call, None), (Elem::Wide, Some(Elem::Call)), (Elem::I32, Some(Elem::I64))];
+        assert_eq!(stored(&chosen), others);
+        let half = adjoint(&chosen).expect("a gradient").instantiate(Elem::Bf16);
+        let bars: Vec<Elem> = half.outputs.iter().map(|output| output.elem).collect();
+        assert_eq!(bars, [Elem::Bf16, Elem::F32]);
+        // Back again.
+        let back = choose(&choose(&chosen, 1).expect("g"), 2).expect("at");
+        assert_eq!(simplify(&back), simplify(&program));
+        assert_eq!(choose(&program, 0), Ok(program.clone()));
+    }
+
+    #[test]
+    fn types_that_lose_something_are_no_alternative() {
+        for (first, second) in [("f32", "f64"), ("i32", "u32"), ("wide", "i64"), ("bf16", "f32")] {
+            let text = TEXT.replace("call | wide", &format!("{first} | {second}"));
+            let Ok(program) = parse(&text) else { continue };
+            let errors = verify(&program).expect_err("no alternative");
+            let expected = format!("a tensor of `{first}` cannot be of `{second}` instead");
+            assert!(errors.iter().any(|e| e.reason.to_string() == expected), "{errors:?}");
+        }
+    }
+}

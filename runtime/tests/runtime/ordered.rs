@@ -111,7 +111,8 @@ impl Model {
         let (kernel, program) = (self.kernel(run.part), self.program());
         let bars: Vec<_> = program.outputs.iter().map(|output| bars.get(&output.name)).collect();
         let all = kernel.backward(&run.call, &bars).unwrap();
-        program.params.iter().zip(all).map(|(p, bar)| (p.name.clone(), bar.unwrap())).collect()
+        let floats = program.params.iter().filter(|p| p.elem.is_float());
+        floats.zip(all).filter_map(|(p, bar)| Some((p.name.clone(), bar?))).collect()
     }
 
     /// The gradients of every part, from the last to the first: what a state's cotangent is, the next part asks for.

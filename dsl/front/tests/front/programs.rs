@@ -24,11 +24,19 @@ fn every_standard_model_has_a_valid_program() {
         include_str!("../../standard/models.rs"),
         include_str!("../../standard/linear.rs"),
         include_str!("../../standard/attention.rs"),
+        include_str!("../../standard/options.rs"),
     );
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
     assert_eq!(names, standard);
     assert_eq!(names.len(), text.matches("pub fn").count());
+}
+
+#[test]
+fn models_with_rarer_options_are_models() {
+    let (models, options) = (model_programs(), oplus_front::option_models());
+    assert_eq!(options.len(), include_str!("../../standard/options.rs").matches("pub fn").count());
+    assert!(options.iter().all(|name| models.iter().any(|model| model.name == *name)), "{options:?}");
 }
 
 #[test]
