@@ -40,6 +40,19 @@ fn models_with_rarer_options_are_models() {
 }
 
 #[test]
+fn types_that_cannot_stand_for_each_other_are_refused_in_words() {
+    let refused = [
+        ("(x: [T], at: i32 | u32[S]) -> (y: [T])", "write `i32 | i64`, `u32 | u64` or `call | wide`"),
+        ("(x: [T], at: i32 | i64[S]) -> (y: f32 | f64[T])", "outputs of more than one element type are not part"),
+    ];
+    for (signature, words) in refused {
+        let text = format!("fn f{signature} {{ y = scan(T, segmented(Sum)(x), offsets = at); }}");
+        let mistakes = oplus_front::programs(text.parse().expect("tokens")).expect_err("a mistake");
+        assert!(mistakes.to_string().contains(words), "{mistakes}");
+    }
+}
+
+#[test]
 fn no_two_programs_of_the_library_have_the_same_name() {
     let mut names: Vec<String> = library_programs().into_iter().map(|program| program.name).collect();
     names.sort();
