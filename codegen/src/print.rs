@@ -304,7 +304,7 @@ impl<W: Write> Printer<'_, W> {
             Some(Ty::F32) => 'f',
             Some(Ty::F64) => 'd',
             Some(Ty::Bool) => 'p',
-            Some(Ty::Call | Ty::Tuple) | None => '?',
+            Some(Ty::Call | Ty::Wide | Ty::Tuple) | None => '?',
         };
         format!("{letter}{}", reg.0)
     }

@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::HashMap;
 
+use crate::alternative::common;
 use crate::elem::{Elem, Ty};
 use crate::ir::{
     Axis, AxisSet, Binary, Field, Literal, Node, Op, Operator, OperatorId, Output, Param, Program, Unary, Value,
@@ -107,8 +108,15 @@ impl Builder {
     /// A new parameter, and its value. Axes are in memory order.
     pub fn param(&mut self, name: &str, axes: &[Axis], elem: Elem, default: Option<Literal>) -> Built {
         let k = self.program.params.len() as u32;
-        self.program.params.push(Param { name: name.to_owned(), axes: axes.to_vec(), elem, default });
+        self.program.params.push(Param { name: name.to_owned(), axes: axes.to_vec(), elem, or: None, default });
         self.push(Op::Param(k), elem.value(), AxisSet::EMPTY)
+    }
+
+    /// Lets the last parameter store something else instead, see [`crate::alternative`].
+    pub fn or(&mut self, elem: Elem) {
+        if let Some(param) = self.program.params.last_mut() {
+            param.or = Some(elem);
+        }
     }
 
     /// The operator's number; an operator that is already there is not repeated.
@@ -309,6 +317,14 @@ impl Builder {
 
 /// What is known of values, and the way in.
 impl Builder {
+    /// The integer that a value was converted from without loss; the value itself if it was not.
+    pub fn unconverted(&self, value: Value) -> Value {
+        let Ok(Node { op: Op::Convert(to, from), .. }) = self.node(value) else { return value };
+        let elem = self.ty(*from).ok().and_then(Ty::elem);
+        let wider = elem.and_then(|elem| common(elem, *to)) == Some(to.value());
+        if wider && to.value().is_int() { *from } else { value }
+    }
+
     /// The type of a value.
     pub fn ty(&self, value: Value) -> Result<Ty, TypeError> {
         Ok(self.node(value)?.ty)

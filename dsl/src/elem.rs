@@ -2,8 +2,8 @@
 //!
 //! A tensor stores [`Elem`]s; a computation works on [`Ty`]s. Half-precision elements are storage only: they are
 //! widened to `f32` when loaded and rounded to nearest-even when stored. [`Elem::Call`] and [`Ty::Call`] stand for
-//! the element type that the caller's tensors bring, [`Elem::State`] for the type in which such a call computes;
-//! [`crate::ir::Program::instantiate`] replaces them.
+//! the element type that the caller's tensors bring, [`Elem::State`] and [`Elem::Wide`] for the type in which such a call
+//! computes; [`crate::ir::Program::instantiate`] replaces them.
 
 use std::fmt;
 
@@ -15,6 +15,9 @@ pub enum Elem {
     /// The type in which a call computes: `f64` in calls of `f64`, else `f32`. States that one call gives out and the next
     /// one takes in lose nothing in it.
     State,
+    /// At least `f32`: `f64` in calls of `f64`, else `f32`. What is learned, and states whose outputs gradients do not read.
+    /// Unlike [`Elem::State`] its values have a type of their own, so that what is computed of them alone stays apart.
+    Wide,
     /// IEEE binary64.
     F64,
     /// IEEE binary32.
@@ -40,6 +43,8 @@ pub enum Elem {
 pub enum Ty {
     /// The floating-point type of the call, at least `f32`.
     Call,
+    /// A value of [`Elem::Wide`]: once a kernel is called, of the same type as [`Ty::Call`].
+    Wide,
     /// IEEE binary64.
     F64,
     /// IEEE binary32.
@@ -68,6 +73,7 @@ impl Elem {
         match self {
             Elem::Call => "call",
             Elem::State => "state",
+            Elem::Wide => "wide",
             Elem::F64 => "f64",
             Elem::F32 => "f32",
             Elem::Bf16 => "bf16",
@@ -82,7 +88,7 @@ impl Elem {
 
     /// The element type of that name.
     pub fn from_name(name: &str) -> Option<Elem> {
-        [Elem::Call, Elem::State].into_iter().chain(Elem::ALL).find(|e| e.name() == name)
+        [Elem::Call, Elem::State, Elem::Wide].into_iter().chain(Elem::ALL).find(|e| e.name() == name)
     }
 
     /// What it is in calls of an element type.
@@ -90,15 +96,15 @@ impl Elem {
     pub fn in_call(self, call: Elem) -> Elem {
         match self {
             Elem::Call => call,
-            Elem::State => call.value().elem().unwrap_or(call),
+            Elem::State | Elem::Wide => call.value().elem().unwrap_or(call),
             fixed => fixed,
         }
     }
 
-    /// Bytes per element; `None` for [`Elem::Call`] and [`Elem::State`].
+    /// Bytes per element; `None` for [`Elem::Call`], [`Elem::State`] and [`Elem::Wide`].
     pub fn bytes(self) -> Option<usize> {
         Some(match self {
-            Elem::Call | Elem::State => return None,
+            Elem::Call | Elem::State | Elem::Wide => return None,
             Elem::F64 | Elem::I64 | Elem::U64 => 8,
             Elem::F32 | Elem::I32 | Elem::U32 => 4,
             Elem::Bf16 | Elem::F16 => 2,
@@ -110,6 +116,7 @@ impl Elem {
     pub fn value(self) -> Ty {
         match self {
             Elem::Call | Elem::State => Ty::Call,
+            Elem::Wide => Ty::Wide,
             Elem::F64 => Ty::F64,
             Elem::F32 | Elem::Bf16 | Elem::F16 => Ty::F32,
             Elem::I32 => Ty::I32,
@@ -131,6 +138,7 @@ impl Ty {
     pub fn name(self) -> &'static str {
         match self {
             Ty::Call => "call",
+            Ty::Wide => "wide",
             Ty::F64 => "f64",
             Ty::F32 => "f32",
             Ty::I32 => "i32",
@@ -144,14 +152,14 @@ impl Ty {
 
     /// The value type of that name.
     pub fn from_name(name: &str) -> Option<Ty> {
-        [Ty::Call, Ty::F64, Ty::F32, Ty::I32, Ty::I64, Ty::U32, Ty::U64, Ty::Bool, Ty::Tuple]
+        [Ty::Call, Ty::Wide, Ty::F64, Ty::F32, Ty::I32, Ty::I64, Ty::U32, Ty::U64, Ty::Bool, Ty::Tuple]
             .into_iter()
             .find(|t| t.name() == name)
     }
 
     /// Whether values of this type are floating-point numbers, and so may carry a derivative.
     pub fn is_float(self) -> bool {
-        matches!(self, Ty::Call | Ty::F64 | Ty::F32)
+        matches!(self, Ty::Call | Ty::Wide | Ty::F64 | Ty::F32)
     }
 
     /// Whether values of this type are integers.
@@ -163,6 +171,7 @@ impl Ty {
     pub fn elem(self) -> Option<Elem> {
         Some(match self {
             Ty::Call => Elem::Call,
+            Ty::Wide => Elem::Wide,
             Ty::F64 => Elem::F64,
             Ty::F32 => Elem::F32,
             Ty::I32 => Elem::I32,
@@ -174,12 +183,13 @@ impl Ty {
         })
     }
 
-    /// The common type of two operands: floats widen (`f32` to the call's type to `f64`), everything else must be equal.
+    /// The common type of two operands: floats widen (`f32` to `wide` to the call's type to `f64`), everything else must be equal.
     pub fn join(self, other: Ty) -> Option<Ty> {
         match (self, other) {
             (a, b) if a == b => Some(a),
             (a, b) if a.is_float() && b.is_float() => {
-                Some(if a == Ty::F64 || b == Ty::F64 { Ty::F64 } else { Ty::Call })
+                let widest = [Ty::F64, Ty::Call, Ty::Wide].into_iter().find(|ty| a == *ty || b == *ty);
+                Some(widest.unwrap_or(Ty::F32))
             }
             _ => None,
         }
@@ -204,7 +214,7 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for elem in [Elem::Call, Elem::State].into_iter().chain(Elem::ALL) {
+        for elem in [Elem::Call, Elem::State, Elem::Wide].into_iter().chain(Elem::ALL) {
             assert_eq!(Elem::from_name(elem.name()), Some(elem));
         }
         assert_eq!(Elem::from_name("float"), None);

@@ -99,6 +99,8 @@ pub struct Param {
     pub axes: Vec<Axis>,
     /// What it stores.
     pub elem: Elem,
+    /// What it may store instead, if the caller's tensor does: see [`crate::alternative`].
+    pub or: Option<Elem>,
     /// The value it has everywhere when the caller leaves it out; `None` for a required parameter.
     pub default: Option<Literal>,
 }
@@ -456,21 +458,26 @@ impl Program {
 
     /// Whether any tensor or value has the type of the call.
     pub fn is_generic(&self) -> bool {
-        self.params.iter().any(|p| p.elem.value() == Ty::Call)
-            || self.outputs.iter().any(|o| o.elem.value() == Ty::Call)
-            || self.nodes.iter().any(|n| n.ty == Ty::Call)
+        let is_open = |ty: Ty| matches!(ty, Ty::Call | Ty::Wide);
+        self.params.iter().any(|p| is_open(p.elem.value()))
+            || self.outputs.iter().any(|o| is_open(o.elem.value()))
+            || self.nodes.iter().any(|n| is_open(n.ty))
     }
 
-    /// The program for calls whose tensors store `elem`: every `call` and `state` type is replaced.
+    /// The program for calls whose tensors store `elem`: every `call`, `state` and `wide` type is replaced, and what
+    /// parameters may store instead is left out.
     ///
     /// `elem` must be a floating-point type; values are computed in `elem.value()`.
     #[must_use]
     pub fn instantiate(&self, elem: Elem) -> Program {
         let ty = elem.value();
         let fix_elem = |e: &mut Elem| *e = e.in_call(elem);
-        let fix_ty = |t: &mut Ty| *t = if *t == Ty::Call { ty } else { *t };
+        let fix_ty = |t: &mut Ty| *t = if matches!(t, Ty::Call | Ty::Wide) { ty } else { *t };
         let mut program = self.clone();
-        program.params.iter_mut().for_each(|p| fix_elem(&mut p.elem));
+        program.params.iter_mut().for_each(|p| {
+            fix_elem(&mut p.elem);
+            p.or = None;
+        });
         program.outputs.iter_mut().for_each(|o| fix_elem(&mut o.elem));
         let bodies = program.operators.iter_mut().map(|o| {
             o.fields.iter_mut().for_each(|f| fix_ty(&mut f.ty));

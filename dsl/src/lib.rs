@@ -1,6 +1,7 @@
 //! The program IR of oplus, and everything that is true of a program before any hardware is known.
 
 pub mod adjoint;
+pub mod alternative;
 pub mod build;
 mod copy;
 pub mod decay;

@@ -97,9 +97,12 @@ impl Parser {
     fn param(&mut self) -> Parsed<()> {
         self.advance();
         let name = self.name("the name of a parameter")?;
-        let (elem, axes) = self.tensor()?;
+        self.sign(":")?;
+        let elem = self.elem()?;
+        let or = if self.accept("|") { Some(self.elem()?) } else { None };
+        let axes = self.axis_list()?;
         let default = if self.accept("=") { Some(self.literal()?) } else { None };
-        self.program.params.push(Param { name, axes, elem, default });
+        self.program.params.push(Param { name, axes, elem, or, default });
         self.sign(";")
     }
 

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Parameters, axes, operators and fields are written by name, or as `#` and a number where the name is not theirs
-//! alone. Floats are the shortest decimals that read back to the same bits; `inf`, `nan` and `nan(0x…)` are words.
+//! alone. A parameter that may store something else says so behind its element type, `i32 | i64[S]`. Floats are the shortest decimals that read back to the same bits; `inf`, `nan` and `nan(0x…)` are words.
 //! An operator with a gauge says `gauge m;` after its identity.
 
 use std::fmt::{self, Display, Formatter};
@@ -109,7 +109,8 @@ impl Operator {
 
 impl Program {
     fn write_param(&self, f: &mut Formatter<'_>, param: &Param) -> fmt::Result {
-        write!(f, "    param {}: {}{}", param.name, param.elem, self.axis_list(param.axes.iter().copied()))?;
+        let or = param.or.map(|elem| format!(" | {elem}")).unwrap_or_default();
+        write!(f, "    param {}: {}{or}{}", param.name, param.elem, self.axis_list(param.axes.iter().copied()))?;
         match param.default {
             Some(literal) => writeln!(f, " = {literal};"),
             None => writeln!(f, ";"),

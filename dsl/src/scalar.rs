@@ -228,7 +228,11 @@ fn saturate(ty: Ty, x: f64) -> i64 {
 /// An integer rounded once to a floating-point element type, except that half precision goes through `f32`.
 fn int_to_float(from: Ty, to: Elem, x: i64) -> f64 {
     let wide = widen(from, x);
-    if matches!(to, Elem::F64 | Elem::Call | Elem::State) { wide as f64 } else { round(to, f64::from(wide as f32)) }
+    if matches!(to, Elem::F64 | Elem::Call | Elem::State | Elem::Wide) {
+        wide as f64
+    } else {
+        round(to, f64::from(wide as f32))
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //!
 //! * **Program**: its name is a name ([`crate::names::is_name`]); it has at most 64 axes.
 //! * **Axes**: names are names, no two the same.
-//! * **Parameters**: names are names, no two the same; axes exist, none twice; the default is of the element's kind.
+//! * **Parameters**: names are names, no two the same; axes exist, none twice; the default is of the element's kind;
+//!   what may be stored instead can stand for it.
 //! * **Operators**: the name is a name; 1 to 32 fields, named differently, of scalar types; the identity has a literal
 //!   of its type for each; body nodes are constants, inputs that exist and maps of earlier nodes, of the types that
 //!   the [rules](crate::typing) give, without axes; `combine` has a value of its type for each field; the gauge, if
@@ -27,7 +28,8 @@ use std::fmt::{self, Display, Formatter};
 
 use thiserror::Error;
 
-use crate::elem::Ty;
+use crate::alternative::common;
+use crate::elem::{Elem, Ty};
 use crate::ir::{Axis, AxisSet, Node, Op, OperatorId, Output, Param, Program, Value};
 use crate::names::is_name;
 use crate::typing::{Scope, TypeError, check_literal};
@@ -77,6 +79,9 @@ pub enum Reason {
     /// A second axis, parameter, output or field of one name.
     #[error("the name is already taken")]
     Duplicate,
+    /// A type that a parameter cannot store instead of its own.
+    #[error("a tensor of `{0}` cannot be of `{1}` instead")]
+    Alternative(Elem, Elem),
     /// An axis twice in one tensor.
     #[error("axis `{0}` occurs twice")]
     AxisTwice(String),
@@ -181,11 +186,16 @@ impl<'a> Verifier<'a> {
     fn check_params(&mut self) {
         let params = &self.program.params;
         self.check_names(params.iter().map(|p| p.name.as_str()), Subject::Param);
-        for (k, Param { axes, elem, default, .. }) in params.iter().enumerate() {
+        for (k, Param { axes, elem, or, default, .. }) in params.iter().enumerate() {
             let subject = Subject::Param(k as u32);
+            if let Some(or) = or.filter(|or| common(*elem, *or).is_none()) {
+                self.report(subject, Reason::Alternative(*elem, or));
+            }
             self.check_tensor_axes(subject, axes);
-            if let Some(Err(error)) = default.map(|literal| check_literal(literal, elem.value())) {
-                self.report(subject, error);
+            for elem in [*elem].into_iter().chain(*or) {
+                if let Some(Err(error)) = default.map(|literal| check_literal(literal, elem.value())) {
+                    self.report(subject, error);
+                }
             }
         }
     }

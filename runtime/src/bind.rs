@@ -1,7 +1,7 @@
 //! Binding: from the tensors of a call to the size of every axis, the element type and the device.
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Program};
+use oplus_dsl::ir::{Axis, AxisSet, Param, Program};
 
 use crate::tensor::Storage;
 use crate::{Error, Tensor};
@@ -35,8 +35,8 @@ struct Seen<'p, 't> {
     program: &'p Program,
     sizes: Vec<Option<(usize, &'p str)>>,
     elem: Option<(Elem, &'p str)>,
-    /// What the tensors store whose type follows from the call's.
-    states: Vec<(Elem, &'p str)>,
+    /// What tensors whose type follows from the call's are declared to store, and what they do.
+    states: Vec<(Elem, Elem, &'p str)>,
     home: Option<(&'t Storage, &'p str)>,
 }
 
@@ -54,33 +54,39 @@ pub(crate) fn bind<'t>(
     let mut seen = Seen { program, sizes, elem, states: vec![], home };
     for (param, input) in program.params.iter().zip(inputs) {
         match input {
-            Some(tensor) => seen.take(tensor, &param.name, &param.axes, param.elem)?,
+            Some(tensor) => seen.take(tensor, &param.name, &param.axes, (param.elem, param.or))?,
             None if param.default.is_some() => (),
             None => return Err(Error::MissingTensor { tensor: param.name.clone() }),
         }
     }
     for (output, tensor) in program.outputs.iter().zip(outputs) {
         if let Some(tensor) = tensor {
-            seen.take(tensor, &output.name, &output.axes, output.elem)?;
+            seen.take(tensor, &output.name, &output.axes, (output.elem, None))?;
         }
     }
     seen.finish()
 }
 
 impl<'p, 't> Seen<'p, 't> {
-    fn take(&mut self, tensor: &'t Tensor, name: &'p str, axes: &[Axis], elem: Elem) -> Result<(), Error> {
+    fn take(
+        &mut self,
+        tensor: &'t Tensor,
+        name: &'p str,
+        axes: &[Axis],
+        elem: (Elem, Option<Elem>),
+    ) -> Result<(), Error> {
         self.take_elem(tensor.elem(), name, elem)?;
         self.take_shape(tensor.shape(), name, axes)?;
         self.take_device(&tensor.storage, name)
     }
 
-    fn take_elem(&mut self, found: Elem, name: &'p str, declared: Elem) -> Result<(), Error> {
-        if declared == Elem::State {
-            self.states.push((found, name));
+    fn take_elem(&mut self, found: Elem, name: &'p str, (declared, or): (Elem, Option<Elem>)) -> Result<(), Error> {
+        if matches!(declared, Elem::State | Elem::Wide) {
+            self.states.push((declared, found, name));
             return Ok(());
         }
         if declared != Elem::Call {
-            return expect(declared, found, name);
+            return expect(declared, or, found, name);
         }
         if !found.is_float() {
             let expected = "a floating-point type (f64, f32, bf16 or f16)".into();
@@ -147,7 +153,9 @@ impl<'p, 't> Seen<'p, 't> {
             None if takes_call_elem(self.program) => return Err(Error::UnknownElem),
             None => Elem::F32,
         };
-        self.states.iter().try_for_each(|(found, name)| expect(Elem::State.in_call(elem), *found, name))?;
+        self.states
+            .iter()
+            .try_for_each(|(declared, found, name)| expect(declared.in_call(elem), None, *found, name))?;
         Ok(Binding { sizes, elem, home: self.home.map(|h| h.0) })
     }
 }
@@ -176,10 +184,24 @@ fn check_counts(program: &Program, sizes: &[usize]) -> Result<(), Error> {
     }
 }
 
-/// A tensor must store what it is declared to.
-fn expect(declared: Elem, found: Elem, name: &str) -> Result<(), Error> {
-    let wrong = || Error::WrongElem { tensor: name.into(), expected: declared.to_string(), found };
+/// A tensor must store what it is declared to; what it may store instead is named beside it.
+fn expect(declared: Elem, or: Option<Elem>, found: Elem, name: &str) -> Result<(), Error> {
+    let expected = || or.map_or_else(|| declared.to_string(), |or| format!("{declared} or {or}"));
+    let wrong = || Error::WrongElem { tensor: name.into(), expected: expected(), found };
     if found == declared { Ok(()) } else { Err(wrong()) }
+}
+
+/// The parameters whose tensors store what they may store instead of what they are declared to, see
+/// [`oplus_dsl::alternative`].
+pub(crate) fn others(program: &Program, inputs: &[Option<&Tensor>]) -> Vec<usize> {
+    let given = || program.params.iter().zip(inputs).enumerate().filter_map(|(k, (p, t))| Some((k, p, (*t)?.elem())));
+    let call = given().find(|(_, param, _)| param.elem == Elem::Call && param.or.is_none()).map(|(_, _, found)| found);
+    let stores = |found: Elem, declared: Elem| call.map_or(declared, |call| declared.in_call(call)) == found;
+    let other = |(k, param, found): (usize, &Param, Elem)| {
+        let is_other = !stores(found, param.elem) && stores(found, param.or?);
+        is_other.then_some(k)
+    };
+    given().filter_map(other).collect()
 }
 
 /// Whether a tensor of the program takes the call's element type.

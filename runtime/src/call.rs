@@ -11,6 +11,8 @@ use crate::Tensor;
 pub struct Call {
     /// The program that was called.
     pub(crate) program: u64,
+    /// The parameters that stored what they may store instead.
+    pub(crate) others: Vec<usize>,
     pub(crate) sizes: Vec<usize>,
     pub(crate) elem: Elem,
     pub(crate) inputs: Vec<Option<Tensor>>,

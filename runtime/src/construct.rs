@@ -35,7 +35,7 @@ impl Tensor {
     /// A tensor of zeros (`false` for bools).
     ///
     /// # Errors
-    /// [`Error::WrongElem`] for [`Elem::Call`] and [`Elem::State`], [`Error::OutOfMemory`], errors of the device.
+    /// [`Error::WrongElem`] for [`Elem::Call`], [`Elem::State`] and [`Elem::Wide`], [`Error::OutOfMemory`], errors of the device.
     pub fn zeros(elem: Elem, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
         device.in_order(|| {
             let tensor = Tensor::uninitialised(elem, shape, device)?;
@@ -179,7 +179,7 @@ fn element_bytes(elem: Elem, value: Literal) -> Vec<u8> {
     let (float, int) = (value.as_f64(), if let Literal::Int(i) = value { i } else { value.as_f64() as i64 });
     match elem {
         Elem::F64 => float.to_ne_bytes().to_vec(),
-        Elem::F32 | Elem::Call | Elem::State => (float as f32).to_ne_bytes().to_vec(),
+        Elem::F32 | Elem::Call | Elem::State | Elem::Wide => (float as f32).to_ne_bytes().to_vec(),
         Elem::Bf16 => half::bf16::from_f64(float).to_ne_bytes().to_vec(),
         Elem::F16 => half::f16::from_f64(float).to_ne_bytes().to_vec(),
         Elem::I32 | Elem::U32 => (int as u32).to_ne_bytes().to_vec(),

@@ -1,10 +1,13 @@
 //! Kernels: programs by their text, with their derived gradients.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use oplus_dsl::alternative::choose;
 use oplus_dsl::ir::Program;
+use oplus_dsl::typing::TypeError;
 
-use crate::bind::{Known, check_count};
+use crate::bind::{Known, check_count, others};
 use crate::execute::{Executable, Hand, Outcome, Sink};
 use crate::gradient::Gradient;
 use crate::record::is_recording;
@@ -14,14 +17,31 @@ use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
 pub struct Kernel {
     name: &'static str,
     text: &'static str,
-    forward: OnceLock<Result<Executable, Error>>,
+    form: OnceLock<Result<Form, Error>>,
+    /// For calls in which these parameters store what they may store instead.
+    others: RwLock<BTreeMap<Vec<usize>, Arc<Form>>>,
+}
+
+/// The program of calls whose tensors store what it says, and its gradient.
+struct Form {
+    forward: Executable,
     gradient: OnceLock<Result<Gradient, Error>>,
+}
+
+impl Form {
+    fn of(program: Program) -> Form {
+        Form { forward: Executable::new(program), gradient: OnceLock::new() }
+    }
+
+    fn gradient(&self) -> Result<&Gradient, Error> {
+        self.gradient.get_or_init(|| Gradient::of(&self.forward.program)).as_ref().map_err(Clone::clone)
+    }
 }
 
 impl Kernel {
     /// The kernel of a program's text.
     pub const fn new(name: &'static str, text: &'static str) -> Kernel {
-        Kernel { name, text, forward: OnceLock::new(), gradient: OnceLock::new() }
+        Kernel { name, text, form: OnceLock::new(), others: RwLock::new(BTreeMap::new()) }
     }
 
     /// Its name.
@@ -29,7 +49,7 @@ impl Kernel {
         self.name
     }
 
-    /// The program.
+    /// The program, as it is written: for tensors that store the first of what they may.
     ///
     /// # Errors
     /// [`Error::Program`] when the text is not a valid program.
@@ -76,11 +96,26 @@ impl Kernel {
     }
 
     fn run(&self, inputs: &[Option<&Tensor>], sinks: &[Sink<'_>]) -> Result<Call, Error> {
-        let forward = self.forward()?;
+        let others = others(self.program()?, inputs);
+        if others.is_empty() {
+            return Kernel::run_form(self.form()?, others, inputs, sinks);
+        }
+        let form = self.other(&others)?;
+        Kernel::run_form(&form, others, inputs, sinks)
+    }
+
+    fn run_form(
+        form: &Form,
+        others: Vec<usize>,
+        inputs: &[Option<&Tensor>],
+        sinks: &[Sink<'_>],
+    ) -> Result<Call, Error> {
+        let forward = &form.forward;
         let hand = if is_recording() { Hand::Save } else { Hand::Nothing };
         let Outcome { outputs, binding: bound, residual } = forward.run(&Known::default(), inputs, sinks, hand)?;
         Ok(Call {
             program: forward.id,
+            others,
             sizes: bound.sizes,
             elem: bound.elem,
             inputs: inputs.iter().map(|t| t.cloned()).collect(),
@@ -127,11 +162,15 @@ impl Kernel {
     ) -> Result<Vec<Option<Tensor>>, Error> {
         let forward = self.forward()?;
         check_count("gradients", float_params(&forward.program).count(), sinks.len())?;
-        if call.program != forward.id {
+        if call.program == forward.id {
+            return self.gradient()?.run(call, cotangents, sinks);
+        }
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).get(&call.others).cloned();
+        let Some(form) = others.filter(|form| call.program == form.forward.id) else {
             let reason = "the call was made by another kernel".into();
             return Err(Error::NoGradient { kernel: self.name.into(), reason });
-        }
-        self.gradient()?.run(call, cotangents, sinks)
+        };
+        form.gradient()?.run(call, cotangents, sinks)
     }
 
     /// What a call of these shapes does and why: the program, its gradient as equations, the plan, and facts of the
@@ -143,13 +182,34 @@ impl Kernel {
         explain::explain(self, shapes)
     }
 
+    /// The program as it is written.
     pub(crate) fn forward(&self) -> Result<&Executable, Error> {
-        self.forward.get_or_init(|| parse(self.name, self.text).map(Executable::new)).as_ref().map_err(Clone::clone)
+        self.form().map(|form| &form.forward)
     }
 
+    /// The gradient of the program as it is written.
     pub(crate) fn gradient(&self) -> Result<&Gradient, Error> {
-        let derive = || Gradient::of(&self.forward()?.program);
-        self.gradient.get_or_init(derive).as_ref().map_err(Clone::clone)
+        self.form()?.gradient()
+    }
+
+    fn form(&self) -> Result<&Form, Error> {
+        self.form.get_or_init(|| parse(self.name, self.text).map(Form::of)).as_ref().map_err(Clone::clone)
+    }
+
+    /// The form of calls in which these parameters store what they may store instead.
+    fn other(&self, others: &[usize]) -> Result<Arc<Form>, Error> {
+        let known = self.others.read().unwrap_or_else(PoisonError::into_inner).get(others).cloned();
+        if let Some(form) = known {
+            return Ok(form);
+        }
+        let invalid = |e: TypeError| Error::Program { kernel: self.name.into(), reason: e.to_string() };
+        let mut program = self.program()?.clone();
+        for k in others {
+            program = choose(&program, *k).map_err(invalid)?;
+        }
+        let form = Arc::new(Form::of(program));
+        let mut forms = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(forms.entry(others.to_vec()).or_insert(form).clone())
     }
 }
 

@@ -97,7 +97,7 @@ value! {
 pub(crate) fn literal(ty: Ty, x: Literal) -> u64 {
     match (ty, x) {
         (Ty::F32, x) => (x.as_f64() as f32).to_lane(),
-        (Ty::F64 | Ty::Call | Ty::Tuple, x) => x.as_f64().to_lane(),
+        (Ty::F64 | Ty::Call | Ty::Wide | Ty::Tuple, x) => x.as_f64().to_lane(),
         (Ty::I32 | Ty::U32, Literal::Int(i)) => (i as u32).to_lane(),
         (_, Literal::Int(i)) => i.to_lane(),
         (_, x) => (x.as_f64() != 0.0).to_lane(),
@@ -141,7 +141,7 @@ fn unary(op: Unary, ty: Ty, a: &Lanes) -> Lanes {
         Ty::U32 => int_unary::<u32>(op, a),
         Ty::U64 => int_unary::<u64>(op, a),
         Ty::Bool => map(a, |x: bool| x ^ (op == Unary::Not)),
-        Ty::F32 | Ty::Call | Ty::Tuple => float_unary::<f32>(op, a),
+        Ty::F32 | Ty::Call | Ty::Wide | Ty::Tuple => float_unary::<f32>(op, a),
     }
 }
 
@@ -179,7 +179,7 @@ fn binary(op: Binary, ty: Ty, a: &Lanes, b: &Lanes) -> Lanes {
         Ty::U32 => int_binary::<u32>(op, a, b),
         Ty::U64 => int_binary::<u64>(op, a, b),
         Ty::Bool => bool_binary(op, a, b),
-        Ty::F32 | Ty::Call | Ty::Tuple => float_binary::<f32>(op, a, b),
+        Ty::F32 | Ty::Call | Ty::Wide | Ty::Tuple => float_binary::<f32>(op, a, b),
     }
 }
 
@@ -253,7 +253,7 @@ fn convert(from: Ty, to: Elem, a: &Lanes) -> Lanes {
         Ty::U32 => convert_from::<u32>(to, a),
         Ty::U64 => convert_from::<u64>(to, a),
         Ty::Bool => convert_from::<u32>(to, &map(a, |x: bool| u32::from(x))),
-        Ty::F32 | Ty::Call | Ty::Tuple => convert_from::<f32>(to, a),
+        Ty::F32 | Ty::Call | Ty::Wide | Ty::Tuple => convert_from::<f32>(to, a),
     }
 }
 
@@ -273,7 +273,7 @@ where
         Elem::U32 => map(a, |x: A| -> u32 { x.as_() }),
         Elem::U64 => map(a, |x: A| -> u64 { x.as_() }),
         Elem::Bool => map(a, |x: A| x != A::zero()),
-        Elem::F32 | Elem::Call | Elem::State => map(a, single),
+        Elem::F32 | Elem::Call | Elem::State | Elem::Wide => map(a, single),
     }
 }
 

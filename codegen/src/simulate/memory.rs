@@ -138,7 +138,7 @@ pub(super) fn size(elem: Elem) -> usize {
         Elem::Bool => 1,
         Elem::Bf16 | Elem::F16 => 2,
         Elem::F32 | Elem::I32 | Elem::U32 => 4,
-        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call | Elem::State => 8,
+        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call | Elem::State | Elem::Wide => 8,
     }
 }
 
@@ -151,7 +151,9 @@ pub(super) fn read(elem: Elem, bytes: &[u8], index: usize) -> u64 {
         Elem::Bf16 => bf16::from_le_bytes(array(bytes, at)).to_f32().to_lane(),
         Elem::F16 => f16::from_le_bytes(array(bytes, at)).to_f32().to_lane(),
         Elem::F32 | Elem::I32 | Elem::U32 => u64::from(u32::from_le_bytes(array(bytes, at))),
-        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call | Elem::State => u64::from_le_bytes(array(bytes, at)),
+        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call | Elem::State | Elem::Wide => {
+            u64::from_le_bytes(array(bytes, at))
+        }
     }
 }
 
@@ -165,7 +167,9 @@ pub(super) fn write(elem: Elem, bytes: &mut [u8], index: usize, bits: u64) {
         Elem::Bf16 => to.copy_from_slice(&bf16::from_f32(f32::from_lane(bits)).to_le_bytes()),
         Elem::F16 => to.copy_from_slice(&f16::from_f32(f32::from_lane(bits)).to_le_bytes()),
         Elem::F32 | Elem::I32 | Elem::U32 => to.copy_from_slice(&(bits as u32).to_le_bytes()),
-        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call | Elem::State => to.copy_from_slice(&bits.to_le_bytes()),
+        Elem::F64 | Elem::I64 | Elem::U64 | Elem::Call | Elem::State | Elem::Wide => {
+            to.copy_from_slice(&bits.to_le_bytes())
+        }
     }
 }
 

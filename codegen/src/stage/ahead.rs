@@ -32,7 +32,7 @@ impl Ahead {
         for (value, elem) in values {
             let (name, axes) = (format!("v{}", value.0), memory_order(program, program.node(*value).axes));
             rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
-            rest.params.push(Param { name: name.clone(), axes: axes.clone(), elem: *elem, default: None });
+            rest.params.push(Param { name: name.clone(), axes: axes.clone(), elem: *elem, or: None, default: None });
             held.push(Temporary { name, axes, elem: *elem });
         }
         let written = values.iter().zip(&held).map(|((value, _), Temporary { name, axes, elem })| Output {

@@ -343,7 +343,7 @@ impl<'p> Outline<'p> {
         for (value, buffer) in self.exports.iter().zip(buffers) {
             rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
             let Temporary { name, axes, elem } = buffer.clone();
-            rest.params.push(Param { name, axes, elem, default: None });
+            rest.params.push(Param { name, axes, elem, or: None, default: None });
         }
         let mut k = 0..;
         rest.outputs.retain(|_| k.next().is_some_and(|k| !self.direct.contains_key(&k)));

@@ -282,7 +282,7 @@ impl Checker<'_> {
     }
 
     fn declarations(&mut self) {
-        let is_abstract = |ty: Ty| matches!(ty, Ty::Call | Ty::Tuple);
+        let is_abstract = |ty: Ty| matches!(ty, Ty::Call | Ty::Wide | Ty::Tuple);
         for param in &self.kernel.params {
             let ty = match param.kind {
                 ParamKind::Read(e) | ParamKind::Write(e) => e.value(),

@@ -49,8 +49,14 @@
 //! An `fn` with types is a kernel. A tensor's type names its element type and its axes in memory order, last fastest:
 //! `f32[B, L]`; `[B, L]` takes the element type of the call; `f32` and `[]` are scalars. A parameter with a default
 //! (`= 0`) may be left out by the caller. Element types are `f64`, `f32`, `bf16`, `f16`, `i32`, `i64`, `u32`, `u64`,
-//! `bool`, and `state`, in which the call computes: `f64` in calls of `f64`, else `f32`. Nothing is lost in an output of it, so
-//! that the gradient reads it instead of computing it again. Each output is assigned once, `y = …;` or `(y, z) = …;`.
+//! `bool`, and two that follow from the call's, `wide` and `state`: both are `f64` in calls of `f64`, else `f32`. `wide` is for
+//! what is at least `f32` whatever is stored beside it, as learned numbers are; maps of such parameters are computed in it. An
+//! output in `state` holds what a scan or a reduction gave, without rounding it, so that the gradient reads it instead of
+//! computing it again.
+//!
+//! A parameter may store one of two types, whichever the caller's tensor does: `i32 | i64[S]` and `u32 | u64[S]`, in either order,
+//! are integers whose values have the wider type, and `call | wide[B, L]` may be `f32` beside half precision. The first is the one
+//! that kernels are made for where no call says which. Each output is assigned once, `y = …;` or `(y, z) = …;`.
 //!
 //! ## Expressions
 //!
@@ -171,6 +177,12 @@ pub fn standard_programs() -> Vec<Program> {
 /// The programs of the standard models, in the order of `standard/models.rs`.
 pub fn model_programs() -> Vec<Program> {
     of_text(library::MODELS)
+}
+
+/// The names of the models with rarer options, `standard/options.rs`: no kernels of them are committed.
+pub fn option_models() -> Vec<String> {
+    let block = parse::block(library::OPTIONS.parse().unwrap_or_default(), &mut Diagnostics::default());
+    block.kernels.into_iter().map(|kernel| kernel.name.text).collect()
 }
 
 /// The programs of all standard kernels and models, and of their one-step forms.

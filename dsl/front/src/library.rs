@@ -22,7 +22,11 @@ pub(crate) const MODELS: &str = concat!(
     include_str!("../standard/models.rs"),
     include_str!("../standard/linear.rs"),
     include_str!("../standard/attention.rs"),
+    include_str!("../standard/options.rs"),
 );
+
+/// The part of the models' text that holds rarer options.
+pub(crate) const OPTIONS: &str = include_str!("../standard/options.rs");
 
 /// An operator to be instantiated with the types of its elements, and the helper functions that it sees.
 #[derive(Clone)]

@@ -119,6 +119,8 @@ pub struct TensorItem {
     pub name: Name,
     /// What it stores.
     pub elem: Elem,
+    /// What a parameter may store instead, and where that stands.
+    pub or: Option<(Elem, Extent)>,
     /// Its axes in memory order, last fastest.
     pub axes: Vec<Name>,
     /// The value of a parameter that is left out.

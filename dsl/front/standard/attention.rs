@@ -41,7 +41,11 @@ pub fn attention_causal(
 }
 
 /// [`attention`](fn@attention) in which a query sees the keys around its own position, `left` to the left and `right` to the
-/// right of it. The last query is at the last key; right = 0 is causal.
+/// right of it. The last query is at the last key: query m sees the keys n with at − left ≤ n ≤ at + right for
+/// at = m + |N| − |M|, so that right = 0 is causal.
+///
+/// A side has no limit where its distance is |M| + |N| or more, up to 2⁶². Unlike in FlashAttention −1 does not mean that:
+/// left = −1 hides a query's own position, and with right = 0 nothing is seen.
 ///
 /// Beltagy, Peters and Cohan, "Longformer: The long-document transformer", 2020, §3.1.
 pub fn attention_window(
@@ -65,7 +69,7 @@ pub fn attention_bias(
 ///
 /// Gemma Team, "Gemma 2: Improving open language models at a practical size", 2024, §2.
 pub fn attention_softcap(
-    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cap: f32,
+    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cap: wide,
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let seen = index(N) <= index(M) + (size(N) - size(M));
     let (score, one, value) = weighted(seen, cap * tanh(scores(q, k) / cap), v);
@@ -83,9 +87,10 @@ fn sequence(cu_rows, cu_columns) -> (from, to, end) {
 /// [`attention`](fn@attention) of packed sequences: the queries cu_q\[s\] … cu_q\[s + 1\] − 1 see the keys
 /// cu_k\[s\] … cu_k\[s + 1\] − 1.
 ///
-/// Both lists begin with 0, are in order and as long as each other. What lies behind their ends is one more sequence.
+/// Both lists begin with 0, are in order and as long as each other; each is of `i64` or `i32`. What lies behind their ends is one
+/// more sequence.
 pub fn attention_packed(
-    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64[S], cu_k: i64[S],
+    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64 | i32[S], cu_k: i64 | i32[S],
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (from, to, end) = sequence(cu_q, cu_k);
     let (score, one, value) = weighted(index(N) >= from && index(N) < to, scores(q, k), v);
@@ -95,7 +100,7 @@ pub fn attention_packed(
 /// [`attention_causal`](fn@attention_causal) of packed sequences, see [`attention_packed`](fn@attention_packed): the last query
 /// of a sequence is at its last key.
 pub fn attention_packed_causal(
-    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64[S], cu_k: i64[S],
+    q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], cu_q: i64 | i32[S], cu_k: i64 | i32[S],
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let (from, to, end) = sequence(cu_q, cu_k);
     let (score, one, value) = weighted(index(N) >= from && index(N) <= index(M) + (to - end), scores(q, k), v);
@@ -105,7 +110,8 @@ pub fn attention_packed_causal(
 /// Merges what a query read from two parts of the keys: with lse = ln(exp(lse1) + exp(lse2)),
 /// o = exp(lse1 − lse)·o1 + exp(lse2 − lse)·o2.
 ///
-/// Parts may be merged in any tree; a part of nothing is o = 0 and lse = −∞. Milakov and Gimelshein, "Online normalizer
+/// Parts may be merged in any tree; a part of nothing is o = 0 and lse = −∞. Of two parts of nothing the gradients of lse1 and
+/// lse2 are NaN; [`merge_parts`](fn@merge_parts) gives 0 there. Milakov and Gimelshein, "Online normalizer
 /// calculation for softmax", 2018, §3.1.
 pub fn merge(
     o1: [B, M, F], lse1: state[B, M], o2: [B, M, F], lse2: state[B, M],
@@ -117,7 +123,7 @@ pub fn merge(
     lse = m + ln(d);
 }
 
-/// [`merge`](fn@merge) of any number of parts P.
+/// [`merge`](fn@merge) of any number of parts P, of which any may be nothing.
 pub fn merge_parts(o: [P, B, M, F], lse: state[P, B, M]) -> (mean: [B, M, F], total: state[B, M]) {
     let (score, one, value) = weighted(lse > -inf, lse, o);
     (mean, total) = mean(reduce(P, Softmax(score, one, value)));

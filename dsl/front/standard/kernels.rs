@@ -68,21 +68,21 @@ pub fn affine_time_first(a: [B, T, D], b: [B, T, D], h0: state[B, D] = 0) -> (h:
 }
 
 /// Exponential moving average of each row, y[t] = (1 − alpha)·y[t−1] + alpha·x[t] with y[−1] = y0.
-pub fn ema(x: [B, T], alpha: f32, y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
+pub fn ema(x: [B, T], alpha: wide, y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
     let state = scan(T, Affine(1 - alpha, alpha * x), init = y0);
     y = state.b;
     y_last = last(T, state.b);
 }
 
 /// Recurrence with a decay in logarithms for each row, s[t] = exp(g[t])·s[t−1] + x[t] with s[−1] = s0.
-pub fn log_decay(g: [B, T], x: [B, T], s0: state[B] = 0) -> (s: [B, T], s_last: state[B]) {
+pub fn log_decay(g: call | wide[B, T], x: [B, T], s0: state[B] = 0) -> (s: [B, T], s_last: state[B]) {
     let state = scan(T, LogDecay(g, x), init = s0);
     s = state.x;
     s_last = last(T, state.x);
 }
 
 /// Recurrence with a decay of its own for each channel, s[t] = exp(g[t])·s[t−1] + x[t] along the middle axis.
-pub fn log_decay_channels(g: [B, T, D], x: [B, T, D], s0: state[B, D] = 0) -> (s: [B, T, D], s_last: state[B, D]) {
+pub fn log_decay_channels(g: call | wide[B, T, D], x: [B, T, D], s0: state[B, D] = 0) -> (s: [B, T, D], s_last: state[B, D]) {
     let state = scan(T, LogDecay(g, x), init = s0);
     s = state.x;
     s_last = last(T, state.x);
@@ -91,7 +91,7 @@ pub fn log_decay_channels(g: [B, T, D], x: [B, T, D], s0: state[B, D] = 0) -> (s
 /// Recurrence of a matrix-valued state with one decay per head, s[t] = exp(g[t])·s[t−1] + x[t]: every state of monoid
 /// attention.
 pub fn monoid(
-    g: [B, H, T], x: [B, H, T, K, V], s0: state[B, H, K, V] = 0,
+    g: call | wide[B, H, T], x: [B, H, T, K, V], s0: state[B, H, K, V] = 0,
 ) -> (s: [B, H, T, K, V], s_last: state[B, H, K, V]) {
     let state = scan(T, LogDecay(g, x), init = s0);
     s = state.x;
@@ -99,20 +99,22 @@ pub fn monoid(
 }
 
 /// Merges softmax-weighted sums over parts P: of part p the maximum m, the denominator d and the numerator o, as from
-/// blocks of keys. Gives the weighted mean and the log-sum-exp of the scores.
+/// blocks of keys. Gives the weighted mean and the log-sum-exp of the scores; of nothing, where all d are 0, 0 and −∞.
 pub fn softmax_merge(m: state[B, P], d: state[B, P], o: [B, P, V]) -> (mean: [B, V], lse: state[B]) {
     let all = reduce(P, Softmax(m, d, o));
-    mean = all.o / all.d;
-    lse = all.m + ln(all.d);
+    let nothing = all.d == 0;
+    let d = if nothing { 1 } else { all.d };
+    mean = if nothing { 0 } else { all.o / d };
+    lse = if nothing { -inf } else { all.m + ln(d) };
 }
 
 /// Cumulative sum of packed sequences: sequence s is x[cu_seqlens[s]] … x[cu_seqlens[s + 1] − 1] of every row.
-pub fn segmented_cumsum(x: [B, T], cu_seqlens: i32[S]) -> (y: [B, T]) {
+pub fn segmented_cumsum(x: [B, T], cu_seqlens: i32 | i64[S]) -> (y: [B, T]) {
     y = scan(T, segmented(Sum)(x), offsets = cu_seqlens);
 }
 
 /// First-order affine recurrence of packed sequences; each begins with h[−1] = 0.
-pub fn segmented_affine(a: [B, T], b: [B, T], cu_seqlens: i32[S]) -> (h: [B, T]) {
+pub fn segmented_affine(a: [B, T], b: [B, T], cu_seqlens: i32 | i64[S]) -> (h: [B, T]) {
     h = scan(T, segmented(Affine)(a, b), offsets = cu_seqlens).b;
 }
 

@@ -1,13 +1,13 @@
 // The standard models: the body of a `scan!`, see the crate `oplus-front`.
 //
-// The time T, which is scanned, comes last, after rows, groups, channels D and states N. What is learned is f32 whatever
-// the type of the call is; states are f64 in calls of f64, else f32. Every model takes its state in and gives it out, so that it has a one-step form;
+// The time T, which is scanned, comes last, after rows, groups, channels D and states N. What is learned and
+// states are f64 in calls of f64, else f32. Every model takes its state in and gives it out, so that it has a one-step form;
 // packed sequences, which begin at 0, are the exception.
 
 /// Exponential moving average with a weight for each row, y[t] = (1 − alpha)·y[t−1] + alpha·x[t] with y[−1] = y0.
 ///
 /// Roberts, "Control chart tests based on geometric moving averages", 1959.
-pub fn ema_constant(x: [B, T], alpha: f32[B], y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
+pub fn ema_constant(x: [B, T], alpha: wide[B], y0: state[B] = 0) -> (y: [B, T], y_last: state[B]) {
     y = scan(T, Affine(1 - alpha, alpha * x), init = y0).b;
     y_last = last(T, y);
 }
@@ -22,7 +22,7 @@ pub fn ema_varying(x: [B, T], alpha: [B, T], y0: state[B] = 0) -> (y: [B, T], y_
 ///
 /// Kalman, "A new approach to linear filtering and prediction problems", 1960, without the noise.
 pub fn ssm_constant(
-    x: [B, T], a: f32[B], b: f32[B], c: f32[B], h0: state[B] = 0,
+    x: [B, T], a: wide[B], b: wide[B], c: wide[B], h0: state[B] = 0,
 ) -> (y: [B, T], h_last: state[B]) {
     let h = scan(T, Affine(a, b * x), init = h0).b;
     y = c * h;
@@ -70,8 +70,8 @@ fn discretized(u, delta, a, b) -> (decay, input) {
 ///   and gradients, and there are as many steps as states, the rows are taken in pieces of P:
 ///   B·G·(4·P·⌈T/8⌉·N + 8·(P/R + 1)·N·T) bytes for the first two.
 pub fn selective_scan(
-    u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+    u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
+    skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, G, D, N] = 0,
 ) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, delta + delta_bias, a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
@@ -83,8 +83,8 @@ pub fn selective_scan(
 ///
 /// This is `selective_scan_fn(u, delta, A, B, C, D, z=z, delta_bias=…)` of mamba-ssm.
 pub fn selective_scan_gated(
-    u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+    u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
+    skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, G, D, N] = 0,
 ) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, delta + delta_bias, a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
@@ -96,8 +96,8 @@ pub fn selective_scan_gated(
 ///
 /// This is `selective_scan_fn(u, delta, A, B, C, D, delta_bias=…, delta_softplus=True)` of mamba-ssm.
 pub fn selective_scan_softplus(
-    u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+    u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T],
+    skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, G, D, N] = 0,
 ) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, softplus(delta + delta_bias), a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
@@ -110,8 +110,8 @@ pub fn selective_scan_softplus(
 ///
 /// This is `selective_scan_fn(u, delta, A, B, C, D, z=z, delta_bias=…, delta_softplus=True)` of mamba-ssm.
 pub fn mamba(
-    u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0, h0: state[B, G, D, N] = 0,
+    u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
+    skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, G, D, N] = 0,
 ) -> (y: [B, G, D, T], h_last: state[B, G, D, N]) {
     let (decay, input) = discretized(u, softplus(delta + delta_bias), a, b);
     let h = scan(T, Affine(decay, input), init = h0).b;
@@ -122,8 +122,8 @@ pub fn mamba(
 /// [`selective_scan`](fn@selective_scan) of packed sequences: sequence s holds the times cu_seqlens\[s\] to
 /// cu_seqlens\[s + 1\] − 1, and its state begins at 0.
 pub fn selective_scan_packed(
-    u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T], cu_seqlens: i32[S],
-    skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0,
+    u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], cu_seqlens: i32 | i64[S],
+    skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0,
 ) -> (y: [B, G, D, T]) {
     let (decay, input) = discretized(u, delta + delta_bias, a, b);
     let h = scan(T, segmented(Affine)(decay, input), offsets = cu_seqlens).b;
@@ -133,8 +133,8 @@ pub fn selective_scan_packed(
 /// [`mamba`](fn@mamba) of packed sequences: sequence s holds the times cu_seqlens\[s\] to cu_seqlens\[s + 1\] − 1, and its
 /// state begins at 0.
 pub fn mamba_packed(
-    u: [B, G, D, T], delta: [B, G, D, T], a: f32[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
-    cu_seqlens: i32[S], skip: f32[G, D] = 0, delta_bias: f32[G, D] = 0,
+    u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T],
+    cu_seqlens: i32 | i64[S], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0,
 ) -> (y: [B, G, D, T]) {
     let (decay, input) = discretized(u, softplus(delta + delta_bias), a, b);
     let h = scan(T, segmented(Affine)(decay, input), offsets = cu_seqlens).b;
@@ -158,7 +158,7 @@ fn held(exp_re, exp_im, a_re, a_im) -> (re, im) {
 /// Of each conjugate pair of states only one is computed: hence 2·Re. Gu, Gupta, Goel and Ré, "On the parameterization and
 /// initialization of diagonal state space models", 2022, §3.
 pub fn s4d(
-    u: [B, D, T], delta: f32[D], a_re: f32[D, N], a_im: f32[D, N], c_re: f32[D, N], c_im: f32[D, N], skip: f32[D] = 0,
+    u: [B, D, T], delta: wide[D], a_re: wide[D, N], a_im: wide[D, N], c_re: wide[D, N], c_im: wide[D, N], skip: wide[D] = 0,
     h0_re: state[B, D, N] = 0, h0_im: state[B, D, N] = 0,
 ) -> (y: [B, D, T], h_last_re: state[B, D, N], h_last_im: state[B, D, N]) {
     let (decay_re, decay_im) = complex_exp(delta * a_re, delta * a_im);
@@ -174,7 +174,7 @@ pub fn s4d(
 ///
 /// Smith, Warrington and Linderman, "Simplified state space layers for sequence modeling", 2023, §3.
 pub fn s5(
-    x_re: [B, N, T], x_im: [B, N, T], delta: f32[N], a_re: f32[N], a_im: f32[N], c_re: f32[P, N], c_im: f32[P, N],
+    x_re: [B, N, T], x_im: [B, N, T], delta: wide[N], a_re: wide[N], a_im: wide[N], c_re: wide[P, N], c_im: wide[P, N],
     h0_re: state[B, N] = 0, h0_im: state[B, N] = 0,
 ) -> (y: [B, P, T], h_last_re: state[B, N], h_last_im: state[B, N]) {
     let (decay_re, decay_im) = complex_exp(delta * a_re, delta * a_im);
@@ -191,8 +191,8 @@ pub fn s5(
 ///
 /// Orvieto et al., "Resurrecting recurrent neural networks for long sequences", 2023, §3.
 pub fn lru(
-    x_re: [B, N, T], x_im: [B, N, T], nu_log: f32[N], theta_log: f32[N], gamma_log: f32[N],
-    c_re: f32[P, N], c_im: f32[P, N], h0_re: state[B, N] = 0, h0_im: state[B, N] = 0,
+    x_re: [B, N, T], x_im: [B, N, T], nu_log: wide[N], theta_log: wide[N], gamma_log: wide[N],
+    c_re: wide[P, N], c_im: wide[P, N], h0_re: state[B, N] = 0, h0_im: state[B, N] = 0,
 ) -> (y: [B, P, T], h_last_re: state[B, N], h_last_im: state[B, N]) {
     let (decay_re, decay_im) = complex_exp(-exp(nu_log), exp(theta_log));
     let gamma = exp(gamma_log);

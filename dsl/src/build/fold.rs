@@ -68,7 +68,7 @@ impl Builder {
 
     /// The map of constants for calls of that element type.
     fn evaluated(&self, op: &Op, call: Elem) -> Option<Literal> {
-        let resolve = |ty: Ty| if ty == Ty::Call { call.value() } else { ty };
+        let resolve = |ty: Ty| if matches!(ty, Ty::Call | Ty::Wide) { call.value() } else { ty };
         let of = resolve(self.ty(*op.operands().first()?).ok()?);
         let literal = |v: Value| {
             let x = self.literal(v)?;

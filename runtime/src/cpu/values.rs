@@ -117,7 +117,7 @@ macro_rules! with_type {
                 type $t = $rust;
                 $body
             })*
-            oplus_dsl::Ty::F64 | oplus_dsl::Ty::Call | oplus_dsl::Ty::Tuple => {
+            oplus_dsl::Ty::F64 | oplus_dsl::Ty::Call | oplus_dsl::Ty::Wide | oplus_dsl::Ty::Tuple => {
                 type $t = f64;
                 $body
             }

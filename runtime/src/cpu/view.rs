@@ -31,7 +31,7 @@ macro_rules! element_types {
             pub(crate) fn cast(elem: Elem, bytes: &'a [u8]) -> Option<Data<'a>> {
                 match elem {
                     $(Elem::$variant => try_cast_slice(bytes).ok().map(Data::$variant),)*
-                    Elem::Call | Elem::State => None,
+                    Elem::Call | Elem::State | Elem::Wide => None,
                 }
             }
 
@@ -80,7 +80,7 @@ macro_rules! element_types {
             pub(crate) fn cast(elem: Elem, bytes: &'a mut [u8]) -> Option<DataMut<'a>> {
                 match elem {
                     $(Elem::$variant => try_cast_slice_mut(bytes).ok().map(DataMut::$variant),)*
-                    Elem::Call | Elem::State => None,
+                    Elem::Call | Elem::State | Elem::Wide => None,
                 }
             }
 

@@ -158,7 +158,7 @@ pub(super) fn host(elem: Elem, data: &Data) -> Result<Tensor, Error> {
         Elem::U32 => vector(data, |x| x as u32, |i| i as u32),
         Elem::U64 => vector(data, |x| x as u64, |i| i as u64),
         Elem::Bool => vector(data, |x| x != 0.0, |i| i != 0),
-        Elem::F32 | Elem::Call | Elem::State => vector(data, |x| x as f32, |i| i as f32),
+        Elem::F32 | Elem::Call | Elem::State | Elem::Wide => vector(data, |x| x as f32, |i| i as f32),
     }
 }
 
@@ -176,7 +176,7 @@ pub(super) fn download(tensor: &Tensor) -> Result<Data, Error> {
         Elem::U32 => Data::Int(vector(tensor, |x: u32| i64::from(x))?),
         Elem::U64 => Data::Int(vector(tensor, |x: u64| x as i64)?),
         Elem::Bool => Data::Bool(tensor.to_vec()?),
-        Elem::F32 | Elem::Call | Elem::State => Data::Float(vector(tensor, |x: f32| f64::from(x))?),
+        Elem::F32 | Elem::Call | Elem::State | Elem::Wide => Data::Float(vector(tensor, |x: f32| f64::from(x))?),
     })
 }
 

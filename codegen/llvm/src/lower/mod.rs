@@ -143,7 +143,7 @@ impl<'c> Lower<'c, '_> {
             Ty::F32 => self.context.f32_type().into(),
             Ty::I64 | Ty::U64 => self.context.i64_type().into(),
             Ty::Bool => self.context.bool_type().into(),
-            Ty::I32 | Ty::U32 | Ty::Call | Ty::Tuple => self.context.i32_type().into(),
+            Ty::I32 | Ty::U32 | Ty::Call | Ty::Wide | Ty::Tuple => self.context.i32_type().into(),
         }
     }
 

@@ -163,10 +163,12 @@ pub(super) fn gradient(param: &TensorItem) -> Doc {
 
 fn describe(tensor: &TensorItem) -> String {
     let axes: Vec<&str> = tensor.axes.iter().map(|axis| axis.text.as_str()).collect();
-    let elem = match tensor.elem {
-        Elem::Call => "the call's element type".into(),
-        Elem::State => "the call's element type, at least `f32`".into(),
-        elem => format!("`{elem}`"),
+    let elem = match (tensor.elem, tensor.or) {
+        (Elem::Call, Some(_)) => "the call's element type, or of `f32` beside half precision".into(),
+        (Elem::Call, None) => "the call's element type".into(),
+        (Elem::State | Elem::Wide, _) => "the call's element type, at least `f32`".into(),
+        (elem, Some((or, _))) => format!("`{elem}` or `{or}`"),
+        (elem, None) => format!("`{elem}`"),
     };
     match axes[..] {
         [] => format!("A scalar of {elem}."),

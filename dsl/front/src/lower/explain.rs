@@ -52,18 +52,22 @@ fn mismatch_hint(left: Ty, right: Ty) -> String {
         (Ty::Bool, _) | (_, Ty::Bool) => {
             "turn the bool into a number with `if x { 1 } else { 0 }`, or compare the number, as in `x != 0`".into()
         }
-        (Ty::F64 | Ty::F32 | Ty::Call, _) => format!("convert the `{right}` with `as {}`", cast(left)),
-        (_, Ty::F64 | Ty::F32 | Ty::Call) => format!("convert the `{left}` with `as {}`", cast(right)),
+        (Ty::F64 | Ty::F32 | Ty::Wide | Ty::Call, _) => format!("convert the `{right}` with `as {}`", cast(left)),
+        (_, Ty::F64 | Ty::F32 | Ty::Wide | Ty::Call) => format!("convert the `{left}` with `as {}`", cast(right)),
         _ => format!("convert the `{right}` with `as {left}`"),
     }
 }
 
 /// A type as messages name it.
 pub(super) fn in_words(ty: Ty) -> String {
-    if ty == Ty::Call { "a float of the call's type".into() } else { format!("`{ty}`") }
+    match ty {
+        Ty::Call => "a float of the call's type".into(),
+        Ty::Wide => "a float of the call's type, at least `f32`".into(),
+        ty => format!("`{ty}`"),
+    }
 }
 
 /// A type that can be written behind `as` in any kernel.
 pub(super) fn cast(ty: Ty) -> &'static str {
-    if ty == Ty::Call { "f32" } else { ty.name() }
+    if matches!(ty, Ty::Call | Ty::Wide) { "f32" } else { ty.name() }
 }

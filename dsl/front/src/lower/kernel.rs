@@ -1,5 +1,6 @@
 //! Kernels: parameters, statements, outputs.
 
+use oplus_dsl::alternative::common;
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, Literal, Program, Value};
 use oplus_dsl::simplify::simplify;
@@ -40,6 +41,7 @@ fn lone(item: &KernelItem) -> Ty {
     let has = |ty: Ty| types().any(|t| t == ty);
     match () {
         () if has(Ty::Call) => Ty::Call,
+        () if has(Ty::Wide) => Ty::Wide,
         () if has(Ty::F64) => Ty::F64,
         () if types().any(Ty::is_float) => Ty::F32,
         () => Ty::I64,
@@ -75,8 +77,22 @@ impl Lower<'_> {
         let literal = default.and_then(|(literal, _)| literal);
         let built = self.builder.param(&item.name.text, &axes.unwrap_or_default(), item.elem, literal);
         let value = self.built(built, item.name.extent());
-        let value = value.filter(|_| item.is_typed);
+        let value = value.and_then(|value| self.either(item, value)).filter(|_| item.is_typed);
         self.scope.push((item.name.text.clone(), value.into()));
+    }
+
+    /// The value of a parameter that may store something else instead, in a type that loses nothing of either.
+    fn either(&mut self, item: &TensorItem, value: Value) -> Option<Value> {
+        let Some((or, extent)) = item.or else { return Some(value) };
+        let Some(elem) = common(item.elem, or).and_then(Ty::elem) else {
+            let what = format!("tensors of `{}` that may store `{or}` instead are", item.elem);
+            let instead = "write `i32 | i64`, `u32 | u64` or `call | wide`".into();
+            self.report(extent, Mistake::Unsupported { what, instead });
+            return None;
+        };
+        self.builder.or(or);
+        let built = self.builder.convert(elem, value);
+        self.built(built, item.name.extent())
     }
 
     /// A call must tell the size of every axis and its own element type.
@@ -91,8 +107,9 @@ impl Lower<'_> {
             }
         }
         let tensors = item.params.iter().chain(&item.outputs);
-        let mut of_call = tensors.filter(|tensor| tensor.elem.value() == Ty::Call && tensor.is_typed);
-        let is_known = item.params.iter().any(|param| param.elem == Elem::Call);
+        let of_call = |tensor: &&TensorItem| matches!(tensor.elem.value(), Ty::Call | Ty::Wide) && tensor.is_typed;
+        let mut of_call = tensors.filter(of_call);
+        let is_known = item.params.iter().any(|param| param.elem == Elem::Call && param.or.is_none());
         if let Some(tensor) = of_call.next().filter(|_| !is_known) {
             self.report(tensor.name.extent(), Mistake::CallType { tensor: tensor.name.text.clone() });
         }
@@ -165,6 +182,10 @@ impl Lower<'_> {
             if let Some(default) = &item.default {
                 let (what, instead) = ("defaults of outputs are".into(), "assign the output in the body".into());
                 self.report(default.extent, Mistake::Unsupported { what, instead });
+            }
+            if let Some((_, extent)) = item.or {
+                let (what, instead) = ("outputs of more than one element type are".into(), "name one".into());
+                self.report(extent, Mistake::Unsupported { what, instead });
             }
             let axes = self.output_axes(item);
             match assigned {

@@ -60,7 +60,9 @@ impl Lower<'_> {
             self.report(offsets.extent, Mistake::OffsetsAxes { found });
             return None;
         };
-        let starts = self.builder.starts(axis, list, value);
+        // Whole numbers of any type are compared as they are.
+        let offsets_of = self.builder.unconverted(value);
+        let starts = self.builder.starts(axis, list, offsets_of);
         let starts = self.built(starts, offsets.extent)?;
         if !reverse {
             return Some(starts);

@@ -14,9 +14,19 @@ use super::{body, expr};
 /// One entry of a signature.
 struct Entry {
     name: Name,
-    /// Element type and axes; `None` without a type.
-    ty: Option<(Option<Elem>, Vec<Name>)>,
+    /// `None` without a type.
+    ty: Option<TensorType>,
     default: Option<Expr>,
+}
+
+/// The type of a tensor.
+#[derive(Default)]
+struct TensorType {
+    /// `None` if it is not known.
+    elem: Option<Elem>,
+    /// What it may store instead.
+    or: Option<(Elem, Extent)>,
+    axes: Vec<Name>,
 }
 
 /// Reads what follows `fn` and adds it to the block.
@@ -71,16 +81,25 @@ fn entry(cursor: &mut Cursor) -> Option<Entry> {
     Some(Entry { name, ty, default })
 }
 
-/// `[B, L]`, `f32[B, L]` or `f32`; the element type is `None` if it is not known.
-fn tensor_type(cursor: &mut Cursor) -> Option<(Option<Elem>, Vec<Name>)> {
+/// `[B, L]`, `f32[B, L]`, `f32`, or `i32 | i64[S]`.
+fn tensor_type(cursor: &mut Cursor) -> Option<TensorType> {
     let is_bare = matches!(cursor.peek(), Some(TokenTree::Group(_)));
     let elem = if is_bare { Some(Elem::Call) } else { elem(cursor) };
+    let or = if is_bare { None } else { or(cursor) };
     let group = if is_bare {
         Some(cursor.group(Delimiter::Bracket, "the axes")?)
     } else {
         cursor.take_group(Delimiter::Bracket)
     };
-    Some((elem, group.map_or_else(Vec::new, |group| axes(&mut cursor.inside(&group)))))
+    let axes = group.map_or_else(Vec::new, |group| axes(&mut cursor.inside(&group)));
+    Some(TensorType { elem, or, axes })
+}
+
+/// `| i64`: what the tensor may store instead.
+fn or(cursor: &mut Cursor) -> Option<(Elem, Extent)> {
+    cursor.take_operator("|")?;
+    let extent = cursor.extent();
+    Some((elem(cursor)?, extent))
 }
 
 fn axes(cursor: &mut Cursor) -> Vec<Name> {
@@ -103,7 +122,7 @@ pub(super) fn elem(cursor: &mut Cursor) -> Option<Elem> {
     let name = cursor.name("a type such as `f32[B, L]` or `[B, L]`")?;
     let elem = Elem::from_name(&name.text);
     if elem.is_none() {
-        let hint = did_you_mean(&name.text, [Elem::State].iter().chain(&Elem::ALL).map(|e| e.name()));
+        let hint = did_you_mean(&name.text, [Elem::State, Elem::Wide].iter().chain(&Elem::ALL).map(|e| e.name()));
         cursor.report(name.extent(), Mistake::UnknownType { name: name.text, hint });
     }
     elem
@@ -115,8 +134,8 @@ fn tensors(cursor: &mut Cursor, entries: Vec<Entry>) -> Vec<TensorItem> {
         if ty.is_none() {
             cursor.report(name.extent(), Mistake::MissingType { name: name.text.clone() });
         }
-        let (elem, axes) = ty.unwrap_or((None, vec![]));
-        TensorItem { name, elem: elem.unwrap_or(Elem::Call), axes, default, is_typed: elem.is_some() }
+        let TensorType { elem, or, axes } = ty.unwrap_or_default();
+        TensorItem { name, elem: elem.unwrap_or(Elem::Call), or, axes, default, is_typed: elem.is_some() }
     };
     entries.into_iter().map(&mut tensor).collect()
 }

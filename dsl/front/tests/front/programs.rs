@@ -24,11 +24,32 @@ fn every_standard_model_has_a_valid_program() {
         include_str!("../../standard/models.rs"),
         include_str!("../../standard/linear.rs"),
         include_str!("../../standard/attention.rs"),
+        include_str!("../../standard/options.rs"),
     );
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
     assert_eq!(names, standard);
     assert_eq!(names.len(), text.matches("pub fn").count());
+}
+
+#[test]
+fn models_with_rarer_options_are_models() {
+    let (models, options) = (model_programs(), oplus_front::option_models());
+    assert_eq!(options.len(), include_str!("../../standard/options.rs").matches("pub fn").count());
+    assert!(options.iter().all(|name| models.iter().any(|model| model.name == *name)), "{options:?}");
+}
+
+#[test]
+fn types_that_cannot_stand_for_each_other_are_refused_in_words() {
+    let refused = [
+        ("(x: [T], at: i32 | u32[S]) -> (y: [T])", "write `i32 | i64`, `u32 | u64` or `call | wide`"),
+        ("(x: [T], at: i32 | i64[S]) -> (y: f32 | f64[T])", "outputs of more than one element type are not part"),
+    ];
+    for (signature, words) in refused {
+        let text = format!("fn f{signature} {{ y = scan(T, segmented(Sum)(x), offsets = at); }}");
+        let mistakes = oplus_front::programs(text.parse().expect("tokens")).expect_err("a mistake");
+        assert!(mistakes.to_string().contains(words), "{mistakes}");
+    }
 }
 
 #[test]

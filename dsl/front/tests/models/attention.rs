@@ -7,7 +7,7 @@ use oplus_dsl::ir::Op;
 use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar::round;
 
-use crate::harness::{Named, cotangents, floats, gradients, inputs, model, numbers, run};
+use crate::harness::{Named, cotangents, floats, gradients, in_f64, inputs, model, numbers, run, stored};
 use crate::softmax_loops::{Outputs, Sizes, Tensors, backward, forward};
 
 /// Awkward sizes: no queries, no keys, more of either, primes, groups.
@@ -99,10 +99,10 @@ pub(crate) fn same(what: &str, found: &[f64], expected: &[f64]) {
     }
 }
 
-fn check(name: &str, s: Sizes, elem: Elem, order: Order) {
-    let (program, sizes) = (model(name).instantiate(elem), named_sizes(s));
+fn check(name: &str, s: Sizes, order: Order) {
+    let (program, sizes) = (in_f64(name), named_sizes(s));
     let given = with_integers(inputs(&program, &sizes, 5, |_| true), &sizes);
-    let mode = Mode { order, ..Mode::default() };
+    let mode = stored(order);
     let found = run(&program, &given, &sizes, mode);
     let (x, seen) = (tensors(&given), |m: usize, n: usize| seen(name, s, &given, m, n));
     let (expected, bars) = (forward(s, &x, &seen), cotangents(&found, 13));
@@ -124,9 +124,9 @@ fn check(name: &str, s: Sizes, elem: Elem, order: Order) {
 fn outputs_and_derived_gradients_are_those_of_the_loops() {
     for name in MODELS {
         for s in SIZES {
-            check(name, s, Elem::F32, Order::Sequential);
+            check(name, s, Order::Sequential);
         }
-        check(name, SIZES[5], Elem::F64, Order::Tree);
+        check(name, SIZES[5], Order::Tree);
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::interpret::{Array, Data, Mode, Order, Precision, interpret_sized};
 use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 
@@ -18,6 +19,16 @@ pub(crate) type Sizes<'a> = &'a [(&'a str, usize)];
 pub(crate) fn model(name: &str) -> Program {
     static MODELS: LazyLock<Vec<Program>> = LazyLock::new(oplus_front::model_programs);
     MODELS.iter().find(|program| program.name == name).expect("a standard model").clone()
+}
+
+/// The model of a name in calls of `f64`.
+pub(crate) fn in_f64(name: &str) -> Program {
+    model(name).instantiate(Elem::F64)
+}
+
+/// Numbers as calls of a type hold them, combined in this order.
+pub(crate) fn stored(order: Order) -> Mode {
+    Mode { precision: Precision::Storage, order }
 }
 
 /// Random floats.
@@ -34,16 +45,17 @@ pub(crate) fn shape(program: &Program, axes: &[Axis], sizes: Sizes<'_>) -> Vec<u
     axes.iter().map(size).collect()
 }
 
-/// Random values in (−1, 1) for every parameter that `wanted` names; integers are segments' offsets in order.
+/// Random values in (−1, 1) for every parameter that `wanted` names; truth values are any, integers are segments' offsets in order.
 pub(crate) fn inputs(program: &Program, sizes: Sizes<'_>, seed: u64, wanted: impl Fn(&Param) -> bool) -> Named {
     let mut rng = Rng::new(seed);
     let end = sizes.iter().find(|(name, _)| *name == "T").map_or(0, |(_, n)| *n);
     let mut array = |param: &Param| {
         let sizes = shape(program, &param.axes, sizes);
         let n = sizes.iter().product();
-        let data = match param.elem.is_float() {
-            true => Data::Float(numbers(n, &mut rng, -1.0, 1.0)),
-            false => Data::Int(offsets(n, end, &mut rng)),
+        let data = match param.elem {
+            elem if elem.is_float() => Data::Float(numbers(n, &mut rng, -1.0, 1.0)),
+            Elem::Bool => Data::Bool((0..n).map(|_| rng.below(2) == 1).collect()),
+            _ => Data::Int(offsets(n, end, &mut rng)),
         };
         Array { sizes, data }
     };

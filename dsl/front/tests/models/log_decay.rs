@@ -3,7 +3,7 @@
 use oplus_dsl::interpret::{Array, Mode, Order};
 
 use crate::attention_loops::{Outputs, Sizes, Tensors, backward, forward};
-use crate::harness::{Named, close, cotangents, floats, gradients, inputs, model, run};
+use crate::harness::{Named, close, cotangents, floats, gradients, in_f64, inputs, model, run, stored};
 
 /// Awkward sizes; the heads are those of two batches where there are more than one.
 const SIZES: [Sizes; 6] = [
@@ -34,10 +34,10 @@ fn tensors(s: Sizes, given: &Named) -> Tensors {
 
 /// Checks the fused model at these inputs.
 fn check(name: &str, s: Sizes, given: &Named, order: Order) {
-    let (program, sizes) = (model(name), named_sizes(s));
+    let (program, sizes) = (in_f64(name), named_sizes(s));
     let offsets = given.get("cu_seqlens").and_then(Array::as_ints).unwrap_or_default();
     let starts: Vec<usize> = offsets.iter().map(|at| *at as usize).collect();
-    let mode = Mode { order, ..Mode::default() };
+    let mode = stored(order);
     let (found, x) = (run(&program, given, &sizes, mode), tensors(s, given));
     let (expected, bars) = (forward(s, &x, &starts), cotangents(&found, 13));
     let of = |name: &str, n: usize| bars.get(name).map_or(vec![0.0; n], |bar| floats(bar).to_vec());

@@ -1,8 +1,8 @@
 //! The selective scan, with every option, against the plain loops.
 
-use oplus_dsl::interpret::{Array, Mode, Order};
+use oplus_dsl::interpret::{Array, Order};
 
-use crate::harness::{Named, close, cotangents, floats, gradients, inputs, model, run};
+use crate::harness::{Named, close, cotangents, floats, gradients, in_f64, inputs, model, run, stored};
 use crate::s6_loops::{Options, Sizes, Tensors, backward, forward};
 
 /// A model and its options.
@@ -68,7 +68,7 @@ fn named(x: &Tensors) -> Vec<(&'static str, &[f64])> {
 }
 
 fn check(variant: &Variant, s: Sizes, optional: &[&str], order: Order) {
-    let program = model(variant.name);
+    let program = in_f64(variant.name);
     let sizes = [("B", s.b), ("G", s.g), ("D", s.d), ("N", s.n), ("T", s.t), ("S", 6)];
     let wanted = |p: &oplus_dsl::ir::Param| p.default.is_none() || optional.contains(&p.name.as_str());
     let given = inputs(&program, &sizes, 7 + s.t as u64, wanted);
@@ -76,7 +76,7 @@ fn check(variant: &Variant, s: Sizes, optional: &[&str], order: Order) {
     let starts = if variant.packed { offsets.iter().map(|at| *at as usize).collect() } else { vec![] };
     let (x, options) = (tensors(s, &given), Options { softplus: variant.softplus, starts });
 
-    let mode = Mode { order, ..Mode::default() };
+    let mode = stored(order);
     let (found, expected) = (run(&program, &given, &sizes, mode), forward(s, &x, &options));
     let what = format!("{} at {s:?} with {optional:?}", variant.name);
     close(&format!("{what}: y"), floats(&found["y"]), &expected.y, 1e-13);

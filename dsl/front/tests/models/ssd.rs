@@ -2,7 +2,7 @@
 
 use oplus_dsl::interpret::{Array, Mode, Order};
 
-use crate::harness::{Named, close, cotangents, floats, gradients, inputs, model, run};
+use crate::harness::{Named, close, cotangents, floats, gradients, in_f64, inputs, model, run, stored};
 use crate::ssd_loops::{Options, Outputs, Sizes, Tensors, backward, forward};
 
 /// Awkward sizes; the chunks are of four times.
@@ -39,7 +39,7 @@ fn tensors(s: Sizes, given: &Named) -> Tensors {
 
 /// Checks outputs and gradients of a model.
 fn check(name: &str, s: Sizes, given: &Named, order: Order) {
-    let (program, sizes, mode) = (model(name), named_sizes(s), Mode { order, ..Mode::default() });
+    let (program, sizes, mode) = (in_f64(name), named_sizes(s), stored(order));
     let offsets = given.get("cu_seqlens").and_then(Array::as_ints).unwrap_or_default();
     let starts = offsets.iter().map(|at| *at as usize).collect();
     let options = Options { softplus: name != "ssd", starts, chunk: 4 };

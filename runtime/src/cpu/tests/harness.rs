@@ -85,7 +85,7 @@ macro_rules! per_type {
 impl Memory {
     pub(super) fn zeroed(elem: Elem, n: usize) -> Memory {
         match elem {
-            Elem::F64 | Elem::Call | Elem::State => Memory::F64(vec![0.0; n]),
+            Elem::F64 | Elem::Call | Elem::State | Elem::Wide => Memory::F64(vec![0.0; n]),
             Elem::F32 => Memory::F32(vec![0.0; n]),
             Elem::Bf16 => Memory::Bf16(vec![bf16::ZERO; n]),
             Elem::F16 => Memory::F16(vec![f16::ZERO; n]),

@@ -113,7 +113,7 @@ impl Number {
 pub fn unit(elem: Elem) -> f64 {
     match elem {
         Elem::F64 => 2f64.powi(-53),
-        Elem::F32 | Elem::Call | Elem::State => 2f64.powi(-24),
+        Elem::F32 | Elem::Call | Elem::State | Elem::Wide => 2f64.powi(-24),
         Elem::F16 => 2f64.powi(-11),
         Elem::Bf16 => 2f64.powi(-8),
         _ => 0.0,

@@ -1,7 +1,9 @@
 //! `oplus bake`.
 
 use crate::Outcome;
-use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa};
+use crate::programs::{
+    all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, with_others,
+};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::{Batch, Checks, Contents, counts};
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if programs.is_empty() {
         return Err("there is no kernel in any `scan!` block".into());
     }
-    let programs = named(programs, &args.kernel)?;
+    let programs = with_others(&named(programs, &args.kernel)?)?;
     let mut variants = all_variants(&programs, &args.elem, &args.isa)?;
     if args.ordered {
         variants.extend(ordered_variants(&programs, &args.elem)?);

@@ -1,7 +1,8 @@
 //! The committed kernels of the standard models.
 //!
-//! All schedules of all models would be many thousands of kernels. Committed are, in `f32`, `bf16` and `f16`, for calls that
-//! give every parameter and, of a gradient, the first cotangent, or all where one is of a final state:
+//! All schedules of all models would be many thousands of kernels. Committed are, of all but those with rarer options, in `f32`,
+//! `bf16` and `f16`, for calls that give every parameter and, of a gradient, the first cotangent, or all where one is of a
+//! final state:
 //!
 //! * a *floor* of every model, its gradient and its one-step form: kernels of the plain cut that run with any sizes, strides
 //!   and addresses, on every device. With them every call has a plan (`Planner::plan_among`), if a slow one: states and pairs
@@ -79,10 +80,18 @@ const SETTINGS: [Setting; 7] = [
 
 /// The kernels of all models.
 pub(crate) fn model_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
-    let models = oplus_front::model_programs();
+    let models = committed();
     let all: Vec<_> = models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))).collect();
     let each = all.par_iter().map(|(model, elem)| of_model(model, *elem)).collect::<Result<Vec<_>, _>>()?;
     Ok(each.into_iter().flatten().collect())
+}
+
+/// The models of which kernels are committed.
+fn committed() -> Vec<Program> {
+    let options = oplus_front::option_models();
+    let mut models = oplus_front::model_programs();
+    models.retain(|model| !options.contains(&model.name));
+    models
 }
 
 /// The kernels of a model, its gradient and its one-step form.
@@ -221,7 +230,7 @@ mod tests {
     /// Every call has a plan whose kernels are all committed.
     #[test]
     fn other_calls_than_those_of_the_settings_can_run() {
-        let models = oplus_front::model_programs();
+        let models = committed();
         for (model, elem) in models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))) {
             let keys: BTreeSet<String> =
                 of_model(model, elem).expect("kernels").iter().map(|variant| variant.key().to_string()).collect();

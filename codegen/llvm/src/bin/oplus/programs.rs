@@ -8,9 +8,11 @@ use oplus_codegen::stage::{Stage, cut_ordered};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::alternative::choose;
 use oplus_dsl::ir::{Op, Param, Program};
 use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
+use oplus_dsl::typing::TypeError;
 use oplus_llvm::library::{Batch, Built, Checks, Variant, build};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -54,6 +56,23 @@ pub(crate) fn named(mut programs: Vec<Program>, names: &[String]) -> Result<Vec<
     }
     programs.retain(|p| names.is_empty() || names.contains(&p.name));
     Ok(programs)
+}
+
+/// Programs, and behind each what calls run whose tensors store what parameters may store instead: integers, floats or both.
+pub(crate) fn with_others(programs: &[Program]) -> Result<Vec<Program>, TypeError> {
+    let kinds: [fn(&Param) -> bool; 3] = [|p| !p.elem.is_float(), |p| p.elem.is_float(), |_| true];
+    let mut all: Vec<Program> = vec![];
+    for program in programs {
+        all.push(program.clone());
+        for is_chosen in kinds {
+            let chosen = (0..program.params.len()).filter(|k| is_chosen(&program.params[*k]));
+            let other = chosen.into_iter().try_fold(program.clone(), |program, k| choose(&program, k))?;
+            if !all.contains(&other) {
+                all.push(other);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// The kernels of programs and of their gradients: for every element type, instruction set, and schedule that calls of
@@ -189,6 +208,19 @@ pub(crate) fn parse_elem(name: &str) -> Result<Elem, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_tensors_may_store_instead_is_baked_too() {
+        let text = "fn f(x: [B, T], g: call | wide[B, T], at: i32 | i64[S]) -> (y: [B, T]) {
+            y = scan(T, segmented(LogDecay)(g, x), offsets = at).x;
+        }";
+        let programs = oplus_front::programs(text.parse().expect("tokens")).expect("a program");
+        let all = with_others(&programs).expect("forms");
+        let stored: Vec<Vec<Elem>> = all.iter().map(|p| p.params[1..].iter().map(|p| p.elem).collect()).collect();
+        let (call, wide) = (Elem::Call, Elem::Wide);
+        assert_eq!(stored, [[call, Elem::I32], [call, Elem::I64], [wide, Elem::I32], [wide, Elem::I64]]);
+        assert_eq!(with_others(&oplus_front::standard_programs()[..1]).expect("forms").len(), 1);
+    }
 
     /// The models call what they end with `…_last`, and nothing else that.
     #[test]
