@@ -80,7 +80,9 @@ pub enum LawError {
     #[error("{0}")]
     Broken(Counterexample),
     /// A field is NaN or infinite at nearly all samples.
-    #[error("field `{field}` of operator `{operator}` cannot be checked: {law} gives NaN or overflows at nearly every sample")]
+    #[error(
+        "field `{field}` of operator `{operator}` cannot be checked: {law} gives NaN or overflows at nearly every sample"
+    )]
     Undecided {
         /// The operator.
         operator: String,
@@ -118,6 +120,8 @@ pub struct Counterexample {
     pub left: Literal,
     /// The field of the right side.
     pub right: Literal,
+    /// Whether an integer exceeded its type on the way to either side.
+    pub wrapped: bool,
 }
 
 /// A state that should be in a domain and is not.
@@ -133,6 +137,8 @@ pub struct Outside {
     pub operands: Vec<NamedState>,
     /// The state for which the condition does not hold.
     pub state: NamedState,
+    /// Whether an integer exceeded its type on the way to it.
+    pub wrapped: bool,
 }
 
 /// Checks the laws of an operator; at most one error for each law and field.

@@ -36,6 +36,9 @@ pub(crate) struct Template {
     pub(crate) standard: bool,
 }
 
+/// An operator's name and the types of its fields where it is used.
+type Use = (String, Vec<Ty>);
+
 /// What can be named in a block beside its values.
 pub(crate) struct Library {
     operators: Vec<Template>,
@@ -48,7 +51,7 @@ pub(crate) struct Library {
     /// Operators whose laws are broken already where they are declared.
     broken: RefCell<HashSet<String>>,
     /// What was found of operators with fields of certain types: how they break their laws, if they do.
-    uses: RefCell<HashMap<(String, Vec<Ty>), Option<String>>>,
+    uses: RefCell<HashMap<Use, Option<String>>>,
 }
 
 impl Library {

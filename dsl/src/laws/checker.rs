@@ -72,7 +72,8 @@ impl<'a> Checker<'a> {
         let broken = (0..combined.len()).find(|&k| nan(&combined[k]) && !nan(&identity[k]));
         self.compare(Law::LeftIdentity, &[&operator.identity], &combined, &identity);
         if let Some(k) = broken {
-            self.record(Law::LeftIdentity, k, &[&operator.identity], [Literal::Float(f64::NAN), operator.identity[k]]);
+            let nan = Literal::Float(f64::NAN).into();
+            self.record(Law::LeftIdentity, k, &[&operator.identity], [nan, identity[k]]);
         }
         self.check_inside(&[], &identity);
     }
@@ -96,8 +97,8 @@ impl<'a> Checker<'a> {
 
     /// Notes a state that should be in the domain and is not.
     fn check_inside(&mut self, operands: &[&[Literal]], state: &[Number]) {
-        let excused = self.operator.domain.no_overflow && state.iter().any(|number| number.wrapped);
-        if self.outside.is_empty() || excused {
+        let wrapped = state.iter().any(|number| number.wrapped);
+        if self.outside.is_empty() || self.operator.domain.no_overflow && wrapped {
             return;
         }
         let Some(k) = self.samples.broken_condition(state) else { return };
@@ -109,6 +110,7 @@ impl<'a> Checker<'a> {
             text: condition(operator, k),
             operands: operands.iter().map(|state| named(operator, state)).collect(),
             state: named(operator, &literals),
+            wrapped,
         });
     }
 
@@ -139,7 +141,7 @@ impl<'a> Checker<'a> {
             }
             trial.decided += 1;
             if !agree {
-                self.record(law, k, states, [l.literal, r.literal]);
+                self.record(law, k, states, [*l, *r]);
             }
         }
     }
@@ -157,15 +159,16 @@ impl<'a> Checker<'a> {
     }
 
     /// Keeps the first counter-example of a law and a field.
-    fn record(&mut self, law: Law, k: usize, states: &[&[Literal]], [left, right]: [Literal; 2]) {
+    fn record(&mut self, law: Law, k: usize, states: &[&[Literal]], [left, right]: [Number; 2]) {
         let operator = self.operator;
         let counterexample = || Counterexample {
             operator: operator.name.clone(),
             field: operator.fields[k].name.clone(),
             law,
             states: states.iter().map(|state| named(operator, state)).collect(),
-            left,
-            right,
+            left: left.literal,
+            right: right.literal,
+            wrapped: left.wrapped || right.wrapped,
         };
         self.trials[law as usize][k].broken.get_or_insert_with(counterexample);
     }

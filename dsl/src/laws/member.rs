@@ -13,6 +13,7 @@ const MOVES: usize = 6;
 /// The conditions of an operator's domain.
 pub(super) struct Membership<'a> {
     operator: &'a Operator,
+    identity: Vec<Number>,
     /// For every field, the conditions that are about it alone.
     own: Vec<Vec<Value>>,
     /// The fields that are compared with something, and with what.
@@ -36,7 +37,8 @@ impl<'a> Membership<'a> {
             _ => None,
         });
         let limits = limits.flatten().filter_map(|(field, limit)| Some((field?, limit))).collect();
-        Membership { operator, own: (0..operator.fields.len()).map(own).collect(), limits }
+        let identity = operator.identity.iter().map(|literal| Number::from(*literal)).collect();
+        Membership { operator, identity, own: (0..operator.fields.len()).map(own).collect(), limits }
     }
 
     /// Whether the conditions that are about one field alone hold of its value.
@@ -44,7 +46,7 @@ impl<'a> Membership<'a> {
         if self.own[k].is_empty() {
             return true;
         }
-        let mut state: Vec<Number> = self.operator.identity.iter().map(|literal| Number::from(*literal)).collect();
+        let mut state = self.identity.clone();
         state[k] = scalar.into();
         let values = evaluate(&self.operator.domain.body, &state);
         self.own[k].iter().all(|condition| values[condition.0 as usize].truth() == Some(true))

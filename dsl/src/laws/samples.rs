@@ -1,7 +1,7 @@
 //! The states at which laws are tried.
 
 use crate::elem::Ty;
-use crate::ir::{Literal, Operator};
+use crate::ir::{Field, Literal, Operator};
 use crate::rng::Rng;
 
 use super::evaluate::Number;
@@ -55,9 +55,15 @@ pub(super) struct Samples<'a> {
 impl<'a> Samples<'a> {
     pub(super) fn new(operator: &'a Operator) -> Samples<'a> {
         let mut rng = Rng::new(61 + operator.fields.len() as u64);
-        let pools = operator.fields.iter().map(|field| (near_literals(operator, field.ty, &mut rng), 0)).collect();
+        let membership = Membership::new(operator);
+        let mut pool = |(k, field): (usize, &Field)| {
+            let mut pool = near_literals(operator, field.ty, &mut rng);
+            pool.retain(|scalar| membership.admits(k, *scalar));
+            (pool, 0)
+        };
+        let pools = operator.fields.iter().enumerate().map(&mut pool).collect();
         let rng = Rng::new(operator.fields.len() as u64);
-        Samples { operator, membership: Membership::new(operator), pools, known: vec![], rng }
+        Samples { operator, membership, pools, known: vec![], rng }
     }
 
     /// A state of one kind, of the domain; none if none was ever found.

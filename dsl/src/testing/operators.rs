@@ -92,9 +92,7 @@ pub fn automaton() -> Operator {
     let operator = operator("Automaton", fields, |l, [r0, r1, r2]| {
         l.map(|s| s.is(s.number(0.0)).select(r0, s.is(s.number(1.0)).select(r1, r2)))
     });
-    operator_on(operator, |f: [_; 3]| {
-        f.map(|s| s.above(s.number(-1.0)) & s.number(3.0).above(s)).to_vec()
-    })
+    operator_on(operator, |f: [_; 3]| f.map(|s| s.above(s.number(-1.0)) & s.number(3.0).above(s)).to_vec())
 }
 
 /// Count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque. Nothing has the mean 0.

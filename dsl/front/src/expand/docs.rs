@@ -12,7 +12,7 @@ use quote::{ToTokens, quote};
 
 use super::kernel::may_have_gradient;
 use crate::lower::Declared;
-use crate::syntax::{Expr, ExprKind, KernelItem, TensorItem};
+use crate::syntax::{Expr, ExprKind, KernelItem, OperatorItem, TensorItem};
 
 /// Lines of a doc comment.
 pub(super) struct Doc(String);
@@ -89,7 +89,7 @@ fn fenced(text: &str) -> String {
 }
 
 /// Documents an operator: its identity and, field by field, its combination; its domain; how it keeps its laws.
-pub(super) fn operator(declared: Option<&Declared>) -> Doc {
+pub(super) fn operator(item: &OperatorItem, declared: Option<&Declared>) -> Doc {
     let Some(Declared { operator, evidence }) = declared else { return Doc(String::new()) };
     let combination = combination(operator).map(|program| equations(&program)).unwrap_or_default();
     let identity: Vec<String> = operator
@@ -98,8 +98,12 @@ pub(super) fn operator(declared: Option<&Declared>) -> Doc {
         .zip(&operator.identity)
         .map(|(field, literal)| format!("{} = {literal}", field.name))
         .collect();
+    let uses = match item.fields.iter().any(|field| field.elem.is_none()) {
+        true => " This is for floats; with integers the laws are checked at each use.",
+        false => "",
+    };
     Doc(format!(
-        "\n# Operator\nThe combination of a left and a right state; the identity is {}.\n{}{}\n# Laws\n{evidence}\n",
+        "\n# Operator\nThe combination of a left and a right state; the identity is {}.\n{}{}\n# Laws\n{evidence}{uses}\n",
         identity.join(", "),
         fenced(&combination),
         of_domain(operator)
@@ -121,7 +125,8 @@ fn of_domain(operator: &Operator) -> String {
 /// The conditions of an operator's domain, listed.
 fn in_words(operator: &Operator) -> String {
     let conditions = (0..operator.domain.conditions.len()).map(|k| format!("`{}`", condition(operator, k)));
-    let overflow = operator.domain.no_overflow.then(|| "integers that never exceed their type when combined".to_owned());
+    let overflow =
+        operator.domain.no_overflow.then(|| "integers that never exceed their type when combined".to_owned());
     conditions.chain(overflow).collect::<Vec<_>>().join(", ")
 }
 

@@ -11,7 +11,7 @@ use crate::syntax::OperatorItem;
 pub(super) fn items(item: &OperatorItem, declared: Option<&Declared>) -> TokenStream {
     let (attributes, shared) = super::attributes(&item.head);
     let (visibility, name) = (&item.head.visibility, &item.name.ident);
-    let doc = docs::operator(declared);
+    let doc = docs::operator(item, declared);
     let text = declared.map(|declared| declared.operator.to_string()).unwrap_or_default();
     quote! {
         #shared

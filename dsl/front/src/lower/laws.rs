@@ -72,6 +72,9 @@ pub(super) fn check_use(
     None
 }
 
+/// What to write where integers exceed their type.
+const OVERFLOW: &str = "an integer exceeds its type here; write `where no overflow` if callers promise that none does, or a combination that keeps to the type";
+
 /// Where a law is broken and what to write instead.
 fn advice(item: &OperatorItem, operator: &Operator, error: &LawError) -> (Extent, &'static str) {
     let (field, law) = match error {
@@ -81,6 +84,7 @@ fn advice(item: &OperatorItem, operator: &Operator, error: &LawError) -> (Extent
             let condition = item.domain.conditions.get(outside.condition).map(|condition| condition.extent);
             let hint = match outside.operands[..] {
                 [] => "write a domain that holds the identity",
+                _ if outside.wrapped => OVERFLOW,
                 _ => "write a combination that stays in the domain, or a wider domain",
             };
             return (condition.unwrap_or_else(|| item.name.extent()), hint);
@@ -92,6 +96,8 @@ fn advice(item: &OperatorItem, operator: &Operator, error: &LawError) -> (Extent
         }
     };
     let (extent, hint) = of_field(item, operator.field(field).unwrap_or(0) as usize, law);
+    let about_overflow = law == Law::Associativity && matches!(error, LawError::Broken(example) if example.wrapped);
+    let hint = if about_overflow { OVERFLOW } else { hint };
     (extent.unwrap_or_else(|| item.name.extent()), hint)
 }
 

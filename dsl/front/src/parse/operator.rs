@@ -13,16 +13,15 @@ use super::{body, expr, function};
 pub(super) fn operator(cursor: &mut Cursor, head: Head) -> Option<OperatorItem> {
     let name = cursor.name("the operator's name")?;
     let (fields, everywhere) = (vec![], DomainItem::default());
-    let mut item =
-        OperatorItem { head, name, fields, domain: everywhere, identity: None, combine: None, gauge: None };
+    let mut item = OperatorItem { head, name, fields, domain: everywhere, identity: None, combine: None, gauge: None };
     if let Some(group) = cursor.group(Delimiter::Parenthesis, "the operator's fields") {
         let mut inside = cursor.inside(&group);
         for part in inside.split(',') {
             item.fields.extend(field(&mut inside.part(part)));
         }
     }
-    if cursor.take_word("where").is_some() {
-        item.domain = domain(cursor);
+    if let Some(word) = cursor.take_word("where") {
+        item.domain = domain(cursor, word);
     }
     if let Some(group) = cursor.group(Delimiter::Brace, "the operator's clauses") {
         clauses(&mut cursor.inside(&group), &mut item);
@@ -44,22 +43,24 @@ fn field(cursor: &mut Cursor) -> Option<FieldItem> {
     Some(FieldItem { name, elem })
 }
 
-/// Conditions, separated by commas or `&&`, up to the operator's clauses.
-fn domain(cursor: &mut Cursor) -> DomainItem {
+/// Conditions, separated by commas or `&&`, up to the operator's clauses; they follow a word.
+fn domain(cursor: &mut Cursor, word: Extent) -> DomainItem {
     let mut domain = DomainItem::default();
     while !is_brace(cursor.peek()) || domain.conditions.is_empty() && !domain.no_overflow {
         if cursor.is_word("no") && matches!(cursor.peek_second(), Some(TokenTree::Ident(word)) if word == "overflow") {
-            (cursor.next(), cursor.next());
+            cursor.next();
+            cursor.next();
             domain.no_overflow = true;
         } else {
             let extent = cursor.extent();
-            domain.conditions.extend(conjuncts(condition(cursor).unwrap_or_else(|| Expr::wrong(extent))));
+            domain.conditions.extend(conjuncts(condition(cursor, word).unwrap_or_else(|| Expr::wrong(extent))));
         }
         if cursor.take_operator(",").is_none() {
             break;
         }
     }
-    if !is_brace(cursor.peek()) && !domain.conditions.iter().any(|condition| matches!(condition.kind, ExprKind::Wrong)) {
+    if !is_brace(cursor.peek()) && !domain.conditions.iter().any(|condition| matches!(condition.kind, ExprKind::Wrong))
+    {
         cursor.expected::<()>("`,`, an operator or the clauses in `{}`");
         domain.conditions.push(Expr::wrong(cursor.extent()));
     }
@@ -67,9 +68,11 @@ fn domain(cursor: &mut Cursor) -> DomainItem {
     domain
 }
 
-fn condition(cursor: &mut Cursor) -> Option<Expr> {
+fn condition(cursor: &mut Cursor, word: Extent) -> Option<Expr> {
     if is_brace(cursor.peek()) {
-        return cursor.expected("a condition on the fields, as in `where x >= 0`");
+        let (expected, found) = ("a condition on the fields, as in `where x >= 0`".into(), cursor.found());
+        cursor.report(word, Mistake::Unexpected { expected, found });
+        return None;
     }
     expr::expr(cursor)
 }
@@ -116,7 +119,10 @@ fn clause(cursor: &mut Cursor, item: &mut OperatorItem) -> Option<()> {
         item.gauge.replace(gauge).map(|_| "gauge field;")
     } else if cursor.is_word("where") {
         let instead = "write it before the braces, as in `op Name(x) where x >= 0 { … }`";
-        cursor.report(extent, Mistake::Unsupported { what: "`where` among the clauses is".into(), instead: instead.into() });
+        cursor.report(
+            extent,
+            Mistake::Unsupported { what: "`where` among the clauses is".into(), instead: instead.into() },
+        );
         return None;
     } else {
         let found = cursor.found();

@@ -65,10 +65,10 @@ fn a_domain_without_states_is_refused() {
 fn a_law_that_fails_on_the_domain_is_found() {
     let capped = operator_on(capped(T, 10.0), |[m]| vec![at_least(m.number(10.0), m)]);
     assert!(!messages(&capped).is_empty(), "negative numbers are in the domain");
-    let narrow = operator_on(
-        operator("Odd", [("s", T, ZERO)], |[l], [r]| [l.is(l.number(9.0)).select(r, l.max(r))]),
-        |[s]| vec![at_least(s, s.number(0.0)), at_least(s.number(9.0), s)],
-    );
+    let narrow =
+        operator_on(operator("Odd", [("s", T, ZERO)], |[l], [r]| [l.is(l.number(9.0)).select(r, l.max(r))]), |[s]| {
+            vec![at_least(s, s.number(0.0)), at_least(s.number(9.0), s)]
+        });
     assert!(!messages(&narrow).is_empty());
 }
 
