@@ -178,3 +178,80 @@ fn the_counter_example_at_a_use_names_operator_and_type() {
     assert_eq!((operator.as_str(), types.as_str()), ("MaxPlus", "`i32`"));
     assert!(message.starts_with("the identity of `MaxPlus` is wrong in field `b`: with x = (a: "), "{message}");
 }
+
+/// Operators of textbooks, lawful as they stand.
+const LAWFUL: [&str; 14] = [
+    "LeakyMax(d, h) { identity (0, -inf); combine(l, r) (l.d + r.d, max(l.h - r.d, r.h)); }",
+    "Subarray(total, best, first, last) {
+        identity (0, -inf, -inf, -inf);
+        combine(l, r) (
+            l.total + r.total,
+            max(max(l.best, r.best), l.last + r.first),
+            max(l.first, l.total + r.first),
+            max(r.last, r.total + l.last),
+        );
+    }",
+    "Viterbi(a, b) where a >= 0, b >= 0 { identity (1, 0); combine(l, r) (l.a * r.a, max(l.b * r.a, r.b)); }",
+    "TopTwo(m, n) where n <= m {
+        identity (-inf, -inf);
+        combine(l, r) (max(l.m, r.m), max(min(l.m, r.m), max(l.n, r.n)));
+    }",
+    "Hash(h: u64, p: u64) { identity (0, 1); combine(l, r) (l.h * r.p + r.h, l.p * r.p); }",
+    "Parity(x: bool) { identity (false); combine(l, r) (l.x != r.x); }",
+    "Masks(all: u32, any: u32) { identity (0xffffffff, 0); combine(l, r) (l.all & r.all, l.any | r.any); }",
+    "Length(x) where x >= 0 { identity (0); combine(l, r) (sqrt(l.x * l.x + r.x * r.x)); }",
+    "Probably(p) where p >= 0, p <= 1 { identity (0); combine(l, r) (l.p + r.p - l.p * r.p); }",
+    "Parallel(r) where r > 0 { identity (inf); combine(l, r) (1 / (1 / l.r + 1 / r.r)); }",
+    "Velocity(v) where v > -1, v < 1 { identity (0); combine(l, r) ((l.v + r.v) / (1 + l.v * r.v)); }",
+    "Quaternion(w, x, y, z) {
+        identity (1, 0, 0, 0);
+        combine(l, r) (
+            l.w * r.w - l.x * r.x - l.y * r.y - l.z * r.z,
+            l.w * r.x + l.x * r.w + l.y * r.z - l.z * r.y,
+            l.w * r.y - l.x * r.z + l.y * r.w + l.z * r.x,
+            l.w * r.z + l.x * r.y - l.y * r.x + l.z * r.w,
+        );
+    }",
+    "Range(low: i64, high: i64) { identity (inf, -inf); combine(l, r) (min(l.low, r.low), max(l.high, r.high)); }",
+    "Clamp(low, high) where low <= high {
+        identity (-inf, inf);
+        combine(l, r) (max(min(l.low, r.high), r.low), max(min(l.high, r.high), r.low));
+    }",
+];
+
+/// Operators that are wrong at some states only.
+const WRONG: [&str; 8] = [
+    "Last(x) { identity (0); combine(l, r) (if r.x == 0 { l.x } else { if r.x == 4096 { l.x } else { r.x } }); }",
+    "Rounded(x) { identity (0); combine(l, r) (floor(l.x + r.x)); }",
+    "Capped(x: i32) { identity (0); combine(l, r) (min(l.x + r.x, 2000000000)); }",
+    "Mean(n, mean) { identity (0, 0); combine(l, r) {
+        let n = l.n + r.n;
+        (n, if n == 0 { 0 } else { (l.n * l.mean + r.n * r.mean) / n })
+    } }",
+    "Peak(s, m) where m >= 0 { identity (0, 0); combine(l, r) (l.s + r.s, max(l.m, l.s + r.m)); }",
+    "Brackets(close: i32, open: i32) { identity (0, 0); combine(l, r) {
+        let matched = min(l.open, r.close);
+        (l.close + r.close - matched, l.open + r.open - matched)
+    } }",
+    "Automaton(f0: u32, f1: u32) { identity (0, 1);
+        combine(l, r) (if l.f0 == 0 { r.f0 } else { r.f1 }, if l.f1 == 0 { r.f0 } else { r.f1 });
+    }",
+    "Halves(x) where x >= 0, x <= 1 { identity (0); combine(l, r) (min(1, l.x + r.x + 0.001 * l.x * r.x * (l.x - r.x))); }",
+];
+
+#[test]
+fn operators_of_textbooks_pass() {
+    for operator in LAWFUL {
+        let tokens: TokenStream = format!("op {operator}").parse().expect("tokens");
+        let mistakes = programs(tokens).err().unwrap_or_default();
+        assert!(mistakes.is_empty(), "{operator}\n{mistakes}");
+    }
+}
+
+#[test]
+fn operators_that_are_wrong_at_some_states_only_are_refused() {
+    for operator in WRONG {
+        let found = codes(&format!("op {operator}"));
+        assert!(!found.is_empty() && found.iter().all(|code| *code == "law"), "{operator}: {found:?}");
+    }
+}
