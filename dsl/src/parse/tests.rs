@@ -116,6 +116,6 @@ fn what_is_wrong_with_a_domain_is_said() {
 fn domains_that_are_not_of_the_form_are_refused_on_their_token() {
     let message = |from: &str, to: &str| parse(&SATURATING.replacen(from, to, 1)).unwrap_err().to_string();
     assert_eq!(message("input m;", "input l.m;"), "7:29: there is no field named `l.m`");
-    assert_eq!(message("holds (%2, %5);", ""), "13:13: expected `holds`, found `no`");
+    assert_eq!(message("holds (%2, %5);", ""), "14:13: expected `holds`, found `no`");
     assert_eq!(message("no overflow;", "no end;"), "14:16: expected `overflow`, found `end`");
 }
