@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use crate::alternative::common;
 use crate::elem::{Elem, Ty};
 use crate::ir::{
-    Axis, AxisSet, Binary, Field, Literal, Node, Op, Operator, OperatorId, Output, Param, Program, Unary, Value,
+    Axis, AxisSet, Binary, Domain, Field, Literal, Node, Op, Operator, OperatorId, Output, Param, Program, Unary, Value,
 };
 use crate::typing::{Scope, TypeError};
 
@@ -76,8 +76,8 @@ impl Builder {
         self.program
     }
 
-    /// The operator of a body: `combine` gives the value of every field, converted to its type if it is a narrower
-    /// float.
+    /// The operator of a body, for all states: `combine` gives the value of every field, converted to its type if it is a
+    /// narrower float.
     pub fn finish_operator(
         mut self,
         name: &str,
@@ -87,7 +87,8 @@ impl Builder {
     ) -> Result<Operator, TypeError> {
         let fields = self.fields.clone().unwrap_or_default();
         let combine = self.widen_all(&fields, combine)?;
-        Ok(Operator { name: name.to_owned(), fields, identity, body: self.program.nodes, combine, gauge })
+        let (name, body, domain) = (name.to_owned(), self.program.nodes, Domain::default());
+        Ok(Operator { name, fields, identity, body, combine, gauge, domain })
     }
 }
 

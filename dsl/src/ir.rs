@@ -45,6 +45,10 @@
 //! An operator's `body` is a list of nodes like a program's, without axes; [`Op::Input`] k is field k of the left
 //! operand for k < n, field k − n of the right one otherwise. Only maps and constants may occur.
 //!
+//! An operator may have a [`Domain`]: the states that it is for. Its laws hold on those, the identity is one of them, and
+//! the combination of two of them is one. That elements and initial states are in the domain is promised by whoever
+//! calls the program; nothing checks it, and what other states give is not specified.
+//!
 //! # Numeric corner cases
 //!
 //! `max`/`min` give the other operand when one is NaN; `sign(0) = 0`; `abs` has derivative `sign`. The derivative of
@@ -53,9 +57,12 @@
 //! between integers they keep the low bits; to bool they give x ≠ 0, from bool 0 or 1.
 
 mod axis_set;
+mod domain;
 mod literal;
 
 use crate::elem::{Elem, Ty};
+
+pub use domain::Domain;
 
 /// A program: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -145,6 +152,8 @@ pub struct Operator {
     /// The field (if any) that is a gauge: what users read from a state does not depend on it, so its gradient is
     /// stopped. For the softmax merge it is the running maximum m.
     pub gauge: Option<u32>,
+    /// The states that it is for.
+    pub domain: Domain,
 }
 
 /// A field of an operator.
@@ -481,7 +490,7 @@ impl Program {
         program.outputs.iter_mut().for_each(|o| fix_elem(&mut o.elem));
         let bodies = program.operators.iter_mut().map(|o| {
             o.fields.iter_mut().for_each(|f| fix_ty(&mut f.ty));
-            &mut o.body
+            o.body.iter_mut().chain(&mut o.domain.body)
         });
         for node in bodies.flatten().chain(&mut program.nodes) {
             fix_ty(&mut node.ty);

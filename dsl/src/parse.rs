@@ -12,7 +12,7 @@ mod tests;
 use thiserror::Error;
 
 use crate::elem::{Elem, Ty};
-use crate::ir::{Axis, AxisSet, Field, Literal, Node, Operator, Output, Param, Program, Value};
+use crate::ir::{Axis, AxisSet, Domain, Field, Literal, Node, Op, Operator, Output, Param, Program, Value};
 
 use lex::{Placed, Token};
 
@@ -135,6 +135,7 @@ impl Parser {
         let identity = self.tuple(Parser::literal)?;
         self.sign(";")?;
         let gauge = self.gauge(&fields)?;
+        let domain = self.domain(&fields)?;
         let mut body = vec![];
         while let Token::Value(_) = self.peek() {
             let node = self.body_node(&fields, body.len())?;
@@ -143,7 +144,7 @@ impl Parser {
         self.word("combine")?;
         let combine = self.tuple(Parser::value)?;
         self.sign(";")?;
-        self.program.operators.push(Operator { name, fields, identity, body, combine, gauge });
+        self.program.operators.push(Operator { name, fields, identity, body, combine, gauge, domain });
         self.sign("}")
     }
 
@@ -155,6 +156,43 @@ impl Parser {
         let field = self.index_or_name("field", |_, name| fields.iter().position(|f| f.name == name))?;
         self.sign(";")?;
         Ok(Some(field))
+    }
+
+    /// `where { … holds (%2); no overflow; }`
+    fn domain(&mut self, fields: &[Field]) -> Parsed<Domain> {
+        let mut domain = Domain::default();
+        if *self.peek() != Token::Name("where".to_owned()) {
+            return Ok(domain);
+        }
+        self.advance();
+        self.sign("{")?;
+        while let Token::Value(_) = self.peek() {
+            let ty = self.numbered(domain.body.len())?;
+            self.sign("=")?;
+            let op = match *self.peek() == Token::Name("input".to_owned()) {
+                true => self.field_of(fields)?,
+                false => self.map()?,
+            };
+            self.sign(";")?;
+            domain.body.push(Node { op, ty, axes: AxisSet::EMPTY });
+        }
+        self.word("holds")?;
+        domain.conditions = self.tuple(Parser::value)?;
+        self.sign(";")?;
+        if *self.peek() == Token::Name("no".to_owned()) {
+            self.advance();
+            self.word("overflow")?;
+            self.sign(";")?;
+            domain.no_overflow = true;
+        }
+        self.sign("}")?;
+        Ok(domain)
+    }
+
+    /// `input m`
+    fn field_of(&mut self, fields: &[Field]) -> Parsed<Op> {
+        self.advance();
+        self.index_or_name("field", |_, name| fields.iter().position(|f| f.name == name)).map(Op::Input)
     }
 
     fn body_node(&mut self, fields: &[Field], number: usize) -> Parsed<Node> {

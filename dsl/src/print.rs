@@ -26,8 +26,20 @@
 //! ```
 //!
 //! Parameters, axes, operators and fields are written by name, or as `#` and a number where the name is not theirs
-//! alone. A parameter that may store something else says so behind its element type, `i32 | i64[S]`. Floats are the shortest decimals that read back to the same bits; `inf`, `nan` and `nan(0x…)` are words.
-//! An operator with a gauge says `gauge m;` after its identity.
+//! alone. A parameter that may store something else says so behind its element type, `i32 | i64[S]`. Floats are the shortest
+//! decimals that read back to the same bits; `inf`, `nan` and `nan(0x…)` are words.
+//! An operator with a gauge says `gauge m;` after its identity. One with a domain says next what holds of its states, here
+//! that m ≤ 255; `no overflow` says that no integer exceeds its type.
+//!
+//! ```text
+//! where {
+//!     %0: u32 = input m;
+//!     %1: u32 = const 255;
+//!     %2: bool = %0 <= %1;
+//!     holds (%2);
+//!     no overflow;
+//! }
+//! ```
 
 use std::fmt::{self, Display, Formatter};
 
@@ -88,6 +100,7 @@ impl Operator {
         if let Some(k) = self.gauge {
             writeln!(f, "{indent}    gauge {};", field_name(&self.fields, k))?;
         }
+        self.write_domain(f, indent)?;
         for (i, node) in self.body.iter().enumerate() {
             let op = match &node.op {
                 Op::Input(k) => format!("input {}", self.input_name(*k)),
@@ -97,6 +110,25 @@ impl Operator {
         }
         writeln!(f, "{indent}    combine {};", tuple(&self.combine))?;
         writeln!(f, "{indent}}}")
+    }
+
+    fn write_domain(&self, f: &mut Formatter<'_>, indent: &str) -> fmt::Result {
+        if self.domain.is_everything() {
+            return Ok(());
+        }
+        writeln!(f, "{indent}    where {{")?;
+        for (i, node) in self.domain.body.iter().enumerate() {
+            let op = match &node.op {
+                Op::Input(k) => format!("input {}", field_name(&self.fields, *k)),
+                op => map(op).unwrap_or_else(|| op.name().to_owned()),
+            };
+            writeln!(f, "{indent}        {}: {} = {op};", Value(i as u32), node.ty)?;
+        }
+        writeln!(f, "{indent}        holds {};", tuple(&self.domain.conditions))?;
+        if self.domain.no_overflow {
+            writeln!(f, "{indent}        no overflow;")?;
+        }
+        writeln!(f, "{indent}    }}")
     }
 
     /// `l.a` or `r.a` of an operand's field.

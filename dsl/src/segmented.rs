@@ -15,7 +15,7 @@ use crate::ir::{Binary, Field, Literal, Operator, Value};
 use crate::typing::TypeError;
 
 /// The segmented form of an operator. Its first field is the flag, `reset` (with underscores if that name is taken);
-/// the operator's own fields and gauge follow. Fails on an operator that does not verify.
+/// the operator's own fields, gauge and domain follow. Fails on an operator that does not verify.
 pub fn segmented(operator: &Operator) -> Result<Operator, TypeError> {
     let reset = Field { name: flag_name(operator), ty: Ty::Bool };
     let mut body = Builder::body([vec![reset], operator.fields.clone()].concat());
@@ -26,7 +26,9 @@ pub fn segmented(operator: &Operator) -> Result<Operator, TypeError> {
     let selected = selected.collect::<Result<Vec<Value>, _>>()?;
     let identity = [vec![Literal::Bool(false)], operator.identity.clone()].concat();
     let name = format!("Segmented{}", operator.name);
-    body.finish_operator(&name, identity, &[vec![any], selected].concat(), operator.gauge.map(|k| k + 1))
+    let combine = [vec![any], selected].concat();
+    let segmented = body.finish_operator(&name, identity, &combine, operator.gauge.map(|k| k + 1))?;
+    Ok(Operator { domain: operator.domain.renumbered(|k| k + 1), ..segmented })
 }
 
 fn flag_name(operator: &Operator) -> String {

@@ -110,7 +110,8 @@ fn simplify_operator(operator: &Operator) -> Result<Operator, TypeError> {
         copy.set(value, into.input(k)?);
     }
     let combine = copy.run_with(&mut into, &operator.combine, append)?;
-    into.finish_operator(&operator.name, operator.identity.clone(), &combine, operator.gauge)
+    let simple = into.finish_operator(&operator.name, operator.identity.clone(), &combine, operator.gauge)?;
+    Ok(Operator { domain: operator.domain.clone(), ..simple })
 }
 
 /// The inputs that a body reads, in order.

@@ -18,7 +18,7 @@ pub mod texts;
 
 pub use cut::cut;
 pub use error::relative_error;
-pub use expression::{Expression, operator};
+pub use expression::{Expression, operator, operator_on};
 pub use families::{Domain, Family, family};
 pub use inputs::inputs;
 pub use part::Part;

@@ -9,7 +9,8 @@
 //! * **Operators**: the name is a name; 1 to 32 fields, named differently, of scalar types; the identity has a literal
 //!   of its type for each; body nodes are constants, inputs that exist and maps of earlier nodes, of the types that
 //!   the [rules](crate::typing) give, without axes; `combine` has a value of its type for each field; the gauge, if
-//!   any, is a floating-point field.
+//!   any, is a floating-point field; the domain's nodes are like those of the body, but of one state, and its conditions
+//!   are bools among them.
 //! * **Nodes**: operands are earlier nodes; parameters, axes, operators and fields that are referred to exist; scans
 //!   and reductions give one element (and initial value) of its type per field, and the initial state does not vary
 //!   along the axis; what stands in for absent elements (`empty`, `fill`) does not either; tuples are only taken
@@ -61,6 +62,8 @@ pub enum Subject {
     Field(OperatorId, u32),
     /// A node of an operator's body.
     Body(OperatorId, Value),
+    /// A node of an operator's domain.
+    Domain(OperatorId, Value),
     /// A node.
     Node(Value),
     /// An output.
@@ -298,6 +301,10 @@ impl Display for Named<'_> {
             Subject::Body(id, value) => {
                 let node = p.operator(id).body.get(value.0 as usize);
                 write!(f, "operator `{}`, node {value} (`{}`)", p.operator(id).name, op_name(node))
+            }
+            Subject::Domain(id, value) => {
+                let node = p.operator(id).domain.body.get(value.0 as usize);
+                write!(f, "operator `{}`, node {value} (`{}`) of its domain", p.operator(id).name, op_name(node))
             }
             Subject::Node(value) => write!(f, "node {value} (`{}`)", op_name(p.nodes.get(value.0 as usize))),
             Subject::Output(k) => write!(f, "output `{}`", p.outputs[k as usize].name),

@@ -39,7 +39,8 @@ impl Form {
 }
 
 impl Kernel {
-    /// The kernel of a program's text.
+    /// The kernel of a program's text, as `scan!` has written it or as it was derived from such a text. Of an operator that
+    /// was written by hand, [`Kernel::check_laws`] checks what `scan!` would have checked.
     pub const fn new(name: &'static str, text: &'static str) -> Kernel {
         Kernel { name, text, form: OnceLock::new(), others: RwLock::new(BTreeMap::new()) }
     }
@@ -55,6 +56,19 @@ impl Kernel {
     /// [`Error::Program`] when the text is not a valid program.
     pub fn program(&self) -> Result<&Program, Error> {
         self.forward().map(|executable| &executable.program)
+    }
+
+    /// Checks that the program's operators keep the laws of associative operators, for the types that they have here: see
+    /// [`oplus_dsl::laws`]. An operator that does not gives different results in different plans.
+    ///
+    /// # Errors
+    /// [`Error::Program`] with counter-examples, or when the text is not a valid program.
+    pub fn check_laws(&self) -> Result<(), Error> {
+        let invalid = |errors: Vec<oplus_dsl::laws::LawError>| {
+            let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Error::Program { kernel: self.name.into(), reason: reasons.join("; ") }
+        };
+        oplus_dsl::laws::check_program(self.program()?).map_err(invalid)
     }
 
     /// The program of the gradient. Its parameters are named as those parameters and outputs of the kernel that it

@@ -13,6 +13,17 @@ pub mod public {
             combine(l, r) (l.s + r.s);
         }
 
+        /// Counting up to 255.
+        pub op Saturating(n: u32) where n <= 255 {
+            identity (0);
+            combine(l, r) (min(l.n + r.n, 255));
+        }
+
+        /// Counts that stop at 255.
+        pub fn counts(x: u32[T]) -> (y: u32[T]) {
+            y = scan(T, Saturating(x));
+        }
+
         /// Sums from the left, and the total.
         pub fn sums(x: [B, T], s0: f32[B] = 0) -> (y: [B, T], total: f32[B]) {
             let s = scan(T, Plus(x), init = s0);
@@ -89,6 +100,16 @@ fn a_kernel_is_called_with_named_fields_and_optional_ones() {
     let grads = out.backward(SumsCotangents { total, ..SumsCotangents::default() }).expect("gradients");
     assert_eq!(floats(&grads.s0.expect("a gradient of a given input")), [2.0]);
     assert_eq!(floats(&grads.x), [2.0, 2.0, 2.0]);
+}
+
+#[test]
+fn an_operator_for_some_states_only_runs() {
+    use public::{Counts, Saturating, counts};
+    let x = Tensor::from_slice(&[200u32, 50, 50, 1], &[4]).expect("a tensor");
+    let out = counts(Counts { x }).expect("outputs");
+    assert_eq!(out.y.to_vec::<u32>().expect("integers"), [200, 250, 255, 255]);
+    assert!(Saturating::TEXT.contains("holds (%2);"), "{}", Saturating::TEXT);
+    assert_eq!(counts::kernel().check_laws(), Ok(()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Operators made of operators: the part that some fields need, and the product of several.
 
-use oplus_dsl::ir::{Field, Node, Op, Operator, Value};
+use oplus_dsl::ir::{Domain, Field, Node, Op, Operator, Value};
 
 /// The fields that the states of `used` fields depend on, themselves among them.
 pub(super) fn closure(operator: &Operator, used: impl IntoIterator<Item = u32>) -> Vec<u32> {
@@ -33,6 +33,7 @@ pub(super) fn product(parts: &[(&Operator, &[u32])]) -> Operator {
         body: vec![],
         combine: vec![],
         gauge: None,
+        domain: Domain::default(),
     };
     for (i, (operator, fields)) in parts.iter().enumerate() {
         append(&mut product, operator, fields, total);

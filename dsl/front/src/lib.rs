@@ -39,7 +39,14 @@
 //! `gauge m;` says that what users read from a state are the products p·exp(m) with its other fields p: no gradient flows
 //! through m.
 //!
-//! The laws (identity, associativity, gauge) are checked where the operator is declared. The operators of the standard
+//! `op Name(fields) where m >= 0, m <= 255 { … }` is an operator for some states only: those for which the conditions,
+//! expressions of the fields, hold (`&&` is as good as a comma). The identity must be one of them, and the combination of
+//! two of them. `no overflow` among the conditions says that integers never exceed their type when states are
+//! combined. That elements and initial states are in this domain is the caller's promise; nothing checks it.
+//!
+//! The laws (identity, associativity, gauge, and that combinations stay in the domain) are checked where the operator is
+//! declared, with f64 for fields without a type, and again where it is used with integers: see [`oplus_dsl::laws`] for what
+//! is proved and what is sampled. The documentation of the generated item says which it was. The operators of the standard
 //! library (`standard/operators.rs`) are always visible; a block's own operator of the same name goes first.
 //!
 //! ## Functions

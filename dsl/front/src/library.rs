@@ -1,9 +1,10 @@
 //! The operators and helper functions that a block sees: its own and the standard ones.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use oplus_dsl::Ty;
 use proc_macro2::TokenStream;
 
 use crate::diagnostics::Diagnostics;
@@ -39,6 +40,9 @@ pub(crate) struct Template {
     pub(crate) standard: bool,
 }
 
+/// An operator's name and the types of its fields where it is used.
+type Use = (String, Vec<Ty>);
+
 /// What can be named in a block beside its values.
 pub(crate) struct Library {
     operators: Vec<Template>,
@@ -48,6 +52,10 @@ pub(crate) struct Library {
     pub(crate) helpers: Rc<[HelperItem]>,
     /// Those of them that something called.
     inlined: RefCell<HashSet<String>>,
+    /// Operators whose laws are broken already where they are declared.
+    broken: RefCell<HashSet<String>>,
+    /// What was found of operators with fields of certain types: how they break their laws, if they do.
+    uses: RefCell<HashMap<Use, Option<String>>>,
 }
 
 impl Library {
@@ -64,7 +72,8 @@ impl Library {
                 operators.push(template);
             }
         }
-        Library { operators, sum, helpers, inlined: RefCell::default() }
+        let (inlined, broken, uses) = Default::default();
+        Library { operators, sum, helpers, inlined, broken, uses }
     }
 
     /// Remembers that a helper function was called, if it is one of the block's.
@@ -77,6 +86,21 @@ impl Library {
     /// Whether a helper function was called.
     pub(crate) fn is_inlined(&self, name: &str) -> bool {
         self.inlined.borrow().contains(name)
+    }
+
+    /// Remembers that an operator breaks its laws where it is declared.
+    pub(crate) fn mark_broken(&self, operator: &str) {
+        self.broken.borrow_mut().insert(operator.to_owned());
+    }
+
+    /// Whether an operator breaks its laws where it is declared.
+    pub(crate) fn is_broken(&self, operator: &str) -> bool {
+        self.broken.borrow().contains(operator)
+    }
+
+    /// How an operator with fields of these types breaks its laws, found once.
+    pub(crate) fn of_use(&self, name: &str, types: Vec<Ty>, find: impl FnOnce() -> Option<String>) -> Option<String> {
+        self.uses.borrow_mut().entry((name.to_owned(), types)).or_insert_with(find).clone()
     }
 
     /// The operator of a name.

@@ -8,6 +8,7 @@
 mod along;
 mod arguments;
 mod call;
+mod domain;
 mod explain;
 mod expr;
 mod kernel;
@@ -24,6 +25,7 @@ use std::rc::Rc;
 use oplus_dsl::Ty;
 use oplus_dsl::build::{Builder, Built};
 use oplus_dsl::ir::{Axis, AxisSet, Operator, Program, Value};
+use oplus_dsl::laws::Evidence;
 
 use crate::diagnostics::Diagnostics;
 use crate::extent::Extent;
@@ -43,9 +45,17 @@ const DEPTH: u32 = 300;
 /// What a block becomes.
 pub(crate) struct Lowered {
     /// Each operator for f64, in the block's order; `None` if it has a mistake.
-    pub(crate) operators: Vec<Option<Operator>>,
+    pub(crate) operators: Vec<Option<Declared>>,
     /// Each kernel's program, in the block's order; `None` if it has a mistake.
     pub(crate) kernels: Vec<Option<Program>>,
+}
+
+/// An operator as it is declared, f64 where a field has no type, and how it was found to keep its laws.
+pub(crate) struct Declared {
+    /// The operator.
+    pub(crate) operator: Operator,
+    /// Which laws are proved, and which were sampled.
+    pub(crate) evidence: Evidence,
 }
 
 /// Lowers a block; all mistakes are reported.

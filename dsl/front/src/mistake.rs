@@ -266,6 +266,9 @@ catalogue! {
     /// A law that a counter-example breaks.
     Law { message, hint } "law"
         "{message}; {hint}"
+    /// An operator whose laws hold for its declared types, but not for those of its elements.
+    ElementLaws { operator, types, message } "element-laws"
+        "operator `{operator}` does not keep its laws for elements of type {types}: {message}; convert the elements, as in `x as f64`, or declare an operator for this type"
     /// What the program's verifier found although the front end had not.
     Invalid { message } "invalid"
         "this is not a valid program: {message}"

@@ -38,7 +38,7 @@ pub struct Head {
     pub visibility: TokenStream,
 }
 
-/// `op Name(fields) { identity (…); combine(l, r) (…); gauge m; }`.
+/// `op Name(fields) where conditions { identity (…); combine(l, r) (…); gauge m; }`.
 #[derive(Clone, Debug)]
 pub struct OperatorItem {
     /// Documentation and visibility.
@@ -47,12 +47,23 @@ pub struct OperatorItem {
     pub name: Name,
     /// Its fields.
     pub fields: Vec<FieldItem>,
+    /// The states that it is for.
+    pub domain: DomainItem,
     /// The identity: an expression per field. `None` when the clause is missing (reported).
     pub identity: Option<Values>,
     /// The combination. `None` when the clause is missing (reported).
     pub combine: Option<Combine>,
     /// The field named by `gauge m;`.
     pub gauge: Option<Name>,
+}
+
+/// `where m <= 255, no overflow`: the states that an operator is for; all states without it.
+#[derive(Clone, Debug, Default)]
+pub struct DomainItem {
+    /// The conditions, of which all hold.
+    pub conditions: Vec<Expr>,
+    /// Whether no integer exceeds its type.
+    pub no_overflow: bool,
 }
 
 /// A field of an operator, `name` or `name: type`.

@@ -4,9 +4,16 @@
 //! order of degree/2⁶¹ (Schwartz and Zippel). Exponentials join in by eᵃ → gᵃ: every number is held modulo the prime
 //! and, as an exponent, modulo the order of the field's units, so that eᵃ⁺ᵇ = eᵃ·eᵇ holds. What neither can express
 //! (order, rounding, logarithms) makes a field undecided.
+//!
+//! Sums, differences and products of integers take the same way: an identity of polynomials with whole coefficients holds in
+//! every commutative ring, that of integers which wrap among them.
 
+use crate::elem::Ty;
 use crate::ir::{Binary, Literal, Node, Op, Operator, Unary, Value};
 use crate::rng::Rng;
+use crate::scalar;
+
+use super::Law;
 
 /// The Mersenne prime 2⁶¹ − 1.
 const PRIME: u64 = (1 << 61) - 1;
@@ -26,17 +33,24 @@ struct Residue {
 
 type State = Vec<Option<Residue>>;
 
-/// Whether identity and associativity hold for every field.
-pub(super) fn proves(operator: &Operator) -> bool {
+/// Which of identity and associativity hold for every field.
+pub(super) fn proved(operator: &Operator) -> Vec<Law> {
     let mut rng = Rng::new(61);
-    let identity: State = operator.identity.iter().map(|literal| constant(*literal)).collect();
-    (0..2).all(|_| {
+    let typed = operator.identity.iter().zip(&operator.fields);
+    let identity: State = typed.map(|(literal, field)| constant(field.ty, *literal)).collect();
+    let mut proved = vec![Law::LeftIdentity, Law::RightIdentity, Law::Associativity];
+    for _ in 0..2 {
         let [x, y, z] = [(); 3].map(|()| point(operator.fields.len(), &mut rng));
-        let left = combine(operator, &combine(operator, &x, &y), &z);
-        let right = combine(operator, &x, &combine(operator, &y, &z));
-        let of_identity = [combine(operator, &identity, &x), combine(operator, &x, &identity)];
-        same(&left, &right) && of_identity.iter().all(|state| same(state, &x))
-    })
+        proved.retain(|law| match law {
+            Law::LeftIdentity => same(&combine(operator, &identity, &x), &x),
+            Law::RightIdentity => same(&combine(operator, &x, &identity), &x),
+            _ => {
+                let left = combine(operator, &combine(operator, &x, &y), &z);
+                same(&left, &combine(operator, &x, &combine(operator, &y, &z)))
+            }
+        });
+    }
+    proved
 }
 
 fn point(n: usize, rng: &mut Rng) -> State {
@@ -55,18 +69,20 @@ fn combine(operator: &Operator, l: &State, r: &State) -> State {
         let value = match node.op {
             Op::Input(k) if (k as usize) < l.len() => l[k as usize],
             Op::Input(k) => r[k as usize - l.len()],
-            _ if !node.ty.is_float() => None,
-            _ => map(node, |v| values[v.0 as usize]),
+            _ if node.ty == Ty::Bool => None,
+            _ => map(operator, node, |v| values[v.0 as usize]),
         };
         values.push(value);
     }
     operator.combine.iter().map(|v| values[v.0 as usize]).collect()
 }
 
-fn map(node: &Node, value: impl Fn(Value) -> Option<Residue>) -> Option<Residue> {
+fn map(operator: &Operator, node: &Node, value: impl Fn(Value) -> Option<Residue>) -> Option<Residue> {
+    let is_float = |v: Value| operator.body[v.0 as usize].ty.is_float();
     match node.op {
-        Op::Const(literal) => constant(literal),
-        Op::Convert(_, a) => value(a),
+        Op::Const(literal) => constant(node.ty, literal),
+        Op::Convert(_, a) if node.ty.is_float() && is_float(a) => value(a),
+        Op::Binary(Binary::Div, a, _) if !is_float(a) => None,
         Op::Unary(op, a) => unary(op, value(a)?),
         Op::Binary(op, a, b) => binary(op, value(a)?, value(b)?),
         _ => None,
@@ -104,8 +120,15 @@ fn binary(op: Binary, l: Residue, r: Residue) -> Option<Residue> {
 }
 
 /// A finite float is a whole number times a power of two.
-fn constant(literal: Literal) -> Option<Residue> {
-    let Literal::Float(x) = literal else { return None };
+fn constant(ty: Ty, literal: Literal) -> Option<Residue> {
+    let x = match literal {
+        Literal::Float(x) => x,
+        Literal::Int(i) => {
+            let value = scalar::widen(ty, i).rem_euclid(i128::from(PRIME)) as u64;
+            return Some(Residue { value, exponent: None });
+        }
+        Literal::Bool(_) => return None,
+    };
     if !x.is_finite() {
         return None;
     }

@@ -66,11 +66,13 @@ impl Approx {
             Binary::Add => l.error + r.error + finite(sum_rounding(l.x, r.x)),
             Binary::Sub => l.error + r.error + finite(sum_rounding(l.x, -r.x)),
             Binary::Mul => {
-                scaled(l.x, r.error) + scaled(r.x, l.error) + l.error * r.error + finite(l.x.mul_add(r.x, -x))
+                let lost = finite(l.x.mul_add(r.x, -x)) + underflow(x, &[l.x, r.x]);
+                scaled(l.x, r.error) + scaled(r.x, l.error) + l.error * r.error + lost
             }
             Binary::Div => {
                 let denominator = relative(r.error, r.x);
-                scaled(x, denominator) + scaled(1.0 / r.x, l.error) + finite(x.mul_add(r.x, -l.x) / r.x)
+                let lost = finite(x.mul_add(r.x, -l.x) / r.x) + underflow(x, &[l.x]);
+                scaled(x, denominator) + scaled(1.0 / r.x, l.error) + lost
             }
             Binary::Rem if l.error + r.error > 0.0 => f64::INFINITY,
             Binary::Max | Binary::Min if (l.x - r.x).abs() > l.error + r.error => {
@@ -106,6 +108,12 @@ fn sum_rounding(a: f64, b: f64) -> f64 {
     let s = a + b;
     let b_part = s - a;
     (a - (s - b_part)) + (b - b_part)
+}
+
+/// What a product or a quotient may lose where it is so small that its digits are cut off.
+fn underflow(x: f64, factors: &[f64]) -> f64 {
+    let small = x.abs() < f64::MIN_POSITIVE / f64::EPSILON && factors.iter().all(|factor| *factor != 0.0);
+    if small { f64::MIN_POSITIVE } else { 0.0 }
 }
 
 /// A rounding error where it is a number.

@@ -1,4 +1,4 @@
-//! `combine` on numbers with error bounds.
+//! Bodies of operators on numbers with error bounds.
 
 use crate::elem::{Elem, Ty};
 use crate::ir::{Binary, Literal, Node, Op, Operator, Unary, Value};
@@ -15,19 +15,21 @@ pub(super) struct Number {
     error: f64,
     /// Whether it hangs on a comparison that rounding may have turned.
     turned: bool,
+    /// Whether an integer on its way exceeded the range of its type.
+    pub(super) wrapped: bool,
     /// The node that computed it, where that is known: a maximum is one of its operands, and equal to it for sure.
     origin: Option<usize>,
 }
 
 impl From<Literal> for Number {
     fn from(literal: Literal) -> Number {
-        Number { literal, error: 0.0, turned: false, origin: None }
+        Number { literal, error: 0.0, turned: false, wrapped: false, origin: None }
     }
 }
 
 impl From<Approx> for Number {
     fn from(Approx { x, error }: Approx) -> Number {
-        Number { literal: Literal::Float(x), error, turned: false, origin: None }
+        Number { error, ..Literal::Float(x).into() }
     }
 }
 
@@ -47,28 +49,40 @@ impl Number {
         (agree || !(self.turned || other.turned)).then_some(agree)
     }
 
-    /// The number, hanging on the others' comparisons, too.
+    /// Whether a truth value is true; `None` when rounding may have turned it.
+    pub(super) fn truth(self) -> Option<bool> {
+        (!self.turned).then_some(self.literal == Literal::Bool(true))
+    }
+
+    /// The number, with what is known of the others that it depends on.
     fn after(self, others: &[Number]) -> Number {
-        Number { turned: self.turned || others.iter().any(|other| other.turned), ..self }
+        let turned = self.turned || others.iter().any(|other| other.turned);
+        let wrapped = self.wrapped || others.iter().any(|other| other.wrapped);
+        Number { turned, wrapped, ..self }
     }
 }
 
 /// l ⊕ r.
 pub(super) fn combine(operator: &Operator, l: &[Number], r: &[Number]) -> Vec<Number> {
-    let inputs = [l, r].concat();
-    let mut values: Vec<Number> = Vec::with_capacity(operator.body.len());
-    for (i, node) in operator.body.iter().enumerate() {
-        let number = match node.op {
-            Op::Input(k) => Number { origin: None, ..inputs[k as usize] },
-            _ => map(operator, node, |v| values[v.0 as usize]),
-        };
-        values.push(Number { origin: number.origin.or(Some(i)), ..number });
-    }
+    let values = evaluate(&operator.body, &[l, r].concat());
     operator.combine.iter().map(|v| values[v.0 as usize]).collect()
 }
 
-fn map(operator: &Operator, node: &Node, value: impl Fn(Value) -> Number) -> Number {
-    let ty = |v: Value| operator.body[v.0 as usize].ty;
+/// The values of all nodes of a body; `Input(k)` is the input of number k.
+pub(super) fn evaluate(body: &[Node], inputs: &[Number]) -> Vec<Number> {
+    let mut values: Vec<Number> = Vec::with_capacity(body.len());
+    for (i, node) in body.iter().enumerate() {
+        let number = match node.op {
+            Op::Input(k) => Number { origin: None, ..inputs[k as usize] },
+            _ => map(body, node, |v| values[v.0 as usize]),
+        };
+        values.push(Number { origin: number.origin.or(Some(i)), ..number });
+    }
+    values
+}
+
+fn map(body: &[Node], node: &Node, value: impl Fn(Value) -> Number) -> Number {
+    let ty = |v: Value| body[v.0 as usize].ty;
     match node.op {
         Op::Const(literal) => literal.into(),
         Op::Unary(op, a) => unary(op, ty(a), value(a)).after(&[value(a)]),
@@ -82,7 +96,14 @@ fn map(operator: &Operator, node: &Node, value: impl Fn(Value) -> Number) -> Num
 fn unary(op: Unary, ty: Ty, a: Number) -> Number {
     match a.approx() {
         Some(approx) => Approx::unary(op, approx).into(),
-        None => scalar::unary(op, ty, a.literal).into(),
+        None => {
+            let wrapped = match (op, a.literal) {
+                (Unary::Neg, Literal::Int(x)) => exceeds(ty, -scalar::widen(ty, x)),
+                (Unary::Abs, Literal::Int(x)) => exceeds(ty, scalar::widen(ty, x).abs()),
+                _ => false,
+            };
+            Number { wrapped, ..scalar::unary(op, ty, a.literal).into() }
+        }
     }
 }
 
@@ -99,8 +120,27 @@ fn binary(op: Binary, ty: Ty, l: Number, r: Number) -> Number {
             Number { turned: difference.may_reach(r.x), ..plain() }
         }
         (Some(l), Some(r)) => Approx::binary(op, l, r).into(),
-        _ => plain(),
+        _ => Number { wrapped: wraps(op, ty, l.literal, r.literal), ..plain() },
     }
+}
+
+/// Whether the exact result of integers exceeds the range of their type.
+fn wraps(op: Binary, ty: Ty, l: Literal, r: Literal) -> bool {
+    let (Literal::Int(l), Literal::Int(r)) = (l, r) else { return false };
+    let (l, r) = (scalar::widen(ty, l), scalar::widen(ty, r));
+    let exact = match op {
+        Binary::Add => l.checked_add(r),
+        Binary::Sub => l.checked_sub(r),
+        Binary::Mul => l.checked_mul(r),
+        Binary::Div => Some(l.checked_div(r).unwrap_or(0)),
+        _ => return false,
+    };
+    exact.is_none_or(|x| exceeds(ty, x))
+}
+
+/// Whether an integer is outside the range of a type.
+fn exceeds(ty: Ty, exact: i128) -> bool {
+    scalar::widen(ty, scalar::wrap(ty, exact)) != exact
 }
 
 fn convert(from: Ty, elem: Elem, a: Number) -> Number {
@@ -116,6 +156,10 @@ fn convert(from: Ty, elem: Elem, a: Number) -> Number {
         (None, Literal::Int(i), Literal::Float(x)) => {
             let error = (scalar::widen(from, i) - x as i128).unsigned_abs() as f64;
             Approx { x, error }.into()
+        }
+        (None, Literal::Int(i), Literal::Int(j)) => {
+            let wrapped = scalar::widen(from, i) != scalar::widen(elem.value(), j);
+            Number { wrapped, ..converted.into() }
         }
         _ => converted.into(),
     }

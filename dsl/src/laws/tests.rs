@@ -1,8 +1,11 @@
 use crate::elem::Ty;
-use crate::ir::{Field, Op};
+use crate::ir::{Binary, Field, Op, Unary};
 use crate::testing::{operator, operators};
 
 use super::*;
+
+mod domains;
+mod literals;
 
 const T: Ty = Ty::Call;
 const ZERO: Literal = Literal::Float(0.0);
@@ -14,7 +17,7 @@ fn broken(operator: &Operator) -> Vec<(Law, String)> {
     let broken = |error| match error {
         LawError::Broken(Counterexample { law, field, .. }) => (law, field),
         LawError::Undecided { law, field, .. } => (law, field),
-        LawError::Invalid(error) => panic!("{error}"),
+        error => panic!("{error}"),
     };
     errors.into_iter().map(broken).collect()
 }
@@ -36,12 +39,19 @@ fn lawful_operators_pass() {
 
 #[test]
 fn algebra_proves_what_it_can_express() {
-    for operator in [operators::sum(T), operators::affine(T), operators::log_decay(T), operators::matrix(T)] {
-        assert_eq!(check(&operator), Ok(Evidence::Algebra), "{operator}");
+    let everywhere = [Law::LeftIdentity, Law::RightIdentity, Law::Associativity];
+    let float = [operators::sum(T), operators::affine(T), operators::log_decay(T), operators::matrix(T)];
+    for operator in float.into_iter().chain([operators::sum(Ty::I32), operators::product(Ty::U64)]) {
+        let evidence = check(&operator).expect("a lawful operator");
+        assert_eq!((evidence.proved, evidence.sampled), (everywhere.to_vec(), vec![]), "{operator}");
     }
-    for operator in [operators::max(T), operators::softmax(T), operators::sum(Ty::I32)] {
-        assert_eq!(check(&operator), Ok(Evidence::Samples), "{operator}");
-    }
+    let evidence = check(&operators::max(T)).expect("a lawful operator");
+    assert_eq!((evidence.proved, evidence.sampled), (vec![], everywhere.to_vec()));
+    let evidence = check(&operators::softmax(T)).expect("a lawful operator");
+    assert_eq!(evidence.sampled, [&everywhere[..], &[Law::Gauge]].concat());
+    let evidence = check(&operators::automaton()).expect("a lawful operator");
+    assert_eq!(evidence.sampled, [&everywhere[..], &[Law::Closure]].concat());
+    assert!(evidence.samples > 100, "{}", evidence.samples);
 }
 
 #[test]
@@ -61,7 +71,7 @@ fn a_wrong_field_is_named_and_right_ones_are_not() {
     let vanishing = operator("Affine", identity, |[la, lb], [ra, rb]| [la * ra, ra * lb + rb]);
     check_broken(&vanishing, &[(Law::LeftIdentity, "a"), (Law::RightIdentity, "a"), (Law::RightIdentity, "b")]);
     let opposite = operator("Opposite", fields, |[la, lb], [ra, rb]| [la * ra, la * rb + lb]);
-    assert_eq!(check(&opposite), Ok(Evidence::Algebra), "the opposite of a monoid is one");
+    assert_eq!(check(&opposite).map(|e| e.sampled), Ok(vec![]), "the opposite of a monoid is one");
 }
 
 #[test]
@@ -168,17 +178,6 @@ fn counter_examples_read_well() {
     let associativity = "`Minus` is not associative in field `s`: with x = (s: 2.0), y = (s: 3.0), z = (s: 2.0), \
                          (x ⊕ y) ⊕ z gives -3.0, but x ⊕ (y ⊕ z) gives 1.0";
     assert_eq!(messages, [identity, associativity]);
-}
-
-#[test]
-fn a_check_takes_less_than_five_milliseconds() {
-    let operators = operators::all(T);
-    let start = std::time::Instant::now();
-    for operator in &operators {
-        assert!(check(operator).is_ok());
-    }
-    let each = start.elapsed() / operators.len() as u32;
-    assert!(each < std::time::Duration::from_millis(5), "{each:?} each");
 }
 
 #[test]

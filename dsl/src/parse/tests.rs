@@ -1,3 +1,6 @@
+use crate::ir::Op;
+use crate::verify::verify;
+
 use super::*;
 
 /// The example of the documentation of [`crate::print`].
@@ -52,4 +55,67 @@ fn errors_say_where_and_what() {
     assert_eq!(error("program p { %0: f32 = cosh(%0); }"), "1:23: there is no operation named `cosh`");
     assert_eq!(error("program p { é § }"), "1:15: unexpected character `\\u{a7}`");
     assert_eq!(error("program p { axes A; %0: f32[#64] = const 1.0; }"), "1:29: a program has at most 64 axes");
+}
+
+/// A saturating counter and what it needs to hold.
+const SATURATING: &str = "\
+program count {
+    axes T;
+    param x: u32[T];
+    operator Sat(m: u32, n: call) {
+        identity (0, 0.0);
+        where {
+            %0: u32 = input m;
+            %1: u32 = const 255;
+            %2: bool = %0 <= %1;
+            %3: call = input n;
+            %4: call = const 0.0;
+            %5: bool = %3 >= %4;
+            holds (%2, %5);
+            no overflow;
+        }
+        %0: u32 = input l.m;
+        %1: call = input l.n;
+        combine (%0, %1);
+    }
+}
+";
+
+#[test]
+fn domains_are_read_back() {
+    let program = parse(SATURATING).unwrap();
+    assert_eq!(program.to_string(), SATURATING);
+    let domain = &program.operators[0].domain;
+    assert_eq!((domain.conditions.len(), domain.no_overflow, domain.dependencies()), (2, true, vec![1, 2]));
+    let without = SATURATING.replace("            no overflow;\n", "");
+    assert_eq!(parse(&without).unwrap().to_string(), without);
+    assert_eq!(program.instantiate(Elem::F32).operators[0].domain.body[3].ty, Ty::F32);
+    let of_n = domain.restricted(0b10, |k| k - 1);
+    assert_eq!((of_n.body.len(), of_n.body[0].op.clone(), of_n.dependencies()), (3, Op::Input(0), vec![1]));
+    assert_eq!(verify(&program), Ok(()));
+    assert_eq!(domain.and(&of_n).dependencies(), [1, 2, 1]);
+}
+
+#[test]
+fn what_is_wrong_with_a_domain_is_said() {
+    let errors = |from: &str, to: &str| {
+        let errors = verify(&parse(&SATURATING.replacen(from, to, 1)).unwrap()).unwrap_err();
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let place = "operator `Sat`, node";
+    assert_eq!(
+        errors("input m;", "input #2;"),
+        [format!("{place} %0 (`input`) of its domain: there is no field number 2")]
+    );
+    let number = format!("{place} %0 (`input`) of its domain: the value is `u32`, not `bool`");
+    assert_eq!(errors("holds (%2, %5)", "holds (%0, %5)"), [number]);
+    assert_eq!(errors("holds (%2, %5)", "holds (%9)"), ["operator `Sat`: there is no value number 9"]);
+}
+
+#[test]
+fn domains_that_are_not_of_the_form_are_refused_on_their_token() {
+    let message = |from: &str, to: &str| parse(&SATURATING.replacen(from, to, 1)).unwrap_err().to_string();
+    assert_eq!(message("input m;", "input l.m;"), "7:29: there is no field named `l.m`");
+    assert_eq!(message("holds (%2, %5);", ""), "14:13: expected `holds`, found `no`");
+    assert_eq!(message("no overflow;", "no end;"), "14:16: expected `overflow`, found `end`");
 }

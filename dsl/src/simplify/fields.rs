@@ -124,6 +124,7 @@ fn restricted(operator: &Operator, set: u64) -> Operator {
         body: operator.body.iter().map(renumbered).collect(),
         combine: chosen(&operator.combine, set),
         gauge: operator.gauge.filter(|m| set >> m & 1 == 1).map(place),
+        domain: operator.domain.restricted(set, place),
         fields,
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Sub};
 
 use crate::build::{Builder, Built};
 use crate::elem::{Elem, Ty};
-use crate::ir::{Binary, Field, Literal, Operator, Unary, Value};
+use crate::ir::{Binary, Domain, Field, Literal, Operator, Unary, Value};
 
 /// A value of an operator's body under construction.
 ///
@@ -34,6 +34,23 @@ pub fn operator<const N: usize>(
     let expressions = |values: &[Value]| std::array::from_fn(|k| Expression { body: &body, value: values[k] });
     let combined = combine(expressions(&l), expressions(&r)).map(|e| e.value);
     body.into_inner().finish_operator(name, identity, &combined, None).expect("the combination has a value per field")
+}
+
+/// The operator on the states for which all conditions hold.
+///
+/// # Panics
+/// When a condition is not a bool, or the operator has another number of fields.
+pub fn operator_on<const N: usize>(
+    operator: Operator,
+    conditions: impl for<'a> FnOnce([Expression<'a>; N]) -> Vec<Expression<'a>>,
+) -> Operator {
+    let mut builder = Builder::body(operator.fields.clone());
+    let fields: Vec<Value> = (0..N as u32).map(|k| builder.input(k).expect("a field")).collect();
+    let body = RefCell::new(builder);
+    let conditions = conditions(std::array::from_fn(|k| Expression { body: &body, value: fields[k] }));
+    let conditions = conditions.into_iter().map(|condition| condition.value).collect();
+    let domain = Domain { body: body.into_inner().finish().nodes, conditions, no_overflow: false };
+    Operator { domain, ..operator }
 }
 
 impl<'a> Expression<'a> {

@@ -91,7 +91,8 @@ fn opposite(family: &Family) -> Family {
     rebuilt(family, &name, &family.operator.identity, |body, l, r| inlined(body, &family.operator, r, l))
 }
 
-/// A finite field f kept as 2·f: the operator conjugated by an exact change of variable.
+/// A finite field f kept as 2·f: the operator conjugated by an exact change of variable. Domains compare such fields with 0
+/// only, so that they stay as they are.
 fn rescaled(family: &Family, rng: &mut Rng) -> Family {
     let operator = &family.operator;
     let k = rng.below(operator.fields.len());
@@ -128,6 +129,8 @@ fn beside(u: &Family, v: &Family) -> Family {
     let identity = [u.operator.identity.clone(), v.operator.identity.clone()].concat();
     let name = format!("{}Beside{}", u.operator.name, v.operator.name);
     let operator = body.finish_operator(&name, identity, &combined, None).expect("a value per field");
+    let domain = u.operator.domain.and(&v.operator.domain.renumbered(|k| k + n as u32));
+    let operator = Operator { domain, ..operator };
     Family { operator, domains: [u.domains.clone(), v.domains.clone()].concat() }
 }
 
@@ -142,6 +145,7 @@ fn rebuilt(
     let combined = combine(&mut body, &l, &r);
     let gauge = family.operator.gauge;
     let operator = body.finish_operator(name, identity.to_vec(), &combined, gauge).expect("a value per field");
+    let operator = Operator { domain: family.operator.domain.clone(), ..operator };
     Family { operator, domains: family.domains.clone() }
 }
 

@@ -3,7 +3,7 @@
 use crate::elem::Ty;
 use crate::ir::{Binary, Literal, Operator};
 
-use super::expression::{Expression, operator};
+use super::expression::{Expression, operator, operator_on};
 
 const ZERO: Literal = Literal::Float(0.0);
 const ONE: Literal = Literal::Float(1.0);
@@ -76,29 +76,36 @@ pub fn matrix(ty: Ty) -> Operator {
     })
 }
 
-/// The largest value and its index, the first one at ties.
+/// The largest value and its index, the first one at ties. −∞ has no index.
 pub fn argmax(ty: Ty) -> Operator {
     let fields = [("v", ty, NOTHING), ("i", Ty::I64, Literal::Int(-1))];
-    operator("ArgMax", fields, |[lv, li], [rv, ri]| {
+    let operator = operator("ArgMax", fields, |[lv, li], [rv, ri]| {
         let later = rv.above(lv);
         [later.select(rv, lv), later.select(ri, li)]
-    })
+    });
+    operator_on(operator, |[v, i]| vec![v.above(v.number(f64::NEG_INFINITY)) | i.is(i.number(-1.0))])
 }
 
 /// Composition of functions of three states: f0, f1, f2 are where each goes.
 pub fn automaton() -> Operator {
     let fields = [0, 1, 2].map(|k| (["f0", "f1", "f2"][k as usize], Ty::I32, Literal::Int(k)));
-    operator("Automaton", fields, |l, [r0, r1, r2]| {
+    let operator = operator("Automaton", fields, |l, [r0, r1, r2]| {
         l.map(|s| s.is(s.number(0.0)).select(r0, s.is(s.number(1.0)).select(r1, r2)))
-    })
+    });
+    operator_on(operator, |f: [_; 3]| f.map(|s| s.above(s.number(-1.0)) & s.number(3.0).above(s)).to_vec())
 }
 
-/// Count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque.
+/// Count, mean and sum of squared deviations, merged after Chan, Golub and LeVeque. Nothing has the mean 0.
 pub fn moments(ty: Ty) -> Operator {
-    operator("Moments", [("n", ty, ZERO), ("mean", ty, ZERO), ("m2", ty, ZERO)], |[ln, lm, ls], [rn, rm, rs]| {
+    let fields = [("n", ty, ZERO), ("mean", ty, ZERO), ("m2", ty, ZERO)];
+    let operator = operator("Moments", fields, |[ln, lm, ls], [rn, rm, rs]| {
         let (n, delta) = (ln + rn, rm - lm);
         let part = n.is(n.number(0.0)).select(n, rn / n);
         [n, lm + delta * part, ls + rs + delta * delta * ln * part]
+    });
+    operator_on(operator, |[n, mean, m2]| {
+        let zero = n.number(0.0);
+        vec![n.above(zero) | n.is(zero) & mean.is(zero) & m2.is(zero)]
     })
 }
 

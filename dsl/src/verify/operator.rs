@@ -1,7 +1,7 @@
 //! Checks of operators.
 
 use crate::elem::Ty;
-use crate::ir::{Operator, OperatorId, Value};
+use crate::ir::{Op, Operator, OperatorId, Value};
 use crate::names::is_name;
 use crate::typing::{Scope, TypeError, check_literal};
 
@@ -17,6 +17,7 @@ impl Verifier<'_> {
             self.check_fields(id, operator);
             self.check_body(id, operator);
             self.check_combine(id, operator);
+            self.check_domain(id, operator);
         }
     }
 
@@ -61,6 +62,31 @@ impl Verifier<'_> {
             let fields = Some(operator.fields.as_slice());
             let scope = Scope { program: self.program, nodes: &operator.body[..i], fields };
             self.check_node(Subject::Body(id, Value(i as u32)), scope, node);
+        }
+    }
+
+    fn check_domain(&mut self, id: OperatorId, operator: &Operator) {
+        let (fields, domain) = (operator.fields.as_slice(), &operator.domain);
+        for (i, node) in domain.body.iter().enumerate() {
+            let subject = Subject::Domain(id, Value(i as u32));
+            match node.op {
+                Op::Input(index) if index as usize >= fields.len() => {
+                    self.report(subject, TypeError::Unknown { kind: "field", index });
+                }
+                _ => {
+                    let scope = Scope { program: self.program, nodes: &domain.body[..i], fields: Some(fields) };
+                    self.check_node(subject, scope, node);
+                }
+            }
+        }
+        for condition in &domain.conditions {
+            match domain.body.get(condition.0 as usize).map(|node| node.ty) {
+                None => self.report(Subject::Operator(id), TypeError::Unknown { kind: "value", index: condition.0 }),
+                Some(Ty::Bool) => {}
+                Some(found) => {
+                    self.report(Subject::Domain(id, *condition), Reason::ValueType { expected: Ty::Bool, found });
+                }
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-use crate::ir::{Field, Literal, Operator};
+use crate::ir::{Domain, Field, Literal, Operator};
 use crate::parse::parse;
 use crate::testing::texts::SUMS;
 
@@ -110,8 +110,8 @@ fn an_operator_has_at_most_32_fields() {
     let fields = (0..33).map(|k| Field { name: format!("f{k}"), ty: Ty::F32 }).collect();
     let identity = vec![Literal::Float(0.0); 33];
     let body = vec![Node { op: Op::Const(Literal::Float(0.0)), ty: Ty::F32, axes: AxisSet::EMPTY }];
-    let combine = vec![Value(0); 33];
-    program.operators.push(Operator { name: "Wide".to_owned(), fields, identity, body, combine, gauge: None });
+    let (combine, domain) = (vec![Value(0); 33], Domain::default());
+    program.operators.push(Operator { name: "Wide".to_owned(), fields, identity, body, combine, gauge: None, domain });
     let errors = verify(&program).unwrap_err();
     assert_eq!(errors[0].to_string(), "operator `Wide`: an operator has 1 to 32 fields, not 33");
 }

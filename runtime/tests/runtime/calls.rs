@@ -203,6 +203,22 @@ fn a_text_that_is_no_program_says_so() {
 }
 
 #[test]
+fn the_laws_of_a_text_written_by_hand_are_checked_on_demand() {
+    let kernel = |combination: &str| {
+        let text = format!(
+            "program p {{ axes N; param a: i32[N]; operator Plus(a: i32) {{ identity (0); %0: i32 = input l.a;
+            %1: i32 = input r.a; %2: i32 = {combination}; combine (%2); }} %0: i32[N] = param a;
+            %1: tuple[N] = scan(N, Plus, (%0)); %2: i32[N] = %1.a; output y: i32[N] = %2; }}"
+        );
+        oplus::Kernel::new("p", text.leak())
+    };
+    assert_eq!(kernel("%0 + %1").check_laws(), Ok(()));
+    let wrong = kernel("%0 - %1").check_laws().unwrap_err().to_string();
+    assert!(wrong.contains("the identity of `Plus` is wrong in field `a`"), "{wrong}");
+    assert!(wrong.contains("`Plus` is not associative in field `a`"), "{wrong}");
+}
+
+#[test]
 fn axes_of_absent_tensors_have_no_size() {
     static FILL: oplus::Kernel = oplus::Kernel::new(
         "fill",

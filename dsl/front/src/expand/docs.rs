@@ -4,13 +4,15 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::{AdjointError, adjoint, equations};
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Field, Operator, Program, Value};
+use oplus_dsl::laws::condition;
 use oplus_dsl::step::{Step, StepError};
 use oplus_dsl::typing::TypeError;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
 use super::kernel::may_have_gradient;
-use crate::syntax::{Expr, ExprKind, KernelItem, TensorItem};
+use crate::lower::Declared;
+use crate::syntax::{Expr, ExprKind, KernelItem, OperatorItem, TensorItem};
 
 /// Lines of a doc comment.
 pub(super) struct Doc(String);
@@ -49,8 +51,9 @@ pub(super) fn kernel(item: &KernelItem, program: Option<&Program>, about_step: &
     let errors =
         "When a tensor's shape, element type or device does not fit, when memory runs out, and faults of the device.";
     let function = format!(
-        "\n# Equations\n{}\n# Gradient\n{gradient}{about_step}\n# Errors\n{errors}",
-        fenced(&equations(program))
+        "\n# Equations\n{}{}\n# Gradient\n{gradient}{about_step}\n# Errors\n{errors}",
+        fenced(&equations(program)),
+        promises(program)
     );
     Kernel { function: Doc(function), gradient: adjoint.map(drop) }
 }
@@ -85,9 +88,9 @@ fn fenced(text: &str) -> String {
     format!("```text\n{}\n```\n", text.trim_end())
 }
 
-/// Documents an operator: its identity and, field by field, its combination.
-pub(super) fn operator(operator: Option<&Operator>) -> Doc {
-    let Some(operator) = operator else { return Doc(String::new()) };
+/// Documents an operator: its identity and, field by field, its combination; its domain; how it keeps its laws.
+pub(super) fn operator(item: &OperatorItem, declared: Option<&Declared>) -> Doc {
+    let Some(Declared { operator, evidence }) = declared else { return Doc(String::new()) };
     let combination = combination(operator).map(|program| equations(&program)).unwrap_or_default();
     let identity: Vec<String> = operator
         .fields
@@ -95,11 +98,48 @@ pub(super) fn operator(operator: Option<&Operator>) -> Doc {
         .zip(&operator.identity)
         .map(|(field, literal)| format!("{} = {literal}", field.name))
         .collect();
+    let uses = match item.fields.iter().any(|field| field.elem.is_none()) {
+        true => " This is for floats; with integers the laws are checked at each use.",
+        false => "",
+    };
     Doc(format!(
-        "\n# Operator\nThe combination of a left and a right state; the identity is {}.\n{}",
+        "\n# Operator\nThe combination of a left and a right state; the identity is {}.\n{}{}\n# Laws\n{evidence}{uses}\n",
         identity.join(", "),
-        fenced(&combination)
+        fenced(&combination),
+        of_domain(operator)
     ))
+}
+
+/// The section about the states that an operator is for; nothing if it is for all.
+fn of_domain(operator: &Operator) -> String {
+    match in_words(operator) {
+        words if words.is_empty() => String::new(),
+        words => format!(
+            "\n# Domain\nThe operator is for states with {words}. The laws were checked for these. That elements and initial \
+             states are among them is promised by whoever calls a kernel: nothing checks it, and what other states give \
+             is not specified.\n"
+        ),
+    }
+}
+
+/// The conditions of an operator's domain, listed.
+fn in_words(operator: &Operator) -> String {
+    let conditions = (0..operator.domain.conditions.len()).map(|k| format!("`{}`", condition(operator, k)));
+    let overflow =
+        operator.domain.no_overflow.then(|| "integers that never exceed their type when combined".to_owned());
+    conditions.chain(overflow).collect::<Vec<_>>().join(", ")
+}
+
+/// The section about what a kernel's inputs must keep, for the operators that have a domain.
+fn promises(program: &Program) -> String {
+    let with_domain = program.operators.iter().filter(|operator| !operator.domain.is_everything());
+    let promises: Vec<String> = with_domain
+        .map(|operator| format!("Elements and initial states of `{}` must have {}.", operator.name, in_words(operator)))
+        .collect();
+    match promises[..] {
+        [] => String::new(),
+        _ => format!("\n# Promises\n{} Nothing checks this.\n", promises.join(" ")),
+    }
 }
 
 /// The combination as a program of scalars: parameters `l.a`, `r.a` and so on, outputs named as the fields.

@@ -1,18 +1,18 @@
 //! The item of an operator: a unit type that documents it.
 
-use oplus_dsl::ir::Operator;
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::docs;
+use crate::lower::Declared;
 use crate::syntax::OperatorItem;
 
 /// `pub struct Affine;` with the operator's text.
-pub(super) fn items(item: &OperatorItem, operator: Option<&Operator>) -> TokenStream {
+pub(super) fn items(item: &OperatorItem, declared: Option<&Declared>) -> TokenStream {
     let (attributes, shared) = super::attributes(&item.head);
     let (visibility, name) = (&item.head.visibility, &item.name.ident);
-    let doc = docs::operator(operator);
-    let text = operator.map(ToString::to_string).unwrap_or_default();
+    let doc = docs::operator(item, declared);
+    let text = declared.map(|declared| declared.operator.to_string()).unwrap_or_default();
     quote! {
         #shared
         #attributes

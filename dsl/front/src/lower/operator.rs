@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Field, Literal, Operator, Value};
 
 use super::state::{Applied, are};
 use super::term::State;
-use super::{Lower, Term, explain, laws, number};
+use super::{Declared, Lower, Term, domain, explain, laws, number};
 use crate::diagnostics::Diagnostics;
 use crate::extent::Extent;
 use crate::library::{Library, Template};
@@ -18,20 +18,20 @@ use crate::syntax::{Body, Combine, Expr, ExprKind, OperatorItem};
 const FIELDS: usize = 31;
 
 /// An operator as it is declared: f64 for the fields without a type. Its laws are checked.
-pub(super) fn declared(item: &OperatorItem, library: &Library, mistakes: &mut Diagnostics) -> Option<Operator> {
+pub(super) fn declared(item: &OperatorItem, library: &Library, mistakes: &mut Diagnostics) -> Option<Declared> {
     let template = library.operator(&item.name.text)?;
     let types = declared_types(item, Ty::F64);
     let operator = instantiate(template, types, library, mistakes)?;
-    laws::check(item, &operator, mistakes);
-    Some(operator)
+    let evidence = laws::check(item, &operator, library, mistakes)?;
+    Some(Declared { operator, evidence })
 }
 
-fn declared_types(item: &OperatorItem, free: Ty) -> Vec<Ty> {
+pub(super) fn declared_types(item: &OperatorItem, free: Ty) -> Vec<Ty> {
     item.fields.iter().map(|field| field.elem.map_or(free, |(elem, _)| elem.value())).collect()
 }
 
-/// The operator for elements of these types (`None` for literals). What is wrong with a standard operator is said at
-/// its use.
+/// The operator for elements of these types (`None` for literals), with its laws checked for them. What is wrong with a
+/// standard operator, or only with these types, is said at its use.
 pub(super) fn instance(
     applied: &Applied,
     given: &[Option<Ty>],
@@ -45,9 +45,23 @@ pub(super) fn instance(
     let joined = free.filter_map(|(ty, _)| *ty).filter(|ty| ty.is_float()).reduce(|a, b| a.join(b).unwrap_or(a));
     let declared = fields.iter().map(|field| field.elem.map(|(elem, _)| elem.value()));
     let types = declared.zip(given).map(|(declared, ty)| declared.or(*ty).or(joined).unwrap_or(lone)).collect();
-    if !template.standard {
-        return instantiate(template, types, library, mistakes);
-    }
+    let operator = match template.standard {
+        true => standard(applied, given, types, library, mistakes),
+        false => instantiate(template, types, library, mistakes),
+    }?;
+    laws::check_use(applied, &operator, library, mistakes)?;
+    Some(operator)
+}
+
+/// A standard operator for these types.
+fn standard(
+    applied: &Applied,
+    given: &[Option<Ty>],
+    types: Vec<Ty>,
+    library: &Library,
+    mistakes: &mut Diagnostics,
+) -> Option<Operator> {
+    let template = &applied.template;
     let mut inner = Diagnostics::default();
     let operator = instantiate(template, types, library, &mut inner);
     if let Some(first) = inner.iter().next() {
@@ -109,8 +123,9 @@ fn attempt(template: &Template, types: &[Ty], library: &Library, mistakes: &mut 
     };
     let (Some(identity), Some(gauge)) = (identity, gauge) else { return Attempt::Wrong };
     let builder = std::mem::replace(&mut lower.builder, Builder::new(""));
+    let Some(domain) = domain::domain(template, &fields, lone, library, mistakes) else { return Attempt::Wrong };
     match builder.finish_operator(&item.name.text, identity, &combined, gauge) {
-        Ok(operator) => Attempt::Fits(operator),
+        Ok(operator) => Attempt::Fits(Operator { domain, ..operator }),
         Err(error) => {
             mistakes.report(combine.body.extent, explain::mistake(&error));
             Attempt::Wrong

@@ -1,23 +1,27 @@
-//! `op Name(fields) { identity (…); combine(l, r) (…); gauge m; }`.
+//! `op Name(fields) where conditions { identity (…); combine(l, r) (…); gauge m; }`.
 
 use proc_macro2::{Delimiter, Group, TokenTree};
 
 use crate::cursor::Cursor;
 use crate::extent::Extent;
 use crate::mistake::Mistake;
-use crate::syntax::{Body, Combine, Expr, ExprKind, FieldItem, Head, Name, OperatorItem, Values};
+use crate::syntax::{Body, Combine, DomainItem, Expr, ExprKind, FieldItem, Head, Name, OperatorItem, Values};
 
 use super::{body, expr, function};
 
 /// Reads what follows `op`.
 pub(super) fn operator(cursor: &mut Cursor, head: Head) -> Option<OperatorItem> {
     let name = cursor.name("the operator's name")?;
-    let mut item = OperatorItem { head, name, fields: vec![], identity: None, combine: None, gauge: None };
+    let (fields, everywhere) = (vec![], DomainItem::default());
+    let mut item = OperatorItem { head, name, fields, domain: everywhere, identity: None, combine: None, gauge: None };
     if let Some(group) = cursor.group(Delimiter::Parenthesis, "the operator's fields") {
         let mut inside = cursor.inside(&group);
         for part in inside.split(',') {
             item.fields.extend(field(&mut inside.part(part)));
         }
+    }
+    if let Some(word) = cursor.take_word("where") {
+        item.domain = domain(cursor, word);
     }
     if let Some(group) = cursor.group(Delimiter::Brace, "the operator's clauses") {
         clauses(&mut cursor.inside(&group), &mut item);
@@ -37,6 +41,56 @@ fn field(cursor: &mut Cursor) -> Option<FieldItem> {
     };
     cursor.finish("`,` or `: type`");
     Some(FieldItem { name, elem })
+}
+
+/// Conditions, separated by commas or `&&`, up to the operator's clauses; they follow a word.
+fn domain(cursor: &mut Cursor, word: Extent) -> DomainItem {
+    let mut domain = DomainItem::default();
+    while !is_brace(cursor.peek()) || domain.conditions.is_empty() && !domain.no_overflow {
+        if cursor.is_word("no") && matches!(cursor.peek_second(), Some(TokenTree::Ident(word)) if word == "overflow") {
+            cursor.next();
+            cursor.next();
+            domain.no_overflow = true;
+        } else {
+            let extent = cursor.extent();
+            domain.conditions.extend(conjuncts(condition(cursor, word).unwrap_or_else(|| Expr::wrong(extent))));
+        }
+        if cursor.take_operator(",").is_none() {
+            break;
+        }
+    }
+    if !is_brace(cursor.peek()) && !domain.conditions.iter().any(|condition| matches!(condition.kind, ExprKind::Wrong))
+    {
+        cursor.expected::<()>("`,`, an operator or the clauses in `{}`");
+        domain.conditions.push(Expr::wrong(cursor.extent()));
+    }
+    cursor.skip_until(|token| is_brace(Some(token)));
+    domain
+}
+
+fn condition(cursor: &mut Cursor, word: Extent) -> Option<Expr> {
+    if is_brace(cursor.peek()) {
+        let (expected, found) = ("a condition on the fields, as in `where x >= 0`".into(), cursor.found());
+        cursor.report(word, Mistake::Unexpected { expected, found });
+        return None;
+    }
+    expr::expr(cursor)
+}
+
+fn is_brace(token: Option<&TokenTree>) -> bool {
+    matches!(token, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace)
+}
+
+/// The parts of `a && b && c`.
+fn conjuncts(condition: Expr) -> Vec<Expr> {
+    let mut parts = vec![condition];
+    while let Some(Expr { kind: ExprKind::Binary(infix, ..), .. }) = parts.first()
+        && infix.text == "&&"
+        && let ExprKind::Binary(_, left, right) = parts.remove(0).kind
+    {
+        parts.splice(0..0, [*left, *right]);
+    }
+    parts
 }
 
 fn clauses(cursor: &mut Cursor, item: &mut OperatorItem) {
@@ -63,6 +117,13 @@ fn clause(cursor: &mut Cursor, item: &mut OperatorItem) -> Option<()> {
         let gauge = cursor.name("the gauge field's name")?;
         cursor.operator(";")?;
         item.gauge.replace(gauge).map(|_| "gauge field;")
+    } else if cursor.is_word("where") {
+        let instead = "write it before the braces, as in `op Name(x) where x >= 0 { … }`";
+        cursor.report(
+            extent,
+            Mistake::Unsupported { what: "`where` among the clauses is".into(), instead: instead.into() },
+        );
+        return None;
     } else {
         let found = cursor.found();
         cursor.report(extent, Mistake::UnknownClause { found });

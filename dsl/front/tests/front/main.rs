@@ -3,6 +3,7 @@
 mod arbitrary;
 mod common;
 mod diagnostics;
+mod domains;
 mod expansion;
 mod meaning;
 mod programs;

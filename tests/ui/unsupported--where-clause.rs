@@ -1,0 +1,11 @@
+use oplus::scan;
+
+scan! {
+    op Add(s) {
+        where s >= 0;
+        identity (0);
+        combine(l, r) (l.s + r.s);
+    }
+}
+
+fn main() {}
