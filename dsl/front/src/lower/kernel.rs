@@ -76,7 +76,7 @@ impl Lower<'_> {
         let built = self.builder.param(&item.name.text, &axes.unwrap_or_default(), item.elem, literal);
         let value = self.built(built, item.name.extent());
         let value = value.filter(|_| item.is_typed);
-        self.scope.push((item.name.text.clone(), value.into()));
+        self.scope.push(&item.name.text, value.into());
     }
 
     /// A call must tell the size of every axis and its own element type.
@@ -155,7 +155,7 @@ impl Lower<'_> {
         if outputs.values[k].is_some() {
             return self.report(name.extent(), Mistake::OutputTwice { output: name.text.clone() });
         }
-        self.scope.push((name.text.clone(), term.clone()));
+        self.scope.push(&name.text, term.clone());
         outputs.values[k] = Some((term, extent));
     }
 
@@ -183,11 +183,11 @@ impl Lower<'_> {
     }
 
     fn output_axes(&mut self, item: &TensorItem) -> Option<Vec<Axis>> {
-        let program = self.builder.program().clone();
+        let declared = self.builder.program().axes.clone();
         let known = |axis: &Name| {
-            let found = program.axis(&axis.text);
+            let found = declared.iter().position(|name| *name == axis.text).map(|k| Axis(k as u32));
             if found.is_none() {
-                let hint = did_you_mean(&axis.text, program.axes.iter().map(String::as_str));
+                let hint = did_you_mean(&axis.text, declared.iter().map(String::as_str));
                 self.report(axis.extent(), Mistake::UnknownAxis { axis: axis.text.clone(), hint });
             }
             found
