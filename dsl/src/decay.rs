@@ -5,7 +5,7 @@
 //! and for a decay, x ≤ 0, it is at most 2⁻²⁴/e of 1: what a decay has forgotten need not be exact. So the elements
 //! of multiplied fields, and whatever else reads the same exponentials, take two operations instead of eight.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::f64::consts::LOG2_E;
 
 use crate::Ty;
@@ -32,15 +32,13 @@ fn scale(program: &mut Program, x: Value, axes: AxisSet) -> Value {
 
 /// The exponentials in `f32` that elements of multiplied fields are made of.
 fn exponentials(program: &Program) -> BTreeSet<Value> {
-    let mut found = BTreeSet::new();
+    let mut decays = vec![];
     for node in &program.nodes {
         let (Op::Scan { operator, elements, .. } | Op::Reduce { operator, elements, .. }) = &node.op else { continue };
         let operator = program.operator(*operator);
-        for (_, element) in elements.iter().enumerate().filter(|(k, _)| is_multiplied(operator, *k)) {
-            collect(program, *element, &mut found);
-        }
+        decays.extend((0..elements.len()).filter(|k| is_multiplied(operator, *k)).map(|k| elements[k]));
     }
-    found
+    moved_exponentials(program, decays)
 }
 
 /// Whether a field's combination is the product of itself in both operands, also where a segment may begin.
@@ -57,19 +55,23 @@ fn is_multiplied(operator: &Operator, k: usize) -> bool {
     }
 }
 
-/// The exponentials that a value is, moved or chosen but not computed with.
-fn collect(program: &Program, value: Value, found: &mut BTreeSet<Value>) {
-    match &program.node(value).op {
-        Op::Unary(Unary::Exp, _) if program.node(value).ty == Ty::F32 => {
-            found.insert(value);
+/// The exponentials that values are, moved or chosen but not computed with.
+fn moved_exponentials(program: &Program, mut values: Vec<Value>) -> BTreeSet<Value> {
+    let (mut found, mut seen) = (BTreeSet::new(), HashSet::new());
+    while let Some(value) = values.pop() {
+        if !seen.insert(value) {
+            continue;
         }
-        Op::Select(_, a, b) => {
-            collect(program, *a, found);
-            collect(program, *b, found);
+        match &program.node(value).op {
+            Op::Unary(Unary::Exp, _) if program.node(value).ty == Ty::F32 => {
+                found.insert(value);
+            }
+            Op::Select(_, a, b) => values.extend([*a, *b]),
+            Op::Shift { value, .. } => values.push(*value),
+            _ => {}
         }
-        Op::Shift { value, .. } => collect(program, *value, found),
-        _ => {}
     }
+    found
 }
 
 #[cfg(test)]

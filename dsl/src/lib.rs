@@ -24,6 +24,8 @@ pub mod step;
 pub mod testing;
 pub mod typing;
 pub mod unfused;
+mod uses;
 pub mod verify;
+pub mod walk;
 
 pub use elem::{Elem, Ty};

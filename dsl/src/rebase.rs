@@ -8,23 +8,27 @@
 //! only exp(r.g) is read. The products round where the sums did, so bits may differ from those of the program as
 //! written; what an interpreter gives agrees within rounding.
 
+use std::collections::HashSet;
+
 use crate::ir::{AxisSet, Binary, Literal, Node, Op, Operator, OperatorId, Program, Unary, Value};
 use crate::rewrite::{push, rewrite};
+use crate::uses::fields_read;
 
 /// The program with every summed, exponentiated base replaced by a product.
 pub fn rebase(program: &Program) -> Program {
+    let read = fields_read(program);
     rewrite(program, |changed, value, node| {
-        if let Some(fields) = bases(program, value) {
+        if let Some(fields) = bases(program, value, &read) {
             multiply(changed, node, &fields);
         }
     })
 }
 
 /// The fields of a scan or a reduction that change; `None` if none does.
-fn bases(program: &Program, tuple: Value) -> Option<Vec<usize>> {
+fn bases(program: &Program, tuple: Value, read: &HashSet<(Value, u32)>) -> Option<Vec<usize>> {
     let (Op::Scan { operator, .. } | Op::Reduce { operator, .. }) = &program.node(tuple).op else { return None };
     let operator = program.operator(*operator);
-    let read = |k: usize| program.nodes.iter().any(|n| n.op == Op::Field(tuple, k as u32));
+    let read = |k: usize| read.contains(&(tuple, k as u32));
     let fields: Vec<usize> = (0..operator.fields.len()).filter(|k| is_base(operator, *k) && !read(*k)).collect();
     (!fields.is_empty()).then_some(fields)
 }

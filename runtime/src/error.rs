@@ -82,6 +82,16 @@ pub enum Error {
         /// Name of the axis.
         axis: String,
     },
+    /// A size is given for an axis that the kernel does not have.
+    #[error("`{kernel}` has no axis {axis}; its axes are {known}")]
+    UnknownAxis {
+        /// The axis.
+        axis: String,
+        /// The kernel.
+        kernel: String,
+        /// The axes that it has.
+        known: String,
+    },
     /// No tensor of the call tells the call's element type.
     #[error("the element type of the call is unknown: none of the tensors given takes it")]
     UnknownElem,

@@ -191,7 +191,7 @@ impl Kernel {
     /// kernels' PTX.
     ///
     /// # Errors
-    /// [`Error::UnknownSize`] when an axis has no size, [`Error::Plan`].
+    /// [`Error::UnknownSize`] when an axis has no size, [`Error::UnknownAxis`] when a size is that of no axis, [`Error::Plan`].
     pub fn explain(&self, shapes: &Shapes) -> Result<Explanation, Error> {
         explain::explain(self, shapes)
     }

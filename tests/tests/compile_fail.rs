@@ -7,3 +7,10 @@
 fn every_mistake_is_told_on_its_token() {
     trybuild::TestCases::new().compile_fail("ui/*.rs");
 }
+
+#[test]
+fn what_is_not_used_is_warned_of_unless_that_is_meant() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("ui/warnings/*.rs");
+    cases.pass("ui/silent/*.rs");
+}

@@ -4,6 +4,7 @@ pub mod args;
 pub mod carry;
 pub mod chunks;
 pub mod columns;
+mod evaluate;
 mod lane_sum;
 pub mod lookback;
 pub mod map;

@@ -3,11 +3,12 @@
 //! A schedule walks the points; at each it asks for the values it needs and says, through [`Leaves`], where parameters,
 //! indices and scan states come from. Values are emitted once per point and only when asked for.
 
-use super::scalar::emit_map;
+use super::evaluate::{Evaluate, evaluate};
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary, Op, Operator, Program, Unary, Value};
+use oplus_dsl::ir::{Axis, Binary, Node, Op, Operator, Program, Unary, Value};
+use oplus_dsl::walk::any;
 use std::collections::HashMap;
 
 /// An index along the scan axis: `offset` away from an anchor.
@@ -76,20 +77,18 @@ impl<'p> Point<'p> {
     }
 
     fn value(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Operand {
-        let node = self.program.node(value);
-        let along = self.axis.is_some_and(|axis| node.axes.contains(axis));
-        let at = if along { at } else { Position::HERE };
-        if let Some(known) = self.memo.get(&(value, at)) {
-            return *known;
-        }
-        let result = self.emit(b, leaves, value, at);
-        self.memo.insert((value, at), result);
-        result
+        evaluate(&mut At { point: self, leaves }, b, value, at)
     }
 
-    fn emit(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Operand {
-        let node = self.program.node(value);
-        match &node.op {
+    /// A value's place: one that does not vary along the axis is the same everywhere.
+    fn place(&self, value: Value, at: Position) -> (Value, Position) {
+        let along = self.axis.is_some_and(|axis| self.program.node(value).axes.contains(axis));
+        (value, if along { at } else { Position::HERE })
+    }
+
+    /// What is not a map of values at the same position; `None` for a map.
+    fn leaf(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Option<Operand> {
+        Some(match &self.program.node(value).op {
             Op::Param(p) => leaves.param(b, *p, at),
             Op::Field(scan, k) => leaves.state(b, *scan, *k, at),
             Op::Index(axis) if Some(*axis) == self.axis => self.index(b, leaves, at),
@@ -103,14 +102,13 @@ impl<'p> Point<'p> {
             }
             Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::First),
             Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::Last),
-            op => self.map(b, leaves, op, node.ty, at),
-        }
+            _ => return None,
+        })
     }
 
     /// Whether a value depends on the scan.
     fn has_state(&self, value: Value) -> bool {
-        let op = &self.program.node(value).op;
-        matches!(op, Op::Field(..)) || op.operands().into_iter().any(|v| self.has_state(v))
+        any(self.program, value, |v| matches!(self.program.node(v).op, Op::Field(..)))
     }
 
     /// The index of a position.
@@ -169,18 +167,33 @@ impl<'p> Point<'p> {
         let empty = self.value(b, leaves, empty, Position::HERE);
         b.select(some, value, empty)
     }
+}
 
-    fn map(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, op: &Op, ty: Ty, at: Position) -> Operand {
-        let program = self.program;
-        if let Some(terms) = fused(op, ty, |v| &program.node(v).op) {
-            let [x, y, z] = terms.map(|t| {
-                let value = self.value(b, leaves, t.value, at);
-                t.signed(b, value)
-            });
-            return b.fma(x, y, z);
+/// A point with where its values come from.
+struct At<'a, 'p> {
+    point: &'a mut Point<'p>,
+    leaves: &'a mut dyn Leaves,
+}
+
+impl Evaluate for At<'_, '_> {
+    type Place = Position;
+
+    fn node(&self, value: Value) -> &Node {
+        self.point.program.node(value)
+    }
+
+    fn known(&mut self, b: &mut Builder, value: Value, at: Position) -> Option<Operand> {
+        let place = self.point.place(value, at);
+        if let Some(known) = self.point.memo.get(&place) {
+            return Some(*known);
         }
-        let operands: Vec<Operand> = op.operands().iter().map(|v| self.value(b, leaves, *v, at)).collect();
-        emit_map(b, op, ty, &operands)
+        let leaf = self.point.leaf(b, self.leaves, value, place.1)?;
+        self.point.memo.insert(place, leaf);
+        Some(leaf)
+    }
+
+    fn remember(&mut self, value: Value, at: Position, made: Operand) {
+        self.point.memo.insert(self.point.place(value, at), made);
     }
 }
 
@@ -192,6 +205,11 @@ pub(in crate::lower) struct Term {
 }
 
 impl Term {
+    /// An operand as it is.
+    pub(in crate::lower) fn plain(value: Value) -> Term {
+        Term { value, negate: false }
+    }
+
     /// The operand's value, given that of the node.
     pub(in crate::lower) fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
         if self.negate { b.unary(Unary::Neg, value) } else { value }
@@ -203,7 +221,6 @@ impl Term {
 /// The product is rounded once with the sum wherever this pattern stands, in operators and in maps alike, so that the
 /// same equations give the same bits in every schedule.
 pub(in crate::lower) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<[Term; 3]> {
-    let plain = |value| Term { value, negate: false };
     let negated = |value| Term { value, negate: true };
     let product = |v| match node(v) {
         Op::Binary(Binary::Mul, x, y) => Some((*x, *y)),
@@ -212,13 +229,13 @@ pub(in crate::lower) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a O
     match op {
         _ if !ty.is_float() => None,
         Op::Binary(Binary::Add, l, r) => match (product(*l), product(*r)) {
-            (Some((x, y)), _) => Some([plain(x), plain(y), plain(*r)]),
-            (None, Some((x, y))) => Some([plain(x), plain(y), plain(*l)]),
+            (Some((x, y)), _) => Some([Term::plain(x), Term::plain(y), Term::plain(*r)]),
+            (None, Some((x, y))) => Some([Term::plain(x), Term::plain(y), Term::plain(*l)]),
             _ => None,
         },
         Op::Binary(Binary::Sub, l, r) => match (product(*l), product(*r)) {
-            (Some((x, y)), _) => Some([plain(x), plain(y), negated(*r)]),
-            (None, Some((x, y))) => Some([negated(x), plain(y), plain(*l)]),
+            (Some((x, y)), _) => Some([Term::plain(x), Term::plain(y), negated(*r)]),
+            (None, Some((x, y))) => Some([negated(x), Term::plain(y), Term::plain(*l)]),
             _ => None,
         },
         _ => None,
@@ -235,7 +252,7 @@ pub fn combine(
 ) -> Vec<Option<Operand>> {
     let mut body = Body { operator, l, r, memo: HashMap::new() };
     let fields = operator.combine.iter().zip(need);
-    fields.map(|(value, need)| need.then(|| body.value(b, *value))).collect()
+    fields.map(|(value, need)| need.then(|| evaluate(&mut body, b, *value, ()))).collect()
 }
 
 /// An operator's body being emitted.
@@ -246,32 +263,24 @@ struct Body<'a> {
     memo: HashMap<Value, Operand>,
 }
 
-impl Body<'_> {
-    fn value(&mut self, b: &mut Builder, value: Value) -> Operand {
-        if let Some(known) = self.memo.get(&value) {
-            return *known;
-        }
-        let result = self.emit(b, value);
-        self.memo.insert(value, result);
-        result
+impl Evaluate for Body<'_> {
+    type Place = ();
+
+    fn node(&self, value: Value) -> &Node {
+        &self.operator.body[value.0 as usize]
     }
 
-    fn emit(&mut self, b: &mut Builder, value: Value) -> Operand {
-        let operator = self.operator;
-        let node = &operator.body[value.0 as usize];
-        if let Op::Input(k) = node.op {
-            let (k, n) = (k as usize, self.l.len());
-            let field = if k < n { self.l[k] } else { self.r[k - n] };
-            return field.expect("fields that a state needs are in every state");
+    fn known(&mut self, _: &mut Builder, value: Value, (): ()) -> Option<Operand> {
+        if let Some(known) = self.memo.get(&value) {
+            return Some(*known);
         }
-        if let Some(terms) = fused(&node.op, node.ty, |v| &operator.body[v.0 as usize].op) {
-            let [x, y, z] = terms.map(|t| {
-                let value = self.value(b, t.value);
-                t.signed(b, value)
-            });
-            return b.fma(x, y, z);
-        }
-        let operands: Vec<Operand> = node.op.operands().iter().map(|v| self.value(b, *v)).collect();
-        emit_map(b, &node.op, node.ty, &operands)
+        let Op::Input(k) = self.node(value).op else { return None };
+        let (k, n) = (k as usize, self.l.len());
+        let field = if k < n { self.l[k] } else { self.r[k - n] };
+        Some(field.expect("fields that a state needs are in every state"))
+    }
+
+    fn remember(&mut self, value: Value, (): (), made: Operand) {
+        self.memo.insert(value, made);
     }
 }

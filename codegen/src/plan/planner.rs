@@ -358,7 +358,8 @@ impl Planner {
         for (output, layout) in program.outputs.iter().zip(&call.outputs) {
             self.check_layout(call, (&output.name, output.elem), &output.axes, layout)?;
             let repeats = |(axis, stride): (&Axis, &i64)| *stride == 0 && call.sizes[axis.0 as usize] > 1;
-            if output.axes.iter().zip(&layout.strides).any(repeats) {
+            let is_empty = output.axes.iter().any(|axis| call.sizes[axis.0 as usize] == 0);
+            if !is_empty && output.axes.iter().zip(&layout.strides).any(repeats) {
                 return Err(PlanError::Overlap(output.name.clone()));
             }
         }

@@ -20,7 +20,8 @@ use super::ahead::memory_order;
 use super::assemble::assemble;
 use super::contraction::{Contraction, contraction, contractions};
 use super::group::group;
-use super::needs::{Context, Course, Needs, atoms, course, depends, needs, position_axis};
+use super::limits::{self, MAX_NESTED, MAX_OPERATIONS};
+use super::needs::{Context, Course, Needs, atoms, course, needs, position_axis};
 use super::parts::{Parted, parted};
 use super::{Cut, Sink, Temporary};
 
@@ -30,6 +31,28 @@ pub enum CutError {
     /// The element type of the call is still open.
     #[error("the program is generic: instantiate it with an element type first")]
     Generic,
+    /// The program has too many operations.
+    #[error(
+        "`{program}` has {operations} operations, more than the {MAX_OPERATIONS} that are planned for a GPU; \
+         split it into several kernels"
+    )]
+    TooLarge {
+        /// The program's name.
+        program: String,
+        /// How many operations it has, those of its operators included.
+        operations: usize,
+    },
+    /// Too many operations along axes depend on each other.
+    #[error(
+        "in `{program}` {nested} scans, reductions, positions and exponentials depend on each other, more than the \
+         {MAX_NESTED} that are planned for a GPU; split it into several kernels"
+    )]
+    TooNested {
+        /// The program's name.
+        program: String,
+        /// How many there are from the first to the last.
+        nested: usize,
+    },
     /// The program is not well typed.
     #[error("the program is not well typed: {0}")]
     Type(#[from] TypeError),
@@ -46,7 +69,9 @@ pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
     if program.is_generic() {
         return Err(CutError::Generic);
     }
-    let mut cut = cut_plain(&simplify(program))?;
+    let program = simplify(program);
+    limits::check(&program)?;
+    let mut cut = cut_plain(&program)?;
     for stage in &mut cut.stages {
         stage.program = unfused(&stage.program);
     }
@@ -78,7 +103,11 @@ pub fn cut_parted(program: &Program) -> Result<Option<Cut>, CutError> {
 
 /// Here, not earlier: the interpreter and the adjoint see the program as it was written.
 pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
-    if program.is_generic() { Err(CutError::Generic) } else { Ok(simplify(&decays(&rebase(program)))) }
+    if program.is_generic() {
+        return Err(CutError::Generic);
+    }
+    limits::check(program)?;
+    Ok(simplify(&decays(&rebase(program))))
 }
 
 /// `parts` are the part axis and the values stored along it.
@@ -363,11 +392,6 @@ impl<'p> Cutter<'p> {
     /// The contraction of a tuple that runs with its reader.
     pub(super) fn contraction(&self, tuple: Value, read: &BTreeSet<Value>) -> Option<Contraction> {
         contraction(self.program, &self.sums, tuple, read)
-    }
-
-    /// Whether a value depends on a scan that runs with its reader.
-    pub(super) fn depends(&self, value: Value, read: &BTreeSet<Value>) -> bool {
-        depends(self.program, value, read)
     }
 }
 

@@ -1,21 +1,25 @@
 //! Bringing values of the whole program into a stage.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Value};
 use oplus_dsl::typing::TypeError;
+use oplus_dsl::walk::WorkList;
 
 use super::assemble::{Assembly, Built, Running};
 use super::contraction::Contraction;
 use super::family::Family;
-use super::needs::is_reduction;
+use super::needs::{dependent, is_reduction};
 use super::{Source, View};
 
 /// How values of the whole program are brought into the stage.
 pub(super) struct Import<'r> {
     read: &'r BTreeSet<Value>,
     known: HashMap<(Value, Place), Value>,
+    /// Which values depend on a scan that runs in the stage, once something asks.
+    depends: OnceCell<Vec<bool>>,
 }
 
 /// From where a value is seen.
@@ -30,7 +34,12 @@ pub(super) struct Place {
 impl<'r> Import<'r> {
     /// Nothing is known yet; these values are read from memory.
     pub(super) fn new(read: &'r BTreeSet<Value>) -> Import<'r> {
-        Import { read, known: HashMap::new() }
+        Import { read, known: HashMap::new(), depends: OnceCell::new() }
+    }
+
+    /// Whether a value depends on a scan that is not beneath one of the values that are read.
+    fn depends(&self, program: &Program, value: Value) -> bool {
+        self.depends.get_or_init(|| dependent(program, self.read))[value.0 as usize]
     }
 }
 
@@ -54,17 +63,45 @@ impl Place {
 
 impl Assembly<'_> {
     pub(super) fn import(&mut self, import: &mut Import<'_>, value: Value, place: &Place) -> Built {
-        if let Some(known) = import.known.get(&(value, place.clone())) {
-            return Ok(*known);
+        let key = (value, place.clone());
+        let mut work = WorkList::of(key.clone());
+        while let Some((value, place)) = work.next(|key| self.waits_for(import, key)) {
+            let result = self.translate(import, value, &place)?;
+            import.known.insert((value, place), result);
         }
-        let result = self.translate(import, value, place)?;
-        import.known.insert((value, place.clone()), result);
-        Ok(result)
+        Ok(import.known[&key])
+    }
+
+    /// What must be imported before a value, in order; `None` if it is imported already. See [`Assembly::translate`].
+    fn waits_for(&self, import: &Import<'_>, (value, place): &(Value, Place)) -> Option<Vec<(Value, Place)>> {
+        if import.known.contains_key(&(*value, place.clone())) {
+            return None;
+        }
+        let here = |v: Value| (v, place.clone());
+        Some(match &self.cutter.program.node(*value).op {
+            _ if place.before && !import.depends(self.cutter.program, *value) => {
+                vec![(*value, Place { before: false, ..place.clone() })]
+            }
+            _ if import.read.contains(value) => vec![],
+            Op::Param(_) | Op::Index(_) => vec![],
+            Op::Field(tuple, _) => {
+                let sum = self.cutter.contraction(*tuple, import.read);
+                sum.map(|sum| here(sum.element)).into_iter().collect()
+            }
+            Op::Shift { value: inner, fill, .. } if import.depends(self.cutter.program, *inner) => {
+                vec![(*inner, Place { before: true, views: vec![] }), (*fill, Place::default())]
+            }
+            Op::Shift { axis, by, value: inner, fill } if !self.is_scanned(*axis) => match self.axis(*axis) {
+                Ok(axis) => vec![(*inner, place.shifted(axis, *by)), here(*fill)],
+                Err(_) => vec![],
+            },
+            op => op.operands().into_iter().map(here).collect(),
+        })
     }
 
     fn translate(&mut self, import: &mut Import<'_>, value: Value, place: &Place) -> Built {
         let node = self.cutter.program.node(value);
-        let depends = self.cutter.depends(value, import.read);
+        let depends = import.depends(self.cutter.program, value);
         match &node.op {
             _ if place.before && !depends => self.earlier(import, value, place),
             _ if import.read.contains(&value) => self.param(self.holder(value), place.views.clone()),
@@ -74,7 +111,7 @@ impl Assembly<'_> {
                 Some(sum) => self.contracted(import, &sum, place),
                 None => self.state(*tuple, *k, place.before),
             },
-            Op::Shift { value: inner, fill, .. } if self.cutter.depends(*inner, import.read) => {
+            Op::Shift { value: inner, fill, .. } if import.depends(self.cutter.program, *inner) => {
                 self.exclusive(import, *inner, *fill)
             }
             Op::Shift { axis, by, value: inner, fill } if !self.is_scanned(*axis) => {

@@ -46,6 +46,7 @@ mod flags;
 mod group;
 mod import;
 mod leaves;
+mod limits;
 mod needs;
 mod opposite;
 mod paired;
@@ -55,6 +56,7 @@ mod steady;
 mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
+pub use limits::{MAX_NESTED, MAX_OPERATIONS};
 pub(crate) use opposite::{sum_over, total};
 pub use paired::{cut_apart, cut_gathered, cut_paired, cut_split};
 pub use two_way::{cut_chunked, cut_two_way};

@@ -1,5 +1,6 @@
 //! What a value is computed from, when some of the values beneath it are read from memory.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
@@ -53,8 +54,9 @@ pub(super) fn needs(
     read: &BTreeSet<Value>,
     context: Context,
 ) -> Needs {
-    let mut walk = Walk { program, sums, read, seen: HashSet::new(), needs: Needs::default() };
-    walk.visit(value, context);
+    let (depends, seen, open) = (OnceCell::new(), HashSet::new(), vec![(value, context)]);
+    let mut walk = Walk { program, sums, read, depends, seen, open, needs: Needs::default() };
+    walk.run();
     walk.needs
 }
 
@@ -72,6 +74,16 @@ pub(super) fn depends(program: &Program, value: Value, read: &BTreeSet<Value>) -
         }
     }
     false
+}
+
+/// The same for every value of the program.
+pub(super) fn dependent(program: &Program, read: &BTreeSet<Value>) -> Vec<bool> {
+    let mut dependent: Vec<bool> = Vec::with_capacity(program.nodes.len());
+    for (i, node) in program.nodes.iter().enumerate() {
+        let own = matches!(node.op, Op::Field(..)) || node.op.operands().iter().any(|v| dependent[v.0 as usize]);
+        dependent.push(own && !read.contains(&Value(i as u32)));
+    }
+    dependent
 }
 
 /// The course along which a node takes a state: a field, or a `last` or `first` at the end of a scan.
@@ -137,38 +149,49 @@ struct Walk<'a> {
     program: &'a Program,
     sums: &'a BTreeSet<Value>,
     read: &'a BTreeSet<Value>,
+    /// Which values depend on a scan, once something asks.
+    depends: OnceCell<Vec<bool>>,
     seen: HashSet<(Value, Context)>,
+    open: Vec<(Value, Context)>,
     needs: Needs,
 }
 
 impl Walk<'_> {
-    fn visit(&mut self, value: Value, context: Context) {
-        if self.read.contains(&value) || !self.seen.insert((value, context)) {
-            return;
+    fn run(&mut self) {
+        while let Some((value, context)) = self.open.pop() {
+            if !self.read.contains(&value) && self.seen.insert((value, context)) {
+                self.visit(value, context);
+            }
         }
-        if context == Context::Anywhere && depends(self.program, value, self.read) {
+    }
+
+    fn depends(&self, value: Value) -> bool {
+        self.depends.get_or_init(|| dependent(self.program, self.read))[value.0 as usize]
+    }
+
+    fn visit(&mut self, value: Value, context: Context) {
+        if context == Context::Anywhere && self.depends(value) {
             self.needs.misplaced.insert(value);
             return;
         }
         let program = self.program;
-        let op = &program.node(value).op;
-        match op {
+        match &program.node(value).op {
             Op::Field(tuple, _) => self.state(value, *tuple, context),
             Op::Shift { axis, by, value: inner, fill } => {
                 self.needs.positions.insert(value);
                 self.shift(Course { axis: *axis, reverse: *by < 0 }, by.unsigned_abs(), *inner, context);
-                self.visit(*fill, if context == Context::Here { Context::Here } else { Context::Anywhere });
+                self.open.push((*fill, if context == Context::Here { Context::Here } else { Context::Anywhere }));
             }
             Op::Last { value: inner, empty, .. } | Op::First { value: inner, empty, .. } => {
                 self.needs.positions.insert(value);
                 self.end(value, *inner, context);
-                self.visit(*empty, Context::Anywhere);
+                self.open.push((*empty, Context::Anywhere));
             }
             Op::Starts { offsets, .. } => {
                 self.needs.positions.insert(value);
-                self.visit(*offsets, Context::Anywhere);
+                self.open.push((*offsets, Context::Anywhere));
             }
-            op => op.operands().into_iter().for_each(|v| self.visit(v, context)),
+            op => self.open.extend(op.operands().into_iter().map(|v| (v, context))),
         }
     }
 
@@ -180,7 +203,7 @@ impl Walk<'_> {
                 contraction(self.program, self.sums, tuple, self.read).filter(|_| context == Context::Here)
             {
                 self.needs.contracted = self.needs.contracted.with(sum.axis);
-                return self.visit(sum.element, context);
+                return self.open.push((sum.element, context));
             }
             let kind = if context == Context::Here { &mut self.needs.finals } else { &mut self.needs.misplaced };
             kind.insert(value);
@@ -197,8 +220,8 @@ impl Walk<'_> {
 
     /// The operand of a shift by `steps` in the direction of `course`.
     fn shift(&mut self, course: Course, steps: u64, inner: Value, context: Context) {
-        let before = context == Context::Here && steps == 1 && depends(self.program, inner, self.read);
-        self.visit(inner, if before { Context::Before(course) } else { Context::Anywhere });
+        let before = context == Context::Here && steps == 1 && self.depends(inner);
+        self.open.push((inner, if before { Context::Before(course) } else { Context::Anywhere }));
     }
 
     /// The operand of a `last` or `first`.
@@ -206,9 +229,9 @@ impl Walk<'_> {
         match course(self.program, value) {
             Some(course) if context == Context::Here && is_final(self.program, value, self.read) => {
                 self.needs.finals.insert(value);
-                self.visit(inner, Context::End(course));
+                self.open.push((inner, Context::End(course)));
             }
-            _ => self.visit(inner, Context::Anywhere),
+            _ => self.open.push((inner, Context::Anywhere)),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Value};
+use oplus_dsl::walk::follow;
 
 use super::contraction::is_sum;
 
@@ -115,16 +116,16 @@ fn is_point(program: &Program, value: Value) -> bool {
 
 /// Whether a value is 0 at every point.
 pub(super) fn is_zero(program: &Program, value: Value) -> bool {
-    match program.node(value).op {
-        Op::Const(literal) => literal.as_f64() == 0.0,
-        Op::Convert(_, inner) | Op::Broadcast(inner) => is_zero(program, inner),
-        _ => false,
-    }
+    let source = follow(value, |v| match program.node(v).op {
+        Op::Convert(_, inner) | Op::Broadcast(inner) => Some(inner),
+        _ => None,
+    });
+    matches!(program.node(source).op, Op::Const(literal) if literal.as_f64() == 0.0)
 }
 
 /// A value before it was broadcast.
 pub(super) fn narrow(program: &Program, value: Value) -> Value {
-    if let Op::Broadcast(inner) = program.node(value).op { narrow(program, inner) } else { value }
+    follow(value, |v| if let Op::Broadcast(inner) = program.node(v).op { Some(inner) } else { None })
 }
 
 /// A decay, and what it is without the conditions under which it is 0, one after the other.

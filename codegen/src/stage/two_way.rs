@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Output, Param, Program, Value};
 use oplus_dsl::typing::TypeError;
+use oplus_dsl::walk::follow;
 
 use super::ahead::Ahead;
 use super::contraction::is_sum;
@@ -240,13 +241,15 @@ impl<'p> Outline<'p> {
 
     /// A value without conversions that change nothing.
     fn bare(&self, value: Value) -> Value {
-        let node = self.program.node(value);
-        match node.op {
-            Op::Convert(elem, inner) if Some(elem) == node.ty.elem() && self.program.node(inner).ty == node.ty => {
-                self.bare(inner)
+        follow(value, |v| {
+            let node = self.program.node(v);
+            match node.op {
+                Op::Convert(elem, inner) if Some(elem) == node.ty.elem() && self.program.node(inner).ty == node.ty => {
+                    Some(inner)
+                }
+                _ => None,
             }
-            _ => value,
-        }
+        })
     }
 
     /// Whether the stage can write a value.
@@ -262,15 +265,19 @@ impl<'p> Outline<'p> {
 
     /// Finds what the rest of the program reads beneath a value.
     fn visit(&mut self, value: Value) -> Option<()> {
-        if self.is_given(value) {
-            self.exports.insert(value);
-            return Some(());
+        let (mut seen, mut open) = (BTreeSet::from([value]), vec![value]);
+        while let Some(value) = open.pop() {
+            if self.is_given(value) {
+                self.exports.insert(value);
+                continue;
+            }
+            match self.levels[value.0 as usize] {
+                Level::State => return None,
+                Level::Point => {}
+                _ => open.extend(self.program.node(value).op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
         }
-        match self.levels[value.0 as usize] {
-            Level::State => None,
-            Level::Point => Some(()),
-            _ => self.program.node(value).op.operands().into_iter().try_for_each(|v| self.visit(v)),
-        }
+        Some(())
     }
 
     /// A sum over the state axis, which the stage must have.

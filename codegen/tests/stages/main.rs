@@ -3,6 +3,7 @@
 mod absent;
 mod among;
 mod cut;
+mod depth;
 mod explain;
 mod memory;
 mod paired;

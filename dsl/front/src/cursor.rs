@@ -147,6 +147,18 @@ impl<'a> Cursor<'a> {
         self.tokens.get(self.at + 1)
     }
 
+    /// The token so many after the next one.
+    pub(crate) fn peek_at(&self, further: usize) -> Option<&TokenTree> {
+        self.tokens.get(self.at + further)
+    }
+
+    /// The next tokens up to braces, so many at most, as they are written.
+    pub(crate) fn words(&self, most: usize) -> String {
+        let is_body = |token: &&TokenTree| matches!(token, TokenTree::Group(g) if g.delimiter() == Delimiter::Brace);
+        let next = self.tokens[self.at.min(self.tokens.len())..].iter().take(most);
+        next.take_while(|token| !is_body(token)).map(ToString::to_string).collect()
+    }
+
     /// Takes the next token.
     pub(crate) fn next(&mut self) -> Option<TokenTree> {
         let token = self.tokens.get(self.at).cloned();
@@ -181,6 +193,15 @@ impl<'a> Cursor<'a> {
         }
         let joined = JOINED.iter().find(|joined| text.starts_with(**joined)).map(|joined| joined.to_string());
         joined.or_else(|| text.chars().next().map(String::from))
+    }
+
+    /// Whether two stars are next, which are a power elsewhere.
+    pub(crate) fn is_power(&self) -> bool {
+        let is_star = |token: Option<&TokenTree>| match token {
+            Some(TokenTree::Punct(punct)) if punct.as_char() == '*' => Some(punct.spacing()),
+            _ => None,
+        };
+        is_star(self.peek()) == Some(Spacing::Joint) && is_star(self.peek_second()).is_some()
     }
 
     /// Takes an operator if it is next; gives its place.
@@ -290,6 +311,14 @@ impl Part {
     /// Whether the first token is that word.
     pub(crate) fn starts_with_word(&self, word: &str) -> bool {
         matches!(self.tokens.first(), Some(TokenTree::Ident(ident)) if ident == word)
+    }
+
+    /// The first token if that is a word.
+    pub(crate) fn first_word(&self) -> Option<String> {
+        match self.tokens.first() {
+            Some(TokenTree::Ident(ident)) => Some(ident.to_string()),
+            _ => None,
+        }
     }
 
     /// Whether it has no tokens.

@@ -8,6 +8,9 @@ use quote::{quote, quote_spanned};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
 
+/// So many mistakes are told at once; the others when these are mended.
+const MOST: usize = 500;
+
 /// One mistake and the tokens that are wrong.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
@@ -24,12 +27,17 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a mistake, unless the same one is already reported at the same place: a helper function is lowered once
+    /// Adds a mistake, unless there are very many or the same one is already reported at the same place: a helper function is lowered once
     /// per call.
     pub fn report(&mut self, extent: Extent, mistake: Mistake) {
-        if !self.list.iter().any(|d| d.mistake == mistake && d.extent.same(extent)) {
+        if !self.is_full() && !self.list.iter().any(|d| d.mistake == mistake && d.extent.same(extent)) {
             self.list.push(Diagnostic { mistake, extent });
         }
+    }
+
+    /// Whether no more mistakes are told.
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= MOST
     }
 
     /// Whether there is no mistake.

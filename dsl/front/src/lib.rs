@@ -100,11 +100,15 @@
 //! A kernel whose scans run forward along one axis, and whose state comes in by `init` parameters and goes out by `last`
 //! outputs, also gets its one-step form for decoding, without that axis: see [`oplus_dsl::step`].
 //!
+//! rustc warns about parameters, `let`s, helper functions and private operators that nothing uses, as it does in Rust: an
+//! underscore in front of the name says that this is meant, and so does `#[allow(unused_variables)]` on a kernel.
+//!
 //! `last(L, h.b)` of a scan's state gives the initial state when L has size 0; of any other value it gives `empty = …`, zero
 //! by default. `shift(L, x, n, fill = …)` is x[t − n].
 
 mod cursor;
 mod diagnostics;
+mod elsewhere;
 mod expand;
 mod extent;
 mod generated;
@@ -116,6 +120,7 @@ mod parse;
 mod source;
 mod suggest;
 pub mod syntax;
+mod unused;
 
 use oplus_dsl::ir::Program;
 use oplus_dsl::step::step;
@@ -127,12 +132,17 @@ pub use extent::Extent;
 pub use mistake::Mistake;
 pub use source::{SourceError, scan_source_file};
 
-/// The Rust items that a block stands for; with mistakes, a `compile_error!` for each beside items of the same names.
+/// The Rust items that a block stands for, with warnings about what it does not use; with mistakes, a `compile_error!` for
+/// each beside items of the same names.
 pub fn expand(tokens: TokenStream) -> TokenStream {
     let mut mistakes = Diagnostics::default();
     let block = parse::block(tokens, &mut mistakes);
     let lowered = lower::lower(&block, &mut mistakes);
-    if mistakes.is_empty() { expand::items(&block, &lowered) } else { expand::fallback(block, &mistakes) }
+    if !mistakes.is_empty() {
+        return expand::fallback(block, &mistakes);
+    }
+    let warnings = unused::warnings(&block);
+    [expand::items(&block, &lowered), warnings].into_iter().collect()
 }
 
 /// The modules `operators`, `kernels` and `models` of the standard library.

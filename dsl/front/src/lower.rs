@@ -15,6 +15,7 @@ mod kernel;
 mod laws;
 mod number;
 mod operator;
+mod scope;
 mod segments;
 mod state;
 mod term;
@@ -33,6 +34,7 @@ use crate::library::Library;
 use crate::mistake::Mistake;
 use crate::names;
 use crate::syntax::{Block, HelperItem};
+use scope::Scope;
 use term::Term;
 
 /// Steps that one kernel or operator may take: far more than any real one, and an end to helpers that call each other
@@ -75,8 +77,8 @@ struct Lower<'a> {
     /// The helper functions in sight.
     helpers: Rc<[HelperItem]>,
     mistakes: &'a mut Diagnostics,
-    /// Names in sight, the newest last.
-    scope: Vec<(String, Term)>,
+    /// Names in sight.
+    scope: Scope,
     /// Helper functions that are being inlined.
     inlining: Vec<String>,
     /// For the fields of scans, the axis and the value before the first element: what `last` gives for size 0.
@@ -98,7 +100,7 @@ impl<'a> Lower<'a> {
             library,
             helpers: library.helpers.clone(),
             mistakes,
-            scope: vec![],
+            scope: Scope::default(),
             inlining: vec![],
             before: HashMap::new(),
             lone,

@@ -79,6 +79,9 @@ catalogue! {
     /// A kernel without outputs.
     NoOutputs { kernel } "no-outputs"
         "kernel `{kernel}` has no outputs; write them as `-> (y: [L])`"
+    /// `-> f32[L]`.
+    UnnamedOutput { ty } "unnamed-output"
+        "outputs have names, to which the body assigns; write `-> (y: {ty})` here and `y = …;` in the body"
     // ---- names
     /// A word with a meaning of its own used as a name.
     Reserved { name } "reserved"

@@ -1,5 +1,7 @@
 //! Names that are declared: no two of one kind alike, none that means something else already.
 
+use std::collections::HashSet;
+
 use crate::diagnostics::Diagnostics;
 use crate::extent::Extent;
 use crate::generated::Generated;
@@ -60,13 +62,12 @@ fn kernel(item: &KernelItem, mistakes: &mut Diagnostics) {
 }
 
 fn distinct<'a>(what: &str, names: impl Iterator<Item = &'a Name>, mistakes: &mut Diagnostics) {
-    let mut seen: Vec<&str> = vec![];
+    let mut seen = HashSet::new();
     for name in names {
-        if seen.contains(&name.text.as_str()) {
+        if !seen.insert(name.text.as_str()) {
             let mistake = Mistake::Duplicate { what: what.into(), name: name.text.clone() };
             mistakes.report(name.extent(), mistake);
         }
-        seen.push(&name.text);
     }
 }
 

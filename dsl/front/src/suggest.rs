@@ -2,11 +2,19 @@
 
 /// ``; did you mean `name`?`` for the nearest known name, or nothing if none is near.
 pub(crate) fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let near = known.into_iter().map(|name| (distance(wrong, name), name)).min_by_key(|(distance, _)| *distance);
+    // Of names equally near the one from which letters are missing: `scn` is `scan` rather than `sin`.
+    let near = known.into_iter().map(|name| (distance(wrong, name), name));
+    let near = near.min_by_key(|(distance, name)| (*distance, !lacks_letters_of(wrong, name)));
     match near {
         Some((distance, name)) if distance <= wrong.chars().count() / 3 => format!("; did you mean `{name}`?"),
         _ => String::new(),
     }
+}
+
+/// Whether a word is a name from which letters were left out.
+fn lacks_letters_of(word: &str, name: &str) -> bool {
+    let mut letters = name.chars();
+    word.chars().all(|letter| letters.any(|other| other == letter))
 }
 
 /// Edits between two names, without regard to case.

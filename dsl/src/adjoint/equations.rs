@@ -10,7 +10,10 @@
 //! output that it is, λ if it depends on a cotangent, and else after its field (or s). Indices are written along axes that
 //! something runs along (t from 0 to n − 1 if there is only one such axis) and left out along all others. `x.bar` is
 //! x̄, `x.dot` is ẋ. A selection that only keeps exp(x − m) from being NaN at x = m = −∞ is written exp(x − m).
+//!
+//! What stands more than 100 operations deep, or behind the first 4,000, is written `…`, and the last line says so.
 
+mod bounds;
 mod expression;
 mod names;
 mod recurrence;
@@ -21,6 +24,7 @@ use crate::ir::{Op, Program, Value};
 use crate::simplify::simplify;
 use crate::verify::verify;
 
+use bounds::Bounds;
 use expression::{Environment, Level};
 use names::{Names, display_name};
 use recurrence::Family;
@@ -34,8 +38,13 @@ pub fn equations(program: &Program) -> String {
     let program = simplify(program);
     let mut writer = Writer::new(&program);
     for output in &program.outputs {
+        if writer.bounds.is_spent() {
+            _ = writer.bounds.enter();
+            break;
+        }
         writer.output(output.value, &output.name);
     }
+    writer.lines.extend(writer.bounds.note());
     writer.lines.into_iter().map(|line| line + "\n").collect()
 }
 
@@ -56,6 +65,7 @@ struct Writer<'a> {
     lines: Vec<String>,
     /// What holds outside the axis, for the line under way.
     conditions: Vec<String>,
+    bounds: Bounds,
 }
 
 impl<'a> Writer<'a> {
@@ -70,6 +80,7 @@ impl<'a> Writer<'a> {
             read: HashMap::new(),
             lines: vec![],
             conditions: vec![],
+            bounds: Bounds::default(),
         };
         let operands = program.nodes.iter().flat_map(|node| node.op.operands());
         operands.chain(program.outputs.iter().map(|o| o.value)).for_each(|v| writer.uses[v.0 as usize] += 1);

@@ -46,6 +46,7 @@ use crate::elem::{Elem, Ty};
 use crate::ir::{AxisSet, Literal, Node, Op, Output, Param, Program, Value};
 use crate::simplify::{retain_params, simplify};
 use crate::typing::TypeError;
+use crate::uses::behind_combinations;
 use crate::verify::{VerifyError, verify};
 
 pub use equations::equations;
@@ -155,7 +156,9 @@ impl Reverse {
     }
 
     fn add_residuals(&mut self) -> Result<(), TypeError> {
-        for output in self.forward.outputs.iter().filter(|o| is_residual(&self.forward, o)) {
+        let behind = behind_combinations(&self.forward);
+        let dear = |o: &&Output| behind[o.value.0 as usize] && is_residual(&self.forward, o);
+        for output in self.forward.outputs.iter().filter(dear) {
             let k = self.sweep.b.program().params.len() as u32;
             if self.sweep.residuals.insert(output.value) {
                 self.sweep.b.param(&output.name, &output.axes, output.elem, None)?;
@@ -222,14 +225,14 @@ impl Reverse {
     }
 }
 
-/// Whether an output holds exactly a value that would be dear to compute again: one behind a scan or a reduction.
+/// Whether an output holds its value exactly.
 fn is_residual(program: &Program, output: &Output) -> bool {
     let Node { ty, axes, .. } = *program.node(output.value);
     let exact = !matches!(output.elem, Elem::Bf16 | Elem::F16) && output.elem.value() == ty;
     let whole = axes == output.axes.iter().copied().collect();
     // Of a mean, one more rounding of the output itself is taken: a low-precision product with its own cotangent.
     let enough = exact || (ty != Ty::F64 && output.elem.is_float() && normal::is_mean(program, output.value));
-    enough && whole && program.param(&output.name).is_none() && is_behind_combination(program, output.value)
+    enough && whole && program.param(&output.name).is_none()
 }
 
 /// A name with a mark, repeated until the name is not taken.
@@ -239,14 +242,4 @@ pub(crate) fn marked(name: &str, mark: &str, taken: impl Fn(&str) -> bool) -> St
         marked.push_str(mark);
     }
     marked
-}
-
-fn is_behind_combination(program: &Program, value: Value) -> bool {
-    let mut behind = vec![false; value.0 as usize + 1];
-    for i in 0..behind.len() {
-        let op = &program.nodes[i].op;
-        let combination = matches!(op, Op::Scan { .. } | Op::Reduce { .. });
-        behind[i] = combination || op.operands().iter().any(|v| behind[v.0 as usize]);
-    }
-    behind[value.0 as usize]
 }

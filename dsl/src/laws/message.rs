@@ -5,7 +5,7 @@ use std::fmt;
 use crate::adjoint::equations;
 use crate::build::Builder;
 use crate::elem::Elem;
-use crate::ir::{Op, Operator, Value};
+use crate::ir::{Literal, Op, Operator, Value};
 use crate::typing::TypeError;
 
 use super::{Counterexample, Evidence, Law, NamedState, Outside};
@@ -50,12 +50,20 @@ impl fmt::Display for Law {
     }
 }
 
+impl Counterexample {
+    /// Whether the combination is no number, of states that are numbers.
+    pub fn is_nan(&self) -> bool {
+        [self.left, self.right].iter().any(|side| matches!(side, Literal::Float(x) if x.is_nan()))
+    }
+}
+
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counterexample { operator, field, law, left, right, .. } = self;
         match law {
             Law::Associativity => write!(f, "`{operator}` is not associative in field `{field}`: ")?,
             Law::Gauge => write!(f, "field `{field}` of `{operator}` depends on the choice of the gauge: ")?,
+            _ if self.is_nan() => write!(f, "the combination of `{operator}` gives NaN in field `{field}`: ")?,
             _ => write!(f, "the identity of `{operator}` is wrong in field `{field}`: ")?,
         }
         write_states(f, &self.states)?;

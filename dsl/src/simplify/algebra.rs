@@ -65,10 +65,10 @@ impl Algebra {
 }
 
 /// if c { x } else { y } without a second question about c.
-fn select(b: &mut Builder, c: Value, x: Value, y: Value) -> Built {
+fn select(b: &mut Builder, mut c: Value, mut x: Value, mut y: Value) -> Built {
     let nodes = &b.program().nodes;
-    if let Op::Unary(Unary::Not, c) = nodes[c.0 as usize].op {
-        return select(b, c, y, x);
+    while let Op::Unary(Unary::Not, opposite) = nodes[c.0 as usize].op {
+        (c, x, y) = (opposite, y, x);
     }
     let x = match nodes[x.0 as usize].op {
         Op::Select(again, taken, _) if again == c => taken,

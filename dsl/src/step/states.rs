@@ -1,16 +1,19 @@
 //! Where the state of each scan comes in and goes out.
 
+use std::collections::HashSet;
+
 use crate::ir::{Axis, Node, Op, Operator, Param, Program, Value};
+use crate::uses::fields_read;
 
 use super::{State, StepError};
 
 /// What one step must hand to the next, by the parameters and outputs of the program.
 pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepError> {
-    let mut states: Vec<State> = vec![];
+    let (mut states, read): (Vec<State>, _) = (vec![], fields_read(program));
     for (i, node) in program.nodes.iter().enumerate() {
         let Op::Scan { operator, init, .. } = &node.op else { continue };
         let (scan, operator) = (Value(i as u32), program.operator(*operator));
-        for k in carried(program, scan, operator) {
+        for k in carried(&read, scan, operator) {
             let (name, field) = (operator.name.clone(), operator.fields[k].name.clone());
             let Some(param) = init.get(k).and_then(|value| param(program, *value)) else {
                 return Err(StepError::NoStateIn { operator: name, field });
@@ -33,9 +36,9 @@ pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepEr
 }
 
 /// The fields of a scan's state that later states need: what the fields that are read depend on, left of `combine`.
-fn carried(program: &Program, scan: Value, operator: &Operator) -> Vec<usize> {
+fn carried(read: &HashSet<(Value, u32)>, scan: Value, operator: &Operator) -> Vec<usize> {
     let (n, dependencies) = (operator.fields.len(), operator.dependencies());
-    let is_read = |k: usize| program.nodes.iter().any(|node| node.op == Op::Field(scan, k as u32));
+    let is_read = |k: usize| read.contains(&(scan, k as u32));
     let mut carried = vec![false; n];
     for _ in 0..n {
         let needed: Vec<usize> = (0..n).filter(|k| is_read(*k) || carried[*k]).collect();

@@ -86,4 +86,17 @@ pub(crate) enum CpuError {
         /// The value.
         value: String,
     },
+    /// Too many operations, scans and reductions to be planned.
+    #[error(
+        "the program has {operations} operations, of which {combinations} combine along an axis, in {stages} stages: \
+         too many to be planned together; split it into several kernels"
+    )]
+    TooManyOperations {
+        /// All of them.
+        operations: usize,
+        /// Scans and reductions.
+        combinations: usize,
+        /// How many walks over tensors it takes.
+        stages: usize,
+    },
 }

@@ -130,6 +130,7 @@ impl Plan {
     pub(super) fn new(program: &Program, request: &Request, ordered: bool) -> Result<Plan, CpuError> {
         let borders = Borders::new(program, request, ordered);
         let mut drafts = Drafts::new(program, &request.sizes, &borders, ordered);
+        check_work(&drafts)?;
         loop {
             let mut planner = Planner::new(&drafts, request);
             match planner.run()? {
@@ -137,6 +138,20 @@ impl Plan {
                 Some((stage, output)) => drafts.move_out(stage, output),
             }
         }
+    }
+}
+
+/// A plan looks at all operations for every stage, and for every scan and reduction: at most so often.
+const MOST_WORK: usize = 1 << 28;
+
+/// Refuses a program that would take too long to plan.
+fn check_work(drafts: &Drafts<'_>) -> Result<(), CpuError> {
+    let nodes = &drafts.program.nodes;
+    let combinations = nodes.iter().filter(|node| matches!(node.op, Op::Scan { .. } | Op::Reduce { .. })).count();
+    let (operations, stages) = (nodes.len(), drafts.stages.len());
+    match operations.checked_mul(combinations + stages) {
+        Some(work) if work <= MOST_WORK => Ok(()),
+        _ => Err(CpuError::TooManyOperations { operations, combinations, stages }),
     }
 }
 

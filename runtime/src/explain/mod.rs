@@ -154,6 +154,10 @@ fn explain_on_gpu(
 
 /// The call that the shapes describe.
 fn call(program: &Program, shapes: &Shapes) -> Result<plan::Call, Error> {
+    if let Some((axis, _)) = shapes.axes.iter().find(|(axis, _)| program.axis(axis).is_none()) {
+        let known = program.axes.join(", ");
+        return Err(Error::UnknownAxis { axis: axis.clone(), kernel: program.name.clone(), known });
+    }
     let size = |name: &String| {
         let found = shapes.axes.iter().find(|(axis, _)| axis == name).map(|(_, n)| *n);
         found.ok_or_else(|| Error::UnknownSize { axis: name.clone() })

@@ -138,6 +138,13 @@ fn what_is_left_out_is_not_explained() {
 }
 
 #[test]
+fn a_size_of_an_axis_that_the_kernel_lacks_is_refused() {
+    let error = AFFINE.explain(&shapes(2, 100).axis("T", 3)).unwrap_err();
+    let (axis, kernel, known) = ("T".into(), "affine".into(), "B, L".into());
+    assert_eq!(error, Error::UnknownAxis { axis, kernel, known });
+}
+
+#[test]
 fn an_axis_without_a_size_is_named() {
     let error = AFFINE.explain(&Shapes::new().axis("B", 2).elem(Elem::F64)).unwrap_err();
     assert_eq!(error, Error::UnknownSize { axis: "L".into() });

@@ -4,6 +4,7 @@ mod calls;
 mod common;
 mod cuda;
 mod dependencies;
+mod depth;
 mod element_types;
 mod explain;
 mod gradients;

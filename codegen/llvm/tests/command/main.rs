@@ -138,11 +138,21 @@ fn explaining_shows_equations_plan_and_ptx() {
 }
 
 #[test]
+fn calls_of_nothing_are_explained() {
+    let text = succeed(&["explain", "cumsum", "--shape", "B=4,T=0", "--isa", "sm_80"]);
+    assert!(text.contains("cumsum.bar"), "{text}");
+}
+
+#[test]
 fn mistakes_say_what_to_do() {
     let missing = fail(&["explain", "cumsun", "--shape", "B=4,T=1000"]);
     assert!(missing.contains("no kernel `cumsun`; there are") && missing.contains("cumsum"), "{missing}");
     let axis = fail(&["explain", "cumsum", "--shape", "B=4"]);
     assert!(axis.contains("--shape lacks axis T"), "{axis}");
+    let axis = fail(&["explain", "cumsum", "--shape", "B=4,T=1000,Q=2"]);
+    assert!(axis.contains("--shape names axis Q, which no kernel here has; their axes are B, T"), "{axis}");
+    let file = fail(&["explain", "src/no-such-file.rs", "--shape", "B=4"]);
+    assert!(file.contains("src/no-such-file.rs: ") && !file.contains("no kernel"), "{file}");
     let size = fail(&["explain", "cumsum", "--shape", "B"]);
     assert!(size.contains("such as L=4096"), "{size}");
     let nothing = fail(&["bake", "--out", "unused"]);

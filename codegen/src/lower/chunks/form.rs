@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::f64::consts::LOG2_E;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
+use oplus_dsl::walk::follow;
 use oplus_dsl::{Elem, Ty};
 use thiserror::Error;
 
@@ -338,21 +339,21 @@ pub(super) fn decay_of(program: &Program, value: Value) -> Result<Option<Decay>,
 
 /// The decay that a value is: an exponential, or 0 under a condition.
 pub(super) fn exponential(program: &Program, value: Value) -> Option<Decay> {
-    match program.node(value).op {
-        Op::Broadcast(x) => exponential(program, x),
-        Op::Unary(Unary::Exp, log) => Some(Decay::of(program, log, false)),
-        Op::Unary(Unary::Exp2, log) => Some(Decay::of(program, log, true)),
-        Op::Select(condition, zero, own) if is(program, zero, 0.0) => {
-            let decay = exponential(program, own)?;
-            let is_zero =
-                matches!(program.node(condition).op, Op::Binary(Binary::Eq, x, y) if x == own && is(program, y, 0.0));
-            match decay.reset {
-                _ if is_zero => Some(decay),
-                None => Some(Decay { reset: Some(condition), ..decay }),
-                Some(_) => None,
+    let (mut value, mut reset) = (value, None);
+    loop {
+        value = match program.node(value).op {
+            Op::Broadcast(x) => x,
+            Op::Unary(Unary::Exp, log) => return Some(Decay { reset, ..Decay::of(program, log, false) }),
+            Op::Unary(Unary::Exp2, log) => return Some(Decay { reset, ..Decay::of(program, log, true) }),
+            Op::Select(condition, zero, own) if is(program, zero, 0.0) => {
+                let is_zero = matches!(program.node(condition).op, Op::Binary(Binary::Eq, x, y) if x == own && is(program, y, 0.0));
+                if !is_zero && reset.replace(condition).is_some() {
+                    return None;
+                }
+                own
             }
-        }
-        _ => None,
+            _ => return None,
+        };
     }
 }
 
@@ -399,15 +400,18 @@ impl Body<'_> {
 
     /// The factor of the left operand's field in a product; `if factor == 0 { 0 } else { product }` is one.
     fn factor(&self, value: Value, field: u32) -> Option<Scale> {
-        match *self.op(value) {
+        let nothing = |v: Value| matches!(self.op(v), Op::Const(x) if x.as_f64() == 0.0);
+        let guarded = follow(value, |v| match *self.op(v) {
+            Op::Select(condition, zero, product) if nothing(zero) => {
+                let guards = matches!(*self.op(condition), Op::Binary(Binary::Eq, _, y) if nothing(y));
+                guards.then_some(product)
+            }
+            _ => None,
+        });
+        match *self.op(guarded) {
             Op::Input(k) if k == field => Some(Scale::One),
             Op::Binary(Binary::Mul, x, y) if self.input(y) == Some(field) => self.decay(x),
             Op::Binary(Binary::Mul, x, y) if self.input(x) == Some(field) => self.decay(y),
-            Op::Select(condition, zero, product) => {
-                let nothing = |v: Value| matches!(self.op(v), Op::Const(x) if x.as_f64() == 0.0);
-                let guards = matches!(*self.op(condition), Op::Binary(Binary::Eq, _, y) if nothing(y));
-                (guards && nothing(zero)).then(|| self.factor(product, field))?
-            }
             _ => None,
         }
     }

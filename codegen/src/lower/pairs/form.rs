@@ -5,6 +5,7 @@ use super::gauge;
 use crate::stage::Stage;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
+use oplus_dsl::walk::all;
 use std::collections::BTreeSet;
 
 /// A stage as sums over pairs of a row and a column.
@@ -389,15 +390,20 @@ fn is_sum(operator: &Operator) -> bool {
 
 /// A score without the conditions outside which it is −∞, and those.
 fn masked(program: &Program, score: Value) -> (Value, Vec<Value>) {
-    match &program.node(score).op {
-        Op::Select(condition, x, nothing) if is(program, *nothing, f64::NEG_INFINITY) => {
-            let (inner, mut terms) = masked(program, *x);
-            conjunction(program, *condition, &mut terms);
-            (inner, terms)
-        }
-        Op::Broadcast(x) => masked(program, *x),
-        _ => (score, vec![]),
+    let (mut score, mut conditions) = (score, vec![]);
+    loop {
+        score = match program.node(score).op {
+            Op::Select(condition, x, nothing) if is(program, nothing, f64::NEG_INFINITY) => {
+                conditions.push(condition);
+                x
+            }
+            Op::Broadcast(x) => x,
+            _ => break,
+        };
     }
+    let mut terms = vec![];
+    conditions.into_iter().rev().for_each(|condition| conjunction(program, condition, &mut terms));
+    (score, terms)
 }
 
 /// A comparison of the column's index, with numbers added, with a value of the row.
@@ -427,29 +433,31 @@ fn limit(program: &Program, column: Axis, term: Value) -> Option<Limit> {
 /// What is added to the column's index, or subtracted.
 fn beside_index(program: &Program, column: Axis, value: Value) -> Option<Vec<(Value, bool)>> {
     let free = |v: Value| !program.node(v).axes.contains(column);
-    let (rest, beside) = match program.node(value).op {
-        Op::Index(axis) if axis == column => return Some(vec![]),
-        Op::Binary(Binary::Add, x, y) if free(y) => (x, (y, false)),
-        Op::Binary(Binary::Add, x, y) if free(x) => (y, (x, false)),
-        Op::Binary(Binary::Sub, x, y) if free(y) => (x, (y, true)),
-        _ => return None,
-    };
-    let mut all = beside_index(program, column, rest)?;
-    all.push(beside);
+    let (mut rest, mut all) = (value, vec![]);
+    loop {
+        let (inner, beside) = match program.node(rest).op {
+            Op::Index(axis) if axis == column => break,
+            Op::Binary(Binary::Add, x, y) if free(y) => (x, (y, false)),
+            Op::Binary(Binary::Add, x, y) if free(x) => (y, (x, false)),
+            Op::Binary(Binary::Sub, x, y) if free(y) => (x, (y, true)),
+            _ => return None,
+        };
+        rest = inner;
+        all.push(beside);
+    }
+    all.reverse();
     Some(all)
 }
 
 /// Whether a value can be seen to be positive.
 fn is_positive(program: &Program, value: Value) -> bool {
-    match &program.node(value).op {
-        Op::Const(literal) => literal.as_f64() > 0.0,
-        Op::Size(_) | Op::Unary(Unary::Exp | Unary::Exp2 | Unary::Rsqrt, _) => true,
-        Op::Unary(Unary::Sqrt | Unary::Recip, x) | Op::Convert(_, x) | Op::Broadcast(x) => is_positive(program, *x),
-        Op::Binary(Binary::Mul | Binary::Div | Binary::Add, x, y) => {
-            is_positive(program, *x) && is_positive(program, *y)
-        }
-        _ => false,
-    }
+    all(program, value, |v| match &program.node(v).op {
+        Op::Const(literal) => Some(literal.as_f64() > 0.0),
+        Op::Size(_) | Op::Unary(Unary::Exp | Unary::Exp2 | Unary::Rsqrt, _) => Some(true),
+        Op::Unary(Unary::Sqrt | Unary::Recip, _) | Op::Convert(..) | Op::Broadcast(_) => None,
+        Op::Binary(Binary::Mul | Binary::Div | Binary::Add, ..) => None,
+        _ => Some(false),
+    })
 }
 
 fn distinct(leaves: impl Iterator<Item = (u32, Axis)>) -> Vec<(u32, Axis)> {

@@ -16,6 +16,7 @@ use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
+use oplus_dsl::walk::any;
 
 /// How the threads share the columns of a tile.
 #[derive(Clone, Copy)]
@@ -50,8 +51,8 @@ impl PairsKernel<'_> {
 
     /// Whether a value hangs on a contraction: such a condition hides what was read already.
     fn depends_on_pairs(&self, value: Value) -> bool {
-        let op = &self.stage.program.node(value).op;
-        matches!(op, Op::Reduce { .. }) || op.operands().into_iter().any(|v| self.depends_on_pairs(v))
+        let program = &self.stage.program;
+        any(program, value, |v| matches!(program.node(v).op, Op::Reduce { .. }))
     }
 
     fn shares(&self) -> Shares {

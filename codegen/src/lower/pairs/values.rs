@@ -5,12 +5,11 @@ use super::factors::is;
 use crate::abi::{Tensor, elem};
 use crate::build::{Builder, zero};
 use crate::lower::args::Args;
-use crate::lower::point::fused;
-use crate::lower::scalar::emit_map;
+use crate::lower::evaluate::{Evaluate, evaluate};
 use crate::stage::Stage;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Unary, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
 
@@ -164,13 +163,7 @@ impl<'s> Values<'s> {
 
     /// The value of a node.
     pub(in crate::lower) fn value(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
-        let spot = self.needed(value, spot);
-        if let Some(known) = self.known.get(&(value, spot)) {
-            return *known;
-        }
-        let result = self.emit(b, value, spot);
-        self.known.insert((value, spot), result);
-        result
+        evaluate(self, b, value, spot)
     }
 
     /// The parts of a spot that a value depends on.
@@ -181,9 +174,10 @@ impl<'s> Values<'s> {
         Spot { row: spot.row.filter(|_| row), column: spot.column.filter(|_| column), place }
     }
 
-    fn emit(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+    /// What is not a map of other values; `None` for a map.
+    fn leaf(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
         let node = self.stage.program.node(value);
-        match &node.op {
+        Some(match &node.op {
             Op::Param(p) => match (self.numbers.get(p), spot.column) {
                 (Some(numbers), Some(column)) => self.numbers(b, value, *numbers, column),
                 _ => self.param(b, *p, spot),
@@ -194,19 +188,8 @@ impl<'s> Values<'s> {
             Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
                 self.value(b, *power, spot)
             }
-            op => {
-                let program = &self.stage.program;
-                if let Some(terms) = fused(op, node.ty, |v| &program.node(v).op) {
-                    let [x, y, z] = terms.map(|t| {
-                        let value = self.value(b, t.value, spot);
-                        t.signed(b, value)
-                    });
-                    return b.fma(x, y, z);
-                }
-                let operands: Vec<Operand> = op.operands().iter().map(|v| self.value(b, *v, spot)).collect();
-                emit_map(b, op, node.ty, &operands)
-            }
-        }
+            _ => return None,
+        })
     }
 
     /// Whether `same ? one : power` is `x == y ? 1 : exp(x − y)`, which is the power where x and y are finite.
@@ -259,13 +242,13 @@ impl<'s> Values<'s> {
     }
 
     /// What a value is where its conditions are known to hold.
-    fn taken(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Value {
-        match self.stage.program.node(value).op {
-            Op::Broadcast(x) => self.taken(b, x, spot),
-            Op::Select(condition, x, _) if self.value(b, condition, spot) == Operand::bool(true) => {
-                self.taken(b, x, spot)
-            }
-            _ => value,
+    fn taken(&mut self, b: &mut Builder, mut value: Value, spot: Spot) -> Value {
+        loop {
+            value = match self.stage.program.node(value).op {
+                Op::Broadcast(x) => x,
+                Op::Select(condition, x, _) if self.value(b, condition, spot) == Operand::bool(true) => x,
+                _ => return value,
+            };
         }
     }
 
@@ -312,5 +295,28 @@ impl<'s> Values<'s> {
             _ => self.outer.iter().find(|(a, _)| *a == axis).map(|(_, index)| *index),
         };
         own.unwrap_or(Operand::i64(0))
+    }
+}
+
+impl Evaluate for Values<'_> {
+    type Place = Spot;
+
+    fn node(&self, value: Value) -> &Node {
+        self.stage.program.node(value)
+    }
+
+    fn known(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
+        let spot = self.needed(value, spot);
+        if let Some(known) = self.known.get(&(value, spot)) {
+            return Some(*known);
+        }
+        let leaf = self.leaf(b, value, spot)?;
+        self.known.insert((value, spot), leaf);
+        Some(leaf)
+    }
+
+    fn remember(&mut self, value: Value, spot: Spot, made: Operand) {
+        let spot = self.needed(value, spot);
+        self.known.insert((value, spot), made);
     }
 }

@@ -5,10 +5,9 @@
 //! depends on, and softplus(delta) is computed once per step, not once per state.
 
 use crate::build::Builder;
-use crate::lower::point::{Term, fused};
-use crate::lower::scalar::emit_map;
+use crate::lower::evaluate::{Evaluate, evaluate};
 use crate::tile::Operand;
-use oplus_dsl::ir::{Axis, Program, Value};
+use oplus_dsl::ir::{Axis, Node, Program, Value};
 use std::collections::HashMap;
 
 /// A state of a lane and a step of its chunk.
@@ -43,33 +42,44 @@ impl<'p> Evaluator<'p> {
 
     /// The value at a place.
     pub(super) fn value(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: Place) -> Operand {
-        let axes = self.program.node(value).axes;
-        let own = Place {
-            state: if axes.contains(self.state) { at.state } else { 0 },
-            step: if axes.contains(self.time) { at.step } else { 0 },
-        };
-        if let Some(known) = self.memo.get(&(value, own)) {
-            return *known;
-        }
-        let result = match source.leaf(b, value, own) {
-            Some(leaf) => leaf,
-            None => self.map(b, source, value, at),
-        };
-        self.memo.insert((value, own), result);
-        result
+        evaluate(&mut From { evaluator: self, source }, b, value, at)
     }
 
-    fn map(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: Place) -> Operand {
-        let program = self.program;
-        let node = program.node(value);
-        if let Some(terms) = fused(&node.op, node.ty, |v| &program.node(v).op) {
-            let [x, y, z] = terms.map(|term: Term| {
-                let value = self.value(b, source, term.value, at);
-                term.signed(b, value)
-            });
-            return b.fma(x, y, z);
+    /// What of a place matters to a value.
+    fn own(&self, value: Value, at: Place) -> Place {
+        let axes = self.program.node(value).axes;
+        Place {
+            state: if axes.contains(self.state) { at.state } else { 0 },
+            step: if axes.contains(self.time) { at.step } else { 0 },
         }
-        let operands: Vec<Operand> = node.op.operands().iter().map(|v| self.value(b, source, *v, at)).collect();
-        emit_map(b, &node.op, node.ty, &operands)
+    }
+}
+
+/// The values emitted so far, and where others come from.
+struct From<'a, 'p> {
+    evaluator: &'a mut Evaluator<'p>,
+    source: &'a mut dyn Source,
+}
+
+impl Evaluate for From<'_, '_> {
+    type Place = Place;
+
+    fn node(&self, value: Value) -> &Node {
+        self.evaluator.program.node(value)
+    }
+
+    fn known(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        let own = self.evaluator.own(value, at);
+        if let Some(known) = self.evaluator.memo.get(&(value, own)) {
+            return Some(*known);
+        }
+        let leaf = self.source.leaf(b, value, own)?;
+        self.remember(value, at, leaf);
+        Some(leaf)
+    }
+
+    fn remember(&mut self, value: Value, at: Place, made: Operand) {
+        let own = self.evaluator.own(value, at);
+        self.evaluator.memo.insert((value, own), made);
     }
 }

@@ -100,11 +100,15 @@ impl<'p> Hoist<'p> {
 
     /// The factors of a product of values; a factor that is a product for this use alone is taken apart.
     fn factors(&self, values: &[Value]) -> Vec<Value> {
-        let parts = |v: &Value| match self.program.node(*v).op {
-            Op::Binary(Binary::Mul, x, y) if self.uses[v.0 as usize] == 1 => self.factors(&[x, y]),
-            _ => vec![*v],
-        };
-        values.iter().flat_map(parts).collect()
+        let (mut factors, mut open) = (vec![], values.to_vec());
+        open.reverse();
+        while let Some(value) = open.pop() {
+            match self.program.node(value).op {
+                Op::Binary(Binary::Mul, x, y) if self.uses[value.0 as usize] == 1 => open.extend([y, x]),
+                _ => factors.push(value),
+            }
+        }
+        factors
     }
 
     /// Whether a value changes along time, and along states.

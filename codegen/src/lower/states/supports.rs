@@ -4,6 +4,7 @@ use super::tiles::is_point;
 use crate::stage::Stage;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Op, Value};
+use oplus_dsl::walk::all;
 
 /// `Err` says in words what of a stage the states schedule does not know.
 pub fn supports(stage: &Stage) -> Result<(), String> {
@@ -45,41 +46,39 @@ pub fn supports(stage: &Stage) -> Result<(), String> {
 
 /// Whether a value is a map of states and parameters at the point.
 fn is_here(stage: &Stage, value: Value) -> bool {
-    let op = &stage.program.node(value).op;
-    match op {
-        Op::Last { .. } | Op::First { .. } | Op::Shift { .. } | Op::Starts { .. } => false,
-        Op::Field(..) => true,
-        op => op.operands().into_iter().all(|v| is_here(stage, v)),
-    }
+    all(&stage.program, value, |v| match &stage.program.node(v).op {
+        Op::Last { .. } | Op::First { .. } | Op::Shift { .. } | Op::Starts { .. } => Some(false),
+        Op::Field(..) => Some(true),
+        _ => None,
+    })
 }
 
 /// Whether a value is a map of sums and point values.
 fn is_drained(stage: &Stage, value: Value) -> bool {
     let program = &stage.program;
-    match &program.node(value).op {
-        Op::Field(tuple, _) => matches!(program.node(*tuple).op, Op::Reduce { .. }),
-        Op::Last { .. } => false,
-        op => op.operands().into_iter().all(|v| is_drained(stage, v)),
-    }
+    all(program, value, |v| match &program.node(v).op {
+        Op::Field(tuple, _) => Some(matches!(program.node(*tuple).op, Op::Reduce { .. })),
+        Op::Last { .. } => Some(false),
+        _ => None,
+    })
 }
 
 /// Whether a value is a map of final states and of what does not change in time.
 fn is_last(stage: &Stage, time: Axis, value: Value) -> bool {
     let program = &stage.program;
-    match &program.node(value).op {
-        Op::Last { value: inner, .. } | Op::First { value: inner, .. } => is_state(stage, time, *inner),
-        Op::Field(..) => false,
-        op => op.operands().into_iter().all(|v| is_last(stage, time, v)),
-    }
+    all(program, value, |v| match &program.node(v).op {
+        Op::Last { value: inner, .. } | Op::First { value: inner, .. } => Some(is_state(stage, time, *inner)),
+        Op::Field(..) => Some(false),
+        _ => None,
+    })
 }
 
 fn is_state(stage: &Stage, time: Axis, value: Value) -> bool {
     let program = &stage.program;
-    let node = program.node(value);
-    match &node.op {
-        Op::Field(tuple, _) => matches!(program.node(*tuple).op, Op::Scan { exclusive: false, .. }),
-        Op::Last { .. } | Op::First { .. } => false,
-        Op::Param(_) | Op::Index(_) => !node.axes.contains(time),
-        op => op.operands().into_iter().all(|v| is_state(stage, time, v)),
-    }
+    all(program, value, |v| match &program.node(v).op {
+        Op::Field(tuple, _) => Some(matches!(program.node(*tuple).op, Op::Scan { exclusive: false, .. })),
+        Op::Last { .. } | Op::First { .. } => Some(false),
+        Op::Param(_) | Op::Index(_) => Some(!program.node(v).axes.contains(time)),
+        _ => None,
+    })
 }

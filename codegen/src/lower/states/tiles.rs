@@ -9,6 +9,7 @@ use crate::lower::reads::constant_along;
 use crate::stage::{Scan, Stage};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Op, Program, Unary, Value};
+use oplus_dsl::walk::any;
 use std::collections::BTreeSet;
 
 /// A value that is brought into shared memory.
@@ -115,15 +116,15 @@ fn tile_values(program: &Program, (time, state): (Axis, Axis), roots: &[Value]) 
 
 /// Whether a value depends on parameters alone.
 pub(super) fn is_point(program: &Program, value: Value) -> bool {
-    let op = &program.node(value).op;
-    !matches!(op, Op::Field(..)) && op.operands().into_iter().all(|v| is_point(program, v))
+    !any(program, value, |v| matches!(program.node(v).op, Op::Field(..)))
 }
 
 /// The parameters beneath a value, in order.
 pub(super) fn params_beneath(program: &Program, value: Value) -> Vec<u32> {
-    let (mut params, mut stack) = (BTreeSet::new(), vec![value]);
+    let (mut params, mut seen, mut stack) = (BTreeSet::new(), BTreeSet::new(), vec![value]);
     while let Some(value) = stack.pop() {
         match &program.node(value).op {
+            _ if !seen.insert(value) => {}
             Op::Param(param) => _ = params.insert(*param),
             op => stack.extend(op.operands()),
         }

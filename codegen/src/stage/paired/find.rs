@@ -219,11 +219,15 @@ fn row_of(program: &Program, tuple: Value, column: Axis) -> Option<Value> {
 
 /// The factors of a product; a selection with 0 otherwise has those of the value selected.
 fn factors(program: &Program, value: Value, into: &mut Vec<Value>) {
-    match &program.node(value).op {
-        Op::Binary(Binary::Mul, l, r) => [l, r].into_iter().for_each(|v| factors(program, *v, into)),
-        Op::Select(_, x, zero) if is_zero(program, *zero) => factors(program, *x, into),
-        Op::Broadcast(x) | Op::Unary(oplus_dsl::ir::Unary::Neg, x) => factors(program, *x, into),
-        _ => into.push(value),
+    let mut open = vec![value];
+    // A value that is multiplied with itself again and again has more factors than matter.
+    while let Some(value) = open.pop().filter(|_| into.len() <= program.nodes.len()) {
+        match program.node(value).op {
+            Op::Binary(Binary::Mul, l, r) => open.extend([r, l]),
+            Op::Select(_, x, zero) if is_zero(program, zero) => open.push(x),
+            Op::Broadcast(x) | Op::Unary(oplus_dsl::ir::Unary::Neg, x) => open.push(x),
+            _ => into.push(value),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, Op, OperatorId, Output, Program, Unary, Value};
 use oplus_dsl::typing::TypeError;
+use oplus_dsl::walk::follow;
 
 use super::super::contraction::is_sum;
 use super::find::{is_zero, reduction};
@@ -36,22 +37,23 @@ fn inner_sum(program: &Program, tuple: Value) -> Option<Value> {
 
 /// The tuple of the sum that a value is proportional to.
 fn linear(program: &Program, value: Value) -> Option<Value> {
-    match &program.node(value).op {
-        Op::Field(tuple, _) => reduction(program, *tuple).map(|_| *tuple),
-        Op::Select(_, x, zero) if is_zero(program, *zero) => linear(program, *x),
-        Op::Unary(Unary::Neg, x) | Op::Broadcast(x) => linear(program, *x),
+    let source = follow(value, |v| match program.node(v).op {
+        Op::Select(_, x, zero) if is_zero(program, zero) => Some(x),
+        Op::Unary(Unary::Neg, x) | Op::Broadcast(x) => Some(x),
         _ => None,
-    }
+    });
+    let Op::Field(tuple, _) = program.node(source).op else { return None };
+    reduction(program, tuple).map(|_| tuple)
 }
 
 /// Whether nothing between a value and the sum beneath it has the axis that the sum is over.
 fn lacks(program: &Program, value: Value, inner: Value, axis: Axis) -> bool {
-    match &program.node(value).op {
-        Op::Field(tuple, _) if *tuple == inner => true,
-        Op::Select(c, x, _) => !program.node(*c).axes.contains(axis) && lacks(program, *x, inner, axis),
-        Op::Unary(_, x) | Op::Broadcast(x) => lacks(program, *x, inner, axis),
-        _ => false,
-    }
+    let source = follow(value, |v| match program.node(v).op {
+        Op::Select(c, x, _) if !program.node(c).axes.contains(axis) => Some(x),
+        Op::Unary(_, x) | Op::Broadcast(x) => Some(x),
+        _ => None,
+    });
+    matches!(program.node(source).op, Op::Field(tuple, _) if tuple == inner)
 }
 
 /// The program in which an outer sum is exchanged with the sum beneath it.
@@ -101,19 +103,18 @@ fn proportional(
     x: Value,
     place: &[Value],
 ) -> Result<Value, TypeError> {
-    match &program.node(value).op {
-        Op::Select(c, inner, zero) => {
-            let inner = proportional(b, program, *inner, x, place)?;
-            b.select(place[c.0 as usize], inner, place[zero.0 as usize])
-        }
-        Op::Unary(op, inner) => {
-            let inner = proportional(b, program, *inner, x, place)?;
-            b.unary(*op, inner)
-        }
-        Op::Broadcast(inner) => {
-            let inner = proportional(b, program, *inner, x, place)?;
-            b.broadcast(inner, program.node(value).axes)
-        }
-        _ => Ok(x),
-    }
+    let mut path = vec![];
+    follow(value, |v| {
+        let inner = match program.node(v).op {
+            Op::Select(_, inner, _) | Op::Unary(_, inner) | Op::Broadcast(inner) => inner,
+            _ => return None,
+        };
+        path.push(v);
+        Some(inner)
+    });
+    path.into_iter().rev().try_fold(x, |inner, v| match program.node(v).op {
+        Op::Select(c, _, zero) => b.select(place[c.0 as usize], inner, place[zero.0 as usize]),
+        Op::Unary(op, _) => b.unary(op, inner),
+        _ => b.broadcast(inner, program.node(v).axes),
+    })
 }

@@ -7,6 +7,7 @@ use oplus_dsl::ir::{Binary, Literal, Unary};
 use super::arguments::Signature;
 use super::{Lower, Term};
 use crate::diagnostics::Diagnostics;
+use crate::elsewhere::write_instead;
 use crate::extent::Extent;
 use crate::library::Library;
 use crate::mistake::Mistake;
@@ -171,6 +172,9 @@ impl Lower<'_> {
         if self.library.operator(text).is_some() {
             return Mistake::OperatorAsValue { name };
         }
+        if let Some(instead) = write_instead(text) {
+            return Mistake::UnknownFunction { name, hint: format!("; write `{instead}`") };
+        }
         let own: Vec<&str> = self.helpers.iter().map(|helper| helper.name.text.as_str()).collect();
         let maps = Unary::all().map(Unary::name).filter(|name| unary(name).is_some()).collect();
         let hint = did_you_mean(text, [own, maps, FUNCTIONS.to_vec()].concat());
@@ -180,8 +184,10 @@ impl Lower<'_> {
     /// The body of a helper function with its parameters bound.
     fn inline(&mut self, helper: &HelperItem, arguments: Vec<Term>) -> Term {
         self.library.mark_inlined(&self.helpers, &helper.name.text);
-        let names = helper.params.iter().map(|name| name.text.clone());
-        let outer = std::mem::replace(&mut self.scope, names.zip(arguments).collect());
+        let outer = std::mem::take(&mut self.scope);
+        for (name, argument) in helper.params.iter().zip(arguments) {
+            self.scope.push(&name.text, argument);
+        }
         self.inlining.push(helper.name.text.clone());
         let term = self.body(&helper.body);
         self.inlining.pop();

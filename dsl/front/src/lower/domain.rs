@@ -26,7 +26,7 @@ pub(super) fn domain(
     for (k, field) in fields.iter().enumerate() {
         let value = lower.builder.input(k as u32);
         let value = lower.built(value, item.name.extent())?;
-        lower.scope.push((field.name.clone(), Term::Value(value)));
+        lower.scope.push(&field.name, Term::Value(value));
     }
     let conditions: Vec<_> = item.domain.conditions.iter().map(|condition| lower.condition(condition)).collect();
     let conditions = conditions.into_iter().collect::<Option<Vec<_>>>()?;

@@ -58,11 +58,14 @@ impl Lower<'_> {
     }
 
     fn name(&mut self, name: &Name) -> Term {
-        if let Some((_, term)) = self.scope.iter().rev().find(|(known, _)| *known == name.text) {
+        if let Some(term) = self.scope.get(&name.text) {
             return term.clone();
         }
         if let Some((_, value)) = CONSTANTS.iter().find(|(known, _)| *known == name.text) {
             return Term::Literal(Literal::Float(*value));
+        }
+        if self.mistakes.is_full() {
+            return Term::Wrong;
         }
         let text = name.text.clone();
         let mistake = if self.builder.program().axis(&text).is_some() {
@@ -72,7 +75,7 @@ impl Lower<'_> {
         } else if self.is_function(&text) {
             Mistake::FunctionAsValue { name: text }
         } else {
-            let known = self.scope.iter().map(|(known, _)| known.as_str()).chain(CONSTANTS.map(|(known, _)| known));
+            let known = self.scope.names().chain(CONSTANTS.map(|(known, _)| known));
             Mistake::UnknownName { hint: did_you_mean(&text, known), name: text }
         };
         self.wrong(name.extent(), mistake)
@@ -230,7 +233,7 @@ impl Lower<'_> {
             Pattern::Ignore => {}
             Pattern::Name(name) => {
                 self.check_name(name);
-                self.scope.push((name.text.clone(), term));
+                self.scope.push(&name.text, term);
             }
             Pattern::Tuple(patterns, at) => {
                 for (pattern, part) in patterns.iter().zip(self.parts(patterns.len(), term, *at)) {

@@ -78,7 +78,7 @@ impl Lower<'_> {
         let built = self.builder.param(&item.name.text, &axes.unwrap_or_default(), item.elem, literal);
         let value = self.built(built, item.name.extent());
         let value = value.and_then(|value| self.either(item, value)).filter(|_| item.is_typed);
-        self.scope.push((item.name.text.clone(), value.into()));
+        self.scope.push(&item.name.text, value.into());
     }
 
     /// The value of a parameter that may store something else instead, in a type that loses nothing of either.
@@ -172,7 +172,7 @@ impl Lower<'_> {
         if outputs.values[k].is_some() {
             return self.report(name.extent(), Mistake::OutputTwice { output: name.text.clone() });
         }
-        self.scope.push((name.text.clone(), term.clone()));
+        self.scope.push(&name.text, term.clone());
         outputs.values[k] = Some((term, extent));
     }
 
@@ -204,11 +204,11 @@ impl Lower<'_> {
     }
 
     fn output_axes(&mut self, item: &TensorItem) -> Option<Vec<Axis>> {
-        let program = self.builder.program().clone();
+        let declared = self.builder.program().axes.clone();
         let known = |axis: &Name| {
-            let found = program.axis(&axis.text);
+            let found = declared.iter().position(|name| *name == axis.text).map(|k| Axis(k as u32));
             if found.is_none() {
-                let hint = did_you_mean(&axis.text, program.axes.iter().map(String::as_str));
+                let hint = did_you_mean(&axis.text, declared.iter().map(String::as_str));
                 self.report(axis.extent(), Mistake::UnknownAxis { axis: axis.text.clone(), hint });
             }
             found

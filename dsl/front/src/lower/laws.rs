@@ -75,8 +75,16 @@ pub(super) fn check_use(
 /// What to write where integers exceed their type.
 const OVERFLOW: &str = "an integer exceeds its type here; write `where no overflow` if callers promise that none does, or a combination that keeps to the type";
 
+/// What to write where there is no number.
+const GUARD: &str = "guard what has no value there, as in `if d == 0 { 0 } else { n / d }`";
+
 /// Where a law is broken and what to write instead.
 fn advice(item: &OperatorItem, operator: &Operator, error: &LawError) -> (Extent, &'static str) {
+    let is_nan = match error {
+        LawError::Broken(example) => example.is_nan(),
+        LawError::Undecided { .. } => true,
+        _ => false,
+    };
     let (field, law) = match error {
         LawError::Broken(example) => (&example.field, example.law),
         LawError::Undecided { field, law, .. } => (field, *law),
@@ -95,14 +103,19 @@ fn advice(item: &OperatorItem, operator: &Operator, error: &LawError) -> (Extent
             return (condition.unwrap_or_else(|| item.name.extent()), hint);
         }
     };
-    let (extent, hint) = of_field(item, operator.field(field).unwrap_or(0) as usize, law);
+    let field = operator.field(field).unwrap_or(0) as usize;
+    let (extent, hint) = if is_nan { (combination(item, field), GUARD) } else { of_field(item, field, law) };
     let about_overflow = law == Law::Associativity && matches!(error, LawError::Broken(example) if example.wrapped);
     let hint = if about_overflow { OVERFLOW } else { hint };
     (extent.unwrap_or_else(|| item.name.extent()), hint)
 }
 
+/// Where a field of the combination stands.
+fn combination(item: &OperatorItem, field: usize) -> Option<Extent> {
+    item.combine.as_ref().map(|combine| part_extent(&combine.body, field))
+}
+
 fn of_field(item: &OperatorItem, field: usize, law: Law) -> (Option<Extent>, &'static str) {
-    let combination = item.combine.as_ref().map(|combine| part_extent(&combine.body, field));
     match law {
         Law::LeftIdentity | Law::RightIdentity => {
             let value = item.identity.as_ref().and_then(|identity| identity.list.get(field));
@@ -115,7 +128,7 @@ fn of_field(item: &OperatorItem, field: usize, law: Law) -> (Option<Extent>, &'s
         }
         _ => {
             let hint = "write a combination that does not depend on how its elements are grouped, or say by `where` which states occur";
-            (combination, hint)
+            (combination(item, field), hint)
         }
     }
 }

@@ -190,7 +190,7 @@ impl Lower<'_> {
         for (name, values) in [(&combine.left, left), (&combine.right, right)] {
             let fields = fields.iter().zip(values).map(|(field, value)| (field.name.clone(), Term::Value(value)));
             let state = State { operator: item.name.text.clone(), fields: fields.collect() };
-            self.scope.push((name.text.clone(), Term::State(state.into())));
+            self.scope.push(&name.text, Term::State(state.into()));
         }
         let parts = match self.body(&combine.body) {
             Term::Wrong => return None,

@@ -58,7 +58,7 @@ impl Lower<'_> {
             }
         };
         let Some(template) = self.library.operator(&name.text).cloned() else {
-            let mistake = if self.is_function(&name.text) || self.scope.iter().any(|(known, _)| *known == name.text) {
+            let mistake = if self.is_function(&name.text) || self.scope.get(&name.text).is_some() {
                 Mistake::NotAnOperator { function: function.into() }
             } else {
                 Mistake::UnknownOperator { name: name.text.clone(), hint: self.library.suggest_operator(&name.text) }

@@ -25,7 +25,11 @@ pub(super) fn block(cursor: &mut Cursor, group: &Group) -> Body {
 fn statement(inside: &mut Cursor, part: Part, body: &mut Body) {
     let (ended, extent) = (part.ended, part.extent());
     let is_let = part.starts_with_word("let");
-    if let Some(at) = part.assignment() {
+    let foreign = part.first_word().and_then(|word| expr::not_a_statement(&word, part.assignment().is_some()));
+    if let Some((what, instead)) = foreign {
+        let mut part = inside.part(part);
+        expr::unsupported(&mut part, &what, instead);
+    } else if let Some(at) = part.assignment() {
         let (left, right) = part.divide(at);
         let mut left = inside.part(left);
         left.take_word("let");

@@ -39,7 +39,7 @@ const COMPARISON: u32 = 3;
 pub(super) const INDEXING: &str = "tensors have named axes: take a position with `first`, `last` or `shift`";
 
 /// Words of Rust that begin something the language leaves out, and what to write instead.
-const UNSUPPORTED: [(&str, &str); 12] = [
+const UNSUPPORTED: [(&str, &str); 22] = [
     ("for", "a loop over an axis is a `scan`, a `reduce` or a `sum`"),
     ("while", "a loop over an axis is a `scan`, a `reduce` or a `sum`"),
     ("loop", "a loop over an axis is a `scan`, a `reduce` or a `sum`"),
@@ -52,19 +52,42 @@ const UNSUPPORTED: [(&str, &str); 12] = [
     ("move", "a helper `fn name(x) { … }` takes the place of a closure"),
     ("async", "write the expression without it"),
     ("fn", "declare helper functions beside the kernels, not inside them"),
+    ("const", OUTSIDE),
+    ("static", OUTSIDE),
+    ("use", OUTSIDE),
+    ("struct", OUTSIDE),
+    ("enum", OUTSIDE),
+    ("trait", OUTSIDE),
+    ("impl", OUTSIDE),
+    ("type", OUTSIDE),
+    ("mod", OUTSIDE),
+    ("extern", OUTSIDE),
 ];
 
+/// What to write instead of an item inside a body.
+const OUTSIDE: &str = "declare it outside of `scan!`; a constant of the kernel is a `let name = …;`";
+
 /// Other words that Rust keeps for itself.
-const KEYWORDS: [&str; 33] = [
-    "_", "as", "abstract", "become", "box", "const", "crate", "do", "dyn", "else", "enum", "extern", "false", "final",
-    "if", "impl", "in", "macro", "mod", "mut", "override", "priv", "pub", "ref", "self", "static", "struct", "super",
-    "trait", "true", "type", "use", "where",
+const KEYWORDS: [&str; 23] = [
+    "_", "as", "abstract", "become", "box", "crate", "do", "dyn", "else", "false", "final", "if", "in", "macro", "mut",
+    "override", "priv", "pub", "ref", "self", "super", "true", "where",
 ];
 
 /// Whether a word cannot name anything in Rust.
 pub(crate) fn is_keyword(word: &str) -> bool {
     let others = ["Self", "await", "gen", "try", "typeof", "unsized", "virtual", "yield"];
     KEYWORDS.contains(&word) || others.contains(&word) || UNSUPPORTED.iter().any(|(known, _)| *known == word)
+}
+
+/// What a statement that begins with a word of Rust is called, and what to write instead, if it is none of this language.
+/// `assigns` tells whether another statement may be part of it.
+pub(super) fn not_a_statement(word: &str, assigns: bool) -> Option<(String, &'static str)> {
+    if word == "if" && assigns {
+        let instead = "an `if` is a value: write `y = if c { a } else { b };` for each output";
+        return Some(("`if` as a statement is".into(), instead));
+    }
+    let (_, instead) = UNSUPPORTED.iter().find(|(known, _)| *known == word && *known != "let")?;
+    Some((format!("`{word}` is"), instead))
 }
 
 /// Reads an expression that takes all tokens; a mistake gives [`ExprKind::Wrong`].
@@ -91,6 +114,9 @@ fn rest(cursor: &mut Cursor, next: &str) {
             );
         }
         Some(".." | "..=" | ".") => unsupported(cursor, "ranges are", "an axis is always taken whole"),
+        Some("@") => {
+            unsupported(cursor, "`@` is", "a product of matrices is `sum(K, a * b)` over the axis that both have")
+        }
         _ => cursor.finish(next),
     }
 }
@@ -111,6 +137,10 @@ fn binary(cursor: &mut Cursor, loosest: u32) -> Option<Expr> {
     let mut left = cast(cursor)?;
     let mut compared = false;
     while let Some((text, precedence, op)) = next_binary(cursor).filter(|(_, p, _)| *p > loosest) {
+        if cursor.is_power() {
+            unsupported(cursor, "`**` is", "write `powi(x, 2)` for whole powers, `exp(y * ln(x))` for others");
+            return None;
+        }
         let Some(at) = cursor.take_operator(text) else { break };
         if precedence == COMPARISON && std::mem::replace(&mut compared, true) {
             cursor.report(at, Mistake::ChainedComparison {});

@@ -7,7 +7,7 @@ use crate::cursor::Cursor;
 use crate::extent::Extent;
 use crate::mistake::Mistake;
 use crate::suggest::did_you_mean;
-use crate::syntax::{Block, Body, Expr, Head, HelperItem, KernelItem, Name, TensorItem};
+use crate::syntax::{Block, Body, Expr, Head, HelperItem, KernelItem, Name, Statement, TensorItem};
 
 use super::{body, expr};
 
@@ -34,11 +34,19 @@ pub(super) fn function(cursor: &mut Cursor, head: Head, block: &mut Block) -> Op
     let name = cursor.name("the function's name")?;
     let params = cursor.group(Delimiter::Parenthesis, "the parameters")?;
     let params = entries(cursor, &params);
-    let results = results(cursor);
+    let unnamed = unnamed_output(cursor);
+    let results = if unnamed.is_some() { None } else { results(cursor) };
     let extent = cursor.extent();
-    let body = match cursor.group(Delimiter::Brace, "the function's body") {
+    let mut body = match cursor.group(Delimiter::Brace, "the function's body") {
         Some(group) => body::block(cursor, &group),
         None => Body::of(Expr::wrong(extent)),
+    };
+    let results = match unnamed {
+        Some((ty, extent)) => {
+            body.is_whole = false;
+            Some((assigned(&body, &ty), extent))
+        }
+        None => results,
     };
     let (outputs, extent) = results.map_or((vec![], None), |(outputs, extent)| (outputs, Some(extent)));
     let is_helper = head.visibility.is_empty() && params.iter().chain(&outputs).all(|entry| entry.ty.is_none());
@@ -53,6 +61,33 @@ pub(super) fn function(cursor: &mut Cursor, head: Head, block: &mut Block) -> Op
         block.kernels.push(KernelItem { head, name, params, outputs, body });
     }
     Some(())
+}
+
+/// The type of `-> f32[L]` and its place; reports that the output has no name.
+fn unnamed_output(cursor: &mut Cursor) -> Option<(TensorType, Extent)> {
+    let is_type = match (cursor.peek_at(2), cursor.peek_at(3)) {
+        (Some(TokenTree::Group(group)), _) => group.delimiter() == Delimiter::Bracket,
+        (Some(TokenTree::Ident(_)), Some(TokenTree::Group(group))) if group.delimiter() == Delimiter::Bracket => true,
+        (Some(TokenTree::Ident(word)), _) => Elem::from_name(&word.to_string()).is_some(),
+        _ => false,
+    };
+    if !is_type || cursor.take_operator("->").is_none() {
+        return None;
+    }
+    let (extent, first) = (cursor.extent(), cursor.words(2));
+    let ty = tensor_type(cursor).unwrap_or(TensorType { elem: None, or: None, axes: vec![] });
+    cursor.report(extent, Mistake::UnnamedOutput { ty: first });
+    Some((ty, extent))
+}
+
+/// The names that a body assigns, as outputs of that type.
+fn assigned(body: &Body, ty: &TensorType) -> Vec<Entry> {
+    let patterns = body.statements.iter().filter_map(|statement| match statement {
+        Statement::Assign(pattern, _) => Some(pattern),
+        Statement::Let(..) => None,
+    });
+    let entry = |name: &Name| Entry { name: name.clone(), ty: Some(ty.clone()), default: None };
+    patterns.flat_map(|pattern| pattern.names()).map(entry).collect()
 }
 
 /// `-> (y: [L], …)`, `-> y`, or nothing.

@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod common;
+mod depth;
 mod diagnostics;
 mod domains;
 mod expansion;

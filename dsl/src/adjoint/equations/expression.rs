@@ -5,6 +5,7 @@ use crate::elem::Elem;
 use crate::ir::{Axis, Binary, Literal, Node, Op, Operator, Unary, Value};
 
 use super::Writer;
+use super::bounds::REST;
 use super::names::{Index, display_name, superscript};
 use super::recurrence::Family;
 
@@ -66,13 +67,27 @@ impl Writer<'_> {
         }
     }
 
-    /// A value written out.
+    /// A value written out, unless it stands too deep.
     pub(super) fn expand(&mut self, value: Value, at: &Environment, place: Level) -> String {
         let written = self.written(value, at);
         parenthesised(written, place)
     }
 
     fn written(&mut self, value: Value, at: &Environment) -> Written {
+        self.bounded(|writer| writer.operation(value, at))
+    }
+
+    /// What `write` gives, or `…` where enough is written.
+    pub(super) fn bounded(&mut self, write: impl FnOnce(&mut Self) -> Written) -> Written {
+        if !self.bounds.enter() {
+            return (REST.to_owned(), Level::Atom);
+        }
+        let written = write(self);
+        self.bounds.leave();
+        written
+    }
+
+    fn operation(&mut self, value: Value, at: &Environment) -> Written {
         let Node { op, axes, .. } = self.program.node(value).clone();
         match op {
             Op::Param(k) => {
@@ -186,17 +201,18 @@ impl Writer<'_> {
 
 /// Whether a map takes more than two operations to write out.
 pub(super) fn is_long(nodes: &[Node], value: Value) -> bool {
-    count(nodes, value, 0) > 2
-}
-
-/// How many operations a value takes to write out, counted up to a few.
-fn count(nodes: &[Node], value: Value, so_far: usize) -> usize {
-    let op = &nodes[value.0 as usize].op;
-    if so_far > 3 || !op.is_map() {
-        return so_far;
+    let (mut count, mut beneath) = (0, vec![value]);
+    while let Some(value) = beneath.pop() {
+        let op = &nodes[value.0 as usize].op;
+        if op.is_map() {
+            count += usize::from(!matches!(op, Op::Broadcast(_) | Op::Convert(..)));
+            beneath.extend(op.operands());
+        }
+        if count > 2 {
+            return true;
+        }
     }
-    let own = usize::from(!matches!(op, Op::Broadcast(_) | Op::Convert(..)));
-    op.operands().into_iter().fold(so_far + own, |sum, v| count(nodes, v, sum))
+    false
 }
 
 pub(super) fn parenthesised((text, level): Written, place: Level) -> String {

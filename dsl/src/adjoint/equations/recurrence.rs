@@ -47,13 +47,16 @@ struct Body<'a> {
     axes: Vec<AxisSet>,
     /// Values that have an equation.
     defined: HashMap<Value, String>,
+    /// How often each value is an operand or a field of the combination.
+    uses: Vec<usize>,
 }
 
-impl Body<'_> {
-    fn uses(&self, value: Value) -> usize {
-        let operands = self.operator.body.iter().flat_map(|node| node.op.operands());
-        operands.chain(self.operator.combine.iter().copied()).filter(|v| *v == value).count()
-    }
+/// How often each value of an operator's body is an operand or a field of the combination.
+fn uses(operator: &Operator) -> Vec<usize> {
+    let mut uses = vec![0; operator.body.len()];
+    let operands = operator.body.iter().flat_map(|node| node.op.operands());
+    operands.chain(operator.combine.iter().copied()).for_each(|v| uses[v.0 as usize] += 1);
+    uses
 }
 
 impl Writer<'_> {
@@ -72,7 +75,8 @@ impl Writer<'_> {
         let names: Vec<Option<String>> = names.collect();
         self.states.insert(family.clone(), names.clone());
         let (axes, defined) = (self.body_axes(family, &operator), HashMap::new());
-        let mut body = Body { family, operator: &operator, names: &names, axes, defined };
+        let uses = uses(&operator);
+        let mut body = Body { family, operator: &operator, names: &names, axes, defined, uses };
         for k in fields {
             let (name, value) = (names[k as usize].clone().unwrap_or_default(), operator.combine[k as usize]);
             let right = self.body_value(&mut body, value, Level::Choice);
@@ -101,7 +105,7 @@ impl Writer<'_> {
             }
             Op::Input(k) => self.render(body.family.elements[(k - n) as usize], &here, place),
             _ => {
-                let shared = body.uses(value) > 1 && is_long(&body.operator.body, value);
+                let shared = body.uses[value.0 as usize] > 1 && is_long(&body.operator.body, value);
                 if shared && !body.defined.contains_key(&value) && !body.operator.combine.contains(&value) {
                     let name = self.aside(|writer| {
                         let right = writer.body_written(body, value).0;
@@ -121,6 +125,10 @@ impl Writer<'_> {
     }
 
     fn body_written(&mut self, body: &mut Body<'_>, value: Value) -> Written {
+        self.bounded(|writer| writer.body_operation(body, value))
+    }
+
+    fn body_operation(&mut self, body: &mut Body<'_>, value: Value) -> Written {
         let nodes = &body.operator.body;
         let op = &nodes[value.0 as usize].op;
         let op = match (rules::weight(nodes, op), op) {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Value};
+use oplus_dsl::walk::WorkList;
 use oplus_dsl::{Elem, Ty};
 
 use crate::cpu::tile::{Code, Instruction, Load, Reg, Register, Term, TileOp};
@@ -144,14 +145,63 @@ impl<'a> Lower<'a> {
 
     /// The value with its axes moved: computed once per value and moves.
     fn value(&mut self, value: Value, moves: &Moves) -> Reg {
-        let node = self.drafts.program.node(value);
-        let moves = moves.along(node.axes);
-        if let Some(known) = self.known.get(&(value, moves.clone())) {
+        let key = self.key(value, moves);
+        if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let register = self.compute(value, &moves);
-        self.known.insert((value, moves), register);
-        register
+        let mut work = WorkList::of(key.clone());
+        while let Some((value, moves)) = work.next(|key| self.waits_for(key)) {
+            let register = self.compute(value, &moves);
+            self.known.insert((value, moves), register);
+        }
+        self.known[&key]
+    }
+
+    /// A value with those of the moves that matter to it.
+    fn key(&self, value: Value, moves: &Moves) -> (Value, Moves) {
+        (value, moves.along(self.drafts.program.node(value).axes))
+    }
+
+    /// What must be lowered before a value, in order; `None` if it is lowered already. See [`Lower::compute`].
+    fn waits_for(&self, key: &(Value, Moves)) -> Option<Vec<(Value, Moves)>> {
+        if self.known.contains_key(key) {
+            return None;
+        }
+        let (value, moves) = key;
+        let all = |values: &[Value], moves: &Moves| values.iter().map(|v| self.key(*v, moves)).collect();
+        if self.drafts.is_borrowed(self.stage, *value) && self.memory.temporaries.contains_key(value) {
+            return Some(vec![]);
+        }
+        Some(match &self.drafts.program.node(*value).op {
+            Op::Shift { axis, by, value, fill } => match moves.of(*axis) {
+                Move::Pin(index) => match self.shifted(*axis, index, *by) {
+                    Some(t) => all(&[*value], &moves.with(*axis, Move::Pin(t))),
+                    None => all(&[*fill], moves),
+                },
+                Move::Shift(0) if self.holds(*axis) => all(&[*value, *fill], moves),
+                Move::Shift(outer) => {
+                    let further = moves.with(*axis, Move::Shift(outer.saturating_add(*by)));
+                    vec![self.key(*value, &further), self.key(*fill, moves)]
+                }
+            },
+            Op::Last { axis, value: over, empty } | Op::First { axis, value: over, empty } => {
+                let is_last = matches!(self.drafts.program.node(*value).op, Op::Last { .. });
+                match self.size(*axis) {
+                    0 => all(&[*empty], moves),
+                    _ if self.captures(*value, *axis) => all(&[*over, *empty], &Moves::default()),
+                    _ if self.holds(*axis) => all(&[*over], moves),
+                    size => all(&[*over], &moves.with(*axis, Move::Pin(if is_last { size - 1 } else { 0 }))),
+                }
+            }
+            Op::Field(..) | Op::Scan { .. } | Op::Reduce { .. } => vec![],
+            op => all(&op.operands(), moves),
+        })
+    }
+
+    /// The index that a shift reads for an index, if there is one.
+    fn shifted(&self, axis: Axis, index: usize, by: i64) -> Option<usize> {
+        let there = (index as i64).checked_sub(by).filter(|t| (0..self.size(axis) as i64).contains(t));
+        there.map(|t| t as usize)
     }
 
     fn compute(&mut self, value: Value, moves: &Moves) -> Reg {
@@ -259,10 +309,9 @@ impl<'a> Lower<'a> {
     /// The value at index t − by. In an axis that the tile holds, that is a copy; otherwise everything the value is
     /// computed from is read elsewhere, and `fill` is selected where nothing was.
     fn shift(&mut self, axis: Axis, by: i64, value: Value, fill: Value, moves: &Moves) -> Reg {
-        let size = self.size(axis) as i64;
         match moves.of(axis) {
-            Move::Pin(index) => match (index as i64).checked_sub(by).filter(|t| (0..size).contains(t)) {
-                Some(t) => self.value(value, &moves.with(axis, Move::Pin(t as usize))),
+            Move::Pin(index) => match self.shifted(axis, index, by) {
+                Some(t) => self.value(value, &moves.with(axis, Move::Pin(t))),
                 None => self.value(fill, moves),
             },
             Move::Shift(0) if self.holds(axis) => {

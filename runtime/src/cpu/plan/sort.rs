@@ -59,8 +59,9 @@ impl Stage {
                 _ => continue,
             };
             operands.iter().for_each(|register| needed[register.0] = true);
-            pass.insert(0, at);
+            pass.push(at);
         }
+        pass.reverse();
         pass
     }
 

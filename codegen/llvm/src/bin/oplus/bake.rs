@@ -1,9 +1,7 @@
 //! `oplus bake`.
 
 use crate::Outcome;
-use crate::programs::{
-    all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, with_others,
-};
+use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, with_others};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::{Batch, Checks, Contents, counts};

@@ -11,7 +11,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Program};
 use oplus_llvm::ptxas::{Assembled, Ptxas, PtxasError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -52,11 +52,12 @@ fn parse_size(text: &str) -> Result<(String, i64), String> {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let path = PathBuf::from(&args.what);
-    let programs = if Path::is_file(&path) {
+    let programs = if Path::is_file(&path) || is_path(&args.what) {
         in_sources(&path)?
     } else {
         named(oplus_front::library_programs(), std::slice::from_ref(&args.what))?
     };
+    check_axes(&programs, &args.shape)?;
     let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
     let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
     println!("on a GPU: {target}, whether or not it is here\n");
@@ -81,6 +82,24 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let write = |path: &PathBuf| Ok(std::fs::write(path, picture::draw(&sections)?)?);
     args.svg.as_ref().map_or(Ok(()), write)
+}
+
+/// Whether this names a file or a folder rather than a kernel.
+fn is_path(what: &str) -> bool {
+    what.ends_with(".rs") || what.contains(std::path::is_separator)
+}
+
+/// Every axis that has a size is one of some program.
+fn check_axes(programs: &[Program], shape: &[(String, i64)]) -> Outcome {
+    let known: BTreeSet<&str> = programs.iter().flat_map(|program| &program.axes).map(String::as_str).collect();
+    match shape.iter().find(|(axis, _)| !known.contains(axis.as_str())) {
+        Some((axis, _)) => {
+            let known: Vec<&str> = known.into_iter().collect();
+            Err(format!("--shape names axis {axis}, which no kernel here has; their axes are {}", known.join(", "))
+                .into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// A program's equations and launches.
@@ -132,7 +151,7 @@ fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, B
             .rev()
             .map(|a| {
                 let own = stride;
-                stride = stride.saturating_mul(sizes[a.0 as usize]);
+                stride = stride.saturating_mul(sizes[a.0 as usize].max(1));
                 own
             })
             .collect();

@@ -2,6 +2,7 @@
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
+use oplus_dsl::walk::all;
 
 use super::super::form::{Decay, Form, Refusal, axes_of, coefficient, decay_of, exponential, only_field};
 use crate::lower::pairs::factors::{Product, is};
@@ -271,11 +272,11 @@ impl BackForm {
 
     /// Whether a value is a map of point values and of the sums over depth.
     fn is_map(&self, program: &Program, value: Value) -> bool {
-        match &program.node(value).op {
-            Op::Field(tuple, 0) => self.contraction.as_ref().is_some_and(|(own, _)| own == tuple),
-            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
-            op if op.is_map() => op.operands().iter().all(|v| self.is_map(program, *v)),
-            _ => false,
-        }
+        all(program, value, |v| match &program.node(v).op {
+            Op::Field(tuple, 0) => Some(self.contraction.as_ref().is_some_and(|(own, _)| own == tuple)),
+            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Some(true),
+            op if op.is_map() => None,
+            _ => Some(false),
+        })
     }
 }

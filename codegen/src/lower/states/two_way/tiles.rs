@@ -4,7 +4,7 @@
 //! parameters are. What is computed once per row and step, after the sums over states, reads those tiles and parameters.
 
 use super::parts::Parts;
-use super::zero::{Fill, map};
+use super::zero::{Fill, filled};
 use crate::lower::states::tiles::{Tile, is_dear, is_point};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
@@ -79,11 +79,9 @@ fn known(parts: &Parts, value: Value) -> Fill {
 
 /// The value of a map of parameters where those with time are zero.
 fn at_zero(parts: &Parts, value: Value) -> Fill {
-    let node = parts.stage.program.node(value);
-    match &node.op {
-        Op::Param(_) if parts.has_time(value) => Fill::Zero,
-        op => map(op, |v| at_zero(parts, *v)),
-    }
+    let program = &parts.stage.program;
+    let is_zero = |v: Value| matches!(program.node(v).op, Op::Param(_)) && parts.has_time(v);
+    filled(program, value, |v| is_zero(v).then_some(Fill::Zero))
 }
 
 impl Parts {

@@ -5,7 +5,9 @@
 
 use super::parts::Parts;
 use super::tiles::Tiles;
-use oplus_dsl::ir::{Axis, Binary, Literal, Op, Unary, Value};
+use oplus_dsl::ir::{Axis, Binary, Literal, Op, Program, Unary, Value};
+use oplus_dsl::walk::WorkList;
+use std::collections::HashMap;
 
 /// A value where something does not exist; false and true are zero and one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,20 +22,34 @@ pub(super) enum Fill {
 
 /// The value of a node at an index of `axis` that does not exist.
 pub(super) fn fill(parts: &Parts, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
-    let node = parts.stage.program.node(value);
-    if let Some(i) = tiles.place(value).filter(|_| node.axes.contains(axis)) {
-        return tiles.fills[i];
+    filled(&parts.stage.program, value, |v| {
+        let node = parts.stage.program.node(v);
+        let has_axis = node.axes.contains(axis);
+        let tile = tiles.place(v).filter(|_| has_axis).map(|i| tiles.fills[i]);
+        tile.or(match node.op {
+            Op::Param(_) if has_axis => Some(Fill::Zero),
+            Op::Field(tuple, _) if tuple == parts.exclusive => Some(Fill::Before),
+            _ => None,
+        })
+    })
+}
+
+/// The value of a node, where `leaf` knows that of what is no map.
+pub(super) fn filled(program: &Program, value: Value, leaf: impl Fn(Value) -> Option<Fill>) -> Fill {
+    let (mut known, mut work) = (HashMap::new(), WorkList::of(value));
+    let operands = |v: Value| match &program.node(v).op {
+        op if op.is_map() && leaf(v).is_none() => op.operands(),
+        _ => vec![],
+    };
+    while let Some(next) = work.next(|v| (!known.contains_key(v)).then(|| operands(*v))) {
+        let fill = leaf(next).unwrap_or_else(|| map(&program.node(next).op, |v| known[v]));
+        known.insert(next, fill);
     }
-    let of = |v: &Value| fill(parts, tiles, *v, axis);
-    match &node.op {
-        Op::Param(_) if node.axes.contains(axis) => Fill::Zero,
-        Op::Field(tuple, _) if *tuple == parts.exclusive => Fill::Before,
-        op => map(op, of),
-    }
+    known[&value]
 }
 
 /// The value of a map, from those of its operands.
-pub(super) fn map(op: &Op, of: impl Fn(&Value) -> Fill) -> Fill {
+fn map(op: &Op, of: impl Fn(&Value) -> Fill) -> Fill {
     match op {
         Op::Const(Literal::Float(x)) if *x == 0.0 => Fill::Zero,
         Op::Const(Literal::Float(x)) if *x == 1.0 => Fill::One,

@@ -1,0 +1,43 @@
+//! How large a program may be to become kernels.
+//!
+//! A kernel holds its values in registers and is compiled by LLVM: programs of very many operations are no good kernels, and
+//! planning them would take too long to wait for. Any program within these limits is planned in seconds, on a small stack.
+
+use oplus_dsl::ir::{Op, Program, Unary};
+
+use super::cut::CutError;
+
+/// The most operations of a program, those of its operators included.
+pub const MAX_OPERATIONS: usize = 10_000;
+
+/// How many scans, reductions, positions and exponentials may depend on each other.
+pub const MAX_NESTED: usize = 200;
+
+/// Refuses a program that is too large.
+pub(super) fn check(program: &Program) -> Result<(), CutError> {
+    let bodies: usize = program.operators.iter().map(|operator| operator.body.len()).sum();
+    let operations = program.nodes.len() + bodies;
+    if operations > MAX_OPERATIONS {
+        return Err(CutError::TooLarge { program: program.name.clone(), operations });
+    }
+    match nested(program) {
+        nested if nested > MAX_NESTED => Err(CutError::TooNested { program: program.name.clone(), nested }),
+        _ => Ok(()),
+    }
+}
+
+/// The most operations along an axis, and exponentials, that depend on each other.
+fn nested(program: &Program) -> usize {
+    let mut levels: Vec<usize> = Vec::with_capacity(program.nodes.len());
+    for node in &program.nodes {
+        let counts = match node.op {
+            Op::Scan { .. } | Op::Reduce { .. } | Op::Starts { .. } => true,
+            Op::Shift { .. } | Op::First { .. } | Op::Last { .. } => true,
+            Op::Unary(Unary::Exp | Unary::Exp2, _) => true,
+            _ => false,
+        };
+        let beneath = node.op.operands().iter().map(|v| levels[v.0 as usize]).max().unwrap_or(0);
+        levels.push(beneath + usize::from(counts));
+    }
+    levels.into_iter().max().unwrap_or(0)
+}
