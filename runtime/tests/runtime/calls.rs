@@ -148,9 +148,7 @@ fn outputs_without_memory_of_their_own_are_refused_and_nothing_is_written() {
     let error = AFFINE.call_into(&inputs, &[&x, &last, &steps]).unwrap_err().to_string();
     assert_eq!(error, "`h` and `x` overlap in memory; an output needs memory of its own");
     let h = ramp(&[2, 6]);
-    let (front, back) = (h.slice(1, 0..5).unwrap(), h.slice(1, 5..6).unwrap().reshape(&[2]));
-    assert!(matches!(back, Err(Error::View { .. })));
-    let back = h.as_strided(&[2], &[6], 5).unwrap();
+    let (front, back) = (h.slice(1, 0..5).unwrap(), h.slice(1, 5..6).unwrap().reshape(&[2]).unwrap());
     let error = AFFINE.call_into(&inputs, &[&front, &back, &steps]).unwrap_err();
     assert_eq!(error, Error::Overlap { first: "h".into(), second: "last".into() });
     let broadcast = h.as_strided(&[2, 5], &[0, 1], 0).unwrap();
