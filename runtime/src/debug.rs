@@ -62,7 +62,7 @@ fn element(elem: Elem, bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
     }
     match elem {
         Elem::F64 => read::<f64>(bytes, f),
-        Elem::F32 | Elem::Call | Elem::State => read::<f32>(bytes, f),
+        Elem::F32 | Elem::Call | Elem::State | Elem::Wide => read::<f32>(bytes, f),
         Elem::Bf16 => read::<bf16>(bytes, f),
         Elem::F16 => read::<f16>(bytes, f),
         Elem::I32 => read::<i32>(bytes, f),

@@ -20,7 +20,7 @@ struct Entry {
 }
 
 /// The type of a tensor.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct TensorType {
     /// `None` if it is not known.
     elem: Option<Elem>,
@@ -75,7 +75,7 @@ fn unnamed_output(cursor: &mut Cursor) -> Option<(TensorType, Extent)> {
         return None;
     }
     let (extent, first) = (cursor.extent(), cursor.words(2));
-    let ty = tensor_type(cursor).unwrap_or(TensorType { elem: None, or: None, axes: vec![] });
+    let ty = tensor_type(cursor).unwrap_or_default();
     cursor.report(extent, Mistake::UnnamedOutput { ty: first });
     Some((ty, extent))
 }
