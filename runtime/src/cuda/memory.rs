@@ -19,7 +19,7 @@ pub(crate) struct DeviceMemory {
     remains: Remains,
 }
 
-/// What is left of a memory when its last handle is dropped.
+/// The rest of a memory whose last handle has been dropped.
 struct Remains {
     /// The device whose stream frees the memory.
     device: CudaDevice,
