@@ -40,18 +40,23 @@ pub fn attention_causal(
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
 }
 
+// How far a window reaches, at most `all`; a negative distance is no limit.
+fn distance(far, all) -> far {
+    if far < 0 { all } else { min(far, all) }
+}
+
 /// [`attention`](fn@attention) in which a query sees the keys around its own position, `left` to the left and `right` to the
 /// right of it. The last query is at the last key: query m sees the keys n with at − left ≤ n ≤ at + right for
 /// at = m + |N| − |M|, so that right = 0 is causal.
 ///
-/// A side has no limit where its distance is |M| + |N| or more, up to 2⁶². Unlike in FlashAttention −1 does not mean that:
-/// left = −1 hides a query's own position, and with right = 0 nothing is seen.
+/// A side whose distance is negative has no limit, as in FlashAttention.
 ///
 /// Beltagy, Peters and Cohan, "Longformer: The long-document transformer", 2020, §3.1.
 pub fn attention_window(
     q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F], left: i64, right: i64,
 ) -> (o: [B, G, R, M, F], lse: state[B, G, R, M]) {
     let at = index(M) + (size(N) - size(M));
+    let (left, right) = (distance(left, size(M) + size(N)), distance(right, size(M) + size(N)));
     let seen = index(N) >= at - left && index(N) <= at + right;
     let (score, one, value) = weighted(seen, scores(q, k), v);
     (o, lse) = mean(reduce(N, Softmax(score, one, value)));
@@ -110,17 +115,18 @@ pub fn attention_packed_causal(
 /// Merges what a query read from two parts of the keys: with lse = ln(exp(lse1) + exp(lse2)),
 /// o = exp(lse1 − lse)·o1 + exp(lse2 − lse)·o2.
 ///
-/// Parts may be merged in any tree; a part of nothing is o = 0 and lse = −∞. Of two parts of nothing the gradients of lse1 and
-/// lse2 are NaN; [`merge_parts`](fn@merge_parts) gives 0 there. Milakov and Gimelshein, "Online normalizer
-/// calculation for softmax", 2018, §3.1.
+/// Parts may be merged in any tree. A part of nothing is o = 0 and lse = −∞, and its gradients are 0. Milakov and Gimelshein,
+/// "Online normalizer calculation for softmax", 2018, §3.1.
 pub fn merge(
     o1: [B, M, F], lse1: state[B, M], o2: [B, M, F], lse2: state[B, M],
 ) -> (o: [B, M, F], lse: state[B, M]) {
     let m = max(lse1, lse2);
-    let (d1, d2) = (if lse1 == -inf { 0 } else { exp(lse1 - m) }, if lse2 == -inf { 0 } else { exp(lse2 - m) });
-    let d = if m == -inf { 1 } else { d1 + d2 };
+    let nothing = m == -inf;
+    let from = if nothing { 0 } else { m };
+    let (d1, d2) = (exp(lse1 - from), exp(lse2 - from));
+    let d = if nothing { 1 } else { d1 + d2 };
     o = (d1 * o1 + d2 * o2) / d;
-    lse = m + ln(d);
+    lse = if nothing { -inf } else { m + ln(d) };
 }
 
 /// [`merge`](fn@merge) of any number of parts P, of which any may be nothing.

@@ -131,6 +131,21 @@ fn outputs_and_derived_gradients_are_those_of_the_loops() {
 }
 
 #[test]
+fn a_window_without_limits_hides_nothing() {
+    let (window, all, s) = (in_f64("attention_window"), in_f64("attention"), SIZES[4]);
+    let sizes = named_sizes(s);
+    let mut given = with_integers(inputs(&window, &sizes, 5, |_| true), &sizes);
+    for distance in [-1, i64::MIN, 1 << 20, i64::MAX] {
+        for side in ["left", "right"] {
+            given.insert(side.into(), Array { sizes: vec![], data: Data::Int(vec![distance]) });
+        }
+        let mode = stored(Order::Sequential);
+        let (found, expected) = (run(&window, &given, &sizes, mode), run(&all, &given, &sizes, mode));
+        assert_eq!(found, expected, "{distance}");
+    }
+}
+
+#[test]
 fn the_gradient_reads_what_the_forward_pass_gave() {
     for elem in [Elem::Call, Elem::F64, Elem::F32, Elem::Bf16, Elem::F16] {
         for name in MODELS {
