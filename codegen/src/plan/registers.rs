@@ -18,9 +18,6 @@ use crate::lower::reads::near;
 use crate::schedule::{Loader, LookBack, REGISTERS, WARP};
 use crate::stage::Stage;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary::Div;
-use oplus_dsl::ir::Op;
-use oplus_dsl::ir::Unary::{Cos, Exp, Exp2, Ln, Log1p, Sin, Tanh};
 
 /// Registers of the look-ahead warp beside messages and states.
 const AHEAD: u32 = 25;
@@ -34,8 +31,6 @@ const HALVES_OF_TENSOR: u32 = 15;
 const HALVES_OF_SIDE: u32 = 9;
 /// Registers of an access of a single element: its address is its own.
 const SINGLE: u32 = 3;
-/// Registers of quotients and functions in f64 outside the operator.
-const DOUBLE: u32 = 16;
 /// Displacements that a tile holds, as in the lowering.
 const REACH: i64 = 8;
 /// The most registers of a thread that estimates are trusted up to; there are 255.
@@ -49,7 +44,7 @@ pub(super) struct Pressure {
     long: u32,
     /// Words of an element: its parameters, or its fields if those are more.
     element: u32,
-    /// Words of all outputs at one time.
+    /// Words of all outputs that there are at every time.
     outputs: u32,
     /// Intermediate values.
     temporaries: u32,
@@ -66,8 +61,8 @@ pub(super) struct Pressure {
 impl Pressure {
     /// Of a stage with a scan whose elements have so many words and intermediate values.
     pub(super) fn of(stage: &Stage, element: u32, temporaries: u32) -> Pressure {
-        let outputs: Vec<Ty> = stage.program.outputs.iter().map(|output| output.elem.value()).collect();
-        let temporaries = temporaries + if divides_doubles(stage) { DOUBLE } else { 0 };
+        let running = (0..).zip(&stage.program.outputs).filter(|(k, _)| !stage.is_final(*k));
+        let outputs: Vec<Ty> = running.map(|(_, output)| output.elem.value()).collect();
         let mut pressure = Pressure { element, outputs: words(&outputs), temporaries, ..Pressure::default() };
         let Some(scan) = stage.scan() else { return pressure };
         let fields: Vec<Ty> = stage.program.operator(scan.operator).fields.iter().map(|field| field.ty).collect();
@@ -86,6 +81,11 @@ impl Pressure {
         pressure
     }
 
+    /// Whether the operator is one of few fields over few tensors, whose schedules were chosen by measurements: they are kept.
+    pub(super) fn is_small(&self) -> bool {
+        self.state <= 4 && self.element <= 6
+    }
+
     /// The registers of a thread under a schedule.
     pub(super) fn registers(&self, schedule: &LookBack) -> u32 {
         self.look_ahead(schedule).max(self.scanner(schedule)).max(self.producer(schedule))
@@ -99,7 +99,7 @@ impl Pressure {
         let LookBack { vector, vectors, .. } = *schedule;
         let elements = vector * vectors * self.element + vectors * self.neighbours;
         let singles = if vector == 1 { SINGLE * vectors } else { 0 };
-        SCANNER + elements + vector * self.outputs + (2 + vectors) * self.state + self.temporaries + singles
+        SCANNER + elements + vector * self.outputs + (1 + vectors) * self.state + self.temporaries + singles
     }
 
     fn producer(&self, schedule: &LookBack) -> u32 {
@@ -110,12 +110,6 @@ impl Pressure {
             Loader::Registers => 0,
         }
     }
-}
-
-/// Whether quotients or functions are computed in f64 outside the operator.
-fn divides_doubles(stage: &Stage) -> bool {
-    let dear = |op: &Op| matches!(op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _) | Op::Binary(Div, ..));
-    stage.program.nodes.iter().any(|node| node.ty == Ty::F64 && dear(&node.op))
 }
 
 /// The registers that a thread of a stage's kernel is estimated to take under a schedule by look-back.

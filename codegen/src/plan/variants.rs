@@ -381,7 +381,7 @@ impl Shape {
     fn sized(&self, preferred: LookBack) -> LookBack {
         let registers = |s: &LookBack| self.pressure.registers(s) <= register_limit(s.warps());
         let ring = |s: &LookBack| s.loader == Loader::Registers || 2 * s.tile() * self.read <= ring_bytes(Isa::Sm90a);
-        let chosen = if registers(&preferred) {
+        let chosen = if self.pressure.is_small() || registers(&preferred) {
             preferred
         } else {
             let all = smaller(preferred);

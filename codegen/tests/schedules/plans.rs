@@ -1,12 +1,13 @@
 //! Whole plans of random programs, on both instruction sets.
 
 use oplus_codegen::plan::variants;
+use oplus_codegen::schedule::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::cut;
 use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::Program;
-use oplus_dsl::testing::{Ingredients, operators, program as random};
+use oplus_dsl::ir::{Literal, Program};
+use oplus_dsl::testing::{Ingredients, operator, operators, program as random};
 use oplus_dsl::{Elem, Ty};
 
 use crate::device::Placement;
@@ -62,6 +63,22 @@ fn every_variant_of_a_contiguous_scan() {
         for (target, least) in [(Target::H200, 8), (Target::A100, 7)] {
             assert!(check_variants(&program, &[3, 5000], &target) >= least);
         }
+    }
+}
+
+/// Twenty fields: look-back in few warps with a short window.
+#[test]
+fn every_variant_of_an_operator_with_many_fields() {
+    const FIELDS: [&str; 20] =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
+    let fields = FIELDS.map(|name| (name, Ty::F32, Literal::Float(0.0)));
+    let operator = operator("Sums", fields, |l, r| std::array::from_fn(|k| l[k] + r[k]));
+    let program = scan(&operator, true, None);
+    for target in [Target::H200, Target::A100] {
+        let stages = cut(&program).expect("cuts").stages;
+        let narrow = |s: &Schedule| matches!(s, Schedule::LookBack(s) if s.scan_warps < 8 && s.window < 6);
+        assert!(variants(&stages[0], target.isa).iter().any(|(_, s)| narrow(s)));
+        assert!(check_variants(&program, &[2, 700], &target) >= 4);
     }
 }
 

@@ -131,7 +131,7 @@ mod tests {
         );
         let manifest = Manifest::read(folder.path()).unwrap().expect("a manifest");
         assert_eq!(manifest.kernel.len(), 1);
-        assert!(folder.path().join(format!("{}", manifest.kernel[0].file)).exists());
+        assert!(folder.path().join(&manifest.kernel[0].file).exists());
     }
 
     #[test]
