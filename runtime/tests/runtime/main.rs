@@ -6,6 +6,8 @@ mod cuda;
 mod dependencies;
 mod explain;
 mod gradients;
+mod growth;
+mod memory;
 mod ordered;
 mod packed;
 mod second;
