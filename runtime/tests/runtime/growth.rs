@@ -3,7 +3,7 @@
 //!
 //! Every model below is h[t] = a[t]·h[t−1] + b[t] with a, b ≥ 0 in another form. The numbers are compared with the recurrence
 //! in f64, within a bound that runs along with it: e[t] = a[t]·e[t−1] + C·(ε·h[t] + δ), ε and δ the spacing of `f32` at 1
-//! and at 0.
+//! and at 0, and 2⁻¹²⁶ of the largest state so far, which may be forgotten.
 
 use oplus::kernels::{affine, affine_time_first, affine_with_resets, complex_affine, log_decay, matrix2};
 use oplus::models::{multi_state_ssm, ssm_varying};
@@ -14,6 +14,7 @@ use oplus_dsl::rng::Rng;
 type Tensors = Vec<Option<Tensor>>;
 
 const EPSILON: f64 = f32::EPSILON as f64;
+const FORGOTTEN: f64 = f32::MIN_POSITIVE as f64;
 const LEAST: f64 = 1.0 / (1_u64 << 50) as f64 / (1_u64 << 50) as f64 / (1_u64 << 49) as f64;
 
 /// A recurrence of one row: decays, what is added, and the state before.
@@ -33,11 +34,12 @@ struct States {
 impl States {
     /// The states of h[t] = a[t]·h[t−1] + b[t], `c` the rounding errors of a step.
     fn of(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>, h0: f64, c: f64) -> States {
-        let (mut h, mut off) = (h0, 0.0);
+        let (mut h, mut off, mut most) = (h0, 0.0, h0);
         let step = |(a, b): (f64, f64)| {
             h = a * h + b;
-            off = a * off + c * (EPSILON * h + LEAST);
-            (h, off)
+            off = a * off + if h > 0.0 { c * (EPSILON * h + LEAST) } else { 0.0 };
+            most = h.max(most);
+            (h, off + FORGOTTEN * most)
         };
         let (h, off) = a.zip(b).map(step).unzip();
         States { h, off }
