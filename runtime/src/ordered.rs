@@ -20,6 +20,13 @@ thread_local! {
 /// outputs, rounded, where a chunk has its first state). On both devices; between the CPU and a GPU elementary functions
 /// may differ in the last place.
 ///
+/// Two kinds of recurrences have gradients that agree within rounding only. In one, a field of the state feeds another and is
+/// not fed by it, as the velocity v feeds the position p where `combine` has p + v·n: v̄ gets what comes back from p and from
+/// later v. The whole adds the first of these to the cotangent of the same time before it adds the second; a chunk is handed
+/// both as one number, and adds the cotangent of its last time to that. (Fields that feed each other, as those of complex
+/// numbers and matrices, are one sum in both, and so are fields that feed nothing but themselves.) In the other, the states
+/// before and the states behind each element are both read: the state's cotangent is then the sum of two scans.
+///
 /// Without it, a whole and its chunks agree within rounding, and to the bit where chunks begin at certain borders. On the
 /// CPU scans have them at every 16,384th time, counted from the start of the sequence in both directions: outputs, states
 /// and the gradients of all that has a time, and of the state, are those of the whole, whatever the number of threads. (Within
@@ -30,6 +37,12 @@ thread_local! {
 /// multiples of 32 times. Where a plan takes look-back, rings of columns, chunks or pairs, or other schedules for other
 /// lengths, a state that is handed on has been combined in another order than one that is not. `kernel::explain` names the
 /// schedule of a call.
+///
+/// Orders differ most where decays are above 1: the product of many may overflow, while every state is finite. On the CPU
+/// that costs no state, ordered or not: a stretch of time whose product loses a finite state is taken step by step. (A
+/// state that has decayed below 2⁻¹²⁶ of what it was at the start of such a stretch, at most 16,384 times long, counts as
+/// forgotten in `f32`, even if it would grow again within the stretch.) On a GPU ordered calls keep such states too; others
+/// give no number where the product of a tile's or a segment's decays is not finite.
 ///
 /// It costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are
 /// stored. Kernels of ordered calls are others than those of the same calls without: `oplus bake --ordered` makes them

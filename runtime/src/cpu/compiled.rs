@@ -55,7 +55,8 @@ impl Compiled {
     /// parameters and outputs. Large calls run on several threads.
     ///
     /// # Errors
-    /// Any [`CpuError`] but `Invalid`; outputs are untouched then.
+    /// Any [`CpuError`] but `Invalid`; outputs are untouched then, but for `OutOfMemory`: what earlier stages have
+    /// written stays.
     pub(crate) fn run(
         &self,
         sizes: &[usize],
@@ -66,7 +67,7 @@ impl Compiled {
         let plan = self.plan(request)?;
         let mut buffers: Vec<Buffer> = plan.temporaries.iter().map(|_| vec![]).collect();
         for (number, stage) in plan.stages.iter().enumerate() {
-            self.run_one(&plan, stage, inputs, outputs, &mut buffers);
+            self.run_one(&plan, stage, inputs, outputs, &mut buffers)?;
             for (buffer, temporary) in buffers.iter_mut().zip(&plan.temporaries) {
                 if temporary.last_use == number {
                     *buffer = vec![];
@@ -114,12 +115,13 @@ impl Compiled {
         inputs: &[Option<View<'_>>],
         outputs: &mut [ViewMut<'_>],
         buffers: &mut [Buffer],
-    ) {
+    ) -> Result<(), CpuError> {
         let mut written: Vec<Buffer> = vec![];
         for store in &stage.stores {
             if let Target::Temporary(k) = store.target {
                 let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
-                written.push(vec![0; bytes.div_ceil(8)]);
+                let zeros = bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(8));
+                written.push(zeros.map_err(|()| CpuError::OutOfMemory { bytes })?);
             }
         }
         let source = |source: &Source| match source {
@@ -136,12 +138,13 @@ impl Compiled {
             }
         };
         let targets: Vec<DataMut<'_>> = stage.stores.iter().filter_map(target).collect();
-        run_stage(stage, &sources, targets, self.workers);
+        run_stage(stage, &sources, targets, self.workers)?;
         let stored = stage.stores.iter().filter_map(|store| match store.target {
             Target::Temporary(k) => Some(k),
             Target::Output(_) => None,
         });
         stored.zip(written).for_each(|(k, words)| buffers[k] = words);
+        Ok(())
     }
 
     fn request(

@@ -80,6 +80,12 @@ pub(crate) enum CpuError {
         /// The output.
         output: String,
     },
+    /// Memory that cannot be had: for what stages pass on, or for what their tasks work with.
+    #[error("out of memory: {bytes} bytes could not be allocated")]
+    OutOfMemory {
+        /// How many bytes were asked for.
+        bytes: usize,
+    },
     /// An intermediate value with too many elements.
     #[error("value {value} must be kept in memory and has too many elements")]
     TooLarge {
@@ -99,4 +105,16 @@ pub(crate) enum CpuError {
         /// How many walks over tensors it takes.
         stages: usize,
     },
+}
+
+/// Room for so many elements, empty.
+///
+/// # Errors
+/// [`CpuError::OutOfMemory`].
+pub(super) fn room<T>(len: usize) -> Result<Vec<T>, CpuError> {
+    let mut all = Vec::new();
+    match all.try_reserve_exact(len) {
+        Ok(()) => Ok(all),
+        Err(_) => Err(CpuError::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) }),
+    }
 }

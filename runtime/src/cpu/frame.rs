@@ -6,6 +6,7 @@ mod load;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::CpuError;
 use super::lanes::First;
 use super::loops::Loops;
 use super::map;
@@ -121,6 +122,17 @@ impl<'a> Frame<'a> {
             totals,
             nests,
         }
+    }
+
+    /// Makes room for what the registers hold of tiles of that size.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn reserve(&mut self, tile: &[usize]) -> Result<(), CpuError> {
+        for (number, register) in self.code.registers.iter().enumerate() {
+            self.slots[register.slot].values.reserve(self.code.len(Reg(number), tile))?;
+        }
+        Ok(())
     }
 
     /// Goes to another tile.

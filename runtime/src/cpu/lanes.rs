@@ -7,6 +7,8 @@
 
 mod turned;
 
+use std::ops::Range;
+
 use oplus_dsl::ir::Operator;
 
 use super::kernel::{Ahead, Kernel, needed_of_both};
@@ -35,6 +37,8 @@ pub(super) struct Combination {
     pub(super) exclusive: bool,
     /// How steps are taken.
     pub(super) manner: Manner,
+    /// Whether it gives totals, which may overflow where no state does.
+    pub(super) gives_totals: bool,
 }
 
 /// How the steps of a sweep are taken. Of a scan nothing but its place in the program and the strides of memory decides
@@ -80,6 +84,7 @@ impl Combination {
             merge: Kernel::new(operator, fields, Ahead::Nothing),
             exclusive,
             manner: Manner::Steps,
+            gives_totals: false,
         }
     }
 
@@ -170,7 +175,7 @@ impl Block<'_> {
         workspace: &mut Workspace,
     ) {
         let Some(parts) = self.parts(combination, elements.scan, results.outputs) else {
-            return self.sweep_as_it_lies(combination, elements.scan, results, (0, first), workspace);
+            return self.sweep_as_it_lies(combination, elements.scan, results, (0..self.steps(), first), workspace);
         };
         let turned = Turned { block: self, parts, steps: self.steps() / parts, first };
         turned.sweep(combination, elements, &mut results, workspace);
@@ -178,7 +183,7 @@ impl Block<'_> {
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);
         }
-        self.sweep_as_it_lies(combination, elements.scan, results, (done, First::AsOthers), workspace);
+        self.sweep_as_it_lies(combination, elements.scan, results, (done..self.steps(), First::AsOthers), workspace);
     }
 
     /// Into how many parts the swept axis is cut to be turned; `None` if the block is swept as it lies.
@@ -261,18 +266,18 @@ impl Block<'_> {
         Strides { start: start * step as usize, step, lanes }
     }
 
-    /// Sweeps from one index of the axis on, and its element as it is said.
+    /// Sweeps some indices of the axis, the first of them as it is said.
     fn sweep_as_it_lies(
         &self,
         of: &Combination,
         elements: &[Operand<'_>],
         results: Results<'_, '_>,
-        (start, first): (usize, First),
+        (range, first): (Range<usize>, First),
         workspace: &mut Workspace,
     ) {
-        let own = |dims: u64| dims & !(1 << self.axis);
+        let (own, start) = (|dims: u64| dims & !(1 << self.axis), range.start);
         let geometry = Geometry {
-            steps: self.steps() - start,
+            steps: range.len(),
             lanes: self.others().iter().map(|k| self.extents[*k]).collect(),
             elements: elements.iter().map(|element| self.strides(element.dims, start)).collect(),
             states: self.states.iter().map(|dims| self.strides(own(*dims), 0).lanes).collect(),

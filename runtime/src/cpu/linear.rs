@@ -4,12 +4,15 @@
 //! (8 steps for all lanes at once), the lanes' totals are scanned across the register, and every lane gets what
 //! precedes it. Only the state is carried from block to block, so the blocks overlap in the processor's pipeline.
 //! Within a block, a product is added to a state with one rounding. The order of all operations is fixed by the length
-//! alone.
+//! alone, but for blocks that lose a finite state ([`lost`](super::lost)): they are taken step by step.
 
 #[cfg(target_arch = "x86_64")]
 mod block;
 
+use std::ops::Range;
+
 use super::lanes::First;
+use super::lost::is_lost;
 use super::simd::{ARCH, simd};
 
 /// The coefficients of s[t] = c[t]·s[t−1] + x[t].
@@ -28,6 +31,12 @@ impl<'a> Coefficient<'a> {
     /// Those from one element on.
     fn from(self, start: usize) -> Coefficient<'a> {
         if let Coefficient::Each(c) = self { Coefficient::Each(&c[start..]) } else { self }
+    }
+
+    /// Those of the first n elements.
+    #[cfg(target_arch = "x86_64")]
+    fn to(self, n: usize) -> Coefficient<'a> {
+        if let Coefficient::Each(c) = self { Coefficient::Each(&c[..n]) } else { self }
     }
 
     #[inline(always)]
@@ -49,17 +58,38 @@ pub(super) fn is_available() -> bool {
 
 /// Writes s[t] = s[t−1] + x[t] and returns the last s; `state` is s[−1].
 pub(super) fn sum(x: &[f32], out: &mut [f32], state: f32) -> f32 {
-    let (mut state, mut done) = (state, 0);
-    #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = *ARCH {
-        done = x.len() / 64 * 64;
-        state = v3.vectorize(block::Sum { v3, x: &x[..done], out: &mut out[..done], state });
-    }
-    for (x, out) in x[done..].iter().zip(&mut out[done..]) {
+    sum_in_blocks(x, out, state).unwrap_or_else(|| {
+        one_by_one(x.len(), state, |block, state| {
+            let (x, out) = (&x[block.clone()], &mut out[block]);
+            sum_in_blocks(x, out, state).unwrap_or_else(|| sum_in_steps(x, out, state))
+        })
+    })
+}
+
+/// Goes through the blocks of a row, each from the state that the one before leaves.
+fn one_by_one(len: usize, state: f32, mut block: impl FnMut(Range<usize>, f32) -> f32) -> f32 {
+    (0..len).step_by(BLOCK).fold(state, |state, start| block(start..len.min(start + BLOCK), state))
+}
+
+fn sum_in_steps(x: &[f32], out: &mut [f32], mut state: f32) -> f32 {
+    for (x, out) in x.iter().zip(out) {
         state += x;
         *out = state;
     }
     state
+}
+
+/// The last s; `None` if a finite state is lost.
+fn sum_in_blocks(x: &[f32], out: &mut [f32], before: f32) -> Option<f32> {
+    let (mut state, mut is_finite, mut done) = (before, true, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = *ARCH {
+        done = x.len() / 64 * 64;
+        let swept = v3.vectorize(block::Sum { v3, x: &x[..done], out: &mut out[..done], state });
+        (state, is_finite) = (swept.last, swept.is_finite);
+    }
+    let last = sum_in_steps(&x[done..], &mut out[done..], state);
+    (is_finite || !before.is_finite()).then_some(last)
 }
 
 /// Writes s[t] = c[t]·s[t−1] + x[t] and returns the last s; `state` is s[−1]. No block rounds together what is before
@@ -68,17 +98,33 @@ pub(super) fn linear(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32,
     if first == First::Alone && !x.is_empty() {
         return linear_after_first(c, x, out, c.at(0) * state + x[0]);
     }
-    let (mut state, mut done) = (state, 0);
-    #[cfg(target_arch = "x86_64")]
-    if let pulp::Arch::V3(v3) = *ARCH {
-        done = x.len() / BLOCK * BLOCK;
-        state = v3.vectorize(block::Linear { v3, c, x: &x[..done], out: &mut out[..done], state });
-    }
-    for ((t, x), out) in x.iter().enumerate().zip(out).skip(done) {
+    linear_in_blocks(c, x, out, state).unwrap_or_else(|| {
+        one_by_one(x.len(), state, |block, state| {
+            let (c, x, out) = (c.from(block.start), &x[block.clone()], &mut out[block]);
+            linear_in_blocks(c, x, out, state).unwrap_or_else(|| linear_in_steps(c, x, out, state))
+        })
+    })
+}
+
+fn linear_in_steps(c: Coefficient<'_>, x: &[f32], out: &mut [f32], mut state: f32) -> f32 {
+    for ((t, x), out) in x.iter().enumerate().zip(out) {
         state = c.at(t) * state + x;
         *out = state;
     }
     state
+}
+
+/// The last s; `None` if a finite state is lost.
+fn linear_in_blocks(c: Coefficient<'_>, x: &[f32], out: &mut [f32], before: f32) -> Option<f32> {
+    let (mut state, mut is_finite, mut done) = (before, true, 0);
+    #[cfg(target_arch = "x86_64")]
+    if let pulp::Arch::V3(v3) = *ARCH {
+        done = x.len() / BLOCK * BLOCK;
+        let swept = v3.vectorize(block::Linear { v3, c: c.to(done), x: &x[..done], out: &mut out[..done], state });
+        (state, is_finite) = (swept.last, swept.is_finite);
+    }
+    let last = linear_in_steps(c.from(done), &x[done..], &mut out[done..], state);
+    (is_finite || !before.is_finite()).then_some(last)
 }
 
 /// The same from s[0] on: in its block the identity takes the first element's place.
@@ -103,10 +149,12 @@ fn without_first(c: Coefficient<'_>, x: &[f32]) -> ([f32; BLOCK], [f32; BLOCK]) 
 
 /// The last s of s[t] = c[t]·s[t−1] + x[t]; `state` is s[−1].
 pub(super) fn linear_total(c: Coefficient<'_>, x: &[f32], state: f32, first: First) -> f32 {
-    affine(c, x, (1.0, state), first).1
+    let last = affine(c, x, (1.0, state), first).1;
+    let steps = || (first.from()..x.len()).fold(state, |s, t| c.at(t) * s + x[t]);
+    if is_lost(state, last) { steps() } else { last }
 }
 
-/// Π c[t], and the last s of s[t] = c[t]·s[t−1] + x[t] from s[−1] = 0.
+/// Π c[t], and the last s of s[t] = c[t]·s[t−1] + x[t] from s[−1] = 0. Either may overflow where no state does.
 pub(super) fn affine_total(c: Coefficient<'_>, x: &[f32]) -> (f32, f32) {
     affine(c, x, (1.0, 0.0), First::AsOthers)
 }
@@ -133,7 +181,9 @@ fn affine(c: Coefficient<'_>, x: &[f32], before: (f32, f32), first: First) -> (f
 
 /// The product of a state and all c[t].
 pub(super) fn product(c: &[f32], state: f32, first: First) -> f32 {
-    affine(Coefficient::Each(c), c, (state, 0.0), first).0
+    let last = affine(Coefficient::Each(c), c, (state, 0.0), first).0;
+    let steps = || c[first.from().min(c.len())..].iter().fold(state, |s, c| s * c);
+    if is_lost(state, last) { steps() } else { last }
 }
 
 /// Σ x[t], in 64 interleaved parts.

@@ -13,6 +13,10 @@
 //! depends on the sizes, the strides and the instruction set only: neither the number of threads nor their timing
 //! changes a bit. How a scan combines does not even depend on the length of its axis ([`plan`]): where a sequence is cut
 //! at a multiple of 16,384, counted from its start, and handed on state by state, its parts have the bits of the whole.
+//!
+//! One thing that depends on the numbers: a stretch of elements whose total loses a finite state, as where the product of
+//! decays above 1 overflows, is taken step by step instead ([`lost`]). Whether it does depends on its own elements and on the
+//! state before it only. What no total shows is lost: a product that has underflowed forgets a state that would grow again.
 
 mod arithmetic;
 mod compiled;
@@ -24,6 +28,7 @@ mod kernel;
 mod lanes;
 mod linear;
 mod loops;
+mod lost;
 mod map;
 mod math;
 mod memory;

@@ -4,9 +4,13 @@
 //! of slices: the axes are sorted from the largest stride to the smallest; down to the innermost cut axis, every index
 //! begins a new slice.
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 
 use oplus_dsl::ir::Axis;
+
+use super::CpuError;
+use super::error::room;
 
 /// An axis of a tensor in memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,9 +28,11 @@ struct Level {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cut {
     /// The axis.
-    pub(super) axis: Axis,
-    /// The first index of every block, and the size of the axis.
-    pub(super) bounds: Vec<usize>,
+    axis: Axis,
+    /// Its size.
+    size: usize,
+    /// The size of a block; the last one may be smaller.
+    block: usize,
 }
 
 /// How a tensor is shared between tasks. Tasks are numbered over the blocks of all cuts, the last cut fastest.
@@ -52,18 +58,17 @@ pub(super) struct Place {
 impl Cut {
     /// Blocks of one size, but for the last.
     pub(super) fn even(axis: Axis, size: usize, block: usize) -> Cut {
-        let starts = (0..size.div_ceil(block).max(1)).map(|i| i * block);
-        Cut { axis, bounds: starts.chain([size]).collect() }
+        Cut { axis, size, block }
     }
 
     /// How many blocks there are.
     pub(super) fn blocks(&self) -> usize {
-        self.bounds.len() - 1
+        self.size.div_ceil(self.block).max(1)
     }
 
     /// The indices of a block.
     pub(super) fn block(&self, i: usize) -> Range<usize> {
-        self.bounds[i]..self.bounds[i + 1]
+        i * self.block..self.size.min((i + 1) * self.block)
     }
 }
 
@@ -97,36 +102,51 @@ impl Partition {
     }
 
     /// The slices of every task.
-    pub(super) fn split<'a, T>(&self, memory: &'a mut [T]) -> Vec<Vec<&'a mut [T]>> {
-        let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
-        tasks.resize_with(self.cuts.iter().map(Cut::blocks).product(), Vec::new);
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn split<'a, T>(&self, memory: &'a mut [T]) -> Result<Vec<Vec<&'a mut [T]>>, CpuError> {
+        let count = self.cuts.iter().map(Cut::blocks).product();
+        let mut tasks: Vec<Vec<&mut [T]>> = room(count)?;
+        tasks.resize_with(count, Vec::new);
         if self.levels.iter().all(|level| level.size > 0) {
-            self.split_level(0, memory, 0, &mut tasks);
+            let bytes = self.slices().saturating_mul(size_of::<&[T]>());
+            self.split_level(0, memory, 0, &mut tasks).map_err(|_| CpuError::OutOfMemory { bytes })?;
         }
-        tasks
+        Ok(tasks)
     }
 
-    fn split_level<'a, T>(&self, depth: usize, mut memory: &'a mut [T], task: usize, tasks: &mut [Vec<&'a mut [T]>]) {
+    fn split_level<'a, T>(
+        &self,
+        depth: usize,
+        mut memory: &'a mut [T],
+        task: usize,
+        tasks: &mut [Vec<&'a mut [T]>],
+    ) -> Result<(), TryReserveError> {
         let Some(level) = self.levels.get(depth).filter(|level| depth < self.rows || level.cut.is_some()) else {
-            return tasks[task].push(memory);
+            tasks[task].try_reserve(1)?;
+            tasks[task].push(memory);
+            return Ok(());
         };
         if depth == self.rows {
             for (part, owner) in self.blocks_in_memory(level) {
                 let n = if part.end == level.size { memory.len() } else { part.len() * level.stride };
                 let (block, rest) = memory.split_at_mut(n);
+                tasks[task + owner].try_reserve(1)?;
                 tasks[task + owner].push(block);
                 memory = rest;
             }
-            return;
+            return Ok(());
         }
         for (part, owner) in self.blocks_in_memory(level) {
             for i in part {
                 let n = if i + 1 == level.size { memory.len() } else { level.stride };
                 let (row, rest) = memory.split_at_mut(n);
-                self.split_level(depth + 1, row, task + owner, tasks);
+                self.split_level(depth + 1, row, task + owner, tasks)?;
                 memory = rest;
             }
         }
+        Ok(())
     }
 
     /// The blocks of a level in the order of memory, each with what it adds to the number of its task.
@@ -194,7 +214,7 @@ mod tests {
     fn check(axes: &[(Axis, usize, i64)], offset: usize, length: usize, cuts: &[Cut]) {
         let partition = Partition::new(axes, offset, cuts).unwrap();
         let mut memory = vec![0; length];
-        let mut tasks = partition.split(&mut memory[partition.start..]);
+        let mut tasks = partition.split(&mut memory[partition.start..]).unwrap();
         assert_eq!(tasks.iter().map(Vec::len).sum::<usize>(), partition.slices());
         let shape: Vec<usize> = axes.iter().map(|axis| axis.1).collect();
         for (number, index) in indices(&shape).into_iter().enumerate() {
@@ -242,6 +262,6 @@ mod tests {
     #[test]
     fn an_empty_tensor_has_no_slices() {
         let partition = Partition::new(&[(X, 0, 1), (Y, 5, 1)], 0, &[Cut::even(Y, 5, 2)]).unwrap();
-        assert!(partition.split(&mut [0; 5]).iter().all(Vec::is_empty));
+        assert!(partition.split(&mut [0; 5]).unwrap().iter().all(Vec::is_empty));
     }
 }

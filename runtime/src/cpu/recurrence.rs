@@ -7,6 +7,7 @@ use super::kernel::Recurrence;
 use super::lanes::First;
 use super::linear::{self, Coefficient};
 use super::loops::Loops;
+use super::lost::is_lost;
 use super::simd::simd;
 use super::sweep::Geometry;
 use super::values::{Scalar, Slice, Values};
@@ -286,7 +287,8 @@ impl Field {
         );
     }
 
-    /// A reduction along contiguous memory, in 64 interleaved parts: the operation is commutative.
+    /// A reduction along contiguous memory, in 64 interleaved parts: the operation is commutative. Where the parts lose a
+    /// finite state, it is taken through the elements one by one.
     #[inline(always)]
     fn fold_contiguous<T: Scalar>(&self, state: &mut [T], e: &[T], f: impl Fn(T, T) -> T + Copy) {
         simd(
@@ -306,7 +308,8 @@ impl Field {
                             parts.iter_mut().zip(block).for_each(|(part, e)| *part = f(*part, *e));
                         }
                         let total = parts.iter().chain(tail).fold(state[s], |s, e| f(s, *e));
-                        state[s] = total;
+                        let steps = || row.iter().fold(state[s], |s, e| f(s, *e));
+                        state[s] = if is_lost(state[s], total) { steps() } else { total };
                     },
                 )
             },

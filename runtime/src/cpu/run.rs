@@ -14,11 +14,12 @@ mod row;
 mod task;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
+use super::error::room;
 use super::plan::{Stage, Store};
-use super::pool;
-use super::view::{Data, DataMut, Parts};
+use super::view::{Data, DataMut, Parts, TaskParts};
+use super::{CpuError, pool};
 use carry::Chain;
 use task::Task;
 
@@ -30,52 +31,77 @@ struct Run<'a> {
     stage: &'a Stage,
     sources: &'a [Data<'a>],
     /// For every store, the slices of every task.
-    parts: Vec<Vec<Mutex<Option<Parts<'a>>>>>,
+    parts: Vec<Vec<TaskParts<'a>>>,
     /// For every block, what its chunks pass on.
     chains: Vec<Chain>,
     /// How many blocks there are along every axis; one along the streamed axis.
     blocks: Vec<usize>,
     chunks: usize,
     next: AtomicUsize,
+    /// Why a worker has given up.
+    failure: OnceLock<CpuError>,
 }
 
 /// Runs a stage with at most so many workers; `targets` are the tensors of its stores, in order.
-pub(super) fn run_stage<'a>(stage: &'a Stage, sources: &'a [Data<'a>], mut targets: Vec<DataMut<'a>>, workers: usize) {
+///
+/// # Errors
+/// [`CpuError::OutOfMemory`]; tasks may have written results by then.
+pub(super) fn run_stage<'a>(
+    stage: &'a Stage,
+    sources: &'a [Data<'a>],
+    mut targets: Vec<DataMut<'a>>,
+    workers: usize,
+) -> Result<(), CpuError> {
     if stage.row().is_some_and(|row| row.run(sources, &mut targets, workers)) {
-        return;
+        return Ok(());
     }
     let blocks: Vec<usize> = (0..stage.sizes.len()).map(|k| stage.blocks_along(k)).collect();
     let chunks = stage.chunks();
-    let split = |(target, store): (DataMut<'a>, &'a Store)| {
-        let parts = target.split(store.partition.start, &store.partition).into_iter();
-        parts.map(|parts| Mutex::new(Some(parts))).collect()
-    };
+    let split = |(target, store): (DataMut<'a>, &'a Store)| target.split(store.partition.start, &store.partition);
     let count: usize = blocks.iter().product();
+    let chained = if chunks > 1 { count } else { 0 };
+    let mut chains = room(chained)?;
+    for _ in 0..chained {
+        chains.push(Chain::new(chunks, 1 + stage.passes.len())?);
+    }
     let run = Run {
         stage,
         sources,
-        parts: targets.into_iter().zip(&stage.stores).map(split).collect(),
-        chains: (0..if chunks > 1 { count } else { 0 }).map(|_| Chain::new(chunks, 1 + stage.passes.len())).collect(),
+        parts: targets.into_iter().zip(&stage.stores).map(split).collect::<Result<_, _>>()?,
+        chains,
         blocks,
         chunks,
         next: AtomicUsize::new(0),
+        failure: OnceLock::new(),
     };
     let tasks = count * chunks;
-    pool::together(if stage.is_small() { 1 } else { tasks.min(workers) }, || run.work(tasks));
+    pool::together(if stage.is_small() { 1 } else { tasks.min(workers) }, || {
+        if let Err(failure) = run.work(tasks) {
+            run.give_up(failure);
+        }
+    });
+    run.failure.into_inner().map_or(Ok(()), Err)
 }
 
 impl<'a> Run<'a> {
-    /// Takes tasks until there are no more.
-    fn work(&self, tasks: usize) {
+    /// Takes tasks until there are no more, or until a worker has given up.
+    fn work(&self, tasks: usize) -> Result<(), CpuError> {
         let _guard = carry::Guard(&self.chains);
-        let mut task = None;
+        let mut task: Option<Task<'_, '_>> = None;
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= tasks {
-                return;
+            if number >= tasks || self.failure.get().is_some() {
+                return Ok(());
             }
-            task.get_or_insert_with(|| Task::new(self)).run(number / self.chunks, number % self.chunks);
+            let task = if let Some(task) = &mut task { task } else { task.insert(Task::new(self)?) };
+            task.run(number / self.chunks, number % self.chunks);
         }
+    }
+
+    /// Ends the run: nobody takes another task, and nobody waits for what this worker's task would have passed on.
+    fn give_up(&self, failure: CpuError) {
+        self.failure.get_or_init(|| failure);
+        self.chains.iter().for_each(Chain::break_off);
     }
 
     /// The slices that a task writes, once.

@@ -3,10 +3,14 @@
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
 
+use super::CpuError;
+
 /// A type of values, as [`Ty`] names it.
 pub(super) trait Scalar: Copy + Default + Send + Sync + PartialEq + 'static {
     /// The value that a literal stands for.
     fn of(literal: Literal) -> Self;
+    /// Whether it is neither infinite nor no number.
+    fn is_finite(self) -> bool;
     /// The slice, if its elements have this type.
     fn cast(slice: Slice<'_>) -> Option<&[Self]>;
     /// The vector, if its elements have this type.
@@ -16,7 +20,7 @@ pub(super) trait Scalar: Copy + Default + Send + Sync + PartialEq + 'static {
 }
 
 macro_rules! value_types {
-    ($($t:ty, $variant:ident, $name:literal, $literal:ident => $value:expr;)*) => {
+    ($($t:ty, $variant:ident, $name:literal, $literal:ident => $value:expr, $x:ident => $is_finite:expr;)*) => {
         /// A vector of values of one type.
         #[derive(Clone, Debug, PartialEq)]
         pub(super) enum Values {
@@ -80,6 +84,12 @@ macro_rules! value_types {
                 $value
             }
 
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                let $x = self;
+                $is_finite
+            }
+
             fn cast(slice: Slice<'_>) -> Option<&[Self]> {
                 if let Slice::$variant(all) = slice { Some(all) } else { None }
             }
@@ -96,13 +106,13 @@ macro_rules! value_types {
 }
 
 value_types! {
-    f64, F64, "`f64`.", literal => literal.as_f64();
-    f32, F32, "`f32`.", literal => literal.as_f64() as f32;
-    i32, I32, "`i32`.", literal => integer(literal) as i32;
-    i64, I64, "`i64`.", literal => integer(literal);
-    u32, U32, "`u32`.", literal => integer(literal) as u32;
-    u64, U64, "`u64`.", literal => integer(literal) as u64;
-    bool, Bool, "`bool`.", literal => integer(literal) != 0;
+    f64, F64, "`f64`.", literal => literal.as_f64(), x => f64::is_finite(x);
+    f32, F32, "`f32`.", literal => literal.as_f64() as f32, x => f32::is_finite(x);
+    i32, I32, "`i32`.", literal => integer(literal) as i32, _x => true;
+    i64, I64, "`i64`.", literal => integer(literal), _x => true;
+    u32, U32, "`u32`.", literal => integer(literal) as u32, _x => true;
+    u64, U64, "`u64`.", literal => integer(literal) as u64, _x => true;
+    bool, Bool, "`bool`.", literal => integer(literal) != 0, _x => true;
 }
 
 /// Evaluates an expression with `$t` standing for the Rust type of a [`Ty`]. `call` and `tuple`, which no value of an
@@ -149,6 +159,18 @@ impl Values {
         with_type!(self.ty(), T => {
             self.room::<T>(n);
         });
+    }
+
+    /// Reserves memory for n values.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn reserve(&mut self, n: usize) -> Result<(), CpuError> {
+        with_type!(self.ty(), T => {
+            let all = T::cast_mut(self).expect("the type that the verifier found");
+            let bytes = n.saturating_mul(size_of::<T>());
+            all.try_reserve(n.saturating_sub(all.len())).map_err(|_| CpuError::OutOfMemory { bytes })
+        })
     }
 
     /// All values, to be written.

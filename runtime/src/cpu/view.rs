@@ -1,10 +1,17 @@
 //! Tensors of the caller, as the engine reads and writes them.
 
+use std::sync::Mutex;
+
 use bytemuck::{try_cast_slice, try_cast_slice_mut};
 use half::{bf16, f16};
 use oplus_dsl::Elem;
 
+use super::CpuError;
+use super::error::room;
 use super::partition::Partition;
+
+/// The parts of a tensor that one task writes, until it takes them.
+pub(super) type TaskParts<'a> = Mutex<Option<Parts<'a>>>;
 
 macro_rules! element_types {
     ($($t:ty, $variant:ident;)*) => {
@@ -70,9 +77,17 @@ macro_rules! element_types {
 
         impl<'a> DataMut<'a> {
             /// The parts that each task writes, of the elements from one on.
-            pub(super) fn split(self, start: usize, partition: &Partition) -> Vec<Parts<'a>> {
+            ///
+            /// # Errors
+            /// [`CpuError::OutOfMemory`].
+            pub(super) fn split(self, start: usize, partition: &Partition) -> Result<Vec<TaskParts<'a>>, CpuError> {
                 match self {
-                    $(DataMut::$variant(all) => partition.split(&mut all[start..]).into_iter().map(Parts::$variant).collect(),)*
+                    $(DataMut::$variant(all) => {
+                        let parts = partition.split(&mut all[start..])?;
+                        let mut tasks = room(parts.len())?;
+                        tasks.extend(parts.into_iter().map(|parts| Mutex::new(Some(Parts::$variant(parts)))));
+                        Ok(tasks)
+                    })*
                 }
             }
 

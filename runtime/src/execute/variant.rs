@@ -11,8 +11,8 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::specialize::for_call;
 
 use super::Hand;
-use crate::Error;
 use crate::cpu::{Compiled, CpuError};
+use crate::{Device, Error};
 
 /// What selects a variant of a program: the call's element type, the parameters given and the outputs wanted.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -59,7 +59,10 @@ impl Variant {
 
     /// The CPU's reason for refusing a call.
     pub(crate) fn refusal(&self, reason: CpuError) -> Error {
-        Error::Plan { kernel: self.program.name.clone(), reason: reason.to_string() }
+        match reason {
+            CpuError::OutOfMemory { bytes } => Error::OutOfMemory { bytes, device: Device::Cpu.to_string() },
+            _ => Error::Plan { kernel: self.program.name.clone(), reason: reason.to_string() },
+        }
     }
 
     /// The plan of a call on a target, with the schedules of that rank.

@@ -8,6 +8,8 @@ mod depth;
 mod element_types;
 mod explain;
 mod gradients;
+mod growth;
+mod memory;
 mod ordered;
 mod packed;
 mod second;

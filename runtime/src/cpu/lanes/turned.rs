@@ -1,9 +1,12 @@
 //! Blocks that are turned, the swept axis in parts.
 
+use std::ops::Range;
+
 use oplus_dsl::Ty;
 
 use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::Loops;
+use crate::cpu::lost;
 use crate::cpu::map;
 use crate::cpu::sweep::{Geometry, Strides, Workspace, dense, sweep};
 use crate::cpu::turn::{turn, turn_back};
@@ -45,7 +48,13 @@ impl Turned<'_> {
         let totals = known.unwrap_or_else(|| self.totals(of, elements.total, workspace));
         let before = results.states.to_vec();
         self.enter(of, elements.scan, results.states, workspace);
+        let entered = results.states.to_vec();
         let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace);
+        let has_others = |values: &[Values]| lost::has_others(&of.merge, values);
+        if !of.gives_totals && (has_others(&starts) || has_others(results.states)) {
+            results.states.clone_from_slice(&entered);
+            starts = self.starts_by_steps(of, elements.scan, &totals, results.states, workspace);
+        }
         if has_outputs {
             self.begin(of, &mut starts, &before);
             self.scan(of, elements.scan, &mut starts, results.outputs, workspace);
@@ -75,7 +84,7 @@ impl Turned<'_> {
             let first = elements.iter().zip(&first).map(|(e, first)| Operand { dims: e.dims, values: first.from(0) });
             let mut none: Vec<_> = states.iter().map(|_| None).collect();
             let results = Results { states, outputs: &mut none };
-            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, (0, First::Alone), workspace);
+            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, (0..1, First::Alone), workspace);
         }
     }
 
@@ -114,13 +123,29 @@ impl Turned<'_> {
         is_kept: bool,
         workspace: &mut Workspace,
     ) -> Vec<Values> {
+        let mut starts = totals.to_vec();
+        self.merge(of, totals, states, (&mut starts, is_kept), 0..self.parts, workspace);
+        starts
+    }
+
+    /// Combines states with the totals of some parts, one after the other. The states before each go to `starts`, if
+    /// these are kept.
+    fn merge(
+        &self,
+        of: &Combination,
+        totals: &[Values],
+        states: &mut [Values],
+        (starts, is_kept): (&mut [Values], bool),
+        parts: Range<usize>,
+        workspace: &mut Workspace,
+    ) {
         let own = |dims: &u64| self.lane_strides(*dims & !(1 << self.block.axis), 1);
         let along = |dims: &u64| {
             let all = self.lane_strides(*dims | 1 << self.block.axis, self.parts);
-            Strides { start: 0, step: 1, lanes: all[..all.len() - 1].to_vec() }
+            Strides { start: parts.start, step: 1, lanes: all[..all.len() - 1].to_vec() }
         };
         let geometry = Geometry {
-            steps: self.parts,
+            steps: parts.len(),
             lanes: self.lanes()[..self.block.extents.len() - 1].to_vec(),
             elements: self.block.states.iter().map(along).collect(),
             states: self.block.states.iter().map(|dims| own(dims)[..self.block.extents.len() - 1].to_vec()).collect(),
@@ -129,11 +154,38 @@ impl Turned<'_> {
             first: First::AsOthers,
         };
         let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
-        let mut starts = totals.to_vec();
         let kept = of.merge.kept();
         let output = |(field, start)| (is_kept && kept >> field & 1 == 1).then_some(start);
         let mut outputs: Vec<Option<&mut Values>> = starts.iter_mut().enumerate().map(output).collect();
         sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace);
+    }
+
+    /// The state before each part, where parts that lose states are taken step by step; `states` go to after the last
+    /// one.
+    fn starts_by_steps(
+        &self,
+        of: &Combination,
+        elements: &[Operand<'_>],
+        totals: &[Values],
+        states: &mut [Values],
+        workspace: &mut Workspace,
+    ) -> Vec<Values> {
+        let mut starts = totals.to_vec();
+        for part in 0..self.parts {
+            let before = states.to_vec();
+            self.merge(of, totals, states, (&mut starts, true), part..part + 1, workspace);
+            if !lost::any(&of.merge, &before, states) {
+                continue;
+            }
+            let mut stepped = before.clone();
+            let mut none: Vec<_> = stepped.iter().map(|_| None).collect();
+            let is_entered = part == 0 && self.first != First::AsOthers;
+            let first = if is_entered { First::LeftOut } else { First::AsOthers };
+            let range = part * self.steps..(part + 1) * self.steps;
+            let results = Results { states: &mut stepped, outputs: &mut none };
+            self.block.sweep_as_it_lies(of, elements, results, (range, first), workspace);
+            lost::replace(&of.merge, &before, states, &stepped);
+        }
         starts
     }
 

@@ -33,12 +33,12 @@ pub(super) struct Affine<'a> {
 }
 
 impl NullaryFnOnce for Sum<'_> {
-    type Output = f32;
+    type Output = Swept;
 
     #[inline(always)]
-    fn call(self) -> f32 {
+    fn call(self) -> Swept {
         let Sum { v3, x, out, state } = self;
-        let (zero, mut state) = (splat(0.0), splat(state));
+        let (zero, mut state, mut ends) = (splat(0.0), splat(state), splat(0.0));
         for (x, out) in x.chunks_exact(64).zip(out.chunks_exact_mut(64)) {
             let mut lanes = load(v3, x);
             for step in 1..8 {
@@ -53,32 +53,33 @@ impl NullaryFnOnce for Sum<'_> {
                 *lane = add(v3, before, *lane);
             }
             state = last(v3, lanes[7]);
+            ends = mul_add(v3, lanes[7], zero, ends);
             store(v3, out, lanes);
         }
-        first(state)
+        Swept::new(state, ends)
     }
 }
 
 impl NullaryFnOnce for Linear<'_> {
-    type Output = f32;
+    type Output = Swept;
 
     #[inline(always)]
-    fn call(self) -> f32 {
+    fn call(self) -> Swept {
         let Linear { v3, c, x, out, state } = self;
-        let mut state = splat(state);
+        let (mut state, mut ends) = (splat(state), splat(0.0));
         match c {
             Coefficient::Each(c) => {
                 for ((c, x), out) in c.chunks_exact(64).zip(x.chunks_exact(64)).zip(out.chunks_exact_mut(64)) {
-                    state = linear_block(v3, load(v3, c), load(v3, x), out, state);
+                    (state, ends) = linear_block(v3, load(v3, c), load(v3, x), out, (state, ends));
                 }
             }
             Coefficient::All(c) => {
                 for (x, out) in x.chunks_exact(64).zip(out.chunks_exact_mut(64)) {
-                    state = linear_block(v3, [splat(c); 8], load(v3, x), out, state);
+                    (state, ends) = linear_block(v3, [splat(c); 8], load(v3, x), out, (state, ends));
                 }
             }
         }
-        first(state)
+        Swept::new(state, ends)
     }
 }
 
@@ -98,8 +99,32 @@ impl NullaryFnOnce for Affine<'_> {
     }
 }
 
+/// What is behind blocks.
+pub(super) struct Swept {
+    /// The last state.
+    pub(super) last: f32,
+    /// Whether all states are finite. One that is not makes those after it in its lane so, up to the lane's end, whose
+    /// product with 0 is then no number; the lanes after it may be combined in another order.
+    pub(super) is_finite: bool,
+}
+
+impl Swept {
+    /// From the last state, and the sum of the products of all lanes' ends with 0.
+    #[inline(always)]
+    fn new(state: __m256, ends: __m256) -> Swept {
+        let ends: [f32; 8] = cast(ends);
+        Swept { last: first(state), is_finite: ends.iter().all(|end| !end.is_nan()) }
+    }
+}
+
 #[inline(always)]
-fn linear_block(v3: V3, mut c: [__m256; 8], mut x: [__m256; 8], out: &mut [f32], state: __m256) -> __m256 {
+fn linear_block(
+    v3: V3,
+    mut c: [__m256; 8],
+    mut x: [__m256; 8],
+    out: &mut [f32],
+    (state, ends): (__m256, __m256),
+) -> (__m256, __m256) {
     for step in 1..8 {
         x[step] = mul_add(v3, c[step], x[step - 1], x[step]);
         c[step] = mul(v3, c[step - 1], c[step]);
@@ -111,7 +136,7 @@ fn linear_block(v3: V3, mut c: [__m256; 8], mut x: [__m256; 8], out: &mut [f32],
         x[step] = mul_add(v3, c[step], before, x[step]);
     }
     store(v3, out, x);
-    last(v3, x[7])
+    (last(v3, x[7]), mul_add(v3, x[7], splat(0.0), ends))
 }
 
 /// The product and the state after a block, by pairs: neighbours are combined until each half of the registers has four runs of 8.

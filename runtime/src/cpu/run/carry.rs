@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::cpu::CpuError;
+use crate::cpu::error::room;
 use crate::cpu::values::Values;
 
 /// The states of some scans or reductions, field by field.
@@ -26,9 +28,17 @@ struct Link {
 }
 
 impl Chain {
-    pub(super) fn new(chunks: usize, levels: usize) -> Chain {
-        let links = (0..chunks * levels).map(|_| Link::default()).collect();
-        Chain { levels, links, is_broken: AtomicBool::new(false) }
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn new(chunks: usize, levels: usize) -> Result<Chain, CpuError> {
+        let mut links = room(chunks.saturating_mul(levels))?;
+        links.resize_with(chunks * levels, Link::default);
+        Ok(Chain { levels, links, is_broken: AtomicBool::new(false) })
+    }
+
+    /// Lets nobody wait for states that will not come.
+    pub(super) fn break_off(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
     }
 
     /// Passes on the states after a chunk.
@@ -100,7 +110,7 @@ pub(super) struct Guard<'a>(pub(super) &'a [Chain]);
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.iter().for_each(|chain| chain.is_broken.store(true, Ordering::Relaxed));
+            self.0.iter().for_each(Chain::break_off);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::cpu::frame::Streamed;
 use crate::cpu::kernel::Recurrence;
 use crate::cpu::lanes::First;
 use crate::cpu::linear::{self, Coefficient};
+use crate::cpu::lost::is_lost;
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::pool;
 use crate::cpu::tile::{Combine, Reg, TileOp};
@@ -177,7 +178,8 @@ impl<'a> Elements<'a> {
     }
 
     /// Writes the results of a chunk after taking the state before it. What a whole one passes on, that state combined
-    /// with its total, is its last result too; one that is not whole is the last.
+    /// with its total, is its last result too; where the total has lost the state, its last result is passed on. A chunk
+    /// that is not whole is the last.
     fn scan_chunk(&self, number: usize, is_whole: bool, carry: &Carry, out: &mut [f32]) {
         let (product, total) = match self.coefficient {
             _ if !is_whole => (1.0, 0.0),
@@ -186,15 +188,18 @@ impl<'a> Elements<'a> {
         };
         let before = carry.wait(number);
         let after = product * before + total;
-        if is_whole {
+        let is_known = is_whole && !is_lost(before, after);
+        if is_known {
             carry.pass(number + 1, after);
         }
-        match self.coefficient {
+        let last = match self.coefficient {
             None => linear::sum(self.x, out, before),
             Some(c) => linear::linear(Coefficient::Each(c), self.x, out, before, First::AsOthers),
         };
-        if is_whole {
-            out[out.len() - 1] = after;
+        match (is_whole, is_known) {
+            (true, true) => out[out.len() - 1] = after,
+            (true, false) => carry.pass(number + 1, last),
+            _ => {}
         }
     }
 }

@@ -3,12 +3,12 @@
 use crate::cpu::frame::{Frame, Sweeping, Tile};
 use crate::cpu::lanes::merge;
 use crate::cpu::loops::Loops;
-use crate::cpu::memory;
 use crate::cpu::partition::Place;
 use crate::cpu::plan::{Stage, Store};
 use crate::cpu::tile::{Combine, Reg, TileOp, strides};
 use crate::cpu::values::Values;
 use crate::cpu::view::Parts;
+use crate::cpu::{CpuError, lost, memory};
 
 use super::Run;
 use super::carry::States;
@@ -37,9 +37,13 @@ struct Chunk {
 }
 
 impl<'r, 'a> Task<'r, 'a> {
-    pub(super) fn new(run: &'r Run<'a>) -> Task<'r, 'a> {
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn new(run: &'r Run<'a>) -> Result<Task<'r, 'a>, CpuError> {
         let stage = run.stage;
-        Task { run, stage, frame: Frame::new(&stage.code, &stage.sizes, stage.streamed, run.sources) }
+        let mut frame = Frame::new(&stage.code, &stage.sizes, stage.streamed, run.sources);
+        frame.reserve(&stage.tile)?;
+        Ok(Task { run, stage, frame })
     }
 
     /// Computes a chunk of a block.
@@ -175,7 +179,8 @@ impl<'r, 'a> Task<'r, 'a> {
     /// failed.
     ///
     /// What is passed on behind a whole chunk is what was before it, combined with its total, and so are the last
-    /// results: a call that ends there gives the state that a longer one goes on from.
+    /// results: a call that ends there gives the state that a longer one goes on from. Where a total loses a state
+    /// ([`lost`]), the chunk is gone through for results once more, and the state that these end with is passed on.
     fn stream_chunk(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Option<()> {
         let stage = self.stage;
         let levels = 1 + stage.passes.len();
@@ -191,18 +196,29 @@ impl<'r, 'a> Task<'r, 'a> {
             (1..level).for_each(|below| self.put(below, &before[below - 1]));
             self.clear(level);
             self.stream(tile, chunk, pass, Sweeping::Totals { level }, None);
-            let states = self.before(chunk, level, &initial[level])?;
-            let after = self.after(level, &states);
+            before.push(self.before(chunk, level, &initial[level])?);
+            let mut after = self.after(level, &before[level - 1]);
+            if self.has_lost(level, &before[level - 1], &after) {
+                (1..=level).for_each(|own| self.put(own, &before[own - 1]));
+                self.stream(tile, chunk, pass, Sweeping::Results, None);
+                self.put_back(level, &before[level - 1], &mut after);
+            }
             self.pass_on(chunk, level, &after);
             self.frame.ends.extend(self.combines(level).map(|(at, _)| at).zip(after));
-            before.push(states);
         }
         (1..levels).for_each(|level| self.put(level, &before[level - 1]));
         self.stream(tile, chunk, &stage.body, Sweeping::Totals { level: 0 }, Some(targets));
         if !self.is_whole(chunk) {
             (1..levels).for_each(|level| self.pass_on(chunk, level, &self.states(level)));
         }
-        let after = self.after(0, &self.before(chunk, 0, &initial[0])?);
+        let start = self.before(chunk, 0, &initial[0])?;
+        let mut after = self.after(0, &start);
+        if self.has_lost(0, &start, &after) {
+            (1..levels).for_each(|level| self.put(level, &before[level - 1]));
+            self.put(0, &start);
+            self.stream(tile, chunk, &stage.body, Sweeping::Results, None);
+            self.put_back(0, &start, &mut after);
+        }
         self.pass_on(chunk, 0, &after);
         self.put(0, &after);
         Some(())
@@ -224,6 +240,22 @@ impl<'r, 'a> Task<'r, 'a> {
             merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals);
         }
         after
+    }
+
+    /// Whether totals of a level have lost states that were there before the chunk.
+    fn has_lost(&self, level: usize, before: &States, after: &States) -> bool {
+        let mut combines = self.combines(level).zip(before.iter().zip(after));
+        combines.any(|((_, combine), (before, after))| lost::any(&combine.results.merge, before, after))
+    }
+
+    /// Puts the states with which the frame has gone through the chunk in place of those that its totals have lost.
+    fn put_back(&self, level: usize, before: &States, after: &mut States) {
+        let stepped = self.states(level);
+        for (((_, combine), before), (after, stepped)) in
+            self.combines(level).zip(before).zip(after.iter_mut().zip(&stepped))
+        {
+            lost::replace(&combine.results.merge, before, after, stepped);
+        }
     }
 
     /// Gives the next chunk the states after this one.

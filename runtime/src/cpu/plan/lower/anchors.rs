@@ -30,6 +30,7 @@ impl Lower<'_> {
         let (reverse, exclusive) = direction.unwrap_or_default();
         let mut results = Combination::new(operator, fields, exclusive);
         let mut totals = Combination::new(operator, results.total.kept(), false);
+        totals.gives_totals = true;
         let ahead = self.ahead(operator, &elements, &results);
         let is_scan = direction.is_some();
         let dims = self.state_dims(tuple, axis, is_scan);
