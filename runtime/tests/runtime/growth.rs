@@ -85,10 +85,13 @@ fn random(n: usize, seed: u64) -> Row {
         h = f64::from(a) * h + f64::from(b);
         // What no `f32` tells from 0 is 0, so that it does not grow again.
         if h < 1e-43 && a < 1.0 {
-            (row.a.push(0.0), row.b.push(b), h = f64::from(b));
+            row.a.push(0.0);
+            row.b.push(b);
+            h = f64::from(b);
             continue;
         }
-        (row.a.push(a), row.b.push(b));
+        row.a.push(a);
+        row.b.push(b);
     }
     row
 }
@@ -139,26 +142,34 @@ fn lengths(pairs: &[Vec<f32>]) -> Vec<f32> {
     pairs[1].iter().enumerate().map(|(k, x)| squares(k, *x)).collect()
 }
 
+/// The recurrence with states of one number, which are the input 2 and the output 1, and λ the gradient of the input 1.
+fn affine_of(
+    kernel: &'static Kernel,
+    inputs: fn(&Row) -> Tensors,
+    read: fn(&[Vec<f32>]) -> Vec<f32>,
+    rounding: f64,
+) -> Model {
+    Model { kernel, inputs, states: &[(2, 1)], time: 1, read, rounding, adds: Some(1) }
+}
+
+fn first(all: &[Vec<f32>]) -> Vec<f32> {
+    all[0].clone()
+}
+
 fn models() -> Vec<Model> {
-    let first = |all: &[Vec<f32>]| all[0].clone();
-    let affine_of = |kernel, inputs, time, read, rounding| Model {
-        kernel,
-        inputs,
-        states: &[(2, 1)],
-        time,
-        read,
-        rounding,
-        adds: Some(1),
-    };
+    [plain(), structured(), state_spaces()].into_iter().flatten().collect()
+}
+
+/// Rows, channels, and decays as logarithms.
+fn plain() -> Vec<Model> {
     vec![
-        affine_of(affine::kernel(), |r| vec![row(&r.a), row(&r.b), tensor(&[r.h0], &[1])], 1, first, 8.0),
+        affine_of(affine::kernel(), |r| vec![row(&r.a), row(&r.b), tensor(&[r.h0], &[1])], first, 8.0),
         affine_of(
             affine::kernel(),
             |r| {
                 let wide = |x: &[f32]| tensor(&widened(x, 3, false), &[3, x.len()]);
                 vec![wide(&r.a), wide(&r.b), tensor(&[r.h0, 0.0, 0.0], &[3])]
             },
-            1,
             |all| all[0][..all[0].len() / 3].to_vec(),
             8.0,
         ),
@@ -168,7 +179,6 @@ fn models() -> Vec<Model> {
                 let wide = |x: &[f32]| tensor(&widened(x, 3, true), &[1, x.len(), 3]);
                 vec![wide(&r.a), wide(&r.b), tensor(&[r.h0, 0.0, 0.0], &[1, 3])]
             },
-            1,
             |all| all[0].iter().step_by(3).copied().collect(),
             8.0,
         ),
@@ -178,10 +188,15 @@ fn models() -> Vec<Model> {
                 let g: Vec<f32> = r.a.iter().map(|a| a.ln()).collect();
                 vec![row(&g), row(&r.b), tensor(&[r.h0], &[1])]
             },
-            1,
             first,
             400.0,
         ),
+    ]
+}
+
+/// Resets, and complex numbers.
+fn structured() -> Vec<Model> {
+    vec![
         Model {
             kernel: affine_with_resets::kernel(),
             inputs: |r| {
@@ -202,7 +217,7 @@ fn models() -> Vec<Model> {
                 let [re, im] = turned(&r.a);
                 // What is added turns as the states do, so that their lengths add up.
                 let angle = |t: usize| (t + 1) as f64 * f64::from(TURN);
-                let part = |of: fn(f64) -> f64| (r.b.iter().enumerate().map(move |(t, b)| b * of(angle(t)) as f32));
+                let part = |of: fn(f64) -> f64| r.b.iter().enumerate().map(move |(t, b)| b * of(angle(t)) as f32);
                 let (b_re, b_im): (Vec<f32>, Vec<f32>) = (part(f64::cos).collect(), part(f64::sin).collect());
                 vec![row(&re), row(&im), row(&b_re), row(&b_im), tensor(&[r.h0], &[1]), tensor(&[0.0], &[1])]
             },
@@ -212,13 +227,18 @@ fn models() -> Vec<Model> {
             rounding: 40.0,
             adds: None,
         },
+    ]
+}
+
+/// State spaces, of one state and of several.
+fn state_spaces() -> Vec<Model> {
+    vec![
         affine_of(
             ssm_varying::kernel(),
             |r| {
                 let ones = vec![1.0; r.a.len()];
                 vec![row(&r.b), row(&r.a), row(&ones), row(&ones), tensor(&[r.h0], &[1])]
             },
-            1,
             first,
             8.0,
         )
@@ -233,7 +253,6 @@ fn models() -> Vec<Model> {
                 let c = tensor(&[&quarters[..], &quarters, &[0.5].repeat(n)].concat(), &[1, 3, n]);
                 vec![row(&r.b), three(&r.a), three(&vec![1.0; n]), c, tensor(&[r.h0; 3], &[1, 3])]
             },
-            1,
             first,
             16.0,
         )
