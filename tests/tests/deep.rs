@@ -1,6 +1,8 @@
 //! A kernel of more than two thousand statements, each of the one before, through the macro itself.
 
 #![deny(warnings)]
+// Behind a `macro_rules!` macro clippy takes generated code for the user's.
+#![allow(clippy::redundant_field_names)]
 
 use oplus::{Tensor, scan};
 

@@ -12,16 +12,23 @@ pub(super) struct Choosing<'a> {
     pub rank: usize,
     /// Takes only schedules whose kernels are there.
     pub is_there: Option<&'a IsThere<'a>>,
+    /// Takes only schedules whose kernels the verifier accepts. That lowers every kernel which the plan takes.
+    pub sound: bool,
 }
 
 impl<'a> Choosing<'a> {
     /// The `rank`-th after the fastest.
     pub(super) fn ranked(rank: usize) -> Choosing<'a> {
-        Choosing { rank, is_there: None }
+        Choosing { rank, ..Choosing::default() }
+    }
+
+    /// The fastest of those whose kernels the verifier accepts.
+    pub(super) fn sound() -> Choosing<'a> {
+        Choosing { sound: true, ..Choosing::default() }
     }
 
     /// The fastest of those whose kernels are there.
     pub(super) fn among(is_there: &'a IsThere<'a>) -> Choosing<'a> {
-        Choosing { rank: 0, is_there: Some(is_there) }
+        Choosing { is_there: Some(is_there), ..Choosing::default() }
     }
 }

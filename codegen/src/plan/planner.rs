@@ -195,6 +195,12 @@ impl Planner {
         self.plan_ranked(call, 0)
     }
 
+    /// The plan of a call among those whose kernels the verifier accepts. Each kernel that is taken is lowered for it, which takes
+    /// several times as long as planning.
+    pub fn plan_sound(&self, call: &Call) -> Result<Plan, PlanError> {
+        self.choose(call, Choosing::sound())
+    }
+
     /// The plan of a call among those whose kernels are there. Bounds of memory hold as for all plans.
     pub fn plan_among(&self, call: &Call, is_there: &IsThere<'_>) -> Result<Plan, PlanError> {
         self.choose(call, Choosing::among(is_there))
@@ -256,7 +262,7 @@ impl Planner {
         let Some(division) = &self.two_way else { return Ok(None) };
         // The fastest schedules may want the states in another form.
         let of_rank = |rank| {
-            let plan = division.plan(call, Choosing { rank, is_there }).ok()?;
+            let plan = division.plan(call, Choosing { rank, is_there, sound: false }).ok()?;
             saved(&self.program, plan, call, residual)
         };
         Ok((0..SCHEDULES).find_map(of_rank))

@@ -30,12 +30,16 @@ pub(super) fn check(program: &Program) -> Result<(), CutError> {
 fn nested(program: &Program) -> usize {
     let mut levels: Vec<usize> = Vec::with_capacity(program.nodes.len());
     for node in &program.nodes {
-        let counts = match node.op {
-            Op::Scan { .. } | Op::Reduce { .. } | Op::Starts { .. } => true,
-            Op::Shift { .. } | Op::First { .. } | Op::Last { .. } => true,
-            Op::Unary(Unary::Exp | Unary::Exp2, _) => true,
-            _ => false,
-        };
+        let is_along_an_axis = matches!(
+            node.op,
+            Op::Scan { .. }
+                | Op::Reduce { .. }
+                | Op::Starts { .. }
+                | Op::Shift { .. }
+                | Op::First { .. }
+                | Op::Last { .. }
+        );
+        let counts = is_along_an_axis || matches!(node.op, Op::Unary(Unary::Exp | Unary::Exp2, _));
         let beneath = node.op.operands().iter().map(|v| levels[v.0 as usize]).max().unwrap_or(0);
         levels.push(beneath + usize::from(counts));
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use oplus_codegen::plan::{self, IsThere};
+use oplus_codegen::lower::lower_sound;
+use oplus_codegen::plan::{self, IsThere, Launch};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Output, Param};
 
@@ -95,7 +96,8 @@ impl Executable {
         Ok(prepared)
     }
 
-    /// The fastest plan with its kernels loaded, or, where one is missing, the fastest plan of whose kernels none is.
+    /// The fastest plan with its kernels loaded. Where one is missing, the fastest plan whose kernels are all there; where one
+    /// cannot be compiled, the fastest whose kernels the verifier accepts.
     fn load(&self, ready: &Ready<'_>, device: &CudaDevice, rank: usize) -> Result<Prepared, Error> {
         let variant = self.variant(&ready.signature)?;
         let call = plan::Call {
@@ -111,10 +113,16 @@ impl Executable {
         if rank > 0 {
             return self.loaded(device, (variant.plan(&call, &target, rank)?, None));
         }
+        let is_there = |launch: &Launch| source::has(launch, target.isa);
+        let is_sound = |launch: &Launch| lower_sound(&launch.stage, &launch.schedule, &target).is_ok();
         match self.loaded(device, variant.plan_with(&call, &target, ready.hand)?) {
-            Err(missing @ Error::NoKernel { .. }) => match among(&|launch| source::has(launch, target.isa)) {
+            Err(missing @ Error::NoKernel { .. }) => match among(&is_there) {
                 Ok(slower) => self.loaded(device, slower),
                 Err(_) => Err(missing),
+            },
+            Err(failed @ Error::Compile { .. }) => match among(&|launch| is_there(launch) && is_sound(launch)) {
+                Ok(other) => self.loaded(device, other),
+                Err(_) => Err(failed),
             },
             loaded => loaded,
         }

@@ -76,6 +76,7 @@ fn behind_back(
 
 /// Checks a model; states are called after these.
 fn check(name: &str, space: &dyn Space, after: &Behind, given: &Named, state: [&'static str; 4]) {
+    type Part = fn(&crate::recurrence_loops::Complex) -> f64;
     let (program, times) = (in_f64(name), space.sizes()[3]);
     let (sizes, what) = (sizes(times), format!("{name}, {times} times, {} given", given.len()));
     let [h0_re, h0_im, last_re, last_im] = state;
@@ -84,7 +85,7 @@ fn check(name: &str, space: &dyn Space, after: &Behind, given: &Named, state: [&
     let mut expected = space_loops::outputs(space, &x);
     let ungated = behind(&x, after, &mut expected.y, times);
     close(&format!("{what}: y"), floats(&found["y"]), &expected.y, BOUND);
-    let parts: [(&str, fn(&crate::recurrence_loops::Complex) -> f64); 2] = [(last_re, |z| z.re), (last_im, |z| z.im)];
+    let parts: [(&str, Part); 2] = [(last_re, |z| z.re), (last_im, |z| z.im)];
     for (output, part) in parts.iter().filter(|(output, _)| found.contains_key(*output)) {
         let last: Vec<f64> = expected.last.iter().map(part).collect();
         close(&format!("{what}: {output}"), floats(&found[*output]), &last, BOUND);

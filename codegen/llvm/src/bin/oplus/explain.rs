@@ -5,7 +5,7 @@ use crate::picture::{self, Section};
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
 use oplus_codegen::explain::Explanation;
 use oplus_codegen::lower::lower;
-use oplus_codegen::plan::{Call, Launch, Layout, Plan, plan};
+use oplus_codegen::plan::{Call, Launch, Layout, Plan, Planner};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -126,7 +126,7 @@ fn explained(
     target: &Target,
     facts: &FactsOf<'_>,
 ) -> Result<Explained, Box<dyn Error>> {
-    let plan = plan(program, &contiguous_call(program, &args.shape)?, target)?;
+    let plan = Planner::new(program, target)?.plan_sound(&contiguous_call(program, &args.shape)?)?;
     let mut explanation = Explanation::of(program, &plan);
     for (explained, launch) in explanation.launches.iter_mut().zip(&plan.steps) {
         explained.facts = facts(launch)?;
