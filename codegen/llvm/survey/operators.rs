@@ -12,7 +12,7 @@ oplus::scan! {
     }
 
     /// Sinking peaks and the times at which they were reached.
-    pub op LatePeak(d, h, at: i64) {
+    pub op LatePeak(d, h, at: i64) where d > -inf, d < inf, h > -inf || at == -1 {
         identity (0, -inf, -1);
         combine(l, r) {
             let sunk = l.h - r.d;
@@ -26,7 +26,7 @@ oplus::scan! {
     }
 
     /// Count, mean and sum of squared deviations, after Chan, Golub and LeVeque.
-    pub op Welford(n, mean, m2) {
+    pub op Welford(n, mean, m2) where n > 0 || n == 0 && mean == 0 && m2 == 0 {
         identity (0, 0, 0);
         combine(l, r) {
             let n = l.n + r.n;
@@ -49,7 +49,8 @@ oplus::scan! {
     }
 
     /// The same with means of two variables and their covariance.
-    pub op Covariance(n, mx, my, xx, xy, yy) {
+    pub op Covariance(n, mx, my, xx, xy, yy)
+    where n > 0 || n == 0 && mx == 0 && my == 0 && xx == 0 && xy == 0 && yy == 0 {
         identity (0, 0, 0, 0, 0, 0);
         combine(l, r) {
             let n = l.n + r.n;
@@ -222,7 +223,8 @@ oplus::scan! {
     }
 
     /// The least and the greatest value so far, and when they were met.
-    pub op Extremes(low, low_at: i64, high, high_at: i64) {
+    pub op Extremes(low, low_at: i64, high, high_at: i64)
+    where low < inf || low_at == -1, high > -inf || high_at == -1 {
         identity (inf, -1, -inf, -1);
         combine(l, r) (
             min(l.low, r.low),

@@ -14,7 +14,7 @@ use crate::stage::Stage;
 use crate::tile::{Kernel, Memory, Operand, Reg, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The tile kernel of a stage without a scan.
 pub fn lower(stage: &Stage, schedule: &Map, symbol: &str) -> Result<Kernel, LowerError> {
@@ -133,7 +133,11 @@ impl<'s> MapKernel<'s> {
     /// Whether a parameter is used other than beneath positions along the lane axis.
     fn is_read_here(&self, param: u32) -> bool {
         let mut stack: Vec<Value> = self.stage.program.outputs.iter().map(|o| o.value).collect();
+        let mut seen = HashSet::new();
         while let Some(value) = stack.pop() {
+            if !seen.insert(value) {
+                continue;
+            }
             match &self.stage.program.node(value).op {
                 Op::Param(p) if *p == param => return true,
                 Op::First { axis, empty, .. } | Op::Last { axis, empty, .. } if *axis == self.lane => {
