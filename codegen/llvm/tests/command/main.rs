@@ -132,7 +132,7 @@ fn baking_in_order_covers_calls_and_steps() {
 #[test]
 fn explaining_shows_equations_plan_and_ptx() {
     let text = succeed(&["explain", "cumsum", "--shape", "B=4,T=1000", "--isa", "sm_80"]);
-    for what in ["cumsum", "cumsum.bar", "launch 1: rows(", "PTX instructions:", " µs "] {
+    for what in ["y[t] = y[t−1] + x[t]", "x̄[t] =", "  ✓ ", "rows(warps=", "PTX instructions:", " µs "] {
         assert!(text.contains(what), "no `{what}` in\n{text}");
     }
 }

@@ -10,7 +10,7 @@ use crate::build::Builder;
 use crate::tile::{Mbarrier, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 impl StatesKernel<'_> {
     /// The outputs that have time, of a kernel that has any.
@@ -118,7 +118,11 @@ impl Drain<'_, '_> {
         let program = &kernel.stage.program;
         let shared = |v: &Value| kernel.values.tile(*v).is_some_and(|i| !kernel.values.tiles[i].states);
         let (mut params, mut stack) = (vec![], vec![program.outputs[output].value]);
+        let mut seen = HashSet::new();
         while let Some(value) = stack.pop() {
+            if !seen.insert(value) {
+                continue;
+            }
             match &program.node(value).op {
                 Op::Param(param) if !shared(&value) => params.push(*param),
                 op if !shared(&value) && !matches!(op, Op::Field(..)) => stack.extend(op.operands()),
