@@ -87,7 +87,12 @@ impl Number {
                 let error = if least > 0.0 { (l.error + times(quotient, r.error)) / least } else { f64::INFINITY };
                 (quotient, if l.error + r.error == 0.0 { 0.0 } else { error }, FUNCTION)
             }
-            Binary::Max | Binary::Min => (l.magnitude.max(r.magnitude), l.error.max(r.error), 0.0),
+            Binary::Max | Binary::Min => {
+                // An infinite limit that is not reached says nothing about the result.
+                let says = |n: &&Number| n.value.is_finite() || !value.is_finite();
+                let of = |part: fn(&Number) -> f64| [l, r].iter().filter(says).map(part).fold(0.0, f64::max);
+                (of(|n| n.magnitude), of(|n| n.error), 0.0)
+            }
             _ if l.error + r.error == 0.0 => (value.abs(), 0.0, FUNCTION),
             _ => (value.abs(), f64::INFINITY, FUNCTION),
         };
