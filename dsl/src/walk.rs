@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::ir::{Program, Value};
 
-/// What is to be made, in the order in which a recursion over operands would make it.
+/// Values to be emitted, in the order in which a recursion over operands would emit them.
 pub struct WorkList<K> {
     /// Keys, and whether what they wait for is made.
     open: Vec<(K, bool)>,

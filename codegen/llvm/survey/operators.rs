@@ -48,7 +48,7 @@ oplus::scan! {
         variance = all.m2 / all.n;
     }
 
-    /// The same with means of two variables and their covariance.
+    /// Count, means of two variables and their covariance.
     pub op Covariance(n, mx, my, xx, xy, yy)
     where n > 0 || n == 0 && mx == 0 && my == 0 && xx == 0 && xy == 0 && yy == 0 {
         identity (0, 0, 0, 0, 0, 0);

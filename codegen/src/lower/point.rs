@@ -86,7 +86,7 @@ impl<'p> Point<'p> {
         (value, if along { at } else { Position::HERE })
     }
 
-    /// What is not a map of values at the same position; `None` for a map.
+    /// The kind of a value that is no map of values at one position; `None` for a map.
     fn leaf(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Option<Operand> {
         Some(match &self.program.node(value).op {
             Op::Param(p) => leaves.param(b, *p, at),

@@ -74,15 +74,6 @@ struct Kernel {
     shared_bytes: u32,
 }
 
-/// Puts the candidate of a rank first, or the slowest where there are fewer.
-fn ranked((mut candidates, refused): Offers, rank: usize) -> Offers {
-    let taken = rank.min(candidates.len().saturating_sub(1));
-    if let Some(better) = candidates.get_mut(..=taken) {
-        better.rotate_right(1);
-    }
-    (candidates, refused)
-}
-
 impl Division {
     /// Lists the schedules of every stage on a target.
     pub(super) fn new(cut: Cut, target: &Target) -> Division {
@@ -203,10 +194,7 @@ impl Division {
             let bindings = self.bindings((call, index), merges);
             let fitting = self.candidates((call, index), &bindings, choosing);
             let some_fit = !fitting.0.is_empty();
-            let offers = match choosing.sound {
-                true => self.take_sound((index, bindings.is_merged), bindings.form, fitting, choosing.rank),
-                false => ranked(fitting, choosing.rank),
-            };
+            let offers = self.take((index, bindings.is_merged), bindings.form, fitting, choosing);
             (bindings, offers, some_fit)
         };
         let (simplest, offers, some_fit) = of(true);

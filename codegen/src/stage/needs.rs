@@ -76,7 +76,7 @@ pub(super) fn depends(program: &Program, value: Value, read: &BTreeSet<Value>) -
     false
 }
 
-/// The same for every value of the program.
+/// Whether each value of the program depends on a field of a scan, other than through the values that are read.
 pub(super) fn dependent(program: &Program, read: &BTreeSet<Value>) -> Vec<bool> {
     let mut dependent: Vec<bool> = Vec::with_capacity(program.nodes.len());
     for (i, node) in program.nodes.iter().enumerate() {

@@ -132,7 +132,7 @@ fn kernels_of_all_pairs_of_element_types_are_valid() {
     assert!(faults.is_empty(), "{} kernels:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// What is wrong with the kernel of a stage, or with the one that stands in for it.
+/// The faults of a stage's kernel, or of the shorter one that runs until it is compiled.
 fn fault(stage: &Stage, schedule: &Schedule, target: &Target) -> Option<String> {
     let isa = schedule.isa(target.isa);
     if let Err(fault) = lower_sound(stage, schedule, target) {

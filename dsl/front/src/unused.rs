@@ -170,7 +170,7 @@ impl Uses {
         }
     }
 
-    /// What is called is a function, whatever value has its name.
+    /// A called name is a function, whatever value has that name.
     fn call(&mut self, function: &Expr, arguments: &[Argument]) {
         match &function.kind {
             ExprKind::Name(name) => _ = self.named.insert(name.text.clone()),

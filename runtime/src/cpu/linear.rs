@@ -33,7 +33,7 @@ impl<'a> Coefficient<'a> {
         if let Coefficient::Each(c) = self { Coefficient::Each(&c[start..]) } else { self }
     }
 
-    /// Those of the first n elements.
+    /// The coefficients of the first n elements.
     #[cfg(target_arch = "x86_64")]
     fn to(self, n: usize) -> Coefficient<'a> {
         if let Coefficient::Each(c) = self { Coefficient::Each(&c[..n]) } else { self }

@@ -47,7 +47,7 @@ const HEADER: usize = 64;
 /// The kind of a section that takes no bytes of the file.
 const NO_BITS: u64 = 8;
 
-/// What is wrong with an ELF file; `None` when its tables, segments and sections lie in it.
+/// The fault of an ELF file; `None` when its tables, segments and sections lie in it.
 fn fault_of_machine_code(code: &[u8]) -> Option<&'static str> {
     const CUT_OFF: &str = "its machine code is cut off";
     if code.is_empty() {

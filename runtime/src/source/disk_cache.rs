@@ -7,7 +7,7 @@
 //! another version of LLVM or of this library, a truncated or overwritten file) is compiled and replaced. Entries are
 //! written to a temporary file and renamed, so readers and writers of many processes never see half of one.
 //!
-//! What is in the folder runs on the GPU, so it is used only where nobody but the user may write into it, and only regular
+//! Code in the folder runs on the GPU, so it is used only where nobody but the user may write into it, and only regular
 //! files of the user's are read. Entries that were not used for the longest time are removed where all are too large.
 
 use std::collections::HashMap;
@@ -92,7 +92,7 @@ impl<C: Compile> DiskCache<C> {
         DiskCache { folder, compiler, tiles: Mutex::default() }
     }
 
-    /// The same with room for so many bytes.
+    /// The cache with room for so many bytes.
     #[must_use]
     pub fn with_size(mut self, bytes: u64) -> DiskCache<C> {
         if let Some(folder) = &mut self.folder {

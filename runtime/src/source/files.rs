@@ -51,7 +51,7 @@ fn open_at_once(path: &Path, _: Links) -> Result<File> {
     File::open(path)
 }
 
-/// What is wrong with who owns a file or may write into it; `None` when that is the user or the administrator alone.
+/// The fault in who owns a file or may write into it; `None` when that is the user or the administrator alone.
 #[cfg(unix)]
 pub(super) fn foreign(metadata: &std::fs::Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;

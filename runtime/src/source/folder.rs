@@ -150,7 +150,7 @@ mod tests {
         Ok("cd".into())
     }
 
-    /// What is said of a folder that cannot be opened.
+    /// The error of a folder that cannot be opened.
     fn refused(folder: &tempfile::TempDir) -> String {
         Folder::open(folder.path()).unwrap_err().to_string()
     }

@@ -121,7 +121,7 @@ fn row(all: &[f32]) -> Option<Tensor> {
     tensor(all, &[1, all.len()])
 }
 
-/// The same for several rows or channels, of which only the first is not 0.
+/// Checks several rows or channels, of which only the first is not 0.
 fn widened(all: &[f32], lanes: usize, is_inside: bool) -> Vec<f32> {
     let mut wide = vec![0.0; all.len() * lanes];
     for (t, x) in all.iter().enumerate() {

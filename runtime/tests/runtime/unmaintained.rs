@@ -22,7 +22,7 @@ struct Package {
     dependencies: Vec<String>,
 }
 
-/// What is wrong with the packages of a workspace.
+/// The faults of a workspace's packages.
 fn faults(lock: &Lock) -> Vec<String> {
     let mut faults = vec![];
     for (name, advisory, allowed) in KNOWN {

@@ -174,7 +174,7 @@ impl<'s> Values<'s> {
         Spot { row: spot.row.filter(|_| row), column: spot.column.filter(|_| column), place }
     }
 
-    /// What is not a map of other values; `None` for a map.
+    /// The kind of a value that is no map of other values; `None` for a map.
     fn leaf(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
         let node = self.stage.program.node(value);
         Some(match &node.op {

@@ -4,21 +4,29 @@
 //! then, and `explain` shows the reason among those that the plan has refused. Other plans are not slowed by it: a kernel
 //! that is compiled is verified in any case.
 
+use super::super::choosing::Choosing;
 use super::super::variants::kernels;
 use super::{Division, Form, Offers};
 use crate::lower::lower_sound;
 use crate::schedule::Schedule;
 
+/// Puts the candidate of a rank first, or the slowest where there are fewer.
+fn ranked((mut candidates, refused): Offers, rank: usize) -> Offers {
+    let taken = rank.min(candidates.len().saturating_sub(1));
+    if let Some(better) = candidates.get_mut(..=taken) {
+        better.rotate_right(1);
+    }
+    (candidates, refused)
+}
+
 impl Division {
-    /// Puts the candidate of a rank first, or the slowest where there are fewer. One whose kernels cannot run is refused, and
-    /// the next one takes its place: only kernels that are taken are lowered here, each once.
-    pub(super) fn take_sound(
-        &self,
-        of: (usize, bool),
-        form: &Form,
-        (mut candidates, mut refused): Offers,
-        rank: usize,
-    ) -> Offers {
+    /// Puts the candidate that is taken first. Where soundness is asked for, one whose kernels cannot run is refused, and the
+    /// next one takes its place: only kernels that are taken are lowered here, each once.
+    pub(super) fn take(&self, of: (usize, bool), form: &Form, offers: Offers, choosing: Choosing<'_>) -> Offers {
+        let (rank, (mut candidates, mut refused)) = (choosing.rank, offers);
+        if !choosing.sound {
+            return ranked((candidates, refused), rank);
+        }
         while !candidates.is_empty() {
             let taken = rank.min(candidates.len() - 1);
             let Some(why) = self.fault(of, form, candidates[taken].schedule) else {
@@ -45,7 +53,6 @@ impl Division {
 mod tests {
     use super::*;
     use crate::explain::Explanation;
-    use crate::plan::choosing::Choosing;
     use crate::plan::{Call, Launch, Layout, PlanError};
     use crate::stage::cut;
     use crate::target::Target;

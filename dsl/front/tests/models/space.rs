@@ -17,7 +17,7 @@ fn sizes(t: usize) -> [(&'static str, usize); 6] {
     [("B", 2), ("G", 2), ("D", 3), ("N", 4), ("P", 3), ("T", t)]
 }
 
-/// What is multiplied by the input and added to y for every row, and the gate behind it.
+/// The factor of the input that is added to y in every row, and the gate behind it.
 struct Behind {
     skip: Option<Box<dyn Fn(usize) -> usize>>,
     gated: bool,

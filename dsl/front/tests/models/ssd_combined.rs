@@ -15,7 +15,7 @@ const SIZES: [Sizes; 3] = [
     Sizes { b: 1, t: 31, g: 3, h: 1, p: 3, n: 4 },
 ];
 
-/// What is not left out.
+/// The optional tensors and limits that a call gives.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     z: bool,

@@ -99,7 +99,7 @@ impl NullaryFnOnce for Affine<'_> {
     }
 }
 
-/// What is behind blocks.
+/// The result of sweeping blocks.
 pub(super) struct Swept {
     /// The last state.
     pub(super) last: f32,
