@@ -2,8 +2,8 @@
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
-use crate::lower::chunks::back::BackForm;
-use crate::schedule::{Form, Pass, Schedule, States};
+use crate::schedule::{Form, Pass, Schedule, StateSpace};
+use crate::schedules::chunkwise_backward::BackForm;
 use crate::stage::Stage;
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::Ty;
@@ -80,15 +80,15 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         slots.extend(strided.map(stride));
     }
     let names: &[&str] = match schedule {
-        Schedule::TwoWay(s) if s.segmented => {
+        Schedule::StateSpaceBackward(s) if s.segmented => {
             &["saved_states", "block_sums", "sums_so_far", "segment_carries", "segment_totals", "segment_ends"]
         }
-        Schedule::TwoWay(_) => &["saved_states", "block_sums", "sums_so_far"],
-        Schedule::States(States { save: true, segmented: false, .. }) => &["saved_states"],
-        Schedule::States(States { save: true, segmented: true, .. }) => &["saved_states", "segment_ends"],
-        Schedule::States(States { segmented: true, .. }) => &["segment_ends"],
-        Schedule::Chunks(_) => &["ends"],
-        Schedule::ChunksBack(_) => &["saved_states", "saved_cotangents", "ends"],
+        Schedule::StateSpaceBackward(_) => &["saved_states", "block_sums", "sums_so_far"],
+        Schedule::StateSpace(StateSpace { save: true, segmented: false, .. }) => &["saved_states"],
+        Schedule::StateSpace(StateSpace { save: true, segmented: true, .. }) => &["saved_states", "segment_ends"],
+        Schedule::StateSpace(StateSpace { segmented: true, .. }) => &["segment_ends"],
+        Schedule::Chunkwise(_) => &["ends"],
+        Schedule::ChunkwiseBackward(_) => &["saved_states", "saved_cotangents", "ends"],
         _ => &[],
     };
     let scratch = |(i, name): (u32, &str)| {
@@ -99,7 +99,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     if schedule.is_segmented() {
         slots.push(scalar("segment_tiles".to_owned(), Role::SegmentTiles));
     }
-    if matches!(schedule, Schedule::TwoWay(s) if s.pass == Pass::Sum) {
+    if matches!(schedule, Schedule::StateSpaceBackward(s) if s.pass == Pass::Sum) {
         slots.push(scalar("piece".to_owned(), Role::Piece));
     }
     if looks_back(schedule) {
@@ -111,7 +111,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
 
 /// The type of the numbers that kernels of one stage hand on, of one kind.
 pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_dsl::Elem {
-    let rounds = matches!(schedule, Schedule::ChunksBack(_)) && number < 2;
+    let rounds = matches!(schedule, Schedule::ChunkwiseBackward(_)) && number < 2;
     let back = rounds.then(|| BackForm::of(stage).ok()).flatten();
     back.map_or(oplus_dsl::Elem::F32, |form| form.state_elem(stage))
 }
@@ -156,11 +156,11 @@ pub fn looks_back(schedule: &Schedule) -> bool {
     match schedule {
         Schedule::Map(_)
         | Schedule::Rows(_)
-        | Schedule::States(_)
-        | Schedule::Pairs(_)
-        | Schedule::TwoWay(_)
-        | Schedule::Chunks(_)
-        | Schedule::ChunksBack(_) => false,
+        | Schedule::StateSpace(_)
+        | Schedule::Flash(_)
+        | Schedule::StateSpaceBackward(_)
+        | Schedule::Chunkwise(_)
+        | Schedule::ChunkwiseBackward(_) => false,
         Schedule::LookBack(_) => true,
         Schedule::Columns(s) => s.form == Form::Ring,
     }

@@ -5,9 +5,12 @@ use std::fmt::{self, Display, Formatter};
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::lower::chunks::{self, back::BackForm};
 use crate::plan::{Choice, Launch, Plan};
-use crate::schedule::{Chunks, Columns, Form, LookBack, Map, Pairs, Pass, Rows, Schedule, States, Sweep, TwoWay, WARP};
+use crate::schedule::{
+    Chunkwise, Columns, Flash, Form, LookBack, Map, Pass, Rows, Schedule, StateSpace, StateSpaceBackward, Sweep, WARP,
+};
+use crate::schedules::chunkwise;
+use crate::schedules::chunkwise_backward::BackForm;
 use crate::stage::{Kind, Sink, Source, Stage};
 use crate::words::{Bytes, counted, width};
 
@@ -139,7 +142,7 @@ fn refused(stage: &Stage, choice: &Choice) -> Vec<(String, String)> {
 fn no_chunks(stage: &Stage) -> Option<(String, String)> {
     let why = match (stage.two_way(), stage.state_axis()) {
         (Some(_), _) => BackForm::of(stage).err()?,
-        (None, axis) => axis.and_then(|_| chunks::Form::of(stage).err())?,
+        (None, axis) => axis.and_then(|_| chunkwise::Form::of(stage).err())?,
     };
     Some(("chunks".to_owned(), why.to_string()))
 }
@@ -196,7 +199,7 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
                 axis(*lane)
             )
         }
-        Schedule::States(s @ States { states, lanes, steps, stages, segmented, ends, .. }) => {
+        Schedule::StateSpace(s @ StateSpace { states, lanes, steps, stages, segmented, ends, .. }) => {
             let cut = match (segmented, ends) {
                 (_, true) => "; what each segment of time does to its states",
                 (true, false) => "; in segments of time",
@@ -209,18 +212,18 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
                 counted(states, "state")
             )
         }
-        Schedule::Pairs(s @ Pairs { columns, stages, .. }) => {
+        Schedule::Flash(s @ Flash { columns, stages, .. }) => {
             let parts =
                 stage.part_axis.map(|part| format!(", divided into {}", counted(sizes[part.0 as usize], "part")));
             let parts = parts.unwrap_or_default();
             format!("{} per block; tiles of {columns} columns{parts}, {stages} in flight", counted(s.rows(), "row"))
         }
-        Schedule::TwoWay(s) => two_way(s, &rows, length),
-        Schedule::Chunks(s @ Chunks { stages, .. }) => {
+        Schedule::StateSpaceBackward(s) => two_way(s, &rows, length),
+        Schedule::Chunkwise(s @ Chunkwise { stages, .. }) => {
             let ends = if s.ends { ", only their ends" } else { "" };
             format!("a block per segment of a recurrence{ends}; chunks of {} times, {stages} in flight", s.times())
         }
-        Schedule::ChunksBack(s) => match s.sweep {
+        Schedule::ChunkwiseBackward(s) => match s.sweep {
             Sweep::StateEnds => "a block per segment of a recurrence, only their ends".to_owned(),
             Sweep::States => "a block per segment of a recurrence; the state before every 64 times saved".to_owned(),
             Sweep::CotangentEnds => "a block per segment of a recurrence, backwards, only their ends".to_owned(),
@@ -241,8 +244,8 @@ fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
     }
 }
 
-fn two_way(schedule: &TwoWay, rows: &str, length: i64) -> String {
-    let TwoWay { pass, states, rows: own, lanes, steps, stages, segmented, .. } = *schedule;
+fn two_way(schedule: &StateSpaceBackward, rows: &str, length: i64) -> String {
+    let StateSpaceBackward { pass, states, rows: own, lanes, steps, stages, segmented, .. } = *schedule;
     let what = match pass {
         Pass::Ends => "what each segment of time does to its states",
         Pass::Save => "every eighth state saved",

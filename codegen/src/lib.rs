@@ -1,16 +1,17 @@
 //! From programs to kernels: planner, schedules, tile IR and its simulator.
 
 pub mod abi;
+pub mod block;
 pub mod build;
 pub mod explain;
 pub mod key;
-pub mod lower;
 pub mod math;
 mod operands;
 pub mod path;
 pub mod plan;
 mod print;
 pub mod schedule;
+pub mod schedules;
 pub mod simulate;
 pub mod stage;
 pub mod target;

@@ -18,7 +18,7 @@ use oplus_dsl::ir::{Axis, AxisSet};
 use text::Fields;
 pub use text::ParseScheduleError;
 
-use crate::lower::{chunks, pairs};
+use crate::schedules::{chunkwise, chunkwise_backward, flash};
 use crate::stage::Stage;
 use crate::target::Isa;
 
@@ -40,15 +40,15 @@ pub enum Schedule {
     /// Lanes along an axis that is not scanned, time in registers.
     Columns(Columns),
     /// A scan whose states are summed away: states in registers, time walked step by step.
-    States(States),
+    StateSpace(StateSpace),
     /// Sums over all pairs of a row and a column, by matrix products.
-    Pairs(Pairs),
+    Flash(Flash),
     /// Two scans in opposite directions whose states are summed away.
-    TwoWay(TwoWay),
+    StateSpaceBackward(StateSpaceBackward),
     /// A recurrence of matrices in chunks, by matrix products.
-    Chunks(Chunks),
+    Chunkwise(Chunkwise),
     /// The gradient of such a recurrence.
-    ChunksBack(ChunksBack),
+    ChunkwiseBackward(ChunkwiseBackward),
 }
 
 schedule! {
@@ -143,7 +143,7 @@ schedule! {
     /// States: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
     /// share a row and sum over its states. The `32·warps/lanes` rows of a block lie along the last outer axis; other warps
     /// bring tiles of `steps` steps into shared memory and take the outputs back.
-    States, "states" {
+    StateSpace, "states" {
         /// Warps that walk.
         warps: u32,
         /// Warps that copy.
@@ -177,8 +177,8 @@ schedule! {
 
 schedule! {
     /// Pairs: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
-    /// within rows and columns are padded to multiples of 16, see [`crate::lower::pairs::Form::inner`].
-    Pairs, "pairs" {
+    /// within rows and columns are padded to multiples of 16, see [`crate::schedules::flash::Form::inner`].
+    Flash, "pairs" {
         /// Warps of a block.
         warps: u32,
         /// Blocks of 16 rows that a warp has.
@@ -203,11 +203,11 @@ schedule! {
 }
 
 schedule! {
-    /// Two-way: as [`States`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
+    /// Two-way: as [`StateSpace`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
     /// computed anew and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
     /// passes before find what each does to the states and to the cotangent that it is given.
-    TwoWay, "two_way" {
+    StateSpaceBackward, "two_way" {
         /// Which of the kernels.
         pass: Pass,
         /// Warps that walk.
@@ -239,8 +239,8 @@ schedule! {
 
 schedule! {
     /// Chunks: a block of `warps` warps has a segment of a recurrence and walks chunks of 16 times per warp; the state is as
-    /// wide as a chunk is long, see [`crate::lower::chunks`].
-    Chunks, "chunks" {
+    /// wide as a chunk is long, see [`crate::schedules::chunkwise`].
+    Chunkwise, "chunks" {
         /// Whether only the states at the ends of segments are found.
         ends: bool,
         /// Warps of a block, 2 or 4.
@@ -264,8 +264,8 @@ schedule! {
 
 schedule! {
     /// Chunks, back: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that. Its sweeps
-    /// are kernels of their own, see [`crate::lower::chunks::back`].
-    ChunksBack, "chunks_back" {
+    /// are kernels of their own, see [`crate::schedules::chunkwise_backward`].
+    ChunkwiseBackward, "chunks_back" {
         /// Which of the kernels.
         sweep: Sweep,
         /// Places along the axis of keys and queries: 32, 64 or 128.
@@ -364,11 +364,11 @@ impl Schedule {
             Schedule::Rows(_) => "rows",
             Schedule::LookBack(_) => "lookback",
             Schedule::Columns(_) => "columns",
-            Schedule::States(_) => "states",
-            Schedule::Pairs(_) => "pairs",
-            Schedule::TwoWay(_) => "two_way",
-            Schedule::Chunks(_) => "chunks",
-            Schedule::ChunksBack(_) => "chunks_back",
+            Schedule::StateSpace(_) => "states",
+            Schedule::Flash(_) => "pairs",
+            Schedule::StateSpaceBackward(_) => "two_way",
+            Schedule::Chunkwise(_) => "chunks",
+            Schedule::ChunkwiseBackward(_) => "chunks_back",
         }
     }
 
@@ -379,11 +379,11 @@ impl Schedule {
             Schedule::Rows(s) => s.vector,
             Schedule::LookBack(s) => s.vector,
             Schedule::Columns(s) => s.vector,
-            Schedule::States(s) => s.vector,
-            Schedule::Pairs(s) => s.vector,
-            Schedule::TwoWay(s) => s.vector,
-            Schedule::Chunks(s) => s.vector,
-            Schedule::ChunksBack(s) => s.vector,
+            Schedule::StateSpace(s) => s.vector,
+            Schedule::Flash(s) => s.vector,
+            Schedule::StateSpaceBackward(s) => s.vector,
+            Schedule::Chunkwise(s) => s.vector,
+            Schedule::ChunkwiseBackward(s) => s.vector,
         }
     }
 
@@ -393,12 +393,12 @@ impl Schedule {
         let waits = match self {
             Schedule::Map(_) | Schedule::Rows(_) => false,
             // Only warpgroups need more than every device has.
-            Schedule::Pairs(Pairs { unit, .. }) | Schedule::Chunks(Chunks { unit, .. }) => {
+            Schedule::Flash(Flash { unit, .. }) | Schedule::Chunkwise(Chunkwise { unit, .. }) => {
                 return if *unit == Unit::Warpgroup { isa } else { Isa::Sm80 };
             }
             // Saved states go by copy engines where there are such, and warpgroups walk.
-            Schedule::ChunksBack(_) => return isa,
-            Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => true,
+            Schedule::ChunkwiseBackward(_) => return isa,
+            Schedule::LookBack(_) | Schedule::StateSpace(_) | Schedule::StateSpaceBackward(_) => true,
             Schedule::Columns(s) => s.form == Form::Ring,
         };
         if waits && self.vector() > 1 { isa } else { Isa::Sm80 }
@@ -407,8 +407,8 @@ impl Schedule {
     /// Whether time is cut into segments with blocks of their own, along the second axis of the grid.
     pub fn is_segmented(&self) -> bool {
         match self {
-            Schedule::States(s) => s.segmented,
-            Schedule::TwoWay(s) => s.segmented,
+            Schedule::StateSpace(s) => s.segmented,
+            Schedule::StateSpaceBackward(s) => s.segmented,
             _ => false,
         }
     }
@@ -420,17 +420,17 @@ impl Schedule {
             _ if self.vector() == 1 => AxisSet::EMPTY,
             Schedule::Map(s) => AxisSet::of(Axis(s.lane)),
             Schedule::Columns(s) => AxisSet::of(Axis(s.lane)),
-            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => {
+            Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::StateSpace(_) | Schedule::StateSpaceBackward(_) => {
                 stage.axis().into_iter().collect()
             }
-            Schedule::Pairs(_) => {
-                pairs::Form::of(stage).map(|form| form.inner.into_iter().collect()).unwrap_or_default()
+            Schedule::Flash(_) => {
+                flash::Form::of(stage).map(|form| form.inner.into_iter().collect()).unwrap_or_default()
             }
-            Schedule::Chunks(_) => {
-                chunks::Form::of(stage).map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
+            Schedule::Chunkwise(_) => {
+                chunkwise::Form::of(stage).map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
-            Schedule::ChunksBack(_) => {
-                let form = chunks::back::BackForm::of(stage).map(|form| form.states);
+            Schedule::ChunkwiseBackward(_) => {
+                let form = chunkwise_backward::BackForm::of(stage).map(|form| form.states);
                 form.map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
         }

@@ -8,10 +8,10 @@
 use super::Estimate;
 use super::bound::Bound;
 use super::geometry::{blocks, length, rows, tiles};
-use super::{chunks, chunks_back, pairs, states, two_way};
+use super::{chunkwise, chunkwise_backward, flash, state_space, state_space_backward};
 use crate::abi::{Tensor, axes, elem, tensors};
-use crate::lower::rows::blocks_per_sm;
 use crate::schedule::{Columns, Form, Loader, LookBack, Rows, Schedule, WARP};
+use crate::schedules::rows::blocks_per_sm;
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use crate::words::counted;
@@ -75,11 +75,11 @@ pub(super) fn estimate(stage: &Stage, schedule: &Schedule, bound: &Bound, target
         Schedule::Map(_) => (stream, counted(blocks(stage, schedule, bound), "block")),
         Schedule::Rows(s) => by_rows(stage, s, bound, &work),
         Schedule::Columns(s) if s.form == Form::Walk => by_walk(stage, s, bound, &work),
-        Schedule::States(s) => states::estimate(stage, s, bound, target),
-        Schedule::Pairs(s) => pairs::estimate(stage, s, bound, target),
-        Schedule::TwoWay(s) => two_way::estimate(stage, s, bound, target),
-        Schedule::Chunks(s) => chunks::estimate(stage, s, bound, target),
-        Schedule::ChunksBack(s) => chunks_back::estimate(stage, s, bound, target),
+        Schedule::StateSpace(s) => state_space::estimate(stage, s, bound, target),
+        Schedule::Flash(s) => flash::estimate(stage, s, bound, target),
+        Schedule::StateSpaceBackward(s) => state_space_backward::estimate(stage, s, bound, target),
+        Schedule::Chunkwise(s) => chunkwise::estimate(stage, s, bound, target),
+        Schedule::ChunkwiseBackward(s) => chunkwise_backward::estimate(stage, s, bound, target),
         Schedule::LookBack(_) | Schedule::Columns(_) => by_tiles(stage, schedule, bound, &work),
     };
     let micros = LAUNCH + time.max(stream);
@@ -100,8 +100,10 @@ fn moved_bytes(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
     let along = match schedule {
         Schedule::Map(s) => Some(Axis(s.lane)),
         Schedule::Columns(s) => Some(Axis(s.lane)),
-        Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::States(_) | Schedule::TwoWay(_) => stage.axis(),
-        Schedule::Pairs(_) | Schedule::Chunks(_) | Schedule::ChunksBack(_) => None,
+        Schedule::Rows(_) | Schedule::LookBack(_) | Schedule::StateSpace(_) | Schedule::StateSpaceBackward(_) => {
+            stage.axis()
+        }
+        Schedule::Flash(_) | Schedule::Chunkwise(_) | Schedule::ChunkwiseBackward(_) => None,
     };
     let waste = |tensor: Tensor| {
         let stride = along.filter(|a| bound.size(*a) > 1).and_then(|a| bound.stride(stage, tensor, a));

@@ -21,10 +21,11 @@ use super::variants::{all_schedules, kernels, ordered_schedules, scalar_schedule
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
 use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
 use crate::key::Key;
-use crate::lower::chunks::back::{self, BackForm};
-use crate::lower::shared_bytes;
-use crate::lower::states::ends_len;
 use crate::schedule::Schedule;
+use crate::schedules::chunkwise_backward;
+use crate::schedules::chunkwise_backward::BackForm;
+use crate::schedules::shared_bytes;
+use crate::schedules::state_space::ends_len;
 use crate::stage::{Cut, Sink, Source, Stage};
 use crate::target::Target;
 
@@ -436,13 +437,13 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
 fn handed_on(stage: &Stage, schedule: &Schedule, pieces: &[Piece], bound: &Bound, target: &Target) -> Vec<u64> {
     let size = |axis| bound.size(axis);
     let sizes = match schedule {
-        Schedule::TwoWay(s) => handed_on_by_pieces(stage, s, pieces, bound, target),
-        Schedule::States(s) if s.segmented => {
+        Schedule::StateSpaceBackward(s) => handed_on_by_pieces(stage, s, pieces, bound, target),
+        Schedule::StateSpace(s) if s.segmented => {
             ends_len(stage, Segments::of(stage, schedule, bound, target).count, size).map(|len| vec![len])
         }
-        Schedule::Chunks(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
-        Schedule::ChunksBack(s) => BackForm::of(stage).ok().and_then(|form| {
-            let [states, cotangents] = back::scratch(&form, s, size)?;
+        Schedule::Chunkwise(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
+        Schedule::ChunkwiseBackward(s) => BackForm::of(stage).ok().and_then(|form| {
+            let [states, cotangents] = chunkwise_backward::scratch(&form, s, size)?;
             Some(vec![states, cotangents, ends(stage, schedule, bound, target)?])
         }),
         _ => None,

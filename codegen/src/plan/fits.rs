@@ -5,11 +5,16 @@ use super::geometry::{blocks, tiles};
 use super::segments::recurrences;
 use super::time::Segments;
 use crate::abi::{Tensor, axes, elem, name, tensors, unit_axis};
-use crate::lower::chunks::back::{self, BackForm, TIMES};
-use crate::lower::states::two_way::{self, scratch};
-use crate::lower::states::{can_segment, ends_len};
-use crate::lower::{chunks, pairs};
-use crate::schedule::{Chunks, ChunksBack, Columns, Form, Loader, LookBack, Pairs, Pass, Schedule, States, TwoWay};
+use crate::schedule::{
+    Chunkwise, ChunkwiseBackward, Columns, Flash, Form, Loader, LookBack, Pass, Schedule, StateSpace,
+    StateSpaceBackward,
+};
+use crate::schedules::chunkwise_backward;
+use crate::schedules::chunkwise_backward::{BackForm, TIMES};
+use crate::schedules::state_space::{can_segment, ends_len};
+use crate::schedules::state_space_backward;
+use crate::schedules::state_space_backward::scratch;
+use crate::schedules::{chunkwise, flash};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -32,11 +37,11 @@ pub(super) fn fits(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &T
         Schedule::Map(_) | Schedule::Rows(_) => {}
         Schedule::LookBack(s) => looks_back(stage, s, bound, target)?,
         Schedule::Columns(s) => columns(stage, s, bound)?,
-        Schedule::States(s) => one_way(stage, s, bound, target)?,
-        Schedule::Pairs(s) => pairs(stage, s, bound)?,
-        Schedule::TwoWay(s) => two_way(stage, s, bound, target)?,
-        Schedule::Chunks(s) => chunks(stage, s, bound)?,
-        Schedule::ChunksBack(s) => chunks_back(stage, s, bound)?,
+        Schedule::StateSpace(s) => one_way(stage, s, bound, target)?,
+        Schedule::Flash(s) => pairs(stage, s, bound)?,
+        Schedule::StateSpaceBackward(s) => two_way(stage, s, bound, target)?,
+        Schedule::Chunkwise(s) => chunks(stage, s, bound)?,
+        Schedule::ChunkwiseBackward(s) => chunks_back(stage, s, bound)?,
     }
     if !matches!(schedule, Schedule::Rows(_)) && stage.axis().is_some_and(|axis| bound.size(axis) == 0) {
         return Err("the scan axis is empty".to_owned());
@@ -99,21 +104,23 @@ fn looks_back(stage: &Stage, schedule: &LookBack, bound: &Bound, target: &Target
     if rows > MAX_COUNT { Err(format!("{rows} rows are more than 31 bits count")) } else { Ok(()) }
 }
 
-fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> Result<(), String> {
+fn two_way(stage: &Stage, schedule: &StateSpaceBackward, bound: &Bound, target: &Target) -> Result<(), String> {
     let axes = (0..stage.program.axes.len() as u32).map(Axis);
     if let Some(axis) = axes.into_iter().find(|axis| bound.size(*axis) == 0) {
         return Err(format!("{} is empty", stage.program.axis_name(axis)));
     }
-    if schedule.segmented && !two_way::can_segment(stage) {
+    if schedule.segmented && !state_space_backward::can_segment(stage) {
         return Err("its cotangents depend on the states: time cannot be cut".to_owned());
     }
-    let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), bound, target).count;
+    let segments = Segments::of(stage, &Schedule::StateSpaceBackward(*schedule), bound, target).count;
     if scratch(stage, schedule, segments, |axis| bound.size(axis)).is_none() {
         return Err(UNCOUNTED.to_owned());
     }
     // Of the passes before the walk blocks have fewer rows.
-    for pass in [two_way::before(schedule, Pass::Save), TwoWay { pass: Pass::Sum, ..*schedule }] {
-        let blocks = blocks(stage, &Schedule::TwoWay(pass), bound);
+    for pass in
+        [state_space_backward::before(schedule, Pass::Save), StateSpaceBackward { pass: Pass::Sum, ..*schedule }]
+    {
+        let blocks = blocks(stage, &Schedule::StateSpaceBackward(pass), bound);
         if blocks > MAX_COUNT {
             return Err(format!("{blocks} blocks are more than 31 bits count"));
         }
@@ -124,11 +131,11 @@ fn two_way(stage: &Stage, schedule: &TwoWay, bound: &Bound, target: &Target) -> 
 /// Scratch memory has more numbers than can be counted.
 const UNCOUNTED: &str = "it has more states than 63 bits count";
 
-fn one_way(stage: &Stage, schedule: &States, bound: &Bound, target: &Target) -> Result<(), String> {
+fn one_way(stage: &Stage, schedule: &StateSpace, bound: &Bound, target: &Target) -> Result<(), String> {
     if schedule.segmented && !can_segment(stage) {
         return Err("its states are neither numbers in f32 nor flags: time cannot be cut".to_owned());
     }
-    let segments = Segments::of(stage, &Schedule::States(*schedule), bound, target).count;
+    let segments = Segments::of(stage, &Schedule::StateSpace(*schedule), bound, target).count;
     if schedule.segmented && ends_len(stage, segments, |axis| bound.size(axis)).is_none() {
         return Err(UNCOUNTED.to_owned());
     }
@@ -164,9 +171,9 @@ fn states(
     if tiles > MAX_COUNT { Err(format!("{tiles} tiles are more than 31 bits count")) } else { Ok(()) }
 }
 
-fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
-    pairs::supports(stage)?;
-    let form = pairs::Form::of(stage)?;
+fn pairs(stage: &Stage, schedule: &Flash, bound: &Bound) -> Result<(), String> {
+    flash::supports(stage)?;
+    let form = flash::Form::of(stage)?;
     for (axis, places) in form.inner.iter().zip([schedule.depth, schedule.width]) {
         let (name, size, places) = (stage.program.axis_name(*axis), bound.size(*axis), i64::from(places));
         match schedule.padded {
@@ -189,9 +196,9 @@ fn pairs(stage: &Stage, schedule: &Pairs, bound: &Bound) -> Result<(), String> {
     if longest > most { Err(format!("{longest} rows or columns are more than 31 bits count")) } else { Ok(()) }
 }
 
-fn chunks(stage: &Stage, schedule: &Chunks, bound: &Bound) -> Result<(), String> {
-    let form = chunks::Form::of(stage).map_err(|refusal| refusal.to_string())?;
-    let Chunks { depth, padded, wide, vector, stages, .. } = *schedule;
+fn chunks(stage: &Stage, schedule: &Chunkwise, bound: &Bound) -> Result<(), String> {
+    let form = chunkwise::Form::of(stage).map_err(|refusal| refusal.to_string())?;
+    let Chunkwise { depth, padded, wide, vector, stages, .. } = *schedule;
     matrices(stage, &form, (depth, schedule.width()), (padded, wide, vector), bound)?;
     if form.readout.is_some_and(|readout| !stage.views[readout.query as usize].is_empty()) {
         return Err(DISPLACED.to_owned());
@@ -205,7 +212,7 @@ const DISPLACED: &str = "a parameter of tiles is displaced";
 /// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read.
 fn matrices(
     stage: &Stage,
-    form: &chunks::Form,
+    form: &chunkwise::Form,
     (depth, width): (u32, u32),
     (padded, wide, vector): (bool, bool, u32),
     bound: &Bound,
@@ -235,16 +242,16 @@ fn counted(times: i64, ahead: u32) -> Result<(), String> {
     if times > most { Err(format!("{times} times are more than 31 bits count")) } else { Ok(()) }
 }
 
-fn chunks_back(stage: &Stage, schedule: &ChunksBack, bound: &Bound) -> Result<(), String> {
+fn chunks_back(stage: &Stage, schedule: &ChunkwiseBackward, bound: &Bound) -> Result<(), String> {
     let form = BackForm::of(stage).map_err(|refusal| refusal.to_string())?;
-    let ChunksBack { depth, padded, wide, vector, stages, .. } = *schedule;
+    let ChunkwiseBackward { depth, padded, wide, vector, stages, .. } = *schedule;
     for own in [&form.states, &form.cotangents] {
         matrices(stage, own, (depth, TIMES), (padded, wide, vector), bound)?;
     }
     if let Some(axis) = (0..stage.program.axes.len() as u32).map(Axis).find(|axis| bound.size(*axis) == 0) {
         return Err(format!("{} is empty", stage.program.axis_name(axis)));
     }
-    if back::scratch(&form, schedule, |axis| bound.size(axis)).is_none() {
+    if chunkwise_backward::scratch(&form, schedule, |axis| bound.size(axis)).is_none() {
         return Err(UNCOUNTED.to_owned());
     }
     let walks = recurrences(&form.states, (wide, TIMES), bound);

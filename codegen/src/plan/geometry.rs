@@ -3,10 +3,10 @@
 use super::bound::Bound;
 use super::segments::blocks_of_row;
 use super::segments::recurrences;
-use crate::lower::chunks::back::{BackForm, TIMES};
-use crate::lower::states::two_way::sum_threads;
-use crate::lower::{chunks, columns, lookback, pairs};
-use crate::schedule::{Form, Pairs, Pass, Schedule, Sweep, WARP};
+use crate::schedule::{Flash, Form, Pass, Schedule, Sweep, WARP};
+use crate::schedules::chunkwise_backward::{BackForm, TIMES};
+use crate::schedules::state_space_backward::sum_threads;
+use crate::schedules::{chunkwise, columns, flash, lookback};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -49,12 +49,12 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             let width = bound.size(Axis(s.lane)).max(1) as u64;
             rows / width * width.div_ceil(u64::from(s.threads() * s.vector))
         }
-        Schedule::States(s) => {
+        Schedule::StateSpace(s) => {
             let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
             rows / width.max(1) * width.div_ceil(u64::from(s.rows()))
         }
-        Schedule::Pairs(s) => pairs_blocks(stage, s, bound),
-        Schedule::TwoWay(s) => {
+        Schedule::Flash(s) => pairs_blocks(stage, s, bound),
+        Schedule::StateSpaceBackward(s) => {
             let width = stage.outer_axes().iter().last().map_or(1, |row| bound.size(row) as u64);
             let points = rows / width.max(1);
             let size = |axis| bound.size(axis);
@@ -65,8 +65,10 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
                 Pass::Sum => sum_threads(stage, s, size).unwrap_or(u64::MAX).div_ceil(u64::from(s.threads())),
             }
         }
-        Schedule::Chunks(s) => chunks::Form::of(stage).map_or(0, |form| recurrences(&form, (s.wide, s.width()), bound)),
-        Schedule::ChunksBack(s) => BackForm::of(stage).map_or(0, |form| match s.sweep {
+        Schedule::Chunkwise(s) => {
+            chunkwise::Form::of(stage).map_or(0, |form| recurrences(&form, (s.wide, s.width()), bound))
+        }
+        Schedule::ChunkwiseBackward(s) => BackForm::of(stage).map_or(0, |form| match s.sweep {
             Sweep::Gradients => {
                 let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
                 bound.count(form.shared().iter()).saturating_mul(chunks)
@@ -78,10 +80,10 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
 }
 
 /// A block for each tile of rows of each outer point and part.
-fn pairs_blocks(stage: &Stage, schedule: &Pairs, bound: &Bound) -> u64 {
-    let Ok(form) = pairs::Form::of(stage) else { return 0 };
+fn pairs_blocks(stage: &Stage, schedule: &Flash, bound: &Bound) -> u64 {
+    let Ok(form) = flash::Form::of(stage) else { return 0 };
     let tiles = (bound.size(form.row) as u64).div_ceil(u64::from(schedule.rows()));
-    bound.count(pairs::outer_axes(&form).iter().chain(stage.part_axis)).saturating_mul(tiles)
+    bound.count(flash::outer_axes(&form).iter().chain(stage.part_axis)).saturating_mul(tiles)
 }
 
 /// The grid of a launch. Maps and rows go round when there is more work than blocks.
@@ -113,14 +115,14 @@ pub(super) fn message_words(stage: &Stage, schedule: &Schedule, bound: &Bound) -
 pub(super) fn parts(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     match schedule {
         Schedule::Columns(s) => Some(columns::parts(s, bound.size(Axis(s.lane)) as u64)),
-        Schedule::Pairs(s) => Some(pairs_parts(stage, s, bound, target)),
+        Schedule::Flash(s) => Some(pairs_parts(stage, s, bound, target)),
         _ => None,
     }
 }
 
 /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
-fn pairs_parts(stage: &Stage, schedule: &Pairs, bound: &Bound, target: &Target) -> u64 {
-    let Ok(form) = pairs::Form::of(stage) else { return 1 };
+fn pairs_parts(stage: &Stage, schedule: &Flash, bound: &Bound, target: &Target) -> u64 {
+    let Ok(form) = flash::Form::of(stage) else { return 1 };
     let own = pairs_blocks(stage, schedule, bound) / stage.part_axis.map_or(1, |part| bound.size(part).max(1) as u64);
     let tiles = (bound.size(form.column) as u64).div_ceil(u64::from(schedule.columns));
     let places = u64::from(target.multiprocessors * schedule.blocks);
@@ -134,10 +136,10 @@ pub(super) fn threads(schedule: &Schedule) -> u32 {
         Schedule::Rows(s) => s.warps * WARP,
         Schedule::LookBack(s) => s.warps() * WARP,
         Schedule::Columns(s) => s.threads(),
-        Schedule::States(s) => s.threads(),
-        Schedule::Pairs(s) => s.threads(),
-        Schedule::TwoWay(s) => s.threads(),
-        Schedule::Chunks(s) => s.threads(),
-        Schedule::ChunksBack(s) => s.threads(),
+        Schedule::StateSpace(s) => s.threads(),
+        Schedule::Flash(s) => s.threads(),
+        Schedule::StateSpaceBackward(s) => s.threads(),
+        Schedule::Chunkwise(s) => s.threads(),
+        Schedule::ChunkwiseBackward(s) => s.threads(),
     }
 }

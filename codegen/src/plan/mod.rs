@@ -9,23 +9,23 @@
 
 mod bound;
 mod choosing;
-mod chunks;
-mod chunks_back;
+mod chunkwise;
+mod chunkwise_backward;
 mod collapse;
 mod cost;
 mod division;
 mod fits;
+mod flash;
 mod geometry;
-mod pairs;
 mod pieces;
 mod planner;
 mod registers;
 mod residual;
 mod segments;
 mod sizes;
-mod states;
+mod state_space;
+mod state_space_backward;
 mod time;
-mod two_way;
 mod variants;
 
 pub use choosing::IsThere;

@@ -5,9 +5,10 @@
 
 use super::bound::Bound;
 use super::time::Segments;
-use crate::abi::{self, Tensor, tensors};
-use crate::lower::states::two_way::scratch;
-use crate::schedule::{Schedule, TwoWay};
+use crate::abi;
+use crate::abi::{Tensor, tensors};
+use crate::schedule::{Schedule, StateSpaceBackward};
+use crate::schedules::state_space_backward::scratch;
 use crate::stage::{Sink, Source, Stage};
 use crate::target::Target;
 use oplus_dsl::Elem;
@@ -54,7 +55,7 @@ fn rows_axis(stage: &Stage) -> Option<Axis> {
 pub(super) fn pieces(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Vec<Piece> {
     let rows = rows_axis(stage).map_or(1, |row| bound.size(row));
     let whole = vec![Piece { first: 0, rows, bits: 0 }];
-    let Schedule::TwoWay(own) = schedule else { return whole };
+    let Schedule::StateSpaceBackward(own) = schedule else { return whole };
     // A few steps of many states take less than what is found of the states themselves.
     let [steps, states] = [stage.axis(), stage.state_axis()].map(|axis| axis.map_or(1, |axis| bound.size(axis)));
     if steps < states || !rows_axis(stage).is_some_and(|row| is_alike(stage, row)) {
@@ -112,7 +113,7 @@ fn room(stage: &Stage, bound: &Bound) -> u64 {
 }
 
 /// Bytes of what the passes of all pieces hand on in the same memory.
-fn bytes(stage: &Stage, schedule: &TwoWay, pieces: &[Piece], bound: &Bound, target: &Target) -> u64 {
+fn bytes(stage: &Stage, schedule: &StateSpaceBackward, pieces: &[Piece], bound: &Bound, target: &Target) -> u64 {
     let lens = handed_on(stage, schedule, pieces, bound, target).unwrap_or_default();
     lens.into_iter().fold(0, u64::saturating_add).saturating_mul(Elem::F32.bytes().unwrap_or(4) as u64)
 }
@@ -120,7 +121,7 @@ fn bytes(stage: &Stage, schedule: &TwoWay, pieces: &[Piece], bound: &Bound, targ
 /// How many numbers of each kind the passes of all pieces hand on, in the same memory; `None` when 63 bits cannot count them.
 pub(super) fn handed_on(
     stage: &Stage,
-    schedule: &TwoWay,
+    schedule: &StateSpaceBackward,
     pieces: &[Piece],
     bound: &Bound,
     target: &Target,
@@ -130,7 +131,7 @@ pub(super) fn handed_on(
     let unlike = pieces.iter().enumerate().filter(|(i, piece)| *i == 0 || piece.rows != pieces[i - 1].rows);
     for (_, piece) in unlike {
         let own = piece.bound(stage, bound);
-        let segments = Segments::of(stage, &Schedule::TwoWay(*schedule), &own, target).count;
+        let segments = Segments::of(stage, &Schedule::StateSpaceBackward(*schedule), &own, target).count;
         let mut found = scratch(stage, schedule, segments, |axis| own.size(axis))?;
         if pieces.len() == 1 {
             // Nothing comes after it.

@@ -12,11 +12,12 @@ use super::division::Division;
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
-use crate::lower::chunks::back::BackForm;
-use crate::lower::columns::supports_parts;
-use crate::lower::states::{supports, two_way};
-use crate::lower::{chunks, pairs};
 use crate::schedule::Schedule;
+use crate::schedules::chunkwise_backward::BackForm;
+use crate::schedules::columns::supports_parts;
+use crate::schedules::state_space::supports;
+use crate::schedules::state_space_backward;
+use crate::schedules::{chunkwise, flash};
 use crate::stage::{
     Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired,
     cut_parted, cut_split, cut_two_way,
@@ -79,14 +80,15 @@ impl Cuts {
 
 /// Cuts a program in every way in which it can run.
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
-    let states = |s: &Stage| supports(s).is_ok() || chunks::Form::of(s).is_ok();
+    let states = |s: &Stage| supports(s).is_ok() || chunkwise::Form::of(s).is_ok();
     let known = |s: &Stage| s.state_axis().is_none() || states(s);
     let whole = |cut: &Cut| cut.stages.iter().all(known);
-    let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || two_way::supports(s).is_ok());
+    let both =
+        |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || state_space_backward::supports(s).is_ok());
     let in_parts = |s: &Stage| collapse(s).map_or_else(|| supports_parts(s), |merged| supports_parts(&merged.stage));
     let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || in_parts(s));
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
-    let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || pairs::supports(s).is_ok());
+    let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || flash::supports(s).is_ok());
     let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
     let (gathered, split) = (cut_gathered(program)?.filter(pairs), cut_split(program)?.filter(pairs));
     let parted = cut_parted(program)?.filter(parts);
@@ -312,8 +314,8 @@ impl Planner {
     /// For tests and measurements: [`Planner::plan`] chooses among the [`variants`](super::variants()) of a stage.
     pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
         let division = match schedule {
-            Schedule::States(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
-            Schedule::Pairs(_) => {
+            Schedule::StateSpace(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
+            Schedule::Flash(_) => {
                 self.gathered.as_ref().or(self.paired.as_ref()).ok_or("the program has no sums over pairs")?
             }
             _ => &self.plain,
@@ -335,7 +337,7 @@ impl Planner {
     /// For tests and measurements, as [`Planner::launch`].
     pub fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
         let division = match schedule {
-            Schedule::TwoWay(_) => self.two_way.as_ref().ok_or("the program has no two-way stage")?,
+            Schedule::StateSpaceBackward(_) => self.two_way.as_ref().ok_or("the program has no two-way stage")?,
             _ => self.contracted.as_ref().ok_or("the program has no contractions")?,
         };
         division.plan_states(call, schedule)

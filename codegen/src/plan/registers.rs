@@ -13,8 +13,8 @@
 //! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say.
 
 use super::variants::{temporaries, words_per_element};
-use crate::lower::carry::words;
-use crate::lower::reads::near;
+use crate::block::carry::words;
+use crate::block::reads::near;
 use crate::schedule::{Loader, LookBack, REGISTERS, WARP};
 use crate::stage::Stage;
 use oplus_dsl::Ty;

@@ -7,8 +7,8 @@ use super::sizes::merged;
 use super::{Arg, Call, Choice, Launch, Plan};
 use crate::abi::{Role, abi};
 use crate::key::Key;
-use crate::lower::states::{can_save, saved_len};
-use crate::schedule::{Pass, Schedule, States, TwoWay};
+use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward};
+use crate::schedules::state_space::{can_save, saved_len};
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::ir::{Axis, Program};
@@ -46,11 +46,11 @@ pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -
 
 /// A launch that walks under the states schedule with its states saved; `None` for others.
 pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
-    let Schedule::States(schedule @ States { ends: false, .. }) = launch.schedule else { return None };
+    let Schedule::StateSpace(schedule @ StateSpace { ends: false, .. }) = launch.schedule else { return None };
     if !can_save(&launch.stage) {
         return None;
     }
-    let schedule = Schedule::States(States { save: true, ..schedule });
+    let schedule = Schedule::StateSpace(StateSpace { save: true, ..schedule });
     let key = Key::of(&launch.stage, &schedule, isa);
     let symbol = key.symbol(&launch.stage, &schedule);
     let mut args = launch.args.clone();
@@ -61,13 +61,13 @@ pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
 
 /// Whether a launch finds what a call could have saved.
 pub(super) fn is_save(launch: &Launch) -> bool {
-    matches!(launch.schedule, Schedule::TwoWay(TwoWay { pass: Pass::Save | Pass::Ends, .. }))
+    matches!(launch.schedule, Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Save | Pass::Ends, .. }))
 }
 
 /// A plan whose two-way stage starts from states saved by an earlier call; `None` where those have another form.
 pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &Residual) -> Option<Plan> {
     let pass = |launch: &Launch| match launch.schedule {
-        Schedule::TwoWay(s) => Some(s.pass),
+        Schedule::StateSpaceBackward(s) => Some(s.pass),
         _ => None,
     };
     let walk = plan.steps.iter_mut().find(|launch| pass(launch) == Some(Pass::Walk))?;

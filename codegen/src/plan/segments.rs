@@ -1,9 +1,9 @@
 //! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
 
 use super::bound::Bound;
-use crate::lower::chunks::back::{BackForm, TIMES, blocks_of_walks};
-use crate::lower::chunks::{Form, parts, scratch};
-use crate::schedule::{Chunks, ChunksBack, Schedule, Sweep};
+use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep};
+use crate::schedules::chunkwise::{Form, parts, scratch};
+use crate::schedules::chunkwise_backward::{BackForm, TIMES, blocks_of_walks};
 use crate::stage::Stage;
 use crate::target::Target;
 use crate::words::counted;
@@ -59,7 +59,7 @@ impl Walk {
 
 impl Work {
     /// That of a schedule of chunks.
-    pub(super) fn of(stage: &Stage, form: &Form, schedule: &Chunks, bound: &Bound) -> Work {
+    pub(super) fn of(stage: &Stage, form: &Form, schedule: &Chunkwise, bound: &Bound) -> Work {
         let has_words = form.elem(&stage.program) == Ok(Elem::Bf16);
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
         let rows = recurrences(form, (schedule.wide, schedule.width()), bound);
@@ -76,7 +76,7 @@ impl Work {
     pub(super) fn back(
         stage: &Stage,
         form: &BackForm,
-        schedule: &ChunksBack,
+        schedule: &ChunkwiseBackward,
         (bound, target): (&Bound, &Target),
     ) -> Work {
         let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
@@ -124,9 +124,9 @@ pub(super) fn recurrences(form: &Form, (wide, width): (bool, u32), bound: &Bound
 /// The segments of each recurrence that a schedule walks; `None` if it walks none.
 fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let work = match schedule {
-        Schedule::Chunks(s) => Work::of(stage, &Form::of(stage).ok()?, s, bound),
-        Schedule::ChunksBack(ChunksBack { sweep: Sweep::Gradients, .. }) => return None,
-        Schedule::ChunksBack(s) => Work::back(stage, &BackForm::of(stage).ok()?, s, (bound, target)),
+        Schedule::Chunkwise(s) => Work::of(stage, &Form::of(stage).ok()?, s, bound),
+        Schedule::ChunkwiseBackward(ChunkwiseBackward { sweep: Sweep::Gradients, .. }) => return None,
+        Schedule::ChunkwiseBackward(s) => Work::back(stage, &BackForm::of(stage).ok()?, s, (bound, target)),
         _ => return None,
     };
     Some(work.segments(target))
@@ -136,8 +136,8 @@ fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Targe
 pub(super) fn blocks_of_row(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let segments = segments_of(stage, schedule, bound, target)?;
     let ends = match schedule {
-        Schedule::Chunks(s) => s.ends,
-        Schedule::ChunksBack(s) => s.sweep.is_ends(),
+        Schedule::Chunkwise(s) => s.ends,
+        Schedule::ChunkwiseBackward(s) => s.sweep.is_ends(),
         _ => false,
     };
     Some(if ends { segments - 1 } else { segments })
@@ -146,14 +146,16 @@ pub(super) fn blocks_of_row(stage: &Stage, schedule: &Schedule, bound: &Bound, t
 /// The numbers that ends of segments take.
 pub(super) fn ends(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let (rows, state) = match schedule {
-        Schedule::Chunks(s) => (recurrences(&Form::of(stage).ok()?, (s.wide, s.width()), bound), (s.width(), s.depth)),
-        Schedule::ChunksBack(s) => {
+        Schedule::Chunkwise(s) => {
+            (recurrences(&Form::of(stage).ok()?, (s.wide, s.width()), bound), (s.width(), s.depth))
+        }
+        Schedule::ChunkwiseBackward(s) => {
             (recurrences(&BackForm::of(stage).ok()?.states, (s.wide, TIMES), bound), (TIMES, s.depth))
         }
         _ => return None,
     };
     let walk = match *schedule {
-        Schedule::ChunksBack(s) => Schedule::ChunksBack(ChunksBack { sweep: Sweep::States, ..s }),
+        Schedule::ChunkwiseBackward(s) => Schedule::ChunkwiseBackward(ChunkwiseBackward { sweep: Sweep::States, ..s }),
         schedule => schedule,
     };
     scratch(rows, segments_of(stage, &walk, bound, target)?, state)

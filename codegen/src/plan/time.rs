@@ -2,8 +2,8 @@
 
 use super::bound::Bound;
 use super::geometry::length;
-use super::{states, two_way};
-use crate::schedule::{Pass, Schedule, States, TwoWay};
+use super::{state_space, state_space_backward};
+use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward};
 use crate::stage::Stage;
 use crate::target::Target;
 
@@ -23,19 +23,19 @@ impl Segments {
     pub(super) fn of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Segments {
         let tiles = |steps: u32| length(stage, bound).div_ceil(u64::from(steps)).max(1);
         match schedule {
-            Schedule::States(s) if s.segmented => {
-                let walk = states::Walk::of(stage, s, bound, target);
+            Schedule::StateSpace(s) if s.segmented => {
+                let walk = state_space::Walk::of(stage, s, bound, target);
                 Segments::fastest(tiles(s.steps), walk.most_segments(), |segments| walk.micros(segments))
             }
-            Schedule::States(s) => Segments::one(tiles(s.steps)),
-            Schedule::TwoWay(s) if s.segmented => {
-                let work = two_way::Work::of(stage, s, bound, target);
+            Schedule::StateSpace(s) => Segments::one(tiles(s.steps)),
+            Schedule::StateSpaceBackward(s) if s.segmented => {
+                let work = state_space_backward::Work::of(stage, s, bound, target);
                 let best =
                     Segments::fastest(tiles(s.steps), work.most_segments(), |segments| work.of_segments(segments));
                 let saves_whole = work.save(Segments::one(tiles(s.steps))) <= work.save(best);
                 Segments { saves_whole, ..best }
             }
-            Schedule::TwoWay(s) => Segments::one(tiles(s.steps)),
+            Schedule::StateSpaceBackward(s) => Segments::one(tiles(s.steps)),
             _ => Segments::one(1),
         }
     }
@@ -53,7 +53,7 @@ impl Segments {
     /// The segments of one kernel of a schedule.
     pub(super) fn of_kernel(self, schedule: &Schedule) -> Segments {
         match schedule {
-            Schedule::TwoWay(TwoWay { pass: Pass::Ends | Pass::Save, .. }) => self.saving(),
+            Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Ends | Pass::Save, .. }) => self.saving(),
             _ => self,
         }
     }
@@ -73,9 +73,12 @@ impl Segments {
     /// that nothing waits for.
     pub(super) fn blocks(self, schedule: &Schedule) -> u32 {
         let count = match schedule {
-            Schedule::States(States { ends: true, .. })
-            | Schedule::TwoWay(TwoWay { pass: Pass::Ends | Pass::Carry, .. }) => self.count.saturating_sub(1),
-            Schedule::States(_) | Schedule::TwoWay(TwoWay { pass: Pass::Save | Pass::Walk, .. }) => self.count,
+            Schedule::StateSpace(StateSpace { ends: true, .. })
+            | Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Ends | Pass::Carry, .. }) => {
+                self.count.saturating_sub(1)
+            }
+            Schedule::StateSpace(_)
+            | Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Save | Pass::Walk, .. }) => self.count,
             _ => 1,
         };
         count as u32

@@ -7,16 +7,16 @@
 use super::collapse::collapse;
 use super::cost::bytes_per_point;
 use super::registers::{Pressure, register_limit, smaller};
-use super::{chunks, chunks_back, pairs, states, two_way};
+use super::{chunkwise, chunkwise_backward, flash, state_space, state_space_backward};
 use crate::abi::{Tensor, axes, elem, tensors};
-use crate::lower::carry::words;
-use crate::lower::chunks::back::sweeps;
-use crate::lower::chunks::with_ends;
-use crate::lower::columns::supports_parts;
-use crate::lower::reads::displacements;
-use crate::lower::states::two_way::{passes, supports as two_way_supports};
-use crate::lower::states::{supports, with_ends as with_ends_of_states};
+use crate::block::carry::words;
+use crate::block::reads::displacements;
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
+use crate::schedules::chunkwise::with_ends;
+use crate::schedules::chunkwise_backward::sweeps;
+use crate::schedules::columns::supports_parts;
+use crate::schedules::state_space::{supports, with_ends as with_ends_of_states};
+use crate::schedules::state_space_backward::{passes, supports as two_way_supports};
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::Elem;
@@ -58,10 +58,10 @@ pub fn variants(stage: &Stage, isa: Isa) -> Vec<(Stage, Schedule)> {
 /// The kernels that a stage is run by under a schedule, in order: one, but for stages with two scans, and those of which only ends are found first.
 pub(super) fn kernels(stage: &Stage, schedule: &Schedule, isa: Isa) -> Vec<Schedule> {
     match schedule {
-        Schedule::States(s) => with_ends_of_states(s).into_iter().map(Schedule::States).collect(),
-        Schedule::TwoWay(s) => passes(stage, s).into_iter().map(Schedule::TwoWay).collect(),
-        Schedule::Chunks(s) => with_ends(stage, s).into_iter().map(Schedule::Chunks).collect(),
-        Schedule::ChunksBack(s) => sweeps(stage, s, isa).into_iter().map(Schedule::ChunksBack).collect(),
+        Schedule::StateSpace(s) => with_ends_of_states(s).into_iter().map(Schedule::StateSpace).collect(),
+        Schedule::StateSpaceBackward(s) => passes(stage, s).into_iter().map(Schedule::StateSpaceBackward).collect(),
+        Schedule::Chunkwise(s) => with_ends(stage, s).into_iter().map(Schedule::Chunkwise).collect(),
+        Schedule::ChunkwiseBackward(s) => sweeps(stage, s, isa).into_iter().map(Schedule::ChunkwiseBackward).collect(),
         _ => vec![*schedule],
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn kernels(stage: &Stage, schedule: &Schedule, isa: Isa) -> Vec<Sched
 /// The schedules of a stage in its simplest form.
 pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     if stage.is_paired() {
-        return pairs::schedules(stage, isa);
+        return flash::schedules(stage, isa);
     }
     let mut all = vector_schedules(stage, isa);
     all.extend(scalar_schedules(stage, isa));
@@ -79,19 +79,19 @@ pub(super) fn all_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 /// The schedules that assume nothing of strides and addresses.
 pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     if stage.is_paired() {
-        return pairs::schedules(stage, Isa::Sm80);
+        return flash::schedules(stage, Isa::Sm80);
     }
     if stage.two_way().is_some() {
-        let walked = two_way_supports(stage).map_or_else(|_| vec![], |()| two_way::scalar_schedules());
-        return [walked, chunks_back::schedules(stage, isa)].concat();
+        let walked = two_way_supports(stage).map_or_else(|_| vec![], |()| state_space_backward::scalar_schedules());
+        return [walked, chunkwise_backward::schedules(stage, isa)].concat();
     }
     if stage.part_axis.is_some() {
         let lane = lane_axis(stage).filter(|_| supports_parts(stage));
         return lane.map(|lane| Schedule::Columns(Shape::of(stage).walk(lane, 1))).into_iter().collect();
     }
     if stage.state_axis().is_some() {
-        let walked = supports(stage).map_or_else(|_| vec![], |()| states::scalar_schedules(stage));
-        return [walked, chunks::schedules(stage, isa)].concat();
+        let walked = supports(stage).map_or_else(|_| vec![], |()| state_space::scalar_schedules(stage));
+        return [walked, chunkwise::schedules(stage, isa)].concat();
     }
     if stage.axis().is_none() {
         return vec![Schedule::Map(map(stage, 1))];
@@ -140,11 +140,11 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
     };
     if stage.two_way().is_some() {
         let access = vector(stage, axis).filter(|_| two_way_supports(stage).is_ok());
-        return access.map(|v| two_way::vector_schedules(stage, v, isa)).unwrap_or_default();
+        return access.map(|v| state_space_backward::vector_schedules(stage, v, isa)).unwrap_or_default();
     }
     if stage.state_axis().is_some() {
         let access = vector(stage, axis).filter(|_| supports(stage).is_ok());
-        return access.map(|v| states::vector_schedules(stage, v)).unwrap_or_default();
+        return access.map(|v| state_space::vector_schedules(stage, v)).unwrap_or_default();
     }
     let shape = Shape::of(stage);
     if stage.part_axis.is_some() {

@@ -1,7 +1,8 @@
 //! What a block of each schedule has: threads, rows, elements, states.
 
 use super::{
-    Chunks, ChunksBack, Columns, Form, LookBack, Map, Pairs, Pass, REGISTERS, Rows, States, Sweep, TwoWay, WARP,
+    Chunkwise, ChunkwiseBackward, Columns, Flash, Form, LookBack, Map, Pass, REGISTERS, Rows, StateSpace,
+    StateSpaceBackward, Sweep, WARP,
 };
 
 impl Map {
@@ -50,13 +51,13 @@ impl Columns {
     pub fn threads(&self) -> u32 {
         let helpers = match self.form {
             Form::Walk => 0,
-            Form::Ring => self.reduce_warps + crate::lower::columns::HELPERS,
+            Form::Ring => self.reduce_warps + crate::schedules::columns::HELPERS,
         };
         WARP * (self.warps + helpers)
     }
 }
 
-impl States {
+impl StateSpace {
     /// The states that a row may have.
     pub fn capacity(&self) -> u32 {
         self.states * self.lanes
@@ -78,7 +79,7 @@ impl States {
     }
 }
 
-impl Pairs {
+impl Flash {
     /// Rows of a block.
     pub fn rows(&self) -> u32 {
         self.warps * self.repeat * 16
@@ -90,7 +91,7 @@ impl Pairs {
     }
 }
 
-impl TwoWay {
+impl StateSpaceBackward {
     /// The states that a row may have.
     pub fn capacity(&self) -> u32 {
         self.states * self.lanes
@@ -130,7 +131,7 @@ impl TwoWay {
     }
 }
 
-impl ChunksBack {
+impl ChunkwiseBackward {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         match self.sweep {
@@ -147,7 +148,7 @@ impl Sweep {
     }
 }
 
-impl Chunks {
+impl Chunkwise {
     /// Times of a chunk.
     pub fn times(&self) -> u32 {
         self.warps * 16

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn chunks() -> Chunks {
-    Chunks {
+fn chunks() -> Chunkwise {
+    Chunkwise {
         ends: false,
         warps: 4,
         unit: Unit::Warpgroup,
@@ -39,7 +39,7 @@ fn examples() -> [Schedule; 9] {
         group: 0,
         window: 0,
     };
-    let states = States {
+    let states = StateSpace {
         warps: 4,
         copy_warps: 2,
         teams: 1,
@@ -55,7 +55,7 @@ fn examples() -> [Schedule; 9] {
         segmented: true,
         ends: false,
     };
-    let pairs = Pairs {
+    let pairs = Flash {
         warps: 4,
         repeat: 2,
         unit: Unit::Warpgroup,
@@ -67,9 +67,16 @@ fn examples() -> [Schedule; 9] {
         vector: 8,
         blocks: 2,
     };
-    let back =
-        ChunksBack { sweep: Sweep::StateEnds, depth: 64, padded: true, wide: false, stages: 2, vector: 1, blocks: 1 };
-    let two_way = TwoWay {
+    let back = ChunkwiseBackward {
+        sweep: Sweep::StateEnds,
+        depth: 64,
+        padded: true,
+        wide: false,
+        stages: 2,
+        vector: 1,
+        blocks: 1,
+    };
+    let two_way = StateSpaceBackward {
         pass: Pass::Walk,
         warps: 8,
         copy_warps: 4,
@@ -89,11 +96,11 @@ fn examples() -> [Schedule; 9] {
         Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
         Schedule::LookBack(lookback),
         Schedule::Columns(columns),
-        Schedule::States(states),
-        Schedule::Pairs(pairs),
-        Schedule::TwoWay(two_way),
-        Schedule::Chunks(chunks()),
-        Schedule::ChunksBack(back),
+        Schedule::StateSpace(states),
+        Schedule::Flash(pairs),
+        Schedule::StateSpaceBackward(two_way),
+        Schedule::Chunkwise(chunks()),
+        Schedule::ChunkwiseBackward(back),
     ]
 }
 

@@ -111,11 +111,11 @@ impl fmt::Display for Schedule {
             Schedule::Rows(s) => s.fmt(f),
             Schedule::LookBack(s) => s.fmt(f),
             Schedule::Columns(s) => s.fmt(f),
-            Schedule::States(s) => s.fmt(f),
-            Schedule::Pairs(s) => s.fmt(f),
-            Schedule::TwoWay(s) => s.fmt(f),
-            Schedule::Chunks(s) => s.fmt(f),
-            Schedule::ChunksBack(s) => s.fmt(f),
+            Schedule::StateSpace(s) => s.fmt(f),
+            Schedule::Flash(s) => s.fmt(f),
+            Schedule::StateSpaceBackward(s) => s.fmt(f),
+            Schedule::Chunkwise(s) => s.fmt(f),
+            Schedule::ChunkwiseBackward(s) => s.fmt(f),
         }
     }
 }
@@ -129,11 +129,11 @@ impl FromStr for Schedule {
             Some("rows") => text.parse().map(Schedule::Rows),
             Some("lookback") => text.parse().map(Schedule::LookBack),
             Some("columns") => text.parse().map(Schedule::Columns),
-            Some("states") => text.parse().map(Schedule::States),
-            Some("pairs") => text.parse().map(Schedule::Pairs),
-            Some("two_way") => text.parse().map(Schedule::TwoWay),
-            Some("chunks_back") => text.parse().map(Schedule::ChunksBack),
-            Some("chunks") => text.parse().map(Schedule::Chunks),
+            Some("states") => text.parse().map(Schedule::StateSpace),
+            Some("pairs") => text.parse().map(Schedule::Flash),
+            Some("two_way") => text.parse().map(Schedule::StateSpaceBackward),
+            Some("chunks_back") => text.parse().map(Schedule::ChunkwiseBackward),
+            Some("chunks") => text.parse().map(Schedule::Chunkwise),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }
     }

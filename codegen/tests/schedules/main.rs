@@ -4,18 +4,18 @@
 mod operators;
 
 mod borders;
-mod chunks_back;
+mod chunkwise_backward;
 mod device;
 mod elements;
+mod flash;
 mod laws;
 mod lookback;
 mod map;
 mod matrix;
 mod models;
 mod oracle;
-mod pairs;
 mod parts;
 mod plans;
 mod rows;
-mod states;
-mod two_way;
+mod state_space;
+mod state_space_backward;

@@ -53,7 +53,7 @@ fn long(axis: &str) -> usize {
 }
 
 fn takes_chunks(program: &Program) -> bool {
-    plan(program, &sizes(program, long)).steps.iter().any(|step| matches!(step.schedule, Schedule::Chunks(_)))
+    plan(program, &sizes(program, long)).steps.iter().any(|step| matches!(step.schedule, Schedule::Chunkwise(_)))
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn recurrences_of_matrices_take_chunks() {
 fn gradient_takes_chunks(program: &Program) -> bool {
     let gradient = adjoint(program).expect("a gradient");
     let steps = plan(&gradient, &sizes(&gradient, long)).steps;
-    steps.iter().any(|step| matches!(step.schedule, Schedule::ChunksBack(_)))
+    steps.iter().any(|step| matches!(step.schedule, Schedule::ChunkwiseBackward(_)))
 }
 
 #[test]
@@ -113,8 +113,8 @@ fn so_do_wide_states_in_parts() {
         for program in [model(name), adjoint(&model(name)).expect("a gradient")] {
             let steps = plan(&program, &sizes(&program, wide)).steps;
             let is_wide = |step: &Schedule| match step {
-                Schedule::Chunks(s) => s.wide,
-                Schedule::ChunksBack(s) => s.wide,
+                Schedule::Chunkwise(s) => s.wide,
+                Schedule::ChunkwiseBackward(s) => s.wide,
                 _ => false,
             };
             assert!(steps.iter().any(|step| is_wide(&step.schedule)), "{}", program.name);
@@ -233,7 +233,7 @@ fn chunked(program: &Program, sizes: &[usize]) -> Plan {
     let planner = Planner::new(program, &Target::H200).expect("cuts");
     let call = call(program, sizes, Placement::Contiguous);
     let ranked = |rank| planner.plan_ranked(&call, rank).ok();
-    let chunks = |plan: &Plan| plan.steps.iter().any(|step| matches!(step.schedule, Schedule::Chunks(_)));
+    let chunks = |plan: &Plan| plan.steps.iter().any(|step| matches!(step.schedule, Schedule::Chunkwise(_)));
     (0..40).filter_map(ranked).find(chunks).expect("takes chunks")
 }
 

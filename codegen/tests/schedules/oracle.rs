@@ -1,10 +1,10 @@
 //! What the outputs of a program must be.
 
 use oplus_codegen::abi::{Role, abi};
-use oplus_codegen::lower::stand_in;
-use oplus_codegen::lower::states::ends_len;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
-use oplus_codegen::schedule::{Schedule, States};
+use oplus_codegen::schedule::{Schedule, StateSpace};
+use oplus_codegen::schedules::stand_in;
+use oplus_codegen::schedules::state_space::ends_len;
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
@@ -86,14 +86,14 @@ impl Case<'_> {
     }
 
     /// The same for one-way states whose time is cut into segments of so many tiles, whatever a planner would choose.
-    pub(crate) fn check_segments(&self, schedule: States, tiles: u64) {
+    pub(crate) fn check_segments(&self, schedule: StateSpace, tiles: u64) {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
-        let schedule = States { segmented: true, ..schedule };
+        let schedule = StateSpace { segmented: true, ..schedule };
         let mut plan = planner
-            .plan_states(&call(self.program, self.sizes, self.placement), Schedule::States(schedule))
+            .plan_states(&call(self.program, self.sizes, self.placement), Schedule::StateSpace(schedule))
             .unwrap_or_else(|e| panic!("{schedule}: {e}"));
         for launch in &mut plan.steps {
-            let Schedule::States(own) = launch.schedule else { continue };
+            let Schedule::StateSpace(own) = launch.schedule else { continue };
             let sizes = launch.sizes();
             let size = |axis: Axis| sizes[axis.0 as usize];
             let time = launch.stage.axis().map_or(0, size) as u64;

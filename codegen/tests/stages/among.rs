@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{Launch, Plan, PlanError, Planner, general_variant};
-use oplus_codegen::schedule::{Pass, Schedule, TwoWay};
+use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -63,7 +63,11 @@ fn all_kernels_of_a_schedule_must_be_there() {
     let program = adjoint(&mamba()).expect("differentiable");
     let (planner, call) = (planner(&program), call(&program, &sizes(&program)));
     let best = planner.plan(&call).expect("plans");
-    assert!(best.steps.iter().any(|l| matches!(l.schedule, Schedule::TwoWay(TwoWay { pass: Pass::Save, .. }))));
+    assert!(
+        best.steps
+            .iter()
+            .any(|l| matches!(l.schedule, Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Save, .. })))
+    );
     for missing in keys(&best) {
         let plan = planner.plan_among(&call, &|launch| launch.key != missing).expect("plans");
         assert!(!keys(&plan).contains(&missing) && plan.micros() >= best.micros());
@@ -109,7 +113,9 @@ fn saved_states_are_planned_among_kernels_that_save() {
     assert!(keys(&plan).is_disjoint(&keys(&best)));
     let saves = |schedule: &String| ["save=true", "ends=true"].iter().any(|field| schedule.contains(field));
     assert!(asked.borrow().iter().all(saves), "{asked:?}");
-    let is_walk = |launch: &Launch| !matches!(launch.schedule, Schedule::TwoWay(TwoWay { pass: Pass::Save, .. }));
+    let is_walk = |launch: &Launch| {
+        !matches!(launch.schedule, Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Save, .. }))
+    };
     let saved = backward_planner.plan_saved_among(&backward_call, &form, &is_walk).expect("plans").expect("starts");
     assert_eq!(Some(saved.steps), backward_planner.plan_saved(&backward_call, &form).expect("plans").map(|p| p.steps));
     assert_eq!(planner.plan_saving_among(&call, &|_| false), Ok(None));

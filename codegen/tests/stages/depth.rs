@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use oplus_codegen::lower::lower;
 use oplus_codegen::plan::{PlanError, Planner, plan};
+use oplus_codegen::schedules::lower;
 use oplus_codegen::stage::{CutError, MAX_NESTED, MAX_OPERATIONS};
 use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::adjoint;

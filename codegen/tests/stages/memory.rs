@@ -11,7 +11,7 @@
 //!   B·G·P·⌈T/8⌉·⌈N⌉₄ + 2·B·G·(P/R + 1)·⌈N⌉₄·⌈T⌉₄ with P rows of a piece.
 
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedule::{Pass, Schedule, TwoWay};
+use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -66,9 +66,9 @@ fn tensors(program: &Program, sizes: &[i64]) -> i64 {
 }
 
 /// The two-way schedule of a plan, and in how many pieces it takes the rows.
-fn two_way(plan: &Plan) -> (TwoWay, i64) {
+fn two_way(plan: &Plan) -> (StateSpaceBackward, i64) {
     let walk = |schedule: Schedule| match schedule {
-        Schedule::TwoWay(s) if s.pass == Pass::Walk => Some(s),
+        Schedule::StateSpaceBackward(s) if s.pass == Pass::Walk => Some(s),
         _ => None,
     };
     let mut walks = plan.steps.iter().filter_map(|launch| walk(launch.schedule));
@@ -133,7 +133,8 @@ fn states_are_saved_in_segments_only_where_rows_are_few() {
     let program = adjoint(&model("selective_scan", Elem::F32)).expect("differentiable");
     let passes = |sizes: Sizes| {
         let plan = planner(&program).plan(&call(&program, &own(&program, sizes))).expect("plans");
-        let pass = |schedule: Schedule| if let Schedule::TwoWay(s) = schedule { Some(s.pass) } else { None };
+        let pass =
+            |schedule: Schedule| if let Schedule::StateSpaceBackward(s) = schedule { Some(s.pass) } else { None };
         let of = |own: Pass| plan.steps.iter().find(|step| pass(step.schedule) == Some(own)).map(|step| step.grid[1]);
         [Pass::Ends, Pass::Save, Pass::Carry, Pass::Walk].map(of)
     };

@@ -1,9 +1,9 @@
 //! Scans in two directions: the gradient of a recurrence whose states are summed away is one such stage and sums after
 //! it, and the stages, run one after another, give what the program gives.
 
-use oplus_codegen::lower::states::two_way::supports;
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedule::{Pass, Schedule};
+use oplus_codegen::schedules::state_space_backward::supports;
 use oplus_codegen::stage::{Cut, cut_contracted, cut_two_way};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -71,7 +71,7 @@ fn pairs_rows(name: &str, absent: &[&str], states: u32, isa: Isa) -> bool {
     let lean = absent.iter().fold(model.instantiate(Elem::F32), |program, name| without_param(&program, name));
     let cut = cut_two_way(&adjoint(&lean).expect("a gradient")).expect("cuts").expect("two-way");
     let stage = cut.stages.iter().find(|stage| stage.two_way().is_some()).expect("a stage");
-    let pairs = |schedule: &Schedule| matches!(schedule, Schedule::TwoWay(s) if s.pass == Pass::Walk && s.rows == 2 && s.capacity() == states);
+    let pairs = |schedule: &Schedule| matches!(schedule, Schedule::StateSpaceBackward(s) if s.pass == Pass::Walk && s.rows == 2 && s.capacity() == states);
     variants(stage, isa).iter().any(|(_, schedule)| pairs(schedule))
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use oplus_codegen::lower::lower_sound;
 use oplus_codegen::plan::{self, IsThere, Launch};
+use oplus_codegen::schedules::lower_sound;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Output, Param};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use oplus_codegen::lower::{lower, stand_in};
+use oplus_codegen::schedules::{lower, stand_in};
 
 use super::{Code, Compile, DiskCache, Isa, KernelSource, Launch, cache_folder, cache_size};
 use crate::Error;

@@ -138,7 +138,7 @@ fn add(source: Arc<dyn KernelSource>) {
 
 /// The hash of the tile IR that this version of the library makes of a launch.
 fn tile_hash(launch: &Launch, isa: Isa) -> Result<String, Error> {
-    match oplus_codegen::lower::lower(&launch.stage, &launch.schedule, isa) {
+    match oplus_codegen::schedules::lower(&launch.stage, &launch.schedule, isa) {
         Ok(kernel) => Ok(oplus_codegen::key::tile_hash(&kernel)),
         Err(e) => Err(Error::Compile { key: launch.key.to_string(), reason: e.to_string() }),
     }

@@ -10,7 +10,7 @@ mod matrix;
 mod memory;
 mod numbers;
 mod pairs;
-#[path = "../../../tests/pairs/programs.rs"]
+#[path = "../../../tests/flash/programs.rs"]
 #[allow(dead_code)]
 mod programs;
 mod registers;

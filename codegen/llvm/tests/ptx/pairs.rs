@@ -2,9 +2,9 @@
 
 use crate::check::{contains, ptx};
 use crate::programs::{SEEN, backward_keys, backward_queries, backward_shared_keys, causal, plain};
-use oplus_codegen::lower::lower;
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 
 #[test]
@@ -14,7 +14,7 @@ fn attention_and_its_gradient_do_not_spill() {
     let stages = [&forward[..], &backward].concat();
     for (stage, isa) in stages.iter().flat_map(|stage| Isa::ALL.map(|isa| (stage, isa))) {
         for (stage, schedule) in variants(stage, isa) {
-            let Schedule::Pairs(s) = schedule else { panic!("{schedule}") };
+            let Schedule::Flash(s) = schedule else { panic!("{schedule}") };
             if s.padded || s.depth != 128 {
                 continue;
             }

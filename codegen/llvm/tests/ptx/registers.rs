@@ -2,10 +2,10 @@
 
 use crate::check::{assembled_from, ptx};
 use crate::common::{affine, affine_backward, stage};
-use oplus_codegen::lower::chunks::back::BackForm;
-use oplus_codegen::lower::{lower, stand_in};
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::chunkwise_backward::BackForm;
+use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::stage::cut_chunked;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -62,7 +62,7 @@ fn gradients_with_decays_of_channels_do_not_spill() {
     let stage = stages.into_iter().find(|stage| BackForm::of(stage).is_ok()).expect("a stage that chunks take");
     let mut assembled = 0;
     for (stage, schedule) in variants(&stage, Isa::Sm90a) {
-        if matches!(schedule, Schedule::ChunksBack(_)) {
+        if matches!(schedule, Schedule::ChunkwiseBackward(_)) {
             ptx(&lower(&stage, &schedule, Isa::Sm90a).expect("lowers"), Isa::Sm90a);
             assembled += 1;
         }

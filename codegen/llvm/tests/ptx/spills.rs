@@ -2,9 +2,9 @@
 
 use crate::check::ptx;
 use oplus_codegen::key::Key;
-use oplus_codegen::lower::lower;
 use oplus_codegen::plan::{cuts, variants};
-use oplus_codegen::schedule::{Chunks, Schedule, Sweep, Unit};
+use oplus_codegen::schedule::{Chunkwise, Schedule, Sweep, Unit};
+use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -38,7 +38,7 @@ pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule)
 /// Warps have the state of the most depth in registers.
 #[test]
 fn chunks_by_warps_do_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.depth == 128);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.depth == 128);
     for name in ["mamba2", "ssd_packed", "retention"] {
         assert!(assemble(&model(name), Isa::Sm80, is_meant) >= 4, "{name}");
     }
@@ -47,7 +47,7 @@ fn chunks_by_warps_do_not_spill() {
 /// The sums of 256 places take half of the registers.
 #[test]
 fn attention_of_256_places_does_not_spill() {
-    let is_meant = |s: &Schedule| matches!(s, Schedule::Pairs(s) if s.depth == 256);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::Flash(s) if s.depth == 256);
     let gradient = adjoint(&model("attention")).expect("differentiable");
     for isa in Isa::ALL {
         assert!(assemble(&model("attention"), isa, is_meant) >= 4);
@@ -58,7 +58,7 @@ fn attention_of_256_places_does_not_spill() {
 #[test]
 fn gates_of_warpgroups_do_not_spill() {
     let is_meant =
-        |s: &Schedule| matches!(s, Schedule::Chunks(s) if s.unit == Unit::Warpgroup && s.depth == 128 && !s.ends);
+        |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if s.unit == Unit::Warpgroup && s.depth == 128 && !s.ends);
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
@@ -66,9 +66,9 @@ fn gates_of_warpgroups_do_not_spill() {
 #[test]
 fn products_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
-        let spills = |s: &Chunks| elem == Elem::F16 && s.depth == 128 && s.vector == 1;
+        let spills = |s: &Chunkwise| elem == Elem::F16 && s.depth == 128 && s.vector == 1;
         let is_meant =
-            |s: &Schedule| matches!(s, Schedule::Chunks(s) if !s.wide && (!s.padded || s.vector == 1) && !spills(s));
+            |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if !s.wide && (!s.padded || s.vector == 1) && !spills(s));
         assert!(assemble(&model_of("mamba2", elem), Isa::Sm90a, is_meant) >= 16, "{elem}");
     }
 }
@@ -78,7 +78,7 @@ fn products_in_tf32_do_not_spill() {
 fn decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
         let depths = if elem == Elem::F16 { 64..=128 } else { 64..=64 };
-        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunks(s) if depths.contains(&s.depth) && (!s.padded || s.vector == 1));
+        let is_meant = |s: &Schedule| matches!(s, Schedule::Chunkwise(s) if depths.contains(&s.depth) && (!s.padded || s.vector == 1));
         assert!(assemble(&model_of("gated_linear_attention", elem), Isa::Sm90a, is_meant) >= 8, "{elem}");
     }
 }
@@ -89,8 +89,8 @@ fn gradients_in_tf32_do_not_spill() {
     for (elem, depth, least) in [(Elem::F16, 64, 2), (Elem::F16, 128, 1), (Elem::F32, 64, 2), (Elem::F32, 128, 1)] {
         let program = adjoint(&model_of("mamba2", elem)).expect("differentiable");
         let is_meant = |s: &Schedule| match s {
-            Schedule::ChunksBack(s) if s.sweep == Sweep::Gradients => !s.wide && !s.padded && s.depth == depth,
-            Schedule::ChunksBack(s) => !s.wide && !s.padded && s.depth == depth && depth == 64,
+            Schedule::ChunkwiseBackward(s) if s.sweep == Sweep::Gradients => !s.wide && !s.padded && s.depth == depth,
+            Schedule::ChunkwiseBackward(s) => !s.wide && !s.padded && s.depth == depth && depth == 64,
             _ => false,
         };
         assert!(assemble(&program, Isa::Sm90a, is_meant) >= least, "{elem} {depth}");
@@ -102,7 +102,7 @@ fn gradients_of_single_elements_do_not_spill() {
     for name in ["mamba2", "retention"] {
         let program = adjoint(&model(name)).expect("differentiable");
         let is_meant =
-            |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
+            |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
         assert!(assemble(&program, Isa::Sm90a, is_meant) >= 3, "{name}");
     }
 }
@@ -110,7 +110,7 @@ fn gradients_of_single_elements_do_not_spill() {
 #[test]
 fn gradients_of_linear_attention_of_single_elements_do_not_spill() {
     let program = adjoint(&model("linear_attention")).expect("differentiable");
-    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.depth == 128);
+    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.depth == 128);
     for isa in [Isa::Sm80, Isa::Sm90a] {
         assert!(assemble(&program, isa, is_meant) >= 1);
     }
@@ -120,7 +120,8 @@ fn gradients_of_linear_attention_of_single_elements_do_not_spill() {
 fn gradients_without_warpgroups_do_not_spill() {
     for (name, least) in [("mamba2", 18), ("retention", 14)] {
         let program = adjoint(&model(name)).expect("differentiable");
-        let is_meant = |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector > 1 && !s.padded && s.depth > 32);
+        let is_meant =
+            |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector > 1 && !s.padded && s.depth > 32);
         assert!(assemble(&program, Isa::Sm80, is_meant) >= least, "{name}");
     }
 }
@@ -128,6 +129,7 @@ fn gradients_without_warpgroups_do_not_spill() {
 #[test]
 fn gradients_of_single_elements_without_warpgroups_do_not_spill() {
     let program = adjoint(&model("ssd")).expect("differentiable");
-    let is_meant = |s: &Schedule| matches!(s, Schedule::ChunksBack(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
+    let is_meant =
+        |s: &Schedule| matches!(s, Schedule::ChunkwiseBackward(s) if s.vector == 1 && s.sweep == Sweep::Gradients);
     assert!(assemble(&program, Isa::Sm80, is_meant) >= 5);
 }

@@ -3,9 +3,9 @@
 
 use crate::check::ptx;
 use oplus_codegen::key::Key;
-use oplus_codegen::lower::lower;
 use oplus_codegen::plan::{cuts, variants};
-use oplus_codegen::schedule::{Pairs, Schedule, Unit};
+use oplus_codegen::schedule::{Flash, Schedule, Unit};
+use oplus_codegen::schedules::lower;
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -27,12 +27,12 @@ fn models(names: &[&str], elem: Elem) -> Vec<Program> {
 }
 
 /// The kernels of pairs of some programs on both instruction sets, each once.
-fn kernels(programs: &[Program], is_meant: impl Fn(&Pairs) -> bool) -> Vec<Variant> {
+fn kernels(programs: &[Program], is_meant: impl Fn(&Flash) -> bool) -> Vec<Variant> {
     let mut found = BTreeMap::new();
     let cut = |program: &Program| cuts(program).expect("cuts").all().flat_map(|cut| cut.stages).collect::<Vec<_>>();
     for (stage, isa) in programs.iter().flat_map(cut).flat_map(|stage| Isa::ALL.map(|isa| (stage.clone(), isa))) {
         for (stage, schedule) in variants(&stage, isa) {
-            if matches!(&schedule, Schedule::Pairs(pairs) if is_meant(pairs)) {
+            if matches!(&schedule, Schedule::Flash(pairs) if is_meant(pairs)) {
                 let own = schedule.isa(isa);
                 found.insert(Key::of(&stage, &schedule, own).to_string(), (stage, schedule, own));
             }
@@ -63,6 +63,6 @@ fn attention_of_single_elements_with_heads_of_256_does_not_spill() {
 #[test]
 fn gradients_with_heads_of_256_do_not_spill() {
     let gradients = models(&FORMS, Elem::Bf16).iter().map(|p| adjoint(p).expect("differentiable")).collect::<Vec<_>>();
-    let is_meant = |s: &Pairs| s.unit == Unit::Warp && s.depth == 256 && (!s.padded || s.vector == 1);
+    let is_meant = |s: &Flash| s.unit == Unit::Warp && s.depth == 256 && (!s.padded || s.vector == 1);
     assemble(&kernels(&gradients, is_meant), 60);
 }

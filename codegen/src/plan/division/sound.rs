@@ -4,11 +4,11 @@
 //! then, and `explain` shows the reason among those that the plan has refused. Other plans are not slowed by it: a kernel
 //! that is compiled is verified in any case.
 
-use super::super::choosing::Choosing;
-use super::super::variants::kernels;
 use super::{Division, Form, Offers};
-use crate::lower::lower_sound;
+use crate::plan::choosing::Choosing;
+use crate::plan::variants::kernels;
 use crate::schedule::Schedule;
+use crate::schedules::lower_sound;
 
 /// Puts the candidate of a rank first, or the slowest where there are fewer.
 fn ranked((mut candidates, refused): Offers, rank: usize) -> Offers {

@@ -7,7 +7,7 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
-use super::super::{Sink, Source, Stage, Temporary};
+use crate::stage::{Sink, Source, Stage, Temporary};
 
 /// A value that a part writes.
 #[derive(Clone, Debug)]

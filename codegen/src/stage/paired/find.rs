@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Value};
 
-use super::super::contraction::is_sum;
 use super::extract::Stored;
+use crate::stage::contraction::is_sum;
 
 /// The pair sums of a program.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use oplus_dsl::ir::{Axis, Op, OperatorId, Output, Program, Unary, Value};
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::follow;
 
-use super::super::contraction::is_sum;
 use super::find::{is_zero, reduction};
+use crate::stage::contraction::is_sum;
 
 /// The program with such sums exchanged. One that cannot be built again is given back as it is.
 pub(super) fn outward(program: &Program) -> Program {

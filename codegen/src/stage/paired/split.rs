@@ -16,9 +16,9 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
-use super::super::parts::part_name;
 use super::find::{Pairs, Sharing, reduction};
 use super::key;
+use crate::stage::parts::part_name;
 
 /// A program whose pair sums are taken in parts.
 #[derive(Debug)]

@@ -44,7 +44,7 @@ pub const ROUNDING: f64 = SLACK * (1u32 << 15) as f64;
 ///
 /// The gradient of decays by chunks is a running sum against time: where nothing is left of it, roundings of its terms are.
 pub fn slack(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> Slack {
-    let cancels = schedules.iter().any(|schedule| matches!(schedule, Schedule::ChunksBack(_)));
+    let cancels = schedules.iter().any(|schedule| matches!(schedule, Schedule::ChunkwiseBackward(_)));
     Slack { factor: factor(schedules, sizes, elem), cancels }
 }
 
@@ -66,12 +66,12 @@ fn factor(schedules: &[Schedule], sizes: &[usize], elem: Elem) -> f64 {
     let longest = sizes.iter().copied().max().unwrap_or(0).max(2) as f64;
     let walks = schedules.iter().any(|schedule| match schedule {
         Schedule::Columns(columns) => columns.form == Form::Walk,
-        Schedule::States(_) | Schedule::Pairs(_) | Schedule::TwoWay(_) => true,
+        Schedule::StateSpace(_) | Schedule::Flash(_) | Schedule::StateSpaceBackward(_) => true,
         _ => false,
     });
     let narrow = matches!(elem, Elem::Bf16 | Elem::F16);
     let rounds = |schedule: &Schedule| match schedule {
-        Schedule::Chunks(_) | Schedule::ChunksBack(_) | Schedule::Pairs(_) => narrow,
+        Schedule::Chunkwise(_) | Schedule::ChunkwiseBackward(_) | Schedule::Flash(_) => narrow,
         _ => false,
     };
     if schedules.iter().any(rounds) {

@@ -161,12 +161,12 @@ impl Chosen {
 /// Whether `ptxas` finds too few registers for a kernel, of those that plans of settings take.
 fn spills(launch: &Launch) -> bool {
     match (launch.stage.program.name.as_str(), launch.schedule) {
-        ("selective_scan", Schedule::States(s)) => s.save && s.capacity() == 64 && s.vector == 4,
-        ("mamba", Schedule::States(s)) => s.ends || s.save && s.vector == 4,
-        ("mamba.bar", Schedule::TwoWay(s)) => s.pass == Pass::Carry,
-        ("monoid_attention.bar", Schedule::TwoWay(s)) => s.vector == 1,
+        ("selective_scan", Schedule::StateSpace(s)) => s.save && s.capacity() == 64 && s.vector == 4,
+        ("mamba", Schedule::StateSpace(s)) => s.ends || s.save && s.vector == 4,
+        ("mamba.bar", Schedule::StateSpaceBackward(s)) => s.pass == Pass::Carry,
+        ("monoid_attention.bar", Schedule::StateSpaceBackward(s)) => s.vector == 1,
         // Gradients of attention in f32.
-        (name, Schedule::Pairs(s)) => name.contains(".bar") && s.vector == 4,
+        (name, Schedule::Flash(s)) => name.contains(".bar") && s.vector == 4,
         _ => false,
     }
 }

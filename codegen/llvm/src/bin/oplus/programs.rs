@@ -1,9 +1,9 @@
 //! Where commands take programs from, and the forms in which calls run them.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use oplus_codegen::lower::shared_bytes;
 use oplus_codegen::plan::{self, cuts, variants};
 use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::shared_bytes;
 use oplus_codegen::stage::{Stage, cut_ordered};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;

@@ -2,9 +2,9 @@
 
 use crate::Outcome;
 use crate::programs::{all_variants, in_sources, named, parse_elem, parse_isa};
-use oplus_codegen::lower::lower;
 use oplus_codegen::plan::registers;
 use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::Variant;

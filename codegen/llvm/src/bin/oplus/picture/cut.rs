@@ -1,9 +1,9 @@
 //! How a launch cuts its work into tiles: what the picture of a plan shows of a schedule.
 
-use oplus_codegen::lower::chunks::back::TIMES;
-use oplus_codegen::lower::pairs;
 use oplus_codegen::plan::Launch;
 use oplus_codegen::schedule::{Columns, Form, LookBack, Rows, Schedule, Sweep, WARP};
+use oplus_codegen::schedules::chunkwise_backward::TIMES;
+use oplus_codegen::schedules::flash;
 use oplus_dsl::ir::Axis;
 
 /// An axis, or several that count as one, in tiles.
@@ -60,7 +60,7 @@ impl Cut {
         let (length, tile, across) = tiles(&launch.schedule);
         let along = match launch.schedule {
             Schedule::Map(s) => Some(Axis(s.lane)),
-            Schedule::Pairs(_) => pairs::Form::of(stage).ok().map(|form| form.column),
+            Schedule::Flash(_) => flash::Form::of(stage).ok().map(|form| form.column),
             _ => stage.axis(),
         };
         let others: Vec<Axis> = stage.outer_axes().iter().filter(|a| Some(*a) != along).collect();
@@ -98,11 +98,11 @@ fn tiles(schedule: &Schedule) -> (u64, Option<Tile>, u64) {
             (length(s.steps), None, length(s.threads() * s.vector))
         }
         Schedule::Columns(s) => (length(s.tile_rows()), None, length(s.tile_columns())),
-        Schedule::States(s) => (length(s.steps), None, length(s.rows())),
-        Schedule::TwoWay(s) => (length(s.steps), None, length(s.block_rows())),
-        Schedule::Pairs(s) => (length(s.columns), None, length(s.rows())),
-        Schedule::Chunks(s) => (length(s.times()), None, 1),
-        Schedule::ChunksBack(_) => (length(TIMES), None, 1),
+        Schedule::StateSpace(s) => (length(s.steps), None, length(s.rows())),
+        Schedule::StateSpaceBackward(s) => (length(s.steps), None, length(s.block_rows())),
+        Schedule::Flash(s) => (length(s.columns), None, length(s.rows())),
+        Schedule::Chunkwise(s) => (length(s.times()), None, 1),
+        Schedule::ChunkwiseBackward(_) => (length(TIMES), None, 1),
     }
 }
 
@@ -110,7 +110,7 @@ fn carry(schedule: &Schedule) -> Carry {
     match schedule {
         Schedule::Map(_) => Carry::None,
         Schedule::LookBack(_) | Schedule::Columns(Columns { form: Form::Ring, .. }) => Carry::LookBack,
-        Schedule::ChunksBack(s) if s.sweep == Sweep::Gradients => Carry::None,
+        Schedule::ChunkwiseBackward(s) if s.sweep == Sweep::Gradients => Carry::None,
         _ => Carry::Kept,
     }
 }

@@ -1,0 +1,10 @@
+//! What one thread block is made of: the parts that every schedule is built from. Nothing here knows a schedule.
+
+pub mod args;
+pub mod carry;
+pub(crate) mod evaluate;
+pub(crate) mod lane_sum;
+pub mod persistent;
+pub mod point;
+pub mod reads;
+pub mod scalar;

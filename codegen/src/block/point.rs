@@ -1,0 +1,286 @@
+//! Evaluating program nodes at one point of a stage's iteration space.
+//!
+//! A schedule walks the points; at each it asks for the values it needs and says, through [`Leaves`], where parameters,
+//! indices and scan states come from. Values are emitted once per point and only when asked for.
+
+use super::evaluate::{Evaluate, evaluate};
+use crate::build::Builder;
+use crate::tile::Operand;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary, Node, Op, Operator, Program, Unary, Value};
+use oplus_dsl::walk::any;
+use std::collections::HashMap;
+
+/// An index along the scan axis: `offset` away from an anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// What the offset counts from.
+    pub anchor: Anchor,
+    /// How much later.
+    pub offset: i64,
+}
+
+/// Where a [`Position`] counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// The point itself.
+    Here,
+    /// Index 0.
+    First,
+    /// The last index.
+    Last,
+}
+
+impl Position {
+    /// The point itself.
+    pub const HERE: Position = Position { anchor: Anchor::Here, offset: 0 };
+
+    fn at(anchor: Anchor) -> Position {
+        Position { anchor, offset: 0 }
+    }
+
+    fn moved(self, by: i64) -> Position {
+        Position { offset: self.offset + by, ..self }
+    }
+}
+
+/// Where the values at a point come from.
+pub trait Leaves {
+    /// The parameter at a position; any value where that lies outside the axis.
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand;
+    /// The field of a scan's states (the node of its tuple) at a position near the point.
+    fn state(&mut self, b: &mut Builder, scan: Value, field: u32, at: Position) -> Operand;
+    /// The index along an axis, `i64`; for the scan axis that of the point itself.
+    fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand;
+    /// The size of an axis, `i64`.
+    fn size(&mut self, b: &mut Builder, axis: Axis) -> Operand;
+}
+
+/// The values already emitted at a point.
+#[derive(Clone)]
+pub struct Point<'p> {
+    program: &'p Program,
+    axis: Option<Axis>,
+    memo: HashMap<(Value, Position), Operand>,
+}
+
+impl<'p> Point<'p> {
+    /// A point of a program whose positions are along `axis`.
+    pub fn new(program: &'p Program, axis: Option<Axis>) -> Point<'p> {
+        Point { program, axis, memo: HashMap::new() }
+    }
+
+    /// Emits the value of a node at the point. Of a node that takes the final state it is the value *if* the point is
+    /// the one that the scan visits last.
+    pub fn here(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value) -> Operand {
+        self.value(b, leaves, value, Position::HERE)
+    }
+
+    fn value(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Operand {
+        evaluate(&mut At { point: self, leaves }, b, value, at)
+    }
+
+    /// A value's place: one that does not vary along the axis is the same everywhere.
+    fn place(&self, value: Value, at: Position) -> (Value, Position) {
+        let along = self.axis.is_some_and(|axis| self.program.node(value).axes.contains(axis));
+        (value, if along { at } else { Position::HERE })
+    }
+
+    /// The kind of a value that is no map of values at one position; `None` for a map.
+    fn leaf(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Option<Operand> {
+        Some(match &self.program.node(value).op {
+            Op::Param(p) => leaves.param(b, *p, at),
+            Op::Field(scan, k) => leaves.state(b, *scan, *k, at),
+            Op::Index(axis) if Some(*axis) == self.axis => self.index(b, leaves, at),
+            Op::Index(axis) => leaves.index(b, *axis),
+            Op::Size(axis) => leaves.size(b, *axis),
+            Op::Shift { axis, by, value: inner, fill } if Some(*axis) == self.axis => {
+                self.shifted(b, leaves, (*inner, *fill), at, -by)
+            }
+            Op::First { value: inner, .. } | Op::Last { value: inner, .. } if self.has_state(*inner) => {
+                self.value(b, leaves, *inner, Position::HERE)
+            }
+            Op::First { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::First),
+            Op::Last { axis, value: inner, empty } => self.taken(b, leaves, *axis, (*inner, *empty), Anchor::Last),
+            _ => return None,
+        })
+    }
+
+    /// Whether a value depends on the scan.
+    fn has_state(&self, value: Value) -> bool {
+        any(self.program, value, |v| matches!(self.program.node(v).op, Op::Field(..)))
+    }
+
+    /// The index of a position.
+    fn index(&self, b: &mut Builder, leaves: &mut dyn Leaves, at: Position) -> Operand {
+        let axis = self.axis.expect("only a program with a scan axis has positions");
+        let anchor = match at.anchor {
+            Anchor::Here => leaves.index(b, axis),
+            Anchor::First => Operand::i64(0),
+            Anchor::Last => {
+                let size = leaves.size(b, axis);
+                b.sub(size, Operand::i64(1))
+            }
+        };
+        b.add(anchor, Operand::i64(at.offset))
+    }
+
+    /// The value `by` further on where that is inside the axis, the fill elsewhere.
+    fn shifted(
+        &mut self,
+        b: &mut Builder,
+        leaves: &mut dyn Leaves,
+        (value, fill): (Value, Value),
+        at: Position,
+        by: i64,
+    ) -> Operand {
+        let from = at.moved(by);
+        let index = self.index(b, leaves, from);
+        let axis = self.axis.expect("only a program with a scan axis has positions");
+        let size = leaves.size(b, axis);
+        let inside = match by {
+            _ if at != Position::HERE => {
+                let above = b.ge(index, Operand::i64(0));
+                let below = b.lt(index, size);
+                b.and(above, below)
+            }
+            ..0 => b.ge(index, Operand::i64(0)),
+            0.. => b.lt(index, size),
+        };
+        let value = self.value(b, leaves, value, from);
+        let fill = self.value(b, leaves, fill, at);
+        b.select(inside, value, fill)
+    }
+
+    /// The value at an end of the axis, `empty` where there is none.
+    fn taken(
+        &mut self,
+        b: &mut Builder,
+        leaves: &mut dyn Leaves,
+        axis: Axis,
+        (value, empty): (Value, Value),
+        end: Anchor,
+    ) -> Operand {
+        let size = leaves.size(b, axis);
+        let some = b.ne(size, Operand::i64(0));
+        let value = self.value(b, leaves, value, Position::at(end));
+        let empty = self.value(b, leaves, empty, Position::HERE);
+        b.select(some, value, empty)
+    }
+}
+
+/// A point with where its values come from.
+struct At<'a, 'p> {
+    point: &'a mut Point<'p>,
+    leaves: &'a mut dyn Leaves,
+}
+
+impl Evaluate for At<'_, '_> {
+    type Place = Position;
+
+    fn node(&self, value: Value) -> &Node {
+        self.point.program.node(value)
+    }
+
+    fn known(&mut self, b: &mut Builder, value: Value, at: Position) -> Option<Operand> {
+        let place = self.point.place(value, at);
+        if let Some(known) = self.point.memo.get(&place) {
+            return Some(*known);
+        }
+        let leaf = self.point.leaf(b, self.leaves, value, place.1)?;
+        self.point.memo.insert(place, leaf);
+        Some(leaf)
+    }
+
+    fn remember(&mut self, value: Value, at: Position, made: Operand) {
+        self.point.memo.insert(self.point.place(value, at), made);
+    }
+}
+
+/// An operand of a fused multiply-add, possibly negated.
+pub(crate) struct Term {
+    /// The value.
+    pub value: Value,
+    negate: bool,
+}
+
+impl Term {
+    /// An operand as it is.
+    pub(crate) fn plain(value: Value) -> Term {
+        Term { value, negate: false }
+    }
+
+    /// The operand's value, given that of the node.
+    pub(crate) fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
+        if self.negate { b.unary(Unary::Neg, value) } else { value }
+    }
+}
+
+/// x·y + z when the operation is a float sum or difference with a product in it.
+///
+/// The product is rounded once with the sum wherever this pattern stands, in operators and in maps alike, so that the
+/// same equations give the same bits in every schedule.
+pub(crate) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<[Term; 3]> {
+    let negated = |value| Term { value, negate: true };
+    let product = |v| match node(v) {
+        Op::Binary(Binary::Mul, x, y) => Some((*x, *y)),
+        _ => None,
+    };
+    match op {
+        _ if !ty.is_float() => None,
+        Op::Binary(Binary::Add, l, r) => match (product(*l), product(*r)) {
+            (Some((x, y)), _) => Some([Term::plain(x), Term::plain(y), Term::plain(*r)]),
+            (None, Some((x, y))) => Some([Term::plain(x), Term::plain(y), Term::plain(*l)]),
+            _ => None,
+        },
+        Op::Binary(Binary::Sub, l, r) => match (product(*l), product(*r)) {
+            (Some((x, y)), _) => Some([Term::plain(x), Term::plain(y), negated(*r)]),
+            (None, Some((x, y))) => Some([negated(x), Term::plain(y), Term::plain(*l)]),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `combine(l, r)`: the fields asked for. An operand field that they do not depend on may be missing.
+pub fn combine(
+    b: &mut Builder,
+    operator: &Operator,
+    l: &[Option<Operand>],
+    r: &[Option<Operand>],
+    need: &[bool],
+) -> Vec<Option<Operand>> {
+    let mut body = Body { operator, l, r, memo: HashMap::new() };
+    let fields = operator.combine.iter().zip(need);
+    fields.map(|(value, need)| need.then(|| evaluate(&mut body, b, *value, ()))).collect()
+}
+
+/// An operator's body being emitted.
+struct Body<'a> {
+    operator: &'a Operator,
+    l: &'a [Option<Operand>],
+    r: &'a [Option<Operand>],
+    memo: HashMap<Value, Operand>,
+}
+
+impl Evaluate for Body<'_> {
+    type Place = ();
+
+    fn node(&self, value: Value) -> &Node {
+        &self.operator.body[value.0 as usize]
+    }
+
+    fn known(&mut self, _: &mut Builder, value: Value, (): ()) -> Option<Operand> {
+        if let Some(known) = self.memo.get(&value) {
+            return Some(*known);
+        }
+        let Op::Input(k) = self.node(value).op else { return None };
+        let (k, n) = (k as usize, self.l.len());
+        let field = if k < n { self.l[k] } else { self.r[k - n] };
+        Some(field.expect("fields that a state needs are in every state"))
+    }
+
+    fn remember(&mut self, value: Value, (): (), made: Operand) {
+        self.memo.insert(value, made);
+    }
+}

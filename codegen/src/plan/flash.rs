@@ -1,0 +1,164 @@
+//! The schedules of pairs that a plan may choose, and their cost.
+
+use super::bound::Bound;
+use super::geometry::blocks;
+use crate::abi::{Tensor, elem};
+use crate::schedule::{Flash, Schedule, Unit};
+use crate::schedules::flash::Form;
+use crate::stage::Stage;
+use crate::target::{Isa, Target};
+use crate::words::counted;
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, Program};
+
+/// Lengths of the axes within rows and columns that have schedules of their own; others are padded.
+const EXACT: [u32; 5] = [32, 64, 96, 128, 256];
+/// Lengths to which others are padded.
+const PADDED: [u32; 4] = [32, 64, 128, 256];
+/// Registers of a thread that sums may take, for 16 rows of its warp.
+const SUMS: u32 = 128;
+/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
+const PRODUCTS: f64 = 1.3e6;
+/// Bytes per microsecond that a multiprocessor copies to its shared memory.
+const COPIES: f64 = 1e5;
+/// Microseconds until a block has its first tiles and after its last one, in which others compute.
+const START: f64 = 2.5;
+/// Microseconds between a tile and the next one.
+const TURN: f64 = 0.07;
+
+/// The schedules of a stage of pairs on an instruction set.
+pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
+    let Ok(form) = Form::of(stage) else { return vec![] };
+    let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
+    let single = leaf == Some(Elem::F32);
+    let of = |length: u32, padded, vector: u32| {
+        let vector = if single { vector.min(4) } else { vector };
+        let light = is_light(&stage.program, &form, padded);
+        let numbers = if single {
+            single_numbers(&form, length, isa, vector)
+        } else {
+            numbers(&form, length, isa, (vector, light))
+        }?;
+        Some(Schedule::Flash(Flash { padded, vector, ..numbers }))
+    };
+    let exact = EXACT.map(|length| of(length, false, 8));
+    let padded = PADDED.into_iter().flat_map(|length| [8, 1].map(|vector| of(length, true, vector)));
+    let all: Vec<Schedule> = exact.into_iter().chain(padded).flatten().collect();
+    let few = all.iter().filter_map(|schedule| few_rows(&form, schedule));
+    let short = all.iter().filter_map(|schedule| short_rows(&stage.program, &form, schedule));
+    all.iter().copied().chain(few).chain(short).collect()
+}
+
+/// Whether pairs need few registers beside their products: weights are powers of the products themselves, and there are not
+/// both ranges of columns and places to compare.
+fn is_light(program: &Program, form: &Form, padded: bool) -> bool {
+    form.scale(program).is_some() && (form.limits.is_empty() || !padded)
+}
+
+/// The same for rows that see few columns: smaller tiles, and more blocks at once, which begin and end while others compute.
+fn short_rows(program: &Program, form: &Form, schedule: &Schedule) -> Option<Schedule> {
+    let Schedule::Flash(s) = *schedule else { return None };
+    let short = s.unit == Unit::Warpgroup && s.rows() == 64 && s.columns == 128 && is_light(program, form, s.padded);
+    (short && !s.padded).then_some(Schedule::Flash(Flash { columns: 64, blocks: 5, ..s }))
+}
+
+/// The same for few rows: half as many in a block, smaller tiles of columns, more of them in flight.
+fn few_rows(form: &Form, schedule: &Schedule) -> Option<Schedule> {
+    let Schedule::Flash(s) = *schedule else { return None };
+    let many = s.rows() > 64 && s.depth <= 128 && form.contractions.len() == 1;
+    many.then_some(Schedule::Flash(Flash { warps: 4, repeat: 1, columns: 64, stages: 3, blocks: 2, ..s }))
+}
+
+/// Payloads with a leaf, whose sums take what there is of registers, or of `f32` of shared memory.
+fn weighted(form: &Form) -> u32 {
+    form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32
+}
+
+/// Tiles of `f32` for axes of a length, so that they and the sums fit the shared memory: that of all devices up to 128
+/// places, beyond that of the newer ones, of one contraction. Copies of single elements need registers, too.
+fn single_numbers(form: &Form, length: u32, isa: Isa, vector: u32) -> Option<Flash> {
+    let columns = match length {
+        129.. if form.contractions.len() > 1 => return None,
+        129.. => 16,
+        65.. if vector == 1 || isa == Isa::Sm80 && weighted(form) > 1 => 16,
+        _ => 32,
+    };
+    let (unit, depth, width) = (Unit::Warp, length, length);
+    let padded = false;
+    Some(Flash { warps: 4, repeat: 1, unit, columns, depth, width, padded, stages: 2, vector: 4, blocks: 1 })
+}
+
+/// Warps and tiles of 16-bit numbers for axes of a length, so that sums and pairs fit the registers of a thread and tiles the
+/// shared memory; copies of single elements need registers, too. The fastest of those measured.
+fn numbers(form: &Form, length: u32, isa: Isa, (vector, light): (u32, bool)) -> Option<Flash> {
+    let careful = vector == 1;
+    let weighted = weighted(form);
+    let sums = weighted * length / 2;
+    let (short, several) = (length <= 64, form.contractions.len() > 1);
+    // Sums of several payloads over all columns.
+    let even = weighted > 1 && form.limits.is_empty();
+    // Sums take so many registers that few pairs at once have room beside what else there is.
+    let full = sums == SUMS && weighted > 1;
+    let unit = if isa == Isa::Sm90a && !careful { Unit::Warpgroup } else { Unit::Warp };
+    // Warps, blocks of 16 rows for each, columns of a tile, blocks that share a multiprocessor.
+    let (warps, repeat, columns, blocks) = match unit {
+        _ if sums > SUMS => return None,
+        Unit::Warp if full => return None,
+        Unit::Warpgroup if full && !form.conditions.is_empty() => (8, 1, 32, 1),
+        Unit::Warpgroup if several && short && !form.conditions.is_empty() => (4, 1, 32, 2),
+        Unit::Warpgroup if several && short && even => (8, 1, 64, 1),
+        Unit::Warpgroup if several && short => (4, 1, 64, 2),
+        Unit::Warpgroup if several => (if length > 128 { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1),
+        Unit::Warpgroup if !form.conditions.is_empty() => {
+            (if short { 4 } else { 8 }, 1, if length > 128 { 32 } else { 64 }, 1)
+        }
+        Unit::Warpgroup if short => (4, 1, 128, 3),
+        // Two blocks: while one takes exponentials the other multiplies.
+        Unit::Warpgroup if light && length <= 128 => (8, 1, 64, 2),
+        Unit::Warpgroup => (8, 1, if length > 128 { 64 } else { 128 }, 1),
+        Unit::Warp if length > 128 && !(form.limits.is_empty() && form.conditions.is_empty()) => (4, 1, 16, 1),
+        Unit::Warp if careful || length > 128 => (4, 1, 32, 1),
+        Unit::Warp if several => (4, 1, 32, 2),
+        Unit::Warp if short => (4, 2, 64, 2),
+        Unit::Warp => (8, 1, 64, 1),
+    };
+    let stages = match unit {
+        Unit::Warpgroup if length <= 128 && (several && short && even || columns < 64) => 4,
+        Unit::Warpgroup if several && !short && length <= 128 => 3,
+        _ => 2,
+    };
+    let (depth, width) = (length, length);
+    Some(Flash { warps, repeat, unit, columns, depth, width, padded: false, stages, vector: 8, blocks })
+}
+
+/// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
+pub(super) fn estimate(stage: &Stage, schedule: &Flash, bound: &Bound, target: &Target) -> (f64, String) {
+    let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no pairs".into()) };
+    let places =
+        |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
+    let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
+    let leaves: f64 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis)).sum();
+    let bytes =
+        |(param, axis): (u32, Axis)| places(axis) * elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
+    let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
+    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
+    let blocks = blocks(stage, &Schedule::Flash(*schedule), bound) as f64;
+    let rounds = form.over.map_or(1.0, |over| bound.size(over) as f64);
+    // Of columns that are limited rows see half, and tiles of which they see some only.
+    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
+    let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * rounds * blocks;
+    let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
+    let each = (blocks / f64::from(target.multiprocessors)).ceil();
+    let share = each / blocks.max(1.0);
+    // Element by element tiles are filled by ordinary loads; places that may not exist are compared.
+    let slower = match schedule.vector {
+        1 => 4.0,
+        _ if schedule.padded => 1.05,
+        _ => 1.0,
+    };
+    let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
+    let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
+    let turns = columns / f64::from(schedule.columns);
+    let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
+    ((work / PRODUCTS + columns * copied / COPIES + turns * TURN) * share * slower + starts, why)
+}

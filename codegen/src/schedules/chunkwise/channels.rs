@@ -1,0 +1,275 @@
+//! Decays of their own for the channels of the depth: chunks of 16 times within chunks.
+//!
+//! Such a decay belongs into the products over the depth. With s\[t, n\] the running sums of the logarithms of channel n,
+//!
+//! ```text
+//! y[i]   = Σ_n 2^s[i,n]·query[i,n]·S[n] + Σ_{j ≤ i} (Σ_n 2^(s[i,n] − s[j,n])·query[i,n]·key[j,n])·gain[j]·value[j]
+//! S_next = 2^s[end]·S + Σ_j gain[j]·value[j]⊗(2^(s[end] − s[j])·key[j])
+//! ```
+//!
+//! The inner sum is no product of a matrix of queries and one of keys, as 2^(−s[j]) may be infinite. But a warp's 16 times, a
+//! sub-chunk, and an earlier one are divided by the time r before the warp's: 2^(s[i] − s[r]) of the queries and 2^(s[r] − s[j])
+//! of the keys are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et al., "Gated
+//! linear attention transformers with hardware-efficient training", 2023, §4.3.
+
+mod single;
+mod sums;
+
+pub(crate) use sums::{PAD, sums_len};
+
+use super::decay::f32;
+use super::products::{Blocks, Factor, map_left, mma};
+use super::state::State;
+use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use crate::build::{Builder, zero};
+use crate::tile::{Memory, Operand, Reg};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+use sums::Log;
+
+impl ChunksKernel<'_> {
+    /// The sums over depth of query·S at the chunk's times.
+    pub(super) fn read_channels(
+        &self,
+        b: &mut Builder,
+        (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
+    ) -> Blocks {
+        let y = match self.is_single {
+            true => self.read_single_state(b, queries, states),
+            false => self.read_state(b, queries, states),
+        };
+        let y: Vec<[Reg; 4]> = y.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
+        let not_first = b.ne(self.warp, Operand::i32(0));
+        b.if_(not_first, |b| {
+            let first = b.mul(self.warp, Operand::i32(ROWS as i32));
+            let before = b.sub(first, Operand::i32(1));
+            // In `tf32` they would take twice as many registers, and are scaled for every sub-chunk.
+            let sixteens = if self.is_single { 0 } else { self.schedule.depth / ROWS };
+            let left: Blocks =
+                (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
+            b.for_(Operand::i32(0), self.warp, Operand::i32(1), |b, earlier| {
+                let scores = match self.is_single {
+                    true => self.single_scores(b, (queries, keys), (earlier, before)),
+                    false => self.scores_of_earlier(b, &left, keys, (earlier, before)),
+                };
+                self.add_weighted(b, &y, scores, (in_time, earlier));
+            });
+        });
+        let scores = self.scores_of_own(b, queries, keys);
+        self.add_weighted(b, &y, scores, (in_time, self.warp));
+        y.into_iter().map(|block| block.map(Operand::Reg)).collect()
+    }
+
+    /// What queries read of the state before the chunk.
+    fn read_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
+        let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
+        for sixteen in 0..self.schedule.depth / ROWS {
+            let left = self.scaled_queries(b, queries, sixteen, None);
+            for pair in 0..y.len() / 2 {
+                let [a, c, d, e] = states.four(b, pair as u32 * ROWS, sixteen, false);
+                mma(b, self.elem(), &mut y[2 * pair], left, [a, c]);
+                mma(b, self.elem(), &mut y[2 * pair + 1], left, [d, e]);
+            }
+        }
+        y
+    }
+
+    /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
+    fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
+        let words = queries.four(b, 0, sixteen, false);
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        map_left(b, words, (row, column, sixteen), |b, word, (time, channel)| {
+            let mut exponents = self.sums_at(b, time, channel, 2);
+            if let Some(since) = since {
+                let from = self.sums_at(b, since, channel, 2);
+                exponents = exponents.iter().zip(from).map(|(sum, from)| sum.since(b, from)).collect();
+            }
+            self.scaled(b, word, &exponents)
+        })
+    }
+
+    /// The scores of the warp's queries and the keys of an earlier sub-chunk.
+    fn scores_of_earlier(
+        &self,
+        b: &mut Builder,
+        left: &Blocks,
+        keys: Factor,
+        (earlier, before): (Operand, Operand),
+    ) -> Blocks {
+        let keys = self.sixteen_later(b, keys, earlier);
+        let first = b.mul(earlier, Operand::i32(ROWS as i32));
+        let (row, column) = (b.add(first, self.group), self.first_column(b));
+        let mut scores: Blocks = vec![zeros(); 2];
+        for (sixteen, left) in (0..).zip(left) {
+            let words = keys.four(b, 0, sixteen, false);
+            let mut register = 0;
+            let [a, c, d, e] = words.map(|word| {
+                // Registers 0 and 1 have the first eight keys, 1 and 3 the channels from the eighth on.
+                let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
+                register += 1;
+                let time = b.add(row, Operand::i32(rows as i32));
+                let channel = b.add(column, Operand::i32(channels as i32));
+                let exponents = self.sums_at(b, before, channel, 2);
+                let own = self.sums_at(b, time, channel, 2);
+                let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();
+                self.scaled(b, word, &exponents)
+            });
+            mma(b, self.elem(), &mut scores[0], *left, [a, c]);
+            mma(b, self.elem(), &mut scores[1], *left, [d, e]);
+        }
+        scores
+    }
+
+    /// The scores of the warp's queries and its own keys up to each, channel by channel.
+    fn scores_of_own(&self, b: &mut Builder, queries: Factor, keys: Factor) -> Blocks {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let first = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let column = b.add(first, column);
+        let rows = [0, COLUMNS].map(|by| b.add(row, Operand::i32(by as i32)));
+        let columns = [0, 1, COLUMNS, COLUMNS + 1].map(|by| b.add(column, Operand::i32(by as i32)));
+        let scores = [0; 8].map(|_| b.var(zero(Ty::F32)));
+        let elements = queries.tile.piece();
+        let pieces = Operand::i32((self.schedule.depth / elements) as i32);
+        b.for_(Operand::i32(0), pieces, Operand::i32(1), |b, piece| {
+            let place = |b: &mut Builder, factor: Factor, time: Operand| {
+                let index = factor.tile.place(b, time, piece);
+                b.add(index, factor.start)
+            };
+            let (of_rows, of_columns) =
+                (rows.map(|time| place(b, queries, time)), columns.map(|time| place(b, keys, time)));
+            let channel = b.mul(piece, Operand::i32(elements as i32));
+            for pair in (0..elements).step_by(2) {
+                let channel = b.add(channel, Operand::i32(pair as i32));
+                let two = |b: &mut Builder, factor: Factor, index: Operand| {
+                    let index = b.add(index, Operand::i32(pair as i32));
+                    b.load(Memory::Shared(factor.tile.array), index, 2, None, zero(Ty::F32))
+                };
+                let (q, k) = (of_rows.map(|at| two(b, queries, at)), of_columns.map(|at| two(b, keys, at)));
+                let [from, to] = [&columns[..], &rows[..]]
+                    .map(|times| times.iter().map(|time| self.sums_at(b, *time, channel, 2)).collect::<Vec<_>>());
+                for (at, score) in scores.iter().enumerate() {
+                    let (row, column) = (at % 4 / 2, at / 4 * 2 + at % 2);
+                    for c in 0..2 {
+                        let decay = to[row][c].since(b, from[column][c]).power(b);
+                        let product = b.mul(q[row][c], k[column][c]);
+                        let sum = b.fma(product, decay, (*score).into());
+                        b.assign(*score, sum);
+                    }
+                }
+            }
+        });
+        let seen = |b: &mut Builder, at: usize| {
+            let earlier = b.binary(Binary::Le, columns[at / 4 * 2 + at % 2], rows[at % 4 / 2]);
+            b.select(earlier, scores[at].into(), zero(Ty::F32))
+        };
+        [0, 4].map(|block| [0, 1, 2, 3].map(|r| seen(b, block + r))).to_vec()
+    }
+
+    /// Adds scores·gain·value of a sub-chunk to the outputs.
+    fn add_weighted(&self, b: &mut Builder, y: &[[Reg; 4]], scores: Blocks, (in_time, sub_chunk): (Factor, Operand)) {
+        let first = b.mul(sub_chunk, Operand::i32(ROWS as i32));
+        let column = self.first_column(b);
+        let column = b.add(first, column);
+        let weights: Blocks = (0..)
+            .zip(scores)
+            .map(|(block, scores)| {
+                let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
+                let gains = b.load(Memory::Shared(self.gains), at, 2, None, zero(Ty::F32));
+                let mut r = 0;
+                scores.map(|score| {
+                    r += 1;
+                    b.mul(score, gains[(r - 1) % 2])
+                })
+            })
+            .collect();
+        let left = self.packed(b, weights);
+        let in_time = self.sixteen_later(b, in_time, sub_chunk);
+        let mut sums: Blocks = y.iter().map(|block| block.map(Operand::Reg)).collect();
+        self.multiply_in_time(b, &mut sums, (&left, in_time));
+        for (block, sums) in y.iter().zip(sums) {
+            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// A factor from its sub-chunk of a number on.
+    fn sixteen_later<'f>(&self, b: &mut Builder, factor: Factor<'f>, sub_chunk: Operand) -> Factor<'f> {
+        let by = b.mul(sub_chunk, Operand::i32((ROWS * factor.tile.panel()) as i32));
+        Factor { start: b.add(factor.start, by), ..factor }
+    }
+
+    /// The two elements of a word times two to the power of two exponents.
+    fn scaled(&self, b: &mut Builder, word: Operand, exponents: &[Log]) -> Operand {
+        let both = b.unpack(self.elem(), word);
+        let mut scaled = |k: usize| {
+            let power = exponents[k].power(b);
+            b.mul(both[k], power)
+        };
+        let [low, high] = [scaled(0), scaled(1)];
+        b.pack(self.elem(), low, high)
+    }
+
+    /// The gains at the thread's two columns of a block.
+    pub(super) fn gains_of(&self, b: &mut Builder, block: u32) -> [Operand; 2] {
+        let column = self.first_column(b);
+        let at = b.add(column, Operand::i32((block * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(self.gains), at, 2, None, f32(0.0));
+        [two[0], two[1]]
+    }
+
+    /// S_next = decay·S + Σ value⊗scaled key, of which is left what is so at the chunk's end; in reverse, before its first time.
+    pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, factors: (&[[Operand; 4]], Factor)) {
+        let sums = match self.is_single {
+            true => self.advanced_singles(b, state, factors),
+            false => self.advanced(b, state, factors),
+        };
+        for (block, sums) in state.blocks.iter().zip(sums) {
+            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// What is left of the state at the chunk's end, of blocks from a number on.
+    fn left_of_state(&self, b: &mut Builder, (first, blocks): (u32, &[[Reg; 4]])) -> Blocks {
+        let column = self.first_column(b);
+        let left = (first..).zip(blocks).map(|(k, block)| {
+            let channel = b.add(column, Operand::i32((k * COLUMNS) as i32));
+            let whole = self.sums_at(b, self.last_time(), channel, 2);
+            let whole: Vec<Operand> = whole.into_iter().map(|sum| sum.power(b)).collect();
+            [0, 1, 2, 3].map(|r| b.mul(block[r].into(), whole[r % 2]))
+        });
+        left.collect()
+    }
+
+    /// The chunk's last time.
+    fn last_time(&self) -> Operand {
+        Operand::i32(self.schedule.times() as i32 - 1)
+    }
+
+    /// The state at the chunk's end.
+    fn advanced(&self, b: &mut Builder, state: &State, (left, keys): (&[[Operand; 4]], Factor)) -> Blocks {
+        let mut sums = self.left_of_state(b, (0, &state.blocks));
+        let column = self.first_column(b);
+        for pair in 0..sums.len() / 2 {
+            let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));
+            let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
+            let ends = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
+            for (sixteen, left) in (0..).zip(left) {
+                let words = keys.four(b, sixteen * ROWS, pair as u32, true);
+                let mut register = 0;
+                let [a, c, d, e] = words.map(|word| {
+                    // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
+                    let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS + sixteen * ROWS);
+                    register += 1;
+                    let exponents = [0, 1].map(|k| {
+                        let time = b.add(column, Operand::i32((times + k) as i32));
+                        let own = self.sums_at(b, time, channels[of], 1)[0];
+                        if self.form.reverse { own } else { ends[of].since(b, own) }
+                    });
+                    self.scaled(b, word, &exponents)
+                });
+                mma(b, self.elem(), &mut sums[2 * pair], *left, [a, c]);
+                mma(b, self.elem(), &mut sums[2 * pair + 1], *left, [d, e]);
+            }
+        }
+        sums
+    }
+}

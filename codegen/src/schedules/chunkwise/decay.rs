@@ -1,0 +1,247 @@
+//! The decays of a chunk: running sums of their logarithms, and the gains.
+
+use super::form::Decay;
+use super::{COLUMNS, ChunksKernel};
+use crate::build::{Builder, zero};
+use crate::schedule::WARP;
+use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
+use oplus_dsl::ir::{Binary, Literal, Value};
+use oplus_dsl::{Elem, Ty};
+use std::f64::consts::LOG2_E;
+
+/// The least logarithm of a decay.
+const LEAST: f64 = -160.0;
+
+/// What a thread knows of the decays of a chunk.
+pub(super) struct Decays {
+    /// Its first row and column among the chunk's times, `i32`.
+    pub row: Operand,
+    pub column: Operand,
+    /// The running sums at its two rows, and 2 to their power.
+    pub rows: [Operand; 2],
+    pub from_start: [Operand; 2],
+    /// The running sum at the end, and 2 to its power.
+    pub end: Operand,
+    pub whole: Operand,
+    /// The rests of the sums at its rows and at the end, where [sums](Rates::store_in_two) are two numbers.
+    rests: Option<[Operand; 3]>,
+    /// Where the chunk's rates are.
+    from: Operand,
+}
+
+/// The logarithms of decays, and gains of several kinds, at a lane's times of a chunk.
+pub(crate) struct Rates {
+    logs: Vec<Operand>,
+    gains: Vec<Vec<Operand>>,
+}
+
+impl Rates {
+    /// Evaluates them at times that lie at these places.
+    pub(crate) fn at(
+        b: &mut Builder,
+        values: &mut Values,
+        places: &[Index],
+        (decay, gains): (Option<Decay>, &[&[Value]]),
+    ) -> Rates {
+        let mut rates = Rates { logs: vec![], gains: vec![vec![]; gains.len()] };
+        for (k, place) in (0..).zip(places) {
+            values.set_row(k, *place);
+            rates.logs.push(logarithm(b, values, decay, k));
+            for (own, factors) in rates.gains.iter_mut().zip(gains) {
+                own.push(gain(b, values, factors, k));
+            }
+        }
+        rates
+    }
+
+    /// Sums the logarithms over the lanes, and where `guard` holds writes sums and gains of each kind to these arrays.
+    pub(crate) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], (at, guard): (Operand, Operand)) {
+        let mut sums: Vec<Operand> = vec![];
+        for log in &self.logs {
+            sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
+        }
+        let before = sum_before(b, lane, (Ty::F32, sums[sums.len() - 1]));
+        let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
+        for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
+            b.store(Memory::Shared(*array), at, own, Some(guard));
+        }
+    }
+}
+
+impl Rates {
+    /// The same with every sum as two numbers, of which the second ones are so many places further. A sum of large logarithms
+    /// in `f32` alone would be too coarse for those of neighbouring times to be told apart as `f32` can.
+    pub(crate) fn store_in_two(
+        &self,
+        b: &mut Builder,
+        lane: Operand,
+        (of_sums, of_gains): (SharedId, &[SharedId]),
+        (at, further): (Operand, u32),
+    ) {
+        let mut sums: Vec<Operand> = vec![];
+        for log in &self.logs {
+            let log = b.convert(Ty::F64, *log);
+            sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
+        }
+        let before = sum_before(b, lane, (Ty::F64, sums[sums.len() - 1]));
+        let two = sums.into_iter().map(|sum| {
+            let sum = b.add(before, sum);
+            in_two(b, sum).into()
+        });
+        let (sums, rests): (Vec<Operand>, Vec<Operand>) = two.unzip();
+        let rest = b.add(at, Operand::i32(further as i32));
+        b.store(Memory::Shared(of_sums), at, &sums, None);
+        b.store(Memory::Shared(of_sums), rest, &rests, None);
+        for (of_gains, own) in of_gains.iter().zip(&self.gains) {
+            b.store(Memory::Shared(*of_gains), at, own, None);
+        }
+    }
+}
+
+impl ChunksKernel<'_> {
+    /// Whether running sums are two numbers.
+    pub(super) fn has_rests(&self) -> bool {
+        self.elem() == Elem::F32
+    }
+
+    /// Evaluates the decays and gains of the lane's times of a chunk from its first time on.
+    pub(super) fn rates(&self, b: &mut Builder, values: &Values, first: Operand) -> Rates {
+        let per_lane = self.schedule.times() / WARP;
+        let own = b.mul(self.lane, Operand::i32(per_lane as i32));
+        let own = b.add(first, own);
+        let mut place = |k: u32| {
+            let at = b.add(own, Operand::i32(k as i32));
+            self.place(b, at, self.form.time)
+        };
+        let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
+        Rates::at(b, &mut values.clone(), &places, (self.form.decay, &[&self.form.gain]))
+    }
+
+    /// The first warp writes the rates of a turn.
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
+        let own = b.mul(self.lane, Operand::i32((self.schedule.times() / WARP) as i32));
+        let from = self.rates_of(b, turn);
+        let at = b.add(from, own);
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        if self.has_rests() {
+            let (arrays, further) = ((self.sums, &[self.gains][..]), self.schedule.times());
+            return b.if_(is_first, |b| rates.store_in_two(b, self.lane, arrays, (at, further)));
+        }
+        rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));
+    }
+
+    /// Where the rates of a turn are. In `tf32` there is room for one turn: the next ones are written after the barrier behind
+    /// the last read.
+    fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
+        if self.is_single {
+            return Operand::i32(0);
+        }
+        let odd = b.binary(Binary::And, turn, Operand::i32(1));
+        b.mul(odd, Operand::i32(self.schedule.times() as i32))
+    }
+
+    /// Reads what the thread needs of the decays of a turn.
+    pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let times = self.schedule.times() as i32;
+        let from = self.rates_of(b, turn);
+        let at = |b: &mut Builder, array, index: Operand, by: i32| {
+            let index = b.add(from, index);
+            let index = b.add(index, Operand::i32(by));
+            b.load1(Memory::Shared(array), index)
+        };
+        let rows = [0, 8].map(|by| at(b, self.sums, row, by));
+        let end = at(b, self.sums, Operand::i32(times - 1), 0);
+        let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
+        let (from_start, whole) = (rows.map(&mut power), power(end));
+        let rests = self.has_rests().then(|| {
+            let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
+            places.map(|(index, by)| at(b, self.sums, index, times + by))
+        });
+        Decays { row, column, rows, from_start, end, whole, rests, from }
+    }
+
+    /// The running sums and the gains at the thread's two columns of a block, read where they are needed: registers are
+    /// scarce.
+    pub(super) fn columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> [[Operand; 2]; 2] {
+        let at = b.add(decays.from, decays.column);
+        let at = b.add(at, Operand::i32((block * COLUMNS) as i32));
+        [self.sums, self.gains].map(|array| {
+            let two = b.load(Memory::Shared(array), at, 2, None, f32(0.0));
+            [two[0], two[1]]
+        })
+    }
+
+    /// The rests of the thread's sums, and those at its two columns of a block, where there are such.
+    pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
+        let own = decays.rests?;
+        let at = b.add(decays.from, decays.column);
+        let at = b.add(at, Operand::i32((self.schedule.times() + block * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(self.sums), at, 2, None, f32(0.0));
+        Some((own, [two[0], two[1]]))
+    }
+}
+
+/// A sum in `f64` as two numbers of `f32`.
+pub(super) fn in_two(b: &mut Builder, sum: Operand) -> [Operand; 2] {
+    let high = b.convert(Ty::F32, sum);
+    let same = b.convert(Ty::F64, high);
+    let rest = b.sub(sum, same);
+    [high, b.convert(Ty::F32, rest)]
+}
+
+/// The difference of two running sums with that of their rests, if there are such.
+pub(crate) fn with_rests(b: &mut Builder, apart: Operand, rests: Option<(Operand, Operand)>) -> Operand {
+    let Some((of_later, of_earlier)) = rests else { return apart };
+    let more = b.sub(of_later, of_earlier);
+    b.add(apart, more)
+}
+
+/// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
+fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
+    logarithm_at(b, values, decay, Spot { row: Some(slot), ..Spot::default() })
+}
+
+/// The same at a place of a row.
+pub(crate) fn logarithm_at(b: &mut Builder, values: &mut Values, decay: Option<Decay>, spot: Spot) -> Operand {
+    let exists = spot.row.map_or(Operand::bool(true), |slot| values.row(slot).exists);
+    let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };
+    let log = values.value(b, log, spot);
+    let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
+    let log = b.binary(Binary::Max, log, f32(LEAST));
+    let log = match reset {
+        None => log,
+        Some(reset) => {
+            let reset = values.value(b, reset, spot);
+            b.select(reset, f32(LEAST), log)
+        }
+    };
+    b.select(exists, log, f32(0.0))
+}
+
+/// The product of the factors of a gain at the row of a slot; 0 where there is none.
+pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
+    let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
+    let gain = values.product(b, None, factors, spot).unwrap_or(f32(1.0));
+    b.select(exists, gain, f32(0.0))
+}
+
+/// The sum of the lanes before.
+fn sum_before(b: &mut Builder, lane: Operand, (ty, own): (Ty, Operand)) -> Operand {
+    let mut sum = own;
+    for by in [1, 2, 4, 8, 16] {
+        let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));
+        let inside = b.ge(lane, Operand::i32(by));
+        let both = b.add(sum, other);
+        sum = b.select(inside, both, sum);
+    }
+    let before = b.shuffle(Shuffle::Up, sum, Operand::i32(1));
+    let is_first = b.eq(lane, Operand::i32(0));
+    b.select(is_first, zero(ty), before)
+}
+
+/// An `f32` constant.
+pub(crate) fn f32(x: f64) -> Operand {
+    Operand::Const(Ty::F32, Literal::Float(x))
+}

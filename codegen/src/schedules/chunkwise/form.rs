@@ -1,0 +1,429 @@
+//! What a stage must be for the schedule of chunks, and what there is to compute.
+
+use std::collections::BTreeSet;
+use std::f64::consts::LOG2_E;
+
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
+use oplus_dsl::walk::follow;
+use oplus_dsl::{Elem, Ty};
+use thiserror::Error;
+
+use crate::schedules::flash::factors::{Product, is};
+use crate::stage::{Scan, Stage};
+
+/// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that is read by queries.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// The axis scanned.
+    pub time: Axis,
+    /// The axis of the state that is summed away.
+    pub depth: Axis,
+    /// The other axis of the state.
+    pub width: Axis,
+    /// The axes over which recurrences are computed apart.
+    pub outer: AxisSet,
+    /// The inclusive scan and the field of S.
+    pub state: (Value, u32),
+    /// The logarithm of the decay, over time and the outer axes; none where nothing is forgotten.
+    pub decay: Option<Decay>,
+    /// The decay differs along the depth, too.
+    pub channels: bool,
+    /// The parameter with time and depth that is added.
+    pub key: u32,
+    /// The parameter with time and width that is added.
+    pub value: u32,
+    /// What else is multiplied, over time and the outer axes.
+    pub gain: Vec<Value>,
+    /// The state before the first time.
+    pub init: Option<Value>,
+    /// What reads the state at every time, if anything does.
+    pub readout: Option<Readout>,
+    /// Time goes backwards; S\[t\] = decay[t+1]·S[t+1] + ….
+    pub reverse: bool,
+}
+
+/// The logarithm of a decay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decay {
+    /// A value.
+    pub log: Value,
+    /// The base is 2 instead of e.
+    pub binary: bool,
+    /// Where nothing is left, if there is such a condition: at the first time of a packed sequence.
+    pub reset: Option<Value>,
+}
+
+impl Decay {
+    /// The power of a value; of 2 where that is a multiple of a logarithm to base e, which is the same.
+    fn of(program: &Program, log: Value, binary: bool) -> Decay {
+        let natural = match program.node(log).op {
+            Op::Binary(Binary::Mul, x, scale) if is(program, scale, LOG2_E) => Some(x),
+            Op::Binary(Binary::Mul, scale, x) if is(program, scale, LOG2_E) => Some(x),
+            _ => None,
+        };
+        match natural.filter(|_| binary) {
+            Some(log) => Decay { log, binary: false, reset: None },
+            None => Decay { log, binary, reset: None },
+        }
+    }
+
+    /// The axes that it has.
+    pub(crate) fn axes(&self, program: &Program) -> AxisSet {
+        let of = |value: Value| program.node(value).axes;
+        self.reset.map_or(of(self.log), |reset| of(self.log).union(of(reset)))
+    }
+}
+
+/// The sum over depth of query·S, times factors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Readout {
+    /// Its tuple.
+    pub tuple: Value,
+    /// The parameter with time and depth.
+    pub query: u32,
+    /// What else is multiplied, without the depth.
+    pub factors: Vec<Value>,
+}
+
+/// Why a stage is no such recurrence.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nothing is scanned, or nothing of the states is summed away.
+    #[error("no states are summed away")]
+    NoReadout,
+    /// The scan goes from the end to the beginning.
+    #[error("the scan begins at the end")]
+    Reverse,
+    /// States before their elements are read.
+    #[error("states before their elements are read")]
+    Exclusive,
+    /// The operator is not l ↦ decay·l + r in the field that is read.
+    #[error("{operator} does not scale the state and add to it")]
+    NotAffine {
+        /// The operator.
+        operator: String,
+    },
+    /// The decay is not an exponential.
+    #[error("the decay is not the exponential of a value")]
+    NoExponential,
+    /// The states have one axis only.
+    #[error("the states are vectors along {axis}: nothing is left to multiply matrices by")]
+    Vector {
+        /// The axis that is summed away.
+        axis: String,
+    },
+    /// Every state has its own decay.
+    #[error("every state has a decay of its own, over {axes}: products of rows and columns cannot carry it")]
+    Diagonal {
+        /// The axes of the state that the decay has.
+        axes: String,
+    },
+    /// The decay differs along the wrong axis of the state.
+    #[error("the decay differs along {axis}, where chunks have one for all of it")]
+    Channels {
+        /// The axis.
+        axis: String,
+    },
+    /// What is added is not an outer product of parameters.
+    #[error("what is added is no outer product of a parameter over {depth} and one over {width}")]
+    NotOuter {
+        /// The axis that is summed away.
+        depth: String,
+        /// The other one.
+        width: String,
+    },
+    /// What is summed is not a parameter times a state.
+    #[error("what is summed over {axis} is no product of a parameter and a state")]
+    NotQuery {
+        /// The axis.
+        axis: String,
+    },
+    /// The factors of matrix products are not of one type.
+    #[error("matrix products need factors of one type: bf16, f16 or f32")]
+    Type,
+    /// In a gradient, decays of channels scale factors other than of `bf16`.
+    #[error("gradients with decays of channels need factors of bf16")]
+    ChannelType,
+}
+
+impl Form {
+    /// The form of a stage that keeps its contractions, or what it lacks.
+    pub fn of(stage: &Stage) -> Result<Form, Refusal> {
+        let program = &stage.program;
+        let (scan, depth) = (stage.scan().ok_or(Refusal::NoReadout)?, stage.state_axis().ok_or(Refusal::NoReadout)?);
+        let operator = program.operator(scan.operator);
+        let tuple = match (scan.inclusive, scan.exclusive) {
+            (Some(tuple), None) => tuple,
+            _ => return Err(Refusal::Exclusive),
+        };
+        let field = only_field(program, tuple).ok_or_else(|| not_affine(operator))?;
+        let coefficient = coefficient(operator, field).ok_or_else(|| not_affine(operator))?;
+        let decay = coefficient.decay(program, scan.elements)?;
+        let state = axes_of(program, tuple, field).without(scan.axis);
+        let decay_axes = decay.map_or(AxisSet::EMPTY, |d| d.axes(program));
+        let width = width(program, state, depth, decay_axes)?;
+        if scan.reverse {
+            return Err(Refusal::Reverse);
+        }
+        let mut form = Form::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
+        form.readout(program)?;
+        match form.elem(program)? {
+            Elem::Bf16 | Elem::F16 | Elem::F32 => Ok(form),
+            _ => Err(Refusal::Type),
+        }
+    }
+
+    /// The recurrence that a scan is in a field whose decay is known, without what reads it.
+    pub(crate) fn of_scan(
+        program: &Program,
+        scan: &Scan<'_>,
+        (tuple, field): (Value, u32),
+        (depth, width): (Axis, Axis),
+        decay: Option<Decay>,
+    ) -> Result<Form, Refusal> {
+        let state = axes_of(program, tuple, field).without(scan.axis);
+        let mut form = Form {
+            time: scan.axis,
+            depth,
+            width,
+            outer: state.without(depth).without(width),
+            state: (tuple, field),
+            decay,
+            channels: decay.is_some_and(|d| d.axes(program).contains(depth)),
+            key: 0,
+            value: 0,
+            gain: vec![],
+            init: scan.init.get(field as usize).copied(),
+            readout: None,
+            reverse: scan.reverse,
+        };
+        form.payload(program, scan.elements[field as usize])?;
+        Ok(form)
+    }
+
+    /// Divides what is added into key, value and gain.
+    fn payload(&mut self, program: &Program, element: Value) -> Result<(), Refusal> {
+        let name = |axis: Axis| program.axis_name(axis).to_owned();
+        let refusal = || Refusal::NotOuter { depth: name(self.depth), width: name(self.width) };
+        let mut product = Product::of(program, element);
+        let keys = product.take_along(program, self.depth);
+        let values = product.take_along(program, self.width);
+        let ([key], [value], []) = (&keys[..], &values[..], &product.conditions[..]) else { return Err(refusal()) };
+        (self.key, self.value) = (
+            self.leaf(program, *key, self.depth).ok_or_else(refusal)?,
+            self.leaf(program, *value, self.width).ok_or_else(refusal)?,
+        );
+        self.gain = product.factors;
+        Ok(())
+    }
+
+    /// The parameter over time, one axis of the state and outer axes that a value is.
+    fn leaf(&self, program: &Program, value: Value, axis: Axis) -> Option<u32> {
+        let allowed = self.outer.with(self.time).with(axis);
+        match program.node(value) {
+            node if !node.axes.contains(self.time) || !node.axes.minus(allowed).is_empty() => None,
+            node => {
+                if let Op::Param(p) = node.op {
+                    Some(p)
+                } else {
+                    None
+                }
+            }
+        }
+    }
+
+    /// The sum of a parameter times a state.
+    fn readout(&mut self, program: &Program) -> Result<(), Refusal> {
+        let refusal = || Refusal::NotQuery { axis: program.axis_name(self.depth).to_owned() };
+        let mut sums = (0..program.nodes.len() as u32).map(Value).filter_map(|tuple| match &program.node(tuple).op {
+            Op::Reduce { elements, .. } => Some((tuple, elements[0])),
+            _ => None,
+        });
+        let (Some((tuple, element)), None) = (sums.next(), sums.next()) else { return Err(refusal()) };
+        let mut product = Product::of(program, element);
+        let is_state = |v: &Value| program.node(*v).op == Op::Field(self.state.0, self.state.1);
+        let states = product.factors.extract_if(.., |v| is_state(v)).count();
+        let queries = product.take_along(program, self.depth);
+        let ([query], 1, []) = (&queries[..], states, &product.conditions[..]) else { return Err(refusal()) };
+        let query = self.leaf(program, *query, self.depth).ok_or_else(refusal)?;
+        self.readout = Some(Readout { tuple, query, factors: product.factors });
+        Ok(())
+    }
+
+    /// The type of the factors, if it is one.
+    pub(crate) fn elem(&self, program: &Program) -> Result<Elem, Refusal> {
+        let elem = program.params[self.key as usize].elem;
+        let query = self.readout.as_ref().map_or(self.key, |readout| readout.query);
+        let same = [self.value, query].iter().all(|p| program.params[*p as usize].elem == elem);
+        if same { Ok(elem) } else { Err(Refusal::Type) }
+    }
+}
+
+/// The one field of a scan that is read.
+pub(crate) fn only_field(program: &Program, tuple: Value) -> Option<u32> {
+    let fields: BTreeSet<u32> = program
+        .nodes
+        .iter()
+        .filter_map(|node| match node.op {
+            Op::Field(of, field) if of == tuple => Some(field),
+            _ => None,
+        })
+        .collect();
+    let mut fields = fields.into_iter();
+    fields.next().filter(|_| fields.next().is_none())
+}
+
+/// The axes of a field.
+pub(crate) fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
+    let own = program.nodes.iter().find(|node| node.op == Op::Field(tuple, field));
+    own.map_or(AxisSet::EMPTY, |node| node.axes)
+}
+
+/// The axis of the state beside the one summed away, which the decay lacks.
+fn width(program: &Program, state: AxisSet, depth: Axis, decay: AxisSet) -> Result<Axis, Refusal> {
+    let name = |axis: Axis| program.axis_name(axis).to_owned();
+    // The innermost axis of the state beside the depth.
+    let inner = program.outputs.iter().flat_map(|o| o.axes.iter().rev()).copied();
+    let mut others = inner.filter(|a| state.contains(*a) && *a != depth);
+    let Some(candidate) = others.next() else { return Err(Refusal::Vector { axis: name(depth) }) };
+    match (decay.contains(depth), decay.contains(candidate)) {
+        (_, false) => Ok(candidate),
+        (false, true) => Err(Refusal::Channels { axis: name(candidate) }),
+        (true, true) => {
+            let own: Vec<String> = [candidate, depth].map(name).into();
+            Err(Refusal::Diagonal { axes: own.join(" and ") })
+        }
+    }
+}
+
+fn not_affine(operator: &Operator) -> Refusal {
+    Refusal::NotAffine { operator: operator.name.clone() }
+}
+
+/// What the left operand's field is multiplied by: nothing, a field of the right operand, or an exponential of one.
+pub(crate) enum Scale {
+    One,
+    Field(usize),
+    Exponential(usize, bool),
+}
+
+/// The same, and the field of the right operand that says where the left operand is forgotten instead.
+pub(crate) struct Coefficient {
+    pub(crate) scale: Scale,
+    pub(crate) reset: Option<usize>,
+}
+
+impl Coefficient {
+    /// The logarithm of the decay in the program.
+    pub(crate) fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
+        let decay = match self.scale {
+            Scale::One if self.reset.is_none() => return Ok(None),
+            Scale::One => return Err(Refusal::NoExponential),
+            Scale::Exponential(k, binary) => Decay::of(program, elements[k], binary),
+            Scale::Field(k) => match decay_of(program, elements[k])? {
+                None if self.reset.is_none() => return Ok(None),
+                decay => decay.ok_or(Refusal::NoExponential)?,
+            },
+        };
+        match (self.reset.map(|k| elements[k]), decay.reset) {
+            (Some(_), Some(_)) => Err(Refusal::NoExponential),
+            (own, inner) => Ok(Some(Decay { reset: own.or(inner), ..decay })),
+        }
+    }
+}
+
+/// The decay that a value is; none where that is 1.
+pub(crate) fn decay_of(program: &Program, value: Value) -> Result<Option<Decay>, Refusal> {
+    if is(program, value, 1.0) { Ok(None) } else { exponential(program, value).map(Some).ok_or(Refusal::NoExponential) }
+}
+
+/// The decay that a value is: an exponential, or 0 under a condition.
+pub(crate) fn exponential(program: &Program, value: Value) -> Option<Decay> {
+    let (mut value, mut reset) = (value, None);
+    loop {
+        value = match program.node(value).op {
+            Op::Broadcast(x) => x,
+            Op::Unary(Unary::Exp, log) => return Some(Decay { reset, ..Decay::of(program, log, false) }),
+            Op::Unary(Unary::Exp2, log) => return Some(Decay { reset, ..Decay::of(program, log, true) }),
+            Op::Select(condition, zero, own) if is(program, zero, 0.0) => {
+                let is_zero = matches!(program.node(condition).op, Op::Binary(Binary::Eq, x, y) if x == own && is(program, y, 0.0));
+                if !is_zero && reset.replace(condition).is_some() {
+                    return None;
+                }
+                own
+            }
+            _ => return None,
+        };
+    }
+}
+
+/// The coefficient of a field that is combined as coefficient·l + r.
+pub(crate) fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient> {
+    let body = Body { operator };
+    let (n, own) = (operator.fields.len() as u32, operator.combine[field as usize]);
+    if operator.fields[field as usize].ty != Ty::F32 {
+        return None;
+    }
+    let (own, reset) = body.without_reset(own, n + field);
+    let Op::Binary(Binary::Add, x, y) = *body.op(own) else { return None };
+    let scaled = if body.input(y) == Some(n + field) { x } else { y };
+    let added = if body.input(y) == Some(n + field) { y } else { x };
+    let scale = body.factor(scaled, field).filter(|_| body.input(added) == Some(n + field))?;
+    Some(Coefficient { scale, reset })
+}
+
+/// The body of an operator.
+struct Body<'o> {
+    operator: &'o Operator,
+}
+
+impl Body<'_> {
+    fn op(&self, value: Value) -> &Op {
+        &self.operator.body[value.0 as usize].op
+    }
+
+    fn input(&self, value: Value) -> Option<u32> {
+        if let Op::Input(k) = self.op(value) { Some(*k) } else { None }
+    }
+
+    /// What `if reset { right } else { value }` chooses otherwise, and the field of the right operand that is `reset`.
+    fn without_reset(&self, value: Value, right: u32) -> (Value, Option<usize>) {
+        let n = self.operator.fields.len() as u32;
+        match *self.op(value) {
+            Op::Select(reset, own, other) if self.input(own) == Some(right) => match self.input(reset) {
+                Some(field) if field >= n => (other, Some((field - n) as usize)),
+                _ => (value, None),
+            },
+            _ => (value, None),
+        }
+    }
+
+    /// The factor of the left operand's field in a product; `if factor == 0 { 0 } else { product }` is one.
+    fn factor(&self, value: Value, field: u32) -> Option<Scale> {
+        let nothing = |v: Value| matches!(self.op(v), Op::Const(x) if x.as_f64() == 0.0);
+        let guarded = follow(value, |v| match *self.op(v) {
+            Op::Select(condition, zero, product) if nothing(zero) => {
+                let guards = matches!(*self.op(condition), Op::Binary(Binary::Eq, _, y) if nothing(y));
+                guards.then_some(product)
+            }
+            _ => None,
+        });
+        match *self.op(guarded) {
+            Op::Input(k) if k == field => Some(Scale::One),
+            Op::Binary(Binary::Mul, x, y) if self.input(y) == Some(field) => self.decay(x),
+            Op::Binary(Binary::Mul, x, y) if self.input(x) == Some(field) => self.decay(y),
+            _ => None,
+        }
+    }
+
+    /// A factor that depends on one field of the right operand.
+    fn decay(&self, value: Value) -> Option<Scale> {
+        let n = self.operator.fields.len() as u32;
+        let right = |v: Value| self.input(v).filter(|k| *k >= n).map(|k| (k - n) as usize);
+        match *self.op(value) {
+            Op::Unary(Unary::Exp, x) => Some(Scale::Exponential(right(x)?, false)),
+            Op::Unary(Unary::Exp2, x) => Some(Scale::Exponential(right(x)?, true)),
+            _ => Some(Scale::Field(right(value)?)),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
+//!
+//! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
+//! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
+
+use super::products::block_of;
+use super::{ChunksKernel, Form, origin_at};
+use crate::abi::{Tensor, axes, elem};
+use crate::build::{Builder, zero};
+use crate::schedule::{Chunkwise, Unit};
+use crate::schedules::flash::tile::Source;
+use crate::schedules::flash::values::{Spot, Values};
+use crate::stage::Stage;
+use crate::tile::{Mbarrier, Memory, Operand, Stmt};
+use oplus_dsl::ir::{AxisSet, Binary};
+
+/// The parameters over times and the width that outputs read, beside the values.
+fn all(stage: &Stage, form: &Form) -> Vec<u32> {
+    let own = AxisSet::of(form.time).with(form.width);
+    let is_gate = |param: &u32| {
+        let axes: AxisSet = axes(stage, Tensor::Param(*param)).iter().copied().collect();
+        let displaced = !stage.views[*param as usize].is_empty();
+        *param != form.value && own.minus(axes) == AxisSet::EMPTY && !axes.contains(form.depth) && !displaced
+    };
+    let count = if form.readout.is_some() { stage.program.params.len() as u32 } else { 0 };
+    (0..count).filter(is_gate).collect()
+}
+
+impl ChunksKernel<'_> {
+    /// The one that is copied to shared memory, if there is one.
+    pub(super) fn gate_of(stage: &Stage, form: &Form, schedule: &Chunkwise) -> Option<u32> {
+        let is_short = |param: &u32| elem(stage, Tensor::Param(*param)).bytes() == Some(2);
+        all(stage, form).into_iter().find(is_short).filter(|_| schedule.unit == Unit::Warpgroup)
+    }
+
+    /// Starts the copy of a chunk's, from its first time on. Nothing of where it is copied from is kept: registers are scarce.
+    pub(super) fn fetch_gate(&self, b: &mut Builder, first: Operand) {
+        let Some(tile) = &self.gate else { return };
+        let (outer, thread) = (self.anew.outer(b, &self.outer), self.anew.of(b, self.thread));
+        let source = Source { outer: &outer, thread, ..self.source() };
+        let origin = origin_at(b, tile, &source, self.part);
+        tile.fill(b, &source, origin, first, Operand::i32(0));
+    }
+
+    /// Waits for that of a turn.
+    pub(super) fn wait_gate(&self, b: &mut Builder, turn: Operand) {
+        let Some(tile) = &self.gate else { return };
+        let parity = b.binary(Binary::And, turn, Operand::i32(1));
+        b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, parity));
+    }
+
+    /// Reads them at the thread's two rows, and two columns of a block: that which was copied after [`Self::wait_gate`].
+    pub(super) fn read_gates(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (row, column): (Operand, Operand),
+        block: u32,
+    ) {
+        for param in all(self.stage, self.form) {
+            let copied = self.gate.as_ref().filter(|tile| tile.param == param);
+            let four = match copied {
+                Some(tile) => {
+                    let place = (Operand::i32(block as i32), column);
+                    block_of(b, (tile, Operand::i32(0)), row, place).to_vec()
+                }
+                None if self.is_along_width(param) => (0..2).flat_map(|h| self.two(b, values, param, h)).collect(),
+                None => continue,
+            };
+            for (r, value) in (0..).zip(four) {
+                values.set_param(param, Spot { row: Some(r / 2), column: Some(r % 2), place: None }, value);
+            }
+        }
+    }
+
+    /// Whether neighbours along the width are neighbours in memory, and aligned.
+    fn is_along_width(&self, param: u32) -> bool {
+        let is_unit = |axis: &&oplus_dsl::ir::Axis| [self.form.width, self.form.depth].contains(axis);
+        let unit = axes(self.stage, Tensor::Param(param)).iter().rev().find(is_unit);
+        self.schedule.vector > 1 && unit == Some(&self.form.width)
+    }
+
+    /// The elements of both columns in a row: both exist, or neither.
+    fn two(&self, b: &mut Builder, values: &Values, param: u32, row: u32) -> Vec<Operand> {
+        let tensor = Tensor::Param(param);
+        let (indices, exists) = values.indices(b, Spot { row: Some(row), column: Some(0), place: None });
+        let offset = self.args.offset(b, tensor, &indices);
+        let nothing = zero(elem(self.stage, tensor).value());
+        b.load(Memory::Global(self.args.pointer(tensor)), offset, 2, Some(exists), nothing)
+    }
+}

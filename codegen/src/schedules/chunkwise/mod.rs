@@ -1,0 +1,347 @@
+//! Chunks: recurrences of matrices by products of matrices (state-space duality).
+//!
+//! A stage in this [form](Form) has states S that are matrices of width × depth, scaled by a decay and added an outer
+//! product to at every time, and read by queries over the depth. Inside a chunk of times the states are never made; with s
+//! the running sum of the logarithms (to base 2) of the decays from the chunk's start:
+//!
+//! ```text
+//! y[i]   = 2^s[i]·S·query[i] + Σ_{j ≤ i} 2^(s[i] − s[j])·(query[i]·key[j])·gain[j]·value[j]
+//! S_next = 2^s[end]·S + Σ_j 2^(s[end] − s[j])·gain[j]·value[j]⊗key[j]
+//! ```
+//!
+//! A block has a recurrence, or a segment of one, and goes from the first time to the last in chunks of as many times as the
+//! state is wide, 16 for each warp; of a recurrence several times as wide it has a part. Queries, keys and values of coming
+//! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
+//! places of the state's width, whose sums stay in its registers in `f32`;
+//! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
+//! (`single`).
+//!
+//! Decays may differ along the depth: then there are chunks within chunks (`channels`).
+//!
+//! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
+
+pub(crate) mod anew;
+pub(crate) mod channels;
+pub(crate) mod decay;
+pub(crate) mod form;
+mod gates;
+pub(crate) mod outputs;
+pub(crate) mod products;
+mod read;
+mod segments;
+pub(crate) mod single;
+mod staged;
+mod state;
+mod together;
+mod walk;
+
+pub use form::{Decay, Form, Readout, Refusal};
+
+pub(crate) use super::LowerError;
+use super::flash::tile::{Source, Tile};
+use super::flash::values::Values;
+use crate::abi::Tensor;
+use crate::block::args::Args;
+use crate::build::{Builder, zero};
+use crate::schedule::{Chunkwise, Schedule, Unit, WARP};
+use crate::stage::Stage;
+use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
+use anew::Anew;
+use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
+use segments::Segment;
+
+/// Rows of a fragment.
+pub(crate) const ROWS: u32 = 16;
+/// Columns of a fragment.
+pub(crate) const COLUMNS: u32 = 8;
+
+/// The tile kernel of a stage under a schedule of chunks.
+pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
+    let parameters = LowerError::Parameters { schedule: Schedule::Chunkwise(*schedule) };
+    let Chunkwise { warps, unit, depth, padded, wide, stages, vector, blocks, .. } = *schedule;
+    // A warp sums the decays of two times per lane.
+    let widths = matches!(warps, 2 | 4);
+    let vectors = matches!(vector, 1 | 2 | 4 | 8);
+    if !widths || !vectors || depth == 0 || !depth.is_multiple_of(ROWS) || stages < 2 || blocks == 0 || (padded && wide)
+    {
+        return Err(parameters);
+    }
+    let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks" })?;
+    if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
+        return Err(parameters);
+    }
+    // Warpgroups multiply words alone, and an access has at most 16 bytes.
+    let elem = stage.program.params[form.key as usize].elem;
+    if elem != Elem::Bf16 && unit == Unit::Warpgroup || elem == Elem::F32 && vector > 4 {
+        return Err(parameters);
+    }
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
+    let form = if schedule.ends { Form { readout: None, ..form } } else { form };
+    ChunksKernel::declare(&mut b, stage, &form, schedule, args).body(&mut b);
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
+    let Ok(form) = Form::of(stage) else { return 0 };
+    let form = if schedule.ends { Form { readout: None, ..form } } else { form };
+    let mut b = Builder::new("", WARP);
+    let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
+    ChunksKernel::declare(&mut b, stage, &form, schedule, args);
+    b.finish().shared_layout().1
+}
+
+/// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
+pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
+    let ends = Chunkwise { ends: true, ..*schedule };
+    let has_words = Form::of(stage).is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
+    let ends = match has_words {
+        true => Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
+        false => ends,
+    };
+    vec![ends, *schedule]
+}
+
+/// Blocks of walks of states alone that share a multiprocessor. Addresses of single elements take registers.
+pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
+    if vector > 1 { 3 } else { 2 }
+}
+
+/// Parts of the width of so many places each that blocks have, for axes of these sizes.
+pub(crate) fn parts(form: &Form, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
+    if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
+}
+
+/// The numbers that the first of them hands on, for so many recurrences of so many segments; `None` when 63 bits cannot count
+/// them.
+pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u64> {
+    rows.checked_mul(segments::handed_on(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
+}
+
+/// Where states are written, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Saved {
+    pub(crate) to: ParamId,
+    /// By a copy engine, or by all threads.
+    pub(crate) bulk: bool,
+}
+
+/// A stage laid over blocks. Immutable while code is emitted.
+#[derive(Clone)]
+pub(crate) struct ChunksKernel<'s> {
+    pub(crate) stage: &'s Stage,
+    pub(crate) form: &'s Form,
+    pub(crate) schedule: &'s Chunkwise,
+    pub(crate) args: Args,
+    /// Queries, keys and values of the chunks in flight; without a readout there are no queries.
+    pub(crate) queries: Option<Tile>,
+    pub(crate) keys: Tile,
+    pub(crate) values: Tile,
+    /// What outputs read at every time and place of the width, of this chunk alone.
+    pub(crate) gate: Option<Tile>,
+    /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
+    pub(crate) states: Option<Tile>,
+    /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
+    pub(crate) is_single: bool,
+    /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels, and those beside `tf32`, are those
+    /// of one.
+    pub(crate) sums: SharedId,
+    pub(crate) gains: SharedId,
+    /// Where the state before every chunk is written, if it is.
+    pub(crate) saved: Option<Saved>,
+    /// The block's segment, and the ends of segments.
+    pub(crate) segment: Segment,
+    pub(crate) ends: ParamId,
+    /// The outer indices, and whether the segment is the last.
+    pub(crate) anew: Anew,
+    pub(crate) thread: Operand,
+    pub(crate) warp: Operand,
+    pub(crate) lane: Operand,
+    /// lane / 4 and lane mod 4.
+    pub(crate) group: Operand,
+    pub(crate) member: Operand,
+    /// The index along every outer axis.
+    pub(crate) outer: Vec<(Axis, Operand)>,
+    /// The first place of the block's part of the width, `i32`, where that has several.
+    pub(crate) part: Option<Operand>,
+}
+
+impl<'s> ChunksKernel<'s> {
+    pub(crate) fn declare(
+        b: &mut Builder,
+        stage: &'s Stage,
+        form: &'s Form,
+        schedule: &'s Chunkwise,
+        args: Args,
+    ) -> Self {
+        let (times, stages) = (schedule.times(), schedule.stages);
+        let mut tile = |param: u32, inner: Axis, depth: u32| {
+            Tile::declare(b, stage, (param, form.time, inner), (times, depth, stages))
+        };
+        let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
+        let mut keys = tile(form.key, form.depth, schedule.depth);
+        let mut values = tile(form.value, form.width, schedule.width());
+        let mut gate = Self::gate_of(stage, form, schedule)
+            .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
+        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
+        let of_states = if is_single { Elem::F32 } else { keys.elem };
+        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
+        // Two blocks of 64 KB of tiles in flight have no room for more than one array.
+        let all_full = is_single.then(|| b.shared("full", SharedKind::Mbarrier, stages));
+        for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
+            let own = |b: &mut Builder| b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+            tile.full = all_full.unwrap_or_else(|| own(b));
+        }
+        if let Some(tile) = &mut gate {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, 1);
+        }
+        let of_sums = match form.channels {
+            true => channels::sums_len(keys.elem, schedule),
+            false if is_single && keys.elem != Elem::F32 => times,
+            false => 2 * times,
+        };
+        let of_gains = if is_single { times } else { 2 * times };
+        let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
+            .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let anew = Anew::declare(b, form.outer.iter().count() + 1);
+        let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
+        let segment = Segment::of(b, &args, (form.outer, parts), schedule.ends);
+        let (point, part) = match parts {
+            None => (segment.row, None),
+            Some(parts) => {
+                let (point, part) = divided(b, segment.row, parts);
+                let part = b.convert(Ty::I32, part);
+                (point, Some(b.mul(part, Operand::i32(schedule.width() as i32))))
+            }
+        };
+        let outer = args.indices(b, point, form.outer);
+        let ends = args.scratch[args.scratch.len() - 1];
+        ChunksKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            queries,
+            keys,
+            values,
+            gate,
+            states,
+            is_single,
+            sums,
+            gains,
+            saved: None,
+            segment,
+            ends,
+            anew,
+            thread,
+            warp,
+            lane,
+            group,
+            member,
+            outer,
+            part,
+        }
+    }
+
+    /// What the threads copy together.
+    fn source(&self) -> Source<'_> {
+        Source {
+            args: &self.args,
+            outer: &self.outer,
+            threads: self.schedule.threads(),
+            thread: self.thread,
+            vector: self.schedule.vector,
+            padded: self.schedule.padded,
+            fenced: self.schedule.unit == Unit::Warpgroup,
+            rolled: false,
+        }
+    }
+
+    /// Whether registers are so scarce that where the block is is read anew each time: a warp holds a state of the most depth, or
+    /// factors in `tf32`, which take twice the registers of words.
+    fn is_scarce(&self) -> bool {
+        self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_single)
+    }
+
+    /// The same for a turn. Where single elements are and go takes registers that are not to be kept.
+    fn source_of_turn(&self, b: &mut Builder) -> Source<'_> {
+        let source = self.source();
+        let is_kept = source.vector > 1 && !self.is_scarce();
+        let rolled = source.vector == 1 && self.is_scarce();
+        if is_kept { source } else { Source { thread: self.anew.of(b, self.thread), rolled, ..source } }
+    }
+
+    /// The same kernel as a turn has it where single elements leave the fewest registers: of where the thread is nothing is kept
+    /// from turn to turn but its number. Kernels in `tf32` keep all of it: they spilled when it was computed for every turn.
+    fn of_turn(&self, b: &mut Builder) -> Option<Self> {
+        if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
+            return None;
+        }
+        let thread = self.anew.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        Some(ChunksKernel { thread, warp, lane, group, member, ..self.clone() })
+    }
+
+    /// Nothing but where the block is, of which nothing is kept for later.
+    fn values(&self, b: &mut Builder) -> Values<'_> {
+        let outer = self.anew.outer(b, &self.outer);
+        Values::new(self.stage, &self.args, [self.form.time, self.form.width], outer)
+    }
+
+    /// The tiles that are copied.
+    fn tiles(&self) -> impl Iterator<Item = &Tile> {
+        self.queries.iter().chain([&self.keys, &self.values])
+    }
+
+    /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
+    fn mbarriers(&self) -> Vec<(SharedId, u32)> {
+        let tiles = self.tiles().map(|tile| (tile.full, 1));
+        if self.is_single { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
+    }
+
+    /// The type of factors.
+    fn elem(&self) -> Elem {
+        self.keys.elem
+    }
+
+    /// The thread's first row of the 16 of its warp.
+    fn first_row(&self, b: &mut Builder) -> Operand {
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        b.add(of_warp, self.group)
+    }
+
+    /// The thread's first column of a block of eight.
+    fn first_column(&self, b: &mut Builder) -> Operand {
+        b.mul(self.member, Operand::i32(2))
+    }
+}
+
+/// The number of parts of the width, `i64`.
+pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &Form, width: u32) -> Operand {
+    b.binary(Binary::Div, args.size(form.width), Operand::i64(i64::from(width)))
+}
+
+/// A number over several parts: the number of the whole, and the part.
+pub(crate) fn divided(b: &mut Builder, number: Operand, parts: Operand) -> (Operand, Operand) {
+    (b.binary(Binary::Div, number, parts), b.binary(Binary::Rem, number, parts))
+}
+
+/// The offset of a tile's parameter where rows begin at a place, `i32`, of the axis within them.
+pub(crate) fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Option<Operand>) -> Operand {
+    let origin = tile.origin(b, source);
+    let Some(place) = place else { return origin };
+    let place = b.convert(Ty::I64, place);
+    let by = b.mul(place, source.args.stride(Tensor::Param(tile.param), tile.inner));
+    b.add(origin, by)
+}
+
+/// A block of zeros of a product.
+pub(crate) fn zeros() -> [Operand; 4] {
+    [zero(Ty::F32); 4]
+}

@@ -1,0 +1,181 @@
+//! Products of matrices on fragments.
+
+use super::{COLUMNS, ROWS, single};
+use crate::build::{Builder, swizzle, zero};
+use crate::schedules::flash::tile::{Lanes, Tile};
+use crate::tile::{Left, Memory, Operand, Reg, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// A number for every place of the thread in blocks of 16 × 8, side by side.
+pub(crate) type Blocks = Vec<[Operand; 4]>;
+
+/// A tile's stage and its lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor<'a> {
+    pub tile: &'a Tile,
+    pub lanes: &'a Lanes,
+    /// The first element of the stage.
+    pub start: Operand,
+}
+
+impl<'a> Factor<'a> {
+    /// The factor in a stage.
+    pub(crate) fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
+        Factor { tile, lanes, start: b.mul(stage, Operand::i32(tile.len() as i32)) }
+    }
+
+    /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
+    pub(crate) fn four(self, b: &mut Builder, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
+        let index = self.tile.index(b, self.lanes, first, sixteen);
+        let index = b.add(index, self.start);
+        load_four(b, self.tile, index, transposed)
+    }
+}
+
+/// The words of 16 columns of a left factor, number `sixteen`, each mapped with the row and the column of its first element;
+/// `row` and `column` are those of the thread's first word.
+pub(crate) fn map_left(
+    b: &mut Builder,
+    words: [Operand; 4],
+    (row, column, sixteen): (Operand, Operand, u32),
+    map: impl Fn(&mut Builder, Operand, (Operand, Operand)) -> Operand,
+) -> [Operand; 4] {
+    let mut register = 0;
+    words.map(|word| {
+        // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
+        let (rows, columns) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
+        register += 1;
+        let row = b.add(row, Operand::i32(rows as i32));
+        let column = b.add(column, Operand::i32(columns as i32));
+        map(b, word, (row, column))
+    })
+}
+
+/// Four matrices whose rows lanes name by this index.
+pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> [Operand; 4] {
+    let registers = b.load_matrix(tile.array, index, 4, transposed);
+    [registers[0], registers[1], registers[2], registers[3]]
+}
+
+/// Adds left·rightᵀ over the depth.
+pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
+    if right.tile.elem == Elem::F32 {
+        return single::multiply(b, sums, (left, right));
+    }
+    for sixteen in 0..left.tile.depth / ROWS {
+        let rows = left.four(b, 0, sixteen, false);
+        for pair in 0..sums.len() / 2 {
+            let [x, y, z, w] = right.four(b, pair as u32 * ROWS, sixteen, false);
+            mma(b, left.tile.elem, &mut sums[2 * pair], rows, [x, y]);
+            mma(b, left.tile.elem, &mut sums[2 * pair + 1], rows, [z, w]);
+        }
+    }
+}
+
+/// Adds left·right over 16 rows of the right factor.
+pub(crate) fn multiply_in_time(
+    b: &mut Builder,
+    sums: &mut [[Operand; 4]],
+    (left, right): ([Operand; 4], Factor),
+    sixteen: u32,
+) {
+    for pair in 0..sums.len() / 2 {
+        let [x, y, z, w] = right.four(b, sixteen * ROWS, pair as u32, true);
+        mma(b, right.tile.elem, &mut sums[2 * pair], left, [x, y]);
+        mma(b, right.tile.elem, &mut sums[2 * pair + 1], left, [z, w]);
+    }
+}
+
+/// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
+pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (&[[Operand; 4]], Factor)) {
+    let step = |(sixteen, left): (usize, &[Operand; 4])| {
+        let row = Operand::i32((sixteen as u32 * ROWS) as i32);
+        (Left::Registers(*left), right.tile.panels(b, right.start, row, 0))
+    };
+    let steps = left.iter().enumerate().map(step).collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: false, steps, transposed: true });
+}
+
+/// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
+pub(super) fn start(b: &mut Builder, (left, right): (Factor, Factor)) -> Vec<[Reg; 4]> {
+    let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
+    let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
+        let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
+        (Left::Shared(left), right)
+    });
+    let steps = steps.collect();
+    b.push(Stmt::WarpgroupMma { elem: right.tile.elem, sums: sums.concat(), clear: true, steps, transposed: false });
+    sums
+}
+
+/// Waits for the sums of a warpgroup's product, after which `later` others have started.
+pub(super) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
+    b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });
+}
+
+/// Adds a product to a block.
+pub(crate) fn mma(b: &mut Builder, elem: Elem, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
+    let dst = [0; 4].map(|_| b.reg(Ty::F32));
+    b.push(Stmt::Mma { elem, dst, a: rows, b: columns, c: *sums });
+    *sums = dst.map(Operand::Reg);
+}
+
+/// Two neighbouring blocks as a left factor.
+pub(super) fn pack(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> [Operand; 4] {
+    let mut pack = |block: usize, h: usize| b.pack(elem, two[block][2 * h], two[block][2 * h + 1]);
+    [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
+}
+
+/// The elements of a left factor's fragment times a number for each of its two rows.
+pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, words: [Operand; 4], rows: [Operand; 2]) -> [Operand; 4] {
+    let mut register = 0;
+    words.map(|word| {
+        // Registers 0 and 2 have the first eight rows, 1 and 3 the others.
+        let scale = rows[register % 2];
+        register += 1;
+        let [low, high] = b.unpack(elem, word);
+        let (low, high) = (b.mul(low, scale), b.mul(high, scale));
+        b.pack(elem, low, high)
+    })
+}
+
+/// The index of the first of eight elements of a row of a stage that begins at 0: those of number `piece`.
+pub(crate) fn piece_index(b: &mut Builder, tile: &Tile, row: Operand, piece: Operand) -> Operand {
+    let (panel, pieces) = (tile.panel(), tile.panel() / COLUMNS);
+    let [of_panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
+    let place = swizzle(b, row, within, pieces);
+    let from_panel = b.mul(of_panel, Operand::i32((tile.rows * panel) as i32));
+    let from_row = b.mul(row, Operand::i32(panel as i32));
+    let from_piece = b.mul(place, Operand::i32(COLUMNS as i32));
+    let index = b.add(from_panel, from_row);
+    b.add(index, from_piece)
+}
+
+/// The elements of a tile's stage in a block: of the rows `row` and `row` + 8, two from element `column` of piece `piece` on.
+pub(crate) fn block_of(
+    b: &mut Builder,
+    (tile, start): (&Tile, Operand),
+    row: Operand,
+    (piece, column): (Operand, Operand),
+) -> [Operand; 4] {
+    // Of `f32` eight elements are two pieces.
+    let (piece, column) = match tile.elem {
+        Elem::F32 => {
+            let half = Operand::i32((COLUMNS / 2) as i32);
+            let [of_piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, half));
+            let first = b.mul(piece, Operand::i32(2));
+            (b.add(first, of_piece), within)
+        }
+        _ => (piece, column),
+    };
+    let from = b.add(start, column);
+    let mut two = |by: u32| {
+        let row = b.add(row, Operand::i32(by as i32));
+        let index = if tile.elem == Elem::F32 { tile.place(b, row, piece) } else { piece_index(b, tile, row, piece) };
+        let index = b.add(index, from);
+        b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
+    };
+    let (one, two) = (two(0), two(COLUMNS));
+    [one[0], one[1], two[0], two[1]]
+}

@@ -1,0 +1,171 @@
+//! Segments: few long recurrences are divided in time, a block for each segment.
+//!
+//! A first kernel computes what the state is at the end of every segment but the last, from 0 at its start, and the sum of the
+//! logarithms of its decays; a block of the second takes up the segments before its own, in their order, and goes on.
+//! How many segments a recurrence has the grid says: as many as it has blocks. A segment has the same number of chunks as
+//! the others, the last ones may have fewer.
+
+use super::decay::f32;
+use super::state::State;
+use super::{COLUMNS, ChunksKernel};
+use crate::block::args::Args;
+use crate::build::Builder;
+use crate::tile::{Expr, Memory, Operand, Reg, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{AxisSet, Binary};
+
+/// Numbers after a segment's state: the sum of logarithms, or those of all channels; a state stays aligned.
+fn sums(depth: u32) -> u32 {
+    depth.next_multiple_of(8)
+}
+
+/// Where a block is among recurrences and segments.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment {
+    /// The recurrence's number, or that of one of its parts, `i64`.
+    pub row: Operand,
+    /// The segment's number and how many there are, `i32`.
+    number: Operand,
+    count: Operand,
+}
+
+/// The turns of a segment: the first, `i32`, how many, and those of all segments.
+#[derive(Clone, Copy)]
+pub(super) struct Turns {
+    pub first: Operand,
+    pub count: Operand,
+    pub all: Operand,
+}
+
+/// The numbers that the first kernel hands on for a recurrence, of so many segments.
+pub(super) fn handed_on(segments: u64, width: u32, depth: u32) -> u64 {
+    segments.saturating_sub(1).saturating_mul(u64::from(width * depth + sums(depth)))
+}
+
+impl Segment {
+    /// That of the block; without the last segment the grid has one fewer for each recurrence.
+    pub(super) fn of(
+        b: &mut Builder,
+        args: &Args,
+        (outer, parts): (AxisSet, Option<Operand>),
+        without_last: bool,
+    ) -> Segment {
+        let rows = args.rows(b, outer);
+        let rows = parts.map_or(rows, |parts| b.mul(rows, parts));
+        let [block, blocks] = [Special::Block, Special::Blocks].map(|special| {
+            let number = b.special(special);
+            b.convert(Ty::I64, number)
+        });
+        let own = b.binary(Binary::Div, blocks, rows);
+        let [row, number] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, own));
+        let [number, own] = [number, own].map(|x| b.convert(Ty::I32, x));
+        let count = b.add(own, Operand::i32(i32::from(without_last)));
+        Segment { row, number, count }
+    }
+
+    /// Its share of all turns.
+    pub(super) fn turns(self, b: &mut Builder, all: Operand) -> Turns {
+        let before = b.sub(self.count, Operand::i32(1));
+        let up = b.add(all, before);
+        let each = b.binary(Binary::Div, up, self.count);
+        let first = b.mul(self.number, each);
+        let left = b.sub(all, first);
+        let count = b.binary(Binary::Min, left, each);
+        Turns { first, count, all }
+    }
+
+    /// Whether it is the last.
+    pub(super) fn is_last(self, b: &mut Builder) -> Operand {
+        let next = b.add(self.number, Operand::i32(1));
+        b.eq(next, self.count)
+    }
+}
+
+impl ChunksKernel<'_> {
+    /// The first of a segment's numbers among those handed on.
+    fn handed(&self, b: &mut Builder, segment: Operand) -> Operand {
+        let before = b.sub(self.segment.count, Operand::i32(1));
+        let [before, segment] = [before, segment].map(|x| b.convert(Ty::I64, x));
+        let first = b.mul(self.segment.row, before);
+        let number = b.add(first, segment);
+        b.mul(number, Operand::i64(i64::from(self.state_len() + sums(self.schedule.depth))))
+    }
+
+    /// Numbers of a state.
+    fn state_len(&self) -> u32 {
+        self.schedule.width() * self.schedule.depth
+    }
+
+    /// Where the thread's pairs of numbers of a state are, of every block its two rows', from its first number on.
+    fn pairs(&self, b: &mut Builder, from: Operand) -> [Operand; 2] {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        [0, COLUMNS].map(|by| {
+            let row = b.add(row, Operand::i32(by as i32));
+            let of_row = b.mul(row, Operand::i32(self.schedule.depth as i32));
+            let within = b.add(of_row, column);
+            let within = b.convert(Ty::I64, within);
+            b.add(from, within)
+        })
+    }
+
+    /// Takes up the segments before.
+    pub(super) fn join(&self, b: &mut Builder, state: &State) {
+        let ends = Memory::Global(self.ends);
+        b.for_(Operand::i32(0), self.segment.number, Operand::i32(1), |b, before| {
+            let from = self.handed(b, before);
+            let pairs = self.pairs(b, from);
+            let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
+            let decays = self.decays_of_end(b, sum);
+            for (block, regs) in (0..).zip(&state.blocks) {
+                let decays = decays[block as usize % decays.len()];
+                for (h, pair) in pairs.into_iter().enumerate() {
+                    let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
+                    let end = b.load(ends, at, 2, None, f32(0.0));
+                    for ((reg, end), decay) in regs[2 * h..].iter().zip(end).zip(decays) {
+                        let sum = b.fma((*reg).into(), decay, end);
+                        b.assign(*reg, sum);
+                    }
+                }
+            }
+        });
+    }
+
+    /// The decays of a segment at the thread's two columns of every block, or of all, from its sums on.
+    fn decays_of_end(&self, b: &mut Builder, sums: Operand) -> Vec<[Operand; 2]> {
+        let ends = Memory::Global(self.ends);
+        let power = |b: &mut Builder, sum| b.let_(Ty::F32, Expr::Exp2Fast(sum));
+        if !self.form.channels {
+            let sum = b.load1(ends, sums);
+            return vec![[power(b, sum); 2]];
+        }
+        let column = self.first_column(b);
+        let column = b.convert(Ty::I64, column);
+        let own = b.add(sums, column);
+        let blocks = 0..self.schedule.depth / COLUMNS;
+        let decays = blocks.map(|block| {
+            let at = b.add(own, Operand::i64(i64::from(block * COLUMNS)));
+            let two = b.load(ends, at, 2, None, f32(0.0));
+            [power(b, two[0]), power(b, two[1])]
+        });
+        decays.collect()
+    }
+
+    /// Writes the segment's end: the state, and the sums of logarithms.
+    pub(super) fn store_end(&self, b: &mut Builder, state: &State, logs: Reg) {
+        let ends = Memory::Global(self.ends);
+        let from = self.handed(b, self.segment.number);
+        let pairs = self.pairs(b, from);
+        for (block, regs) in (0..).zip(&state.blocks) {
+            for (h, pair) in pairs.into_iter().enumerate() {
+                let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
+                b.store(ends, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
+            }
+        }
+        let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
+        if self.form.channels {
+            return self.store_logs(b, ends, sum);
+        }
+        let own = b.eq(self.thread, Operand::i32(0));
+        b.store(ends, sum, &[logs.into()], Some(own));
+    }
+}

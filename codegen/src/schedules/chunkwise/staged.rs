@@ -1,0 +1,96 @@
+//! Outputs that leave in whole rows: a warp writes what it has of them over its own queries, which it has read, and stores
+//! 16 bytes at a time.
+
+use super::products::{Factor, piece_index};
+use super::{COLUMNS, ChunksKernel, ROWS};
+use crate::abi::{Tensor, axes, elem};
+use crate::build::{Builder, zero};
+use crate::schedule::WARP;
+use crate::schedules::flash::values::Values;
+use crate::tile::{Memory, Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary, Value};
+
+/// An output at the warp's times, in place of queries.
+#[derive(Clone, Copy)]
+pub(super) struct Staged<'a> {
+    output: usize,
+    queries: Factor<'a>,
+    /// The index of the thread's two elements of the first piece of its first row.
+    first: Operand,
+}
+
+impl ChunksKernel<'_> {
+    /// The first output with time that the rows of queries have room for, if accesses are of 16 bytes.
+    pub(super) fn staged<'a>(&self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
+        let has_room = !self.form.channels && queries.tile.panel() >= self.schedule.width();
+        let is_last = |axis: &&Axis| [self.form.width, self.form.depth].contains(axis);
+        let fits = |output: &usize| {
+            let tensor = Tensor::Output(*output as u32);
+            let unit = axes(self.stage, tensor).iter().rev().find(is_last);
+            elem(self.stage, tensor) == self.elem() && unit == Some(&self.form.width)
+        };
+        let mut outputs = (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output));
+        let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
+        // All lanes have read them.
+        b.push(Stmt::SyncWarp);
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let piece = piece_index(b, queries.tile, row, Operand::i32(0));
+        let first = [queries.start, column].into_iter().fold(piece, |index, by| b.add(index, by));
+        Some(Staged { output, queries, first })
+    }
+
+    /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; whether the output is staged.
+    pub(super) fn stage(
+        &self,
+        b: &mut Builder,
+        staged: Option<Staged>,
+        (output, h, block): (usize, u32, u32),
+        two: &[Operand; 2],
+    ) -> bool {
+        let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };
+        // Swizzled, a piece's number is ⊻ of what depends on the row, and eight rows further that is the same.
+        let piece = b.binary(Binary::Xor, first, Operand::i32((block * COLUMNS) as i32));
+        let index = b.add(piece, Operand::i32((h * COLUMNS * queries.tile.panel()) as i32));
+        b.store(Memory::Shared(queries.tile.array), index, two, None);
+        true
+    }
+
+    /// Stores the warp's rows of a chunk from its first time on.
+    pub(super) fn store_staged(&self, b: &mut Builder, values: &Values, first: Operand, staged: Option<Staged>) {
+        let Some(Staged { output, queries, .. }) = staged else { return };
+        b.push(Stmt::SyncWarp);
+        let pieces = self.schedule.width() / COLUMNS;
+        let [row, piece] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.lane, Operand::i32(pieces as i32)));
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let row = b.add(of_warp, row);
+        let column = b.mul(piece, Operand::i32(COLUMNS as i32));
+        let column = self.place(b, column, self.form.width);
+        let time = b.add(first, row);
+        let size = b.convert(Ty::I32, self.args.size(self.form.time));
+        let left = b.sub(size, time);
+        let time = b.convert(Ty::I64, time);
+        let (tensor, per_turn) = (Tensor::Output(output as u32), WARP / pieces);
+        let (outer, _) = values.indices(b, Default::default());
+        let own = [(self.form.time, time), (self.form.width, column.at)];
+        let indices: Vec<(Axis, Operand)> = outer.iter().copied().chain(own).collect();
+        let offset = self.args.offset(b, tensor, &indices);
+        let stride = self.args.stride(tensor, self.form.time);
+        for by in (0..ROWS).step_by(per_turn as usize) {
+            let row = b.add(row, Operand::i32(by as i32));
+            let index = piece_index(b, queries.tile, row, piece);
+            let index = b.add(index, queries.start);
+            let eight = b.load(Memory::Shared(queries.tile.array), index, COLUMNS, None, zero(Ty::F32));
+            let later = b.mul(stride, Operand::i64(i64::from(by)));
+            let offset = b.add(offset, later);
+            let exists = b.binary(Binary::Gt, left, Operand::i32(by as i32));
+            let exists = b.and(exists, column.exists);
+            b.store(Memory::Global(self.args.pointer(tensor)), offset, &eight, Some(exists));
+        }
+    }
+
+    /// The value of an output.
+    pub(super) fn output(&self, output: usize) -> Value {
+        self.stage.program.outputs[output].value
+    }
+}

@@ -1,0 +1,223 @@
+//! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
+
+use super::decay::{Decays, with_rests};
+use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
+use super::{COLUMNS, ChunksKernel, ROWS, Saved, single};
+use crate::build::{Builder, swizzle, zero};
+use crate::schedule::Unit;
+use crate::schedules::flash::tile::Tile;
+use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
+use oplus_dsl::Ty;
+
+/// The blocks of the thread's warp, in the order of the depth.
+pub(super) struct State {
+    pub blocks: Vec<[Reg; 4]>,
+}
+
+/// The slot of a thread's place in the width among [`Values`]' columns: the second of two rows of the state.
+const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
+
+impl ChunksKernel<'_> {
+    /// The thread's places of the width in the state, from its first row on, are columns of [`Values`].
+    pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
+        for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
+            let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            values.set_column(slot, self.place(b, at, self.form.width));
+        }
+    }
+
+    /// An index along an axis, from one of 32 bits; along the width, from one of the block's part.
+    pub(super) fn place(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
+        let at = match self.part.filter(|_| axis == self.form.width) {
+            Some(first) => b.add(first, at),
+            None => at,
+        };
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, self.args.size(axis));
+        Index { at, exists }
+    }
+
+    /// The state before the first time.
+    pub(super) fn first_state(&self, b: &mut Builder, values: &Values) -> State {
+        let count = self.schedule.depth / COLUMNS;
+        let (mut values, column) = (values.clone(), self.first_column(b));
+        let row = self.first_row(b);
+        self.set_width(b, &mut values, row);
+        // The ends of segments are those from 0.
+        let blocks = (0..count).map(|block| match self.form.init.filter(|_| !self.schedule.ends) {
+            None => [0; 4].map(|_| b.var(zero(Ty::F32))),
+            Some(init) => {
+                let mut values = values.clone();
+                let spots = self.spots(b, &mut values, (column, block));
+                spots.map(|spot| {
+                    let value = values.value(b, init, spot);
+                    b.var(value)
+                })
+            }
+        });
+        State { blocks: blocks.collect() }
+    }
+
+    /// Where the thread's four places of a block are, from its first column on.
+    pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, (column, block): (Operand, u32)) -> [Spot; 4] {
+        for c in 0..2 {
+            let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
+            values.set_place(c, self.form.depth, self.place(b, at, self.form.depth));
+        }
+        [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
+    }
+
+    /// The gains of the thread's two columns of a block times what remains of them at the chunk's end; in reverse, before
+    /// its first time.
+    pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
+        let [sums, gains] = self.columns(b, decays, block);
+        let rests = self.rests(b, decays, block).filter(|_| !self.form.reverse);
+        [0, 1].map(|c| {
+            let apart = if self.form.reverse { sums[c] } else { b.sub(decays.end, sums[c]) };
+            let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[2], columns[c])));
+            let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+            b.mul(decay, gains[c])
+        })
+    }
+
+    /// The warp's values at the chunk's times, times a number for each, of which `remaining` gives those of a block's two
+    /// columns: a left factor for every 16 times, or in `tf32` for every eight.
+    pub(super) fn scaled_values(
+        &self,
+        b: &mut Builder,
+        remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
+        (values, lanes): (Factor, Operand),
+    ) -> Vec<[Operand; 4]> {
+        if self.is_single {
+            return self.scaled_singles(b, remaining, (values, lanes));
+        }
+        let scaled = |sixteen: u32| {
+            let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
+            let index = b.add(rows, values.start);
+            let words = load_four(b, values.tile, index, true);
+            // Registers 0 and 1 have the first eight times, 2 and 3 the others.
+            let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
+            [0, 1, 2, 3].map(|register: usize| {
+                let [first, second] = remaining[register / 2];
+                let [low, high] = b.unpack(self.elem(), words[register]);
+                let (low, high) = (b.mul(low, first), b.mul(high, second));
+                b.pack(self.elem(), low, high)
+            })
+        };
+        (0..self.schedule.times() / ROWS).map(scaled).collect()
+    }
+
+    /// S_next = decay·S + Σ scaled value⊗key.
+    pub(super) fn advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        decays: &Decays,
+        (left, keys): (&[[Operand; 4]], Factor),
+    ) {
+        let mut sums: Blocks =
+            state.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), decays.whole))).collect();
+        self.multiply_in_time(b, &mut sums, (left, keys));
+        for (block, sums) in state.blocks.iter().zip(sums) {
+            block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
+        }
+    }
+
+    /// Adds left·right over the chunk's times.
+    pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, factors: (&[[Operand; 4]], Factor)) {
+        if self.is_single {
+            return single::multiply_in_time(b, self.anew, sums, factors);
+        }
+        let (left, right) = factors;
+        for (sixteen, left) in left.iter().enumerate() {
+            multiply_in_time(b, sums, (*left, right), sixteen as u32);
+        }
+    }
+
+    /// The same by a warpgroup: the product only starts.
+    pub(super) fn start_advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        decays: &Decays,
+        factors: (&[[Operand; 4]], Factor),
+    ) {
+        for reg in state.blocks.iter().flatten() {
+            let scaled = b.mul((*reg).into(), decays.whole);
+            b.assign(*reg, scaled);
+        }
+        start_in_time(b, &state.blocks, factors);
+    }
+
+    /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
+    /// engine only starts.
+    pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
+        let Some((Saved { to, bulk }, states)) = self.saved.zip(self.states.as_ref()) else { return };
+        let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
+        let before = b.mul(self.segment.row, chunks);
+        let number = b.add(before, chunk);
+        let to_index = b.mul(number, Operand::i64(i64::from(states.len())));
+        if !bulk {
+            return self.save_pieces(b, states, (to, to_index));
+        }
+        let (from, from_index) = (states.array, Operand::i32(0));
+        let count = Operand::i32(states.len() as i32);
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
+    }
+
+    /// Copies a tile by all threads, 16 bytes each at a time: in memory it lies as in shared memory.
+    fn save_pieces(&self, b: &mut Builder, tile: &Tile, (to, first): (ParamId, Operand)) {
+        let own = b.mul(self.thread, Operand::i32(tile.piece() as i32));
+        let from = b.convert(Ty::I64, own);
+        let to_own = b.add(first, from);
+        for by in (0..tile.len()).step_by((self.schedule.threads() * tile.piece()) as usize) {
+            let at = b.add(own, Operand::i32(by as i32));
+            let piece = b.load(Memory::Shared(tile.array), at, tile.piece(), None, zero(Ty::F32));
+            let to_index = b.add(to_own, Operand::i64(i64::from(by)));
+            b.store(Memory::Global(to), to_index, &piece, None);
+        }
+    }
+
+    /// Waits until the rounded state may change.
+    pub(super) fn wait_saved(&self, b: &mut Builder) {
+        if self.saved.is_some_and(|saved| saved.bulk) {
+            let first = b.eq(self.thread, Operand::i32(0));
+            b.if_(first, |b| b.push(Stmt::BulkWait { pending: 0, read: true }));
+        }
+    }
+
+    /// Rounds the state for the queries, or to be saved.
+    pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
+        let Some(states) = &self.states else { return };
+        if self.is_single {
+            let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
+            blocks.for_each(|block| self.store_single(b, states, block));
+            if self.saved.is_some_and(|saved| saved.bulk) {
+                b.push(Stmt::FenceAsync);
+            }
+            return;
+        }
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let panel = states.panel();
+        let pieces = panel / COLUMNS;
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            let from = b.mul(row, Operand::i32(panel as i32));
+            let from = b.add(from, column);
+            for (k, block) in state.blocks.iter().enumerate() {
+                let (of_panel, piece) = (k as u32 / pieces, k as u32 % pieces);
+                let place = swizzle(b, row, Operand::i32(piece as i32), pieces);
+                let within = b.mul(place, Operand::i32(COLUMNS as i32));
+                let index = b.add(from, within);
+                let index = b.add(index, Operand::i32((of_panel * states.rows * panel) as i32));
+                let two = [block[2 * h].into(), block[2 * h + 1].into()];
+                b.store(Memory::Shared(states.array), index, &two, None);
+            }
+        }
+        if self.saved.is_some_and(|saved| saved.bulk) || self.schedule.unit == Unit::Warpgroup {
+            b.push(Stmt::FenceAsync);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The walk of a block over the chunks of its recurrence.
+
+use super::decay::{Rates, f32};
+use super::products::Factor;
+use super::segments::Turns;
+use super::state::State;
+use super::{ChunksKernel, ROWS, origin_at};
+use crate::build::Builder;
+use crate::schedule::Unit;
+use crate::schedules::flash::tile::{Lanes, Source, Tile, left_rows, right_rows};
+use crate::schedules::flash::values::Values;
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// The lanes by which tiles are read.
+struct AllLanes {
+    /// Queries as a left factor.
+    queries: Option<Lanes>,
+    /// Keys as a right factor over the depth, and over time: of `f32`, lanes name elements of rows 2t.
+    keys: Lanes,
+    keys_in_time: Lanes,
+    /// Values as a right factor over time.
+    values: Lanes,
+    /// The place of the warp's values as a left factor over time, within 16 times.
+    values_left: Operand,
+    /// States as a right factor.
+    states: Option<Lanes>,
+}
+
+/// What a chunk is read from.
+pub(super) struct Chunk<'a> {
+    /// Its turn, and its first time, `i32`.
+    pub turn: Operand,
+    pub first: Operand,
+    pub queries: Option<Factor<'a>>,
+    /// Keys over the depth, and over time.
+    pub keys: Factor<'a>,
+    pub keys_in_time: Factor<'a>,
+    /// Values over time, and the place of the warp's as a left factor.
+    pub values: Factor<'a>,
+    pub values_left: Operand,
+    /// The state before the chunk.
+    pub states: Option<Factor<'a>>,
+}
+
+impl ChunksKernel<'_> {
+    pub(crate) fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let source = self.source();
+        let origins: Vec<Operand> = self.tiles().map(|tile| self.origin(b, tile, &source)).collect();
+        let times = i64::from(self.schedule.times());
+        let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
+        let chunks = b.binary(Binary::Div, up, Operand::i64(times));
+        let chunks = b.convert(Ty::I32, chunks);
+        let turns = self.segment.turns(b, chunks);
+        for turn in 0..self.schedule.stages as i32 - 1 {
+            self.fetch(b, &origins, (Operand::i32(turn), turns));
+        }
+        let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
+        let state = self.first_state(b, &values);
+        if !self.schedule.ends {
+            self.join(b, &state);
+        }
+        if self.form.channels {
+            self.clear_logs(b);
+        } else {
+            let rates = self.rates_at(b, &values, (Operand::i32(0), turns));
+            self.store_rates(b, &rates, Operand::i32(0));
+        }
+        let logs = b.var(f32(0.0));
+        b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
+            let kernel = self.of_turn(b);
+            kernel.as_ref().unwrap_or(self).turn(b, &origins, (&values, &state, logs), (turn, turns));
+        });
+        if self.schedule.ends {
+            return self.store_end(b, &state, logs);
+        }
+        let is_last = self.anew.read(b, self.outer.len());
+        let is_last = b.ne(is_last, Operand::i64(0));
+        b.if_(is_last, |b| self.finals(b, &state));
+    }
+
+    /// One thread makes the mbarriers, and writes what is needed later.
+    fn start(&self, b: &mut Builder) {
+        let is_last = self.segment.is_last(b);
+        let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
+        let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| {
+            self.anew.store(b, &numbers);
+            for (array, tiles) in self.mbarriers() {
+                for i in 0..self.schedule.stages as i32 {
+                    let mbarrier = Mbarrier { array, index: Operand::i32(i) };
+                    b.push(Stmt::MbarrierInit(mbarrier, tiles * self.schedule.threads()));
+                }
+            }
+            if let Some(tile) = &self.gate {
+                let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(0) };
+                b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
+            }
+            b.push(Stmt::FenceInit);
+        });
+        b.barrier();
+    }
+
+    /// Where a tile's tensor begins for the block, at its part of the width.
+    fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
+        origin_at(b, tile, source, self.part.filter(|_| tile.inner == self.form.width))
+    }
+
+    /// Starts the copies of a chunk, if there is one.
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], (turn, turns): (Operand, Turns)) {
+        let exists = b.lt(turn, turns.count);
+        b.if_(exists, |b| {
+            let chunk = self.chunk(b, (turn, turns));
+            let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+            let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
+            let outer = self.is_scarce().then(|| self.anew.outer(b, &self.outer));
+            let source = self.source_of_turn(b);
+            let source = Source { outer: outer.as_deref().unwrap_or(source.outer), ..source };
+            for (tile, origin) in self.tiles().zip(origins) {
+                let origin = if self.is_scarce() { self.origin(b, tile, &source) } else { *origin };
+                tile.fill(b, &source, origin, first, stage);
+            }
+        });
+    }
+
+    /// The chunk of a turn of the segment.
+    fn chunk(&self, b: &mut Builder, (turn, turns): (Operand, Turns)) -> Operand {
+        let turn = b.add(turns.first, turn);
+        if !self.form.reverse {
+            return turn;
+        }
+        let last = b.sub(turns.all, Operand::i32(1));
+        b.sub(last, turn)
+    }
+
+    fn lanes(&self, b: &mut Builder) -> AllLanes {
+        let (row, half) = left_rows(b, self.lane);
+        let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
+        let own = b.add(row, of_warp);
+        let queries = self.queries.as_ref().map(|tile| tile.lanes(b, own, half));
+        let has_elements = self.elem() == Elem::F32;
+        let [keys_in_time, values] = [&self.keys, &self.values].map(|tile| match has_elements {
+            true => {
+                let row = self.first_column(b);
+                tile.lanes_of_elements(b, row, self.group)
+            }
+            false => tile.lanes(b, row, half),
+        });
+        let (row, half) = right_rows(b, self.lane);
+        let keys = self.keys.lanes(b, row, half);
+        let states = self.states.as_ref().map(|tile| tile.lanes(b, row, half));
+        let values_left =
+            if has_elements { self.first_value(b) } else { self.values.lanes_at(b, row, half, self.warp) };
+        AllLanes { queries, keys, keys_in_time, values, values_left, states }
+    }
+
+    /// One chunk.
+    fn turn(
+        &self,
+        b: &mut Builder,
+        origins: &[Operand],
+        (values, state, logs): (&Values, &State, Reg),
+        (turn, turns): (Operand, Turns),
+    ) {
+        let anew = self.is_scarce().then(|| self.values(b));
+        let values = anew.as_ref().unwrap_or(values);
+        let stages = Operand::i32(self.schedule.stages as i32);
+        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
+        let parity = b.binary(Binary::And, round, Operand::i32(1));
+        let chunk = self.chunk(b, (turn, turns));
+        let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        self.store_state(b, state);
+        if self.form.channels {
+            // The sums of the chunk before are read until its end.
+            b.barrier();
+            self.sum_channels(b, values, first);
+        }
+        // From here on everybody has the sums and the state, and nobody reads the chunk before.
+        b.barrier();
+        self.fetch_gate(b, first);
+        let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
+        self.fetch(b, origins, (next, turns));
+        self.save_state(b, (chunk, turns.all));
+        for (array, _) in self.mbarriers() {
+            b.push(Stmt::MbarrierWait(Mbarrier { array, index: stage }, parity));
+        }
+        let lanes = self.lanes(b);
+        let chunk = self.tiles_of(b, &lanes, (turn, first, stage));
+        let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
+        // Their reads take as long as the products, and their registers too.
+        let late = self.is_late();
+        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, (turn, turns)));
+        match started {
+            Some(started) => self.finish_chunk(b, (state, logs), &chunk, started),
+            None => self.by_warps(b, values, (state, logs), &chunk),
+        }
+        let rates = if late { Some(self.next_rates(b, values, (turn, turns))) } else { rates };
+        if let Some(rates) = rates {
+            let following = b.add(turn, Operand::i32(1));
+            self.store_rates(b, &rates, following);
+        }
+    }
+
+    /// What a chunk is read from.
+    fn tiles_of<'a>(
+        &'a self,
+        b: &mut Builder,
+        lanes: &'a AllLanes,
+        (turn, first, stage): (Operand, Operand, Operand),
+    ) -> Chunk<'a> {
+        let keys = Factor::of(b, &self.keys, &lanes.keys, stage);
+        let keys_in_time = Factor { lanes: &lanes.keys_in_time, ..keys };
+        let values = Factor::of(b, &self.values, &lanes.values, stage);
+        let queries = self.queries.as_ref().zip(lanes.queries.as_ref());
+        let queries = queries.map(|(tile, lanes)| Factor::of(b, tile, lanes, stage));
+        let states = self.states.as_ref().zip(lanes.states.as_ref());
+        let states = states.map(|(tile, lanes)| Factor { tile, lanes, start: Operand::i32(0) });
+        Chunk { turn, first, queries, keys, keys_in_time, values, values_left: lanes.values_left, states }
+    }
+
+    /// One chunk by products of warps.
+    fn by_warps(&self, b: &mut Builder, values: &Values, (state, logs): (&State, Reg), chunk: &Chunk) {
+        let decays = (!self.form.channels).then(|| self.decays(b, chunk.turn));
+        if let Some((queries, states)) = chunk.queries.zip(chunk.states) {
+            let factors = (queries, chunk.keys, chunk.values, states);
+            let y = match &decays {
+                Some(decays) => self.read(b, decays, factors),
+                None => self.read_channels(b, factors),
+            };
+            self.store_outputs(b, values.clone(), (chunk.turn, chunk.first, &y), (chunk.values.start, queries));
+        }
+        let remaining = |b: &mut Builder, block: u32| match &decays {
+            Some(decays) => self.remaining(b, decays, block),
+            None => self.gains_of(b, block),
+        };
+        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
+        self.wait_saved(b);
+        b.barrier();
+        match &decays {
+            Some(decays) => {
+                self.advance(b, state, decays, (&left, chunk.keys_in_time));
+                let sum = b.add(logs.into(), decays.end);
+                b.assign(logs, sum);
+            }
+            None => self.advance_channels(b, state, (&left, chunk.keys_in_time)),
+        }
+    }
+
+    /// Whether the next rates are read after the products, which leave them no registers where queries read: those of two parts,
+    /// and those in `tf32` beside single elements.
+    fn is_late(&self) -> bool {
+        let queries = self.is_single && !self.form.channels && !self.schedule.ends;
+        queries && (self.has_rests() || self.schedule.vector == 1)
+    }
+
+    /// The rates of the turn after: they are read from memory.
+    fn next_rates(&self, b: &mut Builder, values: &Values, (turn, turns): (Operand, Turns)) -> Rates {
+        let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(turns.count, Operand::i32(1)));
+        let known = b.binary(Binary::Min, next, last);
+        self.rates_at(b, values, (known, turns))
+    }
+
+    /// The rates of a turn; past the last, those of times that exist or not.
+    fn rates_at(&self, b: &mut Builder, values: &Values, at: (Operand, Turns)) -> Rates {
+        let chunk = self.chunk(b, at);
+        let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
+        self.rates(b, values, first)
+    }
+}

@@ -1,0 +1,121 @@
+//! Factors of products that are scaled channel by channel.
+
+use super::{Arrays, Steps};
+use crate::build::Builder;
+use crate::schedules::chunkwise::COLUMNS;
+use crate::schedules::chunkwise::products::{Blocks, Factor, map_left};
+use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
+use crate::tile::{Expr, Operand};
+use oplus_dsl::Ty;
+
+/// What is scaled: later times down to a border, or earlier ones up to it.
+#[derive(Clone, Copy)]
+pub(super) enum Side {
+    Query,
+    Key,
+}
+
+/// By what: the powers of two of sums from a border on, a row of the sums, or up to it.
+#[derive(Clone, Copy)]
+pub(super) struct Scale {
+    pub side: Side,
+    pub border: Operand,
+}
+
+impl Scale {
+    /// The power of two of the difference of sums at a time and at the border.
+    fn power(self, b: &mut Builder, own: Operand, border: Operand) -> Operand {
+        let apart = match self.side {
+            Side::Query => b.sub(own, border),
+            Side::Key => b.sub(border, own),
+        };
+        b.let_(Ty::F32, Expr::Exp2Fast(apart))
+    }
+}
+
+impl BackKernel<'_> {
+    /// The two elements of a word times two numbers.
+    fn scaled(&self, b: &mut Builder, word: Operand, by: [Operand; 2]) -> Operand {
+        let [low, high] = b.unpack(self.keys.elem, word);
+        let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
+        b.pack(self.keys.elem, low, high)
+    }
+
+    /// The powers of two neighbouring channels at a time of the chunk.
+    pub(super) fn powers(
+        &self,
+        b: &mut Builder,
+        arrays: &Arrays,
+        (time, channel): (Operand, Operand),
+        scale: Scale,
+    ) -> [Operand; 2] {
+        let after = b.add(time, Operand::i32(1));
+        let own = self.sums_at(b, arrays, (after, channel), 2);
+        let border = self.sums_at(b, arrays, (scale.border, channel), 2);
+        [0, 1].map(|c| scale.power(b, own[c], border[c]))
+    }
+
+    /// The warp's keys as left factors over the depth, times what is left of them up to a border.
+    pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
+        let left = Factor::of(b, &self.keys, &own.sides.deep.left, Operand::i32(0));
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let scale = Scale { side: Side::Key, border };
+        let sixteen = |sixteen: u32| {
+            let words = left.four(b, 0, sixteen, false);
+            map_left(b, words, (row, column, sixteen), |b, word, place| {
+                let powers = self.powers(b, own.arrays, place, scale);
+                self.scaled(b, word, powers)
+            })
+        };
+        (0..self.schedule.depth / ROWS).map(sixteen).collect()
+    }
+
+    /// Four matrices of a right factor over the depth, 16 times from one on, times their powers.
+    pub(super) fn scaled_right(
+        &self,
+        b: &mut Builder,
+        arrays: &Arrays,
+        words: [Operand; 4],
+        (first, sixteen): (Operand, u32),
+        scale: Scale,
+    ) -> [Operand; 4] {
+        let (row, column) = (b.add(first, self.group), self.first_column(b));
+        let mut register = 0;
+        words.map(|word| {
+            // Registers 0 and 1 have the first eight times, 1 and 3 the channels from the eighth on.
+            let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
+            register += 1;
+            let time = b.add(row, Operand::i32(rows as i32));
+            let channel = b.add(column, Operand::i32(channels as i32));
+            let powers = self.powers(b, arrays, (time, channel), scale);
+            self.scaled(b, word, powers)
+        })
+    }
+
+    /// Four matrices of a right factor over 16 times from one on, times their powers; `channel` is the thread's.
+    pub(super) fn scaled_in_time(
+        &self,
+        b: &mut Builder,
+        arrays: &Arrays,
+        words: [Operand; 4],
+        (first, channel): (Operand, Operand),
+        scale: Scale,
+    ) -> [Operand; 4] {
+        let column = self.first_column(b);
+        let time = b.add(first, column);
+        let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
+        let borders = channels.map(|channel| self.sums_at(b, arrays, (scale.border, channel), 1)[0]);
+        let mut register = 0;
+        words.map(|word| {
+            // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
+            let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS);
+            register += 1;
+            let powers = [0, 1].map(|k| {
+                let after = b.add(time, Operand::i32((times + k + 1) as i32));
+                let own = self.sums_at(b, arrays, (after, channels[of]), 1)[0];
+                scale.power(b, own, borders[of])
+            });
+            self.scaled(b, word, powers)
+        })
+    }
+}

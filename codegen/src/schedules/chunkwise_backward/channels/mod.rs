@@ -1,0 +1,152 @@
+//! The third sweep where decays are those of channels: chunks of 16 times within chunks, as forward.
+//!
+//! With s\[t, n\] the running sums of the logarithms of channel n, S, D and M as above, gains left out,
+//!
+//! ```text
+//! A[i,j]      = Σ_n query[i,n]·key[j,n]·2^(s[i,n] − s[j,n])
+//! value'[j]   = Σ_n 2^(s[end,n] − s[j,n])·key[j,n]·D[n] + Σ_{i ≥ j} A[i,j]·cotangent[i]
+//! query'[i,n] = 2^s[i,n]·⟨S[n], cotangent[i]⟩           + Σ_{j ≤ i} M[i,j]·key[j,n]·2^(s[i,n] − s[j,n])
+//! key'[j,n]   = 2^(s[end,n] − s[j,n])·⟨D[n], value[j]⟩  + Σ_{i ≥ j} M[i,j]·query[i,n]·2^(s[i,n] − s[j,n])
+//! decay'[k,n] = 2^s[end,n]·⟨S[n], D[n]⟩ + Σ_j key[j,n]·first term of key'[j,n] + Σ_{t ≥ k} (query·query' − key·key')[t,n]
+//! ```
+//!
+//! where the last sum leaves of the pairs those with i ≥ k > j. No power of two has a positive exponent: between blocks of 16
+//! times queries are scaled by 2^(s\[i\] − s\[r\]) and keys by 2^(s\[r\] − s\[j\]), r a border between both, and these are factors of
+//! products; pairs of times of one block are summed channel by channel in `f32`. Of A a warp has its 16 times j and every other
+//! later block; of query' and key' its 16 times and half of the channels, of which a thread has some alone for pairs of one
+//! block: the power of a pair serves both.
+
+mod factors;
+mod own;
+mod products;
+mod rates;
+mod scores;
+mod sums;
+mod wide;
+
+use super::walk::{AllSides, Head, Sums};
+use super::{BLOCKS, BackKernel, Kind, ROWS, TIMES};
+use crate::build::Builder;
+use crate::schedules::chunkwise::channels::PAD;
+use crate::schedules::chunkwise::products::Blocks;
+use crate::schedules::flash::tile::Tile;
+use crate::schedules::flash::values::Values;
+use crate::tile::{Mbarrier, Operand, SharedId, SharedKind, Stmt};
+use oplus_dsl::Elem;
+
+/// Elements from a row of numbers of channels to the next.
+pub(super) fn row(depth: u32) -> u32 {
+    depth + PAD
+}
+
+/// What there is in shared memory for decays of channels alone.
+#[derive(Clone)]
+pub(super) struct Arrays {
+    /// The running sums of the chunk's channels: a row of zeros, and one for every time.
+    sums: SharedId,
+    /// M with its gains, as a left factor: a row for every time j.
+    pairs: Tile,
+    /// What pairs of one block add to query'.
+    own_queries: SharedId,
+    /// Sums of channels over the times of a block: of logarithms, and of what is summed to their cotangents.
+    totals: SharedId,
+    later: SharedId,
+    /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.
+    energies: SharedId,
+    ends: SharedId,
+}
+
+impl Arrays {
+    pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
+        let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
+        let pairs = Tile::bare(b, "pairs", elem, (TIMES, TIMES));
+        let [totals, later, energies, ends] = ["totals", "later", "channel_energies", "ends"]
+            .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
+        Arrays { sums, pairs, own_queries, totals, later, energies, ends }
+    }
+}
+
+/// What the steps of a chunk read.
+struct Steps<'a> {
+    arrays: &'a Arrays,
+    sides: &'a AllSides,
+    /// The first row of the sums at the start of the warp's 16 times, and at their end.
+    start: Operand,
+    end: Operand,
+}
+
+impl BackKernel<'_> {
+    /// The third sweep.
+    pub(super) fn channels_body(&self, b: &mut Builder) {
+        let Some(arrays) = &self.channels else { return };
+        self.start(b);
+        let (chunk, none) = (self.chunk(b), Operand::i32(0));
+        let source = self.source(&chunk.shared);
+        for tile in [&self.keys, &self.queries] {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, chunk.first, none);
+        }
+        self.fetch(b, &chunk, none);
+        let place = self.head(b, &chunk, none);
+        let rates = self.rates(b, &place.outer, chunk.first);
+        self.store_rates(b, &rates, none);
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let values = Values::new(self.stage, &self.args, [time, width], place.outer.clone());
+        self.sum_channels(b, arrays, &values, chunk.first);
+        if self.schedule.wide {
+            return self.all_parts(b, arrays, (&chunk, &place), &values);
+        }
+        for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+        }
+        let (rows, steps) = self.early(b, &place, chunk.first);
+        self.channel_energies(b, arrays, None);
+        // From here on everybody has sums and rates.
+        b.barrier();
+        let sides = self.all_sides(b);
+        let own = self.steps(b, arrays, &sides);
+        self.score_earlier(b, &own);
+        self.score_own(b);
+        self.weigh_pairs(b, &own);
+        // The weights of all warps are there.
+        b.barrier();
+        let decays = self.decays(b, none);
+        let sums = Sums { pairs: vec![], queries: vec![] };
+        let head = Head { sides: &sides, stage: none, decays: &decays, sums: &sums };
+        let found = self.channel_values(b, &own, &head);
+        self.store_values(b, &rows, (none, None), &found);
+        self.after_pairs(b, &own, None, (&values, chunk.first));
+        self.store_steps(b, &steps, &decays, None);
+    }
+
+    /// What steps read of sides.
+    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, sides: &'a AllSides) -> Steps<'a> {
+        let [start, end] = [0, 1].map(|by| self.border(b, by));
+        Steps { arrays, sides, start, end }
+    }
+
+    /// What is left when M is there: key', query' and the cotangents of the logarithms. The products of all of the width with D
+    /// and S are given, or those of the tiles are taken.
+    fn after_pairs(&self, b: &mut Builder, own: &Steps, through: Option<(Blocks, Blocks)>, at: (&Values, Operand)) {
+        self.pairs_of_own(b, own.arrays);
+        b.push(Stmt::SyncWarp);
+        let (keys, queries) = through.unzip();
+        self.channel_keys(b, own, keys, at);
+        self.channel_queries(b, own, queries, at);
+        b.push(Stmt::SyncWarp);
+        self.sum_later_channels(b, own.arrays);
+        b.barrier();
+        self.store_channels(b, own.arrays, at);
+    }
+
+    /// The row of the sums at the start of the warp's 16 times, or so many times 16 further.
+    fn border(&self, b: &mut Builder, by: i32) -> Operand {
+        let block = b.add(self.block, Operand::i32(by));
+        b.mul(block, Operand::i32(ROWS as i32))
+    }
+
+    /// Whether the cotangents of the logarithms are written.
+    fn has_channels(&self) -> bool {
+        self.needs(Kind::Channels)
+    }
+}

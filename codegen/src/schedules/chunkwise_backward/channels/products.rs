@@ -1,0 +1,282 @@
+//! Products of a chunk whose factors are scaled channel by channel.
+
+use super::Steps;
+use super::factors::{Scale, Side};
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::products::{Blocks, Factor, load_four, mma, multiply_in_time, scale_rows};
+use crate::schedules::chunkwise::{COLUMNS, zeros};
+use crate::schedules::chunkwise_backward::walk::Head;
+use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, Kind, ROWS, TIMES};
+use crate::schedules::flash::tile::{left_rows, right_rows};
+use crate::schedules::flash::values::Values;
+use crate::tile::{Expr, Memory, Operand, SharedId};
+use oplus_dsl::Ty;
+
+/// Sixteens of a row of times or of the width.
+const SIXTEENS: u32 = TIMES / ROWS;
+
+impl BackKernel<'_> {
+    /// value' at the warp's times and the places of the width of its half.
+    pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
+        let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let right = own.sides.deep.right(b, &self.duals, Operand::i32(0));
+        let left = self.scaled_left(b, own, Operand::i32(TIMES as i32));
+        for (sixteen, left) in (0..).zip(left) {
+            for pair in 0..found.len() / 2 {
+                let [x, y, z, w] = right.four(b, pair as u32 * ROWS, sixteen, false);
+                mma(b, self.keys.elem, &mut found[2 * pair], left, [x, y]);
+                mma(b, self.keys.elem, &mut found[2 * pair + 1], left, [z, w]);
+            }
+        }
+        let (row, piece) = left_rows(b, self.lane);
+        let first = self.border(b, 0);
+        let row = b.add(first, row);
+        let right = head.sides.wide.in_time(b, &self.cotangents, Operand::i32(0));
+        let last = Operand::i32(BLOCKS as i32);
+        self.through_blocks(b, found, (self.block, last), |b, found, later| {
+            let index = self.weights.lanes_at(b, row, piece, later);
+            let left = load_four(b, &self.weights, index, false);
+            let right = self.of_block(b, right, later);
+            multiply_in_time(b, found, (left, right), 0);
+        })
+    }
+
+    /// A right factor over times from those of a block on.
+    fn of_block<'f>(&self, b: &mut Builder, right: Factor<'f>, block: Operand) -> Factor<'f> {
+        let by = b.mul(block, Operand::i32((ROWS * right.tile.panel()) as i32));
+        Factor { start: b.add(right.start, by), ..right }
+    }
+
+    /// Adds what blocks of times give one after the other.
+    fn through_blocks(
+        &self,
+        b: &mut Builder,
+        sums: Blocks,
+        (from, to): (Operand, Operand),
+        add: impl FnOnce(&mut Builder, &mut Blocks, Operand),
+    ) -> Blocks {
+        let regs: Vec<_> = sums.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
+        b.for_(from, to, Operand::i32(1), |b, block| {
+            let mut sums: Blocks = regs.iter().map(|block| block.map(Operand::Reg)).collect();
+            add(b, &mut sums, block);
+            for (reg, sum) in regs.iter().flatten().zip(sums.iter().flatten()) {
+                b.assign(*reg, *sum);
+            }
+        });
+        regs.into_iter().map(|block| block.map(Operand::Reg)).collect()
+    }
+
+    /// The thread's channel among those of a pair of blocks of its half, and among the columns of a block.
+    fn channels_of(&self, b: &mut Builder, block: u32) -> (Operand, Operand) {
+        let half = self.half_of(b, self.schedule.depth);
+        let first = b.add(half, Operand::i32((block * COLUMNS) as i32));
+        let column = self.first_column(b);
+        (b.add(first, self.group), b.add(first, column))
+    }
+
+    /// Adds weights·(queries or keys, scaled) of a block of times.
+    fn add_scaled(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        sums: &mut Blocks,
+        ((left, right), block, scale): (([Operand; 4], Factor), Operand, Scale),
+    ) {
+        let first = b.mul(block, Operand::i32(ROWS as i32));
+        let right = self.of_block(b, right, block);
+        for pair in 0..sums.len() as u32 / 2 {
+            let words = right.four(b, 0, pair, true);
+            let (channel, _) = self.channels_of(b, 2 * pair);
+            let [x, y, z, w] = self.scaled_in_time(b, own.arrays, words, (first, channel), scale);
+            mma(b, self.keys.elem, &mut sums[2 * pair as usize], left, [x, y]);
+            mma(b, self.keys.elem, &mut sums[2 * pair as usize + 1], left, [z, w]);
+        }
+    }
+
+    /// The first term of key' or query': the product over all of the width, which is given or that of the tiles, times the powers
+    /// of sums from one row to another.
+    fn through_states(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        (kind, given): (Kind, Option<Blocks>),
+        (from, to): (Operand, Operand),
+    ) -> Blocks {
+        let mut found = given.unwrap_or_else(|| {
+            let mut found: Blocks = vec![zeros(); self.deep_blocks() as usize];
+            self.add_states(b, own, kind, &mut found);
+            found
+        });
+        for (block, found) in (0..).zip(&mut found) {
+            let (_, channel) = self.channels_of(b, block);
+            let [from, to] = [from, to].map(|row| self.sums_at(b, own.arrays, (row, channel), 2));
+            for (r, found) in found.iter_mut().enumerate() {
+                let apart = b.sub(to[r % 2], from[r % 2]);
+                let power = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                *found = b.mul(*found, power);
+            }
+        }
+        found
+    }
+
+    /// Adds the product of the warp's rows of a tile over the width, with gains, and states or their cotangents.
+    pub(super) fn add_states(&self, b: &mut Builder, own: &Steps, kind: Kind, found: &mut Blocks) {
+        let (none, is_key) = (Operand::i32(0), kind == Kind::Keys);
+        let (tile, states) = if is_key { (&self.values, &self.duals) } else { (&self.cotangents, &self.states) };
+        let row = self.first_row(b);
+        let gains = [0, COLUMNS].map(|by| {
+            let at = b.add(row, Operand::i32(by as i32));
+            b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
+        });
+        let left = Factor::of(b, tile, &own.sides.wide.left, none);
+        let right = own.sides.deep.in_time(b, states, none);
+        for sixteen in 0..SIXTEENS {
+            let words = left.four(b, 0, sixteen, false);
+            let words = scale_rows(b, tile.elem, words, gains);
+            multiply_in_time(b, found, (words, right), sixteen);
+        }
+    }
+
+    /// The powers of the thread's times and channels of a block.
+    fn own_powers(&self, b: &mut Builder, own: &Steps, (block, scale): (u32, Scale)) -> [Operand; 4] {
+        let (row, (_, channel)) = (self.first_row(b), self.channels_of(b, block));
+        let [[x, y], [z, w]] = [0, COLUMNS].map(|by| {
+            let time = b.add(row, Operand::i32(by as i32));
+            self.powers(b, own.arrays, (time, channel), scale)
+        });
+        [x, y, z, w]
+    }
+
+    /// The thread's numbers of a block in an array of times and channels.
+    fn block_at(&self, b: &mut Builder, block: u32) -> [Operand; 2] {
+        let (row, (_, channel)) = (self.first_row(b), self.channels_of(b, block));
+        [0, COLUMNS].map(|by| {
+            let row = b.add(row, Operand::i32(by as i32));
+            self.channel_index(b, row, channel)
+        })
+    }
+
+    /// Computes key' and stores it; leaves −key·key' for the decays.
+    pub(super) fn channel_keys(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        given: Option<Blocks>,
+        (values, first): (&Values, Operand),
+    ) {
+        let none = Operand::i32(0);
+        let through = self.through_states(b, own, (Kind::Keys, given), (own.end, Operand::i32(TIMES as i32)));
+        let scale = Scale { side: Side::Key, border: own.end };
+        if self.has_channels() {
+            self.store_ends(b, own, &through, scale);
+        }
+        let (row, piece) = left_rows(b, self.lane);
+        let start = self.border(b, 0);
+        let row = b.add(start, row);
+        let right = own.sides.deep.in_time(b, &self.queries, none);
+        let next = b.add(self.block, Operand::i32(1));
+        let last = Operand::i32(BLOCKS as i32);
+        let found = self.through_blocks(b, through, (next, last), |b, found, later| {
+            let index = own.arrays.pairs.lanes_at(b, row, piece, later);
+            let left = load_four(b, &own.arrays.pairs, index, false);
+            let scale = Scale { side: Side::Query, border: own.end };
+            self.add_scaled(b, own, found, ((left, right), later, scale));
+        });
+        let found = self.with_own(b, own, &found, (self.key_sums, scale));
+        if self.needs(Kind::Keys) {
+            self.store_depth(b, values, first, (Kind::Keys, &found));
+        }
+        if self.has_channels() {
+            self.store_product(b, &found, |b, block, r, found| {
+                let keys = self.own_block(b, (&self.keys, none), block);
+                let product = b.mul(keys[r], found);
+                b.sub(zero(Ty::F32), product)
+            });
+        }
+    }
+
+    /// Computes query' and stores it; leaves query·query' − key·key' for the decays.
+    pub(super) fn channel_queries(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        given: Option<Blocks>,
+        (values, first): (&Values, Operand),
+    ) {
+        let none = Operand::i32(0);
+        let through = self.through_states(b, own, (Kind::Queries, given), (none, own.start));
+        let (row, piece) = right_rows(b, self.lane);
+        let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
+        let right = own.sides.deep.in_time(b, &self.keys, none);
+        let found = self.through_blocks(b, through, (none, self.block), |b, found, earlier| {
+            let rows = b.mul(earlier, Operand::i32((ROWS * TIMES) as i32));
+            let index = b.add(lanes, rows);
+            let left = load_four(b, &own.arrays.pairs, index, true);
+            let scale = Scale { side: Side::Key, border: own.start };
+            self.add_scaled(b, own, found, ((left, right), earlier, scale));
+        });
+        let found =
+            self.with_own(b, own, &found, (own.arrays.own_queries, Scale { side: Side::Query, border: own.start }));
+        if self.needs(Kind::Queries) {
+            self.store_depth(b, values, first, (Kind::Queries, &found));
+        }
+        if self.has_channels() {
+            let places: Vec<_> = (0..self.deep_blocks()).map(|block| self.block_at(b, block)).collect();
+            self.store_product(b, &found, |b, block, r, found| {
+                let queries = self.own_block(b, (&self.queries, none), block);
+                let at = b.add(places[block as usize][r / 2], Operand::i32((r % 2) as i32));
+                let before = b.load1(Memory::Shared(self.key_sums), at);
+                b.fma(queries[r], found, before)
+            });
+        }
+    }
+
+    /// Sums scaled to the thread's times, with what pairs of its block add.
+    fn with_own(&self, b: &mut Builder, own: &Steps, found: &Blocks, (array, scale): (SharedId, Scale)) -> Blocks {
+        let mut all = vec![];
+        for (block, found) in (0..).zip(found) {
+            let powers = self.own_powers(b, own, (block, scale));
+            let places = self.block_at(b, block);
+            let [x, y] = places.map(|at| b.load(Memory::Shared(array), at, 2, None, zero(Ty::F32)));
+            let add = [x[0], x[1], y[0], y[1]];
+            all.push([0, 1, 2, 3].map(|r: usize| b.fma(found[r], powers[r], add[r])));
+        }
+        all
+    }
+
+    /// Writes a map of the thread's numbers over what pairs of its block have added to key'.
+    fn store_product(
+        &self,
+        b: &mut Builder,
+        found: &Blocks,
+        map: impl Fn(&mut Builder, u32, usize, Operand) -> Operand,
+    ) {
+        for (block, found) in (0..).zip(found) {
+            let products = [0, 1, 2, 3].map(|r: usize| map(b, block, r, found[r]));
+            for (h, at) in self.block_at(b, block).into_iter().enumerate() {
+                b.store(Memory::Shared(self.key_sums), at, &products[2 * h..2 * h + 2], None);
+            }
+        }
+    }
+
+    /// Writes the sums over the warp's times of keys by the first term of key'.
+    fn store_ends(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
+        let is_first = b.eq(self.group, Operand::i32(0));
+        let from = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
+        for (block, through) in (0..).zip(through) {
+            let powers = self.own_powers(b, own, (block, scale));
+            let keys = self.own_block(b, (&self.keys, Operand::i32(0)), block);
+            let terms = [0, 1, 2, 3].map(|r: usize| {
+                let first = b.mul(through[r], powers[r]);
+                b.mul(first, keys[r])
+            });
+            let two = [0, 1].map(|c: usize| {
+                let both = b.add(terms[c], terms[2 + c]);
+                self.sum_lanes(b, both, &[4, 8, 16])
+            });
+            let (_, channel) = self.channels_of(b, block);
+            let at = b.add(from, channel);
+            b.store(Memory::Shared(own.arrays.ends), at, &two, Some(is_first));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The cotangents of the logarithms of decays of channels.
+
+use super::{Arrays, row};
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::COLUMNS;
+use crate::schedules::chunkwise::decay::f32;
+use crate::schedules::chunkwise::products::piece_index;
+use crate::schedules::chunkwise_backward::{BackKernel, Kind, ROWS, TIMES};
+use crate::schedules::flash::values::{Spot, Values};
+use crate::tile::{Expr, Memory, Operand};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Logarithms of decays that leave nothing are less: they are at least −160, less what sums of them round.
+const NOTHING: f64 = -150.0;
+
+impl BackKernel<'_> {
+    /// Every thread sums S·D of its channels over 16 places of the width; those of a part are added to those of the parts before.
+    pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, part: Option<Operand>) {
+        if !self.has_channels() {
+            return;
+        }
+        for item in self.items(b) {
+            let first = b.mul(item.block, Operand::i32(ROWS as i32));
+            let [piece, within] =
+                [Binary::Div, Binary::Rem].map(|op| b.binary(op, item.channel, Operand::i32(COLUMNS as i32)));
+            let sum = b.var(zero(Ty::F32));
+            b.if_(item.exists, |b| {
+                let mut all = zero(Ty::F32);
+                for k in 0..ROWS {
+                    let place = b.add(first, Operand::i32(k as i32));
+                    let index = piece_index(b, &self.states, place, piece);
+                    let index = b.add(index, within);
+                    let [state, dual] =
+                        [&self.states, &self.duals].map(|tile| b.load1(Memory::Shared(tile.array), index));
+                    all = b.fma(state, dual, all);
+                }
+                b.assign(sum, all);
+            });
+            let at = b.mul(item.block, Operand::i32(self.schedule.depth as i32));
+            let at = b.add(at, item.channel);
+            let energies = Memory::Shared(arrays.energies);
+            let all = match part {
+                None => sum.into(),
+                Some(part) => {
+                    let has_before = b.ne(part, Operand::i32(0));
+                    let has_before = b.and(has_before, item.exists);
+                    let before = b.load(energies, at, 1, Some(has_before), zero(Ty::F32))[0];
+                    b.add(before, sum.into())
+                }
+            };
+            b.store(energies, at, &[all], Some(item.exists));
+        }
+    }
+
+    /// Every thread sums what there is of its channels from every time of the warp's block on, and writes what all are.
+    pub(super) fn sum_later_channels(&self, b: &mut Builder, arrays: &Arrays) {
+        if !self.has_channels() {
+            return;
+        }
+        self.own_channels(b, |b, channel| {
+            let first = self.border(b, 0);
+            let from = self.channel_index(b, first, channel);
+            let apart = row(self.schedule.depth);
+            let mut later = zero(Ty::F32);
+            for (k, own) in (0..ROWS).zip(self.of_times(b, self.key_sums, from, apart)).rev() {
+                later = b.add(later, own);
+                let at = b.add(from, Operand::i32((k * apart) as i32));
+                b.store(Memory::Shared(self.key_sums), at, &[later], None);
+            }
+            let at = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
+            let at = b.add(at, channel);
+            b.store(Memory::Shared(arrays.later), at, &[later], None);
+        });
+    }
+
+    /// Stores the cotangents at the warp's times and the channels of its half.
+    pub(super) fn store_channels(&self, b: &mut Builder, arrays: &Arrays, (values, first): (&Values, Operand)) {
+        if !self.has_channels() {
+            return;
+        }
+        let outputs = self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Kind::Channels);
+        for (output, _) in outputs {
+            self.own_channels(b, |b, channel| {
+                let [later, energies, ends] = [arrays.later, arrays.energies, arrays.ends].map(Memory::Shared);
+                let blocks =
+                    self.total_of(b, (later, channel), |b, other| b.lt(self.block, Operand::i32(other as i32)));
+                let all = |_: &mut Builder, _| Operand::bool(true);
+                let energy = self.total_of(b, (energies, channel), all);
+                let ends = self.total_of(b, (ends, channel), all);
+                let end = self.sums_at(b, arrays, (Operand::i32(TIMES as i32), channel), 1)[0];
+                let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
+                let constant = b.fma(whole, energy, ends);
+                let constant = b.add(constant, blocks);
+                self.store_times(b, arrays, values.clone(), (output, first), (channel, constant));
+            });
+        }
+    }
+
+    /// Stores what was summed of a channel at the warp's times, and a constant.
+    fn store_times(
+        &self,
+        b: &mut Builder,
+        arrays: &Arrays,
+        mut values: Values,
+        (output, first): (usize, Operand),
+        (channel, constant): (Operand, Operand),
+    ) {
+        let (depth, tensor) = (self.form.states.depth, Tensor::Output(output as u32));
+        let value = self.stage.program.outputs[output].value;
+        let block = self.border(b, 0);
+        let from = self.channel_index(b, block, channel);
+        let time = b.add(first, block);
+        let place = self.place(b, channel, depth);
+        values.set_place(0, depth, place);
+        let apart = row(self.schedule.depth);
+        let mut before = b.load1(Memory::Shared(arrays.sums), from);
+        let after = b.add(from, Operand::i32(apart as i32));
+        let sums = self.of_times(b, arrays.sums, after, apart);
+        let later = self.of_times(b, self.key_sums, from, apart);
+        for (k, (sum, own)) in (0..).zip(sums.into_iter().zip(later)) {
+            // Of a decay that leaves nothing the cotangent is 0, not what the sums round.
+            let log = b.sub(sum, before);
+            let is_nothing = b.lt(log, f32(NOTHING));
+            before = sum;
+            let at = b.add(time, Operand::i32(k as i32));
+            let place = self.place(b, at, self.form.states.time);
+            values.set_row(k, place);
+            let spot = Spot { row: Some(k), column: None, place: Some(0) };
+            let sum = b.add(own, constant);
+            let sum = b.select(is_nothing, f32(0.0), sum);
+            values.set(value, spot, sum);
+            let (indices, exists) = values.indices(b, spot);
+            let stored = values.value(b, value, spot);
+            let offset = self.args.offset(b, tensor, &indices);
+            b.store(Memory::Global(self.args.pointer(tensor)), offset, &[stored], Some(exists));
+        }
+    }
+}

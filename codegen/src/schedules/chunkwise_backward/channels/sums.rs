@@ -1,0 +1,115 @@
+//! The running sums of the logarithms of a chunk's channels.
+
+use super::{Arrays, row};
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::decay::{f32, logarithm_at};
+use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS};
+use crate::schedules::flash::values::{Spot, Values};
+use crate::tile::{Memory, Operand};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// A channel's times in a block: what a thread sums.
+pub(super) struct Item {
+    /// The block of times, or of the width, `i32`.
+    pub block: Operand,
+    pub channel: Operand,
+    /// Whether there is such a block.
+    pub exists: Operand,
+}
+
+impl BackKernel<'_> {
+    /// The thread's channels of blocks.
+    pub(super) fn items(&self, b: &mut Builder) -> Vec<Item> {
+        let (depth, threads) = (self.schedule.depth, self.schedule.threads());
+        let items = 0..(BLOCKS * depth).div_ceil(threads);
+        let item = |n: u32| {
+            let number = b.add(self.thread, Operand::i32((n * threads) as i32));
+            let [block, channel] =
+                [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32(depth as i32)));
+            let exists = b.lt(block, Operand::i32(BLOCKS as i32));
+            Item { block, channel, exists }
+        };
+        items.map(item).collect()
+    }
+
+    /// Every thread sums the logarithms of its channels along the times of a block, and adds the sums of blocks before.
+    pub(super) fn sum_channels(&self, b: &mut Builder, arrays: &Arrays, values: &Values, first: Operand) {
+        let items = self.items(b);
+        let sums: Vec<Vec<Operand>> = items.iter().map(|item| self.sum_times(b, values, (item, first))).collect();
+        let depth = Operand::i32(self.schedule.depth as i32);
+        let totals = Memory::Shared(arrays.totals);
+        for (item, sums) in items.iter().zip(&sums) {
+            let at = b.mul(item.block, depth);
+            let at = b.add(at, item.channel);
+            b.store(totals, at, &sums[sums.len() - 1..], Some(item.exists));
+        }
+        b.barrier();
+        for (item, sums) in items.iter().zip(&sums) {
+            let before =
+                self.total_of(b, (totals, item.channel), |b, other| b.lt(Operand::i32(other as i32), item.block));
+            let first = b.mul(item.block, Operand::i32(ROWS as i32));
+            let index = self.channel_index(b, first, item.channel);
+            for (k, sum) in (1..).zip(sums) {
+                let sum = b.add(before, *sum);
+                let at = b.add(index, Operand::i32((k * row(self.schedule.depth)) as i32));
+                b.store(Memory::Shared(arrays.sums), at, &[sum], Some(item.exists));
+            }
+            let is_first = b.eq(item.block, Operand::i32(0));
+            b.store(Memory::Shared(arrays.sums), item.channel, &[zero(Ty::F32)], Some(is_first));
+        }
+    }
+
+    /// The sum over those blocks for which `counts` holds of a channel's numbers.
+    pub(super) fn total_of(
+        &self,
+        b: &mut Builder,
+        (memory, channel): (Memory, Operand),
+        counts: impl Fn(&mut Builder, u32) -> Operand,
+    ) -> Operand {
+        (0..BLOCKS).fold(f32(0.0), |sum, block| {
+            let at = b.add(channel, Operand::i32((block * self.schedule.depth) as i32));
+            let own = b.load1(memory, at);
+            let counts = counts(b, block);
+            let own = b.select(counts, own, f32(0.0));
+            b.add(sum, own)
+        })
+    }
+
+    /// The sums of an item's logarithms up to each of its times.
+    fn sum_times(&self, b: &mut Builder, values: &Values, (item, first): (&Item, Operand)) -> Vec<Operand> {
+        let mut values = values.clone();
+        let place = self.place(b, item.channel, self.form.states.depth);
+        values.set_place(0, self.form.states.depth, place);
+        let own = b.mul(item.block, Operand::i32(ROWS as i32));
+        let time = b.add(first, own);
+        let mut sums: Vec<Operand> = vec![];
+        for k in 0..ROWS {
+            let at = b.add(time, Operand::i32(k as i32));
+            let place = self.place(b, at, self.form.states.time);
+            values.set_row(k, place);
+            let spot = Spot { row: Some(k), column: None, place: Some(0) };
+            let log = logarithm_at(b, &mut values, self.form.states.decay, spot);
+            sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
+        }
+        sums
+    }
+
+    /// The place of a channel in a row of numbers.
+    pub(super) fn channel_index(&self, b: &mut Builder, of: Operand, channel: Operand) -> Operand {
+        let from = b.mul(of, Operand::i32(row(self.schedule.depth) as i32));
+        b.add(from, channel)
+    }
+
+    /// The sums of some neighbouring channels up to a row: that of the chunk's start is 0.
+    pub(super) fn sums_at(
+        &self,
+        b: &mut Builder,
+        arrays: &Arrays,
+        (row, channel): (Operand, Operand),
+        count: u32,
+    ) -> Vec<Operand> {
+        let index = self.channel_index(b, row, channel);
+        b.load(Memory::Shared(arrays.sums), index, count, None, zero(Ty::F32))
+    }
+}

@@ -1,0 +1,378 @@
+//! The gradient of a recurrence of matrices in chunks.
+//!
+//! With S the states before a chunk, D the cotangents of those after it, and s the running sum of the logarithms (to base 2)
+//! of the chunk's decays, the pairs of times i ≥ j of a chunk have weights w\[i,j\] = 2^(s\[i\] − s\[j\])·gain'\[i\], and
+//!
+//! ```text
+//! G[i,j] = query[i]·key[j]      M[i,j] = cotangent[i]·value[j]      E[i,j] = w[i,j]·gain[j]·M[i,j]
+//! value'[j] = 2^(s[end] − s[j])·D·key[j] + Σ_i w[i,j]·G[i,j]·cotangent[i]
+//! key'[j]   = Σ over heads of  2^(s[end] − s[j])·gain[j]·Dᵀ·value[j] + Σ_i E[i,j]·query[i]
+//! query'[i] = Σ over heads of  2^s[i]·gain'[i]·Sᵀ·cotangent[i]       + Σ_j E[i,j]·key[j]
+//! decay'[k] = 2^s[end]·⟨S, D⟩ + Σ_{i ≥ k} r[i] + Σ_{j < k} q[j] + Σ_{i ≥ k > j} E[i,j]·G[i,j]
+//! ```
+//!
+//! where decay' is the cotangent of the decay's logarithm, r\[i\] = ⟨query\[i\], first term of query'\[i\]⟩ for one head, and
+//! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. Nothing telescopes over more than a chunk.
+//!
+//! Three kernels, of the [`Sweep`]s: two walk the chunks of a recurrence, one each way, and write S and D of every chunk to
+//! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
+//! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
+//!
+//! Of a width of several times 64 the third sweep takes one part after the other, as it does heads: all of the above but value'
+//! are sums over the width.
+//!
+//! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
+//!
+//! Of `f16` and `f32` S, D and weights are in `f32`, and products in `tf32` (`single`).
+//!
+//! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`), and of a wide state
+//! the tiles of one part.
+
+mod channels;
+mod form;
+mod outputs;
+mod pairs;
+mod rates;
+mod single;
+mod states;
+mod steps;
+mod tiles;
+mod walk;
+
+pub use form::{BackForm, Kind};
+
+use super::chunkwise::anew::Anew;
+use super::chunkwise::{COLUMNS, ChunksKernel, Form, LowerError, ROWS, Saved, blocks_of_ends, parts};
+use super::flash::tile::{Source, Tile};
+use super::flash::values::Index;
+use crate::block::args::Args;
+use crate::build::Builder;
+use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep, Unit, WARP};
+use crate::stage::Stage;
+use crate::target::Isa;
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use channels::Arrays;
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::{Elem, Ty};
+use tiles::Tiles;
+
+/// Times of a chunk, and places of the width.
+pub const TIMES: u32 = 64;
+/// Sets of tiles that the third sweep has in shared memory: that of keys and queries, and those of one or two heads.
+const SETS: std::ops::RangeInclusive<u32> = 2..=3;
+/// Blocks of 16 times.
+const BLOCKS: u32 = TIMES / ROWS;
+/// The longest axis of keys and queries.
+const MOST_DEPTH: u32 = 128;
+/// Warps of a block of the third sweep.
+const WARPS: u32 = 2 * BLOCKS;
+
+/// The tile kernel of a stage under one sweep of the schedule, for an instruction set.
+pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
+    let ChunkwiseBackward { sweep, depth, padded, wide, vector, stages, blocks } = *schedule;
+    let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
+    let is_possible = is_possible && (sweep != Sweep::Gradients || SETS.contains(&stages));
+    if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
+        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+    }
+    let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
+    // An access has at most 16 bytes.
+    if form.elem(stage) == Elem::F32 && vector > 4 {
+        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+    }
+    // Of decays of channels one part has room.
+    if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
+        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+    }
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    with_kernel(&mut b, (stage, isa), &form, schedule, |b, kernel| match kernel {
+        Either::Walk(kernel) => kernel.body(b),
+        Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
+        Either::Chunk(kernel) => kernel.body(b),
+    });
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> u32 {
+    let Ok(form) = BackForm::of(stage) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    with_kernel(&mut b, (stage, isa), &form, schedule, |_, _| ());
+    b.finish().shared_layout().1
+}
+
+/// The kernels of a schedule, in order.
+pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<ChunkwiseBackward> {
+    let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
+    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(stage, &form, schedule.depth, isa));
+    let blocks = most.min(blocks_of_ends(schedule.vector));
+    let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, ..*schedule };
+    walks.into_iter().map(walk).chain([*schedule]).collect()
+}
+
+/// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers, and of `f32`
+/// tiles most shared memory.
+pub(crate) fn blocks_of_walks(stage: &Stage, form: &BackForm, depth: u32, isa: Isa) -> u32 {
+    let is_deep = depth > 64;
+    match form.elem(stage) {
+        Elem::F32 if is_deep => 1,
+        Elem::F32 | Elem::F16 => 2,
+        elem if unit(&form.states, elem, isa) == Unit::Warp && is_deep => 2,
+        _ => 3,
+    }
+}
+
+/// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
+/// them.
+pub fn scratch(form: &BackForm, schedule: &ChunkwiseBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 2]> {
+    let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let rows = rows.checked_mul(parts(&form.states, schedule.wide, TIMES, &size) as i64)?;
+    let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
+    let len = rows.checked_mul(chunks)?.checked_mul(i64::from(TIMES * schedule.depth))?;
+    Some([len as u64; 2])
+}
+
+/// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
+pub(crate) fn has_turns(form: &BackForm, schedule: &ChunkwiseBackward) -> bool {
+    form.heads != AxisSet::EMPTY || schedule.wide
+}
+
+/// Blocks of the sums of query' of a thread: those in registers, and after them those in shared memory.
+#[derive(Clone, Copy)]
+struct QueryBlocks {
+    registers: u32,
+    shared: u32,
+}
+
+/// As many as there are registers for; beside the deepest tiles of `f32` there is no shared memory.
+fn query_blocks(form: &BackForm, elem: Elem, schedule: &ChunkwiseBackward, isa: Isa) -> QueryBlocks {
+    let blocks = schedule.depth / 2 / COLUMNS;
+    let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels && elem != Elem::F32;
+    let (blocks, registers) = match is_deep {
+        _ if !form.outputs.contains(&Kind::Queries) => (0, 0),
+        true if schedule.vector == 1 || schedule.wide => (blocks, 0),
+        true if has_turns(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
+        _ => (blocks, blocks),
+    };
+    QueryBlocks { registers, shared: blocks - registers }
+}
+
+/// Who multiplies in walks.
+fn unit(walked: &Form, elem: Elem, isa: Isa) -> Unit {
+    if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
+}
+
+/// A kernel of one of both kinds.
+enum Either<'k, 's> {
+    Walk(&'k ChunksKernel<'s>),
+    Chunk(&'k BackKernel<'s>),
+}
+
+fn with_kernel(
+    b: &mut Builder,
+    (stage, isa): (&Stage, Isa),
+    form: &BackForm,
+    schedule: &ChunkwiseBackward,
+    then: impl FnOnce(&mut Builder, Either<'_, '_>),
+) {
+    let args = Args::declare(b, stage, &Schedule::ChunkwiseBackward(*schedule));
+    let walked: &Form = match schedule.sweep {
+        Sweep::StateEnds | Sweep::States => &form.states,
+        Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
+        Sweep::Gradients => {
+            let kernel = BackKernel::declare(b, (stage, isa), form, schedule, args);
+            return then(b, Either::Chunk(&kernel));
+        }
+    };
+    let ChunkwiseBackward { depth, padded, wide, stages, vector, blocks, sweep } = *schedule;
+    let unit = unit(walked, form.elem(stage), isa);
+    let ends = sweep.is_ends();
+    let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
+    let to = args.scratch[usize::from(walked.reverse)];
+    let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
+    let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
+    then(b, Either::Walk(&kernel));
+}
+
+/// A stage laid over blocks of a chunk each, for the third sweep. Immutable while code is emitted.
+#[derive(Clone)]
+struct BackKernel<'s> {
+    stage: &'s Stage,
+    form: &'s BackForm,
+    schedule: &'s ChunkwiseBackward,
+    args: Args,
+    keys: Tile,
+    queries: Tile,
+    /// Of the heads in flight.
+    values: Tile,
+    cotangents: Tile,
+    /// S and D, a row for every place of the width.
+    states: Tile,
+    duals: Tile,
+    /// Weights as a left factor: a row for every time j.
+    weights: Tile,
+    /// Whether S, D and weights are `tf32` in products, or `f32` in two parts.
+    is_single: bool,
+    /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
+    /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
+    /// Where decays are those of channels, what pairs of one block add to query' and key'. Where one head has room and query' is
+    /// there, too, or tiles of `f32` are deepest, G is not: it is computed for each head.
+    scores: Option<SharedId>,
+    key_sums: SharedId,
+    /// Sums of query', as those of key', where they have no registers.
+    query_sums: Option<SharedId>,
+    query_blocks: QueryBlocks,
+    /// What else there is where decays are those of channels.
+    channels: Option<Arrays>,
+    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers their rests behind.
+    rates: [SharedId; 3],
+    /// Sums over parts of a row of pairs, a row of times for each of them.
+    parts: SharedId,
+    /// The warps' shares of ⟨S, D⟩.
+    energies: SharedId,
+    /// Whether what the next head and outputs need of memory is read before the products. Where it is not, addresses take no
+    /// registers: those of single elements do, and the compiler has fewer to spare on devices before Hopper.
+    reads_early: bool,
+    /// For indices by which heads are read: they are needed before those, too.
+    anew: Anew,
+    thread: Operand,
+    lane: Operand,
+    warp: Operand,
+    /// The warp's block of 16 times, and its half.
+    block: Operand,
+    half: Operand,
+    /// lane / 4 and lane mod 4.
+    group: Operand,
+    member: Operand,
+}
+
+impl<'s> BackKernel<'s> {
+    fn declare(
+        b: &mut Builder,
+        (stage, isa): (&'s Stage, Isa),
+        form: &'s BackForm,
+        schedule: &'s ChunkwiseBackward,
+        args: Args,
+    ) -> Self {
+        let (elem, depth) = (form.elem(stage), schedule.depth);
+        let Tiles { keys, queries, values, cotangents, states, duals, weights } =
+            Tiles::declare(b, stage, form, schedule);
+        let heads = schedule.stages - 1;
+        let queries_of = query_blocks(form, elem, schedule, isa);
+        let is_single = form.state_elem(stage) == Elem::F32;
+        let mut own = |name: &str, columns: u32| {
+            let columns = if form.states.channels { channels::row(depth) } else { columns };
+            b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
+        };
+        let is_largest = elem == Elem::F32 && depth == MOST_DEPTH;
+        let has_room = heads > 1 || !is_largest && (queries_of.registers > 0 || queries_of.shared == 0);
+        let scores = has_room.then(|| own("scores", TIMES));
+        let key_sums = own("key_sums", depth);
+        let channels =
+            scores.filter(|_| form.states.channels).map(|own_queries| Arrays::declare(b, elem, depth, own_queries));
+        let len = queries_of.shared * COLUMNS / 2 * schedule.threads();
+        let query_sums = (len > 0).then(|| b.shared("query_sums", SharedKind::Elem(Elem::F32), len));
+        let of_sums = if elem == Elem::F32 { 4 * TIMES } else { 2 * TIMES };
+        let rates = [("sums", of_sums), ("gains", 2 * TIMES), ("back_gains", 2 * TIMES)];
+        let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
+        let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
+        let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
+        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
+        let reads_early = reads_early && !is_single;
+        let anew = Anew::declare(b, 0);
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        BackKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            keys,
+            queries,
+            values,
+            cotangents,
+            states,
+            duals,
+            weights,
+            is_single,
+            scores,
+            key_sums,
+            query_sums,
+            query_blocks: queries_of,
+            channels,
+            rates,
+            parts,
+            energies,
+            reads_early,
+            anew,
+            thread,
+            lane,
+            warp,
+            block,
+            half,
+            group,
+            member,
+        }
+    }
+
+    /// What the threads copy together, at a point of outer axes.
+    fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
+        let (threads, thread) = (self.schedule.threads(), self.thread);
+        let (vector, padded) = (self.schedule.vector, self.schedule.padded);
+        Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
+    }
+
+    /// The same kernel where single elements of one head, or products in `tf32`, leave the fewest registers: nothing is kept of
+    /// where the thread was before but its number.
+    fn again(&self, b: &mut Builder) -> Option<Self> {
+        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
+        if !is_scarce && !self.is_single {
+            return None;
+        }
+        let thread = self.anew.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        Some(BackKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
+    }
+
+    /// Heads whose tiles are in shared memory: the one that is computed, and that which comes after it where there is room.
+    fn heads_in_flight(&self) -> u32 {
+        if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
+    }
+
+    /// Whether a block goes through heads, or parts of the width, one after the other.
+    fn has_turns(&self) -> bool {
+        has_turns(self.form, self.schedule)
+    }
+
+    /// The axes over which blocks are apart, beside chunks.
+    fn shared(&self) -> AxisSet {
+        self.form.shared()
+    }
+
+    /// The thread's first time of the 16 of its warp.
+    fn first_row(&self, b: &mut Builder) -> Operand {
+        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        b.add(of_block, self.group)
+    }
+
+    /// The thread's first column of a block of eight.
+    fn first_column(&self, b: &mut Builder) -> Operand {
+        b.mul(self.member, Operand::i32(2))
+    }
+
+    /// The first of the columns of the warp's half of so many.
+    fn half_of(&self, b: &mut Builder, columns: u32) -> Operand {
+        b.mul(self.half, Operand::i32((columns / 2) as i32))
+    }
+
+    /// An index along an axis, from one of 32 bits.
+    fn place(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+        let at = b.convert(Ty::I64, at);
+        let exists = b.lt(at, self.args.size(axis));
+        Index { at, exists }
+    }
+}

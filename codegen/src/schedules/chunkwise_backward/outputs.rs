@@ -1,0 +1,131 @@
+//! What the third sweep writes.
+
+use super::{BackKernel, Kind, TIMES};
+use crate::build::Builder;
+use crate::schedules::chunkwise::COLUMNS;
+use crate::schedules::chunkwise::decay::f32;
+use crate::schedules::chunkwise::outputs::store_two;
+use crate::schedules::chunkwise::products::Blocks;
+use crate::schedules::flash::values::{Spot, Values};
+use crate::tile::Operand;
+use oplus_dsl::ir::AxisSet;
+
+impl BackKernel<'_> {
+    /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
+    pub(super) fn store_values(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        (stage, part): (Operand, Option<Operand>),
+        found: &Blocks,
+    ) {
+        let Some((tuple, factors)) = &self.form.contraction else { return };
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let column = b.add(half, column);
+        let column = part.map_or(column, |first| b.add(first, column));
+        let mut shares: Vec<[Option<Operand>; 2]> = vec![];
+        for (block, found) in found.iter().enumerate() {
+            let mut values = values.clone();
+            for c in 0..2 {
+                let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                values.set_column(c, self.place(b, at, self.form.states.width));
+            }
+            let [own, cotangents] =
+                [&self.values, &self.cotangents].map(|tile| self.own_block(b, (tile, stage), block as u32));
+            for h in 0..2 {
+                let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
+                for (c, spot) in spots.into_iter().enumerate() {
+                    let r = 2 * h as usize + c;
+                    values.set_param(self.form.states.value, spot, own[r]);
+                    values.set_param(self.form.cotangents.value, spot, cotangents[r]);
+                    let sum = values.product(b, Some(found[r]), factors, spot).unwrap_or(found[r]);
+                    values.set_state((*tuple, 0), spot, sum);
+                }
+                self.store_maps(b, &mut values, spots);
+                self.add_shares(b, &mut values, (spots, h as usize), &mut shares);
+            }
+        }
+        for (number, shares) in shares.into_iter().enumerate() {
+            self.store_width_sum(b, number as u32, shares.map(|share| share.unwrap_or(f32(0.0))));
+        }
+    }
+
+    /// The thread's times among rows.
+    pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, first: Operand) {
+        let row = self.first_row(b);
+        let row = b.add(first, row);
+        for h in 0..2 {
+            let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
+            values.set_row(h, self.place(b, at, self.form.states.time));
+        }
+    }
+
+    fn store_maps(&self, b: &mut Builder, values: &mut Values, spots: [Spot; 2]) {
+        let (width, other) = (self.form.states.width, AxisSet::of(self.form.states.depth));
+        for (output, _) in self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Kind::Values) {
+            let tensor = (self.stage, &self.args, output);
+            store_two(b, values, tensor, (width, other, self.schedule.vector), spots);
+        }
+    }
+
+    /// Adds a pair of columns to the sums over the width.
+    fn add_shares(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (spots, h): ([Spot; 2], usize),
+        shares: &mut Vec<[Option<Operand>; 2]>,
+    ) {
+        let sums = self.form.outputs.iter().filter_map(|kind| match kind {
+            Kind::Sum(_, element) => Some(*element),
+            _ => None,
+        });
+        for (number, element) in sums.enumerate() {
+            shares.resize(shares.len().max(number + 1), [None; 2]);
+            for spot in spots {
+                let (_, exists) = values.indices(b, spot);
+                let term = values.value(b, element, spot);
+                let term = b.select(exists, term, f32(0.0));
+                let share = &mut shares[number][h];
+                *share = Some(share.map_or(term, |sum| b.add(sum, term)));
+            }
+        }
+    }
+
+    /// A number from which addresses are computed; of those of single elements and beside products in `tf32`, which take
+    /// registers, none before they are needed.
+    fn late(&self, b: &mut Builder, number: Operand) -> Operand {
+        let is_kept = (self.schedule.vector > 1 && !self.is_single) || self.form.states.channels;
+        if is_kept { number } else { self.anew.of(b, number) }
+    }
+
+    /// Stores the sums over heads, over times and the depth.
+    pub(super) fn store_depth(&self, b: &mut Builder, values: &Values, first: Operand, (kind, sums): (Kind, &Blocks)) {
+        let mut values = values.clone();
+        let first = self.late(b, first);
+        self.set_rows(b, &mut values, first);
+        let (depth, other) = (self.form.states.depth, AxisSet::of(self.form.states.width));
+        let (half, column) = (self.half_of(b, self.schedule.depth), self.first_column(b));
+        let column = b.add(half, column);
+        let column = self.late(b, column);
+        let outputs = self.form.outputs.iter().enumerate().filter(|(_, own)| **own == kind);
+        for (output, _) in outputs {
+            let value = self.stage.program.outputs[output].value;
+            for (block, sums) in sums.iter().enumerate() {
+                let mut values = values.clone();
+                for c in 0..2 {
+                    let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
+                    values.set_place(c, depth, self.place(b, at, depth));
+                }
+                for h in 0..2 {
+                    let spots = [0, 1].map(|c| Spot { row: Some(h), column: None, place: Some(c) });
+                    for (c, spot) in spots.into_iter().enumerate() {
+                        values.set(value, spot, sums[2 * h as usize + c]);
+                    }
+                    let tensor = (self.stage, &self.args, output);
+                    store_two(b, &mut values, tensor, (depth, other, self.schedule.vector), spots);
+                }
+            }
+        }
+    }
+}

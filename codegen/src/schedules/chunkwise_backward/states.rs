@@ -1,0 +1,69 @@
+//! Copies of saved states to shared memory.
+
+use super::walk::Place;
+use super::{BackKernel, TIMES};
+use crate::build::Builder;
+use crate::schedules::flash::tile::Tile;
+use crate::tile::{Mbarrier, Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+impl BackKernel<'_> {
+    /// Starts the copies of S and D before and after a chunk into a stage.
+    pub(super) fn fetch_states(
+        &self,
+        b: &mut Builder,
+        (own, parts): (&Place, Operand),
+        (chunk, chunks): (Operand, Operand),
+        stage: Operand,
+    ) {
+        let row = self.recurrence(b, &own.outer);
+        let row = match own.part {
+            None => row,
+            Some(part) => {
+                let [part, parts] = [part, parts].map(|x| b.convert(Ty::I64, x));
+                let before = b.mul(row, parts);
+                b.add(before, part)
+            }
+        };
+        let before = b.mul(row, chunks);
+        let number = b.add(before, chunk);
+        let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));
+        self.fill_saved(b, (&self.states, 0), from, stage);
+        self.fill_saved(b, (&self.duals, 1), from, stage);
+    }
+
+    /// The number of a recurrence: that of its block in the first sweeps.
+    fn recurrence(&self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Operand {
+        self.form.states.outer.iter().fold(Operand::i64(0), |number, axis| {
+            let above = b.mul(number, self.args.size(axis));
+            let index = outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index);
+            b.add(above, index)
+        })
+    }
+
+    /// Starts the copies of a saved tile, which lies in memory as in shared memory.
+    fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
+        let piece = tile.piece();
+        let own = b.mul(self.thread, Operand::i32(piece as i32));
+        let start = b.mul(stage, Operand::i32(tile.len() as i32));
+        let to_first = b.add(start, own);
+        let own = b.convert(Ty::I64, own);
+        let from_first = b.add(from, own);
+        let per_turn = self.schedule.threads() * piece;
+        for by in (0..tile.len()).step_by(per_turn as usize) {
+            let to_index = b.add(to_first, Operand::i32(by as i32));
+            let from_index = b.add(from_first, Operand::i64(i64::from(by)));
+            let (to, from) = (tile.array, self.args.scratch[scratch]);
+            b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
+        }
+        b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
+    }
+
+    /// The stage of a turn, and the parity of its phase.
+    pub(super) fn stage_of(&self, b: &mut Builder, turn: Operand) -> (Operand, Operand) {
+        let stages = Operand::i32((self.schedule.stages - 1) as i32);
+        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
+        (stage, b.binary(Binary::And, round, Operand::i32(1)))
+    }
+}

@@ -1,0 +1,276 @@
+//! What a chunk gives for every time of a head: sums over the width, and the cotangent of the decay's logarithm.
+
+use super::rates::{Decays, PER_LANE};
+use super::walk::Chunk;
+use super::{BLOCKS, BackForm, BackKernel, Kind, TIMES, WARPS};
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::schedule::WARP;
+use crate::schedules::chunkwise::COLUMNS;
+use crate::schedules::chunkwise::decay::f32;
+use crate::schedules::flash::values::{Spot, Values};
+use crate::tile::{Memory, Operand, Shuffle};
+use oplus_dsl::Ty;
+
+/// Sums over rows j of E·G, by block; over columns i; ⟨value, first term of value'⟩ and ⟨query, first term of query'⟩, by half.
+const OVER_ROWS: u32 = 0;
+const OVER_COLUMNS: u32 = OVER_ROWS + BLOCKS;
+const OF_VALUES: u32 = OVER_COLUMNS + 2;
+const OF_QUERIES: u32 = OF_VALUES + 2;
+/// Sums over the width, by half.
+const OVER_WIDTH: u32 = OF_QUERIES + 2;
+
+/// Rows of times that sums over parts take, and what outputs over time have of the parts of a wide head so far.
+pub(super) fn parts(form: &BackForm, wide: bool) -> u32 {
+    let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
+    so_far(form) + over_time
+}
+
+/// The first row of what outputs over time have so far.
+fn so_far(form: &BackForm) -> u32 {
+    let sums = form.outputs.iter().filter(|kind| matches!(kind, Kind::Sum(..))).count() as u32;
+    OVER_WIDTH + 2 * sums
+}
+
+/// A thread's shares of the cotangent of the decay's logarithm.
+#[derive(Default)]
+pub(super) struct Partials {
+    /// At its two times among rows: of pairs, values and queries.
+    pairs: [Option<Operand>; 2],
+    values: [Option<Operand>; 2],
+    queries: [Option<Operand>; 2],
+    /// At its times among columns.
+    columns: Vec<Option<Operand>>,
+}
+
+fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Operand)) {
+    *sum = Some(match *sum {
+        None => b.mul(x, y),
+        Some(sum) => b.fma(x, y, sum),
+    });
+}
+
+impl Partials {
+    /// E·G of row h and column c.
+    pub(super) fn add_pair(&mut self, b: &mut Builder, (h, c): (usize, usize), factors: (Operand, Operand)) {
+        self.columns.resize(self.columns.len().max(c + 1), None);
+        accumulate(b, &mut self.pairs[h], factors);
+        accumulate(b, &mut self.columns[c], factors);
+    }
+
+    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+        accumulate(b, &mut self.values[h], factors);
+    }
+
+    /// The gains of the values.
+    pub(super) fn scale_values(&mut self, b: &mut Builder, decays: &Decays) {
+        for (sum, [_, gain, _]) in self.values.iter_mut().zip(decays.rows) {
+            *sum = sum.map(|sum| b.mul(sum, gain));
+        }
+    }
+
+    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+        accumulate(b, &mut self.queries[h], factors);
+    }
+}
+
+impl BackKernel<'_> {
+    fn has_decay(&self) -> bool {
+        self.form.outputs.contains(&Kind::Decay)
+    }
+
+    /// Adds over the lanes that are apart by these numbers.
+    pub(super) fn sum_lanes(&self, b: &mut Builder, sum: Operand, apart: &[i32]) -> Operand {
+        apart.iter().fold(sum, |sum, by| {
+            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32(*by));
+            b.add(sum, other)
+        })
+    }
+
+    /// Writes a sum over the four lanes of a row: row `part` of the parts, and the warp's half.
+    pub(super) fn store_row(&self, b: &mut Builder, part: u32, h: usize, sum: Operand) {
+        let sum = self.sum_lanes(b, sum, &[1, 2]);
+        let own = b.eq(self.member, Operand::i32(0));
+        let row = self.first_row(b);
+        let half = b.mul(self.half, Operand::i32(TIMES as i32));
+        let at = b.add(row, half);
+        let at = b.add(at, Operand::i32((part * TIMES + h as u32 * COLUMNS) as i32));
+        b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
+    }
+
+    /// Writes the shares of a warp that there are.
+    pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials) {
+        if !self.has_decay() {
+            return;
+        }
+        let Partials { pairs, values, queries, columns } = partials;
+        for (part, sums) in [(OVER_COLUMNS, pairs), (OF_VALUES, values), (OF_QUERIES, queries)] {
+            for (h, sum) in sums.iter().enumerate().filter_map(|(h, sum)| Some((h, (*sum)?))) {
+                self.store_row(b, part, h, sum);
+            }
+        }
+        let own = b.eq(self.group, Operand::i32(0));
+        let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
+        let of_block = b.mul(self.block, Operand::i32(TIMES as i32));
+        let at = b.add(half, column);
+        let at = b.add(at, of_block);
+        for (block, two) in columns.chunks(2).enumerate() {
+            let two: Vec<Operand> =
+                two.iter().map(|sum| self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[4, 8, 16])).collect();
+            let at = b.add(at, Operand::i32((OVER_ROWS * TIMES + block as u32 * COLUMNS) as i32));
+            b.store(Memory::Shared(self.parts), at, &two, Some(own));
+        }
+    }
+
+    /// Writes the warp's share of ⟨S, D⟩: both tiles have the same layout.
+    pub(super) fn share_energy(&self, b: &mut Builder, stage: Operand) {
+        if !self.has_decay() {
+            return;
+        }
+        let start = b.mul(stage, Operand::i32(self.states.len() as i32));
+        let piece = self.states.piece();
+        let own = b.mul(self.thread, Operand::i32(piece as i32));
+        let from = b.add(start, own);
+        let per_turn = self.schedule.threads() * piece;
+        let mut sum = None;
+        for turn in 0..self.states.len() / per_turn {
+            let at = b.add(from, Operand::i32((turn * per_turn) as i32));
+            let [states, duals] = [&self.states, &self.duals]
+                .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
+            states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));
+        }
+        let sum = self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
+        let own = b.eq(self.lane, Operand::i32(0));
+        b.store(Memory::Shared(self.energies), self.warp, &[sum], Some(own));
+    }
+
+    /// The first warp stores the outputs of all times of a head.
+    pub(super) fn store_steps(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        decays: &Decays,
+        part: Option<(Operand, &Chunk)>,
+    ) {
+        if !self.form.outputs.iter().any(|kind| kind.is_over_time()) {
+            return;
+        }
+        let is_first = b.eq(self.warp, Operand::i32(0));
+        b.if_(is_first, |b| {
+            let mut values = values.clone();
+            let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
+            let mut sums = 0;
+            let over_time = self.form.outputs.iter().enumerate().filter(|(_, kind)| kind.is_over_time());
+            for (number, (output, kind)) in over_time.enumerate() {
+                let two = match kind {
+                    Kind::Sum(..) => {
+                        sums += 1;
+                        let halves = OVER_WIDTH + 2 * (sums - 1);
+                        self.sum_parts(b, own, halves..halves + 2)
+                    }
+                    Kind::Decay => self.of_decay(b, own, decays),
+                    _ => continue,
+                };
+                match part {
+                    None => self.store_at_times(b, &mut values, (output, *kind), two),
+                    Some((part, chunk)) => {
+                        let all = self.add_part(b, number as u32, part, two);
+                        let next = b.add(part, Operand::i32(1));
+                        let is_last = b.eq(next, chunk.parts);
+                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), (output, *kind), all));
+                    }
+                }
+            }
+        });
+    }
+
+    /// Adds what a part of a wide head has at the lane's times to what those before have, if it is not the first.
+    fn add_part(&self, b: &mut Builder, number: u32, part: Operand, two: [Operand; 2]) -> [Operand; 2] {
+        let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
+        let at = b.add(own, Operand::i32(((so_far(self.form) + number) * TIMES) as i32));
+        let has_before = b.ne(part, Operand::i32(0));
+        let before = b.load(Memory::Shared(self.parts), at, PER_LANE, Some(has_before), zero(Ty::F32));
+        let all = [0, 1].map(|k: usize| b.add(before[k], two[k]));
+        b.store(Memory::Shared(self.parts), at, &all, None);
+        all
+    }
+
+    fn store_at_times(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (output, kind): (usize, Kind),
+        two: [Operand; PER_LANE as usize],
+    ) {
+        let tensor = Tensor::Output(output as u32);
+        let value = self.stage.program.outputs[output].value;
+        for (k, sum) in two.into_iter().enumerate() {
+            let spot = Spot { row: Some(k as u32), ..Spot::default() };
+            match kind {
+                Kind::Sum(tuple, _) => values.set_state((tuple, 0), spot, sum),
+                _ => values.set(value, spot, sum),
+            }
+            let (indices, exists) = values.indices(b, spot);
+            let stored = values.value(b, value, spot);
+            let offset = self.args.offset(b, tensor, &indices);
+            b.store(Memory::Global(self.args.pointer(tensor)), offset, &[stored], Some(exists));
+        }
+    }
+
+    /// Sums over parts at the lane's times.
+    fn sum_parts(&self, b: &mut Builder, own: Operand, parts: std::ops::Range<u32>) -> [Operand; 2] {
+        let mut sums: Option<[Operand; 2]> = None;
+        for part in parts {
+            let at = b.add(own, Operand::i32((part * TIMES) as i32));
+            let two = b.load(Memory::Shared(self.parts), at, PER_LANE, None, zero(Ty::F32));
+            sums = Some(match sums {
+                None => [two[0], two[1]],
+                Some(sums) => [b.add(sums[0], two[0]), b.add(sums[1], two[1])],
+            });
+        }
+        sums.unwrap_or([f32(0.0); 2])
+    }
+
+    /// The cotangent of the decay's logarithm at the lane's times.
+    fn of_decay(&self, b: &mut Builder, own: Operand, decays: &Decays) -> [Operand; 2] {
+        let rows = self.sum_parts(b, own, OVER_ROWS..OVER_COLUMNS);
+        let columns = self.sum_parts(b, own, OVER_COLUMNS..OF_VALUES);
+        let after = self.sum_parts(b, own, OF_VALUES..OF_QUERIES);
+        let before = self.sum_parts(b, own, OF_QUERIES..OVER_WIDTH);
+        let inside = [0, 1].map(|k| b.sub(rows[k], columns[k]));
+        let through = [0, 1].map(|k| b.sub(before[k], after[k]));
+        let change = [0, 1].map(|k| b.add(inside[k], through[k]));
+        let both = b.add(after[0], after[1]);
+        let all_after = self.sum_lanes(b, both, &[1, 2, 4, 8, 16]);
+        let energies = (0..WARPS).map(|warp| b.load1(Memory::Shared(self.energies), Operand::i32(warp as i32)));
+        let energies: Vec<Operand> = energies.collect();
+        let energy = energies.into_iter().reduce(|sum, own| b.add(sum, own)).unwrap_or(f32(0.0));
+        let constant = b.fma(decays.whole, energy, all_after);
+        let both = b.add(change[0], change[1]);
+        let later = self.sum_later(b, both);
+        let later = b.add(later, constant);
+        let second = b.add(later, change[1]);
+        [b.add(second, change[0]), second]
+    }
+
+    /// The sum of the lanes after.
+    fn sum_later(&self, b: &mut Builder, own: Operand) -> Operand {
+        let mut sum = own;
+        for by in [1, 2, 4, 8, 16] {
+            let other = b.shuffle(Shuffle::Down, sum, Operand::i32(by));
+            let inside = b.lt(self.lane, Operand::i32(WARP as i32 - by));
+            let both = b.add(sum, other);
+            sum = b.select(inside, both, sum);
+        }
+        let later = b.shuffle(Shuffle::Down, sum, Operand::i32(1));
+        let has_later = b.lt(self.lane, Operand::i32(WARP as i32 - 1));
+        b.select(has_later, later, f32(0.0))
+    }
+
+    /// Writes a head's sum over the width of a map, of which the thread has these shares at its two times among rows.
+    pub(super) fn store_width_sum(&self, b: &mut Builder, number: u32, shares: [Operand; 2]) {
+        for (h, share) in shares.into_iter().enumerate() {
+            self.store_row(b, OVER_WIDTH + 2 * number, h, share);
+        }
+    }
+}

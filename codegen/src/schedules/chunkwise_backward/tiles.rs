@@ -1,0 +1,50 @@
+//! The tiles of the third sweep.
+
+use super::{BackForm, TIMES};
+use crate::build::Builder;
+use crate::schedule::ChunkwiseBackward;
+use crate::schedules::flash::tile::Tile;
+use crate::stage::Stage;
+use crate::tile::SharedKind;
+use oplus_dsl::ir::Axis;
+
+/// Tiles as [`BackKernel`](super::BackKernel) has them.
+pub(super) struct Tiles {
+    pub keys: Tile,
+    pub queries: Tile,
+    pub values: Tile,
+    pub cotangents: Tile,
+    pub states: Tile,
+    pub duals: Tile,
+    pub weights: Tile,
+}
+
+impl Tiles {
+    /// Declares them, and their mbarriers.
+    pub(super) fn declare(b: &mut Builder, stage: &Stage, form: &BackForm, schedule: &ChunkwiseBackward) -> Tiles {
+        let (elem, depth) = (form.state_elem(stage), schedule.depth);
+        let [states, dual] = [&form.states, &form.cotangents];
+        let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
+            Tile::declare(b, stage, (param, states.time, inner), (TIMES, depth, stages))
+        };
+        let mut keys = tile(states.key, states.depth, depth, 1);
+        let mut queries = tile(dual.key, states.depth, depth, 1);
+        let heads = schedule.stages - 1;
+        let stages = if states.channels { 1 } else { heads };
+        let mut values = tile(states.value, states.width, TIMES, stages);
+        let mut cotangents = tile(dual.value, states.width, TIMES, stages);
+        let mut saved = |name: &str| {
+            let array = b.shared(name, SharedKind::Elem(elem), stages * TIMES * depth);
+            Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, elem, ..keys.clone() }
+        };
+        let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
+        let weights = Tile::bare(b, "weights", elem, (TIMES, TIMES));
+        for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        }
+        for tile in [&mut values, &mut cotangents, &mut states, &mut duals] {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, heads);
+        }
+        Tiles { keys, queries, values, cotangents, states, duals, weights }
+    }
+}

@@ -1,0 +1,382 @@
+//! The third sweep: a block goes through the heads of a chunk.
+
+use super::rates::Decays;
+use super::steps::Partials;
+use super::{BackKernel, Kind, ROWS, TIMES};
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::decay::Rates;
+use crate::schedules::chunkwise::products::{Blocks, Factor, multiply};
+use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, parts_of, zeros};
+use crate::schedules::flash::tile::{Lanes, Tile, left_rows, right_rows};
+use crate::schedules::flash::values::Values;
+use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::{Elem, Ty};
+
+/// How a warp's lanes read tiles of one shape.
+pub(super) struct Sides {
+    /// The warp's block of rows, as a left factor.
+    pub left: Lanes,
+    /// The rows of its half, as a right factor over the axis within them, and where they begin.
+    right: Lanes,
+    right_start: Operand,
+    /// The columns of its half, as a right factor over rows, and where they begin.
+    in_time: Lanes,
+    in_time_start: Operand,
+    /// Of `f32`, the warp's block of rows as a left factor over the rows of another: two neighbours of a row.
+    pub neighbours: Option<Lanes>,
+}
+
+/// Those of tiles over the width, or over times; and of tiles over the depth. They take many registers: each turn computes
+/// its own.
+pub(super) struct AllSides {
+    pub wide: Sides,
+    pub deep: Sides,
+    /// The same of weights, and of states, where they are of another type.
+    singles: Option<[Sides; 2]>,
+}
+
+impl AllSides {
+    /// Those of weights.
+    pub(super) fn weights(&self) -> &Sides {
+        self.singles.as_ref().map_or(&self.wide, |[weights, _]| weights)
+    }
+
+    /// Those of S and D.
+    pub(super) fn states(&self) -> &Sides {
+        self.singles.as_ref().map_or(&self.deep, |[_, states]| states)
+    }
+}
+
+/// Sums over heads, in registers, beside those of key'.
+pub(super) struct Sums {
+    /// E, transposed: the warp's times j, and the times i of its half.
+    pub pairs: Vec<[Reg; 4]>,
+    /// query', at the warp's times and the places of the depth of its half; none if they are not needed, or in shared memory.
+    pub queries: Vec<[Reg; 4]>,
+}
+
+/// What does not change over the heads of a block.
+pub(super) struct Chunk {
+    /// The shared axes' indices, the chunk's number and how many there are, its first time.
+    pub shared: Vec<(Axis, Operand)>,
+    number: (Operand, Operand),
+    pub first: Operand,
+    /// The number of heads, each part of a wide one counted, `i32`.
+    heads: Operand,
+    /// The number of parts of the width, `i32`: 1 unless it is wide.
+    pub parts: Operand,
+}
+
+/// Where a turn is.
+pub(super) struct Place {
+    /// The indices along all outer axes.
+    pub outer: Vec<(Axis, Operand)>,
+    /// The part of the width, `i32`, if that is wide.
+    pub part: Option<Operand>,
+}
+
+/// A head of a chunk.
+pub(super) struct Head<'a> {
+    pub sides: &'a AllSides,
+    /// Where its tiles are.
+    pub stage: Operand,
+    pub decays: &'a Decays,
+    pub sums: &'a Sums,
+}
+
+impl Sides {
+    /// Rows of the warp's half as a right factor over the axis within them.
+    pub(super) fn right<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
+        let factor = Factor::of(b, tile, &self.right, stage);
+        Factor { start: b.add(factor.start, self.right_start), ..factor }
+    }
+
+    /// Columns of the warp's half as a right factor over rows.
+    pub(super) fn in_time<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
+        let factor = Factor::of(b, tile, &self.in_time, stage);
+        Factor { start: b.add(factor.start, self.in_time_start), ..factor }
+    }
+}
+
+impl BackKernel<'_> {
+    pub(super) fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let chunk = self.chunk(b);
+        let none = Operand::i32(0);
+        let source = self.source(&chunk.shared);
+        for tile in [&self.keys, &self.queries] {
+            let origin = tile.origin(b, &source);
+            tile.fill(b, &source, origin, chunk.first, none);
+        }
+        self.fetch(b, &chunk, none);
+        let head = self.head(b, &chunk, none);
+        let rates = self.rates(b, &head.outer, chunk.first);
+        self.store_rates(b, &rates, none);
+        for tile in [&self.keys, &self.queries] {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+        }
+        self.score(b);
+        let sums = self.sums(b);
+        if self.has_turns() {
+            b.for_(none, chunk.heads, Operand::i32(1), |b, turn| {
+                self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, turn);
+            });
+        } else {
+            self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
+        }
+        self.again(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
+    }
+
+    fn sums(&self, b: &mut Builder) -> Sums {
+        let mut blocks = |count: u32| (0..count).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
+        let (pairs, queries) = (blocks(TIMES / 2 / COLUMNS), blocks(self.query_blocks.registers));
+        Sums { pairs, queries }
+    }
+
+    /// Whether an output is of a kind.
+    pub(super) fn needs(&self, kind: Kind) -> bool {
+        self.form.outputs.contains(&kind)
+    }
+
+    /// Blocks of a half of the depth.
+    pub(super) fn deep_blocks(&self) -> u32 {
+        self.schedule.depth / 2 / COLUMNS
+    }
+
+    /// Computes G, if it is kept; the sums that are in shared memory are 0 so far.
+    fn score(&self, b: &mut Builder) {
+        if let Some(array) = self.scores {
+            let sides = self.sides(b, &self.keys);
+            for (block, scores) in (0..).zip(&self.scores_of(b, &sides)) {
+                self.store_own(b, (array, block), scores);
+            }
+        }
+        let queries = self.query_sums.map(|array| (array, self.query_blocks.shared));
+        for (array, blocks) in [(self.key_sums, self.deep_blocks())].into_iter().chain(queries) {
+            (0..blocks).for_each(|block| self.store_own(b, (array, block), &zeros()));
+        }
+    }
+
+    /// G at the warp's times j and the times i of its half.
+    pub(super) fn scores_of(&self, b: &mut Builder, sides: &Sides) -> Blocks {
+        let left = Factor::of(b, &self.keys, &sides.left, Operand::i32(0));
+        let right = sides.right(b, &self.queries, Operand::i32(0));
+        let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        multiply(b, &mut scores, (left, right));
+        scores
+    }
+
+    /// One thread makes the mbarriers, and the 0.
+    pub(super) fn start(&self, b: &mut Builder) {
+        let first = b.eq(self.thread, Operand::i32(0));
+        b.if_(first, |b| {
+            self.anew.store(b, &[]);
+            let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
+            let stages = self.heads_in_flight();
+            for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
+                for i in 0..stages as i32 {
+                    let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
+                    b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
+                }
+            }
+            b.push(Stmt::FenceInit);
+        });
+        b.barrier();
+    }
+
+    /// Where the block is.
+    pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
+        let times = Operand::i64(i64::from(TIMES));
+        let up = b.add(self.args.size(self.form.states.time), Operand::i64(i64::from(TIMES) - 1));
+        let chunks = b.binary(Binary::Div, up, times);
+        let block = b.special(crate::tile::Special::Block);
+        let block = b.convert(Ty::I64, block);
+        let [point, number] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, chunks));
+        let shared = self.args.indices(b, point, self.shared());
+        let first = b.mul(number, times);
+        let first = b.convert(Ty::I32, first);
+        let heads = self.args.rows(b, self.form.heads);
+        let heads = b.convert(Ty::I32, heads);
+        let parts = if self.schedule.wide {
+            let parts = parts_of(b, &self.args, &self.form.states, TIMES);
+            b.convert(Ty::I32, parts)
+        } else {
+            Operand::i32(1)
+        };
+        let heads = if self.schedule.wide { b.mul(heads, parts) } else { heads };
+        Chunk { shared, number: (number, chunks), first, heads, parts }
+    }
+
+    pub(super) fn all_sides(&self, b: &mut Builder) -> AllSides {
+        let [wide, deep] = [&self.values, &self.keys].map(|tile| self.sides(b, tile));
+        let has_own = self.states.elem != self.keys.elem;
+        let singles = has_own.then(|| [&self.weights, &self.states].map(|tile| self.sides(b, tile)));
+        AllSides { wide, deep, singles }
+    }
+
+    fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
+        let (panel, columns) = (tile.panel(), tile.depth / 2);
+        let lane = self.anew.of(b, self.lane);
+        let (row, piece) = left_rows(b, lane);
+        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        let own = b.add(row, of_block);
+        let left = tile.lanes(b, own, piece);
+        // Halves of rows are whole panels, or pieces of one.
+        let is_single = tile.elem == Elem::F32;
+        let lanes = |b: &mut Builder, row, piece| {
+            if is_single { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
+        };
+        let piece = if is_single { Operand::i32(0) } else { piece };
+        let (in_time, in_time_start) = if columns >= panel {
+            let from = b.mul(self.half, Operand::i32((columns * tile.rows) as i32));
+            (lanes(b, row, piece), from)
+        } else {
+            let pieces = b.mul(self.half, Operand::i32((columns / tile.piece()) as i32));
+            let piece = b.add(piece, pieces);
+            (lanes(b, row, piece), Operand::i32(0))
+        };
+        let (row, piece) = right_rows(b, lane);
+        let right = tile.lanes(b, row, piece);
+        let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
+        let neighbours = is_single.then(|| self.neighbours(b, tile));
+        Sides { left, right, right_start, in_time, in_time_start, neighbours }
+    }
+
+    /// Where a head is, or a part of one.
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
+        let (head, part) = match self.schedule.wide {
+            false => (turn, None),
+            true => {
+                let (head, part) = divided(b, turn, chunk.parts);
+                (head, Some(part))
+            }
+        };
+        let head = b.convert(Ty::I64, head);
+        let own = self.args.indices(b, head, self.form.heads);
+        Place { outer: chunk.shared.iter().copied().chain(own).collect(), part }
+    }
+
+    /// Starts the copies of a head, if there is one.
+    pub(super) fn fetch(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) {
+        let exists = b.lt(turn, chunk.heads);
+        b.if_(exists, |b| {
+            let head = self.head(b, chunk, turn);
+            let source = self.source(&head.outer);
+            let (stage, _) = self.stage_of(b, turn);
+            for tile in [&self.values, &self.cotangents] {
+                let place = head.part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
+                let origin = origin_at(b, tile, &source, place);
+                tile.fill(b, &source, origin, chunk.first, stage);
+            }
+            self.fetch_states(b, (&head, chunk.parts), chunk.number, stage);
+        });
+    }
+
+    /// One head.
+    fn turn(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, turn: Operand) {
+        let (stage, parity) = self.stage_of(b, turn);
+        // From here on everybody has the rates, and nobody reads the head before.
+        b.barrier();
+        let next = b.add(turn, Operand::i32(1));
+        if self.heads_in_flight() > 1 {
+            self.fetch(b, chunk, next);
+        }
+        let early = self.reads_early.then(|| self.reads(b, chunk, turn));
+        for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
+        }
+        let (found, decays) =
+            if self.is_single { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
+        let (rates, (rows, steps)) = early.unwrap_or_else(|| {
+            let turn = self.anew.of(b, turn);
+            self.reads(b, chunk, turn)
+        });
+        // Not kept since then.
+        let part = self.schedule.wide.then(|| {
+            let turn = self.anew.of(b, turn);
+            b.binary(Binary::Rem, turn, chunk.parts)
+        });
+        let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
+        self.store_values(b, &rows, (stage, place), &found);
+        self.store_rates(b, &rates, next);
+        // From here on nobody reads the tiles of this head.
+        b.barrier();
+        if self.heads_in_flight() == 1 && self.has_turns() {
+            self.fetch(b, chunk, next);
+        }
+        self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
+    }
+
+    /// All that is summed of a head: value', and the decays.
+    fn at_once(&self, b: &mut Builder, sums: &Sums, (turn, stage): (Operand, Operand)) -> (Blocks, Decays) {
+        let decays = self.decays(b, turn);
+        let mut partials = Partials::default();
+        let sides = self.all_sides(b);
+        let head = Head { sides: &sides, stage, decays: &decays, sums };
+        let weights = self.weigh(b, &head, &mut partials);
+        self.store_weights(b, &weights);
+        let mut found = self.through_duals(b, &head, &mut partials);
+        self.add_keys(b, &head);
+        self.add_queries(b, &head, &mut partials);
+        self.store_partials(b, &partials);
+        self.share_energy(b, stage);
+        // The weights of all warps are there.
+        b.barrier();
+        self.through_pairs(b, &head, &mut found);
+        (found, decays)
+    }
+
+    /// Reads the rates of the next head, and what outputs of this one need.
+    fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
+        let next = b.add(turn, Operand::i32(1));
+        let last = b.sub(chunk.heads, Operand::i32(1));
+        let known = b.binary(Binary::Min, next, last);
+        let following = self.head(b, chunk, known);
+        let rates = self.rates(b, &following.outer, chunk.first);
+        let own = self.head(b, chunk, turn);
+        (rates, self.early(b, &own, chunk.first))
+    }
+
+    /// What outputs need of memory at the thread's times among rows, and at its lane's times.
+    pub(super) fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
+        let mut steps = rows.clone();
+        self.set_rows(b, &mut rows, first);
+        for (k, place) in (0..).zip(self.own_times(b, first)) {
+            steps.set_row(k, place);
+        }
+        for slot in 0..2 {
+            rows.read_row(b, slot);
+            steps.read_row(b, slot);
+        }
+        (rows, steps)
+    }
+
+    /// Products of what was summed over heads.
+    fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
+        if !self.needs(Kind::Keys) && !self.needs(Kind::Queries) {
+            return;
+        }
+        b.barrier();
+        let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
+        self.store_weights(b, &pairs);
+        b.barrier();
+        let sides = self.all_sides(b);
+        let (time, width) = (self.form.states.time, self.form.states.width);
+        let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
+        let mut kinds = [Kind::Keys, Kind::Queries];
+        if self.is_single {
+            // The sums of query' are in registers.
+            kinds.reverse();
+        }
+        for kind in kinds.into_iter().filter(|kind| self.needs(*kind)) {
+            let found = match kind {
+                Kind::Keys => self.finish_keys(b, &sides),
+                _ => self.finish_queries(b, &sides, &sums.queries),
+            };
+            self.store_depth(b, &values, chunk.first, (kind, &found));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The look-back warps: the state before a tile, one column per lane.
+
+use super::cells::{Cells, Place};
+use super::ring::{LOOKERS, PRODUCERS, Ring, Tile};
+use crate::block::carry::{Fields, assign, from_words, to_words, words};
+use crate::block::persistent::{load_fields, store_fields};
+use crate::build::Builder;
+use crate::tile::{Memory, Operand, PollEntry, Reg, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
+
+/// Where a tile stands in its scan.
+struct Turn {
+    /// Its group, and its number within; `i32`.
+    group: Operand,
+    within: Operand,
+    /// Whether it is the last of its group, and the last of the scan.
+    ends: Operand,
+    last: Operand,
+    /// Whether something is to be done once its own aggregate is known.
+    follows: Operand,
+    tag: Operand,
+}
+
+/// The messages of a column that lead to the state before a tile.
+struct Wanted {
+    /// Aggregates of the group's earlier tiles.
+    earlier: Vec<PollEntry>,
+    /// Aggregates of the groups before, nearest first, and the state before each of them.
+    aggregates: Vec<PollEntry>,
+    starts: Vec<PollEntry>,
+    tag: Operand,
+}
+
+impl Ring<'_> {
+    /// Warp n takes the block's tiles n, n + [`LOOKERS`], … It looks while a tile is being loaded.
+    pub(super) fn look_back_role(&self, b: &mut Builder) {
+        let schedule = self.layout.schedule;
+        let earlier = schedule.warps + schedule.reduce_warps + PRODUCERS + 1;
+        let first = b.sub(self.block.warp, Operand::i32(earlier as i32));
+        let count = b.var(first);
+        let tag = self.block.tag(b);
+        b.loop_(|b| {
+            let (slot, parity) = self.block.slot(b, count.into());
+            self.block.wait(b, self.block.drawn, slot, parity);
+            let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
+            let ends = b.lt(tile, Operand::i32(0));
+            b.break_if(ends);
+            let place = self.tile(b, tile);
+            let turn = self.turn(b, &place, tag);
+            // Before the carry is passed on, for from then on the slot may be used again.
+            b.if_(turn.follows, |b| self.block.wait(b, self.block.published, slot, parity));
+            self.each_column(b, |b, column| self.settle(b, &place, &turn, slot, column));
+            self.block.arrive_warp(b, self.block.carried, slot);
+            let next = b.add(count.into(), Operand::i32(LOOKERS as i32));
+            b.assign(count, next);
+        });
+    }
+
+    fn turn(&self, b: &mut Builder, tile: &Tile, tag: Operand) -> Turn {
+        let size = Operand::i32(self.layout.schedule.group as i32);
+        let group = b.binary(Binary::Div, tile.order, size);
+        let within = b.binary(Binary::Rem, tile.order, size);
+        let ends = b.eq(within, Operand::i32(self.layout.schedule.group as i32 - 1));
+        let count = b.add(tile.order, Operand::i32(1));
+        let last = b.eq(count, self.time_tiles);
+        let follows = if self.layout.has_finals() { b.binary(Binary::Or, ends, last) } else { ends };
+        Turn { group, within, ends, last, follows, tag }
+    }
+
+    /// The state of one column before a tile, and what follows from the tile's own aggregate.
+    fn settle(&self, b: &mut Builder, tile: &Tile, turn: &Turn, slot: Operand, column: Operand) {
+        let base = self.slot_columns(b, slot);
+        let index = b.add(base, column);
+        let initial = self.initial(b, tile, column);
+        let wanted = self.wanted(b, tile, turn, column, &initial);
+        // All are polled together: what is wanted second has often come when the first has.
+        self.poll_until(b, wanted.all(), turn.tag, |b| {
+            wanted.earlier.iter().fold(Operand::bool(true), |all, e| {
+                let here = present(b, e, turn.tag);
+                b.and(all, here)
+            })
+        });
+        let earlier = self.fold_earlier(b, turn, &wanted);
+        if self.layout.schedule.group > 1 {
+            b.if_(turn.ends, |b| {
+                let total = self.total(b, earlier.as_ref(), index);
+                let message = self.group_message(b, tile.scan, turn.group, column);
+                self.publish(b, message, &total, turn);
+            });
+        }
+        let before = self.state_before(b, turn, &initial, &wanted);
+        let state = earlier.as_ref().map_or(before.clone(), |e| self.layout.monoid.apply(b, &before, e));
+        store_fields(b, &self.carry, index, &state);
+        b.if_(turn.follows, |b| {
+            let total = self.total(b, earlier.as_ref(), index);
+            let after = self.layout.monoid.apply(b, &before, &total);
+            let next = b.add(turn.group, Operand::i32(1));
+            let message = self.state_message(b, tile.scan, next, column);
+            self.publish(b, message, &after, turn);
+            if self.layout.has_finals() {
+                b.if_(turn.last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
+            }
+        });
+    }
+
+    /// The aggregate of the group up to and with the tile.
+    fn total(&self, b: &mut Builder, earlier: Option<&Fields>, index: Operand) -> Fields {
+        let own = load_fields(b, &self.totals, index);
+        earlier.map_or(own.clone(), |e| self.layout.monoid.combine(b, e, &own))
+    }
+
+    /// What a group's last tile makes known.
+    fn publish(&self, b: &mut Builder, index: Operand, fields: &[Operand], turn: &Turn) {
+        let (messages, values) = (self.block.messages, to_words(b, fields));
+        b.push(Stmt::Publish { messages, index, values, tag: turn.tag, guard: Some(turn.ends) });
+    }
+
+    fn wanted(&self, b: &mut Builder, tile: &Tile, turn: &Turn, column: Operand, initial: &[Operand]) -> Wanted {
+        let start = b.sub(tile.order, turn.within);
+        let base = self.aggregate_message(b, tile.scan, start, column);
+        let earlier = (0..self.layout.schedule.group - 1).map(|m| {
+            let wanted = b.binary(Binary::Gt, turn.within, Operand::i32(m as i32));
+            let index = b.add(base, Operand::i64(i64::from(m) * self.message_step()));
+            entry(b, index, self.words, wanted, turn.tag)
+        });
+        let earlier = earlier.collect();
+        let known = to_words(b, initial);
+        let state_words = words(&self.layout.monoid.state_types());
+        let aggregate_base = self.group_message(b, tile.scan, turn.group, column);
+        let state_base = self.state_message(b, tile.scan, turn.group, column);
+        let (mut aggregates, mut starts) = (vec![], vec![]);
+        for m in 0..self.layout.schedule.window {
+            let before = b.sub(turn.group, Operand::i32(m as i32 + 1));
+            let back = Operand::i64((i64::from(m) + 1) * self.message_step());
+            let exists = b.ge(before, Operand::i32(0));
+            let index = b.sub(aggregate_base, back);
+            aggregates.push(entry(b, index, self.words, exists, turn.tag));
+            let later = b.binary(Binary::Gt, before, Operand::i32(0));
+            let index = b.sub(state_base, back);
+            let start = entry(b, index, state_words, later, turn.tag);
+            for (reg, word) in start.values.iter().zip(&known) {
+                b.assign(*reg, *word);
+            }
+            starts.push(start);
+        }
+        Wanted { earlier, aggregates, starts, tag: turn.tag }
+    }
+
+    /// The aggregate of the group's tiles before this one; `None` when groups are single tiles.
+    fn fold_earlier(&self, b: &mut Builder, turn: &Turn, wanted: &Wanted) -> Option<Fields> {
+        if wanted.earlier.is_empty() {
+            return None;
+        }
+        let types = self.layout.monoid.types();
+        let sum: Vec<Reg> = self.layout.monoid.identity().into_iter().map(|x| b.var(x)).collect();
+        for (m, entry) in wanted.earlier.iter().enumerate() {
+            let exists = b.binary(Binary::Gt, turn.within, Operand::i32(m as i32));
+            b.if_(exists, |b| {
+                let next = from_words(b, &types, &values(entry));
+                let now: Fields = sum.iter().map(|r| Operand::Reg(*r)).collect();
+                let next = if m == 0 { next } else { self.layout.monoid.combine(b, &now, &next) };
+                assign(b, &sum, &next);
+            });
+        }
+        Some(sum.into_iter().map(Operand::Reg).collect())
+    }
+
+    /// The state before a group: that before some earlier group, then the aggregates of the groups between.
+    fn state_before(&self, b: &mut Builder, turn: &Turn, initial: &[Operand], wanted: &Wanted) -> Fields {
+        let state: Vec<Reg> = initial.iter().map(|x| b.var(*x)).collect();
+        let later = b.binary(Binary::Gt, turn.group, Operand::i32(0));
+        b.if_(later, |b| self.resume(b, wanted, &state));
+        state.into_iter().map(Operand::Reg).collect()
+    }
+
+    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg]) {
+        let chosen = b.var(Operand::i32(0));
+        b.loop_(|b| {
+            let done = wanted.choose(b, chosen);
+            b.break_if(done);
+            let entries = wanted.aggregates.iter().chain(&wanted.starts).cloned().collect();
+            b.push(Stmt::Poll { messages: self.block.messages, entries, tag: wanted.tag });
+        });
+        let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
+        for (m, (aggregate, start)) in wanted.aggregates.iter().zip(&wanted.starts).enumerate().rev() {
+            let starts = b.eq(chosen.into(), Operand::i32(m as i32));
+            b.if_(starts, |b| {
+                let known = from_words(b, &state_types, &values(start));
+                assign(b, state, &known);
+            });
+            let follows = b.ge(chosen.into(), Operand::i32(m as i32));
+            b.if_(follows, |b| {
+                let element = from_words(b, &types, &values(aggregate));
+                let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+                let next = self.layout.monoid.apply(b, &now, &element);
+                assign(b, state, &next);
+            });
+        }
+    }
+
+    /// Polls until the condition holds.
+    fn poll_until(
+        &self,
+        b: &mut Builder,
+        entries: Vec<PollEntry>,
+        tag: Operand,
+        condition: impl FnOnce(&mut Builder) -> Operand,
+    ) {
+        b.loop_(|b| {
+            b.push(Stmt::Poll { messages: self.block.messages, entries, tag });
+            let done = condition(b);
+            b.break_if(done);
+        });
+    }
+
+    /// The state of a column before the first tile of its scan.
+    fn initial(&self, b: &mut Builder, tile: &Tile, column: Operand) -> Fields {
+        let cells = self.column(b, tile, column);
+        self.layout.initial(b, &cells, 0)
+    }
+
+    /// One column of a tile without its rows.
+    fn column(&self, b: &mut Builder, tile: &Tile, column: Operand) -> Cells<'_> {
+        let wide = b.convert(Ty::I64, column);
+        let first = b.add(tile.column, wide);
+        let place = Place { time: Operand::i64(0), column: first, outer: tile.outer.clone() };
+        Cells::without_rows(b, self.layout, place, 1)
+    }
+}
+
+/// A message to be polled; one that is not wanted counts as present.
+fn entry(b: &mut Builder, index: Operand, words: u32, wanted: Operand, tag: Operand) -> PollEntry {
+    let missing = b.sub(tag, Operand::u32(1));
+    let start = b.select(wanted, missing, tag);
+    let values = (0..words).map(|_| b.var(Operand::u32(0))).collect();
+    let tags = (0..words).map(|_| b.var(start)).collect();
+    PollEntry { index, values, tags }
+}
+
+fn values(entry: &PollEntry) -> Fields {
+    entry.values.iter().map(|r| Operand::Reg(*r)).collect()
+}
+
+fn present(b: &mut Builder, entry: &PollEntry, tag: Operand) -> Operand {
+    entry.tags.iter().fold(Operand::bool(true), |all, own| {
+        let here = b.eq((*own).into(), tag);
+        b.and(all, here)
+    })
+}
+
+impl Wanted {
+    fn all(&self) -> Vec<PollEntry> {
+        self.earlier.iter().chain(&self.aggregates).chain(&self.starts).cloned().collect()
+    }
+
+    /// Looks for the nearest known state from which all aggregates are there; remembers it in `chosen`.
+    fn choose(&self, b: &mut Builder, chosen: Reg) -> Operand {
+        let (mut reachable, mut found) = (Operand::bool(true), Operand::bool(false));
+        for (m, (aggregate, start)) in self.aggregates.iter().zip(&self.starts).enumerate() {
+            let aggregate = present(b, aggregate, self.tag);
+            reachable = b.and(reachable, aggregate);
+            let state = present(b, start, self.tag);
+            let usable = b.and(reachable, state);
+            let already = b.unary(Unary::Not, found);
+            let first = b.and(usable, already);
+            let number = b.select(first, Operand::i32(m as i32), chosen.into());
+            b.assign(chosen, number);
+            found = b.binary(Binary::Or, found, usable);
+        }
+        found
+    }
+}

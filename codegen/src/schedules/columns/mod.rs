@@ -1,0 +1,155 @@
+//! Columns: lanes along a contiguous axis that is not scanned, time in registers.
+//!
+//! * *walk*: enough columns to fill the device. A thread walks its columns from one end of time to the other.
+//! * *ring*: few columns and much time. Persistent blocks scan tiles of time × columns and look back.
+//!
+//! Both see a stage as *cells*: rows of time × adjacent columns that one thread holds (`cells`).
+
+mod cells;
+mod look_back;
+mod parts;
+mod produce;
+mod publish;
+mod ring;
+mod roles;
+mod walk;
+
+pub use parts::{parts, supports_parts};
+pub use ring::{HELPERS, message_words, scans, time_tiles};
+
+use super::LowerError;
+use super::lookback::used_fields;
+use crate::abi::Tensor;
+use crate::block::args::Args;
+use crate::block::carry::{Fields, Monoid};
+use crate::block::point::Point;
+use crate::build::Builder;
+use crate::schedule::{Columns, Form, Schedule};
+use crate::stage::{Scan, Stage};
+use crate::tile::{Kernel, Memory, Operand};
+use cells::{Cells, Streams};
+use oplus_dsl::ir::Axis;
+use parts::RowSums;
+
+/// The tile kernel of a stage under a columns schedule.
+pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, LowerError> {
+    let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "columns" })?;
+    let ring = schedule.form == Form::Ring;
+    let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
+    let parted = stage.part_axis.is_some();
+    let sums = !parted || !ring && schedule.steps.is_power_of_two() && supports_parts(stage);
+    let fits = fits && sums && (ring || schedule.stages <= 1);
+    if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
+        return Err(LowerError::Parameters { schedule: Schedule::Columns(*schedule) });
+    }
+    let mut b = Builder::new(symbol, schedule.threads());
+    let columns = Layout::declare(&mut b, stage, scan, schedule);
+    if ring {
+        ring::lower(&mut b, &columns)
+    } else {
+        walk::lower(&mut b, &columns)
+    }
+    Ok(b.finish())
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &Columns) -> u32 {
+    let Some(scan) = stage.scan().filter(|_| schedule.form == Form::Ring) else { return 0 };
+    let mut b = Builder::new("", 32);
+    let columns = Layout::declare(&mut b, stage, scan, schedule);
+    ring::Ring::declare(&mut b, &columns);
+    b.finish().shared_layout().1
+}
+
+/// A stage laid over columns. Immutable while code is emitted.
+struct Layout<'s> {
+    stage: &'s Stage,
+    scan: Scan<'s>,
+    schedule: &'s Columns,
+    monoid: Monoid<'s>,
+    args: Args,
+    streams: Streams,
+    /// The axis of the columns.
+    lane: Axis,
+    /// Sizes of the scan axis and of the lane axis, `i64`.
+    len: Operand,
+    width: Operand,
+}
+
+impl<'s> Layout<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s Columns) -> Layout<'s> {
+        let args = Args::declare(b, stage, &Schedule::Columns(*schedule));
+        let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
+        let lane = Axis(schedule.lane);
+        let streams = Streams::new(stage, &scan, schedule);
+        let (len, width) = (args.size(scan.axis), args.size(lane));
+        Layout { stage, scan, schedule, monoid, args, streams, lane, len, width }
+    }
+
+    fn pointer(&self, tensor: Tensor) -> Memory {
+        Memory::Global(self.args.pointer(tensor))
+    }
+
+    fn vector(&self) -> u32 {
+        self.schedule.vector
+    }
+
+    fn reverse(&self) -> bool {
+        self.scan.reverse
+    }
+
+    /// Indices below n in the order of the scan.
+    fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
+        let reverse = self.reverse();
+        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+    }
+
+    fn point(&self) -> Point<'s> {
+        Point::new(&self.stage.program, Some(self.scan.axis))
+    }
+
+    fn has_finals(&self) -> bool {
+        (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k))
+    }
+
+    /// The state of a column before the first row.
+    fn initial(&self, b: &mut Builder, cells: &Cells, column: u32) -> Fields {
+        let init = self.monoid.keep(self.scan.init);
+        if init.is_empty() {
+            return self.monoid.identity_state();
+        }
+        let mut point = self.point();
+        init.iter().map(|value| cells.value(b, &mut point, (0, column), *value, None)).collect()
+    }
+
+    /// The states after a row and the outputs at it. `states` are those before it; `sums` takes up the row's sums.
+    fn step(
+        &self,
+        b: &mut Builder,
+        cells: &Cells,
+        row: u32,
+        points: &mut [Point],
+        elements: &[Fields],
+        (states, sums): (Vec<Fields>, &mut RowSums),
+    ) -> Vec<Fields> {
+        let after: Vec<Fields> =
+            states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
+        for (k, output) in self.stage.program.outputs.iter().enumerate() {
+            if self.stage.is_final(k) || self.stage.is_parted(k) {
+                continue;
+            }
+            let values: Vec<Operand> = (0..self.vector() as usize)
+                .map(|v| cells.value(b, &mut points[v], (row, v as u32), output.value, Some((&states[v], &after[v]))))
+                .collect();
+            cells.store(b, k as u32, row, &values);
+        }
+        let both: Vec<(&[Operand], &[Operand])> = states.iter().zip(&after).map(|(x, y)| (&x[..], &y[..])).collect();
+        sums.row(b, cells, row, points, &both);
+        after
+    }
+
+    /// The scan's elements at a row, one per column.
+    fn elements(&self, b: &mut Builder, cells: &Cells, row: u32, points: &mut [Point]) -> Vec<Fields> {
+        (0..self.vector()).map(|v| cells.element(b, &mut points[v as usize], (row, v))).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! Sums over columns, in parts: a warp that walks sums each row over its own columns, and stores that as one part.
+
+use super::Layout;
+use super::cells::{Cells, Place};
+use crate::abi::Tensor;
+use crate::block::lane_sum::Lanes;
+use crate::block::point::Point;
+use crate::build::{Builder, zero};
+use crate::schedule::{Columns, WARP};
+use crate::stage::Stage;
+use crate::tile::{Operand, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Op, Value};
+
+/// Parts of a sum over `width` columns: one for every warp.
+pub fn parts(schedule: &Columns, width: u64) -> u64 {
+    width.div_ceil(u64::from(schedule.threads() * schedule.vector)) * u64::from(schedule.warps)
+}
+
+/// Whether the sums of a stage with a part axis are over the axis that lies along lanes, and its states are written there too:
+/// else it is no stage for columns.
+pub fn supports_parts(stage: &Stage) -> bool {
+    let Some(lane) = stage.outer_axes().iter().last().filter(|lane| Some(*lane) > stage.axis()) else { return false };
+    let outputs = 0..stage.program.outputs.len();
+    let mut written = outputs.clone().filter(|k| !stage.is_parted(*k) && !stage.is_final(*k));
+    let along = |k: usize| element(stage, k).is_some_and(|(axis, _)| axis == lane);
+    let mut parted = outputs.filter(|k| stage.is_parted(*k));
+    written.any(|k| stage.program.outputs[k].axes.contains(&lane)) && parted.all(along)
+}
+
+/// What a part output sums, and over which axis.
+fn element(stage: &Stage, output: usize) -> Option<(Axis, Value)> {
+    match &stage.program.node(stage.part_sum(output)?).op {
+        Op::Reduce { axis, elements, .. } => {
+            let summed_again = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
+            let inner = stage.program.node(elements[0]).op.operands();
+            (!inner.into_iter().any(summed_again)).then_some((*axis, elements[0]))
+        }
+        _ => None,
+    }
+}
+
+/// The sums over a thread's columns of each part output, row by row.
+pub(super) struct RowSums {
+    /// The output, what it sums, and the sum of each row of a chunk.
+    outputs: Vec<(u32, Value, Vec<Operand>)>,
+}
+
+impl RowSums {
+    /// Nothing summed yet.
+    pub(super) fn new(layout: &Layout) -> RowSums {
+        let nothing = vec![zero(Ty::F32); layout.schedule.steps as usize];
+        let parted = (0..layout.stage.program.outputs.len()).filter(|k| layout.stage.is_parted(*k));
+        let outputs = parted.filter_map(|k| Some((k as u32, element(layout.stage, k)?.1, nothing.clone())));
+        RowSums { outputs: outputs.collect() }
+    }
+
+    /// Sums a row, given the states before and after it.
+    pub(super) fn row(
+        &mut self,
+        b: &mut Builder,
+        cells: &Cells,
+        row: u32,
+        points: &mut [Point],
+        states: &[(&[Operand], &[Operand])],
+    ) {
+        for (_, element, sums) in &mut self.outputs {
+            let mut sum: Option<Operand> = None;
+            for (v, (point, states)) in points.iter_mut().zip(states).enumerate() {
+                let term = cells.value(b, point, (row, v as u32), *element, Some(*states));
+                let term = b.select(cells.exists, term, zero(b.ty(term)));
+                sum = Some(sum.map_or(term, |sum| b.add(sum, term)));
+            }
+            sums[row as usize] = sum.unwrap_or(zero(Ty::F32));
+        }
+    }
+
+    /// Sums a chunk's rows over the lanes of the warp, and stores them as part number `part` (`i64`).
+    pub(super) fn store(&self, b: &mut Builder, layout: &Layout, cells: &Cells, place: &Place, part: Operand) {
+        let (Some(axis), false) = (layout.stage.part_axis, self.outputs.is_empty()) else { return };
+        let position = b.special(Special::Lane);
+        let lanes = Lanes { count: WARP, stride: 1, position, length: layout.schedule.steps };
+        let first = lanes.first_step(b);
+        let keeps = lanes.keeps(b);
+        let row = b.convert(Ty::I64, first);
+        let mut indices = place.outer.clone();
+        indices.extend([(axis, part), (layout.scan.axis, b.add(place.time, row))]);
+        for (output, _, sums) in &self.outputs {
+            let tensor = Tensor::Output(*output);
+            let origin = layout.args.offset(b, tensor, &indices);
+            for (k, sum) in lanes.sum(b, sums).into_iter().enumerate() {
+                let below = cells.row_exists(b, first, k as u32);
+                let guard = b.and(below, keeps);
+                let step = layout.args.stride(tensor, layout.scan.axis);
+                let step = b.mul(step, Operand::i64(k as i64));
+                let at = b.add(origin, step);
+                b.store(layout.pointer(tensor), at, &[sum], Some(guard));
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Pairs: sums over all pairs of a row and a column, by matrix products.
+//!
+//! A stage in this [form](Form) sums over the columns n, for every row m, what a weight of the pair says of the column:
+//!
+//! ```text
+//! s[m, n] = Σ_e left[m, e]·right[n, e]        contractions, one or more
+//! w[m, n] = any map of them, of the indices, and of what rows and columns have
+//! y[m, f] = Σ_n w[m, n]·leaf[n, f]            payloads; without a leaf the sum of the weights
+//! ```
+//!
+//! or, with a *gauge*, the softmax merge of (score[m, n], payloads): weights are 2^(κ·(score − M)) with the maximum M so far,
+//! and what has been summed is measured against the new maximum whenever it grows. Attention is of this form, and so
+//! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
+//! more, which only columns have, as that of the queries' heads that share the head of a key: a block goes over it in
+//! `rounds`.
+//!
+//! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
+//! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts, whose
+//! sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
+//! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
+//! weights never leave their registers. Warpgroups (`sm_90a`) multiply straight from shared memory, and their fragments
+//! are the same. All its rows and columns have numbers, *slots*.
+//!
+//! Conditions that compare the column with a value of the row are ranges of columns: tiles outside are not visited, and
+//! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
+//! zeros in the tiles.
+
+pub(crate) mod factors;
+mod finals;
+mod form;
+mod gauge;
+mod place;
+mod products;
+mod rounds;
+pub(crate) mod single;
+mod strays;
+mod sums;
+pub(crate) mod tile;
+pub(crate) mod values;
+mod vectors;
+mod visible;
+mod walk;
+mod weigh;
+
+pub use form::{Contraction, Form, Gauge, Limit, Payload};
+
+use super::LowerError;
+use super::chunkwise::anew::Anew;
+use crate::block::args::Args;
+use crate::build::Builder;
+use crate::schedule::{Flash, Schedule, Unit, WARP};
+use crate::stage::Stage;
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+use oplus_dsl::{Elem, Ty};
+use place::Place;
+use tile::{Lanes, Tile, left_rows, right_rows};
+use vectors::Vector;
+
+/// Rows of a fragment.
+const ROWS: u32 = 16;
+/// Columns of a fragment.
+const COLUMNS: u32 = 8;
+
+/// The tile kernel of a stage under a schedule of pairs.
+pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, LowerError> {
+    let parameters = LowerError::Parameters { schedule: Schedule::Flash(*schedule) };
+    let Flash { warps, repeat, unit, columns, depth, width, stages, vector, blocks, .. } = *schedule;
+    let sixteenths = [columns, depth, width].iter().all(|n| *n > 0 && n.is_multiple_of(ROWS));
+    let vectors = matches!(vector, 1 | 2 | 4 | 8);
+    let units = unit == Unit::Warp || (warps.is_multiple_of(4) && [columns, depth, width].iter().all(|n| *n <= 256));
+    if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
+        return Err(parameters);
+    }
+    let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "pairs" })?;
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(blocks);
+    let kernel = PairsKernel::declare(&mut b, stage, &form, schedule).ok_or(parameters)?;
+    kernel.body(&mut b);
+    Ok(b.finish())
+}
+
+/// Whether the schedule takes a stage; in words why not.
+pub fn supports(stage: &Stage) -> Result<(), String> {
+    let form = Form::of(stage)?;
+    let leaves = form.row_leaves().into_iter().chain(form.column_leaves());
+    let elems: Vec<Elem> = leaves.map(|(p, _)| stage.program.params[p as usize].elem).collect();
+    match elems.first() {
+        Some(first @ (Elem::Bf16 | Elem::F16 | Elem::F32)) if elems.iter().all(|e| e == first) => Ok(()),
+        _ => Err("rows and columns are not all bf16, all f16 or all f32".into()),
+    }
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
+    let Ok(form) = Form::of(stage) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    PairsKernel::declare(&mut b, stage, &form, schedule);
+    b.finish().shared_layout().1
+}
+
+/// How many of each a thread has.
+#[derive(Clone, Copy)]
+struct Slots {
+    /// Rows: 2h' + h is row g + 8h of the warp's block h'.
+    rows: u32,
+    /// Columns: 2j + c is column 2t + c of block j.
+    columns: u32,
+}
+
+/// A stage laid over blocks. Immutable while code is emitted.
+#[derive(Clone)]
+struct PairsKernel<'s> {
+    stage: &'s Stage,
+    form: &'s Form,
+    schedule: &'s Flash,
+    args: Args,
+    row_tiles: Vec<Tile>,
+    column_tiles: Vec<Tile>,
+    /// What comes with the tiles of columns.
+    vectors: Vec<Vector>,
+    /// A stage of the ring has been read, by every thread.
+    empty: SharedId,
+    /// The ends of ranges, of every warp.
+    ends: SharedId,
+    /// Where strays were found.
+    flags: SharedId,
+    /// The sums of payloads in shared memory, where they are there.
+    shared_sums: Vec<Option<SharedId>>,
+    thread: Operand,
+    warp: Operand,
+    lane: Operand,
+    /// g and t.
+    group: Operand,
+    member: Operand,
+    /// The index along every axis of pairs but those of rows and columns.
+    outer: Vec<(Axis, Operand)>,
+    /// The block's first row, `i32`.
+    first_row: Operand,
+    /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
+    part: Option<(Operand, Operand)>,
+    /// The outer indices and the first row, where sums or single elements leave no registers for them.
+    anew: Option<Anew>,
+}
+
+impl<'s> PairsKernel<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Form, schedule: &'s Flash) -> Option<Self> {
+        let args = Args::declare(b, stage, &Schedule::Flash(*schedule));
+        let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
+        let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
+            Tile::declare(b, stage, (param, along, inner), (rows, depth(inner), stages))
+        };
+        let mut row_tiles: Vec<Tile> =
+            form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), 1)).collect();
+        let columns = form.column_leaves().into_iter();
+        let mut column_tiles: Vec<Tile> =
+            columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
+        let vectors = Vector::all(b, stage, form, (schedule.columns, schedule.stages));
+        let full = |b: &mut Builder, tile: &mut Tile, stages| {
+            tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
+        };
+        row_tiles.iter_mut().for_each(|tile| full(b, tile, 1));
+        column_tiles.iter_mut().for_each(|tile| full(b, tile, schedule.stages));
+        let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages);
+        let elem = row_tiles.first()?.elem;
+        let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
+        let single = elem == Elem::F32 && schedule.unit == Unit::Warp;
+        if !same || !(single || matches!(elem, Elem::Bf16 | Elem::F16)) {
+            return None;
+        }
+        let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
+        let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let Place { outer, first_row, part } = Place::of(b, stage, &args, (form, schedule));
+        let mut kernel = PairsKernel {
+            stage,
+            form,
+            schedule,
+            args,
+            row_tiles,
+            column_tiles,
+            vectors,
+            empty,
+            ends,
+            flags: ends,
+            shared_sums: vec![],
+            thread,
+            warp,
+            lane,
+            group,
+            member,
+            outer,
+            first_row,
+            part,
+            anew: None,
+        };
+        // Whole accesses of f16 spilled more with it, in the stores at the end.
+        let has_few = schedule.vector == 1 || schedule.unit == Unit::Warp && elem == Elem::Bf16;
+        if kernel.is_scarce() && has_few {
+            kernel.anew = Some(Anew::declare(b, kernel.outer.len() + 1));
+        }
+        let flags = kernel.flags();
+        if flags > 0 {
+            kernel.flags = b.shared("flags", SharedKind::Elem(Elem::I32), flags);
+        }
+        kernel.declare_sums(b);
+        Some(kernel)
+    }
+
+    /// Whether sums and the rows of tiles leave so few registers that no addresses may be kept from copy to copy.
+    fn is_scarce(&self) -> bool {
+        let several = self.form.contractions.len() > 1;
+        self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
+    }
+
+    /// Whether lanes are computed anew for every tile, too: copies of single elements leave no registers for them.
+    fn has_no_lanes(&self) -> bool {
+        self.anew.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
+    }
+
+    /// The same kernel; where registers are scarce one of which nothing is kept of where the block and the thread were before.
+    fn afresh(&self, b: &mut Builder) -> Self {
+        let Some(anew) = self.anew else { return self.clone() };
+        let thread = anew.of(b, self.thread);
+        let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
+        let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+        let outer = anew.outer(b, &self.outer);
+        let first_row = anew.read(b, self.outer.len());
+        let first_row = b.convert(Ty::I32, first_row);
+        PairsKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
+    }
+
+    fn slots(&self) -> Slots {
+        Slots { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
+    }
+
+    /// The type of factors.
+    fn elem(&self) -> Elem {
+        self.row_tiles[0].elem
+    }
+
+    /// The tile of a parameter of the columns.
+    fn column_tile(&self, param: u32) -> &Tile {
+        self.column_tiles.iter().find(|t| t.param == param).expect("every leaf has a tile")
+    }
+
+    /// The tile of a parameter of the rows.
+    fn row_tile(&self, param: u32) -> &Tile {
+        self.row_tiles.iter().find(|t| t.param == param).expect("every leaf has a tile")
+    }
+
+    /// The lanes of left factors, right factors, and right factors that are read transposed, of a tile.
+    fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let (row, half) = left_rows(b, self.lane);
+        let first = self.first_row_of_warp(b);
+        let row = b.add(row, first);
+        tile.lanes(b, row, half)
+    }
+
+    /// The first row of the warp in the block's tiles; that of its next 16 rows is [`Self::row_step`] further.
+    fn first_row_of_warp(&self, b: &mut Builder) -> Operand {
+        let Flash { repeat, unit, .. } = *self.schedule;
+        match unit {
+            Unit::Warp => b.mul(self.warp, Operand::i32((ROWS * repeat) as i32)),
+            Unit::Warpgroup => {
+                let own = b.binary(Binary::Rem, self.warp, Operand::i32(4));
+                let own = b.mul(own, Operand::i32(ROWS as i32));
+                let first = self.first_row_of_group(b);
+                b.add(first, own)
+            }
+        }
+    }
+
+    /// The first row of the warpgroup in the block's tiles.
+    fn first_row_of_group(&self, b: &mut Builder) -> Operand {
+        let group = b.binary(Binary::Div, self.warp, Operand::i32(4));
+        b.mul(group, Operand::i32((4 * ROWS * self.schedule.repeat) as i32))
+    }
+
+    /// Rows from 16 rows of a warp to its next.
+    fn row_step(&self) -> u32 {
+        match self.schedule.unit {
+            Unit::Warp => ROWS,
+            Unit::Warpgroup => 4 * ROWS,
+        }
+    }
+
+    fn right_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let (row, half) = right_rows(b, self.lane);
+        tile.lanes(b, row, half)
+    }
+
+    /// The lanes of a leaf as a right factor: read transposed, or of `f32` the rows 2t and 2t + 1 at column g.
+    fn payload_lanes(&self, b: &mut Builder, leaf: Option<u32>) -> Vec<Lanes> {
+        let Some(tile) = leaf.map(|param| self.column_tile(param)) else { return vec![] };
+        if tile.elem != Elem::F32 {
+            let (row, half) = left_rows(b, self.lane);
+            return vec![tile.lanes(b, row, half)];
+        }
+        let half = b.binary(Binary::Div, self.group, Operand::i32(4));
+        let twice = b.mul(self.member, Operand::i32(2));
+        let next = b.add(twice, Operand::i32(1));
+        [twice, next].map(|row| tile.lanes(b, row, half)).to_vec()
+    }
+}
+
+/// The axes over which pairs are computed apart.
+pub fn outer_axes(form: &Form) -> AxisSet {
+    form.over.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
+}

@@ -1,0 +1,117 @@
+//! Products of `f32`: factors in two parts, of which tensor cores multiply all but both rests.
+
+use super::products::Grid;
+use super::sums::SharedSums;
+use super::tile::{Lanes, Tile};
+use super::{COLUMNS, PairsKernel};
+use crate::build::{Builder, zero};
+use crate::tile::{Memory, Operand, Stmt};
+use oplus_dsl::ir::{Binary, Literal};
+use oplus_dsl::{Elem, Ty};
+
+/// A factor's registers, in one or two parts.
+pub(super) type Parts<const N: usize> = Vec<[Operand; N]>;
+
+/// Blocks of sums whose products are computed together: as many as registers have room for.
+const TOGETHER: usize = 16;
+
+/// Half of the last place of 11 bits, by which numbers are rounded.
+pub(crate) const HALF: Operand = Operand::Const(Ty::U32, Literal::Int(0x1000));
+
+impl PairsKernel<'_> {
+    /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` first. Where a fragment of
+    /// weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are the rows of the leaf: `lanes` are
+    /// those of both.
+    pub(super) fn accumulate_single(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        lanes: &[Lanes],
+        (weights, sums, shrink): (&[Vec<[Operand; 4]>], &SharedSums, &[Operand]),
+        start: Operand,
+    ) {
+        let within = b.binary(Binary::Rem, self.group, Operand::i32(4));
+        let start = b.add(start, within);
+        let blocks: Vec<u32> = (0..tile.depth / COLUMNS).collect();
+        for (k, weights) in weights.iter().enumerate() {
+            // Of the two rows of a thread in each block.
+            let shrink = shrink.get(2 * k..2 * k + 2).map(|rows| [rows[0], rows[0], rows[1], rows[1]]);
+            for some in blocks.chunks(TOGETHER) {
+                let products = self.products_of_blocks(b, (tile, lanes, start), weights, some);
+                for (block, product) in some.iter().zip(products) {
+                    sums.add(b, k as u32 * blocks.len() as u32 + block, product, shrink);
+                }
+            }
+        }
+    }
+
+    /// Σ weight·leaf for some blocks of places.
+    fn products_of_blocks(
+        &self,
+        b: &mut Builder,
+        (tile, lanes, start): (&Tile, &[Lanes], Operand),
+        weights: &[[Operand; 4]],
+        blocks: &[u32],
+    ) -> Grid {
+        let mut products = vec![[zero(Ty::F32); 4]; blocks.len()];
+        for (eight, weights) in weights.iter().enumerate() {
+            let weights = self.parts(b, *weights);
+            for (block, product) in blocks.iter().zip(&mut products) {
+                let leaf = [0, 1].map(|r| {
+                    let index = tile.index(b, &lanes[r], eight as u32 * COLUMNS, *block);
+                    let index = b.add(index, start);
+                    let value = b.load1(Memory::Shared(tile.array), index);
+                    b.bits(Ty::U32, value)
+                });
+                let leaf = self.parts(b, leaf);
+                self.mma_rests(b, product, &weights, &leaf);
+                self.mma(b, product, weights[0], leaf[0]);
+            }
+        }
+        products
+    }
+
+    /// A factor as what matrix products keep of it: itself, or of `f32` two [parts](split).
+    pub(super) fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
+        if self.elem() != Elem::F32 {
+            return vec![registers];
+        }
+        split(b, registers, HALF).to_vec()
+    }
+
+    /// Adds the product of two factors.
+    pub(super) fn mma(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
+        let dst = [0; 4].map(|_| b.reg(Ty::F32));
+        b.push(Stmt::Mma { elem: self.elem(), dst, a: rows, b: columns, c: *sums });
+        *sums = dst.map(Operand::Reg);
+    }
+
+    /// Adds the products of one factor's rest and the other's first part, if they have two.
+    pub(super) fn mma_rests(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
+        if let ([high, low], [first, rest]) = (&rows[..], &columns[..]) {
+            self.mma(b, sums, *low, *first);
+            self.mma(b, sums, *high, *rest);
+        }
+    }
+}
+
+/// The nearest numbers of 11 bits, and the rests; `half` is [`HALF`]. Cut off instead of rounded, the rests would all have the
+/// sign of their factors, and the product of rests, which is left out, a bias.
+pub(crate) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N], half: Operand) -> [[Operand; N]; 2] {
+    let high = registers.map(|x| {
+        let nearest = b.add(x, half);
+        b.binary(Binary::And, nearest, Operand::u32(!0x1fff))
+    });
+    let rest = |i: usize| {
+        let [x, high] = [registers[i], high[i]].map(|bits| b.bits(Ty::F32, bits));
+        let rest = b.sub(x, high);
+        b.bits(Ty::U32, rest)
+    };
+    [high, std::array::from_fn(rest)]
+}
+
+/// Sums of products with what their rests sum up to, which would be cut off if it were added piece by piece.
+pub(super) fn with_rests(b: &mut Builder, grid: &Grid, rests: &Grid) -> Grid {
+    let both = grid.iter().zip(rests);
+    both.map(|(sums, rests)| std::array::from_fn(|i| b.add(sums[i], rests[i]))).collect()
+}

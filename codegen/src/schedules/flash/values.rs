@@ -1,0 +1,317 @@
+//! Evaluating a stage's maps at pairs.
+
+use super::COLUMNS;
+use super::factors::is;
+use crate::abi::{Tensor, elem};
+use crate::block::args::Args;
+use crate::block::evaluate::{Evaluate, evaluate};
+use crate::build::{Builder, zero};
+use crate::stage::Stage;
+use crate::tile::{Expr, Memory, Operand, SharedId};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};
+use std::collections::HashMap;
+use std::f64::consts::LOG2_E;
+
+/// Where a value is taken: one of the thread's rows, columns, and places within a column. What a value does not depend on
+/// does not matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Spot {
+    /// The row, if there is one.
+    pub row: Option<u32>,
+    /// The column, if there is one.
+    pub column: Option<u32>,
+    /// The place within a column, if there is one.
+    pub place: Option<u32>,
+}
+
+/// An index along an axis that a thread holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Index {
+    /// The index, `i64`.
+    pub at: Operand,
+    /// Whether the axis has it.
+    pub exists: Operand,
+}
+
+/// The values known in a block of statements. What is known before a block is known inside; a block gets a copy.
+#[derive(Clone)]
+pub(crate) struct Values<'s> {
+    stage: &'s Stage,
+    args: &'s Args,
+    /// The axes of rows and columns.
+    axes: [Axis; 2],
+    /// Indices along the axes over which the block is one point.
+    outer: Vec<(Axis, Operand)>,
+    rows: HashMap<u32, Index>,
+    columns: HashMap<u32, Index>,
+    /// Indices within a column, along an axis.
+    places: HashMap<u32, (Axis, Index)>,
+    known: HashMap<(Value, Spot), Operand>,
+    /// Parameters whose elements for the columns of a tile are in shared memory, that of the first slot at an index.
+    numbers: HashMap<u32, (SharedId, Operand)>,
+    /// Values times ±log₂ e.
+    scaled: HashMap<(Value, Spot, bool), Operand>,
+    /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
+    pub fast: bool,
+}
+
+impl<'s> Values<'s> {
+    /// Nothing but where the block is.
+    pub(crate) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
+        let (rows, columns) = (HashMap::new(), HashMap::new());
+        let (places, known, scaled, numbers) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        Values { stage, args, axes, outer, rows, columns, places, known, numbers, scaled, fast: false }
+    }
+
+    /// Where the block is along one more axis.
+    pub(crate) fn set_outer(&mut self, axis: Axis, index: Operand) {
+        self.outer.push((axis, index));
+    }
+
+    /// Where the block is, by other numbers.
+    pub(crate) fn replace_outer(&mut self, outer: &[(Axis, Operand)]) {
+        self.outer = outer.to_vec();
+    }
+
+    /// Where a row is.
+    pub(crate) fn set_row(&mut self, slot: u32, index: Index) {
+        self.rows.insert(slot, index);
+    }
+
+    /// Where a column is.
+    pub(crate) fn set_column(&mut self, slot: u32, index: Index) {
+        self.columns.insert(slot, index);
+    }
+
+    /// Where a place within a column is.
+    pub(crate) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
+        self.places.insert(slot, (axis, index));
+    }
+
+    /// A parameter's elements for the columns are in shared memory, that of the first slot at `first`, an even index.
+    pub(crate) fn set_numbers(&mut self, param: u32, array: SharedId, first: Operand) {
+        self.numbers.insert(param, (array, first));
+    }
+
+    /// The row of a slot.
+    pub(crate) fn row(&self, slot: u32) -> Index {
+        self.rows[&slot]
+    }
+
+    /// A field of a tuple is that number.
+    pub(crate) fn set_state(&mut self, (tuple, field): (Value, u32), spot: Spot, value: Operand) {
+        let nodes = &self.stage.program.nodes;
+        for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
+            self.set(Value(i), spot, value);
+        }
+    }
+
+    /// A node has that value at a spot.
+    pub(crate) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
+        let spot = self.needed(value, spot);
+        self.known.insert((value, spot), known);
+    }
+
+    /// A parameter has that value at a spot.
+    pub(crate) fn set_param(&mut self, param: u32, spot: Spot, known: Operand) {
+        let nodes = &self.stage.program.nodes;
+        for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Param(param)) {
+            self.set(Value(i), spot, known);
+        }
+    }
+
+    /// Reads every parameter that varies along rows only, at one of them: once, and early.
+    pub(crate) fn read_row(&mut self, b: &mut Builder, slot: u32) {
+        let nodes = &self.stage.program.nodes;
+        let own = self.outer.iter().fold(AxisSet::of(self.axes[0]), |own, (axis, _)| own.with(*axis));
+        let is_own = |i: &u32| {
+            let node = &nodes[*i as usize];
+            matches!(node.op, Op::Param(_)) && node.axes.minus(own) == AxisSet::EMPTY
+        };
+        for i in (0..nodes.len() as u32).filter(is_own) {
+            self.value(b, Value(i), Spot { row: Some(slot), ..Spot::default() });
+        }
+    }
+
+    /// The product of some nodes' values and a number, if there is one; `None` for the product of nothing.
+    pub(crate) fn product(
+        &mut self,
+        b: &mut Builder,
+        start: Option<Operand>,
+        factors: &[Value],
+        spot: Spot,
+    ) -> Option<Operand> {
+        factors.iter().fold(start, |product, factor| {
+            let factor = self.value(b, *factor, spot);
+            Some(product.map_or(factor, |product| b.mul(product, factor)))
+        })
+    }
+
+    /// Whether all of some conditions hold.
+    pub(crate) fn all(&mut self, b: &mut Builder, conditions: &[Value], spot: Spot) -> Operand {
+        conditions.iter().fold(Operand::bool(true), |all, condition| {
+            let holds = self.value(b, *condition, spot);
+            b.and(all, holds)
+        })
+    }
+
+    /// The value of a node.
+    pub(crate) fn value(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+        evaluate(self, b, value, spot)
+    }
+
+    /// The parts of a spot that a value depends on.
+    fn needed(&self, value: Value, spot: Spot) -> Spot {
+        let axes = self.stage.program.node(value).axes;
+        let [row, column] = self.axes.map(|axis| axes.contains(axis));
+        let place = spot.place.filter(|slot| axes.contains(self.places[slot].0));
+        Spot { row: spot.row.filter(|_| row), column: spot.column.filter(|_| column), place }
+    }
+
+    /// The kind of a value that is no map of other values; `None` for a map.
+    fn leaf(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
+        let node = self.stage.program.node(value);
+        Some(match &node.op {
+            Op::Param(p) => match (self.numbers.get(p), spot.column) {
+                (Some(numbers), Some(column)) => self.numbers(b, value, *numbers, column),
+                _ => self.param(b, *p, spot),
+            },
+            Op::Index(axis) => self.index(*axis, spot),
+            Op::Size(axis) => self.args.size(*axis),
+            Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, spot),
+            Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
+                self.value(b, *power, spot)
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether `same ? one : power` is `x == y ? 1 : exp(x − y)`, which is the power where x and y are finite.
+    fn is_power(&self, same: Value, one: Value, power: Value) -> bool {
+        let node = |v: Value| &self.stage.program.node(v).op;
+        match (node(same), node(power)) {
+            (Op::Binary(Binary::Eq, x, y), Op::Unary(Unary::Exp, z)) => {
+                is(&self.stage.program, one, 1.0) && *node(*z) == Op::Binary(Binary::Sub, *x, *y)
+            }
+            _ => false,
+        }
+    }
+
+    /// exp(value) as a power of two; of a difference both sides are scaled apart, so that what varies least is scaled once.
+    fn exp(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+        let log2_e = Operand::Const(Ty::F32, Literal::Float(LOG2_E));
+        let value = self.taken(b, value, spot);
+        let exponent = match self.stage.program.node(value).op {
+            Op::Binary(Binary::Sub, x, y) => {
+                let less = self.scaled(b, y, -LOG2_E, spot);
+                let x = self.taken(b, x, spot);
+                match self.stage.program.node(x).op {
+                    Op::Binary(Binary::Mul, x, scale) if self.stage.program.node(scale).axes.is_empty() => {
+                        let scale = self.scaled(b, scale, LOG2_E, spot);
+                        let x = self.value(b, x, spot);
+                        b.fma(x, scale, less)
+                    }
+                    _ => {
+                        let x = self.value(b, x, spot);
+                        b.fma(x, log2_e, less)
+                    }
+                }
+            }
+            _ => self.scaled(b, value, LOG2_E, spot),
+        };
+        b.let_(Ty::F32, Expr::Exp2Fast(exponent))
+    }
+
+    /// A value times a number.
+    fn scaled(&mut self, b: &mut Builder, value: Value, by: f64, spot: Spot) -> Operand {
+        let spot = self.needed(value, spot);
+        let key = (value, spot, by > 0.0);
+        if let Some(known) = self.scaled.get(&key) {
+            return *known;
+        }
+        let x = self.value(b, value, spot);
+        let result = b.mul(x, Operand::Const(Ty::F32, Literal::Float(by)));
+        self.scaled.insert(key, result);
+        result
+    }
+
+    /// What a value is where its conditions are known to hold.
+    fn taken(&mut self, b: &mut Builder, mut value: Value, spot: Spot) -> Value {
+        loop {
+            value = match self.stage.program.node(value).op {
+                Op::Broadcast(x) => x,
+                Op::Select(condition, x, _) if self.value(b, condition, spot) == Operand::bool(true) => x,
+                _ => return value,
+            };
+        }
+    }
+
+    /// The indices of a spot, and whether all of them exist.
+    pub(crate) fn indices(&self, b: &mut Builder, spot: Spot) -> (Vec<(Axis, Operand)>, Operand) {
+        let [row, column] = self.axes;
+        let own = [
+            spot.row.map(|slot| (row, self.rows[&slot])),
+            spot.column.map(|slot| (column, self.columns[&slot])),
+            spot.place.map(|slot| self.places[&slot]),
+        ];
+        let (mut indices, mut exists) = (self.outer.clone(), Operand::bool(true));
+        for (axis, index) in own.into_iter().flatten() {
+            indices.push((axis, index.at));
+            exists = b.and(exists, index.exists);
+        }
+        (indices, exists)
+    }
+
+    fn param(&self, b: &mut Builder, param: u32, spot: Spot) -> Operand {
+        let tensor = Tensor::Param(param);
+        let (indices, exists) = self.indices(b, spot);
+        let offset = self.args.offset(b, tensor, &indices);
+        let nothing = zero(elem(self.stage, tensor).value());
+        b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(exists), nothing)[0]
+    }
+
+    /// The element for a column's slot, read together with that for the column beside it.
+    fn numbers(&mut self, b: &mut Builder, value: Value, (array, first): (SharedId, Operand), slot: u32) -> Operand {
+        let index = b.add(first, Operand::i32((slot / 2 * COLUMNS) as i32));
+        let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
+        for (slot, number) in [slot / 2 * 2, slot / 2 * 2 + 1].into_iter().zip(&two) {
+            self.known.insert((value, Spot { column: Some(slot), ..Spot::default() }), *number);
+        }
+        two[(slot % 2) as usize]
+    }
+
+    fn index(&self, axis: Axis, spot: Spot) -> Operand {
+        let [row, column] = self.axes;
+        let own = match spot {
+            Spot { row: Some(slot), .. } if axis == row => Some(self.rows[&slot].at),
+            Spot { column: Some(slot), .. } if axis == column => Some(self.columns[&slot].at),
+            Spot { place: Some(slot), .. } if axis == self.places[&slot].0 => Some(self.places[&slot].1.at),
+            _ => self.outer.iter().find(|(a, _)| *a == axis).map(|(_, index)| *index),
+        };
+        own.unwrap_or(Operand::i64(0))
+    }
+}
+
+impl Evaluate for Values<'_> {
+    type Place = Spot;
+
+    fn node(&self, value: Value) -> &Node {
+        self.stage.program.node(value)
+    }
+
+    fn known(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
+        let spot = self.needed(value, spot);
+        if let Some(known) = self.known.get(&(value, spot)) {
+            return Some(*known);
+        }
+        let leaf = self.leaf(b, value, spot)?;
+        self.known.insert((value, spot), leaf);
+        Some(leaf)
+    }
+
+    fn remember(&mut self, value: Value, spot: Spot, made: Operand) {
+        let spot = self.needed(value, spot);
+        self.known.insert((value, spot), made);
+    }
+}

@@ -1,0 +1,193 @@
+//! The scanners: the local scan of a span, then the carry, then the outputs.
+
+use super::span::{Need, Span};
+use super::{Form, LookBackKernel, Tile};
+use crate::abi::Tensor;
+use crate::block::carry::{Fields, WarpAxis};
+use crate::block::persistent::load_fields;
+use crate::block::point::Point;
+use crate::build::Builder;
+use crate::tile::{Operand, Reg, Shuffle};
+use oplus_dsl::ir::Unary;
+
+/// A place of a span that is scanned: its element and what was computed on the way.
+pub(super) struct Place<'p> {
+    point: Point<'p>,
+    element: Fields,
+}
+
+impl LookBackKernel<'_> {
+    pub(super) fn scan_role(&self, b: &mut Builder) {
+        self.block.scan_tiles(b, |b, tile, at| {
+            let place = self.tile(b, tile);
+            let slot = self.block.slot(b, at.count.into());
+            match self.form {
+                Form::Fast => self.scan_tile(b, &place, at.stage.into(), slot),
+                Form::Short => self.scan_by_stretches(b, &place, at.stage.into(), slot),
+            }
+        });
+    }
+
+    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
+        let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
+        self.block.arrive_warp(b, self.block.empty, stage);
+        let mut places = self.places(b, &span, self.reverse());
+        let prefixes = self.local_prefixes(b, &places);
+        let state = self.before_span(b, slot);
+        let outputs = self.running_outputs(b, &span);
+        let mut values = vec![vec![]; places.len()];
+        for r in self.in_order(self.schedule.vectors) {
+            let state = self.monoid.apply(b, &state, &prefixes[r as usize]);
+            values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
+            if tile.whole != Operand::bool(false) {
+                self.store(b, &span, &outputs, (r, &values[r as usize]), false);
+            }
+        }
+        let partial = b.unary(Unary::Not, tile.whole);
+        b.if_(partial, |b| {
+            for (r, values) in (0..).zip(&values) {
+                self.store(b, &span, &outputs, (r, values), true);
+            }
+        });
+    }
+
+    /// The state before the warp's span, once it is known.
+    pub(super) fn before_span(&self, b: &mut Builder, (slot, parity): (Operand, Operand)) -> Fields {
+        self.block.wait(b, self.block.published, slot, parity);
+        self.block.wait(b, self.block.carried, slot, parity);
+        let carry = load_fields(b, &self.shared.carry, slot);
+        let index = self.span_index(b, slot, self.block.warp);
+        let before = load_fields(b, &self.shared.spans, index);
+        self.monoid.apply(b, &carry, &before)
+    }
+
+    /// The outputs that have the scan axis, each with the offset of the lane's first element.
+    pub(super) fn running_outputs(&self, b: &mut Builder, span: &Span) -> Vec<(u32, Operand)> {
+        let outputs = (0..self.stage.program.outputs.len()).filter(|k| !self.stage.is_final(*k)).map(|k| k as u32);
+        outputs.map(|k| (k, span.origin(b, Tensor::Output(k)))).collect()
+    }
+
+    /// The scan's element at every place of a span, stretch by stretch; where there is none anything, or the identity
+    /// if `masked`.
+    pub(super) fn places<'p>(&'p self, b: &mut Builder, span: &Span, masked: bool) -> Vec<Vec<Place<'p>>> {
+        let place = |b: &mut Builder, r: u32, v: u32| {
+            let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
+            let element = span.element(b, &mut point, r, v);
+            Place { point, element }
+        };
+        let stretches = (0..span.stretches).map(|r| (0..self.schedule.vector).map(|v| place(b, r, v)).collect());
+        let mut places: Vec<Vec<Place>> = stretches.collect();
+        if masked {
+            self.mask(b, span, &mut places);
+        }
+        places
+    }
+
+    fn mask(&self, b: &mut Builder, span: &Span, places: &mut [Vec<Place>]) {
+        let mut all: Vec<_> = vec![];
+        for (r, stretch) in (0..).zip(places) {
+            for (v, place) in (0..).zip(stretch) {
+                let regs: Vec<Reg> = place.element.iter().map(|x| b.var(*x)).collect();
+                place.element = regs.iter().map(|reg| Operand::Reg(*reg)).collect();
+                all.push(((r, v), regs));
+            }
+        }
+        let identity = self.monoid.identity();
+        let replace = |b: &mut Builder| {
+            for ((r, v), regs) in &all {
+                let exists = span.exists(b, *r, *v);
+                for (reg, nothing) in regs.iter().zip(&identity) {
+                    let kept = b.select(exists, Operand::Reg(*reg), *nothing);
+                    b.assign(*reg, kept);
+                }
+            }
+        };
+        b.if_else(span.whole, |_| {}, replace);
+    }
+
+    /// The combination of a lane's elements in a stretch.
+    pub(super) fn stretch_total(&self, b: &mut Builder, stretch: &[Place]) -> Fields {
+        let elements: Vec<Fields> =
+            self.in_order(self.schedule.vector).map(|v| stretch[v as usize].element.clone()).collect();
+        self.monoid.fold(b, &elements)
+    }
+
+    /// For every stretch, what the span's earlier elements combine to, as this lane sees it.
+    fn local_prefixes(&self, b: &mut Builder, places: &[Vec<Place>]) -> Vec<Fields> {
+        let lanes = self.lanes();
+        let mut scanned = vec![];
+        for stretch in places {
+            let total = self.stretch_total(b, stretch);
+            scanned.push(self.monoid.warp_scan(b, total, &lanes));
+        }
+        let mut prefixes = vec![vec![]; places.len()];
+        let mut sum: Option<Fields> = None;
+        for r in self.in_order(self.schedule.vectors) {
+            let inclusive = &scanned[r as usize];
+            let (exclusive, total) = self.exclusive_and_total(b, inclusive);
+            prefixes[r as usize] = sum.as_ref().map_or(exclusive.clone(), |s| self.monoid.combine(b, s, &exclusive));
+            sum = Some(sum.map_or(total.clone(), |s| self.monoid.combine(b, &s, &total)));
+        }
+        prefixes
+    }
+
+    /// The lanes as a time axis, in the order of the scan.
+    pub(super) fn lanes(&self) -> WarpAxis {
+        WarpAxis { position: self.block.lane, count: 32, stride: 1, reverse: self.reverse() }
+    }
+
+    /// Of the scanned totals of a stretch: what precedes the lane, and the whole.
+    pub(super) fn exclusive_and_total(&self, b: &mut Builder, inclusive: &[Operand]) -> (Fields, Fields) {
+        let lanes = self.lanes();
+        let exclusive = self.monoid.warp_shift(b, inclusive, &lanes);
+        let last = Operand::i32(lanes.last() as i32);
+        (exclusive, inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect())
+    }
+
+    /// The values of the outputs that follow from the states of one stretch, output by output.
+    pub(super) fn finish_stretch(
+        &self,
+        b: &mut Builder,
+        span: &Span,
+        places: &mut [Place],
+        state: Fields,
+        r: u32,
+    ) -> Vec<Fields> {
+        let outputs = &self.stage.program.outputs;
+        let mut values = vec![vec![Operand::i32(0); places.len()]; outputs.len()];
+        let mut state = state;
+        for v in self.in_order(self.schedule.vector) {
+            let Place { point, element } = &mut places[v as usize];
+            let after = self.monoid.apply(b, &state, element);
+            for (k, output) in outputs.iter().enumerate() {
+                if !self.stage.is_final(k) {
+                    values[k][v as usize] = span.output(b, point, (r, v), output.value, (&state, &after));
+                }
+            }
+            state = after;
+        }
+        values
+    }
+
+    /// Stores the values of a stretch, output by output, by vectors if the tile is whole; `singly` element by element
+    /// where they exist.
+    pub(super) fn store(
+        &self,
+        b: &mut Builder,
+        span: &Span,
+        outputs: &[(u32, Operand)],
+        (r, values): (u32, &[Fields]),
+        singly: bool,
+    ) {
+        for (k, origin) in outputs {
+            let tensor = Tensor::Output(*k);
+            let memory = self.pointer(tensor);
+            let n = if singly { 1 } else { 16 / b.elem(memory).bytes().unwrap_or(16) };
+            for (v, part) in (0..).step_by(n).zip(values[*k as usize].chunks(n)) {
+                let guard = if singly { span.exists(b, r, v) } else { span.whole };
+                let offset = span.further(b, tensor, *origin, i64::from(r * self.stretch() + v));
+                b.store(memory, offset, part, Some(guard));
+            }
+        }
+    }
+}

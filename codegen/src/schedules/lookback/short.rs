@@ -1,0 +1,92 @@
+//! The short form: spans stretch by stretch in a loop, with the combinations of the fast form in their order.
+//!
+//! The fast form has all stretches of a span in flight at once, which takes an instruction for each; a driver takes
+//! more than twice as long to compile it. Nor are accesses of whole tiles written apart: all are guarded.
+
+use super::span::Need;
+use super::{LookBackKernel, Tile};
+use crate::block::carry::{Fields, assign, select};
+use crate::build::Builder;
+use crate::tile::{Operand, Reg};
+
+/// A state that a loop carries.
+struct Carried(Vec<Reg>);
+
+impl Carried {
+    fn new(b: &mut Builder, fields: &[Operand]) -> Carried {
+        Carried(fields.iter().map(|x| b.var(*x)).collect())
+    }
+
+    fn now(&self) -> Fields {
+        self.0.iter().map(|r| Operand::Reg(*r)).collect()
+    }
+}
+
+impl LookBackKernel<'_> {
+    /// Scans a warp's span of a tile, once the state before it is known.
+    pub(super) fn scan_by_stretches(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
+        let state = self.before_span(b, slot);
+        let sum = Carried::new(b, &self.monoid.identity());
+        let count = Operand::i32(self.schedule.vectors as i32);
+        b.for_(Operand::i32(0), count, Operand::i32(1), |b, turn| {
+            let stretch = if self.reverse() {
+                let last = b.sub(count, Operand::i32(1));
+                b.sub(last, turn)
+            } else {
+                turn
+            };
+            let first = b.eq(turn, Operand::i32(0));
+            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first));
+        });
+        self.block.arrive_warp(b, self.block.empty, stage);
+    }
+
+    /// Scans a stretch, given the state before the span and the sum of its earlier stretches; the `first` has none.
+    fn scan_stretch(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        stretch: Operand,
+        stage: Operand,
+        (state, sum, first): (&[Operand], &Carried, Operand),
+    ) {
+        let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
+        let mut places = self.places(b, &span, self.reverse());
+        let total = self.stretch_total(b, &places[0]);
+        let inclusive = self.monoid.warp_scan(b, total, &self.lanes());
+        let (exclusive, total) = self.exclusive_and_total(b, &inclusive);
+        let [prefix, after] = [exclusive, total].map(|next| {
+            let both = self.monoid.combine(b, &sum.now(), &next);
+            select(b, first, &next, &both)
+        });
+        assign(b, &sum.0, &after);
+        let state = self.monoid.apply(b, state, &prefix);
+        let values = self.finish_stretch(b, &span, &mut places[0], state, 0);
+        let outputs = self.running_outputs(b, &span);
+        self.store(b, &span, &outputs, (0, &values), true);
+    }
+
+    /// The aggregate of a span, in the first lane: that of each stretch, kept by the lane of its number, then theirs.
+    pub(super) fn reduce_by_stretches(&self, b: &mut Builder, tile: &Tile, span: Operand, stage: Operand) -> Fields {
+        let kept = Carried::new(b, &self.monoid.identity());
+        let count = self.schedule.vectors;
+        b.for_(Operand::i32(0), Operand::i32(count as i32), Operand::i32(1), |b, stretch| {
+            let part = self.load_stretch(b, tile, (span, stretch), stage, Need::Elements);
+            let places = self.places(b, &part, self.masks_aggregates());
+            let total = self.stretch_total(b, &places[0]);
+            let total = self.pair_all(b, total, 32);
+            let own = b.eq(self.block.lane, stretch);
+            let total = select(b, own, &total, &kept.now());
+            assign(b, &kept.0, &total);
+        });
+        self.pair_all(b, kept.now(), count)
+    }
+
+    /// The combination of the values of every `count` neighbouring lanes, a power of two.
+    fn pair_all(&self, b: &mut Builder, value: Fields, count: u32) -> Fields {
+        (0..count.ilog2()).map(|level| 1 << level).fold(value, |value, distance| {
+            let upper = self.is_upper(b, distance);
+            self.pair(b, &value, &value, distance, upper)
+        })
+    }
+}

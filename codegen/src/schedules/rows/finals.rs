@@ -1,0 +1,92 @@
+//! Outputs that a row has once: its final state, and what is computed from it.
+
+use super::{Row, RowsKernel, row_index};
+use crate::abi::{Tensor, axes};
+use crate::block::point::{Anchor, Leaves, Point, Position};
+use crate::build::Builder;
+use crate::tile::Operand;
+use oplus_dsl::ir::{Axis, Op, Program, Value};
+
+impl RowsKernel<'_> {
+    /// Stores the final outputs of a team's rows, by one of its lanes.
+    pub(super) fn finals(&self, b: &mut Builder, rows: &[Row]) {
+        if self.outputs(true).next().is_none() {
+            return;
+        }
+        let first = b.eq(self.lane, Operand::i32(0));
+        let part = b.eq(self.part, Operand::i32(0));
+        let leads = b.and(first, part);
+        let empty = self.empty_program();
+        let any = b.ne(self.len, Operand::i64(0));
+        for row in rows {
+            let writes = b.and(leads, row.exists);
+            b.if_(writes, |b| {
+                b.if_else(any, |b| self.write(b, row, &self.stage.program), |b| self.write(b, row, &empty));
+            });
+        }
+    }
+
+    fn write(&self, b: &mut Builder, row: &Row, program: &Program) {
+        let mut point = Point::new(program, Some(self.scan.axis));
+        for output in self.outputs(true) {
+            let tensor = Tensor::Output(output);
+            let value = program.outputs[output as usize].value;
+            let value = point.here(b, &mut FinalLeaves { kernel: self, row }, value);
+            b.store(self.memory(tensor), row.bases[&tensor], &[value], None);
+        }
+    }
+
+    /// The stage's program for rows without elements: `first` and `last` are their value for an empty axis.
+    fn empty_program(&self) -> Program {
+        let mut program = self.stage.program.clone();
+        for node in &mut program.nodes {
+            if let Op::First { axis, empty, .. } | Op::Last { axis, empty, .. } = node.op
+                && axis == self.scan.axis
+            {
+                node.op = Op::Broadcast(empty);
+            }
+        }
+        program
+    }
+}
+
+/// The leaves at the point that the scan visits last.
+struct FinalLeaves<'k, 's> {
+    kernel: &'k RowsKernel<'s>,
+    row: &'k Row<'s>,
+}
+
+impl FinalLeaves<'_, '_> {
+    /// Index of the point along the scan axis.
+    fn point(&self, b: &mut Builder) -> Operand {
+        if self.kernel.scan.reverse { Operand::i64(0) } else { b.sub(self.kernel.len, Operand::i64(1)) }
+    }
+}
+
+impl Leaves for FinalLeaves<'_, '_> {
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
+        let tensor = Tensor::Param(param);
+        if !axes(self.kernel.stage, tensor).contains(&self.kernel.scan.axis) {
+            return b.load1(self.kernel.memory(tensor), self.row.bases[&tensor]);
+        }
+        let index = if at.anchor == Anchor::Here {
+            let here = self.point(b);
+            b.add(here, Operand::i64(at.offset))
+        } else {
+            self.kernel.end(b, at)
+        };
+        self.kernel.far(b, self.row, param, index)
+    }
+
+    fn state(&mut self, _: &mut Builder, _: Value, field: u32, _: Position) -> Operand {
+        self.row.carry[self.kernel.monoid.slot(field)].into()
+    }
+
+    fn index(&mut self, b: &mut Builder, axis: Axis) -> Operand {
+        if axis == self.kernel.scan.axis { self.point(b) } else { row_index(self.row, axis) }
+    }
+
+    fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        self.kernel.args.size(axis)
+    }
+}

@@ -1,0 +1,300 @@
+//! The copy warps: tiles of inputs come in, outputs go out.
+//!
+//! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
+//! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
+
+use super::evaluate::{Evaluator, Place};
+use super::global::Global;
+use super::pieces::{Piece, Shape};
+use super::tiles::{Tile, params_beneath};
+use super::{CHUNK, StatesKernel, Time, height};
+use crate::abi::{Tensor, axes, tensors};
+use crate::build::Builder;
+use crate::tile::{Expr, Mbarrier, Memory, Operand, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Op, Value};
+use std::collections::HashMap;
+
+/// The named barrier of the first team of copy warps; the others' follow.
+pub(crate) const BARRIER: u32 = 1;
+/// Registers for loads of all tiles together, which are then on their way at once.
+const EARLY: u32 = 32;
+
+impl StatesKernel<'_> {
+    /// Tile after tile: the stage's last tile goes out, the next one comes in.
+    pub(super) fn copy_role(&self, b: &mut Builder) {
+        let (thread, team) = (self.copy_thread(b), self.team(b));
+        let anchors = self.anchors(b, thread);
+        let at = self.cursor(b, team);
+        let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
+        let turns = b.add(self.own_tiles(), stages);
+        b.for_(team, turns, teams, |b, number| {
+            let again = b.ge(number, stages);
+            b.if_(again, |b| {
+                let before = b.sub(number, stages);
+                let time = self.time(b, before);
+                let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+                self.drain(b, (at.stage.into(), turn), &time, (thread, &anchors));
+                if !self.keeps_pieces() {
+                    self.meet(b, team);
+                }
+            });
+            let more = b.lt(number, self.own_tiles());
+            b.if_(more, |b| {
+                let time = self.time(b, number);
+                self.fill(b, at.stage.into(), &time, (thread, &anchors));
+            });
+            self.advance(b, &at, self.schedule.teams);
+        });
+    }
+
+    /// The threads of a team wait for one another.
+    fn meet(&self, b: &mut Builder, team: Operand) {
+        let threads = self.schedule.team_threads();
+        for k in 0..self.schedule.teams {
+            let own = b.eq(team, Operand::i32(k as i32));
+            b.if_(own, |b| b.push(Stmt::Barrier { id: BARRIER + k, threads }));
+        }
+    }
+
+    /// Arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
+    pub(crate) fn arrivals_per_thread(&self) -> u32 {
+        1 + u32::from(self.values.tiles.iter().any(|tile| self.copied(tile).is_some()))
+    }
+
+    /// The parameter that a tile is a plain copy of.
+    pub(crate) fn copied(&self, tile: &Tile) -> Option<u32> {
+        let Op::Param(param) = self.stage.program.node(tile.value).op else { return None };
+        (self.stage.program.params[param as usize].elem.bytes() == Some(4)).then_some(param)
+    }
+
+    /// Whether the thread that takes an output's piece away fills just that piece again, in every tile that outputs read.
+    fn keeps_pieces(&self) -> bool {
+        let shared = self.values.tiles.iter().filter(|tile| !tile.states);
+        let tiles = shared.map(|tile| self.tile_shape(tile));
+        let outputs = self.body_outputs().map(|k| self.output_shape(k));
+        let mut shapes = tiles.chain(outputs);
+        let first = shapes.next();
+        shapes.all(|shape| Some(shape) == first)
+    }
+
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+        let shapes: Vec<Shape> = self.values.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
+        self.fill_tiles(b, (stage, &shapes, EARLY), time, copier, |b, i, pieces, sources| {
+            self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
+        });
+    }
+
+    /// Tiles of these shapes come into a stage; `store` puts there what it computes of those that are no plain copies. Loads
+    /// of all tiles are on their way together, as far as `early_words` registers hold them.
+    pub(crate) fn fill_tiles(
+        &self,
+        b: &mut Builder,
+        (stage, shapes, early_words): (Operand, &[Shape], u32),
+        time: &Time,
+        (thread, anchors): (Operand, &Anchors),
+        store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
+    ) {
+        let (mut early, mut words) = (vec![], 0);
+        for (i, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
+            let beneath = params_beneath(&self.stage.program, tile.value);
+            let sources = |b: &mut Builder, pieces: &[Piece]| {
+                let source = |piece| {
+                    let mut source = self.source(b, tile, time, piece, shape.width);
+                    source.known = anchors.offsets(b, self, time, piece);
+                    source
+                };
+                pieces.iter().map(source).collect::<Vec<_>>()
+            };
+            let own = self.words(*shape, &beneath);
+            if self.copied(tile).is_none() && words + own <= early_words {
+                let pieces = self.few_pieces(b, *shape, thread).unwrap_or_default();
+                let mut sources = sources(b, &pieces);
+                sources.iter_mut().for_each(|source| source.preload(b, &beneath));
+                early.push((i, pieces, sources));
+                words += own;
+                continue;
+            }
+            self.each_piece(b, (*shape, beneath.len()), thread, |b, pieces| {
+                let mut sources = sources(b, pieces);
+                if let Some(param) = self.copied(tile) {
+                    return self.copy_pieces(b, (i, stage), (param, pieces), &sources, *shape);
+                }
+                sources.iter_mut().for_each(|source| source.preload(b, &beneath));
+                store(b, i, pieces, sources);
+            });
+        }
+        for (i, pieces, sources) in early {
+            store(b, i, &pieces, sources);
+        }
+        let full = Mbarrier { array: self.full, index: stage };
+        if self.arrivals_per_thread() > 1 {
+            b.push(Stmt::CopyAsyncArrive(full));
+        }
+        b.push(Stmt::MbarrierArrive(full));
+    }
+
+    /// The anchors of the tensors that are the only one of a tile or an output.
+    fn anchors(&self, b: &mut Builder, thread: Operand) -> Anchors {
+        let mut anchors = Anchors(HashMap::new());
+        for tile in &self.values.tiles {
+            let Op::Param(param) = self.stage.program.node(tile.value).op else { continue };
+            anchors.add(b, self, (Tensor::Param(param), tile), (self.tile_shape(tile), thread));
+        }
+        for k in self.body_outputs() {
+            let rows = Tile { value: self.stage.program.outputs[k].value, rows: true, states: false };
+            anchors.add(b, self, (Tensor::Output(k as u32), &rows), (self.output_shape(k), thread));
+        }
+        anchors
+    }
+
+    /// How a tile is cut: along the axis in which its first parameter is contiguous.
+    fn tile_shape(&self, tile: &Tile) -> Shape {
+        let program = &self.stage.program;
+        let time = self.scan.axis;
+        let timed = params_beneath(program, tile.value).into_iter().map(Tensor::Param);
+        let across = timed.map(|t| axes(self.stage, t)).find(|axes| axes.contains(&time));
+        let across = self.schedule.vector == 1 && across.is_some_and(|axes| axes.last() != Some(&time));
+        let width = match self.copied(tile) {
+            Some(_) => self.schedule.vector.min(CHUNK),
+            None => self.schedule.vector,
+        };
+        Shape { height: height(self.schedule, tile), steps: self.schedule.steps, width, across }
+    }
+
+    /// The row of the block and the state that a row of a tile is for, `i32`.
+    fn row_and_state(&self, b: &mut Builder, tile: &Tile, row: Operand) -> (Operand, Operand) {
+        if !tile.states {
+            return (if tile.rows { row } else { Operand::i32(0) }, Operand::i32(0));
+        }
+        let [states, lanes, capacity] =
+            [self.schedule.states, self.schedule.lanes, self.schedule.capacity()].map(|n| Operand::i32(n as i32));
+        let (own, slot) = if tile.rows {
+            (b.binary(Binary::Div, row, capacity), b.binary(Binary::Rem, row, capacity))
+        } else {
+            (Operand::i32(0), row)
+        };
+        let lane = b.binary(Binary::Rem, slot, lanes);
+        let k = b.binary(Binary::Div, slot, lanes);
+        let first = b.mul(lane, states);
+        (own, b.add(first, k))
+    }
+
+    /// The values at a piece of a tile.
+    fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
+        let place = self.row_and_state(b, tile, piece.row);
+        let column = b.convert(Ty::I64, piece.column);
+        let step = b.add(time.first, column);
+        let exists = b.lt(piece.column, time.steps);
+        Global::at(self, place, (step, exists), width)
+    }
+
+    fn copy_pieces(
+        &self,
+        b: &mut Builder,
+        (i, stage): (usize, Operand),
+        (param, pieces): (u32, &[Piece]),
+        sources: &[Global],
+        shape: Shape,
+    ) {
+        for (piece, source) in pieces.iter().zip(sources) {
+            b.if_(piece.held, |b| {
+                let (from_index, exists) = source.offset(b, Tensor::Param(param), 0);
+                let to_index = self.element(b, shape.height, stage, piece.row, piece.column);
+                let (to, from) = (self.tiles[i], self.args.pointer(Tensor::Param(param)));
+                b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: shape.width, guard: Some(exists) });
+            });
+        }
+    }
+
+    /// Registers for what a thread loads of a tile; too many if its pieces are.
+    fn words(&self, shape: Shape, beneath: &[u32]) -> u32 {
+        let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
+        let each: u32 = beneath.iter().map(bytes).sum();
+        self.piece_count(shape).map_or(u32::MAX / 2, |count| (count * shape.width * each).div_ceil(4))
+    }
+
+    /// Stores what is computed from loaded pieces.
+    fn store_pieces(
+        &self,
+        b: &mut Builder,
+        (i, stage): (usize, Operand),
+        pieces: &[Piece],
+        mut sources: Vec<Global>,
+        shape: Shape,
+    ) {
+        let tile = &self.values.tiles[i];
+        for (piece, source) in pieces.iter().zip(&mut sources) {
+            b.if_(piece.held, |b| {
+                let values = self.steps_of(b, source, tile.value, shape.width);
+                let to = self.element(b, shape.height, stage, piece.row, piece.column);
+                self.store_shared(b, Memory::Shared(self.tiles[i]), to, &values);
+            });
+        }
+    }
+
+    /// A value at all steps of a piece.
+    pub(crate) fn steps_of(&self, b: &mut Builder, source: &mut Global, value: Value, width: u32) -> Vec<Operand> {
+        let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
+        (0..width).map(|step| evaluator.value(b, source, value, Place { state: 0, step })).collect()
+    }
+
+    pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
+        for (k, part) in values.chunks(CHUNK as usize).enumerate() {
+            let at = b.add(at, Operand::i32((k as u32 * CHUNK) as i32));
+            b.store(memory, at, part, None);
+        }
+    }
+}
+
+/// For tensors whose pieces are equally far apart: the offset of the thread's first piece of the tile at step 0, and the
+/// distance to the next piece. Computed once, they spare the copies most of their arithmetic.
+pub(crate) struct Anchors(pub(crate) HashMap<Tensor, (Operand, Operand)>);
+
+impl Anchors {
+    pub(crate) fn add(
+        &mut self,
+        b: &mut Builder,
+        kernel: &StatesKernel,
+        (tensor, tile): (Tensor, &Tile),
+        (shape, thread): (Shape, Operand),
+    ) {
+        let lanes = kernel.schedule.lanes;
+        let Some(rows) = kernel.row_step(shape) else { return };
+        let (axis, step) = match (tile.rows, tile.states) {
+            (true, false) => (kernel.values.row, rows),
+            (false, true) if rows.is_multiple_of(lanes) => (Some(kernel.values.state), rows / lanes),
+            _ => return,
+        };
+        let (Some(axis), Some(pieces)) = (axis, kernel.few_pieces(b, shape, thread)) else { return };
+        let start = Time { first: Operand::i64(0), steps: Operand::i32(0) };
+        let first = kernel.source(b, tile, &start, &pieces[0], shape.width).offset(b, tensor, 0).0;
+        let stride = kernel.args.stride(tensor, axis);
+        let step = b.mul(stride, Operand::i64(i64::from(step)));
+        self.0.insert(tensor, (first, step));
+    }
+
+    /// The offsets at a piece of the tile at a time.
+    pub(crate) fn offsets(
+        &self,
+        b: &mut Builder,
+        kernel: &StatesKernel,
+        time: &Time,
+        piece: &Piece,
+    ) -> HashMap<Tensor, Operand> {
+        let Some(pass) = piece.pass else { return HashMap::new() };
+        let mut offsets = HashMap::new();
+        for tensor in tensors(kernel.stage) {
+            let Some((first, step)) = self.0.get(&tensor) else { continue };
+            let stride = kernel.args.stride(tensor, kernel.scan.axis);
+            let along = b.mul(time.first, stride);
+            let start = b.add(*first, along);
+            let offset = (0..pass).fold(start, |offset, _| {
+                let next = b.add(offset, *step);
+                b.let_(Ty::I64, Expr::Copy(next))
+            });
+            offsets.insert(tensor, offset);
+        }
+        offsets
+    }
+}

@@ -1,0 +1,85 @@
+//! Values at a state and a step: emitted once for all the points that share them.
+//!
+//! A lane holds several states of a row and several steps at once. A value that lacks the state axis is the same for
+//! all of its states, one that lacks time for all steps; so a value is known by its node, the state and the step that it
+//! depends on, and softplus(delta) is computed once per step, not once per state.
+
+use crate::block::evaluate::{Evaluate, evaluate};
+use crate::build::Builder;
+use crate::tile::Operand;
+use oplus_dsl::ir::{Axis, Node, Program, Value};
+use std::collections::HashMap;
+
+/// A state of a lane and a step of its chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// Which of the lane's states.
+    pub state: u32,
+    /// Which of the steps at hand.
+    pub step: u32,
+}
+
+/// Where values come from that are not maps of others, or are at hand already.
+pub(crate) trait Source {
+    /// The value at a place, if it need not be computed. A node that is no map must be here.
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand>;
+}
+
+/// The values emitted so far.
+#[derive(Clone)]
+pub(crate) struct Evaluator<'p> {
+    program: &'p Program,
+    time: Axis,
+    state: Axis,
+    memo: HashMap<(Value, Place), Operand>,
+}
+
+impl<'p> Evaluator<'p> {
+    /// Nothing is known yet.
+    pub(crate) fn new(program: &'p Program, time: Axis, state: Axis) -> Evaluator<'p> {
+        Evaluator { program, time, state, memo: HashMap::new() }
+    }
+
+    /// The value at a place.
+    pub(crate) fn value(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: Place) -> Operand {
+        evaluate(&mut From { evaluator: self, source }, b, value, at)
+    }
+
+    /// What of a place matters to a value.
+    fn own(&self, value: Value, at: Place) -> Place {
+        let axes = self.program.node(value).axes;
+        Place {
+            state: if axes.contains(self.state) { at.state } else { 0 },
+            step: if axes.contains(self.time) { at.step } else { 0 },
+        }
+    }
+}
+
+/// The values emitted so far, and where others come from.
+struct From<'a, 'p> {
+    evaluator: &'a mut Evaluator<'p>,
+    source: &'a mut dyn Source,
+}
+
+impl Evaluate for From<'_, '_> {
+    type Place = Place;
+
+    fn node(&self, value: Value) -> &Node {
+        self.evaluator.program.node(value)
+    }
+
+    fn known(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        let own = self.evaluator.own(value, at);
+        if let Some(known) = self.evaluator.memo.get(&(value, own)) {
+            return Some(*known);
+        }
+        let leaf = self.source.leaf(b, value, own)?;
+        self.remember(value, at, leaf);
+        Some(leaf)
+    }
+
+    fn remember(&mut self, value: Value, at: Place, made: Operand) {
+        let own = self.evaluator.own(value, at);
+        self.evaluator.memo.insert((value, own), made);
+    }
+}

@@ -1,0 +1,129 @@
+//! Values from global memory, at one row and, where they depend on them, at states and steps.
+
+use super::StatesKernel;
+use super::evaluate::{Place, Source};
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::tile::Operand;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Op, Value};
+use std::collections::HashMap;
+
+/// The source of values at a row, from state `state` and step `time` on.
+#[derive(Clone)]
+pub(crate) struct Global<'k, 's> {
+    pub(super) kernel: &'k StatesKernel<'s>,
+    /// Row of the block, `i32`.
+    pub(crate) row: Operand,
+    /// The state of place 0, `i32`.
+    pub(crate) state: Operand,
+    /// The step of place 0, `i64`, and whether it exists.
+    pub(crate) time: (Operand, Operand),
+    /// Steps that exist together.
+    pub(super) width: u32,
+    /// Offsets that need not be computed.
+    pub(crate) known: HashMap<Tensor, Operand>,
+    /// Elements by parameter and state.
+    loaded: HashMap<(u32, u32), Vec<Operand>>,
+}
+
+impl<'k, 's> Global<'k, 's> {
+    /// At a row and a state, without time.
+    pub(crate) fn timeless(kernel: &'k StatesKernel<'s>, row: Operand, state: Operand) -> Self {
+        let time = (Operand::i64(0), Operand::bool(true));
+        Global { kernel, row, state, time, width: 1, known: HashMap::new(), loaded: HashMap::new() }
+    }
+
+    /// At `width` steps of a row and a state.
+    pub(crate) fn at(
+        kernel: &'k StatesKernel<'s>,
+        (row, state): (Operand, Operand),
+        time: (Operand, Operand),
+        width: u32,
+    ) -> Self {
+        Global { kernel, row, state, time, width, known: HashMap::new(), loaded: HashMap::new() }
+    }
+
+    /// Loads parameters at the first state, so that the loads are in flight together.
+    pub(super) fn preload(&mut self, b: &mut Builder, params: &[u32]) {
+        params.iter().for_each(|param| _ = self.load(b, *param, Place::default()));
+    }
+
+    /// A parameter's elements at a state and all steps.
+    fn load(&mut self, b: &mut Builder, param: u32, at: Place) -> Operand {
+        let kernel = self.kernel;
+        let timed = kernel.stage.program.params[param as usize].axes.contains(&kernel.scan.axis);
+        let key = (param, at.state);
+        if !self.loaded.contains_key(&key) {
+            let elements = self.elements(b, param, at.state, if timed { self.width } else { 1 });
+            self.loaded.insert(key, elements);
+        }
+        self.loaded[&key][if timed { at.step as usize } else { 0 }]
+    }
+
+    fn elements(&self, b: &mut Builder, param: u32, state: u32, width: u32) -> Vec<Operand> {
+        let (kernel, tensor) = (self.kernel, Tensor::Param(param));
+        let (offset, exists) = self.offset(b, tensor, state);
+        let memory = kernel.global(tensor);
+        let elem = b.elem(memory);
+        let access = width.min(16 / elem.bytes().unwrap_or(16) as u32);
+        let mut elements = vec![];
+        for part in 0..width / access {
+            let at = b.add(offset, Operand::i64(i64::from(part * access)));
+            elements.extend(b.load(memory, at, access, Some(exists), zero(elem.value())));
+        }
+        elements
+    }
+
+    /// The offset of a tensor's element at a state and the first step, and whether it exists.
+    pub(crate) fn offset(&self, b: &mut Builder, tensor: Tensor, state: u32) -> (Operand, Operand) {
+        let kernel = self.kernel;
+        let axes = crate::abi::axes(kernel.stage, tensor).to_vec();
+        let (mut indices, mut exists) = (kernel.block.outer.clone(), Operand::bool(true));
+        if let Some(axis) = kernel.values.row.filter(|a| axes.contains(a)) {
+            indices.push((axis, self.row_index(b)));
+            let inside = b.lt(self.row, kernel.block.rows);
+            exists = b.and(exists, inside);
+        }
+        if axes.contains(&kernel.values.state) {
+            let own = b.add(self.state, Operand::i32(state as i32));
+            indices.push((kernel.values.state, b.convert(Ty::I64, own)));
+            let inside = b.lt(own, kernel.state_count);
+            exists = b.and(exists, inside);
+        }
+        if axes.contains(&kernel.scan.axis) {
+            indices.push((kernel.scan.axis, self.time.0));
+            exists = b.and(exists, self.time.1);
+        }
+        let known = self.known.get(&tensor).copied();
+        (known.unwrap_or_else(|| kernel.args.offset(b, tensor, &indices)), exists)
+    }
+
+    fn row_index(&self, b: &mut Builder) -> Operand {
+        let row = b.convert(Ty::I64, self.row);
+        b.add(self.kernel.block.first_row, row)
+    }
+
+    fn index(&self, b: &mut Builder, axis: Axis, at: Place) -> Operand {
+        let kernel = self.kernel;
+        if axis == kernel.scan.axis {
+            return b.add(self.time.0, Operand::i64(i64::from(at.step)));
+        }
+        if axis == kernel.values.state {
+            let own = b.add(self.state, Operand::i32(at.state as i32));
+            return b.convert(Ty::I64, own);
+        }
+        if Some(axis) == kernel.values.row { self.row_index(b) } else { kernel.outer_index(axis) }
+    }
+}
+
+impl Source for Global<'_, '_> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        match self.kernel.stage.program.node(value).op {
+            Op::Param(param) => Some(self.load(b, param, at)),
+            Op::Index(axis) => Some(self.index(b, axis, at)),
+            Op::Size(axis) => Some(self.kernel.args.size(axis)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! States: a scan along T whose states are summed away over N, in one kernel.
+//!
+//! There is no scan across lanes. A lane holds K neighbouring states of one row, walks time step by step and sums over its
+//! states; S lanes share a row and finish the sum by shuffles. A block has `32·warps/S` rows and goes from one end of time
+//! to the other, tile after tile:
+//!
+//! ```text
+//! copy warps   fill: tiles of inputs to shared memory, f32, time contiguous     ─ full ─▶
+//! walk warps   chunks of 4 steps: load, update K states, sum over N, store sums ─ done ─▶
+//! copy warps   drain: outputs as maps of the sums, converted, coalesced; then fill the stage again
+//! ```
+//!
+//! A tile's rows are padded by 4 elements, so that 16-byte accesses of neighbouring rows meet different banks; state n
+//! is row (n mod K)·S + n / K, so that the S lanes of a row read neighbouring rows. Lane bit 0 is a row's, the state bits
+//! follow: lanes that load the same 16 bytes are then merged in pairs.
+//!
+//! Where rows are few, time is cut into segments with blocks of their own (`segments.rs`).
+//!
+//! Rows, states and steps that do not exist are zeros in the tiles and are not written; where they could change a final
+//! state or a sum they are left out.
+
+pub(crate) mod copy;
+mod drain;
+pub(crate) mod evaluate;
+pub(crate) mod global;
+pub(crate) mod hoist;
+pub(crate) mod pieces;
+pub(crate) mod saved;
+pub(crate) mod segments;
+mod supports;
+pub(crate) mod tiles;
+mod walk;
+mod work;
+
+pub use saved::saved_len;
+pub use segments::{can_segment, ends_len, with_ends};
+pub use supports::supports;
+pub use work::{Work, work};
+
+use super::LowerError;
+use super::lookback::used_fields;
+use crate::abi::Tensor;
+use crate::block::args::Args;
+use crate::block::carry::Monoid;
+use crate::build::{Builder, zero};
+use crate::schedule::{Schedule, StateSpace, WARP};
+use crate::stage::{Scan, Stage};
+use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Special, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+use segments::Segment;
+use tiles::{Tile, Values};
+
+/// Steps of a chunk: 16 bytes.
+pub const CHUNK: u32 = 4;
+
+/// The tile kernel of a stage under a states schedule.
+pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kernel, LowerError> {
+    let parameters = LowerError::Parameters { schedule: Schedule::StateSpace(*schedule) };
+    let stage = hoisted(stage)?;
+    if !is_possible(schedule) || schedule.segmented && !can_segment(&stage) {
+        return Err(parameters);
+    }
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(schedule.blocks);
+    let kernel = StatesKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
+    if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
+        return Err(parameters);
+    }
+    kernel.body(&mut b);
+    Ok(b.finish())
+}
+
+fn is_possible(schedule: &StateSpace) -> bool {
+    let StateSpace { warps, copy_warps, teams, states, lanes, steps, stages, unroll, vector, .. } = *schedule;
+    let powers = [lanes, steps, copy_warps, teams, vector].iter().all(|n| n.is_power_of_two());
+    let shared = powers && teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
+    let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
+    let kernel = schedule.segmented && !schedule.save || !schedule.ends;
+    kernel && shared && turns && lanes <= WARP && vector <= 8
+}
+
+/// Whether the states of a stage can be saved: they are one `f32` each.
+pub fn can_save(stage: &Stage) -> bool {
+    let Some(scan) = stage.scan() else { return false };
+    let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
+    supports(stage).is_ok() && monoid.state_types() == [Ty::F32]
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
+    let Ok(stage) = hoisted(stage) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    StatesKernel::declare(&mut b, &stage, schedule);
+    b.finish().shared_layout().1
+}
+
+/// The stage with work taken out of the inner loop.
+fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
+    let none = || LowerError::NoScan { schedule: "states" };
+    let (time, state) = (stage.axis().ok_or_else(none)?, stage.state_axis().ok_or_else(none)?);
+    supports(stage).map_err(|_| none())?;
+    Ok(Stage { program: hoist::hoist(&stage.program, time, state), ..stage.clone() })
+}
+
+/// A stage laid over blocks. Immutable while code is emitted.
+pub(crate) struct StatesKernel<'s> {
+    pub(crate) stage: &'s Stage,
+    pub(crate) scan: Scan<'s>,
+    pub(crate) schedule: &'s StateSpace,
+    pub(crate) monoid: Monoid<'s>,
+    pub(crate) args: Args,
+    pub(crate) values: Values,
+    /// The array of each tile value, and of each sum.
+    pub(crate) tiles: Vec<SharedId>,
+    pub(crate) sums: Vec<SharedId>,
+    /// A stage of the ring holds a tile; it has been walked.
+    pub(crate) full: SharedId,
+    pub(crate) done: SharedId,
+    pub(crate) warp: Operand,
+    pub(crate) lane: Operand,
+    /// Size of the scan axis, `i64`, and its tiles, `i32`.
+    pub(crate) len: Operand,
+    pub(crate) tile_count: Operand,
+    /// Size of the state axis, `i32`.
+    pub(crate) state_count: Operand,
+    pub(crate) block: Block,
+    pub(crate) segment: Option<Segment>,
+    /// What segments do to states.
+    pub(crate) ends: Option<ParamId>,
+}
+
+/// Where a block is.
+pub(crate) struct Block {
+    /// The index along every outer axis but that of the rows.
+    outer: Vec<(Axis, Operand)>,
+    /// Its first row, `i64`.
+    pub(crate) first_row: Operand,
+    /// Its rows, `i32`.
+    pub(crate) rows: Operand,
+}
+
+/// A tile of time.
+pub(crate) struct Time {
+    /// Its first step, `i64`.
+    pub(crate) first: Operand,
+    /// Its steps, `i32`.
+    pub(crate) steps: Operand,
+}
+
+/// A role's position in the ring: stage and the parity of its turn, `i32`.
+pub(crate) struct Cursor {
+    pub(crate) stage: crate::tile::Reg,
+    pub(crate) parity: crate::tile::Reg,
+}
+
+impl<'s> StatesKernel<'s> {
+    fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s StateSpace) -> Option<Self> {
+        let (scan, state) = (stage.scan()?, stage.state_axis()?);
+        let args = Args::declare(b, stage, &Schedule::StateSpace(*schedule));
+        let operator = stage.program.operator(scan.operator);
+        let used = if schedule.ends { vec![true; operator.fields.len()] } else { used_fields(stage, &scan) };
+        let monoid = Monoid::new(operator, &used);
+        let of = if schedule.ends { Values::of_scan } else { Values::of };
+        let values = of(stage, &scan, state);
+        let pitch = schedule.steps + CHUNK;
+        let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
+            b.shared_values(name, ty, schedule.stages * height * pitch)
+        };
+        let mut tiles = vec![];
+        for (i, tile) in values.tiles.iter().enumerate() {
+            let ty = stage.program.node(tile.value).ty;
+            tiles.push(array(b, format!("tile_{i}"), ty, height(schedule, tile)));
+        }
+        let own = |b: &mut Builder, i: usize| array(b, format!("sum_{i}"), Ty::F32, schedule.rows());
+        let sums =
+            (0..values.sums.len()).map(|i| values.over[i].map_or_else(|| own(b, i), |tile| tiles[tile])).collect();
+        let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
+        let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
+        let len = args.size(scan.axis);
+        let up = b.add(len, Operand::i64(i64::from(schedule.steps) - 1));
+        let tile_count = b.binary(Binary::Div, up, Operand::i64(i64::from(schedule.steps)));
+        let tile_count = b.convert(Ty::I32, tile_count);
+        let state_count = b.convert(Ty::I32, args.size(state));
+        let block = Block::find(b, &args, stage, values.row, schedule.rows());
+        let segment = Segment::find(b, &args, tile_count);
+        let ends = args.scratch.get(usize::from(schedule.save)).copied();
+        Some(StatesKernel {
+            stage,
+            scan,
+            schedule,
+            monoid,
+            args,
+            values,
+            tiles,
+            sums,
+            full,
+            done,
+            warp,
+            lane,
+            len,
+            tile_count,
+            state_count,
+            block,
+            segment,
+            ends,
+        })
+    }
+
+    fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let walks = b.lt(self.warp, Operand::i32(self.schedule.warps as i32));
+        b.if_else(walks, |b| self.walk_role(b), |b| self.copy_role(b));
+    }
+
+    /// One thread makes the mbarriers; all clear the columns that the walk reads ahead of a tile's end.
+    fn start(&self, b: &mut Builder) {
+        let thread = b.special(Special::Thread);
+        let first = b.eq(thread, Operand::i32(0));
+        let arrivals = self.schedule.team_threads() * self.arrivals_per_thread();
+        b.if_(first, |b| {
+            for i in 0..self.schedule.stages {
+                let index = Operand::i32(i as i32);
+                b.push(Stmt::MbarrierInit(Mbarrier { array: self.full, index }, arrivals));
+                b.push(Stmt::MbarrierInit(Mbarrier { array: self.done, index }, self.schedule.warps * WARP));
+            }
+            b.push(Stmt::FenceInit);
+        });
+        let column = if self.scan.reverse { 0 } else { self.schedule.steps };
+        for (tile, array) in self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states) {
+            let rows = Operand::i32((height(self.schedule, tile) * self.schedule.stages) as i32);
+            b.for_(thread, rows, Operand::i32(self.schedule.threads() as i32), |b, row| {
+                let at = b.mul(row, Operand::i32(self.pitch()));
+                let at = b.add(at, Operand::i32(column as i32));
+                let nothing = zero(b.elem(Memory::Shared(*array)).value());
+                b.store(Memory::Shared(*array), at, &[nothing; CHUNK as usize], None);
+            });
+        }
+        b.barrier();
+    }
+
+    /// Elements from a row of a tile to the next.
+    fn pitch(&self) -> i32 {
+        (self.schedule.steps + CHUNK) as i32
+    }
+
+    /// The column of step 0: against time, the columns before it are read ahead.
+    fn lead(&self) -> i32 {
+        if self.scan.reverse { CHUNK as i32 } else { 0 }
+    }
+
+    /// Whether steps that do not exist must leave the states alone: something is left to do after them.
+    fn is_exact(&self) -> bool {
+        let finals = (0..self.stage.program.outputs.len()).any(|k| self.stage.is_final(k));
+        self.scan.reverse || finals && !self.schedule.ends
+    }
+
+    /// Numbers below n in the order of the scan.
+    fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
+        let reverse = self.scan.reverse;
+        (0..n).map(move |i| if reverse { n - 1 - i } else { i })
+    }
+
+    /// The tiles that the block walks, `i32`.
+    pub(crate) fn own_tiles(&self) -> Operand {
+        self.segment.as_ref().map_or(self.tile_count, |segment| segment.tiles)
+    }
+
+    /// The tile of that number among those that the block walks.
+    pub(crate) fn time(&self, b: &mut Builder, number: Operand) -> Time {
+        let number = self.segment.as_ref().map_or(number, |segment| b.add(segment.first, number));
+        let number = if self.scan.reverse {
+            let last = b.sub(self.tile_count, Operand::i32(1));
+            b.sub(last, number)
+        } else {
+            number
+        };
+        let steps = Operand::i64(i64::from(self.schedule.steps));
+        let number = b.convert(Ty::I64, number);
+        let first = b.mul(number, steps);
+        let left = b.sub(self.len, first);
+        let left = b.binary(Binary::Min, left, steps);
+        Time { first, steps: b.convert(Ty::I32, left) }
+    }
+
+    pub(crate) fn cursor(&self, b: &mut Builder, stage: Operand) -> Cursor {
+        Cursor { stage: b.var(stage), parity: b.var(Operand::i32(0)) }
+    }
+
+    /// Goes on by some stages, of which the ring has a multiple.
+    pub(crate) fn advance(&self, b: &mut Builder, at: &Cursor, by: u32) {
+        let stages = Operand::i32(self.schedule.stages as i32);
+        let next = b.add(at.stage.into(), Operand::i32(by as i32));
+        let wraps = b.ge(next, stages);
+        let first = if by == 1 { Operand::i32(0) } else { b.sub(next, stages) };
+        let stage = b.select(wraps, first, next);
+        let flipped = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+        let parity = b.select(wraps, flipped, at.parity.into());
+        b.assign(at.stage, stage);
+        b.assign(at.parity, parity);
+    }
+
+    /// The element of column `column` of a row of a tile in a stage, from the first.
+    pub(crate) fn element(
+        &self,
+        b: &mut Builder,
+        height: u32,
+        stage: Operand,
+        row: Operand,
+        column: Operand,
+    ) -> Operand {
+        let before = b.mul(stage, Operand::i32(height as i32 * self.pitch()));
+        let above = b.mul(row, Operand::i32(self.pitch()));
+        let at = b.add(before, above);
+        let at = b.add(at, Operand::i32(self.lead()));
+        b.add(at, column)
+    }
+
+    pub(crate) fn global(&self, tensor: Tensor) -> Memory {
+        Memory::Global(self.args.pointer(tensor))
+    }
+
+    /// The index along an outer axis other than that of the rows.
+    fn outer_index(&self, axis: Axis) -> Operand {
+        self.block.outer.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
+    }
+}
+
+/// Rows of a tile in shared memory.
+fn height(schedule: &StateSpace, tile: &Tile) -> u32 {
+    let rows = if tile.rows { schedule.rows() } else { 1 };
+    if tile.states { rows * schedule.capacity() } else { rows }
+}
+
+impl Block {
+    /// Groups of rows are the fastest part of a block's number.
+    pub(crate) fn find(b: &mut Builder, args: &Args, stage: &Stage, row: Option<Axis>, rows: u32) -> Block {
+        let number = b.special(Special::Block);
+        let number = b.convert(Ty::I64, number);
+        let Some(axis) = row else {
+            return Block { outer: vec![], first_row: Operand::i64(0), rows: Operand::i32(1) };
+        };
+        let size = args.size(axis);
+        let up = b.add(size, Operand::i64(i64::from(rows) - 1));
+        let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(rows)));
+        let others = stage.outer_axes().without(axis);
+        let (outer, group) = if others.is_empty() {
+            (vec![], number)
+        } else {
+            let point = b.binary(Binary::Div, number, groups);
+            (args.indices(b, point, others), b.binary(Binary::Rem, number, groups))
+        };
+        let first_row = b.mul(group, Operand::i64(i64::from(rows)));
+        let left = b.sub(size, first_row);
+        let left = b.binary(Binary::Min, left, Operand::i64(i64::from(rows)));
+        Block { outer, first_row, rows: b.convert(Ty::I32, left) }
+    }
+}

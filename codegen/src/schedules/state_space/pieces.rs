@@ -1,0 +1,146 @@
+//! The copy threads laid over the rows and steps of a tile.
+
+use super::StatesKernel;
+use crate::build::Builder;
+use crate::schedule::WARP;
+use crate::tile::{Operand, Special};
+use oplus_dsl::ir::Binary;
+
+/// A tile takes at most this many passes without a loop.
+const UNROLLED: u32 = 8;
+/// Elements of a thread whose loads are in flight together.
+const TOGETHER: u32 = 32;
+
+/// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub height: u32,
+    pub steps: u32,
+    pub width: u32,
+    /// Whether neighbouring threads have neighbouring rows, not steps.
+    pub across: bool,
+}
+
+/// A thread's piece: row and first step in the tile, and whether it is one; the first two `i32`.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub row: Operand,
+    pub column: Operand,
+    pub held: Operand,
+    /// In which pass, unless that is known at run time only.
+    pub pass: Option<u32>,
+}
+
+/// How the threads go over a shape: rows and steps that they take in a pass, and passes.
+struct Passes {
+    rows: u32,
+    columns: u32,
+    row_passes: u32,
+    column_passes: u32,
+}
+
+impl Shape {
+    fn passes(&self, threads: u32) -> Passes {
+        let (rows, columns) = if self.across {
+            let rows = self.height.next_power_of_two().min(threads);
+            (rows, threads / rows)
+        } else {
+            (threads * self.width / self.steps, self.steps)
+        };
+        Passes { rows, columns, row_passes: self.height.div_ceil(rows), column_passes: self.steps.div_ceil(columns) }
+    }
+
+    /// The thread's piece of the first pass.
+    fn first(&self, b: &mut Builder, passes: &Passes, thread: Operand) -> (Operand, Operand) {
+        let lanes = if self.across { passes.rows } else { self.steps / self.width };
+        let low = b.binary(Binary::And, thread, Operand::i32(lanes as i32 - 1));
+        let high = b.binary(Binary::Shr, thread, Operand::i32(lanes.trailing_zeros() as i32));
+        if self.across { (low, high) } else { (high, b.mul(low, Operand::i32(self.width as i32))) }
+    }
+
+    /// The thread's piece of a pass.
+    fn piece(&self, b: &mut Builder, passes: &Passes, first: (Operand, Operand), pass: (Operand, Operand)) -> Piece {
+        let down = b.mul(pass.0, Operand::i32(passes.rows as i32));
+        let along = b.mul(pass.1, Operand::i32(passes.columns as i32));
+        let (row, column) = (b.add(first.0, down), b.add(first.1, along));
+        let mut held = Operand::bool(true);
+        if !self.height.is_multiple_of(passes.rows) {
+            held = b.lt(row, Operand::i32(self.height as i32));
+        }
+        if !self.steps.is_multiple_of(passes.columns) {
+            let inside = b.lt(column, Operand::i32(self.steps as i32));
+            held = b.and(held, inside);
+        }
+        Piece { row, column, held, pass: None }
+    }
+}
+
+impl StatesKernel<'_> {
+    /// The number of the thread among those of its team, `i32`.
+    pub(crate) fn copy_thread(&self, b: &mut Builder) -> Operand {
+        let thread = b.special(Special::Thread);
+        let own = b.sub(thread, Operand::i32((self.schedule.warps * WARP) as i32));
+        match self.schedule.teams {
+            1 => own,
+            _ => b.binary(Binary::And, own, Operand::i32(self.copy_threads() as i32 - 1)),
+        }
+    }
+
+    /// The number of the warp's team, `i32`.
+    pub(crate) fn team(&self, b: &mut Builder) -> Operand {
+        let own = b.sub(self.warp, Operand::i32(self.schedule.warps as i32));
+        b.binary(Binary::Div, own, Operand::i32((self.schedule.copy_warps / self.schedule.teams) as i32))
+    }
+
+    fn copy_threads(&self) -> u32 {
+        self.schedule.team_threads()
+    }
+
+    /// How many pieces a thread has, if they are few.
+    pub(super) fn piece_count(&self, shape: Shape) -> Option<u32> {
+        let passes = shape.passes(self.copy_threads());
+        Some(passes.row_passes * passes.column_passes).filter(|count| *count <= UNROLLED)
+    }
+
+    /// All pieces of a thread, if they are few.
+    pub(super) fn few_pieces(&self, b: &mut Builder, shape: Shape, thread: Operand) -> Option<Vec<Piece>> {
+        let count = self.piece_count(shape)?;
+        let passes = shape.passes(self.copy_threads());
+        let first = shape.first(b, &passes, thread);
+        let pass = |i: u32| [i % passes.row_passes, i / passes.row_passes].map(|i| Operand::i32(i as i32));
+        let piece = |i| {
+            let [down, along] = pass(i);
+            Piece { pass: Some(i), ..shape.piece(b, &passes, first, (down, along)) }
+        };
+        Some((0..count).map(piece).collect())
+    }
+
+    /// Rows from a thread's piece to its next one, where the rows are all that changes.
+    pub(super) fn row_step(&self, shape: Shape) -> Option<u32> {
+        let passes = shape.passes(self.copy_threads());
+        (passes.column_passes == 1 && passes.row_passes <= UNROLLED).then_some(passes.rows)
+    }
+
+    /// Statements for every piece of a thread; several at once, if each needs `loads` accesses.
+    pub(crate) fn each_piece(
+        &self,
+        b: &mut Builder,
+        (shape, loads): (Shape, usize),
+        thread: Operand,
+        mut body: impl FnMut(&mut Builder, &[Piece]),
+    ) {
+        if let Some(pieces) = self.few_pieces(b, shape, thread) {
+            let together = (TOGETHER / shape.width) as usize / loads.max(1);
+            return pieces.chunks(together.max(1)).for_each(|some| body(b, some));
+        }
+        let passes = shape.passes(self.copy_threads());
+        let first = shape.first(b, &passes, thread);
+        let count = Operand::i32((passes.row_passes * passes.column_passes) as i32);
+        b.for_(Operand::i32(0), count, Operand::i32(1), |b, i| {
+            let rows = Operand::i32(passes.row_passes as i32);
+            let pass = (b.binary(Binary::Rem, i, rows), b.binary(Binary::Div, i, rows));
+            let piece = shape.piece(b, &passes, first, pass);
+            body(b, &[piece]);
+        });
+    }
+}

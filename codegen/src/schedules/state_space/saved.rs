@@ -1,0 +1,142 @@
+//! Saved states: the state before every eighth step, in the order of the scan, for the pass that walks the other way.
+//!
+//! ```text
+//! [points][sub-tiles][rows][places]
+//! ```
+//!
+//! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps. A row's states take whole
+//! chunks of *places*, as many as there are states, not as many as a schedule has room for: all schedules save alike.
+
+use super::{CHUNK, StatesKernel};
+use crate::build::Builder;
+use crate::schedules::state_space_backward::SUBTILE;
+use crate::stage::Stage;
+use crate::tile::{Memory, Operand, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+
+/// Where saved states are. All `i64`.
+#[derive(Clone, Copy)]
+pub(crate) struct Saved {
+    /// The block's point.
+    pub(crate) point: Operand,
+    pub(crate) subtiles: Operand,
+    pub(crate) rows: Operand,
+    pub(crate) room: Room,
+}
+
+/// Where the states of a row are kept in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// The places of a row, `i64`.
+    pub places: Operand,
+    /// Whether lanes may have states that have no place.
+    padded: bool,
+}
+
+/// The outer axes other than that of the rows.
+pub(crate) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
+    row.map_or(AxisSet::EMPTY, |row| stage.outer_axes().without(row))
+}
+
+/// How many numbers are saved, for axes of these sizes; `None` when 63 bits cannot count them.
+pub fn saved_len(stage: &Stage, size: impl Fn(Axis) -> i64) -> Option<u64> {
+    let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
+    let places = places(size(stage.state_axis()?))?;
+    let points = others(stage, row).iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let subtiles = up(size(time), i64::from(SUBTILE));
+    let states = points.checked_mul(subtiles)?.checked_mul(row.map_or(1, size))?;
+    states.checked_mul(places).map(|n| n as u64)
+}
+
+/// The places of so many states; `None` when 63 bits cannot count them.
+pub(crate) fn places(states: i64) -> Option<i64> {
+    up(states, i64::from(CHUNK)).checked_mul(i64::from(CHUNK))
+}
+
+/// How many times `by` it takes to reach a number.
+pub(crate) fn up(number: i64, by: i64) -> i64 {
+    number / by + i64::from(number % by != 0)
+}
+
+/// The point of the kernel's block, which has `block_rows` rows, `i64`.
+pub(super) fn point(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Operand {
+    let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
+    let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
+    let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
+    let number = b.special(Special::Block);
+    let number = b.convert(Ty::I64, number);
+    b.binary(Binary::Div, number, groups)
+}
+
+impl Room {
+    /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
+    pub(crate) fn find(b: &mut Builder, (capacity, padded): (u32, bool), states: Operand) -> Room {
+        if !padded {
+            return Room { places: Operand::i64(i64::from(capacity)), padded };
+        }
+        let above = b.add(states, Operand::i64(i64::from(CHUNK) - 1));
+        Room { places: b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK))), padded }
+    }
+
+    /// A guard, where the `number`-th state (`i64`) has a place.
+    pub(crate) fn holds(&self, b: &mut Builder, number: Operand, guard: Operand) -> Operand {
+        if !self.padded {
+            return guard;
+        }
+        let held = b.lt(number, self.places);
+        b.and(guard, held)
+    }
+}
+
+impl Saved {
+    /// Those of the kernel's block, which has `block_rows` rows.
+    pub(crate) fn find(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Saved {
+        let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
+        let point = point(b, kernel, block_rows);
+        let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
+        let subtiles = b.binary(Binary::Div, up, Operand::i64(i64::from(SUBTILE)));
+        let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.state_count));
+        let room = Room::find(b, (schedule.capacity(), schedule.padded), states);
+        Saved { point, subtiles, rows, room }
+    }
+
+    /// The first state of a row (of all rows of the point) before a sub-tile.
+    pub(crate) fn element(&self, b: &mut Builder, subtile: Operand, row: Operand) -> Operand {
+        let at = b.mul(self.point, self.subtiles);
+        let at = b.add(at, subtile);
+        let at = b.mul(at, self.rows);
+        let at = b.add(at, row);
+        b.mul(at, self.room.places)
+    }
+
+    /// From a sub-tile to the next.
+    pub(crate) fn apart(&self, b: &mut Builder) -> Operand {
+        b.mul(self.rows, self.room.places)
+    }
+}
+
+impl StatesKernel<'_> {
+    /// Stores neighbouring states of a row before the sub-tile of a step.
+    pub(crate) fn store_states(
+        &self,
+        b: &mut Builder,
+        saved: &Saved,
+        (step, row, first): (Operand, Operand, Operand),
+        states: &[Operand],
+        guard: Operand,
+    ) {
+        let subtile = b.binary(Binary::Div, step, Operand::i64(i64::from(SUBTILE)));
+        let row = b.convert(Ty::I64, row);
+        let row = b.add(self.block.first_row, row);
+        let at = saved.element(b, subtile, row);
+        let first = b.convert(Ty::I64, first);
+        let at = b.add(at, first);
+        for (part, values) in states.chunks(CHUNK as usize).enumerate() {
+            let part = Operand::i64(i64::from(part as u32 * CHUNK));
+            let (at, own) = (b.add(at, part), b.add(first, part));
+            let guard = saved.room.holds(b, own, guard);
+            b.store(Memory::Global(self.args.scratch[0]), at, values, Some(guard));
+        }
+    }
+}

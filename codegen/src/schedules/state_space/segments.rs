@@ -1,0 +1,200 @@
+//! Segments of time, each with blocks of its own: what they do to the states before them.
+//!
+//! A segment is a number of tiles in the order of the scan. A first kernel walks all of them but the last, each from the
+//! identity, and stores the element that its steps combine to; a block of the second applies the elements of the segments before
+//! its own to the initial states, in their order, and walks on from there.
+//!
+//! ```text
+//! ends  [segments][points][rows][fields][places]
+//! ```
+//!
+//! Points, rows and places are those of [saved states](super::saved).
+
+use super::saved::{Room, places, point};
+use super::{CHUNK, StatesKernel};
+use crate::block::args::Args;
+use crate::block::carry::{Fields, assign, select};
+use crate::build::{Builder, zero};
+use crate::schedule::StateSpace;
+use crate::stage::Stage;
+use crate::tile::{Memory, Operand, ParamId, Reg, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary, Literal};
+
+/// Chunks per turn of the loop of the kernel that finds ends.
+const ENDS_UNROLL: u32 = 4;
+/// States of a lane times segments whose elements are loaded together, and the most such segments.
+const TOGETHER: u32 = 16;
+const MOST_TOGETHER: u32 = 4;
+
+/// The block's segment.
+pub(crate) struct Segment {
+    /// Its number in the order of the walk, `i64`.
+    pub number: Operand,
+    /// The number of its first tile, `i32`.
+    pub first: Operand,
+    /// Its tiles, `i32`.
+    pub tiles: Operand,
+    /// Whether it is walked last.
+    pub is_last: Operand,
+}
+
+impl Segment {
+    /// That of the block, if time of so many tiles is cut.
+    pub(crate) fn find(b: &mut Builder, args: &Args, tile_count: Operand) -> Option<Segment> {
+        let each = args.segment_tiles?;
+        let number = b.special(Special::BlockY);
+        let number = b.convert(Ty::I64, number);
+        let first = b.mul(number, each);
+        let all = b.convert(Ty::I64, tile_count);
+        let left = b.sub(all, first);
+        let is_last = b.ge(each, left);
+        let tiles = b.binary(Binary::Min, left, each);
+        let tiles = b.binary(Binary::Max, tiles, Operand::i64(0));
+        let [first, tiles] = [first, tiles].map(|x| b.convert(Ty::I32, x));
+        Some(Segment { number, first, tiles, is_last })
+    }
+}
+
+/// Whether what segments do to states can be stored: numbers and flags.
+pub fn can_segment(stage: &Stage) -> bool {
+    let known = |ty: Ty| matches!(ty, Ty::F32 | Ty::Bool);
+    stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).fields.iter().all(|field| known(field.ty)))
+}
+
+/// The kernels of a schedule, in order: with segments of time, first the one that finds their ends. It keeps all fields of
+/// the elements in registers, and so has fewer for chunks at once.
+pub fn with_ends(schedule: &StateSpace) -> Vec<StateSpace> {
+    let ends = StateSpace { save: false, ends: true, unroll: schedule.unroll.min(ENDS_UNROLL), ..*schedule };
+    schedule.segmented.then_some(ends).into_iter().chain([*schedule]).collect()
+}
+
+/// How many numbers the ends of all segments but the last take, for axes of these sizes; `None` when 63 bits cannot count them.
+pub fn ends_len(stage: &Stage, segments: u64, size: impl Fn(Axis) -> i64) -> Option<u64> {
+    let fields = stage.program.operator(stage.scan()?.operator).fields.len() as i64;
+    let states = places(size(stage.state_axis()?))?.checked_mul(fields)?;
+    let rows = stage.outer_axes().iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
+    let before = i64::try_from(segments.saturating_sub(1)).ok()?;
+    states.checked_mul(rows)?.checked_mul(before).map(|n| n as u64)
+}
+
+/// A lane's place among the ends.
+pub(super) struct Place {
+    /// Its row among those of all points, and how many those are, `i64`.
+    row: Operand,
+    rows: Operand,
+    room: Room,
+    /// The number of its first state, `i64`.
+    first: Operand,
+    /// Whether the row exists.
+    exists: Operand,
+}
+
+impl StatesKernel<'_> {
+    /// The place of a row of the block (`i32`) from a state (`i32`) on.
+    fn place(&self, b: &mut Builder, row: Operand, state: Operand) -> Place {
+        let exists = b.lt(row, self.block.rows);
+        let own = b.convert(Ty::I64, row);
+        let own = b.add(self.block.first_row, own);
+        let row = match self.values.row {
+            None => own,
+            Some(axis) => {
+                let point = point(b, self, self.schedule.rows());
+                let before = b.mul(point, self.args.size(axis));
+                b.add(before, own)
+            }
+        };
+        let rows = self.args.rows(b, self.stage.outer_axes());
+        let states = b.convert(Ty::I64, self.state_count);
+        let room = Room::find(b, (self.schedule.capacity(), self.schedule.padded), states);
+        Place { row, rows, room, first: b.convert(Ty::I64, state), exists }
+    }
+
+    /// Where the fields of a segment's element are: those of the lane's states `part·4` on, one after the other, and whether
+    /// there is room for them.
+    fn fields_at(&self, b: &mut Builder, place: &Place, segment: Operand, part: usize) -> (Vec<Operand>, Operand) {
+        let fields = self.monoid.operator.fields.len() as i64;
+        let at = b.mul(segment, place.rows);
+        let at = b.add(at, place.row);
+        let at = b.mul(at, Operand::i64(fields));
+        let own = b.add(place.first, Operand::i64((part as u32 * CHUNK).into()));
+        let guard = place.room.holds(b, own, place.exists);
+        let of_field = |field: i64| {
+            let at = b.add(at, Operand::i64(field));
+            let at = b.mul(at, place.room.places);
+            b.add(at, own)
+        };
+        ((0..fields).map(of_field).collect(), guard)
+    }
+
+    /// Stores the elements that the block's segment makes of its steps.
+    pub(crate) fn store_ends(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
+        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
+        let place = self.place(b, row, first);
+        for (part, states) in states.chunks(CHUNK as usize).enumerate() {
+            let (places, guard) = self.fields_at(b, &place, segment.number, part);
+            for (field, at) in places.into_iter().enumerate() {
+                let values: Vec<Operand> = states.iter().map(|fields| as_number(b, fields[field].into())).collect();
+                b.store(Memory::Global(ends), at, &values, Some(guard));
+            }
+        }
+    }
+
+    /// Applies the elements of the segments before the block's own to its states.
+    pub(crate) fn join(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
+        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
+        let place = self.place(b, row, first);
+        // Loads of several segments are on their way together.
+        let together = (TOGETHER / self.schedule.states).clamp(1, MOST_TOGETHER);
+        b.for_(Operand::i64(0), segment.number, Operand::i64(together.into()), |b, first| {
+            let of = |k: u32| {
+                let number = b.add(first, Operand::i64(k.into()));
+                let is_before = b.lt(number, segment.number);
+                (is_before, self.load_ends(b, (ends, &place), (number, is_before), states))
+            };
+            let elements: Vec<_> = (0..together).map(of).collect();
+            for (is_before, elements) in elements {
+                for (regs, element) in states.iter().zip(elements) {
+                    let state: Fields = regs.iter().map(|reg| (*reg).into()).collect();
+                    let next = self.monoid.apply(b, &state, &element);
+                    let next = select(b, is_before, &next, &state);
+                    assign(b, regs, &next);
+                }
+            }
+        });
+    }
+
+    /// The elements of a segment for the lane's states; of no meaning where there is no such segment.
+    fn load_ends(
+        &self,
+        b: &mut Builder,
+        (ends, place): (ParamId, &Place),
+        (segment, exists): (Operand, Operand),
+        states: &[Vec<Reg>],
+    ) -> Vec<Fields> {
+        let mut elements = vec![];
+        for (part, states) in states.chunks(CHUNK as usize).enumerate() {
+            let (places, guard) = self.fields_at(b, place, segment, part);
+            let guard = b.and(guard, exists);
+            let load = |at: Operand| b.load(Memory::Global(ends), at, states.len() as u32, Some(guard), zero(Ty::F32));
+            let fields: Vec<Vec<Operand>> = places.into_iter().map(load).collect();
+            for k in 0..states.len() {
+                let of_state = fields.iter().zip(self.monoid.types());
+                elements.push(of_state.map(|(values, ty)| from_number(b, values[k], ty)).collect());
+            }
+        }
+        elements
+    }
+}
+
+/// A number, or a flag as one.
+fn as_number(b: &mut Builder, value: Operand) -> Operand {
+    match b.ty(value) {
+        Ty::Bool => b.select(value, Operand::Const(Ty::F32, Literal::Float(1.0)), zero(Ty::F32)),
+        _ => value,
+    }
+}
+
+fn from_number(b: &mut Builder, value: Operand, ty: Ty) -> Operand {
+    if ty == Ty::Bool { b.ne(value, zero(Ty::F32)) } else { value }
+}

@@ -1,0 +1,422 @@
+//! The walk: a lane takes its states through time, chunk after chunk.
+//!
+//! The sums of a chunk are stored in the next one, after its loads: `ptxas` cannot tell that a store to the sums does not
+//! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
+//! reason what does not depend on states is loaded one chunk ahead.
+
+use super::evaluate::{Evaluator, Place, Source};
+use super::global::Global;
+use super::saved::Saved;
+use super::{CHUNK, StatesKernel, Time, height};
+use crate::abi::Tensor;
+use crate::block::carry::{Fields, assign, select};
+use crate::block::lane_sum::Lanes;
+use crate::build::{Builder, zero};
+use crate::schedule::WARP;
+use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Op, Value};
+use std::collections::HashMap;
+
+/// What a lane keeps all the time.
+struct Lane<'k, 's> {
+    lanes: Lanes,
+    /// Its row in the block, `i32`.
+    row: Operand,
+    /// Its first state, `i32`, and whether each exists.
+    first_state: Operand,
+    exists: Vec<Operand>,
+    /// Knows what does not change in time.
+    constants: Evaluator<'k>,
+    source: Global<'k, 's>,
+    /// Its states, field by field.
+    states: Vec<Vec<Reg>>,
+    /// Where they are saved.
+    saved: Option<Saved>,
+}
+
+/// A tile at hand.
+struct Tile {
+    /// The lane's first element in each tile, and in each sum.
+    bases: Vec<Operand>,
+    sums: Vec<Operand>,
+    time: Time,
+    /// The values of the next chunk: by tile, those without states.
+    next: Vec<Vec<Reg>>,
+}
+
+impl StatesKernel<'_> {
+    pub(super) fn walk_role(&self, b: &mut Builder) {
+        let lane = self.lane(b);
+        let at = self.cursor(b, Operand::i32(0));
+        b.for_(Operand::i32(0), self.own_tiles(), Operand::i32(1), |b, number| {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: self.full, index: at.stage.into() }, at.parity.into()));
+            b.push(Stmt::SyncWarp);
+            let tile = self.tile(b, &lane, at.stage.into(), number);
+            self.walk(b, &lane, &tile);
+            // Each lane answers for its own accesses.
+            b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() }));
+            self.advance(b, &at, 1);
+        });
+        if self.schedule.ends {
+            return self.store_ends(b, (lane.row, lane.first_state), &lane.states);
+        }
+        self.finals(b, &lane);
+    }
+
+    /// The lane's place, and what it keeps.
+    fn lane(&self, b: &mut Builder) -> Lane<'_, '_> {
+        let count = self.schedule.lanes;
+        let shift = u32::from((2..=16).contains(&count));
+        let bits = count.trailing_zeros();
+        let position = b.binary(Binary::Shr, self.lane, Operand::i32(shift as i32));
+        let position = b.binary(Binary::And, position, Operand::i32(count as i32 - 1));
+        let upper = b.binary(Binary::Shr, self.lane, Operand::i32((shift + bits) as i32));
+        let upper = b.binary(Binary::Shl, upper, Operand::i32(shift as i32));
+        let lowest = b.binary(Binary::And, self.lane, Operand::i32(shift as i32));
+        let own = b.binary(Binary::Or, upper, lowest);
+        let before = b.mul(self.warp, Operand::i32((WARP / count) as i32));
+        let row = b.add(before, own);
+        let first_state = b.mul(position, Operand::i32(self.schedule.states as i32));
+        let source = Global::timeless(self, row, first_state);
+        let constants = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
+        let exists = (0..self.schedule.states).map(|k| self.state_exists(b, first_state, k)).collect();
+        let lanes = Lanes { count, stride: 1 << shift, position, length: CHUNK };
+        let saved = self.schedule.save.then(|| Saved::find(b, self, self.schedule.rows()));
+        let mut lane = Lane { lanes, row, first_state, exists, constants, source, states: vec![], saved };
+        self.constants(b, &mut lane);
+        lane
+    }
+
+    fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
+        let own = b.add(first, Operand::i32(k as i32));
+        if self.schedule.padded { b.lt(own, self.state_count) } else { Operand::bool(true) }
+    }
+
+    /// What does not change in time, and the initial states.
+    fn constants(&self, b: &mut Builder, lane: &mut Lane<'_, '_>) {
+        let program = &self.stage.program;
+        let Lane { constants, source, .. } = lane;
+        for value in &self.values.constants {
+            let states = if program.node(*value).axes.contains(self.values.state) { self.schedule.states } else { 1 };
+            (0..states).for_each(|state| _ = constants.value(b, source, *value, Place { state, step: 0 }));
+        }
+        let init = if self.schedule.ends { vec![] } else { self.monoid.keep(self.scan.init) };
+        lane.states = (0..self.schedule.states)
+            .map(|state| {
+                let fields = if init.is_empty() {
+                    self.monoid.identity_state()
+                } else {
+                    init.iter().map(|v| constants.value(b, source, *v, Place { state, step: 0 })).collect()
+                };
+                fields.into_iter().map(|x| b.var(x)).collect()
+            })
+            .collect();
+        if !self.schedule.ends {
+            self.join(b, (lane.row, lane.first_state), &lane.states);
+        }
+    }
+
+    // ---- a tile
+
+    fn tile(&self, b: &mut Builder, lane: &Lane, stage: Operand, number: Operand) -> Tile {
+        let mut bases = vec![];
+        for tile in &self.values.tiles {
+            let row = if tile.rows { lane.row } else { Operand::i32(0) };
+            let row = if tile.states {
+                let first = b.mul(row, Operand::i32(self.schedule.capacity() as i32));
+                b.add(first, lane.lanes.position)
+            } else {
+                row
+            };
+            bases.push(self.element(b, height(self.schedule, tile), stage, row, Operand::i32(0)));
+        }
+        let first = lane.lanes.first_step(b);
+        let sum = |b: &mut Builder| self.element(b, self.schedule.rows(), stage, lane.row, first);
+        let sums = self.sums.iter().map(|_| sum(b)).collect();
+        let time = self.time(b, number);
+        let ahead = self.values.tiles.iter().zip(&self.tiles).filter(|(tile, _)| !tile.states);
+        let next = ahead.map(|(_, array)| {
+            let ty = b.elem(Memory::Shared(*array)).value();
+            (0..CHUNK).map(|_| b.var(zero(ty))).collect()
+        });
+        let next = next.collect();
+        Tile { bases, sums, time, next }
+    }
+
+    fn walk(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
+        if !self.is_exact() {
+            return self.walk_whole(b, lane, tile);
+        }
+        let whole = b.eq(tile.time.steps, Operand::i32(self.schedule.steps as i32));
+        b.if_else(whole, |b| self.walk_whole(b, lane, tile), |b| self.walk_part(b, lane, tile));
+    }
+
+    /// All chunks of a tile, several per turn of the loop.
+    fn walk_whole(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
+        let steps = self.schedule.steps as i32;
+        let turn = (CHUNK * self.schedule.unroll) as i32;
+        let first = if self.scan.reverse { steps - CHUNK as i32 } else { 0 };
+        self.read_ahead(b, tile, Operand::i32(first));
+        let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
+        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(turn), |b, start| {
+            let later = b.binary(Binary::Gt, start, Operand::i32(0));
+            for j in 0..self.schedule.unroll {
+                let at = b.add(start, Operand::i32((j * CHUNK) as i32));
+                let column = if self.scan.reverse { b.sub(Operand::i32(first), at) } else { at };
+                if self.schedule.unroll % 2 == 1 || j % 2 == 0 {
+                    self.save(b, lane, tile, at, column);
+                }
+                let sums = self.chunk(b, lane, tile, column, false);
+                let back = if self.scan.reverse { CHUNK as i32 } else { -(CHUNK as i32) };
+                let earlier = b.add(column, Operand::i32(back));
+                self.store(b, lane, tile, (earlier, &pending), (j == 0).then_some(later));
+                self.finish(b, lane, &sums, &pending);
+            }
+        });
+        let last = if self.scan.reverse { 0 } else { steps - CHUNK as i32 };
+        self.store(b, lane, tile, (Operand::i32(last), &pending), None);
+    }
+
+    /// The chunks of a tile that time ends in.
+    fn walk_part(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
+        let chunk = Operand::i32(CHUNK as i32);
+        let up = b.add(tile.time.steps, Operand::i32(CHUNK as i32 - 1));
+        let end = b.binary(Binary::And, up, Operand::i32(-(CHUNK as i32)));
+        let last = b.sub(end, chunk);
+        self.read_ahead(b, tile, if self.scan.reverse { last } else { Operand::i32(0) });
+        let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
+        b.for_(Operand::i32(0), end, chunk, |b, at| {
+            let column = if self.scan.reverse { b.sub(last, at) } else { at };
+            self.save(b, lane, tile, at, column);
+            let sums = self.chunk(b, lane, tile, column, self.schedule.vector == 1);
+            self.finish(b, lane, &sums, &pending);
+            self.store(b, lane, tile, (column, &pending), None);
+        });
+    }
+
+    /// Saves the states before a chunk if it is the first of eight steps; `at` chunks have been walked, times four.
+    fn save(&self, b: &mut Builder, lane: &Lane, tile: &Tile, at: Operand, column: Operand) {
+        let Some(saved) = &lane.saved else { return };
+        let half = b.binary(Binary::And, column, Operand::i32(CHUNK as i32));
+        let first = b.eq(half, Operand::i32(if self.scan.reverse { CHUNK as i32 } else { 0 }));
+        let begins = b.eq(at, Operand::i32(0));
+        let first = b.binary(Binary::Or, first, begins);
+        let (inside, row) = (b.lt(column, tile.time.steps), b.lt(lane.row, self.block.rows));
+        let guard = b.and(inside, row);
+        let guard = b.and(guard, first);
+        let column = b.convert(Ty::I64, column);
+        let step = b.add(tile.time.first, column);
+        let position = b.mul(lane.lanes.position, Operand::i32(self.schedule.states as i32));
+        let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
+        self.store_states(b, saved, (step, lane.row, position), &states, guard);
+    }
+
+    /// Loads the chunk at a column of all tiles without states.
+    fn read_ahead(&self, b: &mut Builder, tile: &Tile, column: Operand) {
+        let ahead = (0..self.tiles.len()).filter(|i| !self.values.tiles[*i].states);
+        for (i, regs) in ahead.zip(&tile.next) {
+            let values = self.load(b, i, tile.bases[i], column);
+            regs.iter().zip(values).for_each(|(reg, value)| b.assign(*reg, value));
+        }
+    }
+
+    fn load(&self, b: &mut Builder, i: usize, base: Operand, column: Operand) -> Vec<Operand> {
+        let memory = Memory::Shared(self.tiles[i]);
+        let at = b.add(base, column);
+        let zero = zero(b.elem(memory).value());
+        b.load(memory, at, CHUNK, None, zero)
+    }
+
+    /// The sums over the lane's own states at each step of the chunk at a column.
+    fn chunk(&self, b: &mut Builder, lane: &Lane, tile: &Tile, column: Operand, masked: bool) -> Vec<Vec<Operand>> {
+        let first = b.convert(Ty::I64, column);
+        let first = b.add(tile.time.first, first);
+        let mut source = Chunk { kernel: self, tiles: HashMap::new(), states: HashMap::new(), first };
+        let ahead = (0..self.tiles.len()).filter(|i| !self.values.tiles[*i].states);
+        for (i, regs) in ahead.zip(&tile.next) {
+            let now = regs.iter().map(|r| b.let_(b.ty((*r).into()), Expr::Copy((*r).into()))).collect();
+            source.tiles.insert((i, 0), now);
+        }
+        let further = if self.scan.reverse { -(CHUNK as i32) } else { CHUNK as i32 };
+        let further = b.add(column, Operand::i32(further));
+        self.read_ahead(b, tile, further);
+        let exists: Vec<Operand> = (0..CHUNK)
+            .map(|j| {
+                let at = b.add(column, Operand::i32(j as i32));
+                if masked { b.lt(at, tile.time.steps) } else { Operand::bool(true) }
+            })
+            .collect();
+        let mut evaluator = lane.constants.clone();
+        let mut sums: Vec<Vec<Option<Operand>>> = vec![vec![None; CHUNK as usize]; self.sums.len()];
+        for state in 0..self.schedule.states {
+            self.load_states(b, &mut source, tile, state, column);
+            let mut now: Fields = lane.states[state as usize].iter().map(|r| Operand::Reg(*r)).collect();
+            for step in self.in_order(CHUNK) {
+                let at = Place { state, step };
+                now = self.step(b, &mut evaluator, &mut source, at, now, exists[step as usize]);
+                for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
+                    let so_far = &mut sum[step as usize];
+                    let mask = lane.exists[state as usize];
+                    *so_far = Some(self.accumulate(b, &mut evaluator, &mut source, (*element, at), *so_far, mask));
+                }
+            }
+            assign(b, &lane.states[state as usize], &now);
+        }
+        sums.into_iter().map(|sum| sum.into_iter().flatten().collect()).collect()
+    }
+
+    /// The chunk of the tiles with states, for one of the lane's states.
+    fn load_states(&self, b: &mut Builder, source: &mut Chunk, tile: &Tile, state: u32, column: Operand) {
+        for i in (0..self.tiles.len()).filter(|i| self.values.tiles[*i].states) {
+            let row = (state * self.schedule.lanes) as i32 * self.pitch();
+            let base = b.add(tile.bases[i], Operand::i32(row));
+            let values = self.load(b, i, base, column);
+            source.tiles.insert((i, state), values);
+        }
+    }
+
+    /// The state after a step; the same where the step does not exist.
+    fn step(
+        &self,
+        b: &mut Builder,
+        evaluator: &mut Evaluator,
+        source: &mut Chunk,
+        at: Place,
+        before: Fields,
+        exists: Operand,
+    ) -> Fields {
+        let element: Fields = self.scan.elements.iter().map(|v| evaluator.value(b, source, *v, at)).collect();
+        let after = self.monoid.apply(b, &before, &element);
+        let after = select(b, exists, &after, &before);
+        source.states.insert(at, (before, after.clone()));
+        after
+    }
+
+    /// A sum and one more element; nothing more where the state does not exist.
+    fn accumulate(
+        &self,
+        b: &mut Builder,
+        evaluator: &mut Evaluator,
+        source: &mut Chunk,
+        (element, at): (Value, Place),
+        so_far: Option<Operand>,
+        exists: Operand,
+    ) -> Operand {
+        let factors = match self.stage.program.node(element).op {
+            Op::Binary(Binary::Mul, x, y) if !self.schedule.padded => Some((x, y)),
+            _ => None,
+        };
+        if let (Some((x, y)), Some(sum)) = (factors, so_far) {
+            let [x, y] = [x, y].map(|v| evaluator.value(b, source, v, at));
+            return b.fma(x, y, sum);
+        }
+        let term = evaluator.value(b, source, element, at);
+        let term = b.select(exists, term, zero(Ty::F32));
+        match so_far {
+            Some(sum) => b.add(sum, term),
+            None => term,
+        }
+    }
+
+    // ---- sums
+
+    /// Registers for the steps that a lane ends with.
+    fn no_sums(&self, b: &mut Builder, lane: &Lane) -> Vec<Reg> {
+        (0..lane.lanes.steps()).map(|_| b.var(zero(Ty::F32))).collect()
+    }
+
+    /// Sums over the lanes of a row.
+    fn finish(&self, b: &mut Builder, lane: &Lane, sums: &[Vec<Operand>], pending: &[Vec<Reg>]) {
+        for (sum, regs) in sums.iter().zip(pending) {
+            let steps = lane.lanes.sum(b, sum);
+            regs.iter().zip(steps).for_each(|(reg, value)| b.assign(*reg, value));
+        }
+    }
+
+    /// Stores the sums of the chunk at a column, when all lanes have read the tile they may stand in.
+    fn store(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        tile: &Tile,
+        (column, pending): (Operand, &[Vec<Reg>]),
+        guard: Option<Operand>,
+    ) {
+        if self.values.over.iter().any(Option::is_some) {
+            b.push(Stmt::SyncWarp);
+        }
+        let keeps = lane.lanes.keeps(b);
+        let guard = guard.map_or(keeps, |guard| b.and(guard, keeps));
+        for (k, regs) in pending.iter().enumerate() {
+            let at = b.add(tile.sums[k], column);
+            let values: Vec<Operand> = regs.iter().map(|r| Operand::Reg(*r)).collect();
+            b.store(Memory::Shared(self.sums[k]), at, &values, Some(guard));
+        }
+    }
+
+    // ---- final states
+
+    /// Writes what becomes of the states at the end of time.
+    fn finals(&self, b: &mut Builder, lane: &Lane) {
+        let program = &self.stage.program;
+        let ended = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+        for k in (0..program.outputs.len()).filter(|k| self.stage.is_final(*k)) {
+            let (tensor, output) = (Tensor::Output(k as u32), &program.outputs[k]);
+            let each = output.axes.contains(&self.values.state);
+            let leads = b.eq(lane.lanes.position, Operand::i32(0));
+            for state in 0..if each { self.schedule.states } else { 1 } {
+                let mut source = Finals { source: lane.source.clone(), states: &lane.states };
+                let value = lane.constants.clone().value(b, &mut source, output.value, Place { state, step: 0 });
+                let (offset, exists) = lane.source.offset(b, tensor, state);
+                let guard = if each { exists } else { b.and(exists, leads) };
+                let guard = b.and(guard, ended);
+                b.store(self.global(tensor), offset, &[value], Some(guard));
+            }
+        }
+    }
+}
+
+/// The source of values in a chunk.
+struct Chunk<'k, 's> {
+    kernel: &'k StatesKernel<'s>,
+    /// By tile and state.
+    tiles: HashMap<(usize, u32), Vec<Operand>>,
+    /// Before and after each step.
+    states: HashMap<Place, (Fields, Fields)>,
+    /// The first step, `i64`.
+    first: Operand,
+}
+
+impl Source for Chunk<'_, '_> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        let kernel = self.kernel;
+        if let Some(i) = kernel.values.tile(value) {
+            return Some(self.tiles[&(i, at.state)][at.step as usize]);
+        }
+        match kernel.stage.program.node(value).op {
+            Op::Field(tuple, field) => {
+                let (before, after) = &self.states[&at];
+                let state = if kernel.scan.inclusive == Some(tuple) { after } else { before };
+                Some(state[kernel.monoid.slot(field)])
+            }
+            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            _ => None,
+        }
+    }
+}
+
+/// The source of values after the last step.
+struct Finals<'l, 'k, 's> {
+    source: Global<'k, 's>,
+    states: &'l [Vec<Reg>],
+}
+
+impl Source for Finals<'_, '_, '_> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        match self.source.kernel.stage.program.node(value).op {
+            Op::Field(_, field) => Some(self.states[at.state as usize][self.source.kernel.monoid.slot(field)].into()),
+            _ => self.source.leaf(b, value, at),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The recurrence of the cotangents, step by step back.
+
+use super::BackKernel;
+use super::walk::{Eight, Slots};
+use crate::build::Builder;
+use crate::schedules::state_space::evaluate::{Evaluator, Place};
+use crate::tile::Operand;
+use oplus_dsl::ir::{Binary, Op};
+
+/// What the cotangent of a step takes from the step behind it.
+#[derive(Clone, Copy)]
+pub(super) enum Chain {
+    /// The decay and the cotangent there: their product is rounded with the sum.
+    Behind(Operand, Operand),
+    /// Their product.
+    Carried(Operand),
+}
+
+impl Chain {
+    pub(super) fn carried(self, b: &mut Builder) -> Operand {
+        match self {
+            Chain::Behind(decay, cotangent) => b.mul(decay, cotangent),
+            Chain::Carried(product) => product,
+        }
+    }
+}
+
+impl BackKernel<'_> {
+    /// What the cotangent of the step before takes; the same where the step does not exist.
+    pub(super) fn step_back(
+        &self,
+        b: &mut Builder,
+        slots: &mut Slots,
+        (r, at): (usize, Place),
+        behind: Chain,
+    ) -> Chain {
+        let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+        let cotangent = self.cotangent(b, (evaluator, eight), at, behind);
+        eight.cotangents.insert(at, cotangent);
+        let decay = self.decay(b, slots, (r, at));
+        if !self.masks.steps {
+            return Chain::Behind(decay, cotangent);
+        }
+        let product = b.mul(decay, cotangent);
+        let behind = behind.carried(b);
+        Chain::Carried(b.select(slots.exists[at.step as usize], product, behind))
+    }
+
+    pub(super) fn decay(&self, b: &mut Builder, slots: &mut Slots, (r, at): (usize, Place)) -> Operand {
+        slots.evaluators[r].value(b, &mut slots.eights[r], self.parts.decay, at)
+    }
+
+    /// gain + decay·cotangent of the step behind.
+    fn cotangent(
+        &self,
+        b: &mut Builder,
+        (evaluator, eight): (&mut Evaluator, &mut Eight),
+        at: Place,
+        chain: Chain,
+    ) -> Operand {
+        let gain = self.parts.gain;
+        match (chain, &self.parts.stage.program.node(gain).op) {
+            (Chain::Behind(decay, cotangent), _) => {
+                let gain = evaluator.value(b, eight, gain, at);
+                b.fma(decay, cotangent, gain)
+            }
+            (Chain::Carried(carried), Op::Binary(Binary::Mul, x, y)) => {
+                let [x, y] = [*x, *y].map(|v| evaluator.value(b, eight, v, at));
+                b.fma(x, y, carried)
+            }
+            (Chain::Carried(carried), _) => {
+                let gain = evaluator.value(b, eight, gain, at);
+                b.add(gain, carried)
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! After the states of a sub-tile: sums over the lanes of a row, outputs, totals over time; and what is written at the end.
+
+use super::BackKernel;
+use super::lane::Lane;
+use super::parts::Given;
+use super::walk::{Carry, TileAt};
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::evaluate::{Place, Source};
+use crate::tile::{Memory, Operand, Reg, Shuffle, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Op, Value};
+use std::collections::HashMap;
+
+/// Sums over time so far.
+pub(super) struct Totals {
+    /// Of maps of states: by sum, slot and state.
+    pub states: Vec<Vec<Vec<Reg>>>,
+    /// Of values of the row in slot 0: by sum.
+    pub rows: Vec<Reg>,
+}
+
+/// Where values of a row and some steps of a sub-tile come from.
+struct Finish<'k, 's> {
+    kernel: &'k BackKernel<'s>,
+    stage: Operand,
+    row: Operand,
+    /// The first step in the tile, `i32`; its index, `i64`; how many.
+    column: Operand,
+    first: Operand,
+    count: u32,
+    /// Sums over states, by tuple.
+    sums: HashMap<Value, Vec<Operand>>,
+    tiles: HashMap<usize, Vec<Operand>>,
+}
+
+impl<'s> BackKernel<'s> {
+    pub(super) fn totals(&self, b: &mut Builder) -> Totals {
+        let (slots, states) = (self.schedule.rows, self.schedule.states);
+        let mut reg = || b.var(zero(Ty::F32));
+        let own = (0..self.parts.state_totals.len())
+            .map(|_| (0..slots).map(|_| (0..states).map(|_| reg()).collect()).collect())
+            .collect();
+        Totals { states: own, rows: (0..self.parts.row_totals.len()).map(|_| reg()).collect() }
+    }
+
+    /// The outputs of a sub-tile, from the sums of the lane by sum, slot and step.
+    pub(super) fn finish(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        carry: &Carry,
+        tile: &TileAt,
+        (column, states): (Operand, &[Vec<Vec<Operand>>]),
+    ) {
+        let lanes = self.lanes(b, lane);
+        let mut sums = HashMap::new();
+        for (sum, slots) in self.parts.sums.iter().zip(states) {
+            sums.insert(sum.tuple, self.lane_sum(b, lane, slots));
+        }
+        let (own, keeps) = (lanes.first_step(b), lanes.keeps(b));
+        let column = b.add(column, own);
+        let index = b.convert(Ty::I64, column);
+        let first = b.add(tile.time.first, index);
+        let (row, count, tiles) = (lane.rows[0], lanes.steps(), HashMap::new());
+        let mut source = Finish { kernel: self, stage: tile.stage, row, column, first, count, sums, tiles };
+        let mut evaluator = lane.constants[0].clone();
+        let mut stores = vec![];
+        for (k, array) in self.parts.bodies().zip(&self.outputs) {
+            let value = self.parts.stage.program.outputs[k].value;
+            let value = |step| evaluator.value(b, &mut source, value, Place { state: 0, step });
+            stores.push((*array, (0..count).map(value).collect::<Vec<_>>()));
+        }
+        for (i, sum) in self.parts.row_totals.iter().enumerate() {
+            let mut total: Operand = carry.totals.rows[i].into();
+            for step in 0..count {
+                let at = b.add(column, Operand::i32(step as i32));
+                let exists = self.masks.row_totals[i].then(|| b.lt(at, tile.time.steps));
+                let from = (&mut evaluator, &mut source as &mut dyn Source);
+                total = self.add_term(b, from, (sum, Place { state: 0, step }), Some(total), exists);
+            }
+            b.assign(carry.totals.rows[i], total);
+        }
+        if lanes.count > lanes.length {
+            // Lanes that keep nothing have read what the others overwrite.
+            b.push(Stmt::SyncWarp);
+        }
+        let at = self.base.element(b, self.schedule.block_rows(), tile.stage, row, column);
+        for (array, values) in stores {
+            for (part, values) in values.chunks(CHUNK as usize).enumerate() {
+                let at = b.add(at, Operand::i32((part as u32 * CHUNK) as i32));
+                b.store(Memory::Shared(array), at, values, Some(keeps));
+            }
+        }
+    }
+
+    /// What is known at the end of time.
+    pub(super) fn finals(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry) {
+        for (k, given) in self.parts.given.iter().enumerate() {
+            match given {
+                Given::Initial => {
+                    let last = self.base.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
+                    self.write_states(b, lane, (k, last), &carry.cotangents);
+                }
+                Given::States(i) => match &self.base.segment {
+                    Some(segment) => self.store_state_totals(b, lane, (segment, *i), &carry.totals.states[*i]),
+                    None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
+                },
+                Given::Steps(i) => self.write_row(b, lane, (k, *i), carry.totals.rows[*i]),
+                Given::Body | Given::Rows(_) => {}
+            }
+        }
+    }
+
+    /// A value for every state of every slot, where the guard says so.
+    fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, guard): (usize, Operand), values: &[Vec<Reg>]) {
+        let tensor = Tensor::Output(k as u32);
+        for (source, values) in lane.sources.iter().zip(values) {
+            for (state, value) in values.iter().enumerate() {
+                let (offset, exists) = source.offset(b, tensor, state as u32);
+                let guard = b.and(guard, exists);
+                b.store(self.base.global(tensor), offset, &[(*value).into()], Some(guard));
+            }
+        }
+    }
+
+    /// A total of the row in slot 0, over the lanes that have parts of it.
+    fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
+        let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
+        let keeps = lanes.keeps(b);
+        let mut sum = b.select(keeps, total.into(), zero(Ty::F32));
+        let mut distance = lanes.count / 2;
+        while distance > 0 {
+            let other = b.shuffle(Shuffle::Xor, sum, Operand::i32((distance * lanes.stride) as i32));
+            sum = b.add(sum, other);
+            distance /= 2;
+        }
+        let leads = b.eq(lanes.position, Operand::i32(0));
+        if let Some(segment) = &self.base.segment {
+            return self.store_row_total(b, lane, (segment, i), (sum, leads));
+        }
+        let (offset, exists) = lane.sources[0].offset(b, tensor, 0);
+        let guard = b.and(leads, exists);
+        b.store(self.base.global(tensor), offset, &[sum], Some(guard));
+    }
+}
+
+impl Source for Finish<'_, '_> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        let kernel = self.kernel;
+        if let Some(i) = kernel.tiles.place(value) {
+            if !self.tiles.contains_key(&i) {
+                let row = if kernel.tiles.tiles[i].rows { self.row } else { Operand::i32(0) };
+                let steps = kernel.tile_steps(b, (i, self.stage), row, self.column, self.count);
+                self.tiles.insert(i, steps);
+            }
+            return Some(self.tiles[&i][at.step as usize]);
+        }
+        match kernel.parts.stage.program.node(value).op {
+            Op::Field(tuple, _) => Some(self.sums[&tuple][at.step as usize]),
+            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A lane's rows and states, and what it keeps all the time.
+//!
+//! Slot r of a lane with two rows is row r ⊻ x of them, where x is the highest bit of the lane's position among those that
+//! share the rows: the first level of the sum over those lanes then needs no comparison.
+
+use super::BackKernel;
+use crate::block::lane_sum::Lanes;
+use crate::block::reads::constant_along;
+use crate::build::Builder;
+use crate::schedule::WARP;
+use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::evaluate::{Evaluator, Place};
+use crate::schedules::state_space::global::Global;
+use crate::tile::{Operand, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Value};
+
+/// What a lane keeps all the time.
+pub(super) struct Lane<'k, 's> {
+    /// Its position among the lanes of its rows, `i32`.
+    pub position: Operand,
+    /// Its number among the lanes that have its position, `i32`.
+    pub number: Operand,
+    /// From a position to the next, in lanes.
+    pub stride: u32,
+    /// By slot: the row in the block, `i32`.
+    pub rows: Vec<Operand>,
+    /// By slot: whether the row exists.
+    pub row_exists: Vec<Operand>,
+    /// By state: whether it exists.
+    pub state_exists: Vec<Operand>,
+    /// By slot: knows what does not change in time.
+    pub constants: Vec<Evaluator<'k>>,
+    pub sources: Vec<Global<'k, 's>>,
+}
+
+impl<'s> BackKernel<'s> {
+    /// The lane's place; values without time beneath `roots` are computed here.
+    pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
+        self.lane_at(b, (self.base.warp, self.base.lane), roots)
+    }
+
+    /// The lane's place anew, in a form that no compiler knows: what was computed of it before is not kept in registers.
+    pub(super) fn lane_again(&self, b: &mut Builder) -> Lane<'_, 's> {
+        let again = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
+        self.lane_at(b, (again[0], again[1]), &[])
+    }
+
+    fn lane_at(&self, b: &mut Builder, (warp, own): (Operand, Operand), roots: &[Value]) -> Lane<'_, 's> {
+        let count = self.schedule.lanes;
+        let shift = u32::from((2..=16).contains(&count));
+        let bits = count.trailing_zeros();
+        let all = Operand::i32(shift as i32);
+        let position = b.binary(Binary::Shr, own, all);
+        let position = b.binary(Binary::And, position, Operand::i32(count as i32 - 1));
+        let upper = b.binary(Binary::Shr, own, Operand::i32((shift + bits) as i32));
+        let upper = b.binary(Binary::Shl, upper, all);
+        let lowest = b.binary(Binary::And, own, all);
+        let number = b.binary(Binary::Or, upper, lowest);
+        let rows = self.rows(b, warp, position, number);
+        let row_exists = rows.iter().map(|row| b.lt(*row, self.base.block.rows)).collect();
+        let first = b.mul(position, Operand::i32(self.schedule.states as i32));
+        let state_exists = (0..self.schedule.states).map(|k| self.state_exists(b, first, k)).collect();
+        let sources: Vec<Global> = rows.iter().map(|row| Global::timeless(&self.base, *row, first)).collect();
+        let constants = sources.iter().map(|source| self.constants(b, source.clone(), roots)).collect();
+        Lane { position, number, stride: 1 << shift, rows, row_exists, state_exists, constants, sources }
+    }
+
+    /// The rows of the block in a lane's slots.
+    fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
+        let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
+        let before = b.mul(warp, Operand::i32((WARP / lanes * rows) as i32));
+        let first = b.mul(number, Operand::i32(rows as i32));
+        let first = b.add(before, first);
+        let high = b.binary(Binary::Shr, position, Operand::i32((lanes / rows).trailing_zeros() as i32));
+        let slot = |b: &mut Builder, r: u32| {
+            let own = b.binary(Binary::Xor, high, Operand::i32(r as i32));
+            b.add(first, own)
+        };
+        (0..rows).map(|r| if rows == 1 { first } else { slot(b, r) }).collect()
+    }
+
+    fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
+        let own = b.add(first, Operand::i32(k as i32));
+        if self.schedule.padded { b.lt(own, self.base.state_count) } else { Operand::bool(true) }
+    }
+
+    /// A guard, where a chunk of the lane's states has places in memory.
+    pub(super) fn holds(&self, b: &mut Builder, lane: &Lane, chunk: u32, guard: Operand) -> Operand {
+        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let first = b.add(first, Operand::i32((chunk * CHUNK) as i32));
+        let first = b.convert(Ty::I64, first);
+        self.scratch.room.holds(b, first, guard)
+    }
+
+    /// Knows what does not change in time of a row.
+    pub(super) fn constants(&self, b: &mut Builder, mut source: Global, roots: &[Value]) -> Evaluator<'_> {
+        let program = &self.parts.stage.program;
+        let mut constants = Evaluator::new(program, self.parts.time, self.parts.state);
+        for value in constant_along(&self.parts.stage, self.parts.time, roots.iter().copied()) {
+            let states = if program.node(value).axes.contains(self.parts.state) { self.schedule.states } else { 1 };
+            (0..states).for_each(|state| _ = constants.value(b, &mut source, value, Place { state, step: 0 }));
+        }
+        constants
+    }
+
+    /// The sum over the lanes of a row, by slot and step: the lane's steps of the row in its slot 0.
+    pub(super) fn lane_sum(&self, b: &mut Builder, lane: &Lane, slots: &[Vec<Operand>]) -> Vec<Operand> {
+        let [own, other] = slots else { return self.lanes(b, lane).sum(b, &slots[0]) };
+        let distance = Operand::i32((self.schedule.lanes / 2 * lane.stride) as i32);
+        let pairs = own.iter().zip(other);
+        let added = pairs.map(|(own, other)| {
+            let taken = b.shuffle(Shuffle::Xor, *other, distance);
+            b.add(*own, taken)
+        });
+        let added: Vec<Operand> = added.collect();
+        self.lanes(b, lane).sum(b, &added)
+    }
+
+    /// The lanes that have the same row in slot 0.
+    pub(super) fn lanes(&self, b: &mut Builder, lane: &Lane) -> Lanes {
+        let count = self.schedule.lanes / self.schedule.rows;
+        let position = b.binary(Binary::And, lane.position, Operand::i32(count as i32 - 1));
+        Lanes { count, stride: lane.stride, position, length: super::SUBTILE }
+    }
+
+    /// The row of a slot among all rows of the block's point, `i64`.
+    pub(super) fn row_number(&self, b: &mut Builder, row: Operand) -> Operand {
+        let row = b.convert(Ty::I64, row);
+        b.add(self.base.block.first_row, row)
+    }
+}

@@ -1,0 +1,42 @@
+//! Where comparisons keep what does not exist from changing states and sums.
+
+use super::parts::{Parts, Sum};
+use super::tiles::Tiles;
+use super::zero::{Fill, fill};
+use crate::schedule::{Pass, StateSpaceBackward};
+use oplus_dsl::ir::{Axis, Value};
+
+/// Which values need a comparison.
+pub(super) struct Masks {
+    /// A step that does not exist would change states or cotangents.
+    pub steps: bool,
+    /// By sum: a state, a row, a step that does not exist would count.
+    pub sums: Vec<bool>,
+    pub row_sums: Vec<bool>,
+    pub state_totals: Vec<bool>,
+    pub row_totals: Vec<bool>,
+}
+
+impl Masks {
+    pub(super) fn of(parts: &Parts, tiles: &Tiles, schedule: &StateSpaceBackward) -> Masks {
+        let at = |value: Value, axis: Axis| fill(parts, tiles, value, axis);
+        let counts = |sums: &[Sum], axis: Option<Axis>| {
+            let counts = |sum: &Sum| axis.is_some_and(|axis| at(sum.element, axis) != Fill::Zero);
+            sums.iter().map(counts).collect::<Vec<_>>()
+        };
+        let forward = at(parts.after, parts.time) == Fill::Before;
+        let back = at(parts.decay, parts.time) == Fill::One && at(parts.gain, parts.time) == Fill::Zero;
+        let identity = match schedule.pass {
+            Pass::Ends | Pass::Save => forward,
+            Pass::Carry => back,
+            Pass::Walk | Pass::Sum => forward && back,
+        };
+        Masks {
+            steps: !identity,
+            sums: counts(&parts.sums, Some(parts.state).filter(|_| schedule.padded)),
+            row_sums: counts(&parts.row_sums, parts.row),
+            state_totals: counts(&parts.state_totals, Some(parts.time)),
+            row_totals: counts(&parts.row_totals, Some(parts.time)),
+        }
+    }
+}

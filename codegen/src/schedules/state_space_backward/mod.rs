@@ -1,0 +1,312 @@
+//! Two-way: a scan along T computed anew from saved states, a scan of cotangents against it, and the sums of both.
+//!
+//! Lanes, rows, states and tiles are as in the [states schedule](super). Time is walked against the direction of the
+//! states, in sub-tiles of eight steps. Each starts from a saved state: a lane takes one of its states eight steps on,
+//! then walks back at once, so that only that state's decays and products live in registers.
+//!
+//! ```text
+//! ends   where time is cut: what each segment does to its states ─────▶ ends of segments
+//! save   in the direction of the states: every eighth state ──────────▶ saved states
+//! carry  where time is cut: what each segment does to its cotangent ──▶ carries of segments
+//! walk   copy warps  fill                                    ─ full ─▶
+//!        walk warps  per sub-tile and state: 8 steps on, 8 back; sums over states; outputs over the tile  ─ done ─▶
+//!                    sums over the rows of the warp          ─ filled ─▶
+//!        copy warps  sums over the warps of the block ───────────────▶ block sums, drain, fill again
+//! sum    the sums of all blocks and the totals of all segments, in their order
+//! ```
+//!
+//! Every sum has a fixed order: over the states of a lane, its lanes, the rows of a lane, a warp, a block, all blocks.
+
+mod chain;
+mod copy;
+mod ends;
+mod finish;
+mod lane;
+mod masks;
+mod parts;
+mod registers;
+mod row_sums;
+mod save;
+mod scale;
+mod scratch;
+mod segments;
+mod sum;
+mod supports;
+mod tiles;
+mod walk;
+mod zero;
+
+pub use registers::has_registers;
+pub use scratch::{before, passes, scratch, sum_threads};
+pub use supports::{can_segment, supports};
+
+use super::LowerError;
+use super::state_space::segments::Segment;
+use super::state_space::tiles::{Tile, Values};
+use super::state_space::{Block, CHUNK, StatesKernel};
+use crate::block::args::Args;
+use crate::block::carry::Monoid;
+use crate::build::Builder;
+use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward, WARP};
+use crate::stage::Stage;
+use crate::tile::{Kernel, Mbarrier, Operand, SharedId, SharedKind, Special, Stmt};
+use masks::Masks;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+use parts::Parts;
+use row_sums::RowSums;
+use scratch::{ENDS, Scratch};
+use tiles::Tiles;
+use walk::TileAt;
+
+/// Steps of a sub-tile: every so many steps a state is saved.
+pub const SUBTILE: u32 = 8;
+
+/// The tile kernel of a stage under one pass of a two-way schedule.
+pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
+    let refused = || LowerError::Parameters { schedule: Schedule::StateSpaceBackward(*schedule) };
+    supports(stage).map_err(|_| LowerError::NoScan { schedule: "two_way" })?;
+    let parts = Parts::of(stage).ok_or_else(refused)?;
+    if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
+        return Err(refused());
+    }
+    let mut b = Builder::new(symbol, schedule.threads());
+    b.blocks_per_sm(schedule.blocks);
+    if schedule.pass == Pass::Sum {
+        sum::body(&mut b, &parts, schedule);
+        return Ok(b.finish());
+    }
+    let states = states_schedule(schedule);
+    let kernel = BackKernel::declare(&mut b, &parts, schedule, &states).ok_or_else(refused)?;
+    kernel.body(&mut b);
+    Ok(b.finish())
+}
+
+fn is_possible(schedule: &StateSpaceBackward) -> bool {
+    let StateSpaceBackward { warps, copy_warps, states, rows, lanes, steps, stages, vector, .. } = *schedule;
+    let powers = [lanes, steps, copy_warps, vector, states].iter().all(|n| n.is_power_of_two());
+    let fours = warps.is_multiple_of(4) && copy_warps.is_multiple_of(4);
+    let bounds = schedule.registers == 0 || fours && (24..=256).contains(&schedule.copy_registers());
+    let teams = schedule.teams();
+    let shared = teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
+    let whole = steps >= 2 * SUBTILE && vector <= SUBTILE;
+    powers
+        && shared
+        && whole
+        && bounds
+        && matches!(rows, 1 | 2)
+        && rows <= lanes
+        && lanes <= WARP
+        && warps > 0
+        && stages > 0
+}
+
+/// The shared memory of the kernel.
+pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
+    let (Some(parts), true) = (Parts::of(stage), is_possible(schedule)) else { return 0 };
+    let mut b = Builder::new("", WARP);
+    if schedule.pass != Pass::Sum {
+        BackKernel::declare(&mut b, &parts, schedule, &states_schedule(schedule));
+    }
+    b.finish().shared_layout().1
+}
+
+/// The numbers that both schedules have.
+fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
+    let StateSpaceBackward { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
+    let (teams, unroll, save, segmented, ends) = (schedule.teams(), 1, false, schedule.segmented, false);
+    StateSpace {
+        warps,
+        copy_warps,
+        teams,
+        states,
+        lanes,
+        padded,
+        steps,
+        stages,
+        unroll,
+        vector,
+        blocks,
+        save,
+        segmented,
+        ends,
+    }
+}
+
+/// A two-way stage laid over blocks, for the passes that walk time. Immutable while code is emitted.
+struct BackKernel<'s> {
+    base: StatesKernel<'s>,
+    schedule: &'s StateSpaceBackward,
+    parts: &'s Parts,
+    tiles: Tiles,
+    masks: Masks,
+    /// Where each body output is put: a tile, or an array of its own.
+    outputs: Vec<SharedId>,
+    row_sums: Option<RowSums>,
+    scratch: Scratch,
+}
+
+impl<'s> BackKernel<'s> {
+    fn declare(
+        b: &mut Builder,
+        parts: &'s Parts,
+        schedule: &'s StateSpaceBackward,
+        states: &'s StateSpace,
+    ) -> Option<Self> {
+        let stage = &parts.stage;
+        let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
+        let walks = schedule.pass == Pass::Walk;
+        let (walked, finished) = match schedule.pass {
+            Pass::Ends => (stage.scan()?.elements.to_vec(), vec![]),
+            Pass::Save => (vec![parts.after], vec![]),
+            Pass::Carry => (vec![parts.decay, parts.gain], vec![]),
+            Pass::Walk | Pass::Sum => (parts.walked(), parts.finished()),
+        };
+        let tiles = Tiles::of(parts, &walked, &finished);
+        let pitch = schedule.steps + CHUNK;
+        let array = |b: &mut Builder, name: String, ty: Ty, height: u32| {
+            b.shared_values(name, ty, schedule.stages * height * pitch)
+        };
+        let mut arrays = vec![];
+        for (i, tile) in tiles.tiles.iter().enumerate() {
+            let ty = stage.program.node(tile.value).ty;
+            arrays.push(array(b, format!("tile_{i}"), ty, height(schedule, tile)));
+        }
+        let mut free = (0..arrays.len()).filter(|i| {
+            let tile = &tiles.tiles[*i];
+            tile.rows && !tile.states && stage.program.node(tile.value).ty == Ty::F32
+        });
+        let bodies = if walks { parts.bodies().collect() } else { vec![] };
+        let mut outputs = vec![];
+        for k in bodies {
+            let own = |b: &mut Builder| array(b, format!("output_{k}"), Ty::F32, schedule.block_rows());
+            outputs.push(free.next().map_or_else(|| own(b), |i| arrays[i]));
+        }
+        let row_sums = if walks { RowSums::declare(b, parts, schedule) } else { None };
+        let base = base(b, parts, (schedule, states), args, (tiles.tiles.clone(), arrays))?;
+        let scratch = Scratch::find(b, &base, parts, schedule);
+        let masks = Masks::of(parts, &tiles, schedule);
+        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
+    }
+
+    fn body(&self, b: &mut Builder) {
+        self.start(b);
+        let walks = b.lt(self.base.warp, Operand::i32(self.schedule.warps as i32));
+        b.if_else(
+            walks,
+            |b| {
+                self.registers(b, self.schedule.registers, true);
+                match self.schedule.pass {
+                    Pass::Ends => self.ends_role(b),
+                    Pass::Save => self.save_role(b),
+                    Pass::Carry => self.carry_role(b),
+                    _ => self.walk_role(b),
+                }
+            },
+            |b| {
+                self.registers(b, self.schedule.copy_registers(), false);
+                self.copy_role(b);
+            },
+        );
+    }
+
+    fn registers(&self, b: &mut Builder, count: u32, more: bool) {
+        if self.schedule.registers > 0 {
+            b.push(Stmt::SetMaxRegisters { count, more });
+        }
+    }
+
+    /// One thread makes the mbarriers.
+    fn start(&self, b: &mut Builder) {
+        let thread = b.special(Special::Thread);
+        let first = b.eq(thread, Operand::i32(0));
+        let filled = self.schedule.team_threads() * self.base.arrivals_per_thread();
+        let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps * WARP)];
+        b.if_(first, |b| {
+            let mut make = |array: SharedId, count: u32, arrivals: u32| {
+                for i in 0..count {
+                    b.push(Stmt::MbarrierInit(Mbarrier { array, index: Operand::i32(i as i32) }, arrivals));
+                }
+            };
+            rings.into_iter().for_each(|(array, arrivals)| make(array, self.schedule.stages, arrivals));
+            if let Some(sums) = &self.row_sums {
+                make(sums.filled, 2, self.schedule.warps * WARP);
+                make(sums.taken, 2, self.schedule.copy_warps * WARP);
+            }
+            b.push(Stmt::FenceInit);
+        });
+        b.barrier();
+    }
+
+    /// Tile after tile of the block's segment, and its number there: waits for it, and says when it has been walked.
+    fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
+        let at = self.base.cursor(b, Operand::i32(0));
+        b.for_(Operand::i32(0), self.base.own_tiles(), Operand::i32(1), |b, number| {
+            b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
+            b.push(Stmt::SyncWarp);
+            let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
+            walk(b, &tile, number);
+            // Each lane answers for its own accesses.
+            b.push(Stmt::MbarrierArrive(Mbarrier { array: self.base.done, index: at.stage.into() }));
+            self.base.advance(b, &at, 1);
+        });
+    }
+
+    /// Numbers below n in the direction of the states.
+    fn in_order(&self, n: u32) -> Vec<u32> {
+        if self.parts.reverse { (0..n).rev().collect() } else { (0..n).collect() }
+    }
+}
+
+/// Rows of a tile in shared memory.
+fn height(schedule: &StateSpaceBackward, tile: &Tile) -> u32 {
+    let rows = if tile.rows { schedule.block_rows() } else { 1 };
+    if tile.states { rows * schedule.capacity() } else { rows }
+}
+
+/// What the two schedules share: tensors, tiles of time, rows of the block.
+fn base<'s>(
+    b: &mut Builder,
+    parts: &'s Parts,
+    (schedule, states): (&StateSpaceBackward, &'s StateSpace),
+    args: Args,
+    (tiles, arrays): (Vec<Tile>, Vec<SharedId>),
+) -> Option<StatesKernel<'s>> {
+    let stage = &parts.stage;
+    let mut scan = stage.scan()?;
+    scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
+    let operator = stage.program.operator(scan.operator);
+    let used = |k: usize| schedule.pass == Pass::Ends || k == parts.field as usize;
+    let monoid = Monoid::new(operator, &(0..operator.fields.len()).map(used).collect::<Vec<_>>());
+    let [full, done] = ["full", "done"].map(|name| b.shared(name, SharedKind::Mbarrier, schedule.stages));
+    let [warp, lane] = [Special::Warp, Special::Lane].map(|s| b.special(s));
+    let len = args.size(scan.axis);
+    let up = b.add(len, Operand::i64(i64::from(schedule.steps) - 1));
+    let tile_count = b.binary(Binary::Div, up, Operand::i64(i64::from(schedule.steps)));
+    let tile_count = b.convert(Ty::I32, tile_count);
+    let state_count = b.convert(Ty::I32, args.size(parts.state));
+    let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
+    let segment = Segment::find(b, &args, tile_count);
+    let ends = args.scratch.get(ENDS).copied();
+    let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
+    Some(StatesKernel {
+        stage,
+        scan,
+        schedule: states,
+        monoid,
+        args,
+        values,
+        tiles: arrays,
+        sums: vec![],
+        full,
+        done,
+        warp,
+        lane,
+        len,
+        tile_count,
+        state_count,
+        block,
+        segment,
+        ends,
+    })
+}

@@ -1,0 +1,266 @@
+//! What a two-way stage computes at each state and step, and what becomes of it.
+
+use super::scale::share_scaled;
+use crate::schedules::state_space::hoist::hoist_two_way;
+use crate::stage::{Stage, TwoWay};
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Axis, Binary, Op, Output, Program, Value};
+use oplus_dsl::typing::TypeError;
+use std::collections::BTreeSet;
+
+/// A sum: its tuple, and what is summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub tuple: Value,
+    pub element: Value,
+}
+
+/// What an output of the stage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// A map of sums over the state axis, at every row and step.
+    Body,
+    /// A sum over rows, at every state and step: which one.
+    Rows(usize),
+    /// A sum over time of a map of states: which one.
+    States(usize),
+    /// A sum over time of a value of rows: which one.
+    Steps(usize),
+    /// The cotangent of the initial state.
+    Initial,
+}
+
+/// A two-way stage with work taken out of its inner loop, and its values by their parts in the walk.
+///
+/// ```text
+/// after = before ⊕ element        cotangent = gain + decay[next]·cotangent[next]
+/// ```
+#[derive(Clone, Debug)]
+pub(super) struct Parts {
+    /// The stage; its axes and tensors are unchanged.
+    pub stage: Stage,
+    pub time: Axis,
+    /// Whether the states go from the last step to the first.
+    pub reverse: bool,
+    pub state: Axis,
+    pub row: Option<Axis>,
+    /// The field of the operator that is the state.
+    pub field: u32,
+    pub after: Value,
+    pub decay: Value,
+    pub gain: Value,
+    /// The state before the first step, and the cotangent after the last.
+    pub init: [Option<Value>; 2],
+    /// The tuples of the states before each step, and of the cotangents.
+    pub exclusive: Value,
+    pub back: Value,
+    /// Sums over the state axis, over rows, over time of maps of states, over time of values of rows.
+    pub sums: Vec<Sum>,
+    pub row_sums: Vec<Sum>,
+    pub state_totals: Vec<Sum>,
+    pub row_totals: Vec<Sum>,
+    /// By output.
+    pub given: Vec<Given>,
+}
+
+/// The one field of the states that the stage reads and that they depend on; `None` if there are several.
+pub(super) fn live_field(stage: &Stage, two_way: &TwoWay) -> Option<u32> {
+    let tuples = [two_way.forward.inclusive, two_way.forward.exclusive];
+    let own = |node: &oplus_dsl::ir::Node| match node.op {
+        Op::Field(tuple, k) if tuples.contains(&Some(tuple)) => Some(k),
+        _ => None,
+    };
+    let fields: BTreeSet<u32> = stage.program.nodes.iter().filter_map(own).collect();
+    let field = *fields.first().filter(|_| fields.len() == 1)?;
+    let operator = stage.program.operator(two_way.forward.operator);
+    let left = (1u64 << operator.fields.len()) - 1;
+    (operator.dependencies()[field as usize] & left == 1 << field).then_some(field)
+}
+
+impl Parts {
+    /// Those of a stage that the schedule [supports](super::supports()).
+    pub(super) fn of(stage: &Stage) -> Option<Parts> {
+        let two_way = stage.two_way()?;
+        let field = live_field(stage, &two_way)?;
+        let outputs = stage.program.outputs.len();
+        let row = stage.outer_axes().iter().last();
+        let (time, state, reverse) = (two_way.forward.axis, two_way.state, two_way.forward.reverse);
+        let written = written_out(&stage.program, &two_way, field).ok()?;
+        let hoisted = hoist_two_way(&written, time, state, two_way.back.inclusive?);
+        let mut program = share_scaled(&hoisted, state);
+        let roots: Vec<Value> = program.outputs.drain(outputs..).map(|o| o.value).collect();
+        let [after, decay, gain, before, cotangent, ref init @ ..] = roots[..] else { return None };
+        let tuple = |field: Value| if let Op::Field(tuple, _) = program.node(field).op { Some(tuple) } else { None };
+        let init = init_values(&two_way, init);
+        let (exclusive, back) = (tuple(before)?, tuple(cotangent)?);
+        let stage = Stage { program, ..stage.clone() };
+        let mut parts = Parts {
+            stage,
+            time,
+            reverse,
+            state,
+            row,
+            field,
+            after,
+            decay,
+            gain,
+            init,
+            exclusive,
+            back,
+            sums: vec![],
+            row_sums: vec![],
+            state_totals: vec![],
+            row_totals: vec![],
+            given: vec![],
+        };
+        parts.find_sums();
+        parts.given = (0..outputs).map(|k| parts.output(k)).collect::<Option<_>>()?;
+        Some(parts)
+    }
+
+    fn program(&self) -> &Program {
+        &self.stage.program
+    }
+
+    fn find_sums(&mut self) {
+        for (i, node) in self.stage.program.nodes.clone().iter().enumerate() {
+            let Op::Reduce { axis, elements, .. } = &node.op else { continue };
+            let sum = Sum { tuple: Value(i as u32), element: elements[0] };
+            let states = self.program().node(sum.element).axes.contains(self.state);
+            let list = match *axis {
+                own if own == self.state => &mut self.sums,
+                own if own == self.time && states => &mut self.state_totals,
+                own if own == self.time => &mut self.row_totals,
+                _ => &mut self.row_sums,
+            };
+            list.push(sum);
+        }
+    }
+
+    fn output(&self, k: usize) -> Option<Given> {
+        let output = &self.program().outputs[k];
+        let place = |sums: &[Sum], tuple| sums.iter().position(|s| s.tuple == tuple);
+        if let Op::Field(tuple, _) = self.program().node(output.value).op {
+            let rows = place(&self.row_sums, tuple).map(Given::Rows);
+            let states = place(&self.state_totals, tuple).map(Given::States);
+            let steps = place(&self.row_totals, tuple).map(Given::Steps);
+            if let Some(given) = rows.or(states).or(steps) {
+                return Some(given);
+            }
+        }
+        let timed = output.axes.contains(&self.time);
+        Some(if timed { Given::Body } else { Given::Initial })
+    }
+
+    /// Whether a value depends on the cotangents.
+    pub(super) fn is_late(&self, value: Value) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
+        while let Some(value) = stack.pop() {
+            match &self.program().node(value).op {
+                Op::Field(tuple, _) if *tuple == self.back => return true,
+                Op::Field(..) => {}
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        false
+    }
+
+    /// Whether what is summed at every state and step is a sum itself, which a lane has not yet.
+    pub(super) fn sums_a_sum(&self) -> bool {
+        let sums = [&self.sums, &self.row_sums, &self.state_totals].into_iter().flatten();
+        let mut stack: Vec<Value> = sums.map(|sum| sum.element).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(value) = stack.pop() {
+            match &self.program().node(value).op {
+                Op::Field(tuple, _) if matches!(self.program().node(*tuple).op, Op::Reduce { .. }) => return true,
+                Op::Field(..) => {}
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        false
+    }
+
+    /// Whether decay and gain depend on no state, so that a segment of cotangents is linear in the one behind it.
+    pub(super) fn is_linear(&self) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![self.decay, self.gain]);
+        while let Some(value) = stack.pop() {
+            match &self.program().node(value).op {
+                Op::Field(..) => return false,
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        true
+    }
+
+    /// The values that the walk needs at every state and step.
+    pub(super) fn walked(&self) -> Vec<Value> {
+        let sums = [&self.sums, &self.row_sums, &self.state_totals];
+        let elements = sums.into_iter().flatten().map(|s| s.element);
+        [self.after, self.decay, self.gain].into_iter().chain(elements).collect()
+    }
+
+    /// The values that it needs at every row and step.
+    pub(super) fn finished(&self) -> Vec<Value> {
+        let bodies = self.bodies().map(|k| self.program().outputs[k].value);
+        bodies.chain(self.row_totals.iter().map(|s| s.element)).collect()
+    }
+
+    /// The outputs at every row and step.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = usize> {
+        (0..self.given.len()).filter(|k| self.given[*k] == Given::Body)
+    }
+}
+
+/// The two initial values among the roots that are left.
+fn init_values(two_way: &TwoWay, roots: &[Value]) -> [Option<Value>; 2] {
+    let mut rest = roots.iter().copied();
+    [&two_way.forward, &two_way.back].map(|scan| if scan.init.is_empty() { None } else { rest.next() })
+}
+
+/// The program with the state after a step written out as a map of the state before it. Its further outputs are that
+/// value, decay and gain, fields of the states before each step and of the second scan, and the initial values.
+fn written_out(program: &Program, two_way: &TwoWay, field: u32) -> Result<Program, TypeError> {
+    let mut b = Builder::from_program(program.clone());
+    let TwoWay { forward, back, decay, .. } = *two_way;
+    let operator = program.operator(forward.operator);
+    let scan = Op::Scan {
+        axis: forward.axis,
+        operator: forward.operator,
+        elements: forward.elements.to_vec(),
+        init: forward.init.to_vec(),
+        reverse: forward.reverse,
+        exclusive: true,
+    };
+    let tuple = b.append(scan, oplus_dsl::Ty::Tuple, oplus_dsl::ir::AxisSet::EMPTY)?;
+    let before = b.field(tuple, field)?;
+    let mut left = vec![];
+    for (k, own) in operator.fields.iter().enumerate() {
+        left.push(if k == field as usize { before } else { b.constant(own.ty, operator.identity[k])? });
+    }
+    let after = b.inline(operator, &left, forward.elements)?[field as usize];
+    let after = input_first(&mut b, after)?;
+    let cotangent = b.field(back.inclusive.unwrap_or(tuple), 1)?;
+    let init = [forward.init.get(field as usize), back.init.get(1)].into_iter().flatten().copied();
+    let roots: Vec<Value> = [after, decay, back.elements[1], before, cotangent].into_iter().chain(init).collect();
+    let mut written = b.finish();
+    written.outputs.clone_from(&program.outputs);
+    let output = |value| Output { name: String::new(), axes: vec![], elem: oplus_dsl::Elem::F32, value };
+    written.outputs.extend(roots.into_iter().map(output));
+    Ok(written)
+}
+
+/// Of a sum of two products the one of parameters first: it is rounded with the sum, and the other, which the cotangent
+/// of the decay needs as well, is computed once.
+fn input_first(b: &mut Builder, after: Value) -> Result<Value, TypeError> {
+    let node = |v: Value| b.program().node(v).op.clone();
+    let product = |v: Value| if let Op::Binary(Binary::Mul, x, y) = node(v) { Some([x, y]) } else { None };
+    let state = |v: Value| matches!(node(v), Op::Field(..));
+    match node(after) {
+        Op::Binary(Binary::Add, x, y)
+            if product(x).is_some_and(|xs| xs.into_iter().any(state)) && product(y).is_some() =>
+        {
+            b.binary(Binary::Add, y, x)
+        }
+        _ => Ok(after),
+    }
+}

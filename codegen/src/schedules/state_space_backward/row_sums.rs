@@ -1,0 +1,283 @@
+//! Sums over the rows of a block: over the rows of a lane in registers, of a warp through a heap of its own in shared
+//! memory, of the block by the copy warps, out of a ring of two halves of 16 steps.
+//!
+//! A warp puts the lane sums of a *batch* of states on its heap, 16 bytes for four steps, in groups (sum, state of the
+//! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
+
+use super::lane::Lane;
+use super::parts::Parts;
+use super::{BackKernel, SUBTILE};
+use crate::build::{Builder, zero};
+use crate::schedule::{StateSpaceBackward, WARP};
+use crate::schedules::state_space::{CHUNK, Time};
+use crate::tile::{Mbarrier, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Binary;
+
+/// Sub-tiles of a half of the ring.
+pub(super) const HALF: u32 = 2;
+
+/// The sums over rows of a kernel, and their shared memory.
+pub(super) struct RowSums {
+    /// How many sums there are.
+    count: u32,
+    /// States of a batch, and batches of a lane.
+    pub batch: u32,
+    pub batches: u32,
+    /// Positions, and lanes that share one.
+    lanes: u32,
+    heap: SharedId,
+    ring: SharedId,
+    /// A half has been filled by all warps; it has been taken.
+    pub filled: SharedId,
+    pub taken: SharedId,
+}
+
+impl RowSums {
+    pub(super) fn declare(b: &mut Builder, parts: &Parts, schedule: &StateSpaceBackward) -> Option<RowSums> {
+        let count = parts.row_sums.len() as u32;
+        if count == 0 {
+            return None;
+        }
+        let groups = 2 * count * schedule.lanes;
+        let batch = schedule.states.min(1 << (WARP / groups).max(1).ilog2());
+        let batches = schedule.states / batch;
+        let shape = RowShape { count, batch, lanes: schedule.lanes };
+        let heap = b.shared_values("heap", Ty::F32, schedule.warps * shape.heap() * CHUNK);
+        let ring = b.shared_values("ring", Ty::F32, 2 * HALF * batches * schedule.warps * shape.outputs() * CHUNK);
+        let [filled, taken] = ["filled", "taken"].map(|name| b.shared(name, SharedKind::Mbarrier, 2));
+        Some(RowSums { count, batch, batches, lanes: schedule.lanes, heap, ring, filled, taken })
+    }
+
+    fn shape(&self) -> RowShape {
+        RowShape { count: self.count, batch: self.batch, lanes: self.lanes }
+    }
+}
+
+/// The numbers, of four steps each, that a warp ends a batch with.
+struct RowShape {
+    count: u32,
+    batch: u32,
+    lanes: u32,
+}
+
+impl RowShape {
+    fn groups(&self) -> u32 {
+        2 * self.count * self.batch
+    }
+
+    fn outputs(&self) -> u32 {
+        self.groups() * self.lanes
+    }
+
+    /// From a group on the heap to the next: groups of lanes that read together are in different banks.
+    fn pitch(&self) -> u32 {
+        WARP + self.lanes.min(8)
+    }
+
+    fn heap(&self) -> u32 {
+        self.groups() * self.pitch()
+    }
+}
+
+impl BackKernel<'_> {
+    /// Puts a lane's sum of eight steps for a state of the batch on the heap.
+    pub(super) fn heap(
+        &self,
+        b: &mut Builder,
+        sums: &RowSums,
+        lane: &Lane,
+        (sum, state): (usize, u32),
+        values: &[Operand],
+    ) {
+        let shape = sums.shape();
+        let own = b.mul(lane.number, Operand::i32(sums.lanes as i32));
+        let own = b.add(own, lane.position);
+        let own = b.mul(own, Operand::i32(CHUNK as i32));
+        let first = b.mul(self.base.warp, Operand::i32((shape.heap() * CHUNK) as i32));
+        let own = b.add(own, first);
+        for (half, values) in values.chunks(CHUNK as usize).enumerate() {
+            let group = (sum as u32 * sums.batch + state) * 2 + half as u32;
+            let at = b.add(own, Operand::i32((group * shape.pitch() * CHUNK) as i32));
+            b.store(Memory::Shared(sums.heap), at, values, None);
+        }
+    }
+
+    /// Adds a batch over the lanes of each position, into the ring.
+    pub(super) fn add_batch(&self, b: &mut Builder, sums: &RowSums, half: Operand, place: (u32, u32)) {
+        let shape = sums.shape();
+        b.push(Stmt::SyncWarp);
+        for pass in 0..shape.outputs().div_ceil(WARP) {
+            let number = b.add(self.base.lane, Operand::i32((pass * WARP) as i32));
+            let whole = shape.outputs() >= (pass + 1) * WARP;
+            let held = if whole { Operand::bool(true) } else { b.lt(number, Operand::i32(shape.outputs() as i32)) };
+            b.if_(held, |b| {
+                let total = self.over_lanes(b, sums, number);
+                let at = self.ring_element(b, sums, (half, place), self.base.warp, number);
+                b.store(Memory::Shared(sums.ring), at, &total, None);
+            });
+        }
+        b.push(Stmt::SyncWarp);
+    }
+
+    /// The sum of four steps over the lanes that share a position: in the order of the lanes.
+    fn over_lanes(&self, b: &mut Builder, sums: &RowSums, number: Operand) -> Vec<Operand> {
+        let shape = sums.shape();
+        let lanes = Operand::i32(sums.lanes as i32);
+        let (group, position) = (b.binary(Binary::Div, number, lanes), b.binary(Binary::Rem, number, lanes));
+        let first = b.mul(self.base.warp, Operand::i32(shape.heap() as i32));
+        let group = b.mul(group, Operand::i32(shape.pitch() as i32));
+        let at = b.add(first, group);
+        let at = b.add(at, position);
+        let at = b.mul(at, Operand::i32(CHUNK as i32));
+        let load = |b: &mut Builder, j: u32| {
+            let at = b.add(at, Operand::i32((j * sums.lanes * CHUNK) as i32));
+            b.load(Memory::Shared(sums.heap), at, CHUNK, None, zero(Ty::F32))
+        };
+        let terms: Vec<Vec<Operand>> = (0..WARP / sums.lanes).map(|j| load(b, j)).collect();
+        added(b, terms)
+    }
+
+    /// The first of the four steps of a number of a warp's batch in the ring.
+    fn ring_element(
+        &self,
+        b: &mut Builder,
+        sums: &RowSums,
+        (half, (subtile, batch)): (Operand, (u32, u32)),
+        warp: Operand,
+        number: Operand,
+    ) -> Operand {
+        let outputs = sums.shape().outputs();
+        let batches = (HALF * sums.batches) as i32;
+        let at = b.mul(half, Operand::i32(batches));
+        let at = b.add(at, Operand::i32((subtile * sums.batches + batch) as i32));
+        let at = b.mul(at, Operand::i32(self.schedule.warps as i32));
+        let at = b.add(at, warp);
+        let at = b.mul(at, Operand::i32(outputs as i32));
+        let at = b.add(at, number);
+        b.mul(at, Operand::i32(CHUNK as i32))
+    }
+
+    // ---- the halves of the ring
+
+    /// Which half of the ring the `number`-th half tile is in, and the parity of its turn.
+    fn half(&self, b: &mut Builder, number: Operand) -> (Operand, Operand) {
+        let half = b.binary(Binary::And, number, Operand::i32(1));
+        let turn = b.binary(Binary::Shr, number, Operand::i32(1));
+        (half, b.binary(Binary::And, turn, Operand::i32(1)))
+    }
+
+    /// Waits until the half can be filled; gives it.
+    pub(super) fn open_half(&self, b: &mut Builder, sums: &RowSums, number: Operand) -> Operand {
+        let (half, parity) = self.half(b, number);
+        let before = b.binary(Binary::Xor, parity, Operand::i32(1));
+        b.push(Stmt::MbarrierWait(Mbarrier { array: sums.taken, index: half }, before));
+        b.push(Stmt::SyncWarp);
+        half
+    }
+
+    /// The half has been filled.
+    pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
+        b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half }));
+    }
+
+    /// The sums of a tile over the warps of the block, to global memory.
+    pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
+        let halves = self.schedule.steps / SUBTILE / HALF;
+        b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
+            let (half, parity) = self.half(b, number.into());
+            b.push(Stmt::MbarrierWait(Mbarrier { array: sums.filled, index: half }, parity));
+            b.push(Stmt::SyncWarp);
+            let all = HALF * sums.batches * sums.shape().outputs();
+            let threads = self.schedule.copy_warps * WARP;
+            b.for_(thread, Operand::i32(all as i32), Operand::i32(threads as i32), |b, o| {
+                self.take(b, sums, (half, i, o), time);
+            });
+            b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.taken, index: half }));
+            let next = b.add(number.into(), Operand::i32(1));
+            b.assign(number, next);
+        });
+    }
+
+    /// One number of a half: `i` is the half's place in its tile, `o` the number's in the half.
+    fn take(&self, b: &mut Builder, sums: &RowSums, (half, i, o): (Operand, Operand, Operand), time: &Time) {
+        let shape = sums.shape();
+        let outputs = Operand::i32(shape.outputs() as i32);
+        let (place, number) = (b.binary(Binary::Div, o, outputs), b.binary(Binary::Rem, o, outputs));
+        let all = Operand::i32((HALF * sums.batches) as i32);
+        let warps = Operand::i32(self.schedule.warps as i32);
+        let at = b.mul(half, all);
+        let at = b.add(at, place);
+        let at = b.mul(at, warps);
+        let at = b.mul(at, outputs);
+        let at = b.add(at, number);
+        let at = b.mul(at, Operand::i32(CHUNK as i32));
+        let load = |b: &mut Builder, warp: u32| {
+            let at = b.add(at, Operand::i32((warp * shape.outputs() * CHUNK) as i32));
+            b.load(Memory::Shared(sums.ring), at, CHUNK, None, zero(Ty::F32))
+        };
+        let terms: Vec<Vec<Operand>> = (0..self.schedule.warps).map(|warp| load(b, warp)).collect();
+        let total = added(b, terms);
+        let (to, exists) = self.sum_element(b, sums, (i, place, number), time);
+        b.store(Memory::Global(self.base.args.scratch[1]), to, &total, Some(exists));
+    }
+
+    /// Where a number of the ring goes, and whether it is kept: there are such states and steps.
+    fn sum_element(
+        &self,
+        b: &mut Builder,
+        sums: &RowSums,
+        (i, place, number): (Operand, Operand, Operand),
+        time: &Time,
+    ) -> (Operand, Operand) {
+        let (lanes, batch, batches) = (sums.lanes as i32, sums.batch as i32, sums.batches as i32);
+        let split = |b: &mut Builder, x: Operand, by: i32| {
+            (b.binary(Binary::Div, x, Operand::i32(by)), b.binary(Binary::Rem, x, Operand::i32(by)))
+        };
+        let (subtile, batch_number) = split(b, place, batches);
+        let (group, position) = split(b, number, lanes);
+        let (group, quarter) = split(b, group, 2);
+        let (sum, within) = split(b, group, batch);
+        let state = b.mul(position, Operand::i32(self.schedule.states as i32));
+        let first = b.mul(batch_number, Operand::i32(batch));
+        let state = b.add(state, first);
+        let state = b.add(state, within);
+        let number = b.mul(i, Operand::i32(HALF as i32));
+        let number = b.add(number, subtile);
+        let subtile = self.subtile(b, number);
+        let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
+        let quarter = b.mul(quarter, Operand::i32(CHUNK as i32));
+        let column = b.add(column, quarter);
+        let exists = b.lt(column, time.steps);
+        let [sum, state, column] = [sum, state, column].map(|x| b.convert(Ty::I64, x));
+        let exists = self.scratch.room.holds(b, state, exists);
+        let origin = self.scratch.sums(b, 0);
+        let apart = self.scratch.sums(b, 1);
+        let apart = b.sub(apart, origin);
+        let at = b.mul(sum, apart);
+        let at = b.add(at, origin);
+        let along = b.mul(state, self.scratch.steps);
+        let at = b.add(at, along);
+        let at = b.add(at, time.first);
+        (b.add(at, column), exists)
+    }
+
+    /// The place in its tile of the `number`-th sub-tile to be walked.
+    pub(super) fn subtile(&self, b: &mut Builder, number: Operand) -> Operand {
+        if self.base.scan.reverse {
+            b.sub(Operand::i32((self.schedule.steps / SUBTILE) as i32 - 1), number)
+        } else {
+            number
+        }
+    }
+}
+
+/// Terms of several steps, added one after the other.
+fn added(b: &mut Builder, terms: Vec<Vec<Operand>>) -> Vec<Operand> {
+    let add = |b: &mut Builder, sum: Vec<Operand>, term: Vec<Operand>| {
+        sum.iter().zip(&term).map(|(x, y)| b.add(*x, *y)).collect::<Vec<_>>()
+    };
+    let mut terms = terms.into_iter();
+    let first = terms.next().unwrap_or_default();
+    terms.fold(first, |sum, term| add(b, sum, term))
+}

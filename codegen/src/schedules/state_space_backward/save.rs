@@ -1,0 +1,56 @@
+//! The pass that saves the states before every eighth step.
+
+use super::lane::Lane;
+use super::walk::TileAt;
+use super::{BackKernel, SUBTILE};
+use crate::build::Builder;
+use crate::schedules::state_space::evaluate::Place;
+use crate::tile::{Operand, Reg};
+use oplus_dsl::Ty;
+
+impl<'s> BackKernel<'s> {
+    pub(super) fn save_role(&self, b: &mut Builder) {
+        let lane = self.lane(b, &[self.parts.after]);
+        let mut states: Vec<Vec<Reg>> = vec![];
+        for r in 0..lane.rows.len() {
+            states.push(self.initial(b, &lane, (r, self.parts.init[0])));
+        }
+        let first = self.first_state(b, &lane);
+        let fields: Vec<Vec<Reg>> = states[0].iter().map(|state| vec![*state]).collect();
+        self.base.join(b, (lane.rows[0], first), &fields);
+        self.each_subtile(b, |b, tile, column| {
+            self.save(b, &lane, tile, column, &states);
+            self.walk_states(b, &lane, tile, column, &states);
+        });
+    }
+
+    /// Writes the states before a sub-tile.
+    fn save(&self, b: &mut Builder, lane: &Lane, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
+        let inside = b.lt(column, tile.time.steps);
+        let column = b.convert(Ty::I64, column);
+        let step = b.add(tile.time.first, column);
+        let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let Some(saved) = &self.scratch.saved else { return };
+        for (r, states) in states.iter().enumerate() {
+            let guard = b.and(inside, lane.row_exists[r]);
+            let values: Vec<Operand> = states.iter().map(|reg| (*reg).into()).collect();
+            self.base.store_states(b, saved, (step, lane.rows[r], first), &values, guard);
+        }
+    }
+
+    /// Takes all states eight steps on.
+    fn walk_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
+        let mut slots = self.slots(b, lane, tile, column);
+        for state in 0..self.schedule.states {
+            self.load_states(b, &mut slots, lane, tile, (state, column));
+            for (r, regs) in states.iter().enumerate() {
+                let reg = regs[state as usize];
+                let mut now: Operand = reg.into();
+                for step in self.in_order(SUBTILE) {
+                    now = self.step_on(b, &mut slots, (r, Place { state, step }), now);
+                }
+                b.assign(reg, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the passes hand on: [saved states](crate::schedules::state_space::saved), the sums of blocks, and what
+//! [segments](super::segments) hand to one another.
+//!
+//! ```text
+//! block sums  [sums][blocks of rows][points][places][steps]  states and time in whole chunks
+//! sums so far [sums][points][places][steps]                   of pieces, where rows are taken piece by piece
+//! ```
+
+use super::parts::Parts;
+use super::segments::totals_per_row;
+use crate::block::args::Args;
+use crate::build::Builder;
+use crate::schedule::{Pass, StateSpaceBackward};
+use crate::schedules::state_space::saved::{Room, Saved, others, places, saved_len, up};
+use crate::schedules::state_space::{CHUNK, StatesKernel, ends_len};
+use crate::stage::Stage;
+use crate::tile::{Operand, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary};
+
+/// The place of the ends of segments among the scratch.
+pub(super) const ENDS: usize = 5;
+
+/// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
+/// have more tiles in flight, a ring of two for each team of copy warps.
+pub fn before(schedule: &StateSpaceBackward, pass: Pass) -> StateSpaceBackward {
+    let copy_warps = schedule.copy_warps.max(4);
+    StateSpaceBackward { pass, rows: 1, copy_warps, stages: 4, blocks: 2, registers: 0, ..*schedule }
+}
+
+/// The kernels of a stage under a schedule, in order: the schedule as it is, with other passes before and after it.
+pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBackward> {
+    let alike = StateSpaceBackward { registers: 0, ..*schedule };
+    let [ends, save, carry] = [Pass::Ends, Pass::Save, Pass::Carry].map(|pass| before(schedule, pass));
+    let sum = StateSpaceBackward { pass: Pass::Sum, ..alike };
+    let sums = sum_threads(stage, schedule, |_| 1).is_some_and(|threads| threads > 0);
+    let cut = |pass| schedule.segmented.then_some(pass);
+    let before = [cut(ends), Some(save), cut(carry)];
+    before.into_iter().flatten().chain([*schedule]).chain(sums.then_some(sum)).collect()
+}
+
+/// The threads of the last pass, for axes of these sizes; `None` when 63 bits cannot count them.
+pub fn sum_threads(stage: &Stage, schedule: &StateSpaceBackward, size: impl Fn(Axis) -> i64) -> Option<u64> {
+    let parts = Parts::of(stage)?;
+    let points = count(others(stage, parts.row), &size)?;
+    let places = places(size(parts.state))?;
+    let of_sum = points.checked_mul(places)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
+    let of_row = if schedule.segmented { totals_per_row(&parts, places) } else { 0 };
+    let of_rows = points.checked_mul(parts.row.map_or(1, &size))?.checked_mul(of_row)?;
+    of_sum.checked_mul(parts.row_sums.len() as i64)?.checked_add(of_rows).map(|n| n as u64)
+}
+
+fn count(axes: AxisSet, size: impl Fn(Axis) -> i64) -> Option<i64> {
+    axes.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))
+}
+
+/// The numbers of `f32` that the passes hand on, for axes of these sizes and a number of segments; `None` when 63 bits
+/// cannot count them.
+pub fn scratch(
+    stage: &Stage,
+    schedule: &StateSpaceBackward,
+    segments: u64,
+    size: impl Fn(Axis) -> i64,
+) -> Option<Vec<u64>> {
+    let parts = Parts::of(stage)?;
+    let points = count(others(stage, parts.row), &size)?;
+    let rows = parts.row.map_or(1, &size);
+    let (states, steps) = (places(size(parts.state))?, places(size(parts.time))?);
+    let saved = saved_len(stage, &size)?;
+    let all = (parts.row_sums.len() as i64).checked_mul(points)?.checked_mul(states)?.checked_mul(steps)?;
+    let sums = all.checked_mul(up(rows, i64::from(schedule.block_rows())))?;
+    let mut lens = vec![saved, sums as u64, all as u64];
+    if schedule.segmented {
+        let rows = points.checked_mul(rows)?.checked_mul(segments as i64)?;
+        let carries = rows.checked_mul(states.checked_mul(2)?)?;
+        let totals = rows.checked_mul(totals_per_row(&parts, states))?;
+        lens.extend([carries as u64, totals as u64, ends_len(stage, segments, &size)?]);
+    }
+    Some(lens)
+}
+
+/// Where a block's part of the scratch is. All `i64`.
+pub(super) struct Scratch {
+    /// The block's point, and how many there are.
+    pub point: Operand,
+    pub points: Operand,
+    /// The block's number among those of its point, and how many those are.
+    pub group: Operand,
+    pub groups: Operand,
+    /// Steps in whole chunks.
+    pub steps: Operand,
+    /// Where a row's states are.
+    pub room: Room,
+    /// The saved states of the block's point.
+    pub saved: Option<Saved>,
+}
+
+impl Scratch {
+    pub(super) fn find(b: &mut Builder, base: &StatesKernel, parts: &Parts, schedule: &StateSpaceBackward) -> Scratch {
+        let number = b.special(Special::Block);
+        let number = b.convert(Ty::I64, number);
+        let mut scratch = Scratch::sizes(b, &base.args, parts, schedule);
+        scratch.point = b.binary(Binary::Div, number, scratch.groups);
+        scratch.group = b.binary(Binary::Rem, number, scratch.groups);
+        scratch.saved = Some(Saved::find(b, base, schedule.block_rows()));
+        scratch
+    }
+
+    /// At point 0 and group 0.
+    pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &Parts, schedule: &StateSpaceBackward) -> Scratch {
+        let zero = Operand::i64(0);
+        let rows = parts.row.map_or(Operand::i64(1), |row| args.size(row));
+        let block_rows = Operand::i64(i64::from(schedule.block_rows()));
+        let up = b.add(rows, Operand::i64(i64::from(schedule.block_rows()) - 1));
+        let groups = b.binary(Binary::Div, up, block_rows);
+        let points = args.rows(b, others(&parts.stage, parts.row));
+        let above = b.add(args.size(parts.time), Operand::i64(i64::from(CHUNK) - 1));
+        let steps = b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK)));
+        let room = Room::find(b, (schedule.capacity(), schedule.padded), args.size(parts.state));
+        Scratch { point: zero, points, group: zero, groups, steps, room, saved: None }
+    }
+
+    /// The first step of a sum over the rows of a block, at state 0.
+    pub(super) fn sums(&self, b: &mut Builder, sum: usize) -> Operand {
+        let at = b.mul(self.groups, Operand::i64(sum as i64));
+        let at = b.add(at, self.group);
+        let at = b.mul(at, self.points);
+        let at = b.add(at, self.point);
+        let at = b.mul(at, self.steps);
+        b.mul(at, self.room.places)
+    }
+}

@@ -1,0 +1,241 @@
+//! Segments of time, each with blocks of its own: what they hand to one another beside [their ends](crate::schedules::state_space::segments).
+//!
+//! A segment is a number of tiles in the order of the walk. Walked from a cotangent x behind it, it ends with
+//! product·x + own: the pass before the walk finds both for every state, and a walk starts with those of the segments
+//! before it, from the last cotangent on. Sums over time are totals of segments, which the last pass adds in their order.
+//!
+//! ```text
+//! carries  [segments][points][rows][product, own][places]
+//! totals   [segments]([sums over maps of states][points][rows][places] [sums over rows][points][rows])
+//! ```
+
+use super::chain::Chain;
+use super::lane::Lane;
+use super::parts::Parts;
+use super::walk::TileAt;
+use super::{BackKernel, SUBTILE};
+use crate::block::args::Args;
+use crate::build::{Builder, zero};
+use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::evaluate::Place;
+use crate::schedules::state_space::segments::Segment;
+use crate::tile::{Memory, Operand, Reg};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Literal;
+
+/// A sum over time.
+#[derive(Clone, Copy)]
+pub(super) enum Total {
+    /// Of maps of states.
+    States(usize),
+    /// Of values of rows.
+    Rows(usize),
+}
+
+/// How many totals each row of a segment has.
+pub(super) fn totals_per_row(parts: &Parts, places: i64) -> i64 {
+    (parts.state_totals.len() as i64).saturating_mul(places).saturating_add(parts.row_totals.len() as i64)
+}
+
+/// Where rows, in all points, and their states are among carries and totals. All `i64`.
+pub(super) struct Places {
+    /// Rows of all points.
+    pub rows: Operand,
+    /// Of a row's states.
+    pub places: Operand,
+    /// Numbers from a segment's totals to the next one's.
+    pub apart: Operand,
+}
+
+impl Places {
+    pub(super) fn find(b: &mut Builder, args: &Args, parts: &Parts, places: Operand) -> Places {
+        let rows = args.rows(b, parts.stage.outer_axes());
+        let each = b.mul(places, Operand::i64(parts.state_totals.len() as i64));
+        let each = b.add(each, Operand::i64(parts.row_totals.len() as i64));
+        let apart = b.mul(rows, each);
+        Places { rows, places, apart }
+    }
+
+    /// The first number of a sum over time, of all rows, in a segment's totals.
+    pub(super) fn sum(&self, b: &mut Builder, parts: &Parts, total: Total) -> Operand {
+        let states = |b: &mut Builder, count: usize| {
+            let numbers = b.mul(self.rows, self.places);
+            b.mul(numbers, Operand::i64(count as i64))
+        };
+        match total {
+            Total::States(i) => states(b, i),
+            Total::Rows(i) => {
+                let before = states(b, parts.state_totals.len());
+                let rows = b.mul(self.rows, Operand::i64(i as i64));
+                b.add(before, rows)
+            }
+        }
+    }
+
+    /// The product of a row's first state in a segment; the other number is `places` further.
+    fn carry(&self, b: &mut Builder, segment: Operand, row: Operand) -> Operand {
+        let at = b.mul(segment, self.rows);
+        let at = b.add(at, row);
+        let at = b.mul(at, self.places);
+        b.mul(at, Operand::i64(2))
+    }
+}
+
+impl<'s> BackKernel<'s> {
+    /// The pass before the walk: every segment from a cotangent of zero.
+    pub(super) fn carry_role(&self, b: &mut Builder) {
+        let Some(segment) = &self.base.segment else { return };
+        let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
+        let registers = |b: &mut Builder, value: f64| {
+            let value = Operand::Const(Ty::F32, Literal::Float(value));
+            let states = |b: &mut Builder| (0..self.schedule.states).map(|_| b.var(value)).collect::<Vec<Reg>>();
+            lane.rows.iter().map(|_| states(b)).collect::<Vec<_>>()
+        };
+        let (products, own) = (registers(b, 1.0), registers(b, 0.0));
+        self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, (&products, &own)));
+        let places = self.places(b);
+        for (r, (products, own)) in products.iter().zip(&own).enumerate() {
+            let at = self.carry_place(b, &lane, &places, segment.number, r);
+            self.store_carry(b, &lane, at, products, lane.row_exists[r]);
+            let at = b.add(at, places.places);
+            self.store_carry(b, &lane, at, own, lane.row_exists[r]);
+        }
+    }
+
+    fn store_carry(&self, b: &mut Builder, lane: &Lane, at: Operand, values: &[Reg], exists: Operand) {
+        for (part, values) in values.chunks(CHUNK as usize).enumerate() {
+            let exists = self.holds(b, lane, part as u32, exists);
+            let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
+            let values: Vec<Operand> = values.iter().map(|reg| (*reg).into()).collect();
+            b.store(Memory::Global(self.base.args.scratch[3]), at, &values, Some(exists));
+        }
+    }
+
+    /// Eight steps back, for all states.
+    fn carry_subtile(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        tile: &TileAt,
+        column: Operand,
+        (products, own): (&[Vec<Reg>], &[Vec<Reg>]),
+    ) {
+        let mut slots = self.slots(b, lane, tile, column);
+        for state in 0..self.schedule.states {
+            self.load_states(b, &mut slots, lane, tile, (state, column));
+            for r in 0..lane.rows.len() {
+                let (product, own) = (products[r][state as usize], own[r][state as usize]);
+                let (mut all, mut chain) = (Operand::from(product), Chain::Carried(own.into()));
+                for step in self.in_order(SUBTILE).into_iter().rev() {
+                    let at = Place { state, step };
+                    chain = self.step_back(b, &mut slots, (r, at), chain);
+                    let decay = self.decay(b, &mut slots, (r, at));
+                    let next = b.mul(all, decay);
+                    all = if self.masks.steps { b.select(slots.exists[step as usize], next, all) } else { next };
+                }
+                let next = chain.carried(b);
+                b.assign(own, next);
+                b.assign(product, all);
+            }
+        }
+    }
+
+    /// Takes the cotangents from the end of time to the block's segment.
+    pub(super) fn join(&self, b: &mut Builder, lane: &Lane<'_, 's>, cotangents: &[Vec<Reg>]) {
+        let Some(segment) = &self.base.segment else { return };
+        let places = self.places(b);
+        b.for_(Operand::i64(0), segment.number, Operand::i64(1), |b, before| {
+            for (r, regs) in cotangents.iter().enumerate() {
+                let at = self.carry_place(b, lane, &places, before, r);
+                for (part, regs) in regs.chunks(CHUNK as usize).enumerate() {
+                    let exists = self.holds(b, lane, part as u32, lane.row_exists[r]);
+                    let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
+                    self.join_states(b, (at, places.places), regs, exists);
+                }
+            }
+        });
+    }
+
+    fn join_states(&self, b: &mut Builder, (at, apart): (Operand, Operand), regs: &[Reg], exists: Operand) {
+        let own = b.add(at, apart);
+        let memory = Memory::Global(self.base.args.scratch[3]);
+        let [products, own] = [at, own].map(|at| b.load(memory, at, regs.len() as u32, Some(exists), zero(Ty::F32)));
+        for (reg, (product, own)) in regs.iter().zip(products.into_iter().zip(own)) {
+            let next = b.fma(product, (*reg).into(), own);
+            b.assign(*reg, next);
+        }
+    }
+
+    /// The product of the lane's first state of a slot in a segment.
+    fn carry_place(&self, b: &mut Builder, lane: &Lane, places: &Places, segment: Operand, slot: usize) -> Operand {
+        let row = self.row_of_all(b, lane.rows[slot]);
+        let at = places.carry(b, segment, row);
+        let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+        let position = b.convert(Ty::I64, position);
+        b.add(at, position)
+    }
+
+    fn places(&self, b: &mut Builder) -> Places {
+        Places::find(b, &self.base.args, self.parts, self.scratch.room.places)
+    }
+
+    /// The number of a row of the block among the rows of all points, `i64`.
+    fn row_of_all(&self, b: &mut Builder, row: Operand) -> Operand {
+        let own = self.row_number(b, row);
+        let rows = self.parts.row.map_or(Operand::i64(1), |row| self.base.args.size(row));
+        let before = b.mul(self.scratch.point, rows);
+        b.add(before, own)
+    }
+
+    /// Stores the totals of a segment: those of a slot's states.
+    pub(super) fn store_state_totals(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        (segment, i): (&Segment, usize),
+        values: &[Vec<Reg>],
+    ) {
+        let places = self.places(b);
+        for (r, values) in values.iter().enumerate() {
+            let row = self.row_of_all(b, lane.rows[r]);
+            let row = b.mul(row, places.places);
+            let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
+            let position = b.convert(Ty::I64, position);
+            let within = b.add(row, position);
+            let at = self.total_place(b, &places, (segment, Total::States(i)), within);
+            for (state, value) in values.iter().enumerate() {
+                let exists = self.holds(b, lane, state as u32 / CHUNK, lane.row_exists[r]);
+                let at = b.add(at, Operand::i64(state as i64));
+                b.store(Memory::Global(self.base.args.scratch[4]), at, &[(*value).into()], Some(exists));
+            }
+        }
+    }
+
+    /// Stores a total of the row in slot 0, where the guard says so.
+    pub(super) fn store_row_total(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        (segment, i): (&Segment, usize),
+        (value, guard): (Operand, Operand),
+    ) {
+        let places = self.places(b);
+        let row = self.row_of_all(b, lane.rows[0]);
+        let at = self.total_place(b, &places, (segment, Total::Rows(i)), row);
+        let guard = b.and(guard, lane.row_exists[0]);
+        b.store(Memory::Global(self.base.args.scratch[4]), at, &[value], Some(guard));
+    }
+
+    fn total_place(
+        &self,
+        b: &mut Builder,
+        places: &Places,
+        (segment, total): (&Segment, Total),
+        within: Operand,
+    ) -> Operand {
+        let before = b.mul(segment.number, places.apart);
+        let sum = places.sum(b, self.parts, total);
+        let at = b.add(before, sum);
+        b.add(at, within)
+    }
+}

@@ -1,0 +1,215 @@
+//! The last pass: the sums over rows of all blocks, added in the order of the blocks, and the totals of all segments.
+//!
+//! A thread takes four steps of a state of a point, of one sum; further threads take a total each. Where the rows are
+//! taken piece by piece, a piece goes on from the sums of those before it; only the last one writes them.
+
+use super::parts::{Given, Parts};
+use super::scratch::Scratch;
+use super::segments::{Places, Total, totals_per_row};
+use crate::abi::{Piece, Tensor};
+use crate::block::args::Args;
+use crate::build::{Builder, zero};
+use crate::schedule::{Schedule, StateSpaceBackward};
+use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::saved::others;
+use crate::tile::{Memory, Operand, Special};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, Binary};
+
+/// Blocks or segments whose sums are loaded together.
+const TOGETHER: u32 = 8;
+
+/// The kernel's body.
+pub(super) fn body(b: &mut Builder, parts: &Parts, schedule: &StateSpaceBackward) {
+    let args = Args::declare(b, &parts.stage, &Schedule::StateSpaceBackward(*schedule));
+    let scratch = Scratch::sizes(b, &args, parts, schedule);
+    let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
+    let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));
+    let before = b.mul(block, Operand::i64(i64::from(schedule.threads())));
+    let number = b.add(before, thread);
+    let chunks = b.binary(Binary::Div, scratch.steps, Operand::i64(i64::from(CHUNK)));
+    let places = scratch.room.places;
+    let all = b.mul(scratch.points, places);
+    let all = b.mul(all, chunks);
+    let (sum, within) = (b.binary(Binary::Div, number, all), b.binary(Binary::Rem, number, all));
+    let row = b.binary(Binary::Div, within, chunks);
+    let chunk = b.binary(Binary::Rem, within, chunks);
+    let step = b.mul(chunk, Operand::i64(i64::from(CHUNK)));
+    let (point, state) = (b.binary(Binary::Div, row, places), b.binary(Binary::Rem, row, places));
+    let inside = [(state, args.size(parts.state)), (step, args.size(parts.time))];
+    let exists = inside.into_iter().fold(Operand::bool(true), |all, (x, end)| {
+        let own = b.lt(x, end);
+        b.and(all, own)
+    });
+    let [continues, goes_on] = pieces(b, &args);
+    let sums = Sums { args: &args, parts, schedule, scratch: &scratch, continues };
+    for i in 0..parts.row_sums.len() {
+        let own = b.eq(sum, Operand::i64(i as i64));
+        let own = b.and(own, exists);
+        b.if_(own, |b| {
+            let total = sums.total(b, i, (point, state, step));
+            let keep = |b: &mut Builder| {
+                let at = sums.so_far(b, i, (point, state, step));
+                b.store(Memory::Global(args.scratch[2]), at, &total, None);
+            };
+            b.if_else(goes_on, keep, |b| sums.write(b, i, (point, state, step), &total));
+        });
+    }
+    if let Some(each) = args.segment_tiles {
+        let before = b.mul(all, Operand::i64(parts.row_sums.len() as i64));
+        let number = b.sub(number, before);
+        let steps = b.mul(each, Operand::i64(i64::from(schedule.steps)));
+        let above = b.add(args.size(parts.time), steps);
+        let above = b.sub(above, Operand::i64(1));
+        let segments = b.binary(Binary::Div, above, steps);
+        sums.totals(b, number, segments);
+    }
+}
+
+/// Whether there are pieces of the rows before this one, and after it.
+fn pieces(b: &mut Builder, args: &Args) -> [Operand; 2] {
+    let piece = args.piece.unwrap_or(Operand::i64(0));
+    [Piece::CONTINUES, Piece::GOES_ON].map(|bit| {
+        let own = b.binary(Binary::And, piece, Operand::i64(bit));
+        b.eq(own, Operand::i64(bit))
+    })
+}
+
+struct Sums<'a> {
+    args: &'a Args,
+    parts: &'a Parts,
+    schedule: &'a StateSpaceBackward,
+    scratch: &'a Scratch,
+    /// Whether there are sums so far.
+    continues: Operand,
+}
+
+impl Sums<'_> {
+    /// Four steps of a sum over all blocks.
+    fn total(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand)) -> Vec<Operand> {
+        let scratch = self.scratch;
+        let first = scratch.sums(b, sum);
+        let within = self.within(b, (point, state, step));
+        let first = b.add(first, within);
+        let apart = self.points(b);
+        let before = self.so_far(b, sum, (point, state, step));
+        let before = b.load(Memory::Global(self.args.scratch[2]), before, CHUNK, Some(self.continues), zero(Ty::F32));
+        let total: Vec<_> = before.into_iter().map(|x| b.var(x)).collect();
+        b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(TOGETHER)), |b, group| {
+            let mut loads = vec![];
+            for k in 0..TOGETHER {
+                let own = b.add(group, Operand::i64(i64::from(k)));
+                let exists = b.lt(own, scratch.groups);
+                let at = b.mul(own, apart);
+                let at = b.add(first, at);
+                loads.push(b.load(Memory::Global(self.args.scratch[1]), at, CHUNK, Some(exists), zero(Ty::F32)));
+            }
+            for values in loads {
+                for (reg, value) in total.iter().zip(values) {
+                    let next = b.add((*reg).into(), value);
+                    b.assign(*reg, next);
+                }
+            }
+        });
+        total.into_iter().map(Operand::Reg).collect()
+    }
+
+    /// The numbers of a sum of all points.
+    fn points(&self, b: &mut Builder) -> Operand {
+        let states = b.mul(self.scratch.points, self.scratch.room.places);
+        b.mul(states, self.scratch.steps)
+    }
+
+    /// The place of a step among the numbers of a sum.
+    fn within(&self, b: &mut Builder, (point, state, step): (Operand, Operand, Operand)) -> Operand {
+        let row = b.mul(point, self.scratch.room.places);
+        let row = b.add(row, state);
+        let row = b.mul(row, self.scratch.steps);
+        b.add(row, step)
+    }
+
+    /// Where a sum over the pieces before this one is.
+    fn so_far(&self, b: &mut Builder, sum: usize, place: (Operand, Operand, Operand)) -> Operand {
+        let points = self.points(b);
+        let before = b.mul(points, Operand::i64(sum as i64));
+        let within = self.within(b, place);
+        b.add(before, within)
+    }
+
+    /// The number-th total, over all segments, where there is one.
+    fn totals(&self, b: &mut Builder, number: Operand, segments: Operand) {
+        let places = Places::find(b, self.args, self.parts, self.scratch.room.places);
+        if totals_per_row(self.parts, 1) == 0 {
+            return;
+        }
+        let (below, above) = (b.lt(number, places.apart), b.ge(number, Operand::i64(0)));
+        let exists = b.and(below, above);
+        b.if_(exists, |b| {
+            let total = self.over_segments(b, number, (segments, places.apart));
+            let states = (0..self.parts.state_totals.len()).map(Total::States);
+            for sum in states.chain((0..self.parts.row_totals.len()).map(Total::Rows)) {
+                self.write_total(b, &places, sum, (number, total));
+            }
+        });
+    }
+
+    fn over_segments(&self, b: &mut Builder, number: Operand, (segments, apart): (Operand, Operand)) -> Operand {
+        let total = b.var(zero(Ty::F32));
+        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(TOGETHER)), |b, segment| {
+            let mut loads = vec![];
+            for k in 0..TOGETHER {
+                let own = b.add(segment, Operand::i64(i64::from(k)));
+                let exists = b.lt(own, segments);
+                let at = b.mul(own, apart);
+                let at = b.add(number, at);
+                loads.extend(b.load(Memory::Global(self.args.scratch[4]), at, 1, Some(exists), zero(Ty::F32)));
+            }
+            for value in loads {
+                let next = b.add(total.into(), value);
+                b.assign(total, next);
+            }
+        });
+        total.into()
+    }
+
+    /// Writes a total where an output has it, if its number is one of that sum.
+    fn write_total(&self, b: &mut Builder, places: &Places, sum: Total, (number, total): (Operand, Operand)) {
+        let first = places.sum(b, self.parts, sum);
+        let (given, width) = match sum {
+            Total::States(i) => (Given::States(i), places.places),
+            Total::Rows(i) => (Given::Steps(i), Operand::i64(1)),
+        };
+        let within = b.sub(number, first);
+        let (row, state) = (b.binary(Binary::Div, within, width), b.binary(Binary::Rem, within, width));
+        let inside =
+            [b.ge(within, Operand::i64(0)), b.lt(row, places.rows), b.lt(state, self.args.size(self.parts.state))];
+        let inside = inside.into_iter().reduce(|all, own| b.and(all, own));
+        let mut at: Vec<(Axis, Operand)> = self.args.row_indices(b, row);
+        at.push((self.parts.state, state));
+        for k in (0..self.parts.given.len()).filter(|k| self.parts.given[*k] == given) {
+            let tensor = Tensor::Output(k as u32);
+            let offset = self.args.offset(b, tensor, &at);
+            b.store(Memory::Global(self.args.pointer(tensor)), offset, &[total], inside);
+        }
+    }
+
+    /// Writes them where an output has that sum.
+    fn write(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand), total: &[Operand]) {
+        let axes = others(&self.parts.stage, self.parts.row);
+        let mut indices: Vec<(Axis, Operand)> = self.args.indices(b, point, axes);
+        indices.push((self.parts.state, state));
+        let outputs = (0..self.parts.given.len()).filter(|k| self.parts.given[*k] == Given::Rows(sum));
+        for k in outputs {
+            let tensor = Tensor::Output(k as u32);
+            let memory = Memory::Global(self.args.pointer(tensor));
+            let width = self.schedule.vector.min(CHUNK);
+            for (part, values) in total.chunks(width as usize).enumerate() {
+                let own = b.add(step, Operand::i64(i64::from(part as u32 * width)));
+                let exists = b.lt(own, self.args.size(self.parts.time));
+                let at: Vec<(Axis, Operand)> = indices.iter().copied().chain([(self.parts.time, own)]).collect();
+                let offset = self.args.offset(b, tensor, &at);
+                b.store(memory, offset, values, Some(exists));
+            }
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The walk: sub-tile after sub-tile against the direction of the states, state after state.
+
+use super::chain::Chain;
+use super::finish::Totals;
+use super::lane::Lane;
+use super::parts::Sum;
+use super::{BackKernel, SUBTILE};
+use crate::build::{Builder, zero};
+use crate::schedules::state_space::evaluate::{Evaluator, Place, Source};
+use crate::schedules::state_space::saved::Saved;
+use crate::schedules::state_space::{CHUNK, Time};
+use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Op, Value};
+use std::collections::HashMap;
+
+/// A lane's states of which two sub-tiles fit into registers.
+const FEW: u32 = 2;
+
+/// What a lane carries from sub-tile to sub-tile; by slot and state.
+pub(super) struct Carry {
+    /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
+    pub cotangents: Vec<Vec<Reg>>,
+    /// The states before the sub-tiles that come next, each taken up anew once its sub-tile has begun.
+    states: Vec<Vec<Vec<Reg>>>,
+    pub totals: Totals,
+    /// Where the saved states of the sub-tile are that was taken up last, by slot, `i64`, and its number, `i32`.
+    saved: Vec<Reg>,
+    number: Reg,
+}
+
+impl Carry {
+    /// The states before the `j`-th sub-tile of half a tile.
+    fn before(&self, j: u32) -> &[Vec<Reg>] {
+        &self.states[j as usize % self.states.len()]
+    }
+}
+
+/// A tile at hand.
+pub(super) struct TileAt {
+    pub stage: Operand,
+    pub time: Time,
+}
+
+/// A sub-tile being walked.
+pub(super) struct Eight<'k, 's> {
+    kernel: &'k BackKernel<'s>,
+    /// By tile and state.
+    tiles: HashMap<(usize, u32), Vec<Operand>>,
+    before: HashMap<Place, Operand>,
+    after: HashMap<Place, Operand>,
+    pub cotangents: HashMap<Place, Operand>,
+    /// The index of its first step, `i64`.
+    first: Operand,
+}
+
+/// Sums so far, by sum, slot and step; of rows by sum and step.
+struct Sums {
+    states: Vec<Vec<Vec<Option<Operand>>>>,
+    rows: Vec<Vec<Option<Operand>>>,
+}
+
+/// The slots of a sub-tile.
+pub(super) struct Slots<'k, 's> {
+    pub evaluators: Vec<Evaluator<'k>>,
+    pub eights: Vec<Eight<'k, 's>>,
+    /// Whether each step exists.
+    pub exists: Vec<Operand>,
+}
+
+impl<'s> BackKernel<'s> {
+    pub(super) fn walk_role(&self, b: &mut Builder) {
+        let roots = [self.parts.walked(), self.parts.finished()].concat();
+        let lane = self.lane(b, &roots);
+        let Some(saved) = &self.scratch.saved else { return };
+        let carry = self.carry(b, &lane, saved);
+        self.each_tile(b, |b, tile, number| self.walk_tile(b, &lane, &carry, tile, number));
+        let lane = self.lane_again(b);
+        self.finals(b, &lane, &carry);
+    }
+
+    /// Two sub-tiles per turn of the loop, one half of the ring.
+    fn walk_tile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, tile: &TileAt, number: Operand) {
+        let halves = self.schedule.steps / SUBTILE / super::row_sums::HALF;
+        b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
+            let before = b.mul(number, Operand::i32(halves as i32));
+            let turn = b.add(before, i);
+            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, turn));
+            for j in 0..super::row_sums::HALF {
+                let before = b.mul(i, Operand::i32(super::row_sums::HALF as i32));
+                let subtile = b.add(before, Operand::i32(j as i32));
+                let subtile = self.subtile(b, subtile);
+                let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
+                self.walk_subtile(b, lane, carry, tile, (column, half.unwrap_or(Operand::i32(0)), j));
+            }
+            if let (Some(sums), Some(half)) = (&self.row_sums, half) {
+                self.close_half(b, sums, half);
+            }
+        });
+    }
+
+    // ---- what is carried
+
+    fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>, saved: &Saved) -> Carry {
+        let (slots, states) = (lane.rows.len(), self.schedule.states);
+        let mut cotangents = vec![];
+        for r in 0..slots {
+            cotangents.push(self.initial(b, lane, (r, self.parts.init[1])));
+        }
+        self.join(b, lane, &cotangents);
+        let nothing = zero(Ty::F32);
+        let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
+        let regs = (0..self.ahead()).map(|_| (0..slots).map(|_| registers(b)).collect()).collect();
+        let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
+        let last = b.sub(tiles, Operand::i32(1));
+        let before = self.base.segment.as_ref().map_or(Operand::i32(0), |segment| {
+            b.mul(segment.first, Operand::i32((self.schedule.steps / SUBTILE) as i32))
+        });
+        let number = if self.parts.reverse { before } else { b.sub(last, before) };
+        let subtile = b.convert(Ty::I64, number);
+        let position = b.mul(lane.position, Operand::i32(states as i32));
+        let position = b.convert(Ty::I64, position);
+        let mut places = vec![];
+        for row in &lane.rows {
+            let row = self.row_number(b, *row);
+            let at = saved.element(b, subtile, row);
+            let at = b.add(at, position);
+            places.push(b.var(at));
+        }
+        let (totals, number) = (self.totals(b), b.var(number));
+        let carry = Carry { cotangents, states: regs, totals, saved: places, number };
+        self.take_up(b, lane, &carry, 0);
+        (1..self.ahead()).for_each(|j| self.take_up_next(b, lane, &carry, j));
+        carry
+    }
+
+    /// A value before the first step of a scan, for every state of a slot.
+    pub(super) fn initial(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        (slot, value): (usize, Option<Value>),
+    ) -> Vec<Reg> {
+        let (mut constants, mut source) = (lane.constants[slot].clone(), lane.sources[slot].clone());
+        let value = |state| {
+            let given = value.map(|value| constants.value(b, &mut source, value, Place { state, step: 0 }));
+            b.var(given.unwrap_or(zero(Ty::F32)))
+        };
+        (0..self.schedule.states).map(value).collect()
+    }
+
+    /// How many sub-tiles ahead states are taken up. Loading them takes longer than to walk one sub-tile of few states.
+    fn ahead(&self) -> u32 {
+        if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
+    }
+
+    /// Loads the states saved before the sub-tile of the carry's number, if there are any.
+    fn take_up(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
+        let Some(saved) = &self.scratch.saved else { return };
+        let number = b.convert(Ty::I64, carry.number.into());
+        let (below, above) = (b.lt(number, saved.subtiles), b.ge(number, Operand::i64(0)));
+        let there = b.and(below, above);
+        for (r, exists) in lane.row_exists.iter().enumerate() {
+            let guard = b.and(there, *exists);
+            for (part, regs) in carry.before(j)[r].chunks(CHUNK as usize).enumerate() {
+                let guard = self.holds(b, lane, part as u32, guard);
+                let at = b.add(carry.saved[r].into(), Operand::i64(i64::from(part as u32 * CHUNK)));
+                let memory = Memory::Global(self.base.args.scratch[0]);
+                let values = b.load(memory, at, regs.len() as u32, Some(guard), zero(Ty::F32));
+                regs.iter().zip(values).for_each(|(reg, value)| b.assign(*reg, value));
+            }
+        }
+    }
+
+    /// Goes on to the sub-tile behind those that have been taken up.
+    fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
+        let Some(saved) = &self.scratch.saved else { return };
+        let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
+        let next = b.binary(way, carry.number.into(), Operand::i32(1));
+        b.assign(carry.number, next);
+        let apart = saved.apart(b);
+        for place in &carry.saved {
+            let at = b.binary(way, (*place).into(), apart);
+            b.assign(*place, at);
+        }
+        self.take_up(b, lane, carry, j);
+    }
+
+    // ---- a sub-tile
+
+    fn walk_subtile(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        carry: &Carry,
+        tile: &TileAt,
+        (column, half, j): (Operand, Operand, u32),
+    ) {
+        let mut slots = self.slots(b, lane, tile, column);
+        let rows = self.parts.row_sums.len();
+        let steps = || vec![None; SUBTILE as usize];
+        let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.parts.sums.len()], rows: vec![] };
+        self.load_states(b, &mut slots, lane, tile, (0, column));
+        for state in 0..self.schedule.states {
+            sums.rows = vec![steps(); rows];
+            for r in 0..lane.rows.len() {
+                self.walk_on(b, lane, carry, &mut slots, (j, r, state), &mut sums);
+            }
+            if state + 1 < self.schedule.states {
+                self.load_states(b, &mut slots, lane, tile, (state + 1, column));
+            } else {
+                self.take_up_next(b, lane, carry, j);
+            }
+            self.put(b, lane, &sums, state, false);
+            for r in 0..lane.rows.len() {
+                self.walk_back(b, lane, carry, &mut slots, (r, state), &mut sums);
+            }
+            self.put(b, lane, &sums, state, true);
+            if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
+                self.add_batch(b, rows, half, (j, state / rows.batch));
+            }
+        }
+        b.push(Stmt::SyncWarp);
+        let whole = |slot: &Vec<Option<Operand>>| slot.iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
+        let states: Vec<Vec<Vec<Operand>>> = sums.states.iter().map(|sum| sum.iter().map(whole).collect()).collect();
+        self.finish(b, lane, carry, tile, (column, &states));
+    }
+
+    pub(super) fn slots<'k>(
+        &'k self,
+        b: &mut Builder,
+        lane: &Lane<'k, 's>,
+        tile: &TileAt,
+        column: Operand,
+    ) -> Slots<'k, 's> {
+        let index = b.convert(Ty::I64, column);
+        let first = b.add(tile.time.first, index);
+        let mut shared = HashMap::new();
+        let mut eights = vec![];
+        for row in &lane.rows {
+            let mut tiles = HashMap::new();
+            for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(i, own)| self.tiles.walked[*i] && !own.states)
+            {
+                let row = if own.rows { *row } else { Operand::i32(0) };
+                let load = |b: &mut Builder| self.tile_steps(b, (i, tile.stage), row, column, SUBTILE);
+                let values = if own.rows { load(b) } else { shared.entry(i).or_insert_with(|| load(b)).clone() };
+                tiles.insert((i, 0), values);
+            }
+            let (before, after, cotangents) = (HashMap::new(), HashMap::new(), HashMap::new());
+            eights.push(Eight { kernel: self, tiles, before, after, cotangents, first });
+        }
+        let exists = (0..SUBTILE).map(|step| self.step_exists(b, tile, (column, step))).collect();
+        Slots { evaluators: lane.constants.clone(), eights, exists }
+    }
+
+    /// Whether a step exists, if that matters.
+    fn step_exists(&self, b: &mut Builder, tile: &TileAt, (column, step): (Operand, u32)) -> Operand {
+        if !self.masks.steps && !self.masks.state_totals.contains(&true) {
+            return Operand::bool(true);
+        }
+        let at = b.add(column, Operand::i32(step as i32));
+        b.lt(at, tile.time.steps)
+    }
+
+    /// Steps of a row of a tile.
+    pub(super) fn tile_steps(
+        &self,
+        b: &mut Builder,
+        (i, stage): (usize, Operand),
+        row: Operand,
+        column: Operand,
+        count: u32,
+    ) -> Vec<Operand> {
+        let height = super::height(self.schedule, &self.tiles.tiles[i]);
+        let from = self.base.element(b, height, stage, row, column);
+        self.steps(b, Memory::Shared(self.base.tiles[i]), from, count)
+    }
+
+    /// The tiles with states, for one of the lane's states.
+    pub(super) fn load_states(
+        &self,
+        b: &mut Builder,
+        slots: &mut Slots,
+        lane: &Lane,
+        tile: &TileAt,
+        (state, column): (u32, Operand),
+    ) {
+        for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(_, own)| own.states) {
+            let within = b.add(lane.position, Operand::i32((state * self.schedule.lanes) as i32));
+            let mut shared = None;
+            for (r, row) in lane.rows.iter().enumerate() {
+                let values = match &shared {
+                    Some(values) if !own.rows => Vec::clone(values),
+                    _ => {
+                        let row = if own.rows { *row } else { Operand::i32(0) };
+                        let above = b.mul(row, Operand::i32(self.schedule.capacity() as i32));
+                        let row = b.add(above, within);
+                        self.tile_steps(b, (i, tile.stage), row, column, SUBTILE)
+                    }
+                };
+                shared = Some(values.clone());
+                slots.eights[r].tiles.insert((i, state), values);
+            }
+        }
+    }
+
+    /// One state of a slot, eight steps on; the sums that do not need the cotangents.
+    fn walk_on(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        carry: &Carry,
+        slots: &mut Slots,
+        (j, r, state): (u32, usize, u32),
+        sums: &mut Sums,
+    ) {
+        // A copy: the state of a later sub-tile is taken up before this one is walked back.
+        let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
+        for step in self.in_order(SUBTILE) {
+            let at = Place { state, step };
+            now = self.step_on(b, slots, (r, at), now);
+            let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+            self.add_terms(b, lane, (evaluator, eight), (r, at), sums, false);
+        }
+        self.add_totals(b, carry, slots, (r, state), false);
+    }
+
+    /// The state after a step; the same where the step does not exist.
+    pub(super) fn step_on(&self, b: &mut Builder, slots: &mut Slots, (r, at): (usize, Place), now: Operand) -> Operand {
+        let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+        eight.before.insert(at, now);
+        let after = evaluator.value(b, eight, self.parts.after, at);
+        let exists = slots.exists[at.step as usize];
+        let now = if self.masks.steps { b.select(exists, after, now) } else { after };
+        eight.after.insert(at, now);
+        now
+    }
+
+    /// The same state, back; the sums that need the cotangents.
+    fn walk_back(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        carry: &Carry,
+        slots: &mut Slots,
+        (r, state): (usize, u32),
+        sums: &mut Sums,
+    ) {
+        let reg = carry.cotangents[r][state as usize];
+        let mut chain = Chain::Carried(reg.into());
+        let mut order = self.in_order(SUBTILE);
+        order.reverse();
+        for step in order {
+            let at = Place { state, step };
+            chain = self.step_back(b, slots, (r, at), chain);
+            let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+            self.add_terms(b, lane, (evaluator, eight), (r, at), sums, true);
+        }
+        let next = chain.carried(b);
+        b.assign(reg, next);
+        self.add_totals(b, carry, slots, (r, state), true);
+    }
+
+    // ---- sums
+
+    /// The terms of a state and step of the sums over states and over rows.
+    fn add_terms(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        (evaluator, eight): (&mut Evaluator, &mut Eight),
+        (r, at): (usize, Place),
+        sums: &mut Sums,
+        late: bool,
+    ) {
+        let step = at.step as usize;
+        for (i, sum) in self.parts.sums.iter().enumerate().filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
+            let mask = self.masks.sums[i].then_some(lane.state_exists[at.state as usize]);
+            let so_far = &mut sums.states[i][r][step];
+            *so_far = Some(self.add_term(b, (evaluator, eight), (sum, at), *so_far, mask));
+        }
+        let rows = self.parts.row_sums.iter().enumerate();
+        for (i, sum) in rows.filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
+            let mask = self.masks.row_sums[i].then_some(lane.row_exists[r]);
+            let so_far = &mut sums.rows[i][step];
+            *so_far = Some(self.add_term(b, (evaluator, eight), (sum, at), *so_far, mask));
+        }
+    }
+
+    /// A sum and one more term, nothing more where that does not exist.
+    pub(super) fn add_term(
+        &self,
+        b: &mut Builder,
+        (evaluator, source): (&mut Evaluator, &mut dyn Source),
+        (sum, at): (&Sum, Place),
+        so_far: Option<Operand>,
+        exists: Option<Operand>,
+    ) -> Operand {
+        if let (Op::Binary(Binary::Mul, x, y), Some(so_far), None) =
+            (&self.parts.stage.program.node(sum.element).op, so_far, exists)
+        {
+            let [x, y] = [*x, *y].map(|v| evaluator.value(b, source, v, at));
+            return b.fma(x, y, so_far);
+        }
+        let term = evaluator.value(b, source, sum.element, at);
+        let term = exists.map_or(term, |exists| b.select(exists, term, zero(Ty::F32)));
+        so_far.map_or(term, |so_far| b.add(so_far, term))
+    }
+
+    /// The terms of eight steps of the sums over time of maps of states.
+    fn add_totals(&self, b: &mut Builder, carry: &Carry, slots: &mut Slots, (r, state): (usize, u32), late: bool) {
+        for (i, sum) in self.parts.state_totals.iter().enumerate() {
+            if self.parts.is_late(sum.element) != late {
+                continue;
+            }
+            let reg = carry.totals.states[i][r][state as usize];
+            let mut total: Operand = reg.into();
+            let mut order = self.in_order(SUBTILE);
+            order.reverse();
+            for step in order {
+                let mask = self.masks.state_totals[i].then_some(slots.exists[step as usize]);
+                let source = (&mut slots.evaluators[r], &mut slots.eights[r] as &mut dyn Source);
+                total = self.add_term(b, source, (sum, Place { state, step }), Some(total), mask);
+            }
+            b.assign(reg, total);
+        }
+    }
+
+    /// Puts the lane's sums over its rows of a state on the heap.
+    fn put(&self, b: &mut Builder, lane: &Lane, sums: &Sums, state: u32, late: bool) {
+        let Some(rows) = &self.row_sums else { return };
+        for (i, sum) in self.parts.row_sums.iter().enumerate() {
+            if self.parts.is_late(sum.element) == late {
+                let values: Vec<Operand> = sums.rows[i].iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
+                self.heap(b, rows, lane, (i, state % rows.batch), &values);
+            }
+        }
+    }
+}
+
+impl Source for Eight<'_, '_> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+        let parts = self.kernel.parts;
+        if let Some(i) = self.kernel.tiles.place(value) {
+            let state = if self.kernel.tiles.tiles[i].states { at.state } else { 0 };
+            return Some(self.tiles[&(i, state)][at.step as usize]);
+        }
+        match parts.stage.program.node(value).op {
+            Op::Field(tuple, _) if tuple == parts.exclusive => Some(self.before[&at]),
+            Op::Field(tuple, _) if tuple == parts.back => Some(self.cotangents[&at]),
+            Op::Field(..) => Some(self.after[&at]),
+            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which stages are recurrences of matrices that chunks can compute, and why others are not.
+
+use oplus_codegen::schedules::chunkwise::{Form, Refusal};
+use oplus_codegen::schedules::chunkwise_backward::{BackForm, Kind};
+use oplus_codegen::stage::{Stage, cut_chunked};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::ir::Program;
+
+use crate::harness::{model, stage, written};
+
+fn of_model(name: &str) -> Result<Form, Refusal> {
+    Form::of(&stage(&model(name, Elem::Bf16, &[])))
+}
+
+fn of_text(text: &str) -> Result<Form, Refusal> {
+    Form::of(&stage(&written(text)))
+}
+
+#[test]
+fn decays_of_heads_are_recognised() {
+    let models = ["ssd", "ssd_softplus", "mamba2", "monoid_attention", "retention", "linear_attention"];
+    for name in models {
+        let form = of_model(name).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        assert_eq!(form.decay.is_some(), name != "linear_attention", "{name}");
+        assert!(form.init.is_some() && form.readout.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn decays_leave_nothing_where_packed_sequences_begin() {
+    for name in ["ssd_packed", "monoid_attention_packed"] {
+        let form = of_model(name).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        assert!(form.decay.is_some_and(|decay| decay.reset.is_some()) && !form.channels, "{name}");
+    }
+    let head = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T], c: [H, T]) -> (y: [H, T, V])";
+    let scan = "scan(T, Affine(if c < 0 { 0 } else { exp(a) }, k * v)).b";
+    let form = of_text(&format!("{head} {{ y = sum(K, q * {scan}); }}")).expect("a recurrence of matrices");
+    assert!(form.decay.is_some_and(|decay| decay.reset.is_some()));
+    let nothing = of_text(&format!("{head} {{ y = sum(K, q * scan(T, segmented(Sum)(k * v), reset = c < 0).s); }}"));
+    assert_eq!(nothing.map(|_| ()), Err(Refusal::NoExponential));
+}
+
+#[test]
+fn other_decays_are_refused_with_their_reason() {
+    let diagonal = Refusal::Diagonal { axes: "D and N".into() };
+    for name in ["selective_scan", "mamba"] {
+        assert_eq!(of_model(name).map(|_| ()), Err(diagonal.clone()), "{name}");
+    }
+}
+
+#[test]
+fn decays_of_channels_are_recognised_along_the_axis_that_is_summed_away() {
+    let form = of_model("gated_linear_attention").expect("a recurrence of matrices");
+    assert!(form.channels && form.decay.is_some() && !of_model("ssd").expect("one, too").channels);
+    let text = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T, V]) -> (y: [H, T, V]) {
+        y = sum(K, q * scan(T, LogDecay(a, k * v)).x);
+    }";
+    assert_eq!(of_text(text).map(|_| ()), Err(Refusal::Channels { axis: "V".into() }));
+}
+
+/// The form of the gradient's stage with two scans, of the way to cut it that is tried first.
+fn back_of_text(text: &str) -> Result<BackForm, Refusal> {
+    BackForm::of(&back_stage(&written(text)))
+}
+
+fn back_stage(program: &Program) -> Stage {
+    let gradient = adjoint(program).expect("differentiable");
+    let mut stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
+    stages.find(|stage| stage.two_way().is_some()).expect("two scans")
+}
+
+/// Beside factors of `f16`, which has not the range of states, these are in `f32`.
+#[test]
+fn their_states_have_the_range_of_f32() {
+    for name in ["ssd", "retention"] {
+        for (elem, states) in [(Elem::Bf16, Elem::Bf16), (Elem::F16, Elem::F32), (Elem::F32, Elem::F32)] {
+            let stage = back_stage(&model(name, elem, &[]));
+            assert_eq!(BackForm::of(&stage).map(|form| form.state_elem(&stage)), Ok(states), "{name} in {elem}");
+        }
+    }
+    let channels = |elem| BackForm::of(&back_stage(&model("gated_linear_attention", elem, &[]))).map(|_| ());
+    assert_eq!([Elem::F16, Elem::F32].map(channels), [Err(Refusal::ChannelType), Err(Refusal::ChannelType)]);
+}
+
+#[test]
+fn so_are_their_gradients() {
+    let body = "y = sum(K, q * scan(T, LogDecay(a, k * v)).x);";
+    let own = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T, K]) -> (y: [H, T, V])";
+    let form = back_of_text(&format!("{own} {{ {body} }}")).expect("a gradient of a recurrence of matrices");
+    assert!(form.states.channels && form.cotangents.channels && form.outputs.contains(&Kind::Channels));
+    // Keys and queries that heads share have cotangents of each head, which are summed afterwards.
+    for decay in ["[H, T, K]", "[T, K]"] {
+        let head = format!("fn f(v: [H, T, V], k: [T, K], q: [T, K], a: {decay}) -> (y: [H, T, V])");
+        let form = back_of_text(&format!("{head} {{ {body} }}")).unwrap_or_else(|e| panic!("{head}: {e}"));
+        assert!(form.heads.is_empty() && form.outputs.contains(&Kind::Channels), "{head}");
+        assert!(form.outputs.contains(&Kind::Keys) && form.outputs.contains(&Kind::Queries), "{head}");
+    }
+    let steady = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, K]) -> (y: [H, T, V])";
+    let refusal = back_of_text(&format!("{steady} {{ {body} }}")).map(|_| ());
+    assert_eq!(refusal, Err(Refusal::NotQuery { axis: "K".into() }));
+}
+
+#[test]
+fn arbitrary_text_is_recognised() {
+    let text = "
+        op Fading(w, s) {
+            identity (0, 0);
+            combine(left, right) (left.w + right.w, right.s + left.s * exp(right.w));
+        }
+        fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], w: [H, T], beta: [H, T]) -> (y: [H, T, V]) {
+            let s = scan(T, Fading(-softplus(w), k * (beta * v))).s;
+            y = tanh(beta * sum(K, s * (w * q)));
+        }";
+    let form = of_text(text).expect("a recurrence of matrices");
+    let readout = form.readout.expect("a readout");
+    assert_eq!((form.gain.len(), readout.factors.len(), form.init), (1, 1, None));
+}
+
+#[test]
+fn what_is_no_recurrence_of_matrices_says_why() {
+    let refused = |body: &str| {
+        let head = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T]) -> (y: [H, T, V])";
+        of_text(&format!("{head} {{ {body} }}")).map(|_| ()).expect_err("refused")
+    };
+    let outer = Refusal::NotOuter { depth: "K".into(), width: "V".into() };
+    assert_eq!(refused("y = sum(K, q * scan(T, LogDecay(a, k + v)).x);"), outer);
+    assert_eq!(refused("y = sum(K, q * scan(T, LogDecay(a, k * v), reverse).x);"), Refusal::Reverse);
+    assert_eq!(refused("y = sum(K, q * scan(T, Affine(a, k * v)).b);"), Refusal::NoExponential);
+    assert_eq!(refused("y = sum(K, exp(scan(T, Sum(k * v))));"), Refusal::NotQuery { axis: "K".into() });
+    let maxima = Refusal::NotAffine { operator: "Max".into() };
+    assert_eq!(refused("y = sum(K, q * scan(T, Max(k * v)));"), maxima);
+    assert_eq!(refused("y = sum(K, q * scan(T, LogDecay(a, k * v), exclusive).x);"), Refusal::Exclusive);
+}
+
+#[test]
+fn factors_of_64_bits_are_refused() {
+    let of = |name, elem| Form::of(&stage(&model(name, elem, &[]))).map(|_| ());
+    for name in ["ssd", "gated_linear_attention"] {
+        assert_eq!([Elem::F16, Elem::F32].map(|elem| of(name, elem)), [Ok(()), Ok(())]);
+        assert!(of(name, Elem::F64).is_err());
+    }
+}

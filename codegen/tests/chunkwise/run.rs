@@ -1,0 +1,274 @@
+//! Kernels against the interpreter.
+
+use oplus_codegen::schedule::{Chunkwise, Unit};
+use oplus_codegen::simulate::Order;
+use oplus_dsl::Elem;
+
+use crate::harness::{Case, model, stage, written_in};
+
+const CHUNKS: Chunkwise = Chunkwise {
+    ends: false,
+    warps: 2,
+    unit: Unit::Warp,
+    depth: 16,
+    padded: true,
+    wide: false,
+    stages: 2,
+    vector: 1,
+    blocks: 1,
+};
+
+#[test]
+fn lengths_around_chunks() {
+    let stage = stage(&model("ssd", Elem::Bf16, &[]));
+    for t in [1, 2, 31, 32, 33, 64, 101] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn factors_of_f16_and_f32() {
+    for elem in [Elem::F16, Elem::F32] {
+        let stage = stage(&model("ssd", elem, &[]));
+        for t in [1, 2, 31, 32, 33, 61, 64, 101] {
+            let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+            let case = Case::new(&stage, &sizes);
+            case.check(&CHUNKS, Order::Random(t as u64));
+            case.check_segments(&CHUNKS, 2.min(t.div_ceil(32)), Order::Descending);
+        }
+        let vector = if elem == Elem::F32 { 4 } else { 8 };
+        for (warps, depth, padded, t) in
+            [(2, 64, false, 100), (4, 32, true, 65), (4, 64, false, 150), (4, 128, false, 63)]
+        {
+            let stages = if depth < 128 { 2 + t % 2 } else { 2 };
+            let schedule = Chunkwise { warps, depth, padded, stages, vector, ..CHUNKS };
+            let less = if padded { vector } else { 0 };
+            let (p, n) = (schedule.width() - less, depth - less);
+            let sizes = [("B", 1), ("T", t as usize), ("G", 1), ("H", 1), ("P", p as usize), ("N", n as usize)];
+            let case = Case::new(&stage, &sizes);
+            case.check(&schedule, Order::Ascending);
+            case.check_segments(&schedule, 2, Order::Random(3));
+        }
+    }
+}
+
+#[test]
+fn states_beyond_the_range_of_f16() {
+    let stage = stage(&model("ssd", Elem::F16, &[]));
+    let sizes = [("B", 1), ("T", 101), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+    let mut case = Case::new(&stage, &sizes);
+    case.change("x", |_, x| 6e4 * x);
+    case.change("b", |_, b| 1e3 * b);
+    case.change("c", |_, c| 1e-4 * c);
+    case.change("h0", |_, h| 1e7 * h);
+    case.check(&CHUNKS, Order::Descending);
+}
+
+#[test]
+fn neighbours_after_large_decays_of_f32() {
+    let stage = stage(&model("monoid_attention", Elem::F32, &[]));
+    let sizes = [("B", 1), ("H", 2), ("T", 130), ("K", 16), ("V", 64)];
+    let mut case = Case::new(&stage, &sizes);
+    // Sums of logarithms are in the thousands; of the time before nothing is left, or nearly all.
+    case.change("g", |i, g| if i % 3 == 0 { 50.0 * g - 50.0 } else { 0.1 * g });
+    case.check(&Chunkwise { warps: 4, ..CHUNKS }, Order::Ascending);
+}
+
+#[test]
+fn models_of_f16_and_f32() {
+    for elem in [Elem::F16, Elem::F32] {
+        for name in ["monoid_attention", "linear_attention", "retention"] {
+            let stage = stage(&model(name, elem, &[]));
+            let sizes = [("B", 1), ("H", 2), ("T", 70), ("K", 16), ("V", 32)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(1));
+        }
+        let stage = stage(&model("ssd_packed", elem, &[]));
+        for t in [1, 33, 101] {
+            let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 29), ("N", 13)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+        }
+        let stage = self::stage(&model("mamba2", elem, &[]));
+        let schedule = Chunkwise { depth: 16, padded: false, wide: true, vector: 4, ..CHUNKS };
+        let sizes = [("B", 1), ("T", 70), ("G", 1), ("H", 2), ("P", 64), ("N", 16)];
+        Case::new(&stage, &sizes).check_segments(&schedule, 2, Order::Ascending);
+    }
+}
+
+#[test]
+fn groups_gates_and_odd_sizes() {
+    for name in ["ssd_softplus", "mamba2"] {
+        for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+            let stage = stage(&model(name, elem, &[]));
+            let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 2), ("P", 29), ("N", 13)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Ascending);
+        }
+    }
+}
+
+#[test]
+fn vectors_and_whole_widths() {
+    let stage = stage(&model("mamba2", Elem::Bf16, &["h0"]));
+    for (warps, depth, stages, vector) in [(2, 16, 3, 8), (4, 32, 2, 8), (4, 128, 2, 8), (4, 128, 2, 1)] {
+        let schedule = Chunkwise { warps, depth, padded: false, stages, vector, ..CHUNKS };
+        let sizes = [("B", 1), ("T", 150), ("G", 1), ("H", 1), ("P", schedule.width() as usize), ("N", depth as usize)];
+        Case::new(&stage, &sizes).check(&schedule, Order::Descending);
+    }
+}
+
+#[test]
+fn linear_attention_and_its_relatives() {
+    for name in ["monoid_attention", "linear_attention", "retention"] {
+        let stage = stage(&model(name, Elem::Bf16, &[]));
+        let sizes = [("B", 1), ("H", 2), ("T", 70), ("K", 16), ("V", 32)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(1));
+    }
+}
+
+#[test]
+fn segments_of_few_long_recurrences() {
+    // Of 5 chunks in 4 segments the last has none.
+    for (segments, t) in [(2, 33), (2, 160), (3, 160), (4, 150), (5, 129)] {
+        let stage = stage(&model("ssd", Elem::Bf16, &[]));
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 32), ("N", 16)];
+        Case::new(&stage, &sizes).check_segments(&CHUNKS, segments, Order::Random(t as u64));
+    }
+    let stage = stage(&model("retention", Elem::Bf16, &["s0"]));
+    let sizes = [("B", 1), ("H", 1), ("T", 200), ("K", 13), ("V", 29)];
+    Case::new(&stage, &sizes).check_segments(&CHUNKS, 3, Order::Ascending);
+}
+
+#[test]
+fn parts_of_wide_states() {
+    let schedule = Chunkwise { warps: 4, depth: 16, padded: false, wide: true, vector: 8, ..CHUNKS };
+    for (name, unit, p) in
+        [("mamba2", Unit::Warpgroup, 128), ("ssd", Unit::Warp, 192), ("gated_linear_attention", Unit::Warp, 128)]
+    {
+        let stage = stage(&model(name, Elem::Bf16, &[]));
+        let sizes = [("B", 2), ("T", 130), ("G", 1), ("H", 2), ("P", p), ("V", p), ("N", 16), ("K", 16)];
+        let case = Case::new(&stage, &sizes);
+        case.check(&Chunkwise { unit, ..schedule }, Order::Random(p as u64));
+        case.check_segments(&Chunkwise { unit, ..schedule }, 2, Order::Ascending);
+    }
+}
+
+#[test]
+fn packed_sequences() {
+    let stage = stage(&model("ssd_packed", Elem::Bf16, &[]));
+    for t in [1, 33, 101] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 29), ("N", 13)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+    }
+    let sizes = [("B", 2), ("T", 200), ("G", 1), ("H", 1), ("P", 64), ("N", 32)];
+    let schedule = Chunkwise { warps: 4, unit: Unit::Warpgroup, depth: 32, padded: false, vector: 8, ..CHUNKS };
+    Case::new(&stage, &sizes).check_segments(&schedule, 3, Order::Descending);
+}
+
+#[test]
+fn products_of_warpgroups() {
+    let stage = stage(&model("mamba2", Elem::Bf16, &[]));
+    for (depth, vector, padded, t) in [(16, 8, false, 64), (32, 8, true, 150), (64, 1, true, 1), (128, 8, false, 129)] {
+        let schedule = Chunkwise { warps: 4, unit: Unit::Warpgroup, depth, padded, vector, ..CHUNKS };
+        let (p, n) = if padded { (schedule.width() - vector, depth - vector) } else { (schedule.width(), depth) };
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", p as usize), ("N", n as usize)];
+        let case = Case::new(&stage, &sizes);
+        case.check(&schedule, Order::Random(t as u64));
+        case.check_segments(&schedule, 2.min(t), Order::Descending);
+    }
+}
+
+#[test]
+fn decays_of_channels() {
+    let stage = stage(&model("gated_linear_attention", Elem::Bf16, &[]));
+    for (t, k, v) in [(1, 16, 32), (2, 16, 32), (31, 13, 29), (33, 16, 32), (101, 16, 32)] {
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v)];
+        Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+    }
+    for (warps, depth) in [(4, 32), (4, 128), (2, 64)] {
+        let schedule = Chunkwise { warps, depth, padded: false, vector: 8, ..CHUNKS };
+        let sizes = [("B", 1), ("H", 1), ("T", 150), ("K", depth as usize), ("V", schedule.width() as usize)];
+        Case::new(&stage, &sizes).check(&schedule, Order::Ascending);
+    }
+    for (segments, t) in [(2, 33), (3, 160), (4, 150)] {
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 13), ("V", 29)];
+        Case::new(&stage, &sizes).check_segments(&CHUNKS, segments, Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn decays_of_channels_that_leave_nothing() {
+    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+        let stage = stage(&model("gated_linear_attention", elem, &[]));
+        let sizes = [("B", 1), ("H", 1), ("T", 90), ("K", 16), ("V", 32)];
+        let mut case = Case::new(&stage, &sizes);
+        case.change("g", |i, g| match i % 7 {
+            0 => f64::NEG_INFINITY,
+            1 => -300.0,
+            2 => 0.0,
+            _ => 30.0 * g,
+        });
+        case.check(&CHUNKS, Order::Descending);
+    }
+}
+
+#[test]
+fn neighbours_after_large_decays_of_channels_of_f32() {
+    let stage = stage(&model("gated_linear_attention", Elem::F32, &[]));
+    let sizes = [("B", 1), ("H", 1), ("T", 130), ("K", 16), ("V", 64)];
+    let mut case = Case::new(&stage, &sizes);
+    // Sums of logarithms are in the thousands; of the time before nothing is left, or nearly all.
+    case.change("g", |i, g| if i % 3 == 0 { 50.0 * g - 50.0 } else { 0.1 * g });
+    case.check(&Chunkwise { warps: 4, ..CHUNKS }, Order::Ascending);
+}
+
+#[test]
+fn decays_of_channels_of_f16_and_f32() {
+    for elem in [Elem::F16, Elem::F32] {
+        let stage = stage(&model("gated_linear_attention", elem, &[]));
+        for (t, k, v) in [(1, 16, 32), (2, 16, 32), (31, 13, 29), (33, 16, 32), (101, 16, 32)] {
+            let sizes = [("B", 1), ("H", 2), ("T", t), ("K", k), ("V", v)];
+            Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+        }
+        let vector = if elem == Elem::F32 { 4 } else { 8 };
+        for (warps, depth) in [(4, 32), (4, 64), (2, 64), (2, 128)] {
+            let schedule = Chunkwise { warps, depth, padded: false, vector, ..CHUNKS };
+            let sizes = [("B", 1), ("H", 1), ("T", 150), ("K", depth as usize), ("V", schedule.width() as usize)];
+            Case::new(&stage, &sizes).check(&schedule, Order::Ascending);
+        }
+        for (segments, t) in [(2, 33), (3, 160), (4, 150)] {
+            let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 13), ("V", 29)];
+            Case::new(&stage, &sizes).check_segments(&CHUNKS, segments, Order::Random(t as u64));
+        }
+        let schedule = Chunkwise { depth: 16, padded: false, wide: true, vector, ..CHUNKS };
+        let sizes = [("B", 1), ("H", 2), ("T", 70), ("K", 16), ("V", 64)];
+        Case::new(&stage, &sizes).check_segments(&schedule, 2, Order::Descending);
+    }
+}
+
+#[test]
+fn states_beyond_the_range_of_f16_with_decays_of_channels() {
+    let stage = stage(&model("gated_linear_attention", Elem::F16, &[]));
+    let sizes = [("B", 1), ("H", 1), ("T", 70), ("K", 16), ("V", 32)];
+    let mut case = Case::new(&stage, &sizes);
+    case.change("v", |_, v| 1e4 * v);
+    case.change("k", |_, k| 1e3 * k);
+    case.change("q", |_, q| 1e-4 * q);
+    case.change("s0", |_, s| 1e7 * s);
+    case.check(&CHUNKS, Order::Random(1));
+}
+
+#[test]
+fn decays_of_channels_with_shared_keys_and_without_the_time() {
+    let shapes = [("[T, K]", "[H, T, K]"), ("[H, T, K]", "[H, K]"), ("[T, K]", "[K]"), ("[T, K]", "[T, K]")];
+    for (factors, decays) in shapes {
+        let head = format!("fn f(v: [H, T, V], k: {factors}, q: {factors}, a: {decays}) -> (y: [H, T, V])");
+        let text = format!("{head} {{ y = sum(K, q * scan(T, LogDecay(a, k * v)).x); }}");
+        for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+            let stage = stage(&written_in(&text, elem));
+            for (t, k, v) in [(1, 16, 32), (45, 13, 29), (64, 16, 32)] {
+                let sizes = [("H", 3), ("T", t), ("K", k), ("V", v)];
+                Case::new(&stage, &sizes).check(&CHUNKS, Order::Random(t as u64));
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Gradients of recurrences of matrices, in chunks.
+
+mod channels;
+mod portable;
+mod single;
+
+use oplus_codegen::plan::{Launch, Planner};
+use oplus_codegen::schedule::{ChunkwiseBackward, Schedule, Sweep};
+use oplus_codegen::simulate::Order;
+use oplus_codegen::target::{Isa, Target};
+use oplus_dsl::Elem;
+use oplus_dsl::adjoint::adjoint;
+use oplus_dsl::interpret::{Array, Data, Mode, interpret_sized};
+use oplus_dsl::ir::{Axis, Param, Program};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::scalar::round;
+use oplus_dsl::specialize::{keep_outputs, without_param};
+use oplus_dsl::testing::relative_error;
+
+use crate::device::{Placement, Work, call, run};
+
+/// A device with the shared memory of Hopper's, but neither copy engines nor warpgroups as its kernels know them.
+const PORTABLE: Target = Target { isa: Isa::Sm80, ..Target::H200 };
+
+/// The gradient of a standard model in `bf16`, without some of its optional parameters, with these outputs.
+fn gradient(name: &str, without: &[&str], outputs: &[&str]) -> Program {
+    gradient_of((name, Elem::Bf16), without, outputs)
+}
+
+fn gradient_of((name, elem): (&str, Elem), without: &[&str], outputs: &[&str]) -> Program {
+    let models = oplus_front::model_programs();
+    let program = models.into_iter().find(|program| program.name == name).expect("a model").instantiate(elem);
+    let program = without.iter().fold(program, |program, param| without_param(&program, param));
+    adjoint(&keep_outputs(&program, outputs)).expect("differentiable")
+}
+
+/// Numbers that a parameter may have: decays and step sizes are such that states do not grow.
+fn number(param: &Param, rng: &mut Rng) -> f64 {
+    let (low, high) = match param.name.as_str() {
+        "a" | "g" => (-1.0, 0.0),
+        "dt" | "dt_bias" => (0.1, 1.0),
+        _ => (-1.0, 1.0),
+    };
+    round(param.elem, rng.between(low, high))
+}
+
+/// Where packed sequences begin and end, from 0 to the number of times.
+fn offsets(count: usize, times: usize, rng: &mut Rng) -> Vec<i64> {
+    let inner = (2..count).map(|_| rng.between(0.0, times as f64) as i64);
+    let mut all: Vec<i64> = [0, times as i64].into_iter().chain(inner).collect();
+    all.sort_unstable();
+    all
+}
+
+fn inputs(program: &Program, sizes: &[usize]) -> Vec<Array> {
+    let mut rng = Rng::new(7);
+    let time = program.axes.iter().position(|name| name == "T").expect("a time");
+    let mut array = |param: &Param| {
+        let own: Vec<usize> = param.axes.iter().map(|a| sizes[a.0 as usize]).collect();
+        let len = own.iter().product::<usize>();
+        let data = match param.elem {
+            Elem::I32 => Data::Int(offsets(len, sizes[time], &mut rng)),
+            _ => Data::Float((0..len).map(|_| number(param, &mut rng)).collect()),
+        };
+        Array { sizes: own, data }
+    };
+    program.params.iter().map(&mut array).collect()
+}
+
+/// The largest root mean square error of an output, relative to its own, where factors are of the program's narrowest type. The
+/// cotangents of decays are running sums, and sums of these over time: of what is left of their terms.
+fn most(program: &Program, output: &str) -> f64 {
+    let has = |elem| program.params.iter().any(|param| param.elem == elem);
+    let is_of_decays = ["a.bar", "g.bar", "dt.bar", "dt_bias.bar"].contains(&output);
+    match (has(Elem::Bf16), has(Elem::F16)) {
+        (true, _) => 5e-3,
+        (_, true) => 7e-4,
+        _ if is_of_decays => 2e-5,
+        _ => 1e-6,
+    }
+}
+
+/// The plans by chunks for both instruction sets give what the program means, with a [root mean square error](most) as small as
+/// its types let it be. The sweeps.
+fn check(program: &Program, sizes: &[(&str, usize)], placed: (Placement, usize), order: Order) -> Vec<Sweep> {
+    check_with(program, sizes, placed, order, |_, _, own| own)
+}
+
+/// The same with other numbers: of a parameter's name, a place and what there would be.
+fn check_with(
+    program: &Program,
+    sizes: &[(&str, usize)],
+    placed: (Placement, usize),
+    order: Order,
+    change: impl Fn(&str, usize, f64) -> f64,
+) -> Vec<Sweep> {
+    let [own, portable] = [Target::H200, PORTABLE].map(|target| {
+        let launches = check_on(&target, (program, sizes), placed, order, &change);
+        launches.into_iter().map(|schedule| schedule.sweep).collect::<Vec<_>>()
+    });
+    assert_eq!(own, portable);
+    own
+}
+
+/// The same on one target. The schedules of the sweeps.
+fn check_on(
+    target: &Target,
+    (program, sizes): (&Program, &[(&str, usize)]),
+    (placement, rank): (Placement, usize),
+    order: Order,
+    change: impl Fn(&str, usize, f64) -> f64,
+) -> Vec<ChunkwiseBackward> {
+    let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
+    let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+    let planner = Planner::new(program, target).expect("cuts");
+    let plan = planner.plan_chunked(&call(program, &sizes, placement), rank).expect("takes chunks");
+    let sweep = |step: &Launch| match step.schedule {
+        Schedule::ChunkwiseBackward(s) => Some(s),
+        _ => None,
+    };
+    let sweeps: Vec<ChunkwiseBackward> = plan.steps.iter().filter_map(sweep).collect();
+    assert_eq!(sweeps.last().map(|s| s.sweep), Some(Sweep::Gradients), "{sizes:?} {placement:?}");
+    let mut inputs = inputs(program, &sizes);
+    for (param, array) in program.params.iter().zip(&mut inputs) {
+        if let Data::Float(all) = &mut array.data {
+            all.iter_mut().enumerate().for_each(|(i, x)| *x = round(param.elem, change(&param.name, i, *x)));
+        }
+    }
+    let given: Vec<Option<Array>> = inputs.iter().cloned().map(Some).collect();
+    let named: Vec<(Axis, usize)> = (0..).map(Axis).zip(sizes.iter().copied()).collect();
+    let wanted = interpret_sized(program, &given, &named, Mode::default()).expect("runs");
+    let work = Work { launches: plan.steps, buffers: plan.buffers, message_words: plan.message_words };
+    let found = run(program, &work, &inputs, &sizes, (placement, order, target.isa));
+    for ((wanted, found), output) in wanted.iter().zip(&found).zip(&program.outputs) {
+        let error = relative_error(wanted, found);
+        let what = format!("`{}` of {}: {sizes:?} {placement:?} {target:?}", output.name, program.name);
+        assert!(error <= most(program, &output.name), "{what}: relative error {error}");
+    }
+    sweeps
+}
+
+#[test]
+fn lengths_around_chunks() {
+    let program = gradient("ssd", &["skip", "dt_bias", "h0"], &["y"]);
+    for (t, heads) in [(1, 1), (2, 3), (63, 2), (64, 2), (65, 1), (130, 2)] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", heads), ("P", 64), ("N", 32)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn groups_states_and_odd_sizes() {
+    for name in ["ssd", "ssd_softplus"] {
+        let program = gradient(name, &[], &["y", "h_last"]);
+        let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", 3), ("P", 29), ("N", 13)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+        let sizes = [("B", 1), ("T", 129), ("G", 2), ("H", 1), ("P", 56), ("N", 72)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Ascending);
+    }
+}
+
+#[test]
+fn monoid_attention() {
+    // The cotangent of an initial state where nothing reads the final one, and where something does.
+    for (outputs, t) in [(&["o"][..], 70), (&["o", "s_last"], 129)] {
+        let program = gradient("monoid_attention", &["g0"], outputs);
+        let sizes = [("B", 1), ("H", 2), ("T", t), ("K", 29), ("V", 56)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+}
+
+#[test]
+fn decays_that_are_the_same_at_all_times() {
+    for name in ["retention", "linear_attention"] {
+        for (without, outputs, t) in [(&["s0"][..], &["o"][..], 70), (&[], &["o", "s_last"], 129), (&[], &["o"], 64)] {
+            let program = gradient(name, without, outputs);
+            let sizes = [("B", 2), ("H", 2), ("T", t), ("K", 29), ("V", 56)];
+            check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+        }
+        let program = gradient(name, &[], &["o", "s_last"]);
+        let sizes = [("B", 1), ("H", 1), ("T", 1030), ("K", 16), ("V", 24)];
+        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds));
+    }
+}
+
+#[test]
+fn parts_of_wide_states() {
+    for (without, outputs, heads, p) in
+        [(&["skip", "dt_bias", "h0"][..], &["y"][..], 3, 128), (&[], &["y", "h_last"], 1, 192)]
+    {
+        let program = gradient("ssd_softplus", without, outputs);
+        let sizes = [("B", 2), ("T", 70), ("G", 2), ("H", heads), ("P", p), ("N", 32)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(p as u64));
+    }
+    for (outputs, t) in [(&["o"][..], 129), (&["o", "s_last"], 1030)] {
+        let program = gradient("retention", &[], outputs);
+        let sizes = [("B", 2), ("H", 3), ("T", t), ("K", 32), ("V", 128)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+    }
+}
+
+#[test]
+fn sums_of_queries_that_have_no_registers() {
+    let program = gradient("ssd", &["skip", "dt_bias", "h0"], &["y"]);
+    for (p, n) in [(29, 101), (128, 128)] {
+        let sizes = [("B", 1), ("T", 70), ("G", 1), ("H", 2), ("P", p), ("N", n)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(n as u64));
+    }
+}
+
+#[test]
+fn single_elements_of_most_depth() {
+    let sizes = [("B", 1), ("T", 129), ("H", 2), ("K", 125), ("V", 61)];
+    for (name, target) in [("retention", Target::H200), ("linear_attention", Target::H200), ("retention", PORTABLE)] {
+        let program = gradient(name, &["s0"], &["o"]);
+        let placed = (Placement::Contiguous, 0);
+        let sweeps = check_on(&target, (&program, &sizes), placed, Order::Random(7), |_, _, own| own);
+        assert!(sweeps.iter().all(|schedule| (schedule.depth, schedule.vector) == (128, 1)), "{name}");
+    }
+}
+
+#[test]
+fn gates() {
+    let program = gradient("mamba2", &["skip", "dt_bias", "h0"], &["y"]);
+    for (t, heads) in [(2, 3), (64, 2), (70, 1)] {
+        let sizes = [("B", 1), ("T", t), ("G", 2), ("H", heads), ("P", 56), ("N", 32)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+    let program = gradient("mamba2", &[], &["y", "h_last"]);
+    let sizes = [("B", 2), ("T", 129), ("G", 2), ("H", 3), ("P", 29), ("N", 13)];
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+}
+
+#[test]
+fn packed_sequences() {
+    let program = gradient("ssd_packed", &[], &["y"]);
+    for (t, sequences) in [(1, 2), (70, 5), (200, 9)] {
+        let sizes = [("B", 1), ("T", t), ("G", 1), ("H", 2), ("P", 29), ("N", 13), ("S", sequences)];
+        check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(t as u64));
+    }
+    let program = gradient("monoid_attention_packed", &[], &["o"]);
+    let sizes = [("B", 2), ("H", 1), ("T", 130), ("K", 32), ("V", 64), ("S", 6)];
+    check(&program, &sizes, (Placement::Contiguous, 0), Order::Descending);
+}
+
+#[test]
+fn segments_of_few_long_recurrences() {
+    for (without, outputs) in [(&["skip", "dt_bias", "h0"][..], &["y"][..]), (&[], &["y", "h_last"])] {
+        let program = gradient("ssd", without, outputs);
+        let sizes = [("B", 1), ("T", 1030), ("G", 1), ("H", 1), ("P", 24), ("N", 16)];
+        let sweeps = check(&program, &sizes, (Placement::Contiguous, 0), Order::Random(3));
+        assert!(sweeps.contains(&Sweep::StateEnds) && sweeps.contains(&Sweep::CotangentEnds));
+    }
+}
