@@ -161,7 +161,7 @@ impl Context {
 
     /// Machine code where it is for this device and the driver takes it, else PTX.
     fn load_module(&self, code: &Code, key: &str, effort: Effort) -> Result<Module, Error> {
-        if let Some(cubin) = code.cubin.as_ref().filter(|_| self.target.isa == Isa::Sm90a) {
+        if let Some(cubin) = code.machine_code().filter(|_| self.target.isa == Isa::Sm90a) {
             match self.load_image(cubin, &mut [], effort) {
                 Ok(module) => return Ok(module),
                 Err(e) if is_sticky(e) => return Err(self.failure("cuModuleLoadDataEx", e)),
@@ -169,7 +169,7 @@ impl Context {
             }
         }
         let rejected = |log: String, source| Error::PtxRejected { key: key.to_owned(), log, source };
-        let text = CString::new(code.ptx.as_bytes()).map_err(|e| rejected(e.to_string(), None))?;
+        let text = CString::new(code.ptx()).map_err(|e| rejected(e.to_string(), None))?;
         let mut log = [0_u8; 8192];
         self.load_image(text.as_bytes_with_nul(), &mut log, effort).map_err(|e| {
             if is_sticky(e) {

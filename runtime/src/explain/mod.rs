@@ -184,7 +184,7 @@ fn facts(name: &str, launch: &Launch, target: &Target, device: Option<&Device>) 
         Ok(code) => code,
         Err(e) => return vec![("PTX".into(), e.to_string())],
     };
-    let mut facts = vec![("PTX".to_owned(), PtxFacts::of(&code.ptx).to_string())];
+    let mut facts = vec![("PTX".to_owned(), PtxFacts::of(code.ptx()).to_string())];
     if let Some(Device::Cuda(device)) = device {
         match device.0.context.function(launch, || Ok(code.into())) {
             Ok(function) => {

@@ -1,25 +1,72 @@
 //! A compiled kernel, and what is checked of it before a driver gets it.
 
+use std::borrow::Cow;
+
 use super::Launch;
 use crate::Error;
 
 /// A compiled kernel. Its entry is the launch's symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// The PTX text, which the driver compiles when it loads it.
-    pub ptx: String,
-    /// Machine code of the same kernel for devices of compute capability 9.0 (a *cubin*), which the driver loads as it
-    /// is. Where it does not take it, because it is older than what made it, it is given the PTX.
-    pub cubin: Option<Vec<u8>>,
+    ptx: Ptx,
+    cubin: Option<Cow<'static, [u8]>>,
+}
+
+/// Where a PTX text is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ptx {
+    Here(Cow<'static, str>),
+    /// In a shard of committed kernels, which takes milliseconds to unpack, under that key.
+    #[cfg(feature = "kernels")]
+    Committed(String),
 }
 
 impl From<String> for Code {
     fn from(ptx: String) -> Code {
-        Code { ptx, cubin: None }
+        Code::new(ptx)
     }
 }
 
 impl Code {
+    /// A kernel as PTX, which the driver compiles when it loads it.
+    pub fn new(ptx: impl Into<Cow<'static, str>>) -> Code {
+        Code { ptx: Ptx::Here(ptx.into()), cubin: None }
+    }
+
+    /// The kernel with its machine code for devices of compute capability 9.0 (a *cubin*), which the driver loads as it is.
+    /// Where the driver does not take it, because it is older than the compiler of the machine code, it is given the PTX.
+    pub fn with_machine_code(self, cubin: impl Into<Cow<'static, [u8]>>) -> Code {
+        Code { cubin: Some(cubin.into()), ..self }
+    }
+
+    /// The committed kernel with that key, if there is one. Its PTX is unpacked when it is asked for: a driver that takes the
+    /// machine code never needs it.
+    #[cfg(feature = "kernels")]
+    pub(super) fn committed(key: String) -> Option<Code> {
+        if !oplus_kernels::contains(&key) {
+            return None;
+        }
+        #[cfg(feature = "kernels-sm90")]
+        let cubin = oplus_kernels_sm90::find(&key).map(Cow::Borrowed);
+        #[cfg(not(feature = "kernels-sm90"))]
+        let cubin = None;
+        Some(Code { ptx: Ptx::Committed(key), cubin })
+    }
+
+    /// The PTX text.
+    pub fn ptx(&self) -> &str {
+        match &self.ptx {
+            Ptx::Here(text) => text,
+            #[cfg(feature = "kernels")]
+            Ptx::Committed(key) => oplus_kernels::find(key).unwrap_or_default(),
+        }
+    }
+
+    /// The machine code for devices of compute capability 9.0, if the kernel has it.
+    pub fn machine_code(&self) -> Option<&[u8]> {
+        self.cubin.as_deref()
+    }
+
     /// The kernel of a launch, if a driver can read it: drivers are told no lengths, and read to where text and headers end.
     pub(super) fn checked(self, launch: &Launch) -> Result<Code, Error> {
         match self.fault() {
@@ -29,13 +76,16 @@ impl Code {
     }
 
     fn fault(&self) -> Option<&'static str> {
-        if self.ptx.trim().is_empty() {
-            return Some("its PTX is empty");
+        // Tests of the package with the committed kernels read all of them.
+        if let Ptx::Here(text) = &self.ptx {
+            if text.trim().is_empty() {
+                return Some("its PTX is empty");
+            }
+            if text.contains('\0') {
+                return Some("its PTX has a zero byte");
+            }
         }
-        if self.ptx.contains('\0') {
-            return Some("its PTX has a zero byte");
-        }
-        self.cubin.as_deref().and_then(fault_of_machine_code)
+        self.machine_code().and_then(fault_of_machine_code)
     }
 }
 
@@ -95,7 +145,7 @@ mod tests {
     use super::*;
 
     fn fault(cubin: &[u8]) -> Option<&'static str> {
-        Code { ptx: ".version 7.8".into(), cubin: Some(cubin.to_vec()) }.fault()
+        Code::new(".version 7.8").with_machine_code(cubin.to_vec()).fault()
     }
 
     #[test]
@@ -105,6 +155,17 @@ mod tests {
         assert_eq!(fault(b"\x7fELF\x02\x01"), Some("its machine code is cut off"));
         assert_eq!(Code::from(" \n".to_owned()).fault(), Some("its PTX is empty"));
         assert_eq!(Code::from(".version\0".to_owned()).fault(), Some("its PTX has a zero byte"));
+    }
+
+    #[cfg(feature = "kernels")]
+    #[test]
+    fn committed_code_has_the_text_of_its_key_and_no_other_key_has_code() {
+        let key = oplus_kernels::keys().next().unwrap();
+        let code = Code::committed(key.to_owned()).unwrap();
+        assert!(code.ptx().contains(&key[..12]) && code.fault().is_none());
+        #[cfg(feature = "kernels-sm90")]
+        assert_eq!(code.machine_code(), oplus_kernels_sm90::find(key));
+        assert_eq!(Code::committed("ff".to_owned()), None);
     }
 
     #[cfg(feature = "kernels-sm90")]

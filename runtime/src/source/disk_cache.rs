@@ -129,7 +129,7 @@ impl<C: Compile> DiskCache<C> {
         let code = compile()?;
         if let Some(folder) = &self.folder {
             // A cache that cannot be written costs time, not the result.
-            let _ = folder.write(&entry.file, &entry.seal(&code.ptx));
+            let _ = folder.write(&entry.file, &entry.seal(code.ptx()));
         }
         Ok(code)
     }

@@ -50,7 +50,7 @@ impl Embedded {
 /// The text of a row, if it was compiled from that tile IR and has not been changed.
 fn unsealed((key, seal, text): Row, tile: &str) -> Result<Code, Error> {
     if oplus_codegen::key::seal(tile, text) == seal {
-        return Ok(text.to_owned().into());
+        return Ok(Code::new(text));
     }
     let reason = "its text has changed, or is of another version of oplus; bake it again".into();
     Err(Error::Source { path: format!("inside the program, for {key}"), reason })
@@ -64,7 +64,7 @@ impl KernelSource for Embedded {
                 Some(row) => unsealed(row, &tile_hash(launch, isa)?).map(Some),
                 None => Ok(None),
             },
-            Find::Standard => Ok(standard::find(&key)),
+            Find::Standard => Ok(standard::find(key)),
         }
     }
 
@@ -86,13 +86,8 @@ mod standard {
     use super::Code;
 
     #[cfg(feature = "kernels")]
-    pub(super) fn find(key: &str) -> Option<Code> {
-        let ptx = oplus_kernels::find(key)?.to_owned();
-        #[cfg(feature = "kernels-sm90")]
-        let cubin = oplus_kernels_sm90::find(key).map(<[u8]>::to_vec);
-        #[cfg(not(feature = "kernels-sm90"))]
-        let cubin = None;
-        Some(Code { ptx, cubin })
+    pub(super) fn find(key: String) -> Option<Code> {
+        Code::committed(key)
     }
 
     #[cfg(feature = "kernels")]
@@ -101,7 +96,7 @@ mod standard {
     }
 
     #[cfg(not(feature = "kernels"))]
-    pub(super) fn find(_: &str) -> Option<Code> {
+    pub(super) fn find(_: String) -> Option<Code> {
         None
     }
 

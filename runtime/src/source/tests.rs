@@ -28,8 +28,8 @@ impl KernelSource for Given {
 #[allow(unsafe_code)]
 fn empty_machine_code_and_texts_are_errors() {
     let codes = [
-        ("empty_machine", Code { ptx: ".version 7.8".into(), cubin: Some(vec![]) }, "its machine code is empty"),
-        ("short_machine", Code { ptx: ".version 7.8".into(), cubin: Some(vec![0x7f]) }, "no ELF file"),
+        ("empty_machine", Code::new(".version 7.8").with_machine_code(vec![]), "its machine code is empty"),
+        ("short_machine", Code::new(".version 7.8").with_machine_code(vec![0x7f]), "no ELF file"),
         ("empty_text", Code::from(String::new()), "its PTX is empty"),
     ];
     for (name, code, reason) in codes {

@@ -52,7 +52,7 @@ impl KernelSource for Recorder {
     fn find(&self, launch: &Launch, isa: Isa) -> Result<Option<Code>, Error> {
         for source in &self.sources {
             if let Some(code) = source.find(launch, isa)? {
-                self.note(&launch.key.to_string(), &code.ptx);
+                self.note(&launch.key.to_string(), code.ptx());
                 return Ok(Some(code));
             }
         }
