@@ -42,8 +42,9 @@ impl Form {
 }
 
 impl Kernel {
-    /// The kernel of a program's text, as `scan!` has written it or as it was derived from such a text. Of an operator that
-    /// was written by hand, [`Kernel::check_laws`] checks what `scan!` would have checked.
+    /// The kernel of a program's text, as `scan!` has written it or as it was derived from such a text. The text is read at the
+    /// first call, and the laws of its operators are not checked again: `scan!` has done it. Of an operator that was written
+    /// by hand, [`Kernel::check_laws`] checks what `scan!` would have checked, and [`Kernel::from_program`] always does.
     pub const fn new(name: &'static str, text: &'static str) -> Kernel {
         Kernel { name: Cow::Borrowed(name), text, form: OnceLock::new(), others: RwLock::new(BTreeMap::new()) }
     }
