@@ -10,7 +10,7 @@ use oplus_dsl::step::State;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// `op Name(fields) { … }`.
-    Operator(Operator),
+    Operator(Box<Operator>),
     /// `fn name(parameters) -> (outputs) { … }`.
     Kernel(Box<Kernel>),
 }

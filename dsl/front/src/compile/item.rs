@@ -30,7 +30,7 @@ fn place(name: &Name) -> usize {
 fn operator(item: &OperatorItem, declared: &Declared) -> Item {
     let docs = Docs { written: written(&item.head.attributes), derived: docs::operator(item, Some(declared)).text() };
     let (name, is_public, operator) = (item.name.text.clone(), is_public(&item.head), declared.operator.clone());
-    Item::Operator(Operator { name, docs, is_public, operator })
+    Item::Operator(Box::new(Operator { name, docs, is_public, operator }))
 }
 
 /// A kernel with its one-step form.

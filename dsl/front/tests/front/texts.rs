@@ -108,7 +108,8 @@ fn the_documentation_is_that_of_the_macro() {
             assert!(shown.contains(&format!("/// {line}")), "{line}\nis not in\n{shown}");
         }
     }
-    let Item::Operator(Operator { operator, docs, is_public, .. }) = &items[0] else { panic!("{:?}", items[0]) };
+    let Item::Operator(found) = &items[0] else { panic!("{:?}", items[0]) };
+    let Operator { operator, docs, is_public, .. } = &**found;
     assert!(*is_public && operator.fields.len() == 2 && docs.derived.contains("# Laws"), "{docs}");
     assert_eq!(docs.written, "Peaks that sink: first by d, then overtaken by h.");
 }
