@@ -144,7 +144,7 @@ fn no_chunks(stage: &Stage) -> Option<(String, String)> {
         (Some(_), _) => BackForm::of(stage).err()?,
         (None, axis) => axis.and_then(|_| chunkwise::Form::of(stage).err())?,
     };
-    Some(("chunks".to_owned(), why.to_string()))
+    Some(("chunkwise".to_owned(), why.to_string()))
 }
 
 /// Map, scan or reduction, along what and by what.
