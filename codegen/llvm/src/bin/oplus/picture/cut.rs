@@ -3,7 +3,6 @@
 use oplus_codegen::plan::Launch;
 use oplus_codegen::schedule::{Columns, Form, LookBack, Rows, Schedule, Sweep, WARP};
 use oplus_codegen::schedules::chunkwise_backward::TIMES;
-use oplus_codegen::schedules::flash;
 use oplus_dsl::ir::Axis;
 
 /// An axis, or several that count as one, in tiles.
@@ -60,7 +59,7 @@ impl Cut {
         let (length, tile, across) = tiles(&launch.schedule);
         let along = match launch.schedule {
             Schedule::Map(s) => Some(Axis(s.lane)),
-            Schedule::Flash(_) => flash::Form::of(stage).ok().map(|form| form.column),
+            Schedule::Flash(_) => stage.kind().pairs().ok().map(|form| form.column),
             _ => stage.axis(),
         };
         let others: Vec<Axis> = stage.outer_axes().iter().filter(|a| Some(*a) != along).collect();
