@@ -4,11 +4,11 @@ use oplus_dsl::step::Step;
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
 
-use super::{docs, kernel};
+use super::{Framework, docs, kernel};
 use crate::syntax::{Head, KernelItem, Name, TensorItem};
 
 /// The items of a kernel's one-step form; without a program they have the same names and types.
-pub(super) fn items(item: &KernelItem, step: Option<&Step>) -> TokenStream {
+pub(super) fn items(item: &KernelItem, step: Option<&Step>, framework: &Framework) -> TokenStream {
     let without_axis = |tensor: &TensorItem| {
         let mut tensor = tensor.clone();
         tensor.axes.retain(|axis| step.is_none_or(|step| step.axis != axis.text));
@@ -23,5 +23,6 @@ pub(super) fn items(item: &KernelItem, step: Option<&Step>) -> TokenStream {
         outputs: item.outputs.iter().map(without_axis).collect(),
         body: item.body.clone(),
     };
-    kernel::of_one(&one, step.map(|step| &step.program), "", TokenStream::new())
+    let inside = kernel::Inside { about_step: "", items: TokenStream::new() };
+    kernel::of_one(&one, step.map(|step| &step.program), inside, framework)
 }
