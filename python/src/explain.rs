@@ -1,0 +1,96 @@
+//! What a call does and why, for people and for notebooks.
+
+use oplus::explain::{Explained, GpuPlan, Planned};
+use oplus::{Device, Elem, Shapes, Target};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::exception;
+
+/// What a call does and why: prints as text.
+#[pyclass(frozen, get_all, module = "oplus._native")]
+pub(crate) struct Explanation {
+    /// The kernel's name.
+    kernel: String,
+    /// The whole as text.
+    text: String,
+    /// The program.
+    forward: Py<Part>,
+    /// The derived gradient; nothing where there is none.
+    gradient: Option<Py<Part>>,
+}
+
+/// One program of an explanation.
+#[pyclass(frozen, get_all, module = "oplus._native")]
+pub(crate) struct Part {
+    /// The program as equations.
+    equations: String,
+    /// How the threads of the CPU share the work.
+    cpu: Option<String>,
+    /// The GPU that the launches are planned for.
+    gpu: Option<String>,
+    /// The launches: name, task, division, grid, schedule, microseconds.
+    launches: Vec<(String, String, String, String, String, f64)>,
+}
+
+impl Explanation {
+    pub(crate) fn of(explanation: oplus::Explanation) -> PyResult<Explanation> {
+        Python::attach(|py| {
+            let text = explanation.to_string().trim_end().to_owned();
+            let forward = Py::new(py, Part::of(&explanation.forward))?;
+            let gradient = explanation.gradient.as_ref().ok().map(|g| Py::new(py, Part::of(g))).transpose()?;
+            Ok(Explanation { kernel: explanation.kernel, text, forward, gradient })
+        })
+    }
+}
+
+#[pymethods]
+impl Explanation {
+    fn __repr__(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Part {
+    fn of(explained: &Explained) -> Part {
+        let planned = explained.gpu.as_ref().and_then(|gpu| gpu.plan.as_ref().ok());
+        Part {
+            equations: explained.equations.trim_end().to_owned(),
+            cpu: explained.cpu.as_ref().map(ToString::to_string),
+            gpu: explained.gpu.as_ref().map(|GpuPlan { target, .. }| target.to_string()),
+            launches: planned.map(launches).unwrap_or_default(),
+        }
+    }
+}
+
+fn launches(planned: &Planned) -> Vec<(String, String, String, String, String, f64)> {
+    let launch = |launch: &oplus_codegen::explain::Explained| {
+        let (schedule, micros) = launch.candidates.first().map_or((String::new(), 0.0), |(s, micros, _)| (s.clone(), *micros));
+        let (name, task, division) = (launch.name.clone(), launch.task.clone(), launch.division.clone());
+        (name, task, division, launch.grid.clone(), schedule, micros)
+    };
+    planned.launches.iter().map(launch).collect()
+}
+
+/// The shapes of a call that is to be explained.
+pub(crate) fn shapes(
+    py: Python<'_>,
+    sizes: Vec<(String, usize)>,
+    elem: &str,
+    device: Option<&str>,
+    without: Vec<String>,
+) -> PyResult<Shapes> {
+    let elem = Elem::from_name(elem).filter(|elem| elem.is_float());
+    let elem = elem.ok_or_else(|| PyValueError::new_err("`elem` is one of f64, f32, bf16 and f16"))?;
+    let mut shapes = sizes.iter().fold(Shapes::new().elem(elem), |shapes, (axis, size)| shapes.axis(axis, *size));
+    shapes = without.iter().fold(shapes, |shapes, param| shapes.without(param));
+    match device {
+        None => Ok(shapes),
+        Some("cpu") => Ok(shapes.device(&Device::Cpu)),
+        Some("h200") => Ok(shapes.target(Target::H200)),
+        Some("cuda") => Ok(shapes.device(&Device::cuda(0).map_err(|e| exception(py, &e))?)),
+        Some(other) => {
+            Err(PyValueError::new_err(format!("`device` is \"cpu\", \"cuda\", \"h200\" or nothing, not \"{other}\"")))
+        }
+    }
+}
