@@ -73,14 +73,15 @@ pub fn with_axes_of(gradient: &Program, forward: &Program) -> Program {
     for (at, name) in gradient.axes.iter().enumerate() {
         let axis = Axis(at as u32);
         let known = complete.params.iter().any(|p| p.default.is_none() && p.axes.contains(&axis));
-        let source = forward.axis(name).and_then(|axis| {
-            forward.params.iter().find(|p| p.default.is_none() && p.axes.contains(&axis))
-        });
+        let source = forward
+            .axis(name)
+            .and_then(|axis| forward.params.iter().find(|p| p.default.is_none() && p.axes.contains(&axis)));
         if let (false, Some(param)) = (known, source) {
             add(&mut complete, forward, param.name.as_str());
         }
     }
-    let is_call = |program: &Program| program.params.iter().find(|p| p.default.is_none() && p.elem == Elem::Call).cloned();
+    let is_call =
+        |program: &Program| program.params.iter().find(|p| p.default.is_none() && p.elem == Elem::Call).cloned();
     if let (None, Some(param)) = (is_call(&complete), is_call(forward)) {
         add(&mut complete, forward, &param.name);
     }

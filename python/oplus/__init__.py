@@ -10,7 +10,6 @@ array([1.  , 1.5 , 1.75])
 """
 
 from . import models
-from ._associative import associative_scan
 from ._kernel import Kernel
 from ._native import Error, Explanation, __version__
 from ._native import Ordered as _Ordered
@@ -24,7 +23,6 @@ __all__ = [
     "Kernels",
     "ScanError",
     "__version__",
-    "associative_scan",
     "kernel",
     "models",
     "ordered",

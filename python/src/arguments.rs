@@ -24,7 +24,11 @@ impl TensorType {
     fn __repr__(&self) -> String {
         let elem = if self.elem == "call" { "" } else { &self.elem };
         let other = self.other.as_ref().map(|other| format!(" | {other}")).unwrap_or_default();
-        let axes = if self.axes.is_empty() && !elem.is_empty() { String::new() } else { format!("[{}]", self.axes.join(", ")) };
+        let axes = if self.axes.is_empty() && !elem.is_empty() {
+            String::new()
+        } else {
+            format!("[{}]", self.axes.join(", "))
+        };
         let default = self.default.map(|value| format!(" = {value}")).unwrap_or_default();
         format!("{}: {elem}{other}{axes}{default}", self.name)
     }

@@ -23,11 +23,9 @@ pub(crate) fn exception(py: Python<'_>, error: &oplus::Error) -> PyErr {
         | E::UnknownSize { .. }
         | E::UnknownAxis { .. }
         | E::DeviceMismatch { .. } => PyValueError::new_err(text),
-        E::WrongElem { .. }
-        | E::ElemMismatch { .. }
-        | E::MissingTensor { .. }
-        | E::Count { .. }
-        | E::UnknownElem => PyTypeError::new_err(text),
+        E::WrongElem { .. } | E::ElemMismatch { .. } | E::MissingTensor { .. } | E::Count { .. } | E::UnknownElem => {
+            PyTypeError::new_err(text)
+        }
         E::NoGradient { .. } => PyNotImplementedError::new_err(text),
         E::OutOfMemory { device, .. } => out_of_memory(py, device, text),
         _ => Error::new_err(text),

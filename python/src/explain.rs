@@ -65,7 +65,8 @@ impl Part {
 
 fn launches(planned: &Planned) -> Vec<(String, String, String, String, String, f64)> {
     let launch = |launch: &oplus_codegen::explain::Explained| {
-        let (schedule, micros) = launch.candidates.first().map_or((String::new(), 0.0), |(s, micros, _)| (s.clone(), *micros));
+        let (schedule, micros) =
+            launch.candidates.first().map_or((String::new(), 0.0), |(s, micros, _)| (s.clone(), *micros));
         let (name, task, division) = (launch.name.clone(), launch.task.clone(), launch.division.clone());
         (name, task, division, launch.grid.clone(), schedule, micros)
     };

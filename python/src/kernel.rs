@@ -19,6 +19,7 @@ use crate::import;
 pub(crate) struct Kernel {
     kernel: Arc<oplus::Kernel>,
     program: Program,
+    docs: String,
     /// Whether a call has been made, so that the next one need not compile anything.
     is_warm: AtomicBool,
 }
@@ -28,11 +29,11 @@ pub(crate) struct Kernel {
 pub(crate) struct Residual;
 
 impl Kernel {
-    pub(crate) fn of(program: Program) -> Kernel {
+    pub(crate) fn of(program: Program, docs: String) -> Kernel {
         let name: &'static str = Box::leak(program.name.clone().into_boxed_str());
         let text: &'static str = Box::leak(program.to_string().into_boxed_str());
         let kernel = Arc::new(oplus::Kernel::new(name, text));
-        Kernel { kernel, program, is_warm: AtomicBool::new(false) }
+        Kernel { kernel, program, docs, is_warm: AtomicBool::new(false) }
     }
 }
 
@@ -42,6 +43,12 @@ impl Kernel {
     #[getter]
     fn name(&self) -> &str {
         &self.program.name
+    }
+
+    /// Its documentation.
+    #[getter]
+    fn docs(&self) -> &str {
+        &self.docs
     }
 
     /// The program in its text form.
@@ -82,7 +89,8 @@ impl Kernel {
         };
         let arrays = shapes.into_iter().map(|(elem, shape)| allocated(allocate, elem, &shape));
         let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
-        let outputs = self.program.outputs.iter().zip(&arrays).map(|(output, array)| import::tensor(&output.name, array));
+        let outputs =
+            self.program.outputs.iter().zip(&arrays).map(|(output, array)| import::tensor(&output.name, array));
         let outputs = outputs.collect::<PyResult<Vec<Tensor>>>()?;
         let sinks: Vec<&Tensor> = outputs.iter().collect();
         let on_gpu = matches!(outputs.first().map(Tensor::device), Some(Device::Cuda(_)));
@@ -102,26 +110,28 @@ impl Kernel {
     fn gradient(&self, py: Python<'_>, wanted: Option<Vec<bool>>) -> PyResult<Kernel> {
         let gradient = self.kernel.gradient_program().map_err(|e| exception(py, &e))?;
         let complete = oplus_dsl::batched::with_axes_of(gradient, &self.program);
-        let Some(wanted) = wanted else { return Ok(Kernel::of(complete)) };
+        let Some(wanted) = wanted else { return Ok(Kernel::of(complete, String::new())) };
         let names = complete.outputs.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(o, _)| o.name.as_str());
         let names: Vec<&str> = names.collect();
-        Ok(Kernel::of(oplus_dsl::specialize::keep_outputs(&complete, &names)))
+        Ok(Kernel::of(oplus_dsl::specialize::keep_outputs(&complete, &names), String::new()))
     }
 
     /// The kernel with one more axis, before all others of the parameters whose place in `mapped` is true and of the outputs
     /// that depend on them; with it, for every output, whether it has that axis.
     fn batched(&self, mapped: Vec<bool>) -> PyResult<(Kernel, Vec<bool>)> {
-        let (program, outputs) = oplus_dsl::batched::batched(&self.program, &mapped)
-            .map_err(|reason| PyNotImplementedError::new_err(format!("`{}` cannot be mapped: {reason}", self.program.name)))?;
-        Ok((Kernel::of(program), outputs))
+        let (program, outputs) = oplus_dsl::batched::batched(&self.program, &mapped).map_err(|reason| {
+            PyNotImplementedError::new_err(format!("`{}` cannot be mapped: {reason}", self.program.name))
+        })?;
+        Ok((Kernel::of(program, String::new()), outputs))
     }
 
     /// The one-step form, the axis that is gone, and the states: pairs of a parameter and the output that goes on to it.
     fn step(&self) -> PyResult<(Kernel, String, Vec<(String, String)>)> {
-        let step = oplus_dsl::step::step(&self.program)
-            .map_err(|e| PyNotImplementedError::new_err(format!("`{}` has no one-step form: {e}", self.program.name)))?;
+        let step = oplus_dsl::step::step(&self.program).map_err(|e| {
+            PyNotImplementedError::new_err(format!("`{}` has no one-step form: {e}", self.program.name))
+        })?;
         let states = step.states.into_iter().map(|state| (state.param, state.output)).collect();
-        Ok((Kernel::of(step.program), step.axis, states))
+        Ok((Kernel::of(step.program, String::new()), step.axis, states))
     }
 
     /// What a call of these sizes does and why.
@@ -175,6 +185,7 @@ fn output_shapes(program: &Program, inputs: &[Option<&Tensor>]) -> Option<Vec<(E
         }
     }
     let call = call.unwrap_or(Elem::F32);
-    let shape = |axes: &[oplus_dsl::ir::Axis]| axes.iter().map(|axis| sizes[axis.0 as usize]).collect::<Option<Vec<_>>>();
+    let shape =
+        |axes: &[oplus_dsl::ir::Axis]| axes.iter().map(|axis| sizes[axis.0 as usize]).collect::<Option<Vec<_>>>();
     program.outputs.iter().map(|o| Some((o.elem.in_call(call), shape(&o.axes)?))).collect()
 }

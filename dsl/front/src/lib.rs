@@ -127,6 +127,9 @@ use oplus_dsl::step::step;
 use proc_macro2::TokenStream;
 use quote::quote;
 
+/// The text of the standard models, the body of a `scan!`.
+pub use library::MODELS;
+
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use extent::Extent;
 pub use mistake::Mistake;
