@@ -16,6 +16,9 @@ Route = Callable[["Kernel", tuple[Any, ...]], Any]
 # How calls with arrays of a type are made, found once for each type.
 _routes: dict[type, Route] = {}
 
+# The native kernels by a name of their own, under which tracers find them again.
+kernels: dict[str, _native.Kernel] = {}
+
 
 class Kernel:
     """A kernel: called with arrays of NumPy, PyTorch or JAX, it gives a named tuple of arrays of the same library.
@@ -25,6 +28,8 @@ class Kernel:
 
     def __init__(self, native: _native.Kernel, docs: str | None = None) -> None:
         self._native = native
+        self._key = f"{native.name}#{len(kernels)}"
+        kernels[self._key] = native
         self._params = native.params
         self._count = len(self._params)
         self._places = {param.name: at for at, param in enumerate(self._params)}
