@@ -6,15 +6,21 @@ The time T, which is scanned, comes last. Each model takes its state in (`h0`, z
 
 from __future__ import annotations
 
+from functools import cache
+
 from . import _native
 from ._kernel import Kernel
 
-_natives = {native.name: native for native in _native.models()}
-__all__ = sorted(_natives)
+
+@cache
+def _natives() -> dict[str, _native.Kernel]:
+    return {native.name: native for native in _native.models()}
 
 
 def __getattr__(name: str) -> Kernel:
-    native = _natives.get(name)
+    if name == "__all__":
+        return sorted(_natives())  # type: ignore[return-value]
+    native = None if name.startswith("_") else _natives().get(name)
     if native is None:
         raise AttributeError(f"module `oplus.models` has no model `{name}`")
     kernel = globals()[name] = Kernel(native)
@@ -22,4 +28,4 @@ def __getattr__(name: str) -> Kernel:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_natives())

@@ -49,6 +49,17 @@ impl Explanation {
     fn __repr__(&self) -> &str {
         &self.text
     }
+
+    fn __str__(&self) -> &str {
+        &self.text
+    }
+
+    /// Equations and launches, for notebooks.
+    fn _repr_html_(&self) -> String {
+        let parts = [("", Some(&self.forward)), (" (gradient)", self.gradient.as_ref())];
+        let part = |(what, part): &(&str, Option<&Py<Part>>)| part.map(|part| part.get().html(&self.kernel, what));
+        format!("<div>{}</div>", parts.iter().filter_map(part).collect::<String>())
+    }
 }
 
 impl Part {
@@ -61,6 +72,31 @@ impl Part {
             launches: planned.map(launches).unwrap_or_default(),
         }
     }
+}
+
+impl Part {
+    fn html(&self, kernel: &str, what: &str) -> String {
+        let pre = |text: &str| format!("<pre>{}</pre>", escaped(text));
+        let mut html = format!("<h4>{}{what}</h4>{}", escaped(kernel), pre(&self.equations));
+        html += &self.cpu.as_ref().map(|plan| format!("<p>on the CPU</p>{}", pre(plan))).unwrap_or_default();
+        if let Some(gpu) = &self.gpu {
+            let cell = |text: &str| format!("<td style='text-align:left'>{}</td>", escaped(text));
+            let row = |(name, task, division, grid, schedule, micros): &(String, String, String, String, String, f64)| {
+                let cells: String = [name, task, division, grid, schedule].into_iter().map(|text| cell(text)).collect();
+                format!("<tr>{cells}<td>{micros:.1}</td></tr>")
+            };
+            let head: String =
+                ["launch", "task", "division", "grid", "schedule", "µs"].map(|name| format!("<th>{name}</th>")).concat();
+            let rows: String = self.launches.iter().map(row).collect();
+            html += &format!("<p>{}</p><table><tr>{head}</tr>{rows}</table>", escaped(gpu));
+        }
+        html
+    }
+}
+
+/// A text in which HTML sees no marks.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn launches(planned: &Planned) -> Vec<(String, String, String, String, String, f64)> {

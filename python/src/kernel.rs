@@ -1,6 +1,6 @@
 //! Kernels, called with tensors of other libraries.
 
-use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oplus::{Device, Elem, Tensor};
@@ -17,7 +17,8 @@ use crate::import;
 /// A program that can be called, with its gradient.
 #[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Kernel {
-    kernel: Arc<oplus::Kernel>,
+    /// Made at the first use.
+    kernel: OnceLock<Result<oplus::Kernel, oplus::Error>>,
     program: Program,
     docs: String,
     /// Whether a call has been made, so that the next one need not compile anything.
@@ -30,10 +31,7 @@ pub(crate) struct Residual;
 
 impl Kernel {
     pub(crate) fn of(program: Program, docs: String) -> Kernel {
-        let name: &'static str = Box::leak(program.name.clone().into_boxed_str());
-        let text: &'static str = Box::leak(program.to_string().into_boxed_str());
-        let kernel = Arc::new(oplus::Kernel::new(name, text));
-        Kernel { kernel, program, docs, is_warm: AtomicBool::new(false) }
+        Kernel { kernel: OnceLock::new(), program, docs, is_warm: AtomicBool::new(false) }
     }
 }
 
@@ -79,10 +77,11 @@ impl Kernel {
     /// array for an output.
     fn call<'py>(&self, inputs: &Bound<'py, PyTuple>, allocate: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         let py = inputs.py();
+        let kernel = self.kernel(py)?;
         let tensors = self.import(inputs)?;
         let given: Vec<Option<&Tensor>> = tensors.iter().map(Option::as_ref).collect();
         let Some(shapes) = output_shapes(&self.program, &given) else {
-            return Err(match self.kernel.call(&given) {
+            return Err(match kernel.call(&given) {
                 Err(error) => exception(py, &error),
                 Ok(_) => PyValueError::new_err("the sizes of the outputs are unknown"),
             });
@@ -96,9 +95,9 @@ impl Kernel {
         let on_gpu = matches!(outputs.first().map(Tensor::device), Some(Device::Cuda(_)));
         // A launch takes less time than another thread takes to begin.
         let called = if on_gpu && self.is_warm.load(Ordering::Relaxed) {
-            self.kernel.call_into(&given, &sinks)
+            kernel.call_into(&given, &sinks)
         } else {
-            py.detach(|| self.kernel.call_into(&given, &sinks))
+            py.detach(|| kernel.call_into(&given, &sinks))
         };
         called.map_err(|e| exception(py, &e))?;
         self.is_warm.store(true, Ordering::Relaxed);
@@ -108,7 +107,7 @@ impl Kernel {
     /// The kernel of the gradient, with those outputs only whose place in `wanted` is true.
     #[pyo3(signature = (wanted = None))]
     fn gradient(&self, py: Python<'_>, wanted: Option<Vec<bool>>) -> PyResult<Kernel> {
-        let gradient = self.kernel.gradient_program().map_err(|e| exception(py, &e))?;
+        let gradient = self.kernel(py)?.gradient_program().map_err(|e| exception(py, &e))?;
         let complete = oplus_dsl::batched::with_axes_of(gradient, &self.program);
         let Some(wanted) = wanted else { return Ok(Kernel::of(complete, String::new())) };
         let names = complete.outputs.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(o, _)| o.name.as_str());
@@ -145,12 +144,21 @@ impl Kernel {
         without: Vec<String>,
     ) -> PyResult<Explanation> {
         let shapes = shapes(py, sizes, elem, device, without)?;
-        let explained = py.detach(|| self.kernel.explain(&shapes));
+        let kernel = self.kernel(py)?;
+        let explained = py.detach(|| kernel.explain(&shapes));
         Explanation::of(explained.map_err(|e| exception(py, &e))?)
     }
 }
 
 impl Kernel {
+    fn kernel(&self, py: Python<'_>) -> PyResult<&oplus::Kernel> {
+        let made = match self.kernel.get() {
+            Some(made) => made,
+            None => py.detach(|| self.kernel.get_or_init(|| oplus::Kernel::from_program(self.program.clone()))),
+        };
+        made.as_ref().map_err(|e| exception(py, e))
+    }
+
     fn import(&self, inputs: &Bound<'_, PyTuple>) -> PyResult<Vec<Option<Tensor>>> {
         let params = &self.program.params;
         if inputs.len() != params.len() {

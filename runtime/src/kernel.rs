@@ -1,5 +1,6 @@
 //! Kernels: programs by their text, with their derived gradients.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -13,9 +14,11 @@ use crate::gradient::Gradient;
 use crate::record::is_recording;
 use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
 
-/// A program that `scan!` has written down, and its gradient. Text becomes a program at the first call.
+/// A program and its gradient. What `scan!` has written down as text becomes a program at the first call; a program that was
+/// made at run time is taken as it is ([`Kernel::from_program`]).
 pub struct Kernel {
-    name: &'static str,
+    name: Cow<'static, str>,
+    /// What the form is read from, unless it was given.
     text: &'static str,
     form: OnceLock<Result<Form, Error>>,
     /// For calls in which these parameters store what they may store instead.
@@ -39,15 +42,49 @@ impl Form {
 }
 
 impl Kernel {
-    /// The kernel of a program's text, as `scan!` has written it or as it was derived from such a text. Of an operator that
-    /// was written by hand, [`Kernel::check_laws`] checks what `scan!` would have checked.
+    /// The kernel of a program's text, as `scan!` has written it or as it was derived from such a text. The text is read at the
+    /// first call, and the laws of its operators are not checked again: `scan!` has done it. Of an operator that was written
+    /// by hand, [`Kernel::check_laws`] checks what `scan!` would have checked, and [`Kernel::from_program`] always does.
     pub const fn new(name: &'static str, text: &'static str) -> Kernel {
-        Kernel { name, text, form: OnceLock::new(), others: RwLock::new(BTreeMap::new()) }
+        Kernel { name: Cow::Borrowed(name), text, form: OnceLock::new(), others: RwLock::new(BTreeMap::new()) }
+    }
+
+    /// The kernel of a program that was made at run time, for example by `oplus_front::compile` from a text that the
+    /// program was given. It is the kernel that `scan!` makes of the same text: with its keys, bits and committed kernels.
+    ///
+    /// The program's operators must keep the laws of associative operators, which is checked as by
+    /// [`Kernel::check_laws`].
+    ///
+    /// ```
+    /// use oplus::{Kernel, Tensor};
+    ///
+    /// let items = oplus_front::compile("
+    ///     op Leaky(d, h) { identity (0, -inf); combine(l, r) (l.d + r.d, max(l.h - r.d, r.h)); }
+    ///     fn peaks(x: [T], d: [T]) -> (h: [T]) { h = scan(T, Leaky(d, x)).h; }
+    /// ")?;
+    /// let peaks = items.iter().find_map(oplus_front::Item::kernel).expect("there is one");
+    /// let kernel = Kernel::from_program(peaks.program.clone())?;
+    /// let x = Tensor::from_slice(&[1.0_f32, 3.0, 0.0], &[3])?;
+    /// let d = Tensor::from_slice(&[0.5_f32; 3], &[3])?;
+    /// let (outputs, call) = kernel.call(&[Some(&x), Some(&d)])?;
+    /// assert_eq!(outputs[0].to_vec::<f32>()?, [1.0, 3.0, 2.5]);
+    /// let gradients = kernel.backward(&call, &[Some(&x)])?;
+    /// # assert!(gradients.iter().all(Option::is_some));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Program`] when the program is not valid, or with counter-examples when an operator breaks a law.
+    pub fn from_program(program: Program) -> Result<Kernel, Error> {
+        verify(&program.name, &program)?;
+        check_laws(&program.name, &program)?;
+        let name = Cow::Owned(program.name.clone());
+        Ok(Kernel { name, text: "", form: OnceLock::from(Ok(Form::of(program))), others: RwLock::default() })
     }
 
     /// Its name.
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The program, as it is written: for tensors that store the first of what they may.
@@ -64,11 +101,7 @@ impl Kernel {
     /// # Errors
     /// [`Error::Program`] with counter-examples, or when the text is not a valid program.
     pub fn check_laws(&self) -> Result<(), Error> {
-        let invalid = |errors: Vec<oplus_dsl::laws::LawError>| {
-            let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Error::Program { kernel: self.name.into(), reason: reasons.join("; ") }
-        };
-        oplus_dsl::laws::check_program(self.program()?).map_err(invalid)
+        check_laws(&self.name, self.program()?)
     }
 
     /// The program of the gradient. Its parameters are named as those parameters and outputs of the kernel that it
@@ -182,7 +215,7 @@ impl Kernel {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner).get(&call.others).cloned();
         let Some(form) = others.filter(|form| call.program == form.forward.id) else {
             let reason = "the call was made by another kernel".into();
-            return Err(Error::NoGradient { kernel: self.name.into(), reason });
+            return Err(Error::NoGradient { kernel: self.name.to_string(), reason });
         };
         form.gradient()?.run(call, cotangents, sinks)
     }
@@ -207,7 +240,7 @@ impl Kernel {
     }
 
     fn form(&self) -> Result<&Form, Error> {
-        self.form.get_or_init(|| parse(self.name, self.text).map(Form::of)).as_ref().map_err(Clone::clone)
+        self.form.get_or_init(|| parse(&self.name, self.text).map(Form::of)).as_ref().map_err(Clone::clone)
     }
 
     /// The form of calls in which these parameters store what they may store instead.
@@ -216,7 +249,7 @@ impl Kernel {
         if let Some(form) = known {
             return Ok(form);
         }
-        let invalid = |e: TypeError| Error::Program { kernel: self.name.into(), reason: e.to_string() };
+        let invalid = |e: TypeError| Error::Program { kernel: self.name.to_string(), reason: e.to_string() };
         let mut program = self.program()?.clone();
         for k in others {
             program = choose(&program, *k).map_err(invalid)?;
@@ -227,12 +260,27 @@ impl Kernel {
     }
 }
 
+/// The program of a kernel's text.
 fn parse(name: &str, text: &str) -> Result<Program, Error> {
-    let invalid = |reason: String| Error::Program { kernel: name.into(), reason };
-    let program = oplus_dsl::parse::parse(text).map_err(|e| invalid(e.to_string()))?;
-    let all = |errors: Vec<oplus_dsl::verify::VerifyError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-    oplus_dsl::verify::verify(&program).map_err(|errors| invalid(all(errors).join("; ")))?;
+    let program = oplus_dsl::parse::parse(text).map_err(|e| wrong(name, &[e]))?;
+    verify(name, &program)?;
     Ok(program)
+}
+
+/// Checks that a kernel's program is one.
+fn verify(name: &str, program: &Program) -> Result<(), Error> {
+    oplus_dsl::verify::verify(program).map_err(|errors| wrong(name, &errors))
+}
+
+/// Checks that the operators of a kernel's program keep their laws.
+fn check_laws(name: &str, program: &Program) -> Result<(), Error> {
+    oplus_dsl::laws::check_program(program).map_err(|errors| wrong(name, &errors))
+}
+
+/// All that is wrong with a kernel's program.
+fn wrong(name: &str, errors: &[impl ToString]) -> Error {
+    let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    Error::Program { kernel: name.into(), reason: reasons.join("; ") }
 }
 
 /// The parameters that can have a gradient.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn chunks() -> Chunkwise {
+fn chunkwise() -> Chunkwise {
     Chunkwise {
         ends: false,
         warps: 4,
@@ -16,8 +16,8 @@ fn chunks() -> Chunkwise {
     }
 }
 
-fn examples() -> [Schedule; 9] {
-    let lookback = LookBack {
+fn lookback() -> LookBack {
+    LookBack {
         scan_warps: 8,
         reduce_warps: 4,
         vector: 4,
@@ -26,8 +26,11 @@ fn examples() -> [Schedule; 9] {
         window: 6,
         fold: Fold::Strict,
         loader: Loader::Bulk,
-    };
-    let columns = Columns {
+    }
+}
+
+fn columns() -> Columns {
+    Columns {
         lane: 1,
         form: Form::Walk,
         warps: 4,
@@ -38,8 +41,11 @@ fn examples() -> [Schedule; 9] {
         stages: 0,
         group: 0,
         window: 0,
-    };
-    let states = StateSpace {
+    }
+}
+
+fn state_space() -> StateSpace {
+    StateSpace {
         warps: 4,
         copy_warps: 2,
         teams: 1,
@@ -54,8 +60,11 @@ fn examples() -> [Schedule; 9] {
         save: true,
         segmented: true,
         ends: false,
-    };
-    let pairs = Flash {
+    }
+}
+
+fn flash() -> Flash {
+    Flash {
         warps: 4,
         repeat: 2,
         unit: Unit::Warpgroup,
@@ -66,17 +75,15 @@ fn examples() -> [Schedule; 9] {
         stages: 2,
         vector: 8,
         blocks: 2,
-    };
-    let back = ChunkwiseBackward {
-        sweep: Sweep::StateEnds,
-        depth: 64,
-        padded: true,
-        wide: false,
-        stages: 2,
-        vector: 1,
-        blocks: 1,
-    };
-    let two_way = StateSpaceBackward {
+    }
+}
+
+fn chunkwise_backward() -> ChunkwiseBackward {
+    ChunkwiseBackward { sweep: Sweep::StateEnds, depth: 64, padded: true, wide: false, stages: 2, vector: 1, blocks: 1 }
+}
+
+fn state_space_backward() -> StateSpaceBackward {
+    StateSpaceBackward {
         pass: Pass::Walk,
         warps: 8,
         copy_warps: 4,
@@ -90,17 +97,20 @@ fn examples() -> [Schedule; 9] {
         blocks: 1,
         registers: 216,
         segmented: false,
-    };
+    }
+}
+
+fn examples() -> [Schedule; 9] {
     [
         Schedule::Map(Map { lane: 0, warps: 8, vector: 4, vectors: 4 }),
         Schedule::Rows(Rows { warps: 4, row_warps: 4, lanes: 32, rows: 1, vector: 4, vectors: 8 }),
-        Schedule::LookBack(lookback),
-        Schedule::Columns(columns),
-        Schedule::StateSpace(states),
-        Schedule::Flash(pairs),
-        Schedule::StateSpaceBackward(two_way),
-        Schedule::Chunkwise(chunks()),
-        Schedule::ChunkwiseBackward(back),
+        Schedule::LookBack(lookback()),
+        Schedule::Columns(columns()),
+        Schedule::StateSpace(state_space()),
+        Schedule::Flash(flash()),
+        Schedule::StateSpaceBackward(state_space_backward()),
+        Schedule::Chunkwise(chunkwise()),
+        Schedule::ChunkwiseBackward(chunkwise_backward()),
     ]
 }
 

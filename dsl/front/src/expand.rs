@@ -4,10 +4,10 @@
 //! and backward. Everything else is library code. When anything is wrong the same items are generated without a program
 //! beside the errors, so that uses of them do not become errors of their own.
 
-mod docs;
+pub(crate) mod docs;
 mod kernel;
 mod operator;
-mod step;
+pub(crate) mod step;
 
 use std::collections::HashSet;
 

@@ -1,6 +1,7 @@
 //! The front end of `scan!`: from tokens to programs and Rust items.
 //!
-//! The macro is a thin wrapper of this crate; `oplus bake` and fuzzers use it too. The stages are `parse` (tokens to a
+//! The macro is a thin wrapper of this crate; `oplus bake` and fuzzers use it too, and [`compile`] does the same with a text
+//! at run time, for programs and bindings that are given one. The stages are `parse` (tokens to a
 //! [surface tree](syntax)), `lower` (names, types and axes; the result is an [`oplus_dsl::ir::Program`]) and `expand` (Rust
 //! items). Everything that is wrong is collected as [`Diagnostics`], each with its tokens; no input panics.
 //!
@@ -106,12 +107,14 @@
 //! `last(L, h.b)` of a scan's state gives the initial state when L has size 0; of any other value it gives `empty = …`, zero
 //! by default. `shift(L, x, n, fill = …)` is x[t − n].
 
+mod compile;
 mod cursor;
 mod diagnostics;
 mod elsewhere;
 mod expand;
 mod extent;
 mod generated;
+pub mod items;
 mod library;
 mod lower;
 mod mistake;
@@ -127,11 +130,11 @@ use oplus_dsl::step::step;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-/// The text of the standard models, the body of a `scan!`.
-pub use library::MODELS;
-
+pub use compile::{Position, TextError, TextMistake, compile, compile_source_file};
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use extent::Extent;
+pub use items::Item;
+pub use library::MODELS;
 pub use mistake::Mistake;
 pub use source::{SourceError, scan_source_file};
 

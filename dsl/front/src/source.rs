@@ -52,7 +52,7 @@ pub fn scan_source_file(text: &str) -> Result<Vec<Program>, SourceError> {
 }
 
 /// The bodies of `scan!`, outermost first. Iterative, so that no nesting exhausts the stack.
-fn blocks(tokens: TokenStream) -> Vec<TokenStream> {
+pub(crate) fn blocks(tokens: TokenStream) -> Vec<TokenStream> {
     let mut found = vec![];
     let mut open = vec![tokens.into_iter().collect::<Vec<TokenTree>>()];
     while let Some(tokens) = open.pop() {

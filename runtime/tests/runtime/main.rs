@@ -15,5 +15,6 @@ mod packed;
 mod second;
 mod sizes;
 mod tensors;
+mod texts;
 mod unmaintained;
 mod views;

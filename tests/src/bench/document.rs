@@ -1,4 +1,4 @@
-//! The README's tables and the picture beside them, both made from one file of results.
+//! The tables of the book's chapter on benchmarks and the picture beside them, both made from one file of results.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use super::sections::{Section, sections};
 
 /// The results, the text that has tables of them, and the picture, from the repository's root on.
 const RESULTS: &str = "docs/benchmarks.jsonl";
-const TEXT: &str = "README.md";
-const PICTURE: &str = "docs/bench.svg";
+const TEXT: &str = "docs/book/src/benchmarks.md";
+const PICTURE: &str = "docs/book/src/pictures/bench.svg";
 
 /// A file of the repository, and what it should hold.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ pub struct Made {
     pub expected: String,
 }
 
-/// The README and the picture of a repository, as they are and as its results make them.
+/// The chapter and the picture of a repository, as they are and as its results make them.
 ///
 /// # Errors
-/// [`BenchError::Document`] when a file cannot be read, or the README lacks a place for a table.
+/// [`BenchError::Document`] when a file cannot be read, or the chapter lacks a place for a table.
 pub fn made(root: &Path) -> Result<Vec<Made>, BenchError> {
     let read = |name: &str| {
         let path = root.join(name);
@@ -42,7 +42,7 @@ pub fn made(root: &Path) -> Result<Vec<Made>, BenchError> {
     Ok(vec![Made { path: root.join(TEXT), found: text, expected: with_tables }, picture])
 }
 
-/// Writes the README's tables and the picture; gives the files that have changed.
+/// Writes the chapter's tables and the picture; gives the files that have changed.
 ///
 /// # Errors
 /// [`BenchError::Document`] as [`made`] gives it, and when a file cannot be written.
@@ -118,7 +118,7 @@ mod tests {
     const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
     #[test]
-    fn the_readme_and_the_picture_are_those_of_the_results() {
+    fn the_chapter_and_the_picture_are_those_of_the_results() {
         for Made { path, found, expected } in made(Path::new(ROOT)).unwrap() {
             let at = found.lines().zip(expected.lines()).find(|(found, expected)| found != expected);
             let path = path.display();

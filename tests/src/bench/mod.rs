@@ -38,7 +38,7 @@ pub enum BenchError {
     /// Results cannot be drawn.
     #[error("no picture: {0}")]
     Plot(String),
-    /// The README's tables cannot be made.
+    /// The tables of benchmarks cannot be made.
     #[error("no tables: {0}")]
     Document(String),
     /// The device is not a GPU.

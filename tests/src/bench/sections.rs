@@ -1,10 +1,10 @@
-//! Which cases stand together in the README's tables and in the picture, and what they are called there.
+//! Which cases stand together in the tables of the book and in the picture, and what they are called there.
 
 use super::results::{Results, Time};
 
 /// Cases that stand together.
 pub struct Section {
-    /// What marks the section's table in the README.
+    /// What marks the section's table in the book.
     pub name: &'static str,
     /// The heading in the picture.
     pub title: &'static str,

@@ -49,7 +49,7 @@ struct Args {
     /// Time nothing; draw what --beside names.
     #[arg(long, requires = "beside")]
     draw_only: bool,
-    /// Time nothing; write the README's tables and docs/bench.svg from docs/benchmarks.jsonl, in the repository whose root
+    /// Time nothing; write the tables of docs/book/src/benchmarks.md and their picture from docs/benchmarks.jsonl, in the repository whose root
     /// this is.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = ".")]
     document: Option<PathBuf>,

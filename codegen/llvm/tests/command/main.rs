@@ -138,6 +138,27 @@ fn explaining_shows_equations_plan_and_ptx() {
 }
 
 #[test]
+fn a_page_holds_both_passes_and_the_ptx_and_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    succeed(&["explain", "affine", "--shape", "B=4,T=1000", "--isa", "sm_80", "--html", text(&path)]);
+    let html = std::fs::read_to_string(&path).unwrap();
+    for what in [
+        "<h2>affine, B=4",
+        "<h2>Gradient of affine, B=4",
+        "class=\"taken\"",
+        ".visible .entry",
+        "<title>tile 0: T 0 to",
+    ] {
+        assert!(html.contains(what), "no `{what}`");
+    }
+    assert!(!html.contains("<script") && !html.contains("src=") && !html.contains("href="));
+    let nowhere = folder.path().join("no-folder/page.html");
+    let error = fail(&["explain", "affine", "--shape", "B=4,T=1000", "--html", text(&nowhere)]);
+    assert!(error.contains("cannot write") && error.contains("page.html"), "{error}");
+}
+
+#[test]
 fn calls_of_nothing_are_explained() {
     let text = succeed(&["explain", "cumsum", "--shape", "B=4,T=0", "--isa", "sm_80"]);
     assert!(text.contains("cumsum.bar"), "{text}");

@@ -15,7 +15,14 @@ use crate::lower::Declared;
 use crate::syntax::{Expr, ExprKind, KernelItem, OperatorItem, TensorItem};
 
 /// Lines of a doc comment.
-pub(super) struct Doc(String);
+pub(crate) struct Doc(String);
+
+impl Doc {
+    /// The lines, without blank ones around them.
+    pub(crate) fn text(&self) -> String {
+        self.0.trim().to_owned()
+    }
+}
 
 impl ToTokens for Doc {
     fn to_tokens(&self, tokens: &mut TokenStream) {
@@ -27,15 +34,15 @@ impl ToTokens for Doc {
 }
 
 /// What is said of a kernel.
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     /// The function's documentation, after the user's.
-    pub(super) function: Doc,
+    pub(crate) function: Doc,
     /// Whether it has a gradient, or why not.
-    pub(super) gradient: Result<(), String>,
+    pub(crate) gradient: Result<(), String>,
 }
 
 /// Documents a kernel: its equations and those of its gradient, and what is said about its one-step form.
-pub(super) fn kernel(item: &KernelItem, program: Option<&Program>, about_step: &str) -> Kernel {
+pub(crate) fn kernel(item: &KernelItem, program: Option<&Program>, about_step: &str) -> Kernel {
     let Some(program) = program else {
         let gradient = if may_have_gradient(item) { Ok(()) } else { Err(String::new()) };
         return Kernel { function: Doc(String::new()), gradient };
@@ -59,7 +66,7 @@ pub(super) fn kernel(item: &KernelItem, program: Option<&Program>, about_step: &
 }
 
 /// The section about a kernel's one-step form.
-pub(super) fn one_step(item: &KernelItem, step: &Result<Step, StepError>) -> String {
+pub(crate) fn one_step(item: &KernelItem, step: &Result<Step, StepError>) -> String {
     let name = &item.name.text;
     let text = match step {
         Ok(step) => format!("`{name}::step` is the same for one index of {}. {}", step.axis, handed_over(step)),
@@ -89,7 +96,7 @@ fn fenced(text: &str) -> String {
 }
 
 /// Documents an operator: its identity and, field by field, its combination; its domain; how it keeps its laws.
-pub(super) fn operator(item: &OperatorItem, declared: Option<&Declared>) -> Doc {
+pub(crate) fn operator(item: &OperatorItem, declared: Option<&Declared>) -> Doc {
     let Some(Declared { operator, evidence }) = declared else { return Doc(String::new()) };
     let combination = combination(operator).map(|program| equations(&program)).unwrap_or_default();
     let identity: Vec<String> = operator
@@ -185,12 +192,12 @@ fn link(item: &KernelItem) -> String {
 }
 
 /// `[B, L]`, of the call's type.
-pub(super) fn tensor(tensor: &TensorItem) -> Doc {
+pub(crate) fn tensor(tensor: &TensorItem) -> Doc {
     Doc(describe(tensor))
 }
 
 /// A parameter, with its default.
-pub(super) fn param(param: &TensorItem) -> Doc {
+pub(crate) fn param(param: &TensorItem) -> Doc {
     let default = param.default.as_ref().map(|default| format!(" Left out, it is {} everywhere.", literal(default)));
     Doc(describe(param) + &default.unwrap_or_default())
 }

@@ -9,6 +9,11 @@ use crate::syntax::{Head, KernelItem, Name, TensorItem};
 
 /// The items of a kernel's one-step form; without a program they have the same names and types.
 pub(super) fn items(item: &KernelItem, step: Option<&Step>) -> TokenStream {
+    kernel::of_one(&one(item, step), step.map(|step| &step.program), "", TokenStream::new())
+}
+
+/// The one-step form as if it had been written.
+pub(crate) fn one(item: &KernelItem, step: Option<&Step>) -> KernelItem {
     let without_axis = |tensor: &TensorItem| {
         let mut tensor = tensor.clone();
         tensor.axes.retain(|axis| step.is_none_or(|step| step.axis != axis.text));
@@ -16,12 +21,11 @@ pub(super) fn items(item: &KernelItem, step: Option<&Step>) -> TokenStream {
     };
     let name = Name { ident: Ident::new("step", item.name.ident.span()), text: "step".into() };
     let attributes = docs::of_step(item, step).into_token_stream();
-    let one = KernelItem {
+    KernelItem {
         head: Head { attributes, visibility: quote!(pub) },
         name,
         params: item.params.iter().map(without_axis).collect(),
         outputs: item.outputs.iter().map(without_axis).collect(),
         body: item.body.clone(),
-    };
-    kernel::of_one(&one, step.map(|step| &step.program), "", TokenStream::new())
+    }
 }

@@ -1,6 +1,6 @@
 //! Any tokens: no panic, no exhausted stack, no endless expansion, and always Rust items as the result.
 
-use oplus_front::{expand, scan_source_file};
+use oplus_front::{compile, compile_source_file, expand, scan_source_file};
 use proc_macro2::{TokenStream, TokenTree};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -149,6 +149,21 @@ fn expands(tokens: TokenStream) {
     assert!(error.is_none(), "{tokens}\ndoes not expand to items: {error:?}");
 }
 
+/// Compiles a text: to the items of the macro, or with its mistakes, each at a place of the text.
+fn compiles_as_the_macro_does(text: &str) {
+    let expected = text.parse().ok().map(oplus_front::programs);
+    match (compile(text), expected) {
+        (Ok(_), Some(Ok(_))) => {}
+        (Err(error), expected) => {
+            let count = expected.map_or(1, |programs| programs.err().map_or(0, |mistakes| mistakes.len()));
+            assert_eq!(error.mistakes.len(), count, "{text}: {error}");
+            let is_place = |at: usize| text.is_char_boundary(at);
+            assert!(error.mistakes.iter().all(|m| is_place(m.start.byte) && is_place(m.end.byte) && m.start <= m.end));
+        }
+        (found, expected) => panic!("{text}: {found:?} instead of {expected:?}"),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 120, rng_seed: RngSeed::Fixed(0x0005_ca45), failure_persistence: None, ..ProptestConfig::default()
@@ -183,6 +198,7 @@ proptest! {
             text.splice(at..=at, other.chars());
         }
         let text: String = text.into_iter().collect();
+        compiles_as_the_macro_does(&text);
         let _ = scan_source_file(&format!("scan! {{ {text} }}"));
         if let Ok(tokens) = text.parse() {
             expands(tokens);
@@ -191,6 +207,8 @@ proptest! {
 
     #[test]
     fn any_text_is_read_as_a_source_file(text in ".{0,200}") {
+        compiles_as_the_macro_does(&text);
+        let _ = compile_source_file(&text);
         let _ = scan_source_file(&text);
         let _ = scan_source_file(&format!("scan! {{ {text} }}"));
     }

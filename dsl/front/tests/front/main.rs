@@ -9,3 +9,4 @@ mod expansion;
 mod meaning;
 mod programs;
 mod standard;
+mod texts;

@@ -41,6 +41,10 @@ pub(crate) struct Args {
     /// Also draw the plans: tiles, blocks, and what goes from tile to tile.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Also write all of this as one page of HTML, with pictures whose tiles say what they hold, and the PTX. The page needs no
+    /// network and no JavaScript.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn parse_size(text: &str) -> Result<(String, i64), String> {
@@ -80,8 +84,21 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Err(missing) = ptxas {
         println!("No registers and bytes of machine code: {missing}.");
     }
-    let write = |path: &PathBuf| Ok(std::fs::write(path, picture::draw(&sections)?)?);
-    args.svg.as_ref().map_or(Ok(()), write)
+    write_files(args, &target, &sections)
+}
+
+/// Writes the picture and the page that were asked for.
+fn write_files(args: &Args, target: &Target, sections: &[Section]) -> Outcome {
+    let write = |path: &PathBuf, text: String| {
+        std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    if let Some(path) = &args.svg {
+        write(path, picture::draw(sections)?)?;
+    }
+    if let Some(path) = &args.html {
+        write(path, picture::page(&format!("{} on {target}", args.what), sections))?;
+    }
+    Ok(())
 }
 
 /// Whether this names a file or a folder rather than a kernel.
@@ -107,6 +124,7 @@ struct Explained {
     title: String,
     explanation: Explanation,
     plan: Plan,
+    ptx: Vec<String>,
 }
 
 impl Explained {
@@ -115,7 +133,7 @@ impl Explained {
     }
 
     fn section(self) -> Section {
-        Section::new(self.title, self.explanation, &self.plan)
+        Section::new(self.title, self.explanation, &self.plan, self.ptx)
     }
 }
 
@@ -128,13 +146,16 @@ fn explained(
 ) -> Result<Explained, Box<dyn Error>> {
     let plan = Planner::new(program, target)?.plan_sound(&contiguous_call(program, &args.shape)?)?;
     let mut explanation = Explanation::of(program, &plan);
+    let mut texts = vec![];
     for (explained, launch) in explanation.launches.iter_mut().zip(&plan.steps) {
-        explained.facts = facts(launch)?;
+        let (facts, ptx) = facts(launch)?;
+        explained.facts = facts;
+        texts.push(ptx);
     }
     let axes = program.axes.iter();
     let size = |axis: &String| args.shape.iter().find(|(name, _)| name == axis).map(|(_, n)| format!("{axis}={n}"));
     let title = format!("{}, {}", program.name, axes.filter_map(size).collect::<Vec<_>>().join(", "));
-    Ok(Explained { title, explanation, plan })
+    Ok(Explained { title, explanation, plan, ptx: texts })
 }
 
 /// The call of a program on contiguous, aligned tensors of a shape.
@@ -163,8 +184,8 @@ fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, B
     Ok(Call { params, outputs, sizes })
 }
 
-/// Facts of a launch's kernel, each with its name.
-type Facts = Vec<(String, String)>;
+/// Facts of a launch's kernel, each with its name, and its PTX.
+type Facts = (Vec<(String, String)>, String);
 type FactsOf<'a> = dyn Fn(&Launch) -> Result<Facts, Box<dyn Error>> + 'a;
 
 /// Compiles a launch's kernel and says what has become of it, with `ptxas` also how many registers it takes.
@@ -176,12 +197,15 @@ fn facts(launch: &Launch, isa: Isa, ptxas: Option<&Ptxas>) -> Result<Facts, Box<
     if let Some(ptxas) = ptxas {
         facts.push(("machine code".to_owned(), machine_code(ptxas.assemble(&ptx, isa))));
     }
-    Ok(facts)
+    Ok((facts, ptx))
 }
 
 fn machine_code(assembled: Result<Assembled, PtxasError>) -> String {
     match assembled {
-        Ok(Assembled { facts, .. }) => format!("{} bytes, {} registers, no spills", facts.code, facts.registers),
+        Ok(Assembled { facts, .. }) => {
+            let oplus_llvm::ptxas::Facts { code, registers, shared, .. } = facts;
+            format!("{code} bytes, {registers} registers, no spills, {shared} bytes of static shared memory")
+        }
         Err(reason) => reason.to_string(),
     }
 }
@@ -223,9 +247,10 @@ mod tests {
             isa: Isa::Sm90a,
             multiprocessors: None,
             svg: None,
+            html: None,
         };
         let programs = named(oplus_front::library_programs(), &[name.to_owned()]).unwrap();
-        let nothing = |_: &Launch| Ok(vec![]);
+        let nothing = |_: &Launch| Ok((vec![], String::new()));
         let mut explained = explained(&programs[0].instantiate(Elem::F32), &args, &Target::H200, &nothing).unwrap();
         for launch in &mut explained.explanation.launches {
             // What depends on numbers of schedules and of the cost model is not a matter of this text.

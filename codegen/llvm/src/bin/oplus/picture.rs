@@ -2,6 +2,9 @@
 
 mod canvas;
 mod cut;
+mod page;
+
+pub(crate) use page::page;
 
 use canvas::{Canvas, Drawn, Place};
 use cut::{Carry, Cut, Side, Tile};
@@ -29,13 +32,16 @@ const PARTS: i32 = 110;
 /// A plan to draw: what it is for, in words, and its launches.
 pub(crate) struct Section {
     title: String,
+    equations: String,
     launches: Vec<(Explained, Cut)>,
+    /// The text of each launch's kernel.
+    ptx: Vec<String>,
 }
 
 impl Section {
-    pub(crate) fn new(title: String, explanation: Explanation, plan: &Plan) -> Section {
+    pub(crate) fn new(title: String, explanation: Explanation, plan: &Plan, ptx: Vec<String>) -> Section {
         let launches = explanation.launches.into_iter().zip(plan.steps.iter().map(Cut::of)).collect();
-        Section { title, launches }
+        Section { title, equations: explanation.equations, launches, ptx }
     }
 
     fn height(&self) -> i32 {
@@ -150,8 +156,7 @@ fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, (row, along): (u64, &[Option
             canvas.words((x + CELL.0 / 2, y + 8), "…")?;
             continue;
         };
-        let number = row * cut.along.tiles() + if cut.reverse { cut.along.tiles() - 1 - tile } else { *tile };
-        let block = if cut.carry == Carry::Kept { row } else { number } % cut.blocks.max(1);
+        let (number, block) = cut.tile_and_block(row, *tile);
         canvas.cell((x, y), CELL, block)?;
         canvas.words((x + 8, y + 2), &format!("tile {number}"))?;
         canvas.label((x + 8, y + 19), &format!("block {block}"))?;
@@ -241,10 +246,15 @@ mod tests {
         }
     }
 
-    fn svg(carry: Carry, reverse: bool) -> String {
+    /// Two rows of two tiles.
+    pub(super) fn launch_and_cut(carry: Carry, reverse: bool) -> (Explained, Cut) {
         let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
-        let cut = Cut { along, across, blocks: 2, carry, reverse, tile: None };
-        draw(&[Section { title: "forward".into(), launches: vec![(launch(), cut)] }]).unwrap()
+        (launch(), Cut { along, across, blocks: 2, carry, reverse, tile: None })
+    }
+
+    fn svg(carry: Carry, reverse: bool) -> String {
+        let launches = vec![launch_and_cut(carry, reverse)];
+        draw(&[Section { title: "forward".into(), equations: String::new(), launches, ptx: vec![] }]).unwrap()
     }
 
     #[test]

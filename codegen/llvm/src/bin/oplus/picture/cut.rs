@@ -2,8 +2,8 @@
 
 use oplus_codegen::plan::Launch;
 use oplus_codegen::schedule::{Columns, Form, LookBack, Rows, Schedule, Sweep, WARP};
-use oplus_codegen::schedules::chunkwise_backward::TIMES;
-use oplus_codegen::schedules::flash;
+use oplus_codegen::schedules::chunkwise_backward::{BackForm, TIMES};
+use oplus_codegen::schedules::{chunkwise, flash};
 use oplus_dsl::ir::Axis;
 
 /// An axis, or several that count as one, in tiles.
@@ -53,6 +53,12 @@ pub(super) struct Cut {
 }
 
 impl Cut {
+    /// The number of a tile in the order of the scan, and the block that computes it.
+    pub(super) fn tile_and_block(&self, row: u64, tile: u64) -> (u64, u64) {
+        let number = row * self.along.tiles() + if self.reverse { self.along.tiles() - 1 - tile } else { tile };
+        (number, if self.carry == Carry::Kept { row } else { number } % self.blocks.max(1))
+    }
+
     pub(super) fn of(launch: &Launch) -> Cut {
         let (stage, sizes) = (&*launch.stage, launch.sizes());
         let size = |axis: Axis| sizes.get(axis.0 as usize).map_or(1, |n| *n as u64);
@@ -63,7 +69,9 @@ impl Cut {
             Schedule::Flash(_) => flash::Form::of(stage).ok().map(|form| form.column),
             _ => stage.axis(),
         };
-        let others: Vec<Axis> = stage.outer_axes().iter().filter(|a| Some(*a) != along).collect();
+        let within = within_tiles(launch);
+        let others = stage.outer_axes().iter().filter(|a| Some(*a) != along && !within.contains(a));
+        let others: Vec<Axis> = others.collect();
         let names: Vec<String> = others.iter().map(|a| name(*a)).collect();
         Cut {
             along: Side { name: along.map_or(String::new(), name), size: along.map_or(1, size), tile: length },
@@ -73,6 +81,22 @@ impl Cut {
             reverse: stage.scan().is_some_and(|scan| scan.reverse),
             tile,
         }
+    }
+}
+
+/// The axes that a tile holds whole: neither tiles along nor tiles across divide them.
+fn within_tiles(launch: &Launch) -> Vec<Axis> {
+    match launch.schedule {
+        Schedule::Flash(_) => flash::Form::of(&launch.stage)
+            .map(|form| form.inner.into_iter().chain(form.over).collect())
+            .unwrap_or_default(),
+        Schedule::Chunkwise(_) => {
+            chunkwise::Form::of(&launch.stage).map_or(vec![], |form| vec![form.width, form.depth])
+        }
+        Schedule::ChunkwiseBackward(_) => {
+            BackForm::of(&launch.stage).map_or(vec![], |form| vec![form.states.width, form.states.depth])
+        }
+        _ => vec![],
     }
 }
 

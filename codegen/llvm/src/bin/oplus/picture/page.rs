@@ -1,0 +1,288 @@
+//! Plans as one page of HTML that needs nothing else: no network, no script, light and dark.
+
+use super::cut::{Carry, Cut};
+use super::{SHOWN, Section, shown};
+use oplus_codegen::explain::Explained;
+use oplus_codegen::words::Bytes;
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("page.css");
+/// A tile in the picture, and the room from one tile to the next.
+const CELL: (usize, usize) = (112, 40);
+const STEP: (usize, usize) = (140, 56);
+/// The room for the names of rows and of columns.
+const MARGIN: (usize, usize) = (150, 24);
+/// How many colours tell blocks apart.
+const COLOURS: u64 = 6;
+
+/// The page.
+pub(crate) fn page(heading: &str, sections: &[Section]) -> String {
+    let body: String = sections.iter().map(section).collect();
+    let heading = escaped(heading);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{heading}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{heading}</h1>\n{body}</body>\n</html>\n"
+    )
+}
+
+/// A text in which nothing is markup.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn section(section: &Section) -> String {
+    let mut html = format!("<section>\n<h2>{}</h2>\n{}", escaped(&title(&section.title)), typeset(&section.equations));
+    for (number, (launch, cut)) in (1..).zip(&section.launches) {
+        let ptx = section.ptx.get(number - 1).map_or("", String::as_str);
+        html += &self::launch(number, launch, cut, ptx);
+    }
+    html + "</section>\n"
+}
+
+/// The heading of a section: the program of a gradient is called `name.bar`.
+fn title(title: &str) -> String {
+    match title.split_once(".bar") {
+        Some((name, sizes)) => format!("Gradient of {name}{sizes}"),
+        None => title.to_owned(),
+    }
+}
+
+/// Equations, one on a line.
+fn typeset(equations: &str) -> String {
+    let lines = equations.lines().filter(|line| !line.trim().is_empty());
+    let lines: String = lines.map(|line| format!("<div>{}</div>\n", equation(line))).collect();
+    format!("<div class=\"equations\">\n{lines}</div>\n")
+}
+
+/// An equation and, behind three spaces, what holds at its borders.
+fn equation(line: &str) -> String {
+    match line.trim_end().split_once("    (") {
+        Some((equation, remark)) => format!("{} <small>({}</small>", formula(equation), formula(remark)),
+        None => formula(line.trim_end()),
+    }
+}
+
+/// A formula: names in italics, what stands in brackets behind a name as its index.
+fn formula(text: &str) -> String {
+    let (mut html, mut word, mut open) = (String::new(), String::new(), vec![]);
+    for letter in text.chars() {
+        if letter.is_alphanumeric() || letter == '_' || ('\u{300}'..'\u{370}').contains(&letter) {
+            word.push(letter);
+            continue;
+        }
+        let is_index = letter == '[' && !word.is_empty();
+        html += &name(&std::mem::take(&mut word), letter == '(');
+        match letter {
+            '[' => {
+                open.push(is_index);
+                html += if is_index { "<sub>" } else { "[" };
+            }
+            ']' => html += if open.pop() == Some(true) { "</sub>" } else { "]" },
+            _ => html += &escaped(&letter.to_string()),
+        }
+    }
+    html += &name(&word, false);
+    while let Some(is_index) = open.pop() {
+        html += if is_index { "</sub>" } else { "" };
+    }
+    html
+}
+
+/// A name in a formula: functions, numbers and words are upright, what stands behind `_` is an index.
+fn name(word: &str, is_function: bool) -> String {
+    let is_upright =
+        is_function || matches!(word, "if" | "else") || word.starts_with('Σ') || word.starts_with(char::is_numeric);
+    let set = |base: &str| match base.chars().nth(1) {
+        _ if base.is_empty() => String::new(),
+        _ if is_upright => base.to_owned(),
+        // A bar over the first letter is meant for the whole name.
+        Some('\u{304}') if base.chars().count() > 2 => {
+            format!("<i class=\"bar\">{}</i>", base.replace('\u{304}', ""))
+        }
+        _ => format!("<i>{base}</i>"),
+    };
+    match word.split_once('_') {
+        Some((base, index)) if !base.is_empty() && !index.is_empty() => format!("{}<sub>{index}</sub>", set(base)),
+        _ => set(word),
+    }
+}
+
+fn launch(number: usize, launch: &Explained, cut: &Cut, ptx: &str) -> String {
+    let Explained { name, task, reads, writes, division, grid, symbol, bytes, .. } = launch;
+    let mut html = format!("<article>\n<h3>{number}. {}: {}</h3>\n<dl>\n", escaped(name), escaped(task));
+    let (reads, writes, traffic) = (reads.join(", "), writes.join(", "), Bytes(*bytes).to_string());
+    let facts = launch.facts.iter().map(|(name, fact)| (name.as_str(), fact));
+    let rows = [("reads", &reads), ("writes", &writes), ("work", division), ("launch", grid), ("traffic", &traffic)];
+    for (term, words) in rows.into_iter().chain([("kernel", symbol)]).chain(facts) {
+        let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escaped(term), escaped(words));
+    }
+    html += "</dl>\n";
+    html += &figure(cut);
+    html += &candidates(launch);
+    if !ptx.is_empty() {
+        let _ = writeln!(html, "<details><summary>PTX</summary><pre>{}</pre></details>", escaped(ptx));
+    }
+    html + "</article>\n"
+}
+
+/// The schedules that fit, with their estimates, and those that do not, with the reasons.
+fn candidates(launch: &Explained) -> String {
+    let mut html = String::from(
+        "<div class=\"scroll\"><table>\n<tr><th></th><th>estimate</th><th>schedule</th><th>reason</th></tr>\n",
+    );
+    for (place, (schedule, micros, why)) in launch.candidates.iter().enumerate() {
+        let (class, mark) = if place == 0 { ("taken", "✓ taken") } else { ("fits", "fits") };
+        let (schedule, why) = (escaped(schedule), escaped(why));
+        let cells = format!("<td>{mark}</td><td>{micros:.1} µs</td><td><code>{schedule}</code></td><td>{why}</td>");
+        let _ = writeln!(html, "<tr class=\"{class}\">{cells}</tr>");
+    }
+    for (schedule, why) in &launch.refused {
+        let (schedule, why) = (escaped(schedule), escaped(why));
+        let cells = format!("<td>✗ refused</td><td></td><td><code>{schedule}</code></td><td>{why}</td>");
+        let _ = writeln!(html, "<tr class=\"refused\">{cells}</tr>");
+    }
+    html + "</table></div>\n"
+}
+
+/// The tiles. Each says what it holds to whoever points at it.
+fn figure(cut: &Cut) -> String {
+    let (along, across) = (shown(&cut.along, SHOWN.0), shown(&cut.across, SHOWN.1));
+    let (width, height) = (MARGIN.0 + (along.len() - 1) * STEP.0 + CELL.0 + 4, MARGIN.1 + across.len() * STEP.1);
+    let mut svg =
+        format!("<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\">\n");
+    for (place, tile) in along.iter().enumerate() {
+        let start = tile.map_or("…".to_owned(), |tile| format!("{} {}", cut.along.name, tile * cut.along.tile));
+        let _ = writeln!(svg, "<text x=\"{}\" y=\"16\">{}</text>", MARGIN.0 + place * STEP.0, escaped(&start));
+    }
+    for (line, row) in across.iter().enumerate() {
+        let y = MARGIN.1 + line * STEP.1;
+        let Some(row) = row else {
+            let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">⋮</text>", MARGIN.0, y + 24);
+            continue;
+        };
+        let start = format!("{} {}", cut.across.name, row * cut.across.tile);
+        let _ = writeln!(svg, "<text x=\"4\" y=\"{}\">{}</text>", y + 24, escaped(&start));
+        for (place, tile) in along.iter().enumerate() {
+            svg += &cell((MARGIN.0 + place * STEP.0, y), cut, *row, *tile);
+            if place > 0 {
+                svg += &hand_over(MARGIN.0 + place * STEP.0, y + CELL.1 / 2, cut);
+            }
+        }
+    }
+    format!("{svg}</svg></div>\n<figcaption>{}</figcaption></figure>\n", caption(cut))
+}
+
+fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> String {
+    let Some(tile) = tile else { return format!("<text x=\"{}\" y=\"{}\">…</text>\n", x + CELL.0 / 2, y + 24) };
+    let (number, block) = cut.tile_and_block(row, tile);
+    let what = escaped(&holds(cut, row, tile, block));
+    format!(
+        "<g class=\"tile b{}\" tabindex=\"0\"><title>tile {number}: {what}</title>\
+         <rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">tile {number}</text>\
+         <text x=\"{}\" y=\"{}\">block {block}</text></g>\n",
+        block % COLOURS,
+        CELL.0,
+        CELL.1,
+        x + 8,
+        y + 17,
+        x + 8,
+        y + 33,
+    )
+}
+
+/// What a tile holds, and where its state comes from.
+fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
+    let range = |side: &super::Side, part: u64| {
+        let first = part * side.tile;
+        let last = (first + side.tile).min(side.size).max(first + 1) - 1;
+        let name = if side.name.is_empty() { "element" } else { &side.name };
+        if first == last { format!("{name} {first}") } else { format!("{name} {first} to {last}") }
+    };
+    let state = match cut.carry {
+        Carry::None => "it needs nothing from other tiles",
+        Carry::Kept => "its state comes from the tile before, in the registers or shared memory of the block",
+        Carry::LookBack => "it publishes what it combines to, and folds what other blocks have published before it",
+    };
+    format!("{}; {}; computed by block {block}; {state}", range(&cut.along, tile), range(&cut.across, row))
+}
+
+/// An arrow to the next tile, where a block keeps its state.
+fn hand_over(x: usize, y: usize, cut: &Cut) -> String {
+    let (left, right) = (x + CELL.0 - STEP.0 + 3, x - 3);
+    let (from, to) = if cut.reverse { (right, left) } else { (left, right) };
+    let back = if cut.reverse { to + 6 } else { to - 6 };
+    match cut.carry {
+        Carry::None => String::new(),
+        Carry::Kept => {
+            format!("<path class=\"arrow\" d=\"M{from} {y} H{to} M{back} {} L{to} {y} L{back} {}\"/>\n", y - 4, y + 4)
+        }
+        Carry::LookBack => format!("<path class=\"arrow dashed\" d=\"M{from} {y} H{to}\"/>\n"),
+    }
+}
+
+fn caption(cut: &Cut) -> &'static str {
+    match cut.carry {
+        Carry::None => "Tiles have nothing to do with each other. Point at a tile to see what it holds.",
+        Carry::Kept => "Arrows: a block keeps its state from tile to tile. Point at a tile to see what it holds.",
+        Carry::LookBack => {
+            "Dashed: tiles publish what they combine to, and later blocks fold it in a fixed order. Point at a tile to see \
+             what it holds."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formulas_have_names_and_indices() {
+        assert_eq!(formula("h[t−1] + exp(b)"), "<i>h</i><sub><i>t</i>−1</sub> + exp(<i>b</i>)");
+        assert_eq!(formula("h_last < x"), "<i>h</i><sub>last</sub> &lt; <i>x</i>");
+        assert_eq!(
+            equation("a[t]    (a[n] = 1)"),
+            "<i>a</i><sub><i>t</i></sub> <small>(<i>a</i><sub><i>n</i></sub> = 1)</small>"
+        );
+    }
+
+    #[test]
+    fn markup_in_words_is_shown_as_it_is() {
+        let section = Section { title: "a<b>".into(), equations: String::new(), launches: vec![], ptx: vec![] };
+        let html = page("x & y", &[section]);
+        assert!(html.contains("<h2>a&lt;b&gt;</h2>") && html.contains("<h1>x &amp; y</h1>"), "{html}");
+    }
+
+    #[test]
+    fn the_gradient_says_whose_it_is() {
+        assert_eq!(title("cumsum.bar, B=1"), "Gradient of cumsum, B=1");
+        assert_eq!(title("cumsum, B=1"), "cumsum, B=1");
+    }
+
+    #[test]
+    fn a_page_has_tiles_reasons_and_ptx_and_needs_nothing_else() {
+        let (launch, cut) = super::super::tests::launch_and_cut(Carry::Kept, false);
+        let launch = Explained { refused: vec![("look-back".into(), "too <short>".into())], ..launch };
+        let ptx = vec![".visible .entry k()".to_owned()];
+        let equations = "y[t] = y[t−1] + x[t]".to_owned();
+        let html =
+            page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![(launch, cut)], ptx }]);
+        for part in [
+            "✓ taken",
+            "✗ refused",
+            "too &lt;short&gt;",
+            "<pre>.visible .entry k()</pre>",
+            "prefers-color-scheme: dark",
+        ] {
+            assert!(html.contains(part), "lacks {part}: {html}");
+        }
+        assert!(html.contains("<title>tile 3: L 4096 to 8191; B 1; computed by block 1"), "{html}");
+        assert_eq!(html.matches("class=\"tile ").count(), 4);
+        assert!(!html.contains("<script") && !html.contains("http") && !html.contains("url("), "{html}");
+        let tags =
+            |name: &str| (html.matches(&format!("<{name}")).count(), html.matches(&format!("</{name}>")).count());
+        for name in ["section", "article", "figure", "svg", "table", "details", "dl"] {
+            assert!(tags(name).0 == tags(name).1 && tags(name).0 > 0, "{name}: {:?}", tags(name));
+        }
+    }
+}
