@@ -3,7 +3,6 @@
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use crate::schedule::{Form, Pass, Schedule, StateSpace};
-use crate::schedules::chunkwise_backward::BackForm;
 use crate::stage::Stage;
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::Ty;
@@ -112,7 +111,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
 /// The type of the numbers that kernels of one stage hand on, of one kind.
 pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_dsl::Elem {
     let rounds = matches!(schedule, Schedule::ChunkwiseBackward(_)) && number < 2;
-    let back = rounds.then(|| BackForm::of(stage).ok()).flatten();
+    let back = rounds.then(|| stage.kind().matrices_back().ok()).flatten();
     back.map_or(oplus_dsl::Elem::F32, |form| form.state_elem(stage))
 }
 

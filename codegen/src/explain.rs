@@ -9,9 +9,7 @@ use crate::plan::{Choice, Launch, Plan};
 use crate::schedule::{
     Chunkwise, Columns, Flash, Form, LookBack, Map, Pass, Rows, Schedule, StateSpace, StateSpaceBackward, Sweep, WARP,
 };
-use crate::schedules::chunkwise;
-use crate::schedules::chunkwise_backward::BackForm;
-use crate::stage::{Kind, Sink, Source, Stage};
+use crate::stage::{Sink, Source, Stage};
 use crate::words::{Bytes, counted, width};
 
 /// What a plan does and why; prints as text: the equations, and the launches with the reasons for each.
@@ -141,8 +139,8 @@ fn refused(stage: &Stage, choice: &Choice) -> Vec<(String, String)> {
 /// Why states that are summed away are not computed by products of matrices, if they are not.
 fn no_chunks(stage: &Stage) -> Option<(String, String)> {
     let why = match (stage.two_way(), stage.state_axis()) {
-        (Some(_), _) => BackForm::of(stage).err()?,
-        (None, axis) => axis.and_then(|_| chunkwise::Form::of(stage).err())?,
+        (Some(_), _) => stage.kind().matrices_back().err()?,
+        (None, axis) => axis.and_then(|_| stage.kind().matrices().err())?,
     };
     Some(("chunks".to_owned(), why.to_string()))
 }
@@ -153,7 +151,7 @@ fn task(stage: &Stage) -> String {
     let operator = &stage.program.operator(scan.operator).name;
     let axis = stage.program.axis_name(scan.axis);
     let direction = if scan.reverse { "reverse " } else { "" };
-    let kind = if stage.kind() == Kind::Reduce { "reduction" } else { "scan" };
+    let kind = if stage.is_reduction() { "reduction" } else { "scan" };
     let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
     let kind = if stage.two_way().is_some() { "scans both ways" } else { kind };
     format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())

@@ -18,7 +18,6 @@ use oplus_dsl::ir::{Axis, AxisSet};
 use text::Fields;
 pub use text::ParseScheduleError;
 
-use crate::schedules::{chunkwise, chunkwise_backward, flash};
 use crate::stage::Stage;
 use crate::target::Isa;
 
@@ -177,7 +176,7 @@ schedule! {
 
 schedule! {
     /// Pairs: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
-    /// within rows and columns are padded to multiples of 16, see [`crate::schedules::flash::Form::inner`].
+    /// within rows and columns are padded to multiples of 16, see [`crate::stage::kind::Pairwise::inner`].
     Flash, "pairs" {
         /// Warps of a block.
         warps: u32,
@@ -424,13 +423,13 @@ impl Schedule {
                 stage.axis().into_iter().collect()
             }
             Schedule::Flash(_) => {
-                flash::Form::of(stage).map(|form| form.inner.into_iter().collect()).unwrap_or_default()
+                stage.kind().pairs().map(|form| form.inner.iter().copied().collect()).unwrap_or_default()
             }
             Schedule::Chunkwise(_) => {
-                chunkwise::Form::of(stage).map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
+                stage.kind().matrices().map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
             Schedule::ChunkwiseBackward(_) => {
-                let form = chunkwise_backward::BackForm::of(stage).map(|form| form.states);
+                let form = stage.kind().matrices_back().map(|form| &form.states);
                 form.map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
             }
         }

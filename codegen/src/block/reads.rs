@@ -1,7 +1,7 @@
 //! Which parameters a stage reads along its scan axis, and what does not change along it.
 
 use crate::stage::Stage;
-use oplus_dsl::ir::{Axis, Op, Value};
+use oplus_dsl::ir::{Axis, Op, Program, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The least and the greatest displacement at which each parameter with the scan axis is read at the point.
@@ -52,15 +52,15 @@ pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach
 }
 
 /// The values without the scan axis beneath `roots` that depend on no state: they are the same along a row.
-pub fn constant_along(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>) -> Vec<Value> {
+pub fn constant_along(program: &Program, axis: Axis, roots: impl Iterator<Item = Value>) -> Vec<Value> {
     let (mut found, mut seen) = (vec![], BTreeSet::new());
     let mut stack: Vec<Value> = roots.collect();
     while let Some(value) = stack.pop() {
-        let node = stage.program.node(value);
+        let node = program.node(value);
         if !seen.insert(value) || matches!(node.op, Op::Field(..) | Op::Const(_)) {
             continue;
         }
-        if node.axes.contains(axis) || has_state(stage, value) {
+        if node.axes.contains(axis) || has_state(program, value) {
             stack.extend(node.op.operands());
         } else {
             found.push(value);
@@ -71,10 +71,10 @@ pub fn constant_along(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Val
 }
 
 /// Whether a value depends on the scan.
-fn has_state(stage: &Stage, value: Value) -> bool {
+fn has_state(program: &Program, value: Value) -> bool {
     let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
     while let Some(value) = stack.pop() {
-        let op = &stage.program.node(value).op;
+        let op = &program.node(value).op;
         if matches!(op, Op::Field(..)) {
             return true;
         }

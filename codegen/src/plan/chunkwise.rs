@@ -3,7 +3,7 @@
 use super::bound::Bound;
 use super::segments::Work;
 use crate::schedule::{Chunkwise, Schedule, Unit};
-use crate::schedules::chunkwise::{Form, shared_bytes};
+use crate::schedules::chunkwise::shared_bytes;
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -34,7 +34,7 @@ const POWERS_EACH: f64 = 24.0;
 /// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of the factors: of
 /// those of 16 bits only `bf16` has the range of the states as they are written.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
-    let Ok(form) = Form::of(stage) else { return vec![] };
+    let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;
     let of = |warps, depth, (padded, wide, vector): (bool, bool, u32)| {
         let together = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
@@ -78,9 +78,9 @@ fn blocks(stage: &Stage, schedule: &Chunkwise, isa: Isa) -> u32 {
 
 /// Microseconds, and why. Blocks go through chunks: four products for each, over time, depth and width.
 pub(super) fn estimate(stage: &Stage, schedule: &Chunkwise, bound: &Bound, target: &Target) -> (f64, String) {
-    let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
+    let Ok(form) = stage.kind().matrices() else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(schedule.times()), f64::from(schedule.depth));
-    let work = Work::of(stage, &form, schedule, bound);
+    let work = Work::of(stage, form, schedule, bound);
     let segments = work.segments(target);
     // Decays of channels: those of pairs of neighbouring times are powers of two, of which a multiprocessor has few a microsecond.
     let powers = if form.channels { times * depth * POWERS_EACH / POWERS } else { 0.0 };

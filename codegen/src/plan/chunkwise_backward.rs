@@ -6,7 +6,7 @@ use super::geometry::blocks;
 use super::segments::Work;
 use crate::schedule::{ChunkwiseBackward, Schedule, Sweep};
 use crate::schedules::chunkwise::parts;
-use crate::schedules::chunkwise_backward::{BackForm, TIMES};
+use crate::schedules::chunkwise_backward::TIMES;
 use crate::stage::Stage;
 use crate::target::{Isa, Target};
 use crate::words::counted;
@@ -30,7 +30,7 @@ const POWERS_BACK: f64 = 50.0;
 /// The schedules of a two-way stage that is the gradient of a recurrence of matrices. On Hopper there is room for the tiles of two
 /// heads; on other devices not always, nor for states in `f32`, and of a single head there is no other to be copied meanwhile.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
-    let Ok(form) = BackForm::of(stage) else { return vec![] };
+    let Ok(form) = stage.kind().matrices_back() else { return vec![] };
     let is_single = form.state_elem(stage) == Elem::F32;
     let of = |depth, (padded, wide, vector): (bool, bool, u32)| {
         let vector = if form.elem(stage) == Elem::F32 { vector.min(4) } else { vector };
@@ -57,10 +57,10 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
 /// Microseconds of all sweeps, and why: a product over times, depth and width in each of the first two, three of them and three
 /// over pairs of times and the width in the third.
 pub(super) fn estimate(stage: &Stage, schedule: &ChunkwiseBackward, bound: &Bound, target: &Target) -> (f64, String) {
-    let Ok(form) = BackForm::of(stage) else { return (f64::INFINITY, "no recurrence of matrices".into()) };
+    let Ok(form) = stage.kind().matrices_back() else { return (f64::INFINITY, "no recurrence of matrices".into()) };
     let (times, depth) = (f64::from(TIMES), f64::from(schedule.depth));
     let parts = parts(&form.states, schedule.wide, TIMES, |axis| bound.size(axis)) as f64;
-    let work = Work::back(stage, &form, schedule, (bound, target));
+    let work = Work::back(stage, form, schedule, (bound, target));
     let segments = work.segments(target);
     let points = blocks(stage, &Schedule::ChunkwiseBackward(*schedule), bound) as f64;
     let heads = bound.count(form.heads.iter()) as f64 * parts;

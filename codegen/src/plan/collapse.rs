@@ -6,7 +6,7 @@
 
 use super::bound::{Bound, Placed};
 use crate::abi::{Tensor, axes, tensors};
-use crate::stage::{Stage, View};
+use crate::stage::{NormalForm, Stage, View};
 use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Program, Value};
 
 /// A stage with merged axes.
@@ -61,7 +61,7 @@ fn one_sum(stage: &Stage) -> (Stage, AxisSet) {
             }
         }
     }
-    (Stage { program: without(program, &inner), ..stage.clone() }, columns)
+    (stage.with_program(without(program, &inner)), columns)
 }
 
 /// The program without some nodes, which no other reads.
@@ -141,7 +141,7 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     let views = stage.views.iter().map(|views| views.iter().map(view).collect()).collect();
     let part_axis = stage.part_axis.map(to);
     let (sources, sinks) = (stage.sources.clone(), stage.sinks.clone());
-    Stage { program, axes: axes.collect(), sources, views, sinks, part_axis }
+    Stage::new(NormalForm { program, axes: axes.collect(), sources, views, sinks, part_axis })
 }
 
 fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {

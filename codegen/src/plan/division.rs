@@ -23,7 +23,6 @@ use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
 use crate::key::Key;
 use crate::schedule::Schedule;
 use crate::schedules::chunkwise_backward;
-use crate::schedules::chunkwise_backward::BackForm;
 use crate::schedules::shared_bytes;
 use crate::schedules::state_space::ends_len;
 use crate::stage::{Cut, Sink, Source, Stage};
@@ -442,8 +441,8 @@ fn handed_on(stage: &Stage, schedule: &Schedule, pieces: &[Piece], bound: &Bound
             ends_len(stage, Segments::of(stage, schedule, bound, target).count, size).map(|len| vec![len])
         }
         Schedule::Chunkwise(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
-        Schedule::ChunkwiseBackward(s) => BackForm::of(stage).ok().and_then(|form| {
-            let [states, cotangents] = chunkwise_backward::scratch(&form, s, size)?;
+        Schedule::ChunkwiseBackward(s) => stage.kind().matrices_back().ok().and_then(|form| {
+            let [states, cotangents] = chunkwise_backward::scratch(form, s, size)?;
             Some(vec![states, cotangents, ends(stage, schedule, bound, target)?])
         }),
         _ => None,

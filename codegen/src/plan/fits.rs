@@ -10,12 +10,12 @@ use crate::schedule::{
     StateSpaceBackward,
 };
 use crate::schedules::chunkwise_backward;
-use crate::schedules::chunkwise_backward::{BackForm, TIMES};
+use crate::schedules::chunkwise_backward::TIMES;
 use crate::schedules::state_space::{can_segment, ends_len};
 use crate::schedules::state_space_backward;
 use crate::schedules::state_space_backward::scratch;
-use crate::schedules::{chunkwise, flash};
 use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrence;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
 
@@ -172,8 +172,7 @@ fn states(
 }
 
 fn pairs(stage: &Stage, schedule: &Flash, bound: &Bound) -> Result<(), String> {
-    flash::supports(stage)?;
-    let form = flash::Form::of(stage)?;
+    let form = stage.kind().pairs().map_err(|refusal| refusal.to_string())?;
     for (axis, places) in form.inner.iter().zip([schedule.depth, schedule.width]) {
         let (name, size, places) = (stage.program.axis_name(*axis), bound.size(*axis), i64::from(places));
         match schedule.padded {
@@ -197,10 +196,10 @@ fn pairs(stage: &Stage, schedule: &Flash, bound: &Bound) -> Result<(), String> {
 }
 
 fn chunks(stage: &Stage, schedule: &Chunkwise, bound: &Bound) -> Result<(), String> {
-    let form = chunkwise::Form::of(stage).map_err(|refusal| refusal.to_string())?;
+    let form = stage.kind().matrices().map_err(|refusal| refusal.to_string())?;
     let Chunkwise { depth, padded, wide, vector, stages, .. } = *schedule;
-    matrices(stage, &form, (depth, schedule.width()), (padded, wide, vector), bound)?;
-    if form.readout.is_some_and(|readout| !stage.views[readout.query as usize].is_empty()) {
+    matrices(stage, form, (depth, schedule.width()), (padded, wide, vector), bound)?;
+    if form.readout.as_ref().is_some_and(|readout| !stage.views[readout.query as usize].is_empty()) {
         return Err(DISPLACED.to_owned());
     }
     counted(bound.size(form.time), schedule.times() * stages)
@@ -212,7 +211,7 @@ const DISPLACED: &str = "a parameter of tiles is displaced";
 /// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read.
 fn matrices(
     stage: &Stage,
-    form: &chunkwise::Form,
+    form: &MatrixRecurrence,
     (depth, width): (u32, u32),
     (padded, wide, vector): (bool, bool, u32),
     bound: &Bound,
@@ -243,7 +242,7 @@ fn counted(times: i64, ahead: u32) -> Result<(), String> {
 }
 
 fn chunks_back(stage: &Stage, schedule: &ChunkwiseBackward, bound: &Bound) -> Result<(), String> {
-    let form = BackForm::of(stage).map_err(|refusal| refusal.to_string())?;
+    let form = stage.kind().matrices_back().map_err(|refusal| refusal.to_string())?;
     let ChunkwiseBackward { depth, padded, wide, vector, stages, .. } = *schedule;
     for own in [&form.states, &form.cotangents] {
         matrices(stage, own, (depth, TIMES), (padded, wide, vector), bound)?;
@@ -251,7 +250,7 @@ fn chunks_back(stage: &Stage, schedule: &ChunkwiseBackward, bound: &Bound) -> Re
     if let Some(axis) = (0..stage.program.axes.len() as u32).map(Axis).find(|axis| bound.size(*axis) == 0) {
         return Err(format!("{} is empty", stage.program.axis_name(axis)));
     }
-    if chunkwise_backward::scratch(&form, schedule, |axis| bound.size(axis)).is_none() {
+    if chunkwise_backward::scratch(form, schedule, |axis| bound.size(axis)).is_none() {
         return Err(UNCOUNTED.to_owned());
     }
     let walks = recurrences(&form.states, (wide, TIMES), bound);

@@ -4,8 +4,8 @@ use super::bound::Bound;
 use super::geometry::blocks;
 use crate::abi::{Tensor, elem};
 use crate::schedule::{Flash, Schedule, Unit};
-use crate::schedules::flash::Form;
 use crate::stage::Stage;
+use crate::stage::kind::Pairwise;
 use crate::target::{Isa, Target};
 use crate::words::counted;
 use oplus_dsl::Elem;
@@ -28,55 +28,55 @@ const TURN: f64 = 0.07;
 
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
-    let Ok(form) = Form::of(stage) else { return vec![] };
+    let Ok(form) = stage.kind().pairs() else { return vec![] };
     let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
     let single = leaf == Some(Elem::F32);
     let of = |length: u32, padded, vector: u32| {
         let vector = if single { vector.min(4) } else { vector };
-        let light = is_light(&stage.program, &form, padded);
+        let light = is_light(&stage.program, form, padded);
         let numbers = if single {
-            single_numbers(&form, length, isa, vector)
+            single_numbers(form, length, isa, vector)
         } else {
-            numbers(&form, length, isa, (vector, light))
+            numbers(form, length, isa, (vector, light))
         }?;
         Some(Schedule::Flash(Flash { padded, vector, ..numbers }))
     };
     let exact = EXACT.map(|length| of(length, false, 8));
     let padded = PADDED.into_iter().flat_map(|length| [8, 1].map(|vector| of(length, true, vector)));
     let all: Vec<Schedule> = exact.into_iter().chain(padded).flatten().collect();
-    let few = all.iter().filter_map(|schedule| few_rows(&form, schedule));
-    let short = all.iter().filter_map(|schedule| short_rows(&stage.program, &form, schedule));
+    let few = all.iter().filter_map(|schedule| few_rows(form, schedule));
+    let short = all.iter().filter_map(|schedule| short_rows(&stage.program, form, schedule));
     all.iter().copied().chain(few).chain(short).collect()
 }
 
 /// Whether pairs need few registers beside their products: weights are powers of the products themselves, and there are not
 /// both ranges of columns and places to compare.
-fn is_light(program: &Program, form: &Form, padded: bool) -> bool {
+fn is_light(program: &Program, form: &Pairwise, padded: bool) -> bool {
     form.scale(program).is_some() && (form.limits.is_empty() || !padded)
 }
 
 /// The same for rows that see few columns: smaller tiles, and more blocks at once, which begin and end while others compute.
-fn short_rows(program: &Program, form: &Form, schedule: &Schedule) -> Option<Schedule> {
+fn short_rows(program: &Program, form: &Pairwise, schedule: &Schedule) -> Option<Schedule> {
     let Schedule::Flash(s) = *schedule else { return None };
     let short = s.unit == Unit::Warpgroup && s.rows() == 64 && s.columns == 128 && is_light(program, form, s.padded);
     (short && !s.padded).then_some(Schedule::Flash(Flash { columns: 64, blocks: 5, ..s }))
 }
 
 /// The same for few rows: half as many in a block, smaller tiles of columns, more of them in flight.
-fn few_rows(form: &Form, schedule: &Schedule) -> Option<Schedule> {
+fn few_rows(form: &Pairwise, schedule: &Schedule) -> Option<Schedule> {
     let Schedule::Flash(s) = *schedule else { return None };
     let many = s.rows() > 64 && s.depth <= 128 && form.contractions.len() == 1;
     many.then_some(Schedule::Flash(Flash { warps: 4, repeat: 1, columns: 64, stages: 3, blocks: 2, ..s }))
 }
 
 /// Payloads with a leaf, whose sums take what there is of registers, or of `f32` of shared memory.
-fn weighted(form: &Form) -> u32 {
+fn weighted(form: &Pairwise) -> u32 {
     form.payloads.iter().filter(|p| p.leaf.is_some()).count() as u32
 }
 
 /// Tiles of `f32` for axes of a length, so that they and the sums fit the shared memory: that of all devices up to 128
 /// places, beyond that of the newer ones, of one contraction. Copies of single elements need registers, too.
-fn single_numbers(form: &Form, length: u32, isa: Isa, vector: u32) -> Option<Flash> {
+fn single_numbers(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash> {
     let columns = match length {
         129.. if form.contractions.len() > 1 => return None,
         129.. => 16,
@@ -90,7 +90,7 @@ fn single_numbers(form: &Form, length: u32, isa: Isa, vector: u32) -> Option<Fla
 
 /// Warps and tiles of 16-bit numbers for axes of a length, so that sums and pairs fit the registers of a thread and tiles the
 /// shared memory; copies of single elements need registers, too. The fastest of those measured.
-fn numbers(form: &Form, length: u32, isa: Isa, (vector, light): (u32, bool)) -> Option<Flash> {
+fn numbers(form: &Pairwise, length: u32, isa: Isa, (vector, light): (u32, bool)) -> Option<Flash> {
     let careful = vector == 1;
     let weighted = weighted(form);
     let sums = weighted * length / 2;
@@ -133,7 +133,7 @@ fn numbers(form: &Form, length: u32, isa: Isa, (vector, light): (u32, bool)) -> 
 
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(stage: &Stage, schedule: &Flash, bound: &Bound, target: &Target) -> (f64, String) {
-    let Ok(form) = Form::of(stage) else { return (f64::INFINITY, "no pairs".into()) };
+    let Ok(form) = stage.kind().pairs() else { return (f64::INFINITY, "no pairs".into()) };
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
     let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();

@@ -4,9 +4,9 @@ use super::bound::Bound;
 use super::segments::blocks_of_row;
 use super::segments::recurrences;
 use crate::schedule::{Flash, Form, Pass, Schedule, Sweep, WARP};
-use crate::schedules::chunkwise_backward::{BackForm, TIMES};
+use crate::schedules::chunkwise_backward::TIMES;
 use crate::schedules::state_space_backward::sum_threads;
-use crate::schedules::{chunkwise, columns, flash, lookback};
+use crate::schedules::{columns, flash, lookback};
 use crate::stage::Stage;
 use crate::target::Target;
 use oplus_dsl::ir::Axis;
@@ -66,9 +66,9 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
             }
         }
         Schedule::Chunkwise(s) => {
-            chunkwise::Form::of(stage).map_or(0, |form| recurrences(&form, (s.wide, s.width()), bound))
+            stage.kind().matrices().map_or(0, |form| recurrences(form, (s.wide, s.width()), bound))
         }
-        Schedule::ChunkwiseBackward(s) => BackForm::of(stage).map_or(0, |form| match s.sweep {
+        Schedule::ChunkwiseBackward(s) => stage.kind().matrices_back().map_or(0, |form| match s.sweep {
             Sweep::Gradients => {
                 let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
                 bound.count(form.shared().iter()).saturating_mul(chunks)
@@ -81,9 +81,9 @@ pub(super) fn blocks(stage: &Stage, schedule: &Schedule, bound: &Bound) -> u64 {
 
 /// A block for each tile of rows of each outer point and part.
 fn pairs_blocks(stage: &Stage, schedule: &Flash, bound: &Bound) -> u64 {
-    let Ok(form) = flash::Form::of(stage) else { return 0 };
+    let Ok(form) = stage.kind().pairs() else { return 0 };
     let tiles = (bound.size(form.row) as u64).div_ceil(u64::from(schedule.rows()));
-    bound.count(flash::outer_axes(&form).iter().chain(stage.part_axis)).saturating_mul(tiles)
+    bound.count(flash::outer_axes(form).iter().chain(stage.part_axis)).saturating_mul(tiles)
 }
 
 /// The grid of a launch. Maps and rows go round when there is more work than blocks.
@@ -122,7 +122,7 @@ pub(super) fn parts(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &
 
 /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
 fn pairs_parts(stage: &Stage, schedule: &Flash, bound: &Bound, target: &Target) -> u64 {
-    let Ok(form) = flash::Form::of(stage) else { return 1 };
+    let Ok(form) = stage.kind().pairs() else { return 1 };
     let own = pairs_blocks(stage, schedule, bound) / stage.part_axis.map_or(1, |part| bound.size(part).max(1) as u64);
     let tiles = (bound.size(form.column) as u64).div_ceil(u64::from(schedule.columns));
     let places = u64::from(target.multiprocessors * schedule.blocks);

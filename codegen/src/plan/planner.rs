@@ -13,11 +13,6 @@ use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
 use crate::schedule::Schedule;
-use crate::schedules::chunkwise_backward::BackForm;
-use crate::schedules::columns::supports_parts;
-use crate::schedules::state_space::supports;
-use crate::schedules::state_space_backward;
-use crate::schedules::{chunkwise, flash};
 use crate::stage::{
     Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired,
     cut_parted, cut_split, cut_two_way,
@@ -80,19 +75,20 @@ impl Cuts {
 
 /// Cuts a program in every way in which it can run.
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
-    let states = |s: &Stage| supports(s).is_ok() || chunkwise::Form::of(s).is_ok();
+    let states = |s: &Stage| s.kind().walk().is_ok() || s.kind().matrices().is_ok();
     let known = |s: &Stage| s.state_axis().is_none() || states(s);
     let whole = |cut: &Cut| cut.stages.iter().all(known);
-    let both =
-        |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || state_space_backward::supports(s).is_ok());
-    let in_parts = |s: &Stage| collapse(s).map_or_else(|| supports_parts(s), |merged| supports_parts(&merged.stage));
+    let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || s.kind().walk_back().is_ok());
+    let in_parts = |s: &Stage| {
+        collapse(s).map_or_else(|| s.kind().parted().is_ok(), |merged| merged.stage.kind().parted().is_ok())
+    };
     let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || in_parts(s));
     let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
-    let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || flash::supports(s).is_ok());
+    let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || s.kind().pairs().is_ok());
     let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
     let (gathered, split) = (cut_gathered(program)?.filter(pairs), cut_split(program)?.filter(pairs));
     let parted = cut_parted(program)?.filter(parts);
-    let back = |s: &Stage| if s.two_way().is_some() { BackForm::of(s).is_ok() } else { known(s) };
+    let back = |s: &Stage| if s.two_way().is_some() { s.kind().matrices_back().is_ok() } else { known(s) };
     let back = |cut: &Cut| cut.stages.iter().all(back);
     let chunked = cut_chunked(program)?.into_iter().find(back);
     Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, gathered, split, chunked, parted })

@@ -2,9 +2,10 @@
 
 use super::bound::Bound;
 use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep};
-use crate::schedules::chunkwise::{Form, parts, scratch};
-use crate::schedules::chunkwise_backward::{BackForm, TIMES, blocks_of_walks};
+use crate::schedules::chunkwise::{parts, scratch};
+use crate::schedules::chunkwise_backward::{TIMES, blocks_of_walks};
 use crate::stage::Stage;
+use crate::stage::kind::{MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Target;
 use crate::words::counted;
 use oplus_dsl::Elem;
@@ -59,7 +60,7 @@ impl Walk {
 
 impl Work {
     /// That of a schedule of chunks.
-    pub(super) fn of(stage: &Stage, form: &Form, schedule: &Chunkwise, bound: &Bound) -> Work {
+    pub(super) fn of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, bound: &Bound) -> Work {
         let has_words = form.elem(&stage.program) == Ok(Elem::Bf16);
         let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
         let rows = recurrences(form, (schedule.wide, schedule.width()), bound);
@@ -75,7 +76,7 @@ impl Work {
     /// That of a walk of the gradient's states.
     pub(super) fn back(
         stage: &Stage,
-        form: &BackForm,
+        form: &MatrixRecurrenceBackward,
         schedule: &ChunkwiseBackward,
         (bound, target): (&Bound, &Target),
     ) -> Work {
@@ -117,16 +118,16 @@ impl Work {
 }
 
 /// Recurrences that blocks walk apart: of each part of the width, if that is wide.
-pub(super) fn recurrences(form: &Form, (wide, width): (bool, u32), bound: &Bound) -> u64 {
+pub(super) fn recurrences(form: &MatrixRecurrence, (wide, width): (bool, u32), bound: &Bound) -> u64 {
     bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
 }
 
 /// The segments of each recurrence that a schedule walks; `None` if it walks none.
 fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let work = match schedule {
-        Schedule::Chunkwise(s) => Work::of(stage, &Form::of(stage).ok()?, s, bound),
+        Schedule::Chunkwise(s) => Work::of(stage, stage.kind().matrices().ok()?, s, bound),
         Schedule::ChunkwiseBackward(ChunkwiseBackward { sweep: Sweep::Gradients, .. }) => return None,
-        Schedule::ChunkwiseBackward(s) => Work::back(stage, &BackForm::of(stage).ok()?, s, (bound, target)),
+        Schedule::ChunkwiseBackward(s) => Work::back(stage, stage.kind().matrices_back().ok()?, s, (bound, target)),
         _ => return None,
     };
     Some(work.segments(target))
@@ -147,10 +148,10 @@ pub(super) fn blocks_of_row(stage: &Stage, schedule: &Schedule, bound: &Bound, t
 pub(super) fn ends(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
     let (rows, state) = match schedule {
         Schedule::Chunkwise(s) => {
-            (recurrences(&Form::of(stage).ok()?, (s.wide, s.width()), bound), (s.width(), s.depth))
+            (recurrences(stage.kind().matrices().ok()?, (s.wide, s.width()), bound), (s.width(), s.depth))
         }
         Schedule::ChunkwiseBackward(s) => {
-            (recurrences(&BackForm::of(stage).ok()?.states, (s.wide, TIMES), bound), (TIMES, s.depth))
+            (recurrences(&stage.kind().matrices_back().ok()?.states, (s.wide, TIMES), bound), (TIMES, s.depth))
         }
         _ => return None,
     };

@@ -14,9 +14,8 @@ use crate::block::reads::displacements;
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::schedules::chunkwise::with_ends;
 use crate::schedules::chunkwise_backward::sweeps;
-use crate::schedules::columns::supports_parts;
-use crate::schedules::state_space::{supports, with_ends as with_ends_of_states};
-use crate::schedules::state_space_backward::{passes, supports as two_way_supports};
+use crate::schedules::state_space::with_ends as with_ends_of_states;
+use crate::schedules::state_space_backward::passes;
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::Elem;
@@ -82,15 +81,15 @@ pub(super) fn scalar_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return flash::schedules(stage, Isa::Sm80);
     }
     if stage.two_way().is_some() {
-        let walked = two_way_supports(stage).map_or_else(|_| vec![], |()| state_space_backward::scalar_schedules());
+        let walked = stage.kind().walk_back().map_or_else(|_| vec![], |_| state_space_backward::scalar_schedules());
         return [walked, chunkwise_backward::schedules(stage, isa)].concat();
     }
     if stage.part_axis.is_some() {
-        let lane = lane_axis(stage).filter(|_| supports_parts(stage));
+        let lane = lane_axis(stage).filter(|_| stage.kind().parted().is_ok());
         return lane.map(|lane| Schedule::Columns(Shape::of(stage).walk(lane, 1))).into_iter().collect();
     }
     if stage.state_axis().is_some() {
-        let walked = supports(stage).map_or_else(|_| vec![], |()| state_space::scalar_schedules(stage));
+        let walked = stage.kind().walk().map_or_else(|_| vec![], |_| state_space::scalar_schedules(stage));
         return [walked, chunkwise::schedules(stage, isa)].concat();
     }
     if stage.axis().is_none() {
@@ -139,16 +138,16 @@ fn vector_schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         return vector(stage, lane).map(|v| Schedule::Map(map(stage, v))).into_iter().collect();
     };
     if stage.two_way().is_some() {
-        let access = vector(stage, axis).filter(|_| two_way_supports(stage).is_ok());
+        let access = vector(stage, axis).filter(|_| stage.kind().walk_back().is_ok());
         return access.map(|v| state_space_backward::vector_schedules(stage, v, isa)).unwrap_or_default();
     }
     if stage.state_axis().is_some() {
-        let access = vector(stage, axis).filter(|_| supports(stage).is_ok());
+        let access = vector(stage, axis).filter(|_| stage.kind().walk().is_ok());
         return access.map(|v| state_space::vector_schedules(stage, v)).unwrap_or_default();
     }
     let shape = Shape::of(stage);
     if stage.part_axis.is_some() {
-        let lane = lane_axis(stage).filter(|_| supports_parts(stage));
+        let lane = lane_axis(stage).filter(|_| stage.kind().parted().is_ok());
         let vector = |lane| Some((lane, vector(stage, lane)?.min(4)));
         let all = |(lane, v)| {
             let some = [Some(shape.walk(lane, v)), Some(shape.narrow_walk(lane, v)), shape.deep_walk(stage, lane, v)];

@@ -196,7 +196,7 @@ impl<'s> MapKernel<'s> {
     fn compute(&self, b: &mut Builder, chunk: &Chunk) {
         let outputs = || self.stage.program.outputs.iter().map(|o| o.value);
         let mut shared = Point::new(&self.stage.program, self.position);
-        for value in constant_along(self.stage, self.lane, outputs()) {
+        for value in constant_along(&self.stage.program, self.lane, outputs()) {
             if !self.is_starts(value) {
                 shared.here(b, &mut MapLeaves { kernel: self, chunk, v: 0, list: None }, value);
             }

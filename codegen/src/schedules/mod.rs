@@ -12,7 +12,7 @@ pub mod state_space_backward;
 
 use crate::key::Key;
 use crate::schedule::Schedule;
-use crate::stage::Stage;
+use crate::stage::{Refusal, Stage};
 use crate::target::{Isa, Target};
 use crate::tile::Kernel;
 use crate::verify::{VerifyError, verify};
@@ -103,6 +103,14 @@ pub enum LowerError {
     HasScan {
         /// The schedule's name.
         schedule: &'static str,
+    },
+    /// The stage is not of a kind that the schedule takes.
+    #[error("the schedule `{schedule}` does not take the stage: {refusal}")]
+    Kind {
+        /// The schedule's name.
+        schedule: &'static str,
+        /// What the stage lacks.
+        refusal: Refusal,
     },
     /// The schedule's numbers are out of range.
     #[error("`{schedule}` has numbers that no kernel can have")]

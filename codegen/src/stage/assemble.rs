@@ -14,7 +14,7 @@ use super::import::{Import, Place};
 use super::leaves::{Leaves, stage_axes};
 use super::needs::Course;
 use super::product::product;
-use super::{Sink, Source, Stage, View};
+use super::{NormalForm, Sink, Source, Stage, View};
 
 pub(super) type Built = Result<Value, TypeError>;
 
@@ -203,7 +203,8 @@ impl<'a> Assembly<'a> {
         let sinks = group.roots.iter().map(|r| self.cutter.roots[*r].sink).collect();
         let part = group.roots.iter().find_map(|r| self.cutter.own_part_axis(&self.cutter.roots[*r]));
         let part_axis = part.and_then(|part| self.axis(part).ok());
-        Stage { program: self.builder.finish(), axes, sources: self.sources, views: self.views, sinks, part_axis }
+        let program = self.builder.finish();
+        Stage::new(NormalForm { program, axes, sources: self.sources, views: self.views, sinks, part_axis })
     }
 }
 

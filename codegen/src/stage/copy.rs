@@ -6,7 +6,7 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
-use super::{Sink, Source, Stage};
+use super::{NormalForm, Sink, Source, Stage};
 
 /// Everything that some values are computed from, and they themselves.
 pub(super) fn beneath(program: &Program, values: impl IntoIterator<Item = Value>) -> BTreeSet<Value> {
@@ -75,6 +75,6 @@ impl<'p> Copier<'p> {
         let program = self.builder.finish();
         let axes = (0..program.axes.len() as u32).map(|a| vec![Axis(a)]).collect();
         let views = vec![vec![]; program.params.len()];
-        Stage { program, axes, sources: self.sources, views, sinks, part_axis: None }
+        Stage::new(NormalForm { program, axes, sources: self.sources, views, sinks, part_axis: None })
     }
 }

@@ -74,7 +74,7 @@ pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
     limits::check(&program)?;
     let mut cut = cut_plain(&program)?;
     for stage in &mut cut.stages {
-        stage.program = unfused(&stage.program);
+        *stage = stage.with_program(unfused(&stage.program));
     }
     Ok(cut)
 }

@@ -45,6 +45,7 @@ mod family;
 mod flags;
 mod group;
 mod import;
+pub mod kind;
 mod leaves;
 mod limits;
 mod needs;
@@ -52,14 +53,18 @@ mod opposite;
 mod paired;
 mod parts;
 mod product;
+mod refusal;
 mod steady;
 mod two_way;
 
 pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
+pub use kind::Kind;
 pub use limits::{MAX_NESTED, MAX_OPERATIONS};
-pub(crate) use opposite::{sum_over, total};
 pub use paired::{cut_apart, cut_gathered, cut_paired, cut_split};
+pub use refusal::Refusal;
 pub use two_way::{cut_chunked, cut_two_way};
+
+use std::sync::Arc;
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
@@ -80,6 +85,8 @@ pub struct Stage {
     pub sinks: Vec<Sink>,
     /// The axis along which sums over columns are stored in parts; no parameter has it.
     pub part_axis: Option<Axis>,
+    /// What the stage is, which follows from its program, views and part axis.
+    kind: Arc<Kind>,
 }
 
 /// Where a stage reads a parameter.
@@ -167,18 +174,44 @@ pub struct TwoWay<'a> {
     pub state: Axis,
 }
 
-/// What a stage does, by what it keeps of its scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// No scan.
-    Map,
-    /// States are written, or maps of them.
-    Scan,
-    /// Only final states are kept.
-    Reduce,
+/// The program of a stage with its places in the whole program; what [`Stage::new`] makes a stage of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormalForm {
+    /// [`Stage::program`].
+    pub program: Program,
+    /// [`Stage::axes`].
+    pub axes: Vec<Vec<Axis>>,
+    /// [`Stage::sources`].
+    pub sources: Vec<Source>,
+    /// [`Stage::views`].
+    pub views: Vec<Vec<View>>,
+    /// [`Stage::sinks`].
+    pub sinks: Vec<Sink>,
+    /// [`Stage::part_axis`].
+    pub part_axis: Option<Axis>,
 }
 
 impl Stage {
+    /// A stage of a program in normal form; finds what it is.
+    pub fn new(placed: NormalForm) -> Stage {
+        let NormalForm { program, axes, sources, views, sinks, part_axis } = placed;
+        let mut stage = Stage { program, axes, sources, views, sinks, part_axis, kind: Arc::new(Kind::Map) };
+        stage.kind = Arc::new(Kind::of(&stage));
+        stage
+    }
+
+    /// The stage with another program in normal form over the same axes and tensors; finds what it is then.
+    pub fn with_program(&self, program: Program) -> Stage {
+        let Stage { axes, sources, views, sinks, part_axis, .. } = self.clone();
+        Stage::new(NormalForm { program, axes, sources, views, sinks, part_axis })
+    }
+
+    /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
+    /// the program before.
+    pub(crate) fn rewritten(&self, program: Program) -> Stage {
+        Stage { program, ..self.clone() }
+    }
+
     /// The scan, if there is one; of a two-way stage the one whose decay is not shifted.
     pub fn scan(&self) -> Option<Scan<'_>> {
         let back = self.back().map(|(value, _)| value);
@@ -229,13 +262,15 @@ impl Stage {
         self.scan().map(|s| s.axis)
     }
 
-    /// Map, scan or reduction.
-    pub fn kind(&self) -> Kind {
-        match self.axis() {
-            None => Kind::Map,
-            Some(axis) if self.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
-            Some(_) => Kind::Reduce,
-        }
+    /// What the stage is.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Whether only final states are kept of a scan.
+    pub fn is_reduction(&self) -> bool {
+        let is_body = |axis| self.program.outputs.iter().any(|o| o.axes.contains(&axis));
+        self.axis().is_some_and(|axis| !is_body(axis))
     }
 
     /// The axis of `First`, `Last`, `Shift` and `Starts`.

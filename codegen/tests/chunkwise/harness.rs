@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
 use oplus_codegen::schedule::{Chunkwise, Schedule};
-use oplus_codegen::schedules::chunkwise::{self, Form, scratch, with_ends};
+use oplus_codegen::schedules::chunkwise::{self, scratch, with_ends};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::{Stage, cut_contracted};
 use oplus_dsl::Elem;
@@ -105,7 +105,7 @@ impl<'a> Case<'a> {
             let len = self.shape(tensor).iter().product();
             buffers.insert(tensor, memory.add(Buffer::unwritten(elem(self.stage, tensor), len)));
         }
-        let form = Form::of(self.stage).expect("has the form");
+        let form = self.stage.kind().matrices().expect("has the form");
         let parts =
             if schedule.wide { self.sizes[form.width.0 as usize] as u64 / u64::from(schedule.width()) } else { 1 };
         let rows = form.outer.iter().map(|a| self.sizes[a.0 as usize] as u64).product::<u64>() * parts;
@@ -150,7 +150,7 @@ impl<'a> Case<'a> {
     /// The same in so many segments.
     pub(crate) fn check_segments(&self, schedule: &Chunkwise, segments: usize, order: Order) {
         let (wanted, found) = (self.wanted(), self.run(schedule, (segments, order)));
-        let form = Form::of(self.stage).expect("has the form");
+        let form = self.stage.kind().matrices().expect("has the form");
         for ((wanted, found), output) in wanted.iter().zip(&found).zip(&self.stage.program.outputs) {
             let error = relative_error(wanted, found);
             let most = match self.stage.program.params[form.key as usize].elem {

@@ -1,20 +1,19 @@
 //! Which stages are recurrences of matrices that chunks can compute, and why others are not.
 
-use oplus_codegen::schedules::chunkwise::{Form, Refusal};
-use oplus_codegen::schedules::chunkwise_backward::{BackForm, Kind};
-use oplus_codegen::stage::{Stage, cut_chunked};
+use oplus_codegen::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
+use oplus_codegen::stage::{Refusal, Stage, cut_chunked};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
 use crate::harness::{model, stage, written};
 
-fn of_model(name: &str) -> Result<Form, Refusal> {
-    Form::of(&stage(&model(name, Elem::Bf16, &[])))
+fn of_model(name: &str) -> Result<MatrixRecurrence, Refusal> {
+    stage(&model(name, Elem::Bf16, &[])).kind().matrices().cloned()
 }
 
-fn of_text(text: &str) -> Result<Form, Refusal> {
-    Form::of(&stage(&written(text)))
+fn of_text(text: &str) -> Result<MatrixRecurrence, Refusal> {
+    stage(&written(text)).kind().matrices().cloned()
 }
 
 #[test]
@@ -60,8 +59,8 @@ fn decays_of_channels_are_recognised_along_the_axis_that_is_summed_away() {
 }
 
 /// The form of the gradient's stage with two scans, of the way to cut it that is tried first.
-fn back_of_text(text: &str) -> Result<BackForm, Refusal> {
-    BackForm::of(&back_stage(&written(text)))
+fn back_of_text(text: &str) -> Result<MatrixRecurrenceBackward, Refusal> {
+    back_stage(&written(text)).kind().matrices_back().cloned()
 }
 
 fn back_stage(program: &Program) -> Stage {
@@ -76,10 +75,14 @@ fn their_states_have_the_range_of_f32() {
     for name in ["ssd", "retention"] {
         for (elem, states) in [(Elem::Bf16, Elem::Bf16), (Elem::F16, Elem::F32), (Elem::F32, Elem::F32)] {
             let stage = back_stage(&model(name, elem, &[]));
-            assert_eq!(BackForm::of(&stage).map(|form| form.state_elem(&stage)), Ok(states), "{name} in {elem}");
+            assert_eq!(
+                stage.kind().matrices_back().map(|form| form.state_elem(&stage)),
+                Ok(states),
+                "{name} in {elem}"
+            );
         }
     }
-    let channels = |elem| BackForm::of(&back_stage(&model("gated_linear_attention", elem, &[]))).map(|_| ());
+    let channels = |elem| back_stage(&model("gated_linear_attention", elem, &[])).kind().matrices_back().map(|_| ());
     assert_eq!([Elem::F16, Elem::F32].map(channels), [Err(Refusal::ChannelType), Err(Refusal::ChannelType)]);
 }
 
@@ -88,13 +91,13 @@ fn so_are_their_gradients() {
     let body = "y = sum(K, q * scan(T, LogDecay(a, k * v)).x);";
     let own = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, T, K]) -> (y: [H, T, V])";
     let form = back_of_text(&format!("{own} {{ {body} }}")).expect("a gradient of a recurrence of matrices");
-    assert!(form.states.channels && form.cotangents.channels && form.outputs.contains(&Kind::Channels));
+    assert!(form.states.channels && form.cotangents.channels && form.outputs.contains(&Cotangent::Channels));
     // Keys and queries that heads share have cotangents of each head, which are summed afterwards.
     for decay in ["[H, T, K]", "[T, K]"] {
         let head = format!("fn f(v: [H, T, V], k: [T, K], q: [T, K], a: {decay}) -> (y: [H, T, V])");
         let form = back_of_text(&format!("{head} {{ {body} }}")).unwrap_or_else(|e| panic!("{head}: {e}"));
-        assert!(form.heads.is_empty() && form.outputs.contains(&Kind::Channels), "{head}");
-        assert!(form.outputs.contains(&Kind::Keys) && form.outputs.contains(&Kind::Queries), "{head}");
+        assert!(form.heads.is_empty() && form.outputs.contains(&Cotangent::Channels), "{head}");
+        assert!(form.outputs.contains(&Cotangent::Keys) && form.outputs.contains(&Cotangent::Queries), "{head}");
     }
     let steady = "fn f(v: [H, T, V], k: [H, T, K], q: [H, T, K], a: [H, K]) -> (y: [H, T, V])";
     let refusal = back_of_text(&format!("{steady} {{ {body} }}")).map(|_| ());
@@ -135,7 +138,7 @@ fn what_is_no_recurrence_of_matrices_says_why() {
 
 #[test]
 fn factors_of_64_bits_are_refused() {
-    let of = |name, elem| Form::of(&stage(&model(name, elem, &[]))).map(|_| ());
+    let of = |name, elem| stage(&model(name, elem, &[])).kind().matrices().map(|_| ());
     for name in ["ssd", "gated_linear_attention"] {
         assert_eq!([Elem::F16, Elem::F32].map(|elem| of(name, elem)), [Ok(()), Ok(())]);
         assert!(of(name, Elem::F64).is_err());

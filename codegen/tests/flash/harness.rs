@@ -2,7 +2,7 @@
 
 use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
 use oplus_codegen::schedule::{Flash, Schedule};
-use oplus_codegen::schedules::flash::{self, Form};
+use oplus_codegen::schedules::flash;
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::Stage;
 use oplus_dsl::Elem;
@@ -80,7 +80,7 @@ impl<'a> Case<'a> {
             }
         };
         let args = abi(self.stage, &Schedule::Flash(*schedule)).into_iter().map(|slot| arg(slot.role)).collect();
-        let form = Form::of(self.stage).expect("has the form");
+        let form = self.stage.kind().pairs().expect("has the form");
         let points: usize = flash::outer_axes(&form).iter().map(|a| self.size(a)).product();
         let blocks = points * self.size(form.row).div_ceil(schedule.rows() as usize);
         let launch = Launch { grid: [blocks as u32, 1], args };

@@ -18,7 +18,7 @@ fn stages(text: &str) -> (Program, Cut) {
 }
 
 fn kinds(cut: &Cut) -> Vec<Kind> {
-    cut.stages.iter().map(|s| s.kind()).collect()
+    cut.stages.iter().map(|s| s.kind().clone()).collect()
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Pair sums: attention and its gradient are few stages, and give what the program gives.
 
-use oplus_codegen::schedules::flash;
 use oplus_codegen::stage::{Cut, Sink, Stage, cut_apart, cut_gathered, cut_paired, cut_split};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -92,7 +91,7 @@ fn the_schedule_of_pairs_takes_the_stages() {
         for program in [adjoint(&program).expect("a gradient"), program] {
             for stage in cut_paired(&program).expect("cuts").expect("pair sums").stages {
                 if reduced(&stage).contains(&"E") {
-                    assert_eq!(flash::Form::of(&stage).map(|_| ()), Ok(()), "{}", stage.program);
+                    assert_eq!(stage.kind().pairs().map(|_| ()), Ok(()), "{}", stage.program);
                 }
             }
         }
@@ -105,7 +104,7 @@ fn every_gradient_alone_if_need_be() {
         let gradient = adjoint(&model(name)).expect("a gradient");
         let cut = checked(&gradient, cut_apart(&gradient).expect("cuts").expect("several sums in a stage"));
         let sums = cut.stages.iter().filter(|stage| stage.is_paired()).map(|stage| {
-            let form = flash::Form::of(stage).expect("the form of pairs");
+            let form = stage.kind().pairs().expect("the form of pairs");
             (form.contractions.len(), form.payloads.len())
         });
         let mut sums: Vec<(usize, usize)> = sums.collect();
@@ -122,7 +121,7 @@ fn heads_that_share_keys_are_added_up_at_once() {
         let cut = checked(&gradient, cut_gathered(&gradient).expect("cuts").expect("heads share keys"));
         let of_pairs: Vec<&Stage> = cut.stages.iter().filter(|stage| reduced(stage).contains(&"E")).collect();
         let over = |stage: &&Stage| {
-            let form = flash::Form::of(stage).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let form = stage.kind().pairs().unwrap_or_else(|e| panic!("{name}: {e}"));
             form.over.map(|axis| stage.program.axis_name(axis).to_owned())
         };
         let gathered: Vec<&&Stage> = of_pairs.iter().filter(|stage| over(stage).is_some()).collect();

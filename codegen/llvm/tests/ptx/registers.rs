@@ -4,7 +4,6 @@ use crate::check::{assembled_from, ptx};
 use crate::common::{affine, affine_backward, stage};
 use oplus_codegen::plan::variants;
 use oplus_codegen::schedule::Schedule;
-use oplus_codegen::schedules::chunkwise_backward::BackForm;
 use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::stage::cut_chunked;
 use oplus_codegen::target::Isa;
@@ -59,7 +58,8 @@ fn gradients_with_decays_of_channels_do_not_spill() {
     let model = models.into_iter().find(|model| model.name == "gated_linear_attention").expect("a model");
     let gradient = adjoint(&model.instantiate(Elem::Bf16)).expect("differentiable");
     let stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
-    let stage = stages.into_iter().find(|stage| BackForm::of(stage).is_ok()).expect("a stage that chunks take");
+    let stage =
+        stages.into_iter().find(|stage| stage.kind().matrices_back().is_ok()).expect("a stage that chunks take");
     let mut assembled = 0;
     for (stage, schedule) in variants(&stage, Isa::Sm90a) {
         if matches!(schedule, Schedule::ChunkwiseBackward(_)) {

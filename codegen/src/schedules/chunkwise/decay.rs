@@ -1,10 +1,10 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
-use super::form::Decay;
 use super::{COLUMNS, ChunksKernel};
 use crate::build::{Builder, zero};
 use crate::schedule::WARP;
 use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::stage::kind::Decay;
 use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
 use oplus_dsl::ir::{Binary, Literal, Value};
 use oplus_dsl::{Elem, Ty};

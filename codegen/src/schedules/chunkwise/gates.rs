@@ -4,18 +4,19 @@
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
 
 use super::products::block_of;
-use super::{ChunksKernel, Form, origin_at};
+use super::{ChunksKernel, origin_at};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
 use crate::schedule::{Chunkwise, Unit};
 use crate::schedules::flash::tile::Source;
 use crate::schedules::flash::values::{Spot, Values};
 use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Mbarrier, Memory, Operand, Stmt};
 use oplus_dsl::ir::{AxisSet, Binary};
 
 /// The parameters over times and the width that outputs read, beside the values.
-fn all(stage: &Stage, form: &Form) -> Vec<u32> {
+fn all(stage: &Stage, form: &MatrixRecurrence) -> Vec<u32> {
     let own = AxisSet::of(form.time).with(form.width);
     let is_gate = |param: &u32| {
         let axes: AxisSet = axes(stage, Tensor::Param(*param)).iter().copied().collect();
@@ -28,7 +29,7 @@ fn all(stage: &Stage, form: &Form) -> Vec<u32> {
 
 impl ChunksKernel<'_> {
     /// The one that is copied to shared memory, if there is one.
-    pub(super) fn gate_of(stage: &Stage, form: &Form, schedule: &Chunkwise) -> Option<u32> {
+    pub(super) fn gate_of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise) -> Option<u32> {
         let is_short = |param: &u32| elem(stage, Tensor::Param(*param)).bytes() == Some(2);
         all(stage, form).into_iter().find(is_short).filter(|_| schedule.unit == Unit::Warpgroup)
     }

@@ -1,6 +1,6 @@
 //! Chunks: recurrences of matrices by products of matrices (state-space duality).
 //!
-//! A stage in this [form](Form) has states S that are matrices of width × depth, scaled by a decay and added an outer
+//! A stage in this [form](MatrixRecurrence) has states S that are matrices of width × depth, scaled by a decay and added an outer
 //! product to at every time, and read by queries over the depth. Inside a chunk of times the states are never made; with s
 //! the running sum of the logarithms (to base 2) of the decays from the chunk's start:
 //!
@@ -23,7 +23,6 @@
 pub(crate) mod anew;
 pub(crate) mod channels;
 pub(crate) mod decay;
-pub(crate) mod form;
 mod gates;
 pub(crate) mod outputs;
 pub(crate) mod products;
@@ -35,8 +34,6 @@ mod state;
 mod together;
 mod walk;
 
-pub use form::{Decay, Form, Readout, Refusal};
-
 pub(crate) use super::LowerError;
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Values;
@@ -45,6 +42,7 @@ use crate::block::args::Args;
 use crate::build::{Builder, zero};
 use crate::schedule::{Chunkwise, Schedule, Unit, WARP};
 use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
 use anew::Anew;
 use oplus_dsl::ir::{Axis, Binary};
@@ -67,7 +65,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks" })?;
+    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: "chunks", refusal })?;
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
         return Err(parameters);
     }
@@ -79,25 +77,29 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
-    let form = if schedule.ends { Form { readout: None, ..form } } else { form };
-    ChunksKernel::declare(&mut b, stage, &form, schedule, args).body(&mut b);
+    ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
     Ok(b.finish())
 }
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
-    let Ok(form) = Form::of(stage) else { return 0 };
-    let form = if schedule.ends { Form { readout: None, ..form } } else { form };
+    let Ok(form) = stage.kind().matrices() else { return 0 };
     let mut b = Builder::new("", WARP);
     let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
-    ChunksKernel::declare(&mut b, stage, &form, schedule, args);
+    ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
     b.finish().shared_layout().1
+}
+
+/// What a kernel walks: where only ends of segments are found nothing is read.
+fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
+    let readout = form.readout.clone().filter(|_| !schedule.ends);
+    MatrixRecurrence { readout, ..form.clone() }
 }
 
 /// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
-    let has_words = Form::of(stage).is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
+    let has_words = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
     let ends = match has_words {
         true => Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
         false => ends,
@@ -111,7 +113,7 @@ pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
 }
 
 /// Parts of the width of so many places each that blocks have, for axes of these sizes.
-pub(crate) fn parts(form: &Form, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
+pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
     if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
 }
 
@@ -133,7 +135,7 @@ pub(crate) struct Saved {
 #[derive(Clone)]
 pub(crate) struct ChunksKernel<'s> {
     pub(crate) stage: &'s Stage,
-    pub(crate) form: &'s Form,
+    pub(crate) form: &'s MatrixRecurrence,
     pub(crate) schedule: &'s Chunkwise,
     pub(crate) args: Args,
     /// Queries, keys and values of the chunks in flight; without a readout there are no queries.
@@ -173,7 +175,7 @@ impl<'s> ChunksKernel<'s> {
     pub(crate) fn declare(
         b: &mut Builder,
         stage: &'s Stage,
-        form: &'s Form,
+        form: &'s MatrixRecurrence,
         schedule: &'s Chunkwise,
         args: Args,
     ) -> Self {
@@ -323,7 +325,7 @@ impl<'s> ChunksKernel<'s> {
 }
 
 /// The number of parts of the width, `i64`.
-pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &Form, width: u32) -> Operand {
+pub(crate) fn parts_of(b: &mut Builder, args: &Args, form: &MatrixRecurrence, width: u32) -> Operand {
     b.binary(Binary::Div, args.size(form.width), Operand::i64(i64::from(width)))
 }
 

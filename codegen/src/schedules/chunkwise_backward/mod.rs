@@ -29,7 +29,6 @@
 //! the tiles of one part.
 
 mod channels;
-mod form;
 mod outputs;
 mod pairs;
 mod rates;
@@ -39,16 +38,15 @@ mod steps;
 mod tiles;
 mod walk;
 
-pub use form::{BackForm, Kind};
-
 use super::chunkwise::anew::Anew;
-use super::chunkwise::{COLUMNS, ChunksKernel, Form, LowerError, ROWS, Saved, blocks_of_ends, parts};
+use super::chunkwise::{COLUMNS, ChunksKernel, LowerError, ROWS, Saved, blocks_of_ends, parts};
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Index;
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep, Unit, WARP};
 use crate::stage::Stage;
+use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Isa;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::Arrays;
@@ -75,7 +73,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
     }
-    let form = BackForm::of(stage).map_err(|_| LowerError::NoScan { schedule: "chunks_back" })?;
+    let form = stage.kind().matrices_back().map_err(|refusal| LowerError::Kind { schedule: "chunks_back", refusal })?;
     // An access has at most 16 bytes.
     if form.elem(stage) == Elem::F32 && vector > 4 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
@@ -86,7 +84,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    with_kernel(&mut b, (stage, isa), &form, schedule, |b, kernel| match kernel {
+    with_kernel(&mut b, (stage, isa), form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
         Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
         Either::Chunk(kernel) => kernel.body(b),
@@ -96,16 +94,16 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> u32 {
-    let Ok(form) = BackForm::of(stage) else { return 0 };
+    let Ok(form) = stage.kind().matrices_back() else { return 0 };
     let mut b = Builder::new("", WARP);
-    with_kernel(&mut b, (stage, isa), &form, schedule, |_, _| ());
+    with_kernel(&mut b, (stage, isa), form, schedule, |_, _| ());
     b.finish().shared_layout().1
 }
 
 /// The kernels of a schedule, in order.
 pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<ChunkwiseBackward> {
     let walks = [Sweep::StateEnds, Sweep::States, Sweep::CotangentEnds, Sweep::Cotangents];
-    let most = BackForm::of(stage).map_or(1, |form| blocks_of_walks(stage, &form, schedule.depth, isa));
+    let most = stage.kind().matrices_back().map_or(1, |form| blocks_of_walks(stage, form, schedule.depth, isa));
     let blocks = most.min(blocks_of_ends(schedule.vector));
     let walk = |sweep| ChunkwiseBackward { sweep, stages: 2, blocks, ..*schedule };
     walks.into_iter().map(walk).chain([*schedule]).collect()
@@ -113,7 +111,7 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
 
 /// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers, and of `f32`
 /// tiles most shared memory.
-pub(crate) fn blocks_of_walks(stage: &Stage, form: &BackForm, depth: u32, isa: Isa) -> u32 {
+pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, isa: Isa) -> u32 {
     let is_deep = depth > 64;
     match form.elem(stage) {
         Elem::F32 if is_deep => 1,
@@ -125,7 +123,11 @@ pub(crate) fn blocks_of_walks(stage: &Stage, form: &BackForm, depth: u32, isa: I
 
 /// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
 /// them.
-pub fn scratch(form: &BackForm, schedule: &ChunkwiseBackward, size: impl Fn(Axis) -> i64) -> Option<[u64; 2]> {
+pub fn scratch(
+    form: &MatrixRecurrenceBackward,
+    schedule: &ChunkwiseBackward,
+    size: impl Fn(Axis) -> i64,
+) -> Option<[u64; 2]> {
     let rows = form.states.outer.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let rows = rows.checked_mul(parts(&form.states, schedule.wide, TIMES, &size) as i64)?;
     let chunks = size(form.states.time).checked_add(i64::from(TIMES) - 1)? / i64::from(TIMES);
@@ -134,7 +136,7 @@ pub fn scratch(form: &BackForm, schedule: &ChunkwiseBackward, size: impl Fn(Axis
 }
 
 /// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
-pub(crate) fn has_turns(form: &BackForm, schedule: &ChunkwiseBackward) -> bool {
+pub(crate) fn has_turns(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
@@ -146,11 +148,11 @@ struct QueryBlocks {
 }
 
 /// As many as there are registers for; beside the deepest tiles of `f32` there is no shared memory.
-fn query_blocks(form: &BackForm, elem: Elem, schedule: &ChunkwiseBackward, isa: Isa) -> QueryBlocks {
+fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &ChunkwiseBackward, isa: Isa) -> QueryBlocks {
     let blocks = schedule.depth / 2 / COLUMNS;
     let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels && elem != Elem::F32;
     let (blocks, registers) = match is_deep {
-        _ if !form.outputs.contains(&Kind::Queries) => (0, 0),
+        _ if !form.outputs.contains(&Cotangent::Queries) => (0, 0),
         true if schedule.vector == 1 || schedule.wide => (blocks, 0),
         true if has_turns(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
         _ => (blocks, blocks),
@@ -159,7 +161,7 @@ fn query_blocks(form: &BackForm, elem: Elem, schedule: &ChunkwiseBackward, isa: 
 }
 
 /// Who multiplies in walks.
-fn unit(walked: &Form, elem: Elem, isa: Isa) -> Unit {
+fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
     if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
 }
 
@@ -172,12 +174,12 @@ enum Either<'k, 's> {
 fn with_kernel(
     b: &mut Builder,
     (stage, isa): (&Stage, Isa),
-    form: &BackForm,
+    form: &MatrixRecurrenceBackward,
     schedule: &ChunkwiseBackward,
     then: impl FnOnce(&mut Builder, Either<'_, '_>),
 ) {
     let args = Args::declare(b, stage, &Schedule::ChunkwiseBackward(*schedule));
-    let walked: &Form = match schedule.sweep {
+    let walked: &MatrixRecurrence = match schedule.sweep {
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients => {
@@ -199,7 +201,7 @@ fn with_kernel(
 #[derive(Clone)]
 struct BackKernel<'s> {
     stage: &'s Stage,
-    form: &'s BackForm,
+    form: &'s MatrixRecurrenceBackward,
     schedule: &'s ChunkwiseBackward,
     args: Args,
     keys: Tile,
@@ -251,7 +253,7 @@ impl<'s> BackKernel<'s> {
     fn declare(
         b: &mut Builder,
         (stage, isa): (&'s Stage, Isa),
-        form: &'s BackForm,
+        form: &'s MatrixRecurrenceBackward,
         schedule: &'s ChunkwiseBackward,
         args: Args,
     ) -> Self {

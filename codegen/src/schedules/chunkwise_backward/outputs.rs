@@ -1,12 +1,13 @@
 //! What the third sweep writes.
 
-use super::{BackKernel, Kind, TIMES};
+use super::{BackKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::outputs::store_two;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::flash::values::{Spot, Values};
+use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::AxisSet;
 
@@ -62,7 +63,7 @@ impl BackKernel<'_> {
 
     fn store_maps(&self, b: &mut Builder, values: &mut Values, spots: [Spot; 2]) {
         let (width, other) = (self.form.states.width, AxisSet::of(self.form.states.depth));
-        for (output, _) in self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Kind::Values) {
+        for (output, _) in self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Values) {
             let tensor = (self.stage, &self.args, output);
             store_two(b, values, tensor, (width, other, self.schedule.vector), spots);
         }
@@ -77,7 +78,7 @@ impl BackKernel<'_> {
         shares: &mut Vec<[Option<Operand>; 2]>,
     ) {
         let sums = self.form.outputs.iter().filter_map(|kind| match kind {
-            Kind::Sum(_, element) => Some(*element),
+            Cotangent::Sum(_, element) => Some(*element),
             _ => None,
         });
         for (number, element) in sums.enumerate() {
@@ -100,7 +101,13 @@ impl BackKernel<'_> {
     }
 
     /// Stores the sums over heads, over times and the depth.
-    pub(super) fn store_depth(&self, b: &mut Builder, values: &Values, first: Operand, (kind, sums): (Kind, &Blocks)) {
+    pub(super) fn store_depth(
+        &self,
+        b: &mut Builder,
+        values: &Values,
+        first: Operand,
+        (kind, sums): (Cotangent, &Blocks),
+    ) {
         let mut values = values.clone();
         let first = self.late(b, first);
         self.set_rows(b, &mut values, first);

@@ -2,7 +2,7 @@
 
 use super::steps::Partials;
 use super::walk::{AllSides, Head, Sums};
-use super::{BackKernel, Kind, ROWS, TIMES};
+use super::{BackKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::with_rests;
 use crate::schedules::chunkwise::products::{
@@ -10,6 +10,7 @@ use crate::schedules::chunkwise::products::{
 };
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::flash::tile::{Tile, right_rows};
+use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
 
@@ -142,7 +143,7 @@ impl BackKernel<'_> {
 
     /// Adds the first term of key' of a head.
     pub(super) fn add_keys(&self, b: &mut Builder, head: &Head) {
-        if !self.needs(Kind::Keys) {
+        if !self.needs(Cotangent::Keys) {
             return;
         }
         let Head { sides, stage, decays, .. } = *head;

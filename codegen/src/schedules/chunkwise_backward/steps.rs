@@ -2,13 +2,14 @@
 
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
-use super::{BLOCKS, BackForm, BackKernel, Kind, TIMES, WARPS};
+use super::{BLOCKS, BackKernel, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::flash::values::{Spot, Values};
+use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 
@@ -21,14 +22,14 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
 /// Rows of times that sums over parts take, and what outputs over time have of the parts of a wide head so far.
-pub(super) fn parts(form: &BackForm, wide: bool) -> u32 {
+pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
     so_far(form) + over_time
 }
 
 /// The first row of what outputs over time have so far.
-fn so_far(form: &BackForm) -> u32 {
-    let sums = form.outputs.iter().filter(|kind| matches!(kind, Kind::Sum(..))).count() as u32;
+fn so_far(form: &MatrixRecurrenceBackward) -> u32 {
+    let sums = form.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32;
     OVER_WIDTH + 2 * sums
 }
 
@@ -76,7 +77,7 @@ impl Partials {
 
 impl BackKernel<'_> {
     fn has_decay(&self) -> bool {
-        self.form.outputs.contains(&Kind::Decay)
+        self.form.outputs.contains(&Cotangent::Decay)
     }
 
     /// Adds over the lanes that are apart by these numbers.
@@ -163,12 +164,12 @@ impl BackKernel<'_> {
             let over_time = self.form.outputs.iter().enumerate().filter(|(_, kind)| kind.is_over_time());
             for (number, (output, kind)) in over_time.enumerate() {
                 let two = match kind {
-                    Kind::Sum(..) => {
+                    Cotangent::Sum(..) => {
                         sums += 1;
                         let halves = OVER_WIDTH + 2 * (sums - 1);
                         self.sum_parts(b, own, halves..halves + 2)
                     }
-                    Kind::Decay => self.of_decay(b, own, decays),
+                    Cotangent::Decay => self.of_decay(b, own, decays),
                     _ => continue,
                 };
                 match part {
@@ -199,7 +200,7 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (output, kind): (usize, Kind),
+        (output, kind): (usize, Cotangent),
         two: [Operand; PER_LANE as usize],
     ) {
         let tensor = Tensor::Output(output as u32);
@@ -207,7 +208,7 @@ impl BackKernel<'_> {
         for (k, sum) in two.into_iter().enumerate() {
             let spot = Spot { row: Some(k as u32), ..Spot::default() };
             match kind {
-                Kind::Sum(tuple, _) => values.set_state((tuple, 0), spot, sum),
+                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), spot, sum),
                 _ => values.set(value, spot, sum),
             }
             let (indices, exists) = values.indices(b, spot);

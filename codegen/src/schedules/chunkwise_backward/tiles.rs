@@ -1,10 +1,11 @@
 //! The tiles of the third sweep.
 
-use super::{BackForm, TIMES};
+use super::TIMES;
 use crate::build::Builder;
 use crate::schedule::ChunkwiseBackward;
 use crate::schedules::flash::tile::Tile;
 use crate::stage::Stage;
+use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::tile::SharedKind;
 use oplus_dsl::ir::Axis;
 
@@ -21,7 +22,12 @@ pub(super) struct Tiles {
 
 impl Tiles {
     /// Declares them, and their mbarriers.
-    pub(super) fn declare(b: &mut Builder, stage: &Stage, form: &BackForm, schedule: &ChunkwiseBackward) -> Tiles {
+    pub(super) fn declare(
+        b: &mut Builder,
+        stage: &Stage,
+        form: &MatrixRecurrenceBackward,
+        schedule: &ChunkwiseBackward,
+    ) -> Tiles {
         let (elem, depth) = (form.state_elem(stage), schedule.depth);
         let [states, dual] = [&form.states, &form.cotangents];
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {

@@ -2,13 +2,14 @@
 
 use super::rates::Decays;
 use super::steps::Partials;
-use super::{BackKernel, Kind, ROWS, TIMES};
+use super::{BackKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
 use crate::schedules::chunkwise::products::{Blocks, Factor, multiply};
 use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, parts_of, zeros};
 use crate::schedules::flash::tile::{Lanes, Tile, left_rows, right_rows};
 use crate::schedules::flash::values::Values;
+use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -135,7 +136,7 @@ impl BackKernel<'_> {
     }
 
     /// Whether an output is of a kind.
-    pub(super) fn needs(&self, kind: Kind) -> bool {
+    pub(super) fn needs(&self, kind: Cotangent) -> bool {
         self.form.outputs.contains(&kind)
     }
 
@@ -356,7 +357,7 @@ impl BackKernel<'_> {
 
     /// Products of what was summed over heads.
     fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
-        if !self.needs(Kind::Keys) && !self.needs(Kind::Queries) {
+        if !self.needs(Cotangent::Keys) && !self.needs(Cotangent::Queries) {
             return;
         }
         b.barrier();
@@ -366,14 +367,14 @@ impl BackKernel<'_> {
         let sides = self.all_sides(b);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
-        let mut kinds = [Kind::Keys, Kind::Queries];
+        let mut kinds = [Cotangent::Keys, Cotangent::Queries];
         if self.is_single {
             // The sums of query' are in registers.
             kinds.reverse();
         }
         for kind in kinds.into_iter().filter(|kind| self.needs(*kind)) {
             let found = match kind {
-                Kind::Keys => self.finish_keys(b, &sides),
+                Cotangent::Keys => self.finish_keys(b, &sides),
                 _ => self.finish_queries(b, &sides, &sums.queries),
             };
             self.store_depth(b, &values, chunk.first, (kind, &found));

@@ -14,7 +14,7 @@ mod ring;
 mod roles;
 mod walk;
 
-pub use parts::{parts, supports_parts};
+pub use parts::parts;
 pub use ring::{HELPERS, message_words, scans, time_tiles};
 
 use super::LowerError;
@@ -37,7 +37,7 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
     let parted = stage.part_axis.is_some();
-    let sums = !parted || !ring && schedule.steps.is_power_of_two() && supports_parts(stage);
+    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().parted().is_ok();
     let fits = fits && sums && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::Parameters { schedule: Schedule::Columns(*schedule) });

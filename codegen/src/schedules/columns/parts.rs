@@ -7,37 +7,13 @@ use crate::block::lane_sum::Lanes;
 use crate::block::point::Point;
 use crate::build::{Builder, zero};
 use crate::schedule::{Columns, WARP};
-use crate::stage::Stage;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Op, Value};
+use oplus_dsl::ir::Value;
 
 /// Parts of a sum over `width` columns: one for every warp.
 pub fn parts(schedule: &Columns, width: u64) -> u64 {
     width.div_ceil(u64::from(schedule.threads() * schedule.vector)) * u64::from(schedule.warps)
-}
-
-/// Whether the sums of a stage with a part axis are over the axis that lies along lanes, and its states are written there too:
-/// else it is no stage for columns.
-pub fn supports_parts(stage: &Stage) -> bool {
-    let Some(lane) = stage.outer_axes().iter().last().filter(|lane| Some(*lane) > stage.axis()) else { return false };
-    let outputs = 0..stage.program.outputs.len();
-    let mut written = outputs.clone().filter(|k| !stage.is_parted(*k) && !stage.is_final(*k));
-    let along = |k: usize| element(stage, k).is_some_and(|(axis, _)| axis == lane);
-    let mut parted = outputs.filter(|k| stage.is_parted(*k));
-    written.any(|k| stage.program.outputs[k].axes.contains(&lane)) && parted.all(along)
-}
-
-/// What a part output sums, and over which axis.
-fn element(stage: &Stage, output: usize) -> Option<(Axis, Value)> {
-    match &stage.program.node(stage.part_sum(output)?).op {
-        Op::Reduce { axis, elements, .. } => {
-            let summed_again = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
-            let inner = stage.program.node(elements[0]).op.operands();
-            (!inner.into_iter().any(summed_again)).then_some((*axis, elements[0]))
-        }
-        _ => None,
-    }
 }
 
 /// The sums over a thread's columns of each part output, row by row.
@@ -50,9 +26,8 @@ impl RowSums {
     /// Nothing summed yet.
     pub(super) fn new(layout: &Layout) -> RowSums {
         let nothing = vec![zero(Ty::F32); layout.schedule.steps as usize];
-        let parted = (0..layout.stage.program.outputs.len()).filter(|k| layout.stage.is_parted(*k));
-        let outputs = parted.filter_map(|k| Some((k as u32, element(layout.stage, k)?.1, nothing.clone())));
-        RowSums { outputs: outputs.collect() }
+        let sums = layout.stage.kind().parted().map_or(&[][..], |parted| &parted.sums);
+        RowSums { outputs: sums.iter().map(|sum| (sum.output, sum.element, nothing.clone())).collect() }
     }
 
     /// Sums a row, given the states before and after it.

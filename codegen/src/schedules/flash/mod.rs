@@ -1,6 +1,6 @@
 //! Pairs: sums over all pairs of a row and a column, by matrix products.
 //!
-//! A stage in this [form](Form) sums over the columns n, for every row m, what a weight of the pair says of the column:
+//! A stage in this [form](Pairwise) sums over the columns n, for every row m, what a weight of the pair says of the column:
 //!
 //! ```text
 //! s[m, n] = Σ_e left[m, e]·right[n, e]        contractions, one or more
@@ -25,10 +25,7 @@
 //! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
 //! zeros in the tiles.
 
-pub(crate) mod factors;
 mod finals;
-mod form;
-mod gauge;
 mod place;
 mod products;
 mod rounds;
@@ -42,14 +39,13 @@ mod visible;
 mod walk;
 mod weigh;
 
-pub use form::{Contraction, Form, Gauge, Limit, Payload};
-
 use super::LowerError;
 use super::chunkwise::anew::Anew;
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::schedule::{Flash, Schedule, Unit, WARP};
 use crate::stage::Stage;
+use crate::stage::kind::Pairwise;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -72,30 +68,19 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
         return Err(parameters);
     }
-    let form = Form::of(stage).map_err(|_| LowerError::NoScan { schedule: "pairs" })?;
+    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: "pairs", refusal })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    let kernel = PairsKernel::declare(&mut b, stage, &form, schedule).ok_or(parameters)?;
+    let kernel = PairsKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
 
-/// Whether the schedule takes a stage; in words why not.
-pub fn supports(stage: &Stage) -> Result<(), String> {
-    let form = Form::of(stage)?;
-    let leaves = form.row_leaves().into_iter().chain(form.column_leaves());
-    let elems: Vec<Elem> = leaves.map(|(p, _)| stage.program.params[p as usize].elem).collect();
-    match elems.first() {
-        Some(first @ (Elem::Bf16 | Elem::F16 | Elem::F32)) if elems.iter().all(|e| e == first) => Ok(()),
-        _ => Err("rows and columns are not all bf16, all f16 or all f32".into()),
-    }
-}
-
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
-    let Ok(form) = Form::of(stage) else { return 0 };
+    let Ok(form) = stage.kind().pairs() else { return 0 };
     let mut b = Builder::new("", WARP);
-    PairsKernel::declare(&mut b, stage, &form, schedule);
+    PairsKernel::declare(&mut b, stage, form, schedule);
     b.finish().shared_layout().1
 }
 
@@ -112,7 +97,7 @@ struct Slots {
 #[derive(Clone)]
 struct PairsKernel<'s> {
     stage: &'s Stage,
-    form: &'s Form,
+    form: &'s Pairwise,
     schedule: &'s Flash,
     args: Args,
     row_tiles: Vec<Tile>,
@@ -144,7 +129,7 @@ struct PairsKernel<'s> {
 }
 
 impl<'s> PairsKernel<'s> {
-    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Form, schedule: &'s Flash) -> Option<Self> {
+    fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Pairwise, schedule: &'s Flash) -> Option<Self> {
         let args = Args::declare(b, stage, &Schedule::Flash(*schedule));
         let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
         let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
@@ -305,6 +290,6 @@ impl<'s> PairsKernel<'s> {
 }
 
 /// The axes over which pairs are computed apart.
-pub fn outer_axes(form: &Form) -> AxisSet {
+pub fn outer_axes(form: &Pairwise) -> AxisSet {
     form.over.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
 }

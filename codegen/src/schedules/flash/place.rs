@@ -1,10 +1,11 @@
 //! Which rows a block has, and in which order blocks come.
 
-use super::{Form, outer_axes};
+use super::outer_axes;
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::schedule::Flash;
 use crate::stage::Stage;
+use crate::stage::kind::Pairwise;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
@@ -25,7 +26,7 @@ pub(super) struct Place {
 impl Place {
     /// Where rows see different columns those that see most come first, of some outer points together: they have the most to
     /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part come together.
-    pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Form, &Flash)) -> Place {
+    pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Pairwise, &Flash)) -> Place {
         let block = b.special(Special::Block);
         let outer = outer_axes(form);
         let rows = Operand::i64(i64::from(schedule.rows()));

@@ -1,12 +1,12 @@
 //! The matrix products of a tile of columns.
 
-use super::form::Contraction;
 use super::single::{Parts, with_rests};
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Tile};
 use super::{COLUMNS, PairsKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedule::Unit;
+use crate::stage::kind::Contraction;
 use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 

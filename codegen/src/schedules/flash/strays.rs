@@ -5,7 +5,6 @@
 //! NaN, *strays*, become 0 before the product, and are added afterwards to the sums of the rows that see them. The latter is
 //! slow, and happens where there are strays.
 
-use super::form::Payload;
 use super::sums::{BlockSums, PayloadSums};
 use super::tile::Tile;
 use super::values::{Index, Spot};
@@ -13,6 +12,7 @@ use super::walk::Walk;
 use super::{COLUMNS, PairsKernel};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
+use crate::stage::kind::Payload;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};

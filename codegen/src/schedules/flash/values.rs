@@ -1,12 +1,12 @@
 //! Evaluating a stage's maps at pairs.
 
 use super::COLUMNS;
-use super::factors::is;
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::evaluate::{Evaluate, evaluate};
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
+use crate::stage::kind::product::is;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};

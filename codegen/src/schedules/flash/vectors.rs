@@ -4,11 +4,11 @@
 //! They come with the tiles, through a ring of the same stages: read at every pair from global memory they would cost more than
 //! the products.
 
-use super::form::Form;
 use super::tile::Source;
 use crate::abi::{Tensor, elem};
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
+use crate::stage::kind::Pairwise;
 use crate::tile::{Memory, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet};
@@ -25,7 +25,7 @@ pub(super) struct Vector {
 
 impl Vector {
     /// Declares those of a stage: of 32-bit elements, which can be copied one by one.
-    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Form, (columns, stages): (u32, u32)) -> Vec<Vector> {
+    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Pairwise, (columns, stages): (u32, u32)) -> Vec<Vector> {
         let inner: AxisSet = form.inner.iter().copied().collect();
         let has_columns = |axes: &[Axis]| {
             let axes: AxisSet = axes.iter().copied().collect();

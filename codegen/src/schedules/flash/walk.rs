@@ -1,6 +1,5 @@
 //! The walk of a block over its tiles of columns.
 
-use super::form::Contraction;
 use super::products::Grid;
 use super::rounds::{Cursor, Origin, Turns, Visit};
 use super::sums::{BlockSums, PayloadSums, Sums};
@@ -11,6 +10,7 @@ use super::{COLUMNS, PairsKernel, Slots};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::schedule::Unit;
+use crate::stage::kind::Contraction;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};

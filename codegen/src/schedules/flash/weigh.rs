@@ -1,12 +1,12 @@
 //! The weights of a tile's pairs.
 
-use super::form::{Gauge, Payload};
 use super::products::Grid;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::values::{Spot, Values};
 use super::visible::Range;
 use super::{COLUMNS, PairsKernel};
 use crate::build::{Builder, zero};
+use crate::stage::kind::{Gauge, Payload};
 use crate::tile::{Expr, Operand, Reg, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Op, Unary, Value};

@@ -182,7 +182,7 @@ impl<'s> RowsKernel<'s> {
         let mut row = Row { exists, indices, bases, point, carry: vec![] };
         let mut point = row.point.clone();
         let mut leaves = RowLeaves { kernel: self, row: &row };
-        for value in constant_along(self.stage, self.scan.axis, values(self.stage, &self.scan)) {
+        for value in constant_along(&self.stage.program, self.scan.axis, values(self.stage, &self.scan)) {
             point.here(b, &mut leaves, value);
         }
         let initial = match self.scan.init {

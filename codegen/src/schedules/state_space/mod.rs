@@ -23,18 +23,15 @@ pub(crate) mod copy;
 mod drain;
 pub(crate) mod evaluate;
 pub(crate) mod global;
-pub(crate) mod hoist;
 pub(crate) mod pieces;
 pub(crate) mod saved;
 pub(crate) mod segments;
-mod supports;
 pub(crate) mod tiles;
 mod walk;
 mod work;
 
 pub use saved::saved_len;
 pub use segments::{can_segment, ends_len, with_ends};
-pub use supports::supports;
 pub use work::{Work, work};
 
 use super::LowerError;
@@ -84,7 +81,7 @@ fn is_possible(schedule: &StateSpace) -> bool {
 pub fn can_save(stage: &Stage) -> bool {
     let Some(scan) = stage.scan() else { return false };
     let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
-    supports(stage).is_ok() && monoid.state_types() == [Ty::F32]
+    stage.kind().walk().is_ok() && monoid.state_types() == [Ty::F32]
 }
 
 /// The shared memory of the kernel.
@@ -97,10 +94,8 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
 
 /// The stage with work taken out of the inner loop.
 fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
-    let none = || LowerError::NoScan { schedule: "states" };
-    let (time, state) = (stage.axis().ok_or_else(none)?, stage.state_axis().ok_or_else(none)?);
-    supports(stage).map_err(|_| none())?;
-    Ok(Stage { program: hoist::hoist(&stage.program, time, state), ..stage.clone() })
+    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: "states", refusal })?;
+    Ok(stage.rewritten(walk.program.clone()))
 }
 
 /// A stage laid over blocks. Immutable while code is emitted.

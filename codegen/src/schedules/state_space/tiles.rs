@@ -6,10 +6,10 @@
 //! computed from tile values, the lanes compute. Values that only outputs need (a gate) are not tiled.
 
 use crate::block::reads::constant_along;
+use crate::stage::kind::is_point;
 use crate::stage::{Scan, Stage};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Op, Program, Unary, Value};
-use oplus_dsl::walk::any;
 use std::collections::BTreeSet;
 
 /// A value that is brought into shared memory.
@@ -57,7 +57,7 @@ impl Values {
         let over = |value: Value, axis: Option<Axis>| axis.is_some_and(|a| program.node(value).axes.contains(a));
         let tile = |value| Tile { value, rows: over(value, row), states: over(value, Some(state)) };
         let tiles: Vec<Tile> = tile_values(program, (scan.axis, state), &roots).into_iter().map(tile).collect();
-        let constants = constant_along(stage, scan.axis, roots.into_iter());
+        let constants = constant_along(program, scan.axis, roots.into_iter());
         let mut values = Values { row, state, tiles, constants, sums, over: vec![] };
         values.over = values.overwritten(stage, scan.axis);
         values
@@ -112,11 +112,6 @@ fn tile_values(program: &Program, (time, state): (Axis, Axis), roots: &[Value]) 
         }
     }
     tiles
-}
-
-/// Whether a value depends on parameters alone.
-pub(crate) fn is_point(program: &Program, value: Value) -> bool {
-    !any(program, value, |v| matches!(program.node(v).op, Op::Field(..)))
 }
 
 /// The parameters beneath a value, in order.

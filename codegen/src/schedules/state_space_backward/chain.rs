@@ -59,7 +59,7 @@ impl BackKernel<'_> {
         chain: Chain,
     ) -> Operand {
         let gain = self.parts.gain;
-        match (chain, &self.parts.stage.program.node(gain).op) {
+        match (chain, &self.parts.program.node(gain).op) {
             (Chain::Behind(decay, cotangent), _) => {
                 let gain = evaluator.value(b, eight, gain, at);
                 b.fma(decay, cotangent, gain)

@@ -70,7 +70,7 @@ impl BackKernel<'_> {
         shape: Shape,
     ) {
         let (base, parts, tile) = (&self.base, self.parts, &self.tiles.tiles[i]);
-        let plain = matches!(parts.stage.program.node(tile.value).op, Op::Param(_));
+        let plain = matches!(parts.program.node(tile.value).op, Op::Param(_));
         for (piece, source) in pieces.iter().zip(&mut sources) {
             b.if_(piece.held, |b| {
                 let mut values = base.steps_of(b, source, tile.value, shape.width);
@@ -142,7 +142,7 @@ impl BackKernel<'_> {
 
     fn anchors(&self, b: &mut Builder, thread: Operand) -> Anchors {
         let mut anchors = Anchors(HashMap::new());
-        let program = &self.parts.stage.program;
+        let program = &self.parts.program;
         for tile in &self.tiles.tiles {
             let Op::Param(param) = program.node(tile.value).op else { continue };
             let shape = self.tile_shape(tile);
@@ -171,9 +171,9 @@ impl BackKernel<'_> {
 
     /// How a tile is cut: along the axis in which its first parameter is contiguous.
     fn tile_shape(&self, tile: &Tile) -> Shape {
-        let program = &self.parts.stage.program;
+        let program = &self.parts.program;
         let beneath = params_beneath(program, tile.value).into_iter().map(Tensor::Param);
-        let across = beneath.map(|t| axes(&self.parts.stage, t)).find(|axes| axes.contains(&self.parts.time));
+        let across = beneath.map(|t| axes(self.base.stage, t)).find(|axes| axes.contains(&self.parts.time));
         let across = self.schedule.vector == 1 && across.is_some_and(|axes| axes.last() != Some(&self.parts.time));
         let width = match self.base.copied(tile) {
             Some(_) => self.schedule.vector.min(CHUNK),
@@ -183,7 +183,7 @@ impl BackKernel<'_> {
     }
 
     fn output_shape(&self, k: usize) -> Shape {
-        let output = &self.parts.stage.program.outputs[k];
+        let output = &self.parts.program.outputs[k];
         let across = self.schedule.vector == 1 && output.axes.last() != Some(&self.parts.time);
         let bytes = output.elem.bytes().unwrap_or(16) as u32;
         let width = self.schedule.vector.min(16 / bytes);

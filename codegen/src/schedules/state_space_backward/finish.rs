@@ -2,12 +2,12 @@
 
 use super::BackKernel;
 use super::lane::Lane;
-use super::parts::Given;
 use super::walk::{Carry, TileAt};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
 use crate::schedules::state_space::evaluate::{Place, Source};
+use crate::stage::kind::Given;
 use crate::tile::{Memory, Operand, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
@@ -68,7 +68,7 @@ impl<'s> BackKernel<'s> {
         let mut evaluator = lane.constants[0].clone();
         let mut stores = vec![];
         for (k, array) in self.parts.bodies().zip(&self.outputs) {
-            let value = self.parts.stage.program.outputs[k].value;
+            let value = self.parts.program.outputs[k].value;
             let value = |step| evaluator.value(b, &mut source, value, Place { state: 0, step });
             stores.push((*array, (0..count).map(value).collect::<Vec<_>>()));
         }
@@ -157,7 +157,7 @@ impl Source for Finish<'_, '_> {
             }
             return Some(self.tiles[&i][at.step as usize]);
         }
-        match kernel.parts.stage.program.node(value).op {
+        match kernel.parts.program.node(value).op {
             Op::Field(tuple, _) => Some(self.sums[&tuple][at.step as usize]),
             Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
             _ => None,

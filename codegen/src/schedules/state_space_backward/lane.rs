@@ -95,9 +95,9 @@ impl<'s> BackKernel<'s> {
 
     /// Knows what does not change in time of a row.
     pub(super) fn constants(&self, b: &mut Builder, mut source: Global, roots: &[Value]) -> Evaluator<'_> {
-        let program = &self.parts.stage.program;
+        let program = &self.parts.program;
         let mut constants = Evaluator::new(program, self.parts.time, self.parts.state);
-        for value in constant_along(&self.parts.stage, self.parts.time, roots.iter().copied()) {
+        for value in constant_along(program, self.parts.time, roots.iter().copied()) {
             let states = if program.node(value).axes.contains(self.parts.state) { self.schedule.states } else { 1 };
             (0..states).for_each(|state| _ = constants.value(b, &mut source, value, Place { state, step: 0 }));
         }

@@ -1,9 +1,9 @@
 //! Where comparisons keep what does not exist from changing states and sums.
 
-use super::parts::{Parts, Sum};
 use super::tiles::Tiles;
 use super::zero::{Fill, fill};
 use crate::schedule::{Pass, StateSpaceBackward};
+use crate::stage::kind::{BackwardScan, Sum};
 use oplus_dsl::ir::{Axis, Value};
 
 /// Which values need a comparison.
@@ -18,7 +18,7 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    pub(super) fn of(parts: &Parts, tiles: &Tiles, schedule: &StateSpaceBackward) -> Masks {
+    pub(super) fn of(parts: &BackwardScan, tiles: &Tiles, schedule: &StateSpaceBackward) -> Masks {
         let at = |value: Value, axis: Axis| fill(parts, tiles, value, axis);
         let counts = |sums: &[Sum], axis: Option<Axis>| {
             let counts = |sum: &Sum| axis.is_some_and(|axis| at(sum.element, axis) != Fill::Zero);

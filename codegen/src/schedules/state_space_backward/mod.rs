@@ -23,22 +23,18 @@ mod ends;
 mod finish;
 mod lane;
 mod masks;
-mod parts;
 mod registers;
 mod row_sums;
 mod save;
-mod scale;
 mod scratch;
 mod segments;
 mod sum;
-mod supports;
 mod tiles;
 mod walk;
 mod zero;
 
 pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
-pub use supports::{can_segment, supports};
 
 use super::LowerError;
 use super::state_space::segments::Segment;
@@ -49,11 +45,11 @@ use crate::block::carry::Monoid;
 use crate::build::Builder;
 use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward, WARP};
 use crate::stage::Stage;
+use crate::stage::kind::BackwardScan;
 use crate::tile::{Kernel, Mbarrier, Operand, SharedId, SharedKind, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
-use parts::Parts;
 use row_sums::RowSums;
 use scratch::{ENDS, Scratch};
 use tiles::Tiles;
@@ -62,22 +58,27 @@ use walk::TileAt;
 /// Steps of a sub-tile: every so many steps a state is saved.
 pub const SUBTILE: u32 = 8;
 
+/// Whether the walk of a stage that the schedule takes can be cut into segments of time.
+pub fn can_segment(stage: &Stage) -> bool {
+    stage.kind().walk_back().is_ok_and(BackwardScan::is_linear)
+}
+
 /// The tile kernel of a stage under one pass of a two-way schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
     let refused = || LowerError::Parameters { schedule: Schedule::StateSpaceBackward(*schedule) };
-    supports(stage).map_err(|_| LowerError::NoScan { schedule: "two_way" })?;
-    let parts = Parts::of(stage).ok_or_else(refused)?;
+    let parts = stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: "two_way", refusal })?;
     if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
         return Err(refused());
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
     if schedule.pass == Pass::Sum {
-        sum::body(&mut b, &parts, schedule);
+        sum::body(&mut b, stage, parts, schedule);
         return Ok(b.finish());
     }
     let states = states_schedule(schedule);
-    let kernel = BackKernel::declare(&mut b, &parts, schedule, &states).ok_or_else(refused)?;
+    let stage = stage.rewritten(parts.program.clone());
+    let kernel = BackKernel::declare(&mut b, (&stage, parts), schedule, &states).ok_or_else(refused)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -103,10 +104,11 @@ fn is_possible(schedule: &StateSpaceBackward) -> bool {
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
-    let (Some(parts), true) = (Parts::of(stage), is_possible(schedule)) else { return 0 };
+    let (Ok(parts), true) = (stage.kind().walk_back(), is_possible(schedule)) else { return 0 };
     let mut b = Builder::new("", WARP);
     if schedule.pass != Pass::Sum {
-        BackKernel::declare(&mut b, &parts, schedule, &states_schedule(schedule));
+        let stage = stage.rewritten(parts.program.clone());
+        BackKernel::declare(&mut b, (&stage, parts), schedule, &states_schedule(schedule));
     }
     b.finish().shared_layout().1
 }
@@ -137,7 +139,7 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
 struct BackKernel<'s> {
     base: StatesKernel<'s>,
     schedule: &'s StateSpaceBackward,
-    parts: &'s Parts,
+    parts: &'s BackwardScan,
     tiles: Tiles,
     masks: Masks,
     /// Where each body output is put: a tile, or an array of its own.
@@ -149,11 +151,10 @@ struct BackKernel<'s> {
 impl<'s> BackKernel<'s> {
     fn declare(
         b: &mut Builder,
-        parts: &'s Parts,
+        (stage, parts): (&'s Stage, &'s BackwardScan),
         schedule: &'s StateSpaceBackward,
         states: &'s StateSpace,
     ) -> Option<Self> {
-        let stage = &parts.stage;
         let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
         let walks = schedule.pass == Pass::Walk;
         let (walked, finished) = match schedule.pass {
@@ -183,7 +184,7 @@ impl<'s> BackKernel<'s> {
             outputs.push(free.next().map_or_else(|| own(b), |i| arrays[i]));
         }
         let row_sums = if walks { RowSums::declare(b, parts, schedule) } else { None };
-        let base = base(b, parts, (schedule, states), args, (tiles.tiles.clone(), arrays))?;
+        let base = base(b, (stage, parts), (schedule, states), args, (tiles.tiles.clone(), arrays))?;
         let scratch = Scratch::find(b, &base, parts, schedule);
         let masks = Masks::of(parts, &tiles, schedule);
         Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
@@ -267,12 +268,11 @@ fn height(schedule: &StateSpaceBackward, tile: &Tile) -> u32 {
 /// What the two schedules share: tensors, tiles of time, rows of the block.
 fn base<'s>(
     b: &mut Builder,
-    parts: &'s Parts,
+    (stage, parts): (&'s Stage, &'s BackwardScan),
     (schedule, states): (&StateSpaceBackward, &'s StateSpace),
     args: Args,
     (tiles, arrays): (Vec<Tile>, Vec<SharedId>),
 ) -> Option<StatesKernel<'s>> {
-    let stage = &parts.stage;
     let mut scan = stage.scan()?;
     scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
     let operator = stage.program.operator(scan.operator);

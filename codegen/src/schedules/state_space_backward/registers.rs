@@ -1,11 +1,11 @@
 //! How many registers the walk takes.
 
 use super::SUBTILE;
-use super::parts::Parts;
 use super::tiles::Tiles;
 use crate::block::reads::constant_along;
 use crate::schedule::StateSpaceBackward;
 use crate::stage::Stage;
+use crate::stage::kind::BackwardScan;
 
 /// Registers of a multiprocessor, and of a thread at most.
 const ALL: u32 = 65_536;
@@ -17,11 +17,11 @@ const OTHERS: usize = 31;
 pub fn has_registers(stage: &Stage, schedule: &StateSpaceBackward) -> bool {
     let threads = schedule.threads() * schedule.blocks;
     let bound = if schedule.registers > 0 { schedule.registers } else { (ALL / threads / 8 * 8).min(MOST) };
-    Parts::of(stage).is_none_or(|parts| needed(&parts, schedule) <= bound as usize)
+    stage.kind().walk_back().map_or(true, |parts| needed(parts, schedule) <= bound as usize)
 }
 
 /// A lane's numbers: of eight steps at hand, of its states, of its rows.
-fn needed(parts: &Parts, schedule: &StateSpaceBackward) -> usize {
+fn needed(parts: &BackwardScan, schedule: &StateSpaceBackward) -> usize {
     let (rows, states) = (schedule.rows as usize, schedule.states as usize);
     let tiles = Tiles::of(parts, &parts.walked(), &parts.finished());
     let walked = |of_rows: bool, of_states: bool| {
@@ -34,8 +34,8 @@ fn needed(parts: &Parts, schedule: &StateSpaceBackward) -> usize {
     let of_step = rows * of_row + kept(walked(false, false) + walked(false, true)) + parts.row_sums.len();
     // The state, the saved one that comes next, the cotangent, what does not change in time, sums over time.
     let roots = parts.walked();
-    let constants = constant_along(&parts.stage, parts.time, roots.iter().copied());
-    let of_states = constants.iter().filter(|v| parts.stage.program.node(**v).axes.contains(parts.state)).count();
+    let constants = constant_along(&parts.program, parts.time, roots.iter().copied());
+    let of_states = constants.iter().filter(|v| parts.program.node(**v).axes.contains(parts.state)).count();
     let of_state = 3 + of_states + parts.state_totals.len();
     let finished = tiles.walked.iter().filter(|walked| !**walked).count();
     SUBTILE as usize * of_step + rows * states * of_state + parts.row_totals.len() + finished + OTHERS

@@ -5,11 +5,11 @@
 //! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
 
 use super::lane::Lane;
-use super::parts::Parts;
 use super::{BackKernel, SUBTILE};
 use crate::build::{Builder, zero};
 use crate::schedule::{StateSpaceBackward, WARP};
 use crate::schedules::state_space::{CHUNK, Time};
+use crate::stage::kind::BackwardScan;
 use crate::tile::{Mbarrier, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -34,7 +34,7 @@ pub(super) struct RowSums {
 }
 
 impl RowSums {
-    pub(super) fn declare(b: &mut Builder, parts: &Parts, schedule: &StateSpaceBackward) -> Option<RowSums> {
+    pub(super) fn declare(b: &mut Builder, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Option<RowSums> {
         let count = parts.row_sums.len() as u32;
         if count == 0 {
             return None;

@@ -6,14 +6,14 @@
 //! sums so far [sums][points][places][steps]                   of pieces, where rows are taken piece by piece
 //! ```
 
-use super::parts::Parts;
 use super::segments::totals_per_row;
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::schedule::{Pass, StateSpaceBackward};
-use crate::schedules::state_space::saved::{Room, Saved, others, places, saved_len, up};
+use crate::schedules::state_space::saved::{Room, Saved, places, saved_len, up};
 use crate::schedules::state_space::{CHUNK, StatesKernel, ends_len};
 use crate::stage::Stage;
+use crate::stage::kind::BackwardScan;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -41,11 +41,11 @@ pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBac
 
 /// The threads of the last pass, for axes of these sizes; `None` when 63 bits cannot count them.
 pub fn sum_threads(stage: &Stage, schedule: &StateSpaceBackward, size: impl Fn(Axis) -> i64) -> Option<u64> {
-    let parts = Parts::of(stage)?;
-    let points = count(others(stage, parts.row), &size)?;
+    let parts = stage.kind().walk_back().ok()?;
+    let points = count(parts.others(), &size)?;
     let places = places(size(parts.state))?;
     let of_sum = points.checked_mul(places)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
-    let of_row = if schedule.segmented { totals_per_row(&parts, places) } else { 0 };
+    let of_row = if schedule.segmented { totals_per_row(parts, places) } else { 0 };
     let of_rows = points.checked_mul(parts.row.map_or(1, &size))?.checked_mul(of_row)?;
     of_sum.checked_mul(parts.row_sums.len() as i64)?.checked_add(of_rows).map(|n| n as u64)
 }
@@ -62,8 +62,8 @@ pub fn scratch(
     segments: u64,
     size: impl Fn(Axis) -> i64,
 ) -> Option<Vec<u64>> {
-    let parts = Parts::of(stage)?;
-    let points = count(others(stage, parts.row), &size)?;
+    let parts = stage.kind().walk_back().ok()?;
+    let points = count(parts.others(), &size)?;
     let rows = parts.row.map_or(1, &size);
     let (states, steps) = (places(size(parts.state))?, places(size(parts.time))?);
     let saved = saved_len(stage, &size)?;
@@ -73,7 +73,7 @@ pub fn scratch(
     if schedule.segmented {
         let rows = points.checked_mul(rows)?.checked_mul(segments as i64)?;
         let carries = rows.checked_mul(states.checked_mul(2)?)?;
-        let totals = rows.checked_mul(totals_per_row(&parts, states))?;
+        let totals = rows.checked_mul(totals_per_row(parts, states))?;
         lens.extend([carries as u64, totals as u64, ends_len(stage, segments, &size)?]);
     }
     Some(lens)
@@ -96,7 +96,12 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    pub(super) fn find(b: &mut Builder, base: &StatesKernel, parts: &Parts, schedule: &StateSpaceBackward) -> Scratch {
+    pub(super) fn find(
+        b: &mut Builder,
+        base: &StatesKernel,
+        parts: &BackwardScan,
+        schedule: &StateSpaceBackward,
+    ) -> Scratch {
         let number = b.special(Special::Block);
         let number = b.convert(Ty::I64, number);
         let mut scratch = Scratch::sizes(b, &base.args, parts, schedule);
@@ -107,13 +112,13 @@ impl Scratch {
     }
 
     /// At point 0 and group 0.
-    pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &Parts, schedule: &StateSpaceBackward) -> Scratch {
+    pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Scratch {
         let zero = Operand::i64(0);
         let rows = parts.row.map_or(Operand::i64(1), |row| args.size(row));
         let block_rows = Operand::i64(i64::from(schedule.block_rows()));
         let up = b.add(rows, Operand::i64(i64::from(schedule.block_rows()) - 1));
         let groups = b.binary(Binary::Div, up, block_rows);
-        let points = args.rows(b, others(&parts.stage, parts.row));
+        let points = args.rows(b, parts.others());
         let above = b.add(args.size(parts.time), Operand::i64(i64::from(CHUNK) - 1));
         let steps = b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK)));
         let room = Room::find(b, (schedule.capacity(), schedule.padded), args.size(parts.state));

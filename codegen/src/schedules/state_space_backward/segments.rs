@@ -11,7 +11,6 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
-use super::parts::Parts;
 use super::walk::TileAt;
 use super::{BackKernel, SUBTILE};
 use crate::block::args::Args;
@@ -19,6 +18,7 @@ use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
 use crate::schedules::state_space::evaluate::Place;
 use crate::schedules::state_space::segments::Segment;
+use crate::stage::kind::BackwardScan;
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
@@ -33,7 +33,7 @@ pub(super) enum Total {
 }
 
 /// How many totals each row of a segment has.
-pub(super) fn totals_per_row(parts: &Parts, places: i64) -> i64 {
+pub(super) fn totals_per_row(parts: &BackwardScan, places: i64) -> i64 {
     (parts.state_totals.len() as i64).saturating_mul(places).saturating_add(parts.row_totals.len() as i64)
 }
 
@@ -48,8 +48,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn find(b: &mut Builder, args: &Args, parts: &Parts, places: Operand) -> Places {
-        let rows = args.rows(b, parts.stage.outer_axes());
+    pub(super) fn find(b: &mut Builder, args: &Args, parts: &BackwardScan, places: Operand) -> Places {
+        let rows = args.rows(b, parts.outer);
         let each = b.mul(places, Operand::i64(parts.state_totals.len() as i64));
         let each = b.add(each, Operand::i64(parts.row_totals.len() as i64));
         let apart = b.mul(rows, each);
@@ -57,7 +57,7 @@ impl Places {
     }
 
     /// The first number of a sum over time, of all rows, in a segment's totals.
-    pub(super) fn sum(&self, b: &mut Builder, parts: &Parts, total: Total) -> Operand {
+    pub(super) fn sum(&self, b: &mut Builder, parts: &BackwardScan, total: Total) -> Operand {
         let states = |b: &mut Builder, count: usize| {
             let numbers = b.mul(self.rows, self.places);
             b.mul(numbers, Operand::i64(count as i64))

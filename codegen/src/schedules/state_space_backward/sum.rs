@@ -3,7 +3,6 @@
 //! A thread takes four steps of a state of a point, of one sum; further threads take a total each. Where the rows are
 //! taken piece by piece, a piece goes on from the sums of those before it; only the last one writes them.
 
-use super::parts::{Given, Parts};
 use super::scratch::Scratch;
 use super::segments::{Places, Total, totals_per_row};
 use crate::abi::{Piece, Tensor};
@@ -11,7 +10,8 @@ use crate::block::args::Args;
 use crate::build::{Builder, zero};
 use crate::schedule::{Schedule, StateSpaceBackward};
 use crate::schedules::state_space::CHUNK;
-use crate::schedules::state_space::saved::others;
+use crate::stage::Stage;
+use crate::stage::kind::{BackwardScan, Given};
 use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
@@ -20,8 +20,8 @@ use oplus_dsl::ir::{Axis, Binary};
 const TOGETHER: u32 = 8;
 
 /// The kernel's body.
-pub(super) fn body(b: &mut Builder, parts: &Parts, schedule: &StateSpaceBackward) {
-    let args = Args::declare(b, &parts.stage, &Schedule::StateSpaceBackward(*schedule));
+pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedule: &StateSpaceBackward) {
+    let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
     let scratch = Scratch::sizes(b, &args, parts, schedule);
     let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
     let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));
@@ -77,7 +77,7 @@ fn pieces(b: &mut Builder, args: &Args) -> [Operand; 2] {
 
 struct Sums<'a> {
     args: &'a Args,
-    parts: &'a Parts,
+    parts: &'a BackwardScan,
     schedule: &'a StateSpaceBackward,
     scratch: &'a Scratch,
     /// Whether there are sums so far.
@@ -195,7 +195,7 @@ impl Sums<'_> {
 
     /// Writes them where an output has that sum.
     fn write(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand), total: &[Operand]) {
-        let axes = others(&self.parts.stage, self.parts.row);
+        let axes = self.parts.others();
         let mut indices: Vec<(Axis, Operand)> = self.args.indices(b, point, axes);
         indices.push((self.parts.state, state));
         let outputs = (0..self.parts.given.len()).filter(|k| self.parts.given[*k] == Given::Rows(sum));

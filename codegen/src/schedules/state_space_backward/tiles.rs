@@ -3,9 +3,10 @@
 //! The walk reads parameters with time, and state-free maps of them that are dear or that are no zero where the
 //! parameters are. What is computed once per row and step, after the sums over states, reads those tiles and parameters.
 
-use super::parts::Parts;
 use super::zero::{Fill, filled};
-use crate::schedules::state_space::tiles::{Tile, is_dear, is_point};
+use crate::schedules::state_space::tiles::{Tile, is_dear};
+use crate::stage::kind::BackwardScan;
+use crate::stage::kind::is_point;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::BTreeSet;
@@ -21,12 +22,12 @@ pub(super) struct Tiles {
 
 impl Tiles {
     /// For values at every state and step, and values at every row and step.
-    pub(super) fn of(parts: &Parts, walked: &[Value], finished: &[Value]) -> Tiles {
+    pub(super) fn of(parts: &BackwardScan, walked: &[Value], finished: &[Value]) -> Tiles {
         let mut values = BTreeSet::new();
         let (mut seen, mut stack) = (BTreeSet::new(), walked.to_vec());
         while let Some(value) = stack.pop() {
             if seen.insert(value) && parts.has_time(value) {
-                match &parts.stage.program.node(value).op {
+                match &parts.program.node(value).op {
                     Op::Field(..) | Op::Index(_) => {}
                     op if is_tiled(parts, value) || matches!(op, Op::Param(_)) => _ = values.insert(value),
                     op => stack.extend(op.operands()),
@@ -37,14 +38,14 @@ impl Tiles {
         stack.extend(finished);
         while let Some(value) = stack.pop() {
             if parts.has_time(value) && !values.contains(&value) {
-                match &parts.stage.program.node(value).op {
+                match &parts.program.node(value).op {
                     Op::Field(..) | Op::Index(_) => {}
                     Op::Param(_) => _ = values.insert(value),
                     op => stack.extend(op.operands()),
                 }
             }
         }
-        let over = |value: Value, axis| parts.stage.program.node(value).axes.contains(axis);
+        let over = |value: Value, axis| parts.program.node(value).axes.contains(axis);
         let tile = |value| Tile {
             value,
             rows: parts.row.is_some_and(|row| over(value, row)),
@@ -62,15 +63,15 @@ impl Tiles {
 }
 
 /// Whether a map is computed by the copy warps.
-fn is_tiled(parts: &Parts, value: Value) -> bool {
-    let node = parts.stage.program.node(value);
+fn is_tiled(parts: &BackwardScan, value: Value) -> bool {
+    let node = parts.program.node(value);
     let number = node.op.is_map() && node.ty == Ty::F32;
-    let computed = number && !node.axes.contains(parts.state) && is_point(&parts.stage.program, value);
+    let computed = number && !node.axes.contains(parts.state) && is_point(&parts.program, value);
     computed && (is_dear(&node.op) || at_zero(parts, value) == Fill::Unknown)
 }
 
 /// What is put where a value does not exist: what it is where its parameters are zero, if that is known.
-fn known(parts: &Parts, value: Value) -> Fill {
+fn known(parts: &BackwardScan, value: Value) -> Fill {
     match at_zero(parts, value) {
         Fill::One => Fill::One,
         _ => Fill::Zero,
@@ -78,15 +79,8 @@ fn known(parts: &Parts, value: Value) -> Fill {
 }
 
 /// The value of a map of parameters where those with time are zero.
-fn at_zero(parts: &Parts, value: Value) -> Fill {
-    let program = &parts.stage.program;
+fn at_zero(parts: &BackwardScan, value: Value) -> Fill {
+    let program = &parts.program;
     let is_zero = |v: Value| matches!(program.node(v).op, Op::Param(_)) && parts.has_time(v);
     filled(program, value, |v| is_zero(v).then_some(Fill::Zero))
-}
-
-impl Parts {
-    /// Whether a value changes in time.
-    pub(super) fn has_time(&self, value: Value) -> bool {
-        self.stage.program.node(value).axes.contains(self.time)
-    }
 }

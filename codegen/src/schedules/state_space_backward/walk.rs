@@ -3,12 +3,12 @@
 use super::chain::Chain;
 use super::finish::Totals;
 use super::lane::Lane;
-use super::parts::Sum;
 use super::{BackKernel, SUBTILE};
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::evaluate::{Evaluator, Place, Source};
 use crate::schedules::state_space::saved::Saved;
 use crate::schedules::state_space::{CHUNK, Time};
+use crate::stage::kind::Sum;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
@@ -397,7 +397,7 @@ impl<'s> BackKernel<'s> {
         exists: Option<Operand>,
     ) -> Operand {
         if let (Op::Binary(Binary::Mul, x, y), Some(so_far), None) =
-            (&self.parts.stage.program.node(sum.element).op, so_far, exists)
+            (&self.parts.program.node(sum.element).op, so_far, exists)
         {
             let [x, y] = [*x, *y].map(|v| evaluator.value(b, source, v, at));
             return b.fma(x, y, so_far);
@@ -445,7 +445,7 @@ impl Source for Eight<'_, '_> {
             let state = if self.kernel.tiles.tiles[i].states { at.state } else { 0 };
             return Some(self.tiles[&(i, state)][at.step as usize]);
         }
-        match parts.stage.program.node(value).op {
+        match parts.program.node(value).op {
             Op::Field(tuple, _) if tuple == parts.exclusive => Some(self.before[&at]),
             Op::Field(tuple, _) if tuple == parts.back => Some(self.cotangents[&at]),
             Op::Field(..) => Some(self.after[&at]),

@@ -7,7 +7,7 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Output, Program, Value};
 use oplus_dsl::typing::TypeError;
 
-use crate::stage::{Sink, Source, Stage, Temporary};
+use crate::stage::{NormalForm, Sink, Source, Stage, Temporary};
 
 /// A value that a part writes.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ impl Part {
         let views = vec![vec![]; self.sources.len()];
         let part_axis = part_axis.filter(|axis| axes.contains(axis)).map(to);
         let axes = axes.iter().map(|a| vec![*a]).collect();
-        Stage { program, axes, sources: self.sources, views, sinks: self.sinks, part_axis }
+        Stage::new(NormalForm { program, axes, sources: self.sources, views, sinks: self.sinks, part_axis })
     }
 
     /// A stage of the part as one of the whole program, whose buffers before it are so many.

@@ -25,12 +25,13 @@ mod sums;
 mod wide;
 
 use super::walk::{AllSides, Head, Sums};
-use super::{BLOCKS, BackKernel, Kind, ROWS, TIMES};
+use super::{BLOCKS, BackKernel, ROWS, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::flash::tile::Tile;
 use crate::schedules::flash::values::Values;
+use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
 
@@ -147,6 +148,6 @@ impl BackKernel<'_> {
 
     /// Whether the cotangents of the logarithms are written.
     fn has_channels(&self) -> bool {
-        self.needs(Kind::Channels)
+        self.needs(Cotangent::Channels)
     }
 }

@@ -6,9 +6,10 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor, load_four, mma, multiply_in_time, scale_rows};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::walk::Head;
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, Kind, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS, TIMES};
 use crate::schedules::flash::tile::{left_rows, right_rows};
 use crate::schedules::flash::values::Values;
+use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 
@@ -99,7 +100,7 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         own: &Steps,
-        (kind, given): (Kind, Option<Blocks>),
+        (kind, given): (Cotangent, Option<Blocks>),
         (from, to): (Operand, Operand),
     ) -> Blocks {
         let mut found = given.unwrap_or_else(|| {
@@ -120,8 +121,8 @@ impl BackKernel<'_> {
     }
 
     /// Adds the product of the warp's rows of a tile over the width, with gains, and states or their cotangents.
-    pub(super) fn add_states(&self, b: &mut Builder, own: &Steps, kind: Kind, found: &mut Blocks) {
-        let (none, is_key) = (Operand::i32(0), kind == Kind::Keys);
+    pub(super) fn add_states(&self, b: &mut Builder, own: &Steps, kind: Cotangent, found: &mut Blocks) {
+        let (none, is_key) = (Operand::i32(0), kind == Cotangent::Keys);
         let (tile, states) = if is_key { (&self.values, &self.duals) } else { (&self.cotangents, &self.states) };
         let row = self.first_row(b);
         let gains = [0, COLUMNS].map(|by| {
@@ -165,7 +166,7 @@ impl BackKernel<'_> {
         (values, first): (&Values, Operand),
     ) {
         let none = Operand::i32(0);
-        let through = self.through_states(b, own, (Kind::Keys, given), (own.end, Operand::i32(TIMES as i32)));
+        let through = self.through_states(b, own, (Cotangent::Keys, given), (own.end, Operand::i32(TIMES as i32)));
         let scale = Scale { side: Side::Key, border: own.end };
         if self.has_channels() {
             self.store_ends(b, own, &through, scale);
@@ -183,8 +184,8 @@ impl BackKernel<'_> {
             self.add_scaled(b, own, found, ((left, right), later, scale));
         });
         let found = self.with_own(b, own, &found, (self.key_sums, scale));
-        if self.needs(Kind::Keys) {
-            self.store_depth(b, values, first, (Kind::Keys, &found));
+        if self.needs(Cotangent::Keys) {
+            self.store_depth(b, values, first, (Cotangent::Keys, &found));
         }
         if self.has_channels() {
             self.store_product(b, &found, |b, block, r, found| {
@@ -204,7 +205,7 @@ impl BackKernel<'_> {
         (values, first): (&Values, Operand),
     ) {
         let none = Operand::i32(0);
-        let through = self.through_states(b, own, (Kind::Queries, given), (none, own.start));
+        let through = self.through_states(b, own, (Cotangent::Queries, given), (none, own.start));
         let (row, piece) = right_rows(b, self.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
         let right = own.sides.deep.in_time(b, &self.keys, none);
@@ -217,8 +218,8 @@ impl BackKernel<'_> {
         });
         let found =
             self.with_own(b, own, &found, (own.arrays.own_queries, Scale { side: Side::Query, border: own.start }));
-        if self.needs(Kind::Queries) {
-            self.store_depth(b, values, first, (Kind::Queries, &found));
+        if self.needs(Cotangent::Queries) {
+            self.store_depth(b, values, first, (Cotangent::Queries, &found));
         }
         if self.has_channels() {
             let places: Vec<_> = (0..self.deep_blocks()).map(|block| self.block_at(b, block)).collect();

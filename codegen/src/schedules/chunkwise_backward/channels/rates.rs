@@ -6,8 +6,9 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::products::piece_index;
-use crate::schedules::chunkwise_backward::{BackKernel, Kind, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{BackKernel, ROWS, TIMES};
 use crate::schedules::flash::values::{Spot, Values};
+use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -80,7 +81,7 @@ impl BackKernel<'_> {
         if !self.has_channels() {
             return;
         }
-        let outputs = self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Kind::Channels);
+        let outputs = self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Channels);
         for (output, _) in outputs {
             self.own_channels(b, |b, channel| {
                 let [later, energies, ends] = [arrays.later, arrays.energies, arrays.ends].map(Memory::Shared);

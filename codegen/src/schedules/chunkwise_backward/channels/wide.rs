@@ -9,8 +9,9 @@ use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::chunkwise::zeros;
 use crate::schedules::chunkwise_backward::walk::{Chunk, Head, Place, Sums};
-use crate::schedules::chunkwise_backward::{BackKernel, Kind, TIMES};
+use crate::schedules::chunkwise_backward::{BackKernel, TIMES};
 use crate::schedules::flash::values::Values;
+use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -72,7 +73,7 @@ impl BackKernel<'_> {
         for (reg, product) in pairs.iter().flatten().zip(products.iter().flatten()) {
             b.assign(*reg, *product);
         }
-        for (array, kind) in [(self.key_sums, Kind::Keys), (arrays.own_queries, Kind::Queries)] {
+        for (array, kind) in [(self.key_sums, Cotangent::Keys), (arrays.own_queries, Cotangent::Queries)] {
             self.add_to(b, &own, (array, kind));
         }
         let (rows, steps) = self.early(b, place, chunk.first);
@@ -89,7 +90,7 @@ impl BackKernel<'_> {
     }
 
     /// Adds the product of a part to the first term of key' or query'.
-    fn add_to(&self, b: &mut Builder, own: &Steps, (array, kind): (SharedId, Kind)) {
+    fn add_to(&self, b: &mut Builder, own: &Steps, (array, kind): (SharedId, Cotangent)) {
         let mut sums = self.kept(b, array, self.deep_blocks());
         self.add_states(b, own, kind, &mut sums);
         for (block, sums) in (0..).zip(&sums) {

@@ -2,8 +2,7 @@
 
 use oplus_codegen::plan::Launch;
 use oplus_codegen::schedule::{Columns, Form, LookBack, Rows, Schedule, Sweep, WARP};
-use oplus_codegen::schedules::chunkwise_backward::{BackForm, TIMES};
-use oplus_codegen::schedules::{chunkwise, flash};
+use oplus_codegen::schedules::chunkwise_backward::TIMES;
 use oplus_dsl::ir::Axis;
 
 /// An axis, or several that count as one, in tiles.
@@ -66,7 +65,7 @@ impl Cut {
         let (length, tile, across) = tiles(&launch.schedule);
         let along = match launch.schedule {
             Schedule::Map(s) => Some(Axis(s.lane)),
-            Schedule::Flash(_) => flash::Form::of(stage).ok().map(|form| form.column),
+            Schedule::Flash(_) => stage.kind().pairs().ok().map(|form| form.column),
             _ => stage.axis(),
         };
         let within = within_tiles(launch);
@@ -87,14 +86,14 @@ impl Cut {
 /// The axes that a tile holds whole: neither tiles along nor tiles across divide them.
 fn within_tiles(launch: &Launch) -> Vec<Axis> {
     match launch.schedule {
-        Schedule::Flash(_) => flash::Form::of(&launch.stage)
+        Schedule::Flash(_) => launch.stage.kind().pairs()
             .map(|form| form.inner.into_iter().chain(form.over).collect())
             .unwrap_or_default(),
         Schedule::Chunkwise(_) => {
-            chunkwise::Form::of(&launch.stage).map_or(vec![], |form| vec![form.width, form.depth])
+            launch.stage.kind().matrices().map_or(vec![], |form| vec![form.width, form.depth])
         }
         Schedule::ChunkwiseBackward(_) => {
-            BackForm::of(&launch.stage).map_or(vec![], |form| vec![form.states.width, form.states.depth])
+            launch.stage.kind().matrices_back().map_or(vec![], |form| vec![form.states.width, form.states.depth])
         }
         _ => vec![],
     }

@@ -1,16 +1,18 @@
-//! What a stage must be for the schedule of pairs, and what there is to compute.
+//! Sums over all pairs of a row and a column, of which attention and both halves of its gradient are three.
 
-use super::factors::{Product, conjunction, is};
-use super::gauge;
-use crate::stage::Stage;
-use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
-use oplus_dsl::walk::all;
 use std::collections::BTreeSet;
 
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Operator, Program, Unary, Value};
+use oplus_dsl::walk::all;
+use oplus_dsl::{Elem, Ty};
+
+use super::gauge;
+use super::product::{Product, conjunction, is};
+use crate::stage::{Refusal, Stage};
+
 /// A stage as sums over pairs of a row and a column.
-#[derive(Clone, Debug)]
-pub struct Form {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairwise {
     /// The axis of the rows, among the stage's outer axes.
     pub row: Axis,
     /// The axis of the columns, over which everything is summed.
@@ -91,23 +93,23 @@ pub struct Limit {
     pub shift: i64,
 }
 
-impl Form {
-    /// The form of a stage; in words what it lacks.
-    pub fn of(stage: &Stage) -> Result<Form, String> {
+impl Pairwise {
+    /// The sums of a stage, or what it lacks.
+    pub(super) fn of(stage: &Stage) -> Result<Pairwise, Refusal> {
         let program = &stage.program;
         let sums = outermost(program);
-        let Some(first) = sums.first() else { return Err("nothing is summed over pairs".into()) };
+        let Some(first) = sums.first() else { return Err(Refusal::NoPairs) };
         let (inner, over) = beneath_sum(program, *first);
-        let Some((column, ..)) = reduction(program, inner) else { return Err("not a reduction".into()) };
+        let Some((column, ..)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
         let mut finder = Finder { program, column, row: None, contractions: vec![] };
         let inner: Vec<Value> = sums.iter().map(|sum| beneath_sum(program, *sum).0).collect();
         if sums.iter().any(|sum| beneath_sum(program, *sum).1 != over) {
-            return Err("sums are added up over different axes".into());
+            return Err(Refusal::SeveralTotals);
         }
         finder.contractions(&inner)?;
-        let row = finder.row.ok_or("no product of rows and columns is summed")?;
+        let row = finder.row.ok_or(Refusal::NoProduct)?;
         let axes = finder.contractions.iter().map(|c| program.node(c.tuple).axes);
-        let mut form = Form {
+        let mut form = Pairwise {
             row,
             column,
             pair: axes.fold(AxisSet::of(row).with(column), AxisSet::union),
@@ -127,18 +129,29 @@ impl Form {
         form.divide_conditions(program, common.unwrap_or_default());
         form.collect_inner()?;
         form.check_over(program)?;
+        form.check_types(program)?;
         Ok(form)
     }
 
     /// Neither rows nor which columns they see may depend on the axis over which sums are added up.
-    fn check_over(&self, program: &Program) -> Result<(), String> {
+    fn check_over(&self, program: &Program) -> Result<(), Refusal> {
         let Some(over) = self.over else { return Ok(()) };
         let rows = self.row_leaves().into_iter().any(|(p, _)| program.params[p as usize].axes.contains(&over));
         let limits = self.limits.iter().flat_map(|l| &l.terms).any(|(v, _)| program.node(*v).axes.contains(over));
         if rows || limits || self.gauge.is_some() || [self.row, self.column].contains(&over) {
-            return Err(format!("sums over pairs cannot be added up over {}", program.axis_name(over)));
+            return Err(Refusal::Total { axis: program.axis_name(over).to_owned() });
         }
         Ok(())
+    }
+
+    /// Rows and columns are of one type.
+    fn check_types(&self, program: &Program) -> Result<(), Refusal> {
+        let leaves = self.row_leaves().into_iter().chain(self.column_leaves());
+        let elems: Vec<Elem> = leaves.map(|(p, _)| program.params[p as usize].elem).collect();
+        match elems.first() {
+            Some(first @ (Elem::Bf16 | Elem::F16 | Elem::F32)) if elems.iter().all(|e| e == first) => Ok(()),
+            _ => Err(Refusal::PairTypes),
+        }
     }
 
     /// Adds the payloads and the gauge of a sum over the columns.
@@ -147,24 +160,25 @@ impl Form {
         program: &Program,
         (tuple, inner): (Value, Value),
         common: &mut Option<Vec<Value>>,
-    ) -> Result<(), String> {
-        let Some((axis, operator, elements)) = reduction(program, inner) else { return Err("not a reduction".into()) };
+    ) -> Result<(), Refusal> {
+        let Some((axis, operator, elements)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };
         if axis != self.column {
-            return Err("sums are over several axes".into());
+            return Err(Refusal::SeveralColumns);
         }
+        let name = || operator.name.clone();
         let gauge = operator.gauge.map(|k| k as usize).filter(|_| operator.fields.len() > 1);
         match gauge {
             Some(k) => {
-                let rate = gauge::rate(operator, k).ok_or_else(|| format!("{} is no softmax merge", operator.name))?;
+                let rate = gauge::rate(operator, k).ok_or_else(|| Refusal::NotMerge { operator: name() })?;
                 if self.gauge.is_some() || !self.payloads.is_empty() {
-                    return Err("there are several reductions, one of them a softmax merge".into());
+                    return Err(Refusal::BesideMerge);
                 }
                 let (score, seen) = masked(program, elements[k]);
                 self.gauge = Some(Gauge { state: (tuple, k as u32), score, rate });
                 *common = Some(seen);
             }
             None if operator.fields.len() == 1 && is_sum(operator) && self.gauge.is_none() => {}
-            None => return Err(format!("{} is neither a sum nor a softmax merge", operator.name)),
+            None => return Err(Refusal::NeitherSumNorMerge { operator: name() }),
         }
         for (k, element) in elements.iter().enumerate().filter(|(k, _)| Some(*k) != gauge) {
             self.payload(program, (tuple, k as u32), *element, common)?;
@@ -178,16 +192,16 @@ impl Form {
         state: (Value, u32),
         element: Value,
         common: &mut Option<Vec<Value>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let mut product = Product::of(program, element);
         let wide: Vec<Axis> = program.node(element).axes.minus(self.pair).iter().collect();
         let leaf = match wide[..] {
             [] => None,
             [axis] => match &product.take_along(program, axis)[..] {
                 [one] => Some((self.leaf(program, *one)?, axis)),
-                _ => return Err("what is weighted is no parameter alone".into()),
+                _ => return Err(Refusal::WeightedProduct),
             },
-            _ => return Err("what is weighted has several axes within a column".into()),
+            _ => return Err(Refusal::WeightedAxes),
         };
         match common {
             None => *common = Some(product.conditions.clone()),
@@ -205,11 +219,11 @@ impl Form {
     }
 
     /// The parameter of columns that a factor is.
-    fn leaf(&self, program: &Program, factor: Value) -> Result<u32, String> {
+    fn leaf(&self, program: &Program, factor: Value) -> Result<u32, Refusal> {
         let node = program.node(factor);
         match node.op {
             Op::Param(p) if node.axes.contains(self.column) && !node.axes.contains(self.row) => Ok(p),
-            _ => Err("what is weighted is no parameter of the columns".into()),
+            _ => Err(Refusal::WeightedValue),
         }
     }
 
@@ -226,14 +240,14 @@ impl Form {
         }
     }
 
-    fn collect_inner(&mut self) -> Result<(), String> {
+    fn collect_inner(&mut self) -> Result<(), Refusal> {
         let contracted = self.contractions.iter().map(|c| c.axis);
         for axis in contracted.chain(self.payloads.iter().filter_map(|p| p.leaf.map(|(_, axis)| axis))) {
             if !self.inner.contains(&axis) {
                 self.inner.push(axis);
             }
         }
-        if self.inner.len() > 2 { Err("more than two axes within rows and columns".into()) } else { Ok(()) }
+        if self.inner.len() > 2 { Err(Refusal::InnerAxes) } else { Ok(()) }
     }
 
     /// The parameters that tiles of columns are read from, each once, with its axis within columns.
@@ -275,7 +289,7 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    fn contractions(&mut self, sums: &[Value]) -> Result<(), String> {
+    fn contractions(&mut self, sums: &[Value]) -> Result<(), Refusal> {
         let mut stack: Vec<Value> = sums.iter().flat_map(|v| self.program.node(*v).op.operands()).collect();
         let mut seen = BTreeSet::new();
         while let Some(value) = stack.pop() {
@@ -294,12 +308,12 @@ impl Finder<'_> {
         Ok(())
     }
 
-    fn contraction(&mut self, tuple: Value) -> Result<Contraction, String> {
+    fn contraction(&mut self, tuple: Value) -> Result<Contraction, Refusal> {
         let program = self.program;
-        let (axis, operator, elements) = reduction(program, tuple).ok_or("not a reduction")?;
-        let name = program.axis_name(axis);
+        let (axis, operator, elements) = reduction(program, tuple).ok_or(Refusal::NoPairs)?;
+        let name = || program.axis_name(axis).to_owned();
         if !is_sum(operator) {
-            return Err(format!("what is reduced over {name} is not a sum"));
+            return Err(Refusal::NotSum { axis: name() });
         }
         let mut product = Product::of(program, elements[0]);
         let leaves = product.take_along(program, axis);
@@ -307,16 +321,16 @@ impl Finder<'_> {
             leaves.into_iter().partition(|v| program.node(*v).axes.contains(self.column));
         let free = product.conditions.iter().all(|v| !program.node(*v).axes.contains(axis));
         let ([left], [right], true) = (&lefts[..], &rights[..], free) else {
-            return Err(format!("what is summed over {name} is no product of a row and a column"));
+            return Err(Refusal::NotRowAndColumn { axis: name() });
         };
         let (Op::Param(l), Op::Param(r)) = (&program.node(*left).op, &program.node(*right).op) else {
-            return Err(format!("what is summed over {name} is computed from parameters"));
+            return Err(Refusal::Computed { axis: name() });
         };
         let only_left = program.node(*left).axes.minus(program.node(*right).axes).without(axis);
         let declared = program.params[*l as usize].axes.iter().rev().find(|a| only_left.contains(**a)).copied();
-        let row = declared.ok_or_else(|| format!("no axis of rows beneath the sum over {name}"))?;
+        let row = declared.ok_or_else(|| Refusal::NoRows { axis: name() })?;
         if self.row.is_some_and(|known| known != row) {
-            return Err("contractions have different rows".into());
+            return Err(Refusal::SeveralRows);
         }
         self.row = Some(row);
         Ok(Contraction { tuple, axis, left: *l, right: *r, factors: product.factors, conditions: product.conditions })

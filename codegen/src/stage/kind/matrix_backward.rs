@@ -1,14 +1,13 @@
-//! What a two-way stage must be for chunks, and what there is to compute.
+//! Gradients of recurrences of matrices.
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Program, Value};
 use oplus_dsl::walk::all;
 
-use crate::schedules::chunkwise::form::{
-    Decay, Form, Refusal, axes_of, coefficient, decay_of, exponential, only_field,
-};
-use crate::schedules::flash::factors::{Product, is};
-use crate::stage::{Stage, sum_over, total};
+use super::matrix::{Decay, MatrixRecurrence, axes_of, coefficient, decay_of, exponential, only_field};
+use super::product::{Product, is};
+use crate::stage::opposite::{sum_over, total};
+use crate::stage::{Refusal, Stage};
 
 /// A stage as the gradient of a recurrence of matrices: states S and their cotangents λ,
 ///
@@ -17,24 +16,24 @@ use crate::stage::{Stage, sum_over, total};
 /// ```
 ///
 /// and the sums of both that are the cotangents of value, key, query and of the decay's logarithm.
-#[derive(Clone, Debug)]
-pub struct BackForm {
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatrixRecurrenceBackward {
     /// The recurrence of the states: key and value.
-    pub states: Form,
+    pub states: MatrixRecurrence,
     /// That of their cotangents, whose key is the query and whose value is the cotangent of what was read.
-    pub cotangents: Form,
+    pub cotangents: MatrixRecurrence,
     /// The outer axes that neither key nor query has: the heads that share them, whose sums a block takes; none where decays are
     /// those of channels.
     pub heads: AxisSet,
     /// The tuple of the sum over depth of key·λ times factors, if it is needed.
     pub contraction: Option<(Value, Vec<Value>)>,
     /// What each output of the stage is.
-    pub outputs: Vec<Kind>,
+    pub outputs: Vec<Cotangent>,
 }
 
 /// What an output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Cotangent {
     /// A map of the sums over depth of key·λ, over time and width.
     Values,
     /// The sum over width and heads of gain·value·λ, over time and depth.
@@ -51,16 +50,16 @@ pub enum Kind {
     Initial,
 }
 
-impl Kind {
+impl Cotangent {
     /// Whether an output has a number for every time of a head.
-    pub(super) fn is_over_time(self) -> bool {
-        matches!(self, Kind::Sum(..) | Kind::Decay)
+    pub(crate) fn is_over_time(self) -> bool {
+        matches!(self, Cotangent::Sum(..) | Cotangent::Decay)
     }
 }
 
-impl BackForm {
+impl MatrixRecurrenceBackward {
     /// The form of a two-way stage, or what it lacks.
-    pub fn of(stage: &Stage) -> Result<BackForm, Refusal> {
+    pub(super) fn of(stage: &Stage) -> Result<MatrixRecurrenceBackward, Refusal> {
         let program = &stage.program;
         let scans = stage.two_way().ok_or(Refusal::NoReadout)?;
         let (forward, back, depth) = (scans.forward, scans.back, scans.state);
@@ -83,7 +82,7 @@ impl BackForm {
             (true, false) => return Err(Refusal::Channels { axis: name(width) }),
             (false, _) => {}
         }
-        let of_scan = |scan, own| Form::of_scan(program, scan, own, (depth, width), decay);
+        let of_scan = |scan, own| MatrixRecurrence::of_scan(program, scan, own, (depth, width), decay);
         let states = of_scan(&forward, (tuple, field))?;
         let cotangents = of_scan(&back, (dual, dual_field))?;
         if states.reverse || !cotangents.reverse {
@@ -101,7 +100,7 @@ impl BackForm {
             true => AxisSet::EMPTY,
             false => states.outer.minus(shared[0]).minus(shared[1]),
         };
-        let mut form = BackForm { states, cotangents, heads, contraction: None, outputs: vec![] };
+        let mut form = MatrixRecurrenceBackward { states, cotangents, heads, contraction: None, outputs: vec![] };
         form.contraction = form.contraction_of(stage)?;
         let kinds = program.outputs.iter().map(|o| form.kind(stage, o.value, o.axes.iter().copied().collect()));
         form.outputs = kinds.collect::<Option<_>>().ok_or_else(|| Refusal::NotQuery { axis: name(depth) })?;
@@ -190,23 +189,23 @@ impl BackForm {
         (is_dual(x) && before(y)) || (is_dual(y) && before(x))
     }
 
-    fn kind(&self, stage: &Stage, value: Value, axes: AxisSet) -> Option<Kind> {
+    fn kind(&self, stage: &Stage, value: Value, axes: AxisSet) -> Option<Cotangent> {
         let program = &stage.program;
         let [time, depth, width] = self.axes();
         if !axes.contains(time) {
-            return matches!(program.node(value).op, Op::First { .. } | Op::Last { .. }).then_some(Kind::Initial);
+            return matches!(program.node(value).op, Op::First { .. } | Op::Last { .. }).then_some(Cotangent::Initial);
         }
         match (axes.contains(depth), axes.contains(width)) {
-            (true, false) if self.is_of_channels(program, value, axes) => Some(Kind::Channels),
+            (true, false) if self.is_of_channels(program, value, axes) => Some(Cotangent::Channels),
             (true, false) => self.over_depth(program, value, axes),
-            (false, true) => self.is_map(program, value).then_some(Kind::Values),
+            (false, true) => self.is_map(program, value).then_some(Cotangent::Values),
             (false, false) => self.over_time(program, value, axes),
             (true, true) => None,
         }
     }
 
     /// The sum over width and heads of a state times what it was read by.
-    fn over_depth(&self, program: &Program, value: Value, axes: AxisSet) -> Option<Kind> {
+    fn over_depth(&self, program: &Program, value: Value, axes: AxisSet) -> Option<Cotangent> {
         let [time, depth, width] = self.axes();
         let (mut element, mut over) = (value, AxisSet::EMPTY);
         while let Op::Field(tuple, 0) = program.node(element).op
@@ -225,31 +224,31 @@ impl BackForm {
             gain.sort();
             own == gain
         };
-        let of = |state, form: &Form| self.factors(program, element, (state, form.value), width);
+        let of = |state, form: &MatrixRecurrence| self.factors(program, element, (state, form.value), width);
         if of(dual.state, states).is_some_and(|own| same(own, &states.gain)) {
-            return Some(Kind::Keys);
+            return Some(Cotangent::Keys);
         }
         // S with its own element: the inclusive scan.
         let inclusive = (0..program.nodes.len() as u32)
             .map(Value)
             .find(|v| matches!(&program.node(*v).op, Op::Scan { reverse: false, exclusive: false, .. }))?;
-        of((inclusive, states.state.1), dual).is_some_and(|own| same(own, &dual.gain)).then_some(Kind::Queries)
+        of((inclusive, states.state.1), dual).is_some_and(|own| same(own, &dual.gain)).then_some(Cotangent::Queries)
     }
 
     /// A sum over width of a map of the sums over depth, or the decay's cotangent.
-    fn over_time(&self, program: &Program, value: Value, axes: AxisSet) -> Option<Kind> {
+    fn over_time(&self, program: &Program, value: Value, axes: AxisSet) -> Option<Cotangent> {
         let [time, depth, width] = self.axes();
         if axes != self.states.outer.with(time) {
             return None;
         }
         if let Op::Binary(Binary::Mul, ..) = program.node(value).op {
             let energy = |v: Value| total(program, v, [depth, width]);
-            return self.is_decayed(program, value, energy).then_some(Kind::Decay);
+            return self.is_decayed(program, value, energy).then_some(Cotangent::Decay);
         }
         let Op::Field(tuple, 0) = program.node(value).op else { return None };
         match &program.node(tuple).op {
             Op::Reduce { axis, elements, .. } if *axis == width && self.is_map(program, elements[0]) => {
-                Some(Kind::Sum(tuple, elements[0]))
+                Some(Cotangent::Sum(tuple, elements[0]))
             }
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What a stage must be for the schedule of chunks, and what there is to compute.
+//! Recurrences of matrices that are read by queries.
 
 use std::collections::BTreeSet;
 use std::f64::consts::LOG2_E;
@@ -6,14 +6,13 @@ use std::f64::consts::LOG2_E;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Unary, Value};
 use oplus_dsl::walk::follow;
 use oplus_dsl::{Elem, Ty};
-use thiserror::Error;
 
-use crate::schedules::flash::factors::{Product, is};
-use crate::stage::{Scan, Stage};
+use super::product::{Product, is};
+use crate::stage::{Refusal, Scan, Stage};
 
 /// A stage as a recurrence of matrices, S\[t\] = decay\[t\]·S[t−1] + gain\[t\]·value\[t\]⊗key\[t\], that is read by queries.
-#[derive(Clone, Debug)]
-pub struct Form {
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatrixRecurrence {
     /// The axis scanned.
     pub time: Axis,
     /// The axis of the state that is summed away.
@@ -85,70 +84,9 @@ pub struct Readout {
     pub factors: Vec<Value>,
 }
 
-/// Why a stage is no such recurrence.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
-    /// Nothing is scanned, or nothing of the states is summed away.
-    #[error("no states are summed away")]
-    NoReadout,
-    /// The scan goes from the end to the beginning.
-    #[error("the scan begins at the end")]
-    Reverse,
-    /// States before their elements are read.
-    #[error("states before their elements are read")]
-    Exclusive,
-    /// The operator is not l ↦ decay·l + r in the field that is read.
-    #[error("{operator} does not scale the state and add to it")]
-    NotAffine {
-        /// The operator.
-        operator: String,
-    },
-    /// The decay is not an exponential.
-    #[error("the decay is not the exponential of a value")]
-    NoExponential,
-    /// The states have one axis only.
-    #[error("the states are vectors along {axis}: nothing is left to multiply matrices by")]
-    Vector {
-        /// The axis that is summed away.
-        axis: String,
-    },
-    /// Every state has its own decay.
-    #[error("every state has a decay of its own, over {axes}: products of rows and columns cannot carry it")]
-    Diagonal {
-        /// The axes of the state that the decay has.
-        axes: String,
-    },
-    /// The decay differs along the wrong axis of the state.
-    #[error("the decay differs along {axis}, where chunks have one for all of it")]
-    Channels {
-        /// The axis.
-        axis: String,
-    },
-    /// What is added is not an outer product of parameters.
-    #[error("what is added is no outer product of a parameter over {depth} and one over {width}")]
-    NotOuter {
-        /// The axis that is summed away.
-        depth: String,
-        /// The other one.
-        width: String,
-    },
-    /// What is summed is not a parameter times a state.
-    #[error("what is summed over {axis} is no product of a parameter and a state")]
-    NotQuery {
-        /// The axis.
-        axis: String,
-    },
-    /// The factors of matrix products are not of one type.
-    #[error("matrix products need factors of one type: bf16, f16 or f32")]
-    Type,
-    /// In a gradient, decays of channels scale factors other than of `bf16`.
-    #[error("gradients with decays of channels need factors of bf16")]
-    ChannelType,
-}
-
-impl Form {
+impl MatrixRecurrence {
     /// The form of a stage that keeps its contractions, or what it lacks.
-    pub fn of(stage: &Stage) -> Result<Form, Refusal> {
+    pub(super) fn of(stage: &Stage) -> Result<MatrixRecurrence, Refusal> {
         let program = &stage.program;
         let (scan, depth) = (stage.scan().ok_or(Refusal::NoReadout)?, stage.state_axis().ok_or(Refusal::NoReadout)?);
         let operator = program.operator(scan.operator);
@@ -165,7 +103,7 @@ impl Form {
         if scan.reverse {
             return Err(Refusal::Reverse);
         }
-        let mut form = Form::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
+        let mut form = MatrixRecurrence::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
         form.readout(program)?;
         match form.elem(program)? {
             Elem::Bf16 | Elem::F16 | Elem::F32 => Ok(form),
@@ -174,15 +112,15 @@ impl Form {
     }
 
     /// The recurrence that a scan is in a field whose decay is known, without what reads it.
-    pub(crate) fn of_scan(
+    pub(super) fn of_scan(
         program: &Program,
         scan: &Scan<'_>,
         (tuple, field): (Value, u32),
         (depth, width): (Axis, Axis),
         decay: Option<Decay>,
-    ) -> Result<Form, Refusal> {
+    ) -> Result<MatrixRecurrence, Refusal> {
         let state = axes_of(program, tuple, field).without(scan.axis);
-        let mut form = Form {
+        let mut form = MatrixRecurrence {
             time: scan.axis,
             depth,
             width,
@@ -260,7 +198,7 @@ impl Form {
 }
 
 /// The one field of a scan that is read.
-pub(crate) fn only_field(program: &Program, tuple: Value) -> Option<u32> {
+pub(super) fn only_field(program: &Program, tuple: Value) -> Option<u32> {
     let fields: BTreeSet<u32> = program
         .nodes
         .iter()
@@ -274,7 +212,7 @@ pub(crate) fn only_field(program: &Program, tuple: Value) -> Option<u32> {
 }
 
 /// The axes of a field.
-pub(crate) fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
+pub(super) fn axes_of(program: &Program, tuple: Value, field: u32) -> AxisSet {
     let own = program.nodes.iter().find(|node| node.op == Op::Field(tuple, field));
     own.map_or(AxisSet::EMPTY, |node| node.axes)
 }
@@ -301,21 +239,21 @@ fn not_affine(operator: &Operator) -> Refusal {
 }
 
 /// What the left operand's field is multiplied by: nothing, a field of the right operand, or an exponential of one.
-pub(crate) enum Scale {
+pub(super) enum Scale {
     One,
     Field(usize),
     Exponential(usize, bool),
 }
 
 /// The same, and the field of the right operand that says where the left operand is forgotten instead.
-pub(crate) struct Coefficient {
-    pub(crate) scale: Scale,
-    pub(crate) reset: Option<usize>,
+pub(super) struct Coefficient {
+    scale: Scale,
+    reset: Option<usize>,
 }
 
 impl Coefficient {
     /// The logarithm of the decay in the program.
-    pub(crate) fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
+    pub(super) fn decay(&self, program: &Program, elements: &[Value]) -> Result<Option<Decay>, Refusal> {
         let decay = match self.scale {
             Scale::One if self.reset.is_none() => return Ok(None),
             Scale::One => return Err(Refusal::NoExponential),
@@ -333,12 +271,12 @@ impl Coefficient {
 }
 
 /// The decay that a value is; none where that is 1.
-pub(crate) fn decay_of(program: &Program, value: Value) -> Result<Option<Decay>, Refusal> {
+pub(super) fn decay_of(program: &Program, value: Value) -> Result<Option<Decay>, Refusal> {
     if is(program, value, 1.0) { Ok(None) } else { exponential(program, value).map(Some).ok_or(Refusal::NoExponential) }
 }
 
 /// The decay that a value is: an exponential, or 0 under a condition.
-pub(crate) fn exponential(program: &Program, value: Value) -> Option<Decay> {
+pub(super) fn exponential(program: &Program, value: Value) -> Option<Decay> {
     let (mut value, mut reset) = (value, None);
     loop {
         value = match program.node(value).op {
@@ -358,7 +296,7 @@ pub(crate) fn exponential(program: &Program, value: Value) -> Option<Decay> {
 }
 
 /// The coefficient of a field that is combined as coefficient·l + r.
-pub(crate) fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient> {
+pub(super) fn coefficient(operator: &Operator, field: u32) -> Option<Coefficient> {
     let body = Body { operator };
     let (n, own) = (operator.fields.len() as u32, operator.combine[field as usize]);
     if operator.fields[field as usize].ty != Ty::F32 {

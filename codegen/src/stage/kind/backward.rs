@@ -1,23 +1,32 @@
 //! What a two-way stage computes at each state and step, and what becomes of it.
 
-use super::scale::share_scaled;
-use crate::schedules::state_space::hoist::hoist_two_way;
-use crate::stage::{Stage, TwoWay};
-use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, Binary, Op, Output, Program, Value};
-use oplus_dsl::typing::TypeError;
 use std::collections::BTreeSet;
 
-/// A sum: its tuple, and what is summed.
+use oplus_dsl::Ty;
+use oplus_dsl::build::Builder;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, OperatorId, Output, Program, Value};
+use oplus_dsl::typing::TypeError;
+
+use super::contracted::check_params;
+use super::hoist::hoist_two_way;
+use super::scale::share_scaled;
+use crate::stage::{Refusal, Stage, TwoWay};
+
+/// Sums over rows that a block has room for.
+const ROW_SUMS: usize = 4;
+
+/// A sum over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sum {
+pub struct Sum {
+    /// The tuple of the reduction.
     pub tuple: Value,
+    /// What is summed.
     pub element: Value,
 }
 
 /// What an output of the stage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub enum Given {
     /// A map of sums over the state axis, at every row and step.
     Body,
     /// A sum over rows, at every state and step: which one.
@@ -35,70 +44,85 @@ pub(super) enum Given {
 /// ```text
 /// after = before ⊕ element        cotangent = gain + decay[next]·cotangent[next]
 /// ```
-#[derive(Clone, Debug)]
-pub(super) struct Parts {
-    /// The stage; its axes and tensors are unchanged.
-    pub stage: Stage,
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackwardScan {
+    /// The stage's program with work taken out of its inner loop; its axes and tensors are unchanged.
+    pub program: Program,
+    /// The scan axis.
     pub time: Axis,
     /// Whether the states go from the last step to the first.
     pub reverse: bool,
+    /// The axis over which states are summed.
     pub state: Axis,
+    /// The axes over which everything is computed apart.
+    pub outer: AxisSet,
+    /// The last of them.
     pub row: Option<Axis>,
     /// The field of the operator that is the state.
     pub field: u32,
+    /// The state after a step.
     pub after: Value,
+    /// What a cotangent is multiplied by, one step earlier.
     pub decay: Value,
+    /// What is added to it.
     pub gain: Value,
     /// The state before the first step, and the cotangent after the last.
     pub init: [Option<Value>; 2],
-    /// The tuples of the states before each step, and of the cotangents.
+    /// The tuple of the states before each step.
     pub exclusive: Value,
+    /// The tuple of the cotangents.
     pub back: Value,
-    /// Sums over the state axis, over rows, over time of maps of states, over time of values of rows.
+    /// Sums over the state axis.
     pub sums: Vec<Sum>,
+    /// Sums over rows.
     pub row_sums: Vec<Sum>,
+    /// Sums over time of maps of states.
     pub state_totals: Vec<Sum>,
+    /// Sums over time of values of rows.
     pub row_totals: Vec<Sum>,
-    /// By output.
+    /// What each output is.
     pub given: Vec<Given>,
 }
 
-/// The one field of the states that the stage reads and that they depend on; `None` if there are several.
-pub(super) fn live_field(stage: &Stage, two_way: &TwoWay) -> Option<u32> {
-    let tuples = [two_way.forward.inclusive, two_way.forward.exclusive];
-    let own = |node: &oplus_dsl::ir::Node| match node.op {
-        Op::Field(tuple, k) if tuples.contains(&Some(tuple)) => Some(k),
-        _ => None,
-    };
-    let fields: BTreeSet<u32> = stage.program.nodes.iter().filter_map(own).collect();
-    let field = *fields.first().filter(|_| fields.len() == 1)?;
-    let operator = stage.program.operator(two_way.forward.operator);
-    let left = (1u64 << operator.fields.len()) - 1;
-    (operator.dependencies()[field as usize] & left == 1 << field).then_some(field)
-}
+impl BackwardScan {
+    /// The walk back of a stage with two scans.
+    pub(super) fn of(stage: &Stage) -> Result<BackwardScan, Refusal> {
+        let two_way = stage.two_way().ok_or(Refusal::OneDirection)?;
+        check_params(stage)?;
+        if stage.views.iter().any(|views| !views.is_empty()) {
+            return Err(Refusal::Displaced);
+        }
+        let field = live_field(stage, &two_way).ok_or(Refusal::SeveralFields)?;
+        check_fields(&stage.program, [(two_way.forward.operator, field), (two_way.back.operator, 1)])?;
+        let walk = BackwardScan::written_out(stage, &two_way, field).ok_or(Refusal::NotWritten)?;
+        if walk.sums_a_sum() {
+            return Err(Refusal::SumOfSums);
+        }
+        match walk.row_sums.len() {
+            0..=ROW_SUMS => Ok(walk),
+            sums => Err(Refusal::RowSums { sums, most: ROW_SUMS }),
+        }
+    }
 
-impl Parts {
-    /// Those of a stage that the schedule [supports](super::supports()).
-    pub(super) fn of(stage: &Stage) -> Option<Parts> {
-        let two_way = stage.two_way()?;
-        let field = live_field(stage, &two_way)?;
+    fn written_out(stage: &Stage, two_way: &TwoWay<'_>, field: u32) -> Option<BackwardScan> {
         let outputs = stage.program.outputs.len();
-        let row = stage.outer_axes().iter().last();
+        let outer = stage.outer_axes();
+        let row = outer.iter().last();
         let (time, state, reverse) = (two_way.forward.axis, two_way.state, two_way.forward.reverse);
-        let written = written_out(&stage.program, &two_way, field).ok()?;
+        let written = written_out(&stage.program, two_way, field).ok()?;
         let hoisted = hoist_two_way(&written, time, state, two_way.back.inclusive?);
         let mut program = share_scaled(&hoisted, state);
         let roots: Vec<Value> = program.outputs.drain(outputs..).map(|o| o.value).collect();
         let [after, decay, gain, before, cotangent, ref init @ ..] = roots[..] else { return None };
         let tuple = |field: Value| if let Op::Field(tuple, _) = program.node(field).op { Some(tuple) } else { None };
-        let init = init_values(&two_way, init);
+        let init = init_values(two_way, init);
         let (exclusive, back) = (tuple(before)?, tuple(cotangent)?);
-        let stage = Stage { program, ..stage.clone() };
-        let mut parts = Parts {
-            stage,
+        let mut walk = BackwardScan {
+            program,
             time,
             reverse,
             state,
+            outer,
             row,
             field,
             after,
@@ -113,20 +137,16 @@ impl Parts {
             row_totals: vec![],
             given: vec![],
         };
-        parts.find_sums();
-        parts.given = (0..outputs).map(|k| parts.output(k)).collect::<Option<_>>()?;
-        Some(parts)
-    }
-
-    fn program(&self) -> &Program {
-        &self.stage.program
+        walk.find_sums();
+        walk.given = (0..outputs).map(|k| walk.output(k)).collect::<Option<_>>()?;
+        Some(walk)
     }
 
     fn find_sums(&mut self) {
-        for (i, node) in self.stage.program.nodes.clone().iter().enumerate() {
+        for (i, node) in self.program.nodes.clone().iter().enumerate() {
             let Op::Reduce { axis, elements, .. } = &node.op else { continue };
             let sum = Sum { tuple: Value(i as u32), element: elements[0] };
-            let states = self.program().node(sum.element).axes.contains(self.state);
+            let states = self.program.node(sum.element).axes.contains(self.state);
             let list = match *axis {
                 own if own == self.state => &mut self.sums,
                 own if own == self.time && states => &mut self.state_totals,
@@ -138,9 +158,9 @@ impl Parts {
     }
 
     fn output(&self, k: usize) -> Option<Given> {
-        let output = &self.program().outputs[k];
+        let output = &self.program.outputs[k];
         let place = |sums: &[Sum], tuple| sums.iter().position(|s| s.tuple == tuple);
-        if let Op::Field(tuple, _) = self.program().node(output.value).op {
+        if let Op::Field(tuple, _) = self.program.node(output.value).op {
             let rows = place(&self.row_sums, tuple).map(Given::Rows);
             let states = place(&self.state_totals, tuple).map(Given::States);
             let steps = place(&self.row_totals, tuple).map(Given::Steps);
@@ -152,11 +172,21 @@ impl Parts {
         Some(if timed { Given::Body } else { Given::Initial })
     }
 
+    /// The outer axes but that of the rows.
+    pub(crate) fn others(&self) -> AxisSet {
+        self.row.map_or(self.outer, |row| self.outer.without(row))
+    }
+
+    /// Whether a value changes in time.
+    pub(crate) fn has_time(&self, value: Value) -> bool {
+        self.program.node(value).axes.contains(self.time)
+    }
+
     /// Whether a value depends on the cotangents.
-    pub(super) fn is_late(&self, value: Value) -> bool {
+    pub(crate) fn is_late(&self, value: Value) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), vec![value]);
         while let Some(value) = stack.pop() {
-            match &self.program().node(value).op {
+            match &self.program.node(value).op {
                 Op::Field(tuple, _) if *tuple == self.back => return true,
                 Op::Field(..) => {}
                 op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
@@ -166,13 +196,13 @@ impl Parts {
     }
 
     /// Whether what is summed at every state and step is a sum itself, which a lane has not yet.
-    pub(super) fn sums_a_sum(&self) -> bool {
+    fn sums_a_sum(&self) -> bool {
         let sums = [&self.sums, &self.row_sums, &self.state_totals].into_iter().flatten();
         let mut stack: Vec<Value> = sums.map(|sum| sum.element).collect();
         let mut seen = BTreeSet::new();
         while let Some(value) = stack.pop() {
-            match &self.program().node(value).op {
-                Op::Field(tuple, _) if matches!(self.program().node(*tuple).op, Op::Reduce { .. }) => return true,
+            match &self.program.node(value).op {
+                Op::Field(tuple, _) if matches!(self.program.node(*tuple).op, Op::Reduce { .. }) => return true,
                 Op::Field(..) => {}
                 op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
             }
@@ -181,10 +211,10 @@ impl Parts {
     }
 
     /// Whether decay and gain depend on no state, so that a segment of cotangents is linear in the one behind it.
-    pub(super) fn is_linear(&self) -> bool {
+    pub fn is_linear(&self) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), vec![self.decay, self.gain]);
         while let Some(value) = stack.pop() {
-            match &self.program().node(value).op {
+            match &self.program.node(value).op {
                 Op::Field(..) => return false,
                 op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
             }
@@ -193,21 +223,44 @@ impl Parts {
     }
 
     /// The values that the walk needs at every state and step.
-    pub(super) fn walked(&self) -> Vec<Value> {
+    pub(crate) fn walked(&self) -> Vec<Value> {
         let sums = [&self.sums, &self.row_sums, &self.state_totals];
         let elements = sums.into_iter().flatten().map(|s| s.element);
         [self.after, self.decay, self.gain].into_iter().chain(elements).collect()
     }
 
     /// The values that it needs at every row and step.
-    pub(super) fn finished(&self) -> Vec<Value> {
-        let bodies = self.bodies().map(|k| self.program().outputs[k].value);
+    pub(crate) fn finished(&self) -> Vec<Value> {
+        let bodies = self.bodies().map(|k| self.program.outputs[k].value);
         bodies.chain(self.row_totals.iter().map(|s| s.element)).collect()
     }
 
     /// The outputs at every row and step.
-    pub(super) fn bodies(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = usize> {
         (0..self.given.len()).filter(|k| self.given[*k] == Given::Body)
+    }
+}
+
+/// The one field of the states that the stage reads and that they depend on; `None` if there are several.
+fn live_field(stage: &Stage, two_way: &TwoWay) -> Option<u32> {
+    let tuples = [two_way.forward.inclusive, two_way.forward.exclusive];
+    let own = |node: &oplus_dsl::ir::Node| match node.op {
+        Op::Field(tuple, k) if tuples.contains(&Some(tuple)) => Some(k),
+        _ => None,
+    };
+    let fields: BTreeSet<u32> = stage.program.nodes.iter().filter_map(own).collect();
+    let field = *fields.first().filter(|_| fields.len() == 1)?;
+    let operator = stage.program.operator(two_way.forward.operator);
+    let left = (1u64 << operator.fields.len()) - 1;
+    (operator.dependencies()[field as usize] & left == 1 << field).then_some(field)
+}
+
+/// The fields that are walked are numbers.
+fn check_fields(program: &Program, own: [(OperatorId, u32); 2]) -> Result<(), Refusal> {
+    let fields = own.map(|(operator, k)| &program.operator(operator).fields[k as usize]);
+    match fields.into_iter().find(|field| field.ty != Ty::F32) {
+        Some(field) => Err(Refusal::Field { field: field.name.clone(), ty: format!("{:?}", field.ty) }),
+        None => Ok(()),
     }
 }
 

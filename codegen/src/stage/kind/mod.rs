@@ -1,0 +1,149 @@
+//! What a stage is, by what schedules need to know of it; found once, when the stage is made.
+
+mod backward;
+mod contracted;
+mod gauge;
+mod hoist;
+mod matrix;
+mod matrix_backward;
+mod pairwise;
+mod parted;
+pub(crate) mod product;
+mod scale;
+
+pub use backward::{BackwardScan, Given, Sum};
+pub use contracted::Walk;
+pub(crate) use contracted::is_point;
+pub use matrix::{Decay, MatrixRecurrence, Readout};
+pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
+pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
+pub use parted::{Parted, PartedSum};
+
+use super::{Refusal, Stage};
+
+/// What a stage is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// No scan.
+    Map,
+    /// States are written, or maps of them.
+    Scan,
+    /// Only final states are kept.
+    Reduce,
+    /// A scan with sums over columns that are stored in parts, or what it lacks for one kernel to take both.
+    Parted(Result<Parted, Refusal>),
+    /// A scan whose states are summed away.
+    Contracted(Contracted),
+    /// Two scans in opposite directions whose states are summed away.
+    Backward(Backward),
+    /// Sums over pairs of a row and a column, or what they lack.
+    Pairwise(Result<Pairwise, Refusal>),
+}
+
+/// The ways in which a scan whose states are summed away can be computed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contracted {
+    /// Step by step, with the states in registers.
+    pub walk: Result<Walk, Refusal>,
+    /// By products of matrices.
+    pub matrices: Result<MatrixRecurrence, Refusal>,
+}
+
+/// The ways in which two scans in opposite directions can be computed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backward {
+    /// Step by step, with the states computed again.
+    pub walk: Result<BackwardScan, Refusal>,
+    /// By products of matrices.
+    pub matrices: Result<MatrixRecurrenceBackward, Refusal>,
+}
+
+impl Kind {
+    /// The kind of a stage, from its program, views and part axis.
+    pub(super) fn of(stage: &Stage) -> Kind {
+        if stage.is_paired() {
+            return Kind::Pairwise(Pairwise::of(stage));
+        }
+        if stage.two_way().is_some() {
+            let (walk, matrices) = (BackwardScan::of(stage), MatrixRecurrenceBackward::of(stage));
+            return Kind::Backward(Backward { walk, matrices });
+        }
+        if stage.part_axis.is_some() {
+            return Kind::Parted(Parted::of(stage));
+        }
+        if stage.state_axis().is_some() && stage.axis().is_some() {
+            return Kind::Contracted(Contracted { walk: Walk::of(stage), matrices: MatrixRecurrence::of(stage) });
+        }
+        match stage.axis() {
+            None => Kind::Map,
+            Some(axis) if stage.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
+            Some(_) => Kind::Reduce,
+        }
+    }
+
+    /// The walk of a scan whose states are summed away.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn walk(&self) -> Result<&Walk, Refusal> {
+        match self {
+            Kind::Contracted(contracted) => contracted.walk.as_ref().map_err(Refusal::clone),
+            _ => Err(Refusal::NoContraction),
+        }
+    }
+
+    /// The recurrence of matrices that a scan is.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn matrices(&self) -> Result<&MatrixRecurrence, Refusal> {
+        match self {
+            Kind::Contracted(contracted) => contracted.matrices.as_ref().map_err(Refusal::clone),
+            _ => Err(Refusal::NoReadout),
+        }
+    }
+
+    /// The walk back of two scans in opposite directions.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn walk_back(&self) -> Result<&BackwardScan, Refusal> {
+        match self {
+            Kind::Backward(backward) => backward.walk.as_ref().map_err(Refusal::clone),
+            _ => Err(Refusal::OneDirection),
+        }
+    }
+
+    /// The gradient of a recurrence of matrices that two scans in opposite directions are.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn matrices_back(&self) -> Result<&MatrixRecurrenceBackward, Refusal> {
+        match self {
+            Kind::Backward(backward) => backward.matrices.as_ref().map_err(Refusal::clone),
+            _ => Err(Refusal::NoReadout),
+        }
+    }
+
+    /// The sums over pairs that a stage is.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn pairs(&self) -> Result<&Pairwise, Refusal> {
+        match self {
+            Kind::Pairwise(pairs) => pairs.as_ref().map_err(Refusal::clone),
+            _ => Err(Refusal::NoPairs),
+        }
+    }
+
+    /// The sums over columns that a stage stores in parts.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn parted(&self) -> Result<&Parted, Refusal> {
+        match self {
+            Kind::Parted(parted) => parted.as_ref().map_err(Refusal::clone),
+            _ => Err(Refusal::NoParts),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Why a stage is not of a kind: what a schedule for that kind would need, and the stage lacks.
+
+use thiserror::Error;
+
+/// What a stage lacks to be of a kind.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    // ---- recurrences of matrices, and their gradients
+    /// Nothing is scanned, or nothing of the states is summed away.
+    #[error("no states are summed away")]
+    NoReadout,
+    /// The scan goes from the end to the beginning.
+    #[error("the scan begins at the end")]
+    Reverse,
+    /// States before their elements are read.
+    #[error("states before their elements are read")]
+    Exclusive,
+    /// The operator is not l ↦ decay·l + r in the field that is read.
+    #[error("{operator} does not scale the state and add to it")]
+    NotAffine {
+        /// The operator.
+        operator: String,
+    },
+    /// The decay is not an exponential.
+    #[error("the decay is not the exponential of a value")]
+    NoExponential,
+    /// The states have one axis only.
+    #[error("the states are vectors along {axis}: nothing is left to multiply matrices by")]
+    Vector {
+        /// The axis that is summed away.
+        axis: String,
+    },
+    /// Every state has its own decay.
+    #[error("every state has a decay of its own, over {axes}: products of rows and columns cannot carry it")]
+    Diagonal {
+        /// The axes of the state that the decay has.
+        axes: String,
+    },
+    /// The decay differs along the wrong axis of the state.
+    #[error("the decay differs along {axis}, where chunks have one for all of it")]
+    Channels {
+        /// The axis.
+        axis: String,
+    },
+    /// What is added is not an outer product of parameters.
+    #[error("what is added is no outer product of a parameter over {depth} and one over {width}")]
+    NotOuter {
+        /// The axis that is summed away.
+        depth: String,
+        /// The other one.
+        width: String,
+    },
+    /// What is summed is not a parameter times a state.
+    #[error("what is summed over {axis} is no product of a parameter and a state")]
+    NotQuery {
+        /// The axis.
+        axis: String,
+    },
+    /// The factors of matrix products are not of one type.
+    #[error("matrix products need factors of one type: bf16, f16 or f32")]
+    Type,
+    /// In a gradient, decays of channels scale factors other than of `bf16`.
+    #[error("gradients with decays of channels need factors of bf16")]
+    ChannelType,
+
+    // ---- contracted scans, and their gradients
+    /// No sum over an axis of the states is kept with the scan.
+    #[error("it has no sum over an axis of its states")]
+    NoContraction,
+    /// There are no two scans in opposite directions.
+    #[error("it has no two scans in opposite directions")]
+    OneDirection,
+    /// A parameter's elements are wider than registers of 32 bits.
+    #[error("`{param}` has elements of {elem}")]
+    Elem {
+        /// The parameter.
+        param: String,
+        /// Its element type.
+        elem: String,
+    },
+    /// A field of the states is wider than registers of 32 bits, or is no number.
+    #[error("the field `{field}` is {ty}")]
+    Field {
+        /// The field.
+        field: String,
+        /// Its type.
+        ty: String,
+    },
+    /// A parameter is read elsewhere than where it lies.
+    #[error("a parameter is displaced")]
+    Displaced,
+    /// An output is not one that the walk gives.
+    #[error("`{output}` is neither a map of sums nor of final states")]
+    Output {
+        /// The output.
+        output: String,
+    },
+    /// Values at other positions are read.
+    #[error("it reads elsewhere than at the point")]
+    Elsewhere,
+    /// The states that are walked back have several fields.
+    #[error("its states have several fields")]
+    SeveralFields,
+    /// The state after a step is no map of the state before it that the gradient can be taken of.
+    #[error("its states cannot be written out")]
+    NotWritten,
+    /// What is summed at every state and step is a sum itself.
+    #[error("it sums sums over rows over the states")]
+    SumOfSums,
+    /// There are more sums over rows than a block has room for.
+    #[error("it has {sums} sums over rows, more than {most}")]
+    RowSums {
+        /// The sums.
+        sums: usize,
+        /// How many there may be.
+        most: usize,
+    },
+
+    // ---- sums over columns in parts
+    /// No sum is stored in parts.
+    #[error("no sum over columns is stored in parts")]
+    NoParts,
+    /// The sums that are stored in parts are not over the axis along which the states are written.
+    #[error("its sums in parts are not over the last axis of its states")]
+    PartAxis,
+
+    // ---- sums over pairs
+    /// Nothing is summed over pairs of a row and a column.
+    #[error("nothing is summed over pairs")]
+    NoPairs,
+    /// Sums over pairs are added up over different axes.
+    #[error("sums are added up over different axes")]
+    SeveralTotals,
+    /// No contraction of rows and columns lies beneath the sums.
+    #[error("no product of rows and columns is summed")]
+    NoProduct,
+    /// Rows, or the columns that they see, depend on the axis over which sums are added up.
+    #[error("sums over pairs cannot be added up over {axis}")]
+    Total {
+        /// The axis.
+        axis: String,
+    },
+    /// Not all sums are over the same columns.
+    #[error("sums are over several axes")]
+    SeveralColumns,
+    /// An operator has a gauge, but is not the softmax merge.
+    #[error("{operator} is no softmax merge")]
+    NotMerge {
+        /// The operator.
+        operator: String,
+    },
+    /// Beside a softmax merge there are other reductions.
+    #[error("there are several reductions, one of them a softmax merge")]
+    BesideMerge,
+    /// An operator over the columns is of no kind that tiles can be combined by.
+    #[error("{operator} is neither a sum nor a softmax merge")]
+    NeitherSumNorMerge {
+        /// The operator.
+        operator: String,
+    },
+    /// What is weighted is a product of several values within a column.
+    #[error("what is weighted is no parameter alone")]
+    WeightedProduct,
+    /// What is weighted has several axes within a column.
+    #[error("what is weighted has several axes within a column")]
+    WeightedAxes,
+    /// What is weighted is computed, or belongs to rows.
+    #[error("what is weighted is no parameter of the columns")]
+    WeightedValue,
+    /// Rows and columns have more axes of their own than tiles.
+    #[error("more than two axes within rows and columns")]
+    InnerAxes,
+    /// A reduction beneath the sums over pairs is not a sum.
+    #[error("what is reduced over {axis} is not a sum")]
+    NotSum {
+        /// The axis.
+        axis: String,
+    },
+    /// A contraction is not of a row and a column.
+    #[error("what is summed over {axis} is no product of a row and a column")]
+    NotRowAndColumn {
+        /// The axis.
+        axis: String,
+    },
+    /// The factors of a contraction are computed.
+    #[error("what is summed over {axis} is computed from parameters")]
+    Computed {
+        /// The axis.
+        axis: String,
+    },
+    /// The left factor of a contraction has no axis of its own.
+    #[error("no axis of rows beneath the sum over {axis}")]
+    NoRows {
+        /// The axis.
+        axis: String,
+    },
+    /// Contractions have rows along different axes.
+    #[error("contractions have different rows")]
+    SeveralRows,
+    /// Rows and columns are not of one type that tiles can have.
+    #[error("rows and columns are not all bf16, all f16 or all f32")]
+    PairTypes,
+}
