@@ -142,7 +142,7 @@ fn no_chunks(stage: &Stage) -> Option<(String, String)> {
         (Some(_), _) => stage.kind().matrices_back().err()?,
         (None, axis) => axis.and_then(|_| stage.kind().matrices().err())?,
     };
-    Some(("chunks".to_owned(), why.to_string()))
+    Some(("chunkwise".to_owned(), why.to_string()))
 }
 
 /// Map, scan or reduction, along what and by what.

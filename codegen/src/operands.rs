@@ -68,7 +68,7 @@ impl Stmt {
             Stmt::CopyAsync { to_index, from_index, guard, .. } => {
                 [*to_index, *from_index].into_iter().chain(*guard).for_each(f);
             }
-            Stmt::AtomicAdd { value, .. } | Stmt::ControlStore { value, .. } => f(*value),
+            Stmt::ResetTickets { tag, .. } => f(*tag),
             Stmt::Publish { index, values, tag, guard, .. } => {
                 values.iter().chain(guard).chain([index, tag]).for_each(|x| f(*x));
             }
@@ -86,18 +86,15 @@ impl Stmt {
             | Stmt::FenceInit
             | Stmt::FenceAsync
             | Stmt::BulkWait { .. }
-            | Stmt::ControlLoad { .. } => {}
+            | Stmt::DrawTicket { .. } => {}
         }
     }
 
     /// Visits the registers that a statement other than control flow assigns.
     pub fn for_each_definition(&self, mut f: impl FnMut(Reg)) {
         match self {
-            Stmt::Let(dst, _)
-            | Stmt::Shuffle { dst, .. }
-            | Stmt::All { dst, .. }
-            | Stmt::AtomicAdd { dst, .. }
-            | Stmt::ControlLoad { dst, .. } => f(*dst),
+            Stmt::Let(dst, _) | Stmt::Shuffle { dst, .. } | Stmt::All { dst, .. } => f(*dst),
+            Stmt::DrawTicket { ticket, tag, .. } => [*ticket, *tag].into_iter().for_each(f),
             Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.iter().for_each(|r| f(*r)),
             Stmt::Mma { dst, .. } => dst.iter().for_each(|r| f(*r)),
             Stmt::WarpgroupMma { sums, .. } | Stmt::WarpgroupWait { sums, .. } => sums.iter().for_each(|r| f(*r)),

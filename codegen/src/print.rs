@@ -125,9 +125,7 @@ impl<W: Write> Printer<'_, W> {
             Stmt::Shuffle { .. } | Stmt::All { .. } | Stmt::SyncWarp | Stmt::Barrier { .. } => self.collective(stmt),
             Stmt::LoadMatrix { .. } | Stmt::Mma { .. } => self.matrix(stmt),
             Stmt::WarpgroupMma { .. } | Stmt::WarpgroupWait { .. } => self.matrix(stmt),
-            Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } | Stmt::Publish { .. } => {
-                self.message(stmt)
-            }
+            Stmt::DrawTicket { .. } | Stmt::ResetTickets { .. } | Stmt::Publish { .. } => self.message(stmt),
             _ => self.asynchronous(stmt),
         };
         self.out.write_str(&text)
@@ -212,14 +210,11 @@ impl<W: Write> Printer<'_, W> {
 
     fn message(&self, stmt: &Stmt) -> String {
         match stmt {
-            Stmt::AtomicAdd { dst, control, word, value } => {
-                format!("{} = atomic_add {}[{word}], {}", self.reg(*dst), self.param(*control), self.op(*value))
+            Stmt::DrawTicket { ticket, tag, control } => {
+                format!("{}, {} = draw_ticket {}", self.reg(*ticket), self.reg(*tag), self.param(*control))
             }
-            Stmt::ControlLoad { dst, control, word } => {
-                format!("{} = control_load {}[{word}]", self.reg(*dst), self.param(*control))
-            }
-            Stmt::ControlStore { control, word, value } => {
-                format!("control_store {}[{word}] = {}", self.param(*control), self.op(*value))
+            Stmt::ResetTickets { control, tag } => {
+                format!("reset_tickets {} tag {}", self.param(*control), self.op(*tag))
             }
             Stmt::Publish { messages, index, values, tag, guard } => {
                 let (index, values, tag) = (self.op(*index), self.ops(values), self.op(*tag));
@@ -376,7 +371,7 @@ mod tests {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
         let size = b.scalar(n);
-        let (ticket, tag) = (b.reg(Ty::U32), b.var(Operand::u32(0)));
+        let (ticket, launch, tag) = (b.reg(Ty::U32), b.reg(Ty::U32), b.var(Operand::u32(0)));
         b.if_else(
             first,
             |b| {
@@ -385,9 +380,8 @@ mod tests {
                 b.push(Stmt::MbarrierExpect(mbarrier, Operand::i32(256)));
                 let count = Operand::i32(128);
                 b.push(Stmt::BulkLoad { to: tile, to_index: at, from: x, from_index: from, count, mbarrier });
-                b.push(Stmt::AtomicAdd { dst: ticket, control, word: 0, value: Operand::u32(1) });
-                b.push(Stmt::ControlLoad { dst: ticket, control, word: 1 });
-                b.push(Stmt::ControlStore { control, word: 1, value: ticket.into() });
+                b.push(Stmt::DrawTicket { ticket, tag: launch, control });
+                b.push(Stmt::ResetTickets { control, tag: launch.into() });
             },
             |b| {
                 let guard = Some(first);

@@ -142,7 +142,7 @@ schedule! {
     /// States: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
     /// share a row and sum over its states. The `32·warps/lanes` rows of a block lie along the last outer axis; other warps
     /// bring tiles of `steps` steps into shared memory and take the outputs back.
-    StateSpace, "states" {
+    StateSpace, "state_space" {
         /// Warps that walk.
         warps: u32,
         /// Warps that copy.
@@ -177,7 +177,7 @@ schedule! {
 schedule! {
     /// Pairs: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
     /// within rows and columns are padded to multiples of 16, see [`crate::stage::kind::Pairwise::inner`].
-    Flash, "pairs" {
+    Flash, "flash" {
         /// Warps of a block.
         warps: u32,
         /// Blocks of 16 rows that a warp has.
@@ -206,7 +206,7 @@ schedule! {
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
     /// computed anew and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
     /// passes before find what each does to the states and to the cotangent that it is given.
-    StateSpaceBackward, "two_way" {
+    StateSpaceBackward, "state_space_backward" {
         /// Which of the kernels.
         pass: Pass,
         /// Warps that walk.
@@ -239,7 +239,7 @@ schedule! {
 schedule! {
     /// Chunks: a block of `warps` warps has a segment of a recurrence and walks chunks of 16 times per warp; the state is as
     /// wide as a chunk is long, see [`crate::schedules::chunkwise`].
-    Chunkwise, "chunks" {
+    Chunkwise, "chunkwise" {
         /// Whether only the states at the ends of segments are found.
         ends: bool,
         /// Warps of a block, 2 or 4.
@@ -264,7 +264,7 @@ schedule! {
 schedule! {
     /// Chunks, back: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that. Its sweeps
     /// are kernels of their own, see [`crate::schedules::chunkwise_backward`].
-    ChunkwiseBackward, "chunks_back" {
+    ChunkwiseBackward, "chunkwise_backward" {
         /// Which of the kernels.
         sweep: Sweep,
         /// Places along the axis of keys and queries: 32, 64 or 128.
@@ -363,11 +363,11 @@ impl Schedule {
             Schedule::Rows(_) => "rows",
             Schedule::LookBack(_) => "lookback",
             Schedule::Columns(_) => "columns",
-            Schedule::StateSpace(_) => "states",
-            Schedule::Flash(_) => "pairs",
-            Schedule::StateSpaceBackward(_) => "two_way",
-            Schedule::Chunkwise(_) => "chunks",
-            Schedule::ChunkwiseBackward(_) => "chunks_back",
+            Schedule::StateSpace(_) => "state_space",
+            Schedule::Flash(_) => "flash",
+            Schedule::StateSpaceBackward(_) => "state_space_backward",
+            Schedule::Chunkwise(_) => "chunkwise",
+            Schedule::ChunkwiseBackward(_) => "chunkwise_backward",
         }
     }
 

@@ -75,7 +75,8 @@
 //! A *message word* is 64 bits in global scratch: a 32-bit value and the 32-bit *tag* of the launch. It is written
 //! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered.
 //! A word is published once with one tag. [`Stmt::Poll`] reads again those entries whose tags are still missing; a
-//! loop around it waits. Tickets are drawn with [`Stmt::AtomicAdd`] on a `u32`. There are no float atomics.
+//! loop around it waits. Tickets are drawn with [`Stmt::DrawTicket`], the only atomic: the *control word* is 64 bits, the next ticket in its lower half
+//! and the tag of the launch in its upper half, so that one addition gives both. There are no float atomics.
 
 mod layout;
 
@@ -121,7 +122,8 @@ pub enum ParamKind {
     Write(Elem),
     /// A pointer to message words (64 bits each), zero before the first launch that uses them.
     Messages,
-    /// A pointer to `u32` control words, `{0, 1}` before the first launch: ticket counter and tag of the launch.
+    /// A pointer to the control word (64 bits): the next ticket in the lower half, the tag of the launch in the upper half. It is
+    /// ticket 0 and tag 1 before the first launch.
     Control,
     /// A number of that type.
     Scalar(Ty),
@@ -500,34 +502,22 @@ pub enum Stmt {
     /// One arrival on an mbarrier when the thread's earlier `CopyAsync`s have landed.
     CopyAsyncArrive(Mbarrier),
     // ---- between blocks
-    /// Adds to a control word and gives what it was. The only atomic, on `u32`.
-    AtomicAdd {
-        /// Destination, `u32`.
-        dst: Reg,
+    /// Draws a ticket: adds 1 to the control word (relaxed, gpu scope) and gives both halves of what it was.
+    DrawTicket {
+        /// The lower half, `u32`.
+        ticket: Reg,
+        /// The tag of the launch, `u32`.
+        tag: Reg,
         /// A [`ParamKind::Control`].
         control: ParamId,
-        /// Which word.
-        word: u32,
-        /// `u32`.
-        value: Operand,
     },
-    /// Reads a control word (relaxed, gpu scope).
-    ControlLoad {
-        /// Destination, `u32`.
-        dst: Reg,
+    /// Makes the control word ready for the next launch: ticket 0 and the given tag, in one store (relaxed, gpu scope). It must
+    /// follow the launch's last draw.
+    ResetTickets {
         /// A [`ParamKind::Control`].
         control: ParamId,
-        /// Which word.
-        word: u32,
-    },
-    /// Writes a control word (relaxed, gpu scope).
-    ControlStore {
-        /// A [`ParamKind::Control`].
-        control: ParamId,
-        /// Which word.
-        word: u32,
-        /// `u32`.
-        value: Operand,
+        /// The tag of the next launch, `u32`.
+        tag: Operand,
     },
     /// Writes message words, each with the tag (relaxed, gpu scope).
     Publish {

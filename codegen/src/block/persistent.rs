@@ -19,11 +19,6 @@ use oplus_dsl::{Elem, Ty};
 /// Tiles of a block whose aggregates and carries may be alive at once; more than the ring has stages.
 pub const SLOTS: u32 = 8;
 
-/// Control word of the ticket counter.
-const TICKET: u32 = 0;
-/// Control word of the launch's tag.
-const TAG: u32 = 1;
-
 /// The skeleton of a persistent block. Immutable while code is emitted.
 pub struct Persistent {
     stages: u32,
@@ -112,8 +107,8 @@ impl Persistent {
         }
     }
 
-    /// One thread prepares the block: it reads the launch's tag, draws the first ticket, initialises the mbarriers and
-    /// lets `first` start the first tile, so that its copy is under way when the roles begin.
+    /// One thread prepares the block: it draws the first ticket and with it the launch's tag, initialises the mbarriers and lets
+    /// `first` start the first tile, so that its copy is under way when the roles begin.
     pub fn start(
         &self,
         b: &mut Builder,
@@ -125,9 +120,7 @@ impl Persistent {
         let own = b.special(Special::Thread);
         let chosen = b.eq(own, Operand::i32(thread as i32));
         b.if_(chosen, |b| {
-            let tag = b.reg(Ty::U32);
-            b.push(Stmt::ControlLoad { dst: tag, control: self.control, word: TAG });
-            self.draw(b, ticket);
+            let tag = self.draw(b, ticket);
             self.init_mbarriers(b, arrivals);
             b.store(Memory::Shared(self.tag), Operand::i32(0), &[tag.into()], None);
             let tile = b.convert(Ty::I32, ticket.into());
@@ -153,9 +146,11 @@ impl Persistent {
         b.push(Stmt::FenceInit);
     }
 
-    /// Draws the next ticket.
-    pub fn draw(&self, b: &mut Builder, ticket: Reg) {
-        b.push(Stmt::AtomicAdd { dst: ticket, control: self.control, word: TICKET, value: Operand::u32(1) });
+    /// Draws the next ticket; gives the tag of the launch.
+    pub fn draw(&self, b: &mut Builder, ticket: Reg) -> Reg {
+        let tag = b.reg(Ty::U32);
+        b.push(Stmt::DrawTicket { ticket, tag, control: self.control });
+        tag
     }
 
     /// Passes the number of the block's tile number `count` to those who look back.
@@ -165,7 +160,7 @@ impl Persistent {
         self.arrive(b, self.drawn, slot);
     }
 
-    /// After the launch's last draw, makes the control words ready for the next launch. Every block draws exactly one
+    /// After the launch's last draw, makes the control word ready for the next launch. Every block draws exactly one
     /// ticket that fails, so the last draw is known by its number.
     pub fn retire(&self, b: &mut Builder, tile: Operand) {
         let blocks = b.special(Special::Blocks);
@@ -175,8 +170,7 @@ impl Persistent {
         b.if_(last, |b| {
             let tag = self.tag(b);
             let next = b.add(tag, Operand::u32(1));
-            b.push(Stmt::ControlStore { control: self.control, word: TICKET, value: Operand::u32(0) });
-            b.push(Stmt::ControlStore { control: self.control, word: TAG, value: next });
+            b.push(Stmt::ResetTickets { control: self.control, tag: next });
         });
     }
 

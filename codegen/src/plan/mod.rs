@@ -198,7 +198,7 @@ pub enum Arg {
     Residual,
     /// The address of the message words.
     Messages,
-    /// The address of the control words, `{0, 1}` when allocated (a ticket counter and a tag).
+    /// The address of the control word (64 bits): ticket 0 in the lower half and tag 1 in the upper half when allocated.
     Control,
     /// A number.
     I32(i32),

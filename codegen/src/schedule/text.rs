@@ -129,11 +129,11 @@ impl FromStr for Schedule {
             Some("rows") => text.parse().map(Schedule::Rows),
             Some("lookback") => text.parse().map(Schedule::LookBack),
             Some("columns") => text.parse().map(Schedule::Columns),
-            Some("states") => text.parse().map(Schedule::StateSpace),
-            Some("pairs") => text.parse().map(Schedule::Flash),
-            Some("two_way") => text.parse().map(Schedule::StateSpaceBackward),
-            Some("chunks_back") => text.parse().map(Schedule::ChunkwiseBackward),
-            Some("chunks") => text.parse().map(Schedule::Chunkwise),
+            Some("state_space") => text.parse().map(Schedule::StateSpace),
+            Some("flash") => text.parse().map(Schedule::Flash),
+            Some("state_space_backward") => text.parse().map(Schedule::StateSpaceBackward),
+            Some("chunkwise_backward") => text.parse().map(Schedule::ChunkwiseBackward),
+            Some("chunkwise") => text.parse().map(Schedule::Chunkwise),
             _ => Err(ParseScheduleError::Name(text.to_owned())),
         }
     }

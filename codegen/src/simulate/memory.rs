@@ -74,9 +74,9 @@ impl Buffer {
         Buffer::of(Elem::U64, vec![Literal::Int(0); words])
     }
 
-    /// Control words as before the first launch.
+    /// The control word as before the first launch.
     pub fn control() -> Buffer {
-        Buffer::of(Elem::U32, [Literal::Int(0), Literal::Int(1)])
+        Buffer::of(Elem::U64, [Literal::Int(1 << 32)])
     }
 
     /// How many elements.

@@ -1,11 +1,11 @@
-//! Control words, and messages between blocks. A published word is under way for a while before others see it.
+//! Tickets, and messages between blocks. A published word is under way for a while before others see it.
 
 use super::clocks::bits;
 use super::device::InFlight;
 use super::fault::{Hazard, Hit};
 use super::run::{Flow, Run};
 use super::warp::Status;
-use crate::tile::{Memory, Operand, ParamId, PollEntry, Stmt};
+use crate::tile::{Memory, Operand, ParamId, PollEntry, Reg};
 
 /// A message word of a value and a tag.
 fn word(value: u64, tag: u64) -> u64 {
@@ -20,29 +20,30 @@ impl Run<'_, '_> {
         view.locate(index, n, bytes).map_err(|hazard| Hit { lane, hazard })
     }
 
-    pub(super) fn control_word(&mut self, stmt: &Stmt) -> Result<Flow, Hit> {
-        let (Stmt::AtomicAdd { control, word, .. }
-        | Stmt::ControlLoad { control, word, .. }
-        | Stmt::ControlStore { control, word, .. }) = *stmt
-        else {
-            return Ok(Flow::Next);
-        };
-        let mut seen = [0; super::lanes::LANES];
+    /// The position of the control word.
+    fn control_word(&mut self, control: ParamId, lane: usize) -> Result<usize, Hit> {
+        let (view, _) = self.view(Memory::Global(control));
+        view.locate(0, 1, 8).map_err(|hazard| Hit { lane, hazard })
+    }
+
+    pub(super) fn draw_ticket(&mut self, ticket: Reg, tag: Reg, control: ParamId) -> Result<Flow, Hit> {
         for lane in self.lanes() {
-            let (view, _) = self.view(Memory::Global(control));
-            let position = view.locate(i64::from(word), 1, 4).map_err(|hazard| Hit { lane, hazard })?;
+            let position = self.control_word(control, lane)?;
             let old = self.device.buffer(control).get(position);
-            seen[lane] = old;
-            let new = match stmt {
-                Stmt::AtomicAdd { value, .. } => (old + self.value(*value)[lane]) & 0xffff_ffff,
-                Stmt::ControlStore { value, .. } => self.value(*value)[lane],
-                _ => continue,
-            };
-            self.device.buffer(control).set(position, new);
+            self.warp.slots[ticket.0 as usize][lane] = old & 0xffff_ffff;
+            self.warp.slots[tag.0 as usize][lane] = old >> 32;
+            self.device.buffer(control).set(position, old.wrapping_add(1));
             self.device.events += 1;
         }
-        if let Stmt::AtomicAdd { dst, .. } | Stmt::ControlLoad { dst, .. } = stmt {
-            self.warp.assign(dst.0 as usize, &seen);
+        Ok(Flow::Next)
+    }
+
+    pub(super) fn reset_tickets(&mut self, control: ParamId, tag: Operand) -> Result<Flow, Hit> {
+        for lane in self.lanes() {
+            let position = self.control_word(control, lane)?;
+            let tag = self.value(tag)[lane];
+            self.device.buffer(control).set(position, word(0, tag));
+            self.device.events += 1;
         }
         Ok(Flow::Next)
     }

@@ -148,8 +148,7 @@ fn check_arguments(kernel: &Kernel, launch: &Launch, memory: &Memory) -> Result<
     for (index, (param, arg)) in kernel.params.iter().zip(&launch.args).enumerate() {
         let elem = match param.kind {
             ParamKind::Read(elem) | ParamKind::Write(elem) => Some(elem),
-            ParamKind::Messages => Some(Elem::U64),
-            ParamKind::Control => Some(Elem::U32),
+            ParamKind::Messages | ParamKind::Control => Some(Elem::U64),
             ParamKind::Scalar(_) => None,
         };
         match (elem, arg) {

@@ -101,7 +101,8 @@ impl Run<'_, '_> {
             }
             Stmt::CopyAsync { .. } => self.copy_async(stmt),
             Stmt::CopyAsyncArrive(mbarrier) => self.copy_async_arrive(*mbarrier),
-            Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } => self.control_word(stmt),
+            Stmt::DrawTicket { ticket, tag, control } => self.draw_ticket(*ticket, *tag, *control),
+            Stmt::ResetTickets { control, tag } => self.reset_tickets(*control, *tag),
             Stmt::Publish { messages, index, values, tag, guard } => {
                 self.publish((*messages, *index), values, *tag, *guard)
             }

@@ -56,7 +56,7 @@ impl Checker<'_> {
             | Stmt::BulkWait { .. }
             | Stmt::FenceAsync => self.bulk(stmt),
             Stmt::CopyAsync { .. } => self.copy_async(stmt),
-            Stmt::AtomicAdd { .. } | Stmt::ControlLoad { .. } | Stmt::ControlStore { .. } => self.control(stmt),
+            Stmt::DrawTicket { .. } | Stmt::ResetTickets { .. } => self.control(stmt),
             Stmt::Publish { .. } | Stmt::Poll { .. } => self.message(stmt),
         }
     }
@@ -250,18 +250,14 @@ impl Checker<'_> {
 
     fn control(&mut self, stmt: &Stmt) {
         match *stmt {
-            Stmt::AtomicAdd { dst, control, value, .. } => {
+            Stmt::DrawTicket { ticket, tag, control } => {
                 self.param_kind(control, ParamKind::Control);
-                self.typed("the result", dst.into(), Ty::U32);
-                self.typed("the value", value, Ty::U32);
+                self.typed("the ticket", ticket.into(), Ty::U32);
+                self.typed("the tag", tag.into(), Ty::U32);
             }
-            Stmt::ControlLoad { dst, control, .. } => {
+            Stmt::ResetTickets { control, tag } => {
                 self.param_kind(control, ParamKind::Control);
-                self.typed("the result", dst.into(), Ty::U32);
-            }
-            Stmt::ControlStore { control, value, .. } => {
-                self.param_kind(control, ParamKind::Control);
-                self.typed("the value", value, Ty::U32);
+                self.typed("the tag", tag, Ty::U32);
             }
             _ => {}
         }

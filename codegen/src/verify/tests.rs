@@ -251,8 +251,8 @@ fn messages_and_control_words() {
     assert_eq!(faults(|b| b.push(publish(1, vec![word; 2]))), [Fault::OddMessage { words: 2, index: 1 }]);
     assert_eq!(faults(|b| b.push(publish(0, vec![]))), [Fault::Words { values: 0, tags: 0 }]);
     let found = fault(|b| {
-        let dst = b.reg(Ty::U32);
-        b.push(Stmt::ControlLoad { dst, control: messages, word: 0 });
+        let [ticket, tag] = [(); 2].map(|()| b.reg(Ty::U32));
+        b.push(Stmt::DrawTicket { ticket, tag, control: messages });
     });
     assert_eq!(found, "`m` is messages, must be control");
     let unread = faults(|b| {

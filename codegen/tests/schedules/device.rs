@@ -110,14 +110,42 @@ pub(crate) fn run_handing(
     run_kernels(program, work, inputs, sizes, how, residual, kernel)
 }
 
+/// What launches that exchange messages share: the message words and the control word. A launch leaves them ready for the next.
+pub(crate) struct Region {
+    messages: Buffer,
+    control: Buffer,
+}
+
+impl Region {
+    /// A region of so many message words, none published, whose first launch has this tag.
+    pub(crate) fn new(words: u64, tag: u32) -> Region {
+        let control = Buffer::of(Elem::U64, [Literal::Int(i64::from(tag as i32) << 32)]);
+        Region { messages: Buffer::messages(words as usize), control }
+    }
+}
+
 /// The same with any kernels for the launches.
 pub(crate) fn run_kernels(
     program: &Program,
     work: &Work,
     inputs: &[Array],
     sizes: &[usize],
-    (placement, order, _): (Placement, Order, Isa),
+    how: (Placement, Order, Isa),
     residual: Buffer,
+    kernel: impl Fn(&Launch) -> Kernel,
+) -> (Vec<Array>, Buffer) {
+    let mut region = Region::new(work.message_words, 1);
+    run_on_region(program, work, inputs, sizes, how, (residual, &mut region), kernel)
+}
+
+/// The same with messages in a region that earlier launches may have used.
+pub(crate) fn run_on_region(
+    program: &Program,
+    work: &Work,
+    inputs: &[Array],
+    sizes: &[usize],
+    (placement, order, _): (Placement, Order, Isa),
+    (residual, region): (Buffer, &mut Region),
     kernel: impl Fn(&Launch) -> Kernel,
 ) -> (Vec<Array>, Buffer) {
     let mut memory = Memory::new();
@@ -137,8 +165,9 @@ pub(crate) fn run_kernels(
     }
     let residual = memory.add(residual);
     tensors.insert(Arg::Residual, (residual, 0));
-    tensors.insert(Arg::Messages, (memory.add(Buffer::messages(work.message_words as usize)), 0));
-    tensors.insert(Arg::Control, (memory.add(Buffer::control()), 0));
+    let [messages, control] = [&region.messages, &region.control].map(|buffer| memory.add(buffer.clone()));
+    tensors.insert(Arg::Messages, (messages, 0));
+    tensors.insert(Arg::Control, (control, 0));
     for launch in &work.launches {
         step(launch, &kernel(launch), &tensors, &mut memory, order);
     }
@@ -147,6 +176,7 @@ pub(crate) fn run_kernels(
         let own: Vec<usize> = output.axes.iter().map(|a| sizes[a.0 as usize]).collect();
         gather(memory.buffer(id), &positions(place, &own), own, output.elem)
     };
+    *region = Region { messages: memory.buffer(messages).clone(), control: memory.buffer(control).clone() };
     let outputs = program.outputs.iter().zip(&outputs).enumerate().map(read).collect();
     (outputs, memory.buffer(residual).clone())
 }

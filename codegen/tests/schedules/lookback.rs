@@ -111,3 +111,16 @@ fn kernels_that_stand_in_compute_the_same_bits() {
         case.check_stand_ins(Schedule::LookBack(strict));
     }
 }
+
+#[test]
+fn launches_that_follow_each_other_share_a_region_also_where_tags_wrap_around() {
+    let program = scan(&operators::affine(Ty::F32), false, None);
+    for tag in [1, u32::MAX - 1] {
+        for seed in 0..3 {
+            let sizes = [2, 9 * 256 + 3];
+            let case =
+                Case { program: &program, sizes: &sizes, placement: Placement::Padded, order: Order::Random(seed) };
+            case.check_shared_region(Schedule::LookBack(schedule(Loader::Bulk, 4, 1)), tag);
+        }
+    }
+}

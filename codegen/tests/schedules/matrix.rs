@@ -161,13 +161,13 @@ fn a_full_diagonal_does_not_and_the_explanation_says_why() {
         assert!(!takes_chunks(&program), "{name}");
         let plan = plan(&program, &sizes(&program, |axis| if axis == "N" { 16 } else { long(axis) }));
         let text = Explanation::of(&program, &plan).to_string();
-        assert!(text.contains("chunks: every state has a decay of its own, over D and N"), "{text}");
+        assert!(text.contains("chunkwise: every state has a decay of its own, over D and N"), "{text}");
         let gradient = adjoint(&program).expect("a gradient");
         assert!(!gradient_takes_chunks(&program), "the gradient of {name}");
         let size = |axis: &str| if axis == "N" { 16 } else { long(axis) };
         let plan = self::plan(&gradient, &sizes(&gradient, size));
         let text = Explanation::of(&gradient, &plan).to_string();
-        assert!(text.contains("chunks: every state has a decay of its own, over D and N"), "{text}");
+        assert!(text.contains("chunkwise: every state has a decay of its own, over D and N"), "{text}");
     }
 }
 

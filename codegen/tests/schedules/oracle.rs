@@ -3,8 +3,8 @@
 use oplus_codegen::abi::{Role, abi};
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
 use oplus_codegen::schedule::{Schedule, StateSpace};
-use oplus_codegen::schedules::stand_in;
 use oplus_codegen::schedules::state_space::ends_len;
+use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::Cut;
 use oplus_codegen::target::{Isa, Target};
@@ -15,7 +15,7 @@ use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::testing::inputs;
 use oplus_dsl::verify::verify;
 
-use crate::device::{Placement, Work, call, run, run_handing, run_kernels};
+use crate::device::{Placement, Region, Work, call, run, run_handing, run_kernels, run_on_region};
 
 /// A valid program.
 pub(crate) fn program(text: &str) -> Program {
@@ -65,6 +65,22 @@ impl Case<'_> {
                 let (a, b) = (wanted.data.get(i), found.data.get(i));
                 assert_eq!(a, b, "at {i} of {:?}, {schedule}\n{}", self.sizes, self.program);
             }
+        }
+    }
+
+    /// Runs the kernels of this schedule several times on one region whose first launch has this tag, each time for other
+    /// inputs, as launches of a stream follow one another. Each gives the bits of a run on a region of its own.
+    pub(crate) fn check_shared_region(&self, schedule: Schedule, tag: u32) {
+        let work = self.work(schedule);
+        let how = (self.placement, self.order, Isa::Sm90a);
+        let kernel = |launch: &Launch| lower(&launch.stage, &launch.schedule, Isa::Sm90a).expect("lowers");
+        let mut region = Region::new(work.message_words, tag);
+        for turn in 0..4 {
+            let given = given_from(self.program, self.sizes, turn);
+            let none = Buffer::unwritten(Elem::F32, 0);
+            let wanted = run(self.program, &work, &given, self.sizes, how);
+            let (found, _) = run_on_region(self.program, &work, &given, self.sizes, how, (none, &mut region), kernel);
+            assert_eq!(found, wanted, "launch {turn} from tag {tag}, {schedule}\n{}", self.program);
         }
     }
 
@@ -228,9 +244,14 @@ impl Case<'_> {
 
 /// Inputs for all parameters, those with defaults too.
 pub(crate) fn given(program: &Program, sizes: &[usize]) -> Vec<Array> {
+    given_from(program, sizes, 7)
+}
+
+/// Inputs of another seed.
+fn given_from(program: &Program, sizes: &[usize], seed: u64) -> Vec<Array> {
     let mut required = program.clone();
     required.params.iter_mut().for_each(|p| p.default = None);
-    let mut arrays: Vec<Array> = inputs(&required, sizes, 7).into_iter().flatten().collect();
+    let mut arrays: Vec<Array> = inputs(&required, sizes, seed).into_iter().flatten().collect();
     for (array, param) in arrays.iter_mut().zip(&program.params) {
         if let Data::Float(values) = &mut array.data {
             values.iter_mut().for_each(|x| *x = rounded(*x, param.elem));

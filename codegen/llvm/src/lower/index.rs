@@ -90,12 +90,10 @@ impl Sums {
 /// The registers that a statement assigns, without those of the statements in it.
 fn assigned(stmt: &Stmt) -> Vec<Reg> {
     match stmt {
-        Stmt::Let(dst, _)
-        | Stmt::Shuffle { dst, .. }
-        | Stmt::All { dst, .. }
-        | Stmt::AtomicAdd { dst, .. }
-        | Stmt::ControlLoad { dst, .. }
-        | Stmt::For { var: dst, .. } => vec![*dst],
+        Stmt::Let(dst, _) | Stmt::Shuffle { dst, .. } | Stmt::All { dst, .. } | Stmt::For { var: dst, .. } => {
+            vec![*dst]
+        }
+        Stmt::DrawTicket { ticket, tag, .. } => vec![*ticket, *tag],
         Stmt::Load { dst, .. } | Stmt::LoadMatrix { dst, .. } => dst.clone(),
         Stmt::Mma { dst, .. } => dst.to_vec(),
         Stmt::WarpgroupMma { sums, .. } | Stmt::WarpgroupWait { sums, .. } => sums.clone(),

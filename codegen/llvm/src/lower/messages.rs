@@ -1,4 +1,4 @@
-//! Between blocks: control words, and messages of a value with the launch's tag.
+//! Between blocks: tickets, and messages of a value with the launch's tag.
 //!
 //! LLVM's atomics lose their order and scope on this target, so all of it is inline PTX. A 64-bit word is written and
 //! read whole; two adjacent words share one 16-byte access, each with its own tag.
@@ -10,29 +10,28 @@ use oplus_codegen::tile::{Operand, ParamId, PollEntry, Reg};
 use std::fmt::Write;
 
 impl<'c> Lower<'c, '_> {
-    fn control(&self, control: ParamId, word: u32) -> Result<Address<'c>> {
-        self.global_address(control, Operand::i64(i64::from(word)), 4)
+    fn control(&self, control: ParamId) -> Result<Address<'c>> {
+        self.global_address(control, Operand::i64(0), 8)
     }
 
-    pub(super) fn atomic_add(&mut self, dst: Reg, control: ParamId, word: u32, value: Operand) -> Result<()> {
-        let address = self.control(control, word)?;
-        let text = format!("atom.relaxed.gpu.global.add.u32 $0, {}, $2;", address.text(1, 0));
-        let asm = Asm::effect(text).output(self.context.i32_type());
-        let old = asm.input(address.base).input(self.int(value)?).one(self)?;
-        self.assign(dst, old)
+    /// Both halves come from one addition, so that a ticket cannot be paired with another launch's tag.
+    pub(super) fn draw_ticket(&mut self, ticket: Reg, tag: Reg, control: ParamId) -> Result<()> {
+        let address = self.control(control)?;
+        let from = address.text(2, 0);
+        let text = format!(
+            "{{\n\t.reg .b64 w0;\n\tatom.relaxed.gpu.global.add.u64 w0, {from}, 1;\n\tmov.b64 {{$0, $1}}, w0;\n\t}}"
+        );
+        let word = self.context.i32_type();
+        let halves = Asm::effect(text).output(word).output(word).input(address.base).emit(self)?;
+        [ticket, tag].into_iter().zip(halves).try_for_each(|(half, value)| self.assign(half, value))
     }
 
-    pub(super) fn control_load(&mut self, dst: Reg, control: ParamId, word: u32) -> Result<()> {
-        let address = self.control(control, word)?;
-        let asm = Asm::effect(format!("ld.relaxed.gpu.global.u32 $0, {};", address.text(1, 0)));
-        let value = asm.output(self.context.i32_type()).input(address.base).one(self)?;
-        self.assign(dst, value)
-    }
-
-    pub(super) fn control_store(&self, control: ParamId, word: u32, value: Operand) -> Result<()> {
-        let address = self.control(control, word)?;
-        let asm = Asm::effect(format!("st.relaxed.gpu.global.u32 {}, $1;", address.text(0, 0)));
-        asm.input(address.base).input(self.int(value)?).emit(self).map(|_| ())
+    pub(super) fn reset_tickets(&self, control: ParamId, tag: Operand) -> Result<()> {
+        let address = self.control(control)?;
+        let to = address.text(0, 0);
+        let text =
+            format!("{{\n\t.reg .b64 w0;\n\tmov.b64 w0, {{0, $1}};\n\tst.relaxed.gpu.global.b64 {to}, w0;\n\t}}");
+        Asm::effect(text).input(address.base).input(self.int(tag)?).emit(self).map(|_| ())
     }
 
     /// Operands: address, tag, guard (if any), values.

@@ -126,9 +126,8 @@ impl<'c> Lower<'c, '_> {
                 self.copy_async((*to, *to_index), (*from, *from_index), *elements, *guard)
             }
             Stmt::CopyAsyncArrive(mbarrier) => self.copy_async_arrive(mbarrier),
-            Stmt::AtomicAdd { dst, control, word, value } => self.atomic_add(*dst, *control, *word, *value),
-            Stmt::ControlLoad { dst, control, word } => self.control_load(*dst, *control, *word),
-            Stmt::ControlStore { control, word, value } => self.control_store(*control, *word, *value),
+            Stmt::DrawTicket { ticket, tag, control } => self.draw_ticket(*ticket, *tag, *control),
+            Stmt::ResetTickets { control, tag } => self.reset_tickets(*control, *tag),
             Stmt::Publish { messages, index, values, tag, guard } => {
                 self.publish((*messages, *index), values, *tag, *guard)
             }

@@ -61,7 +61,9 @@ impl Ring<'_> {
                 }
                 self.block.retire(b, tile);
             },
-            |b| self.block.draw(b, ticket),
+            |b| {
+                self.block.draw(b, ticket);
+            },
         );
     }
 

@@ -181,17 +181,16 @@ fn chain(two_words: bool) -> Kernel {
     let mut b = builder();
     let (messages, control) = (b.param("m", ParamKind::Messages), b.param("c", ParamKind::Control));
     let (thread, wide) = thread(&mut b);
-    let slot = b.shared("slot", SharedKind::Elem(Elem::U32), 1);
+    let slot = b.shared("slot", SharedKind::Elem(Elem::U32), 2);
     let first = b.eq(thread, Operand::i32(0));
-    let ticket = b.reg(Ty::U32);
     b.if_(first, |b| {
-        b.push(Stmt::AtomicAdd { dst: ticket, control, word: 0, value: Operand::u32(1) });
+        let [ticket, tag] = [(); 2].map(|()| b.reg(Ty::U32));
+        b.push(Stmt::DrawTicket { ticket, tag, control });
         b.store(Place::Shared(slot), Operand::i32(0), &[ticket.into()], None);
+        b.store(Place::Shared(slot), Operand::i32(1), &[tag.into()], None);
     });
     b.barrier();
-    let ticket = b.load1(Place::Shared(slot), Operand::i32(0));
-    let tag = b.reg(Ty::U32);
-    b.push(Stmt::ControlLoad { dst: tag, control, word: 1 });
+    let [ticket, tag] = [0, 1].map(|i| b.load1(Place::Shared(slot), Operand::i32(i)));
     let position = b.convert(Ty::I64, ticket);
     let width = if two_words { 2 } else { 1 };
     let index = b.mul(position, Operand::i64(width));
@@ -203,8 +202,8 @@ fn chain(two_words: bool) -> Kernel {
         let tags: Vec<_> = (0..width).map(|_| b.var(Operand::u32(0))).collect();
         b.loop_(|b| {
             let entries = vec![PollEntry { index: before, values: values.clone(), tags: tags.clone() }];
-            b.push(Stmt::Poll { messages, entries, tag: tag.into() });
-            let here: Vec<_> = tags.iter().map(|t| b.eq((*t).into(), tag.into())).collect();
+            b.push(Stmt::Poll { messages, entries, tag });
+            let here: Vec<_> = tags.iter().map(|t| b.eq((*t).into(), tag)).collect();
             let here = here.into_iter().reduce(|x, y| b.and(x, y)).unwrap_or(Operand::bool(true));
             b.break_if(here);
         });
@@ -217,7 +216,7 @@ fn chain(two_words: bool) -> Kernel {
     });
     let next = b.add(carry.into(), Operand::u32(1));
     let values = vec![next; width as usize];
-    b.push(Stmt::Publish { messages, index, values, tag: tag.into(), guard: Some(first) });
+    b.push(Stmt::Publish { messages, index, values, tag, guard: Some(first) });
     let base = b.mul(position, Operand::i64(64));
     let at = b.add(base, wide);
     let value = b.convert(Ty::F32, next);
