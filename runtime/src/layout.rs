@@ -28,7 +28,7 @@ impl Layout {
         Ok(Layout { shape: shape.to_vec(), strides, offset: 0 })
     }
 
-    /// The same elements with strides of the caller's choice; every index must fall into a memory of `len` elements.
+    /// A layout with strides of the caller's choice; every index must fall into a memory of `len` elements.
     pub(crate) fn strided(shape: &[usize], strides: &[i64], offset: usize, len: usize) -> Result<Layout, Error> {
         let fail = |reason: String| Error::View { shape: shape.to_vec(), reason };
         if shape.len() != strides.len() {

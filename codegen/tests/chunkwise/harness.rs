@@ -27,7 +27,7 @@ pub(crate) fn written(text: &str) -> Program {
     written_in(text, Elem::Bf16)
 }
 
-/// The same in a type.
+/// The program of a text of the language, in calls of an element type.
 pub(crate) fn written_in(text: &str, elem: Elem) -> Program {
     let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     programs[0].instantiate(elem)
@@ -147,7 +147,7 @@ impl<'a> Case<'a> {
         self.check_segments(schedule, 1, order);
     }
 
-    /// The same in so many segments.
+    /// The kernel, with time in so many segments, gives what the program means, within the bounds of [`Self::check`].
     pub(crate) fn check_segments(&self, schedule: &Chunkwise, segments: usize, order: Order) {
         let (wanted, found) = (self.wanted(), self.run(schedule, (segments, order)));
         let form = self.stage.kind().matrices().expect("has the form");

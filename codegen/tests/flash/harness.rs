@@ -49,7 +49,7 @@ impl<'a> Case<'a> {
         interpret_sized(&self.stage.program, &given, &sizes, Mode::default()).expect("runs")
     }
 
-    /// Some elements of an input are infinite or NaN: those that `strays` names.
+    /// Some elements of an input are infinite or NaN: those that `strays` gives.
     pub(crate) fn stray(&mut self, input: usize, strays: &[(usize, f64)]) {
         let Data::Float(numbers) = &mut self.inputs[input].data else { return };
         let len = numbers.len();

@@ -86,7 +86,8 @@ fn check(program: &Program, sizes: &[(&str, usize)], placed: (Placement, usize),
     check_with(program, sizes, placed, order, |_, _, own| own)
 }
 
-/// The same with other numbers: of a parameter's name, a place and what there would be.
+/// Checks both plans as [`check`] does, on inputs that `change` gives from a parameter's name, an element's index and the random
+/// number that would stand there.
 fn check_with(
     program: &Program,
     sizes: &[(&str, usize)],
@@ -102,7 +103,7 @@ fn check_with(
     own
 }
 
-/// The same on one target. The schedules of the sweeps.
+/// The plan by chunks for one target gives what the program means, within the same bounds; gives the schedules of its sweeps.
 fn check_on(
     target: &Target,
     (program, sizes): (&Program, &[(&str, usize)]),

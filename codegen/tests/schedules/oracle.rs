@@ -49,7 +49,7 @@ impl Case<'_> {
         Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 }
     }
 
-    /// The kernels that stand in for those of this schedule compute the same bits.
+    /// The kernels of this schedule in the fast-compile tier compute the same bits as its own kernels.
     pub(crate) fn check_stand_ins(&self, schedule: Schedule) {
         let (work, given) = (self.work(schedule), given(self.program, self.sizes));
         let how = (self.placement, self.order, Isa::Sm90a);
@@ -89,7 +89,8 @@ impl Case<'_> {
         self.check_states_on(schedule, &Target::H200);
     }
 
-    /// The same on a target. Gives the numbers of segments of time and of pieces of the rows.
+    /// The plan for a target with the stages of states under this schedule gives what the program means. Gives the numbers of
+    /// segments of time and of pieces of the rows.
     pub(crate) fn check_states_on(&self, schedule: Schedule, target: &Target) -> (u32, usize) {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
@@ -101,7 +102,8 @@ impl Case<'_> {
         (segments, pieces)
     }
 
-    /// The same for one-way states whose time is cut into segments of so many tiles, whatever a planner would choose.
+    /// The plan with a state_space schedule, its time cut into segments of so many tiles whatever a planner would choose, gives what
+    /// the program means.
     pub(crate) fn check_segments(&self, schedule: StateSpace, tiles: u64) {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let schedule = StateSpace { segmented: true, ..schedule };
@@ -174,7 +176,7 @@ impl Case<'_> {
         gradient.params.iter().zip(own).map(input).collect()
     }
 
-    /// The same for a program of one stage, if the schedule fits its layout; gives whether it does.
+    /// If the schedule fits the layout of a program of one stage, its kernel gives what the program means; gives whether it fits.
     pub(crate) fn check_if_it_fits(&self, schedule: Schedule, target: &Target) -> bool {
         let planner = Planner::new(self.program, target).expect("cuts");
         let launch = planner.launch(&call(self.program, self.sizes, self.placement), 0, schedule);
@@ -210,7 +212,7 @@ impl Case<'_> {
         self.check_ranked(target, 0);
     }
 
-    /// The same for the plan of that rank.
+    /// The plan of that rank, 0 being the fastest, gives what the program means.
     pub(crate) fn check_ranked(&self, target: &Target, rank: usize) {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);

@@ -144,7 +144,7 @@ fn initial_states_where_nothing_reads_the_final_ones() {
     }
 }
 
-/// Many states of many rows: what the passes hand on would take more than twice the tensors.
+/// Many states of many rows: what one pass stores for the next would take more than twice the bytes of the tensors.
 #[test]
 fn pieces_of_rows() {
     let schedule = StateSpaceBackward { states: 4, lanes: 16, padded: true, ..SMALL };

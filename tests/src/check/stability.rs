@@ -1,4 +1,5 @@
-//! The same bits every run: forward and backward, alone and beside a busy stream, with carries that do not die out.
+//! Checks that every run gives the same bits: forward and backward, alone and beside a busy stream, with carries that do not
+//! die out.
 
 use oplus::{Call, Device, Elem, Kernel, Tensor, kernels};
 use oplus_dsl::rng::Rng;

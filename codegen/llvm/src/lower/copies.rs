@@ -10,7 +10,7 @@ use oplus_codegen::tile::{Mbarrier, Memory, Operand, ParamId, SharedId};
 const TRY_WAIT: &str = "{\n\t.reg .pred done;\nagain:\n\t\
     mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t@!done bra again;\n\t}";
 
-/// The same where `try_wait` does not exist.
+/// Waits in a loop of tests, on devices where `try_wait` does not exist.
 const TEST_WAIT: &str = "{\n\t.reg .pred done;\nagain:\n\t\
     mbarrier.test_wait.parity.shared::cta.b64 done, [$0], $1;\n\t@!done bra again;\n\t}";
 

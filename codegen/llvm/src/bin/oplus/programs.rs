@@ -129,8 +129,9 @@ fn forms_in(program: &Program, elem: Elem) -> Vec<Program> {
     forms
 }
 
-/// The same, and all cotangents without other optional parameters. In other calls kernels that are missing are made up for
-/// by those of a call that leaves nothing out, but it would have more to walk one element after the other.
+/// The forms of a program that ordered calls take: those of [`forms_in`], and one with all cotangents but without the other
+/// optional parameters. Any other call may run as one that leaves nothing out when its own kernels are missing; an ordered call
+/// would then walk more values one element after the other.
 fn ordered_forms_in(program: &Program, elem: Elem) -> Vec<Program> {
     let mut forms = forms_in(program, elem);
     forms.push(lean(program, elem, |param| !is_cotangent(param)));
