@@ -113,7 +113,7 @@ pub enum Reason {
     /// A value of another type than it is declared to have.
     #[error("the value is `{found}`, not `{expected}`")]
     ValueType {
-        /// As declared.
+        /// The type that is declared.
         expected: Ty,
         /// The value's.
         found: Ty,

@@ -156,7 +156,7 @@ impl Layout {
 /// whole tiles.
 const MOST_ELEMENTS: i64 = i64::MAX / 16;
 
-/// So many elements, `size` times, an empty axis counted as one element; `None` when they are too many.
+/// The product of a number of elements and a size, an empty axis counted as one element; `None` when it is too large.
 fn extended(elements: i64, size: usize) -> Option<i64> {
     elements.checked_mul(i64::try_from(size.max(1)).ok()?).filter(|&n| n <= MOST_ELEMENTS)
 }

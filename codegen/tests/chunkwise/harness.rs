@@ -75,7 +75,7 @@ impl<'a> Case<'a> {
         Case { stage, sizes, inputs }
     }
 
-    /// Other numbers for an input, from their place and those it has.
+    /// Replaces each number of an input by what `to` gives for its index and value.
     pub(crate) fn change(&mut self, name: &str, to: impl Fn(usize, f64) -> f64) {
         for (param, input) in self.stage.program.params.iter().zip(&mut self.inputs) {
             if let (true, Data::Float(numbers)) = (param.name == name, &mut input.data) {

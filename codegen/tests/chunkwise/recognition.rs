@@ -69,7 +69,7 @@ fn back_stage(program: &Program) -> Stage {
     stages.find(|stage| stage.two_way().is_some()).expect("two scans")
 }
 
-/// Beside factors of `f16`, which has not the range of states, these are in `f32`.
+/// States beside factors of `f16` are in `f32`, since `f16` does not have their range.
 #[test]
 fn their_states_have_the_range_of_f32() {
     for name in ["ssd", "retention"] {

@@ -140,7 +140,7 @@ fn standard_kernels_and_their_gradients() {
     check_all(&backward, 16, &Target::H200);
 }
 
-/// Of models those that take every schedule.
+/// Models that take every schedule between them.
 #[test]
 fn models_and_their_gradients() {
     let names = ["selective_scan", "monoid_attention", "attention_causal", "ssd", "gated_linear_attention"];

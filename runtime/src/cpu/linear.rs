@@ -28,7 +28,7 @@ pub(super) enum Coefficient<'a> {
 const BLOCK: usize = 64;
 
 impl<'a> Coefficient<'a> {
-    /// Those from one element on.
+    /// The coefficients from one element on.
     fn from(self, start: usize) -> Coefficient<'a> {
         if let Coefficient::Each(c) = self { Coefficient::Each(&c[start..]) } else { self }
     }

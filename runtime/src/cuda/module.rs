@@ -23,7 +23,7 @@ pub(crate) struct Function {
     pub(crate) registers: u32,
     /// Bytes of local memory per thread: what did not fit into registers.
     pub(crate) local_bytes: u32,
-    /// Of a kernel of the fast-compile tier, the kernel that it replaces, once that is loaded; `None` inside when it could not be.
+    /// The kernel that a kernel of the fast-compile tier replaces, once it is loaded; `None` inside when it could not be.
     itself: Option<Box<OnceLock<Option<Function>>>>,
     _module: Module,
 }

@@ -170,7 +170,7 @@ pub fn use_stand_ins(yes: bool) {
 /// A kernel that a call can have now.
 pub(crate) struct Found {
     pub(crate) code: Code,
-    /// Of a kernel of the fast-compile tier, what gives the kernel itself.
+    /// What gives the kernel itself, if `code` is of the fast-compile tier.
     pub(crate) itself: Option<Later>,
 }
 
@@ -228,7 +228,7 @@ fn sources() -> Vec<Arc<dyn KernelSource>> {
     sources
 }
 
-/// That no source has the kernel of a launch of the kernel `name`.
+/// The error that no source has the kernel of a launch of the kernel `name`.
 pub(crate) fn missing(name: &str, launch: &Launch) -> Error {
     let key = format!("{} of `{name}`, {}", launch.key, launch.schedule);
     Error::NoKernel { key, command: format!("oplus bake --kernel {name}") }

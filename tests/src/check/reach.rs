@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use crate::check::case::committed_cases;
 
-    /// So a run on one GPU of the newest kind gives every committed kernel its receipt.
+    /// Every committed kernel is run by a case, so that a run on one GPU of the newest kind gives each its receipt.
     #[test]
     fn every_committed_kernel_is_reached_by_a_case() {
         let cases = committed_cases();

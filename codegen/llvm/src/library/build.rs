@@ -66,7 +66,7 @@ pub struct Built {
 /// Kernels that were made, and those that could not be, each in order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Those that were made.
+    /// The kernels that were made.
     pub built: Vec<Built>,
     /// Why others were not.
     pub failed: Vec<BuildError>,

@@ -62,7 +62,8 @@ fn gates_of_warpgroups_do_not_spill() {
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
-/// Of this model; others spill at the most depth, and so do here those of `f16` by single elements and some parts of the width.
+/// Kernels of `mamba2` alone: those of other models spill at the greatest depth, and so do kernels of `mamba2` in `f16` by single
+/// elements and some parts of the width.
 #[test]
 fn products_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
@@ -73,7 +74,7 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
-/// Of `f32` some spill at the most depth.
+/// Some kernels of `f32` spill at the greatest depth and are left out.
 #[test]
 fn decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {

@@ -53,7 +53,7 @@ fn parts_of_wide_states() {
     }
 }
 
-/// Of `f32` in the largest tiles there is no room for G, and beside `f16` none for another head.
+/// In the largest tiles there is no room for G in `f32`, and none for another head in `f16`.
 #[test]
 fn most_depth() {
     let without = ["skip", "dt_bias", "h0"];

@@ -24,7 +24,7 @@ const LONG: usize = 1 << 20;
 pub(super) struct Borders {
     /// The axes of scans.
     pub(super) scanned: AxisSet,
-    /// Those of them along which most of memory runs.
+    /// The axes of scans along which most of memory runs.
     pub(super) along: AxisSet,
     /// The length of the parts that tasks share.
     parts: Vec<Option<usize>>,

@@ -58,7 +58,7 @@ pub struct Slack {
 }
 
 impl Slack {
-    /// That of calls on the CPU.
+    /// The slack of calls on the CPU.
     pub const TREE: Slack = Slack { factor: SLACK, cancels: false };
 }
 

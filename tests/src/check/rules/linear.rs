@@ -50,7 +50,7 @@ pub struct Subject {
 const ALL: [Decay; 7] =
     [Decay::Time, Decay::Packed, Decay::Channel, Decay::Shared, Decay::Steady, Decay::Head, Decay::Never];
 
-/// All of them.
+/// All scenarios of linear attention.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let shapes = [
         ([1, 63, 1, 64, 64], 1.0),

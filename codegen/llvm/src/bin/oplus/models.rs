@@ -29,7 +29,7 @@ use std::error::Error;
 
 /// The element types of calls.
 const ELEMS: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
-/// Those of calls of [`SETTINGS`] whose schedules are for tensor cores in half precision.
+/// The element types of the calls of [`SETTINGS`] whose schedules multiply in half precision on tensor cores.
 const HALVES: [Elem; 2] = [Elem::Bf16, Elem::F16];
 
 /// How much slower than the best plan of all one among committed kernels may be estimated to be.

@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, AxisSet};
 /// Where along an axis a value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Move {
-    /// So much before the tile's index.
+    /// This many steps before the tile's index.
     Shift(i64),
     /// At one index.
     Pin(usize),
