@@ -15,7 +15,7 @@ impl PairsKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, slots: Slots, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
-        // Where registers are scarce the offsets of places are needed for all rows at once, and then no more.
+        // Where registers are scarce, all rows are stored together: their offsets are then needed for one output alone.
         let together = if self.is_scarce() { slots.rows } else { 1 };
         for first in (0..slots.rows).step_by(together as usize) {
             for output in 0..self.stage.program.outputs.len() {
@@ -33,7 +33,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The states of a row that have no place within columns.
+    /// The fields of the row's totals that have no axis within columns.
     fn set_totals(&self, b: &mut Builder, values: &mut Values, sums: &Sums) {
         let spot = |row: usize| Spot { row: Some(row as u32), ..Spot::default() };
         if let Some(gauge) = &self.form.gauge {
@@ -71,7 +71,7 @@ impl PairsKernel<'_> {
         self.args.offset(b, Tensor::Output(output as u32), &indices)
     }
 
-    /// The elements that the thread holds of some rows of an output.
+    /// Stores the elements that the thread holds of some rows of an output.
     fn store_places(
         &self,
         b: &mut Builder,
@@ -86,7 +86,8 @@ impl PairsKernel<'_> {
         let memory = Memory::Global(self.args.pointer(tensor));
         let twice = b.mul(self.member, Operand::i32(2));
         let twice = b.convert(Ty::I64, twice);
-        // Where registers are scarce the thread's own place belongs to the origin: what is added to that is part of the access.
+        // Where registers are scarce, the thread's own coordinate belongs to the origin: what is added to that is part of
+        // the access.
         let own = self.anew.filter(|_| self.elem() != Elem::F32).map(|_| b.mul(twice, stride));
         let mut of_thread = |from: &Operand| own.map_or(*from, |own| b.add(*from, own));
         let origins: Vec<Operand> = origins.iter().map(&mut of_thread).collect();
@@ -117,7 +118,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The sums with a leaf along an axis that a thread has at a place.
+    /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
     fn set_sums(
         &self,
         b: &mut Builder,
@@ -138,7 +139,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The places within columns that tiles have along an axis.
+    /// The length of tiles along an axis within columns.
     fn depth_of(&self, axis: Axis) -> u32 {
         if self.form.inner.first() == Some(&axis) { self.schedule.depth } else { self.schedule.width }
     }

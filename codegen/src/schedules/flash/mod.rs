@@ -1,4 +1,4 @@
-//! Pairs: sums over all pairs of a row and a column, by matrix products.
+//! Flash: fused sums over all pairs of a row and a column, by matrix products.
 //!
 //! A stage in this [form](Pairwise) sums over the columns n, for every row m, what a weight of the pair says of the column:
 //!
@@ -9,20 +9,21 @@
 //! ```
 //!
 //! or, with a *gauge*, the softmax merge of (score[m, n], payloads): weights are 2^(κ·(score − M)) with the maximum M so far,
-//! and what has been summed is measured against the new maximum whenever it grows. Attention is of this form, and so
+//! and earlier sums are scaled whenever the maximum grows. Attention is of this form, and so
 //! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
-//! more, which only columns have, as that of the queries' heads that share the head of a key: a block goes over it in
+//! more, which only columns have, such as the query heads that share the head of a key (grouped queries): a block goes over it in
 //! `rounds`.
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
-//! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts, whose
-//! sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
-//! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
-//! weights never leave their registers. Warpgroups (`sm_90a`) multiply straight from shared memory, and their fragments
-//! are the same. All its rows and columns have numbers, *slots*.
+//! of asynchronous copies. Products are matrix fragments with `f32` sums. Factors have 16 bits, or are `f32` in split tf32,
+//! whose sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of
+//! them. The thread with g = lane / 4 and t = lane mod 4 holds of a 16 × 8 block the rows g and g + 8 at the columns 2t and
+//! 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that weights never leave their registers. Warpgroups
+//! (`sm_90a`) multiply straight from shared memory, and their fragments are the same. All its rows and columns have
+//! numbers, *slots*.
 //!
-//! Conditions that compare the column with a value of the row are ranges of columns: tiles outside are not visited, and
-//! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
+//! Conditions that compare the column with a value of the row are ranges of columns: tiles outside of them are not visited, and
+//! only tiles that some rows see in part compare pair by pair. Rows, columns and elements within them that do not exist are
 //! zeros in the tiles.
 
 mod finals;
@@ -58,7 +59,7 @@ const ROWS: u32 = 16;
 /// Columns of a fragment.
 const COLUMNS: u32 = 8;
 
-/// The tile kernel of a stage under a schedule of pairs.
+/// The tile kernel of a stage under a flash schedule.
 pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::Flash(*schedule) };
     let Flash { warps, repeat, unit, columns, depth, width, stages, vector, blocks, .. } = *schedule;
@@ -84,7 +85,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     b.finish().shared_layout().1
 }
 
-/// How many of each a thread has.
+/// How many rows and columns a thread has in a tile; each has a number, its *slot*.
 #[derive(Clone, Copy)]
 struct Slots {
     /// Rows: 2h' + h is row g + 8h of the warp's block h'.
@@ -93,7 +94,7 @@ struct Slots {
     columns: u32,
 }
 
-/// A stage laid over blocks. Immutable while code is emitted.
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
 struct PairsKernel<'s> {
     stage: &'s Stage,
@@ -104,18 +105,18 @@ struct PairsKernel<'s> {
     column_tiles: Vec<Tile>,
     /// What comes with the tiles of columns.
     vectors: Vec<Vector>,
-    /// A stage of the ring has been read, by every thread.
+    /// The mbarriers that say of each stage of the ring that every thread has read it.
     empty: SharedId,
     /// The ends of ranges, of every warp.
     ends: SharedId,
-    /// Where strays were found.
+    /// Flags of the shares of a tile in which non-finite elements were found.
     flags: SharedId,
-    /// The sums of payloads in shared memory, where they are there.
+    /// The sums of payloads that stand in shared memory.
     shared_sums: Vec<Option<SharedId>>,
     thread: Operand,
     warp: Operand,
     lane: Operand,
-    /// g and t.
+    /// lane / 4 and lane mod 4.
     group: Operand,
     member: Operand,
     /// The index along every axis of pairs but those of rows and columns.
@@ -124,7 +125,7 @@ struct PairsKernel<'s> {
     first_row: Operand,
     /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
     part: Option<(Operand, Operand)>,
-    /// The outer indices and the first row, where sums or single elements leave no registers for them.
+    /// The rematerialised outer indices and first row, where sums or single elements leave no registers for them.
     anew: Option<Anew>,
 }
 
@@ -179,7 +180,7 @@ impl<'s> PairsKernel<'s> {
             part,
             anew: None,
         };
-        // Whole accesses of f16 spilled more with it, in the stores at the end.
+        // Kernels of f16 with whole accesses spill more if the stores at their end rematerialise.
         let has_few = schedule.vector == 1 || schedule.unit == Unit::Warp && elem == Elem::Bf16;
         if kernel.is_scarce() && has_few {
             kernel.anew = Some(Anew::declare(b, kernel.outer.len() + 1));
@@ -192,18 +193,19 @@ impl<'s> PairsKernel<'s> {
         Some(kernel)
     }
 
-    /// Whether sums and the rows of tiles leave so few registers that no addresses may be kept from copy to copy.
+    /// Whether sums and the rows of tiles leave so few registers that addresses are not kept from copy to copy.
     fn is_scarce(&self) -> bool {
         let several = self.form.contractions.len() > 1;
         self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
     }
 
-    /// Whether lanes are computed anew for every tile, too: copies of single elements leave no registers for them.
+    /// Whether the lanes of factors are rematerialised for every tile, too: copies of single elements leave no registers
+    /// for them.
     fn has_no_lanes(&self) -> bool {
         self.anew.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
     }
 
-    /// The same kernel; where registers are scarce one of which nothing is kept of where the block and the thread were before.
+    /// The kernel with rematerialised coordinates of block and thread where registers are scarce; else as it is.
     fn afresh(&self, b: &mut Builder) -> Self {
         let Some(anew) = self.anew else { return self.clone() };
         let thread = anew.of(b, self.thread);
@@ -234,7 +236,7 @@ impl<'s> PairsKernel<'s> {
         self.row_tiles.iter().find(|t| t.param == param).expect("every leaf has a tile")
     }
 
-    /// The lanes of left factors, right factors, and right factors that are read transposed, of a tile.
+    /// The lanes of a tile as a left factor.
     fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
         let (row, half) = left_rows(b, self.lane);
         let first = self.first_row_of_warp(b);
@@ -262,7 +264,7 @@ impl<'s> PairsKernel<'s> {
         b.mul(group, Operand::i32((4 * ROWS * self.schedule.repeat) as i32))
     }
 
-    /// Rows from 16 rows of a warp to its next.
+    /// The distance in rows from one block of 16 rows of a warp to its next.
     fn row_step(&self) -> u32 {
         match self.schedule.unit {
             Unit::Warp => ROWS,

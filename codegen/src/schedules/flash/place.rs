@@ -1,4 +1,4 @@
-//! Which rows a block has, and in which order blocks come.
+//! The rows of each block, and the order in which blocks come.
 
 use super::outer_axes;
 use crate::block::args::Args;

@@ -14,8 +14,8 @@ use oplus_dsl::{Elem, Ty};
 pub(super) type Grid = Vec<[Operand; 4]>;
 
 impl PairsKernel<'_> {
-    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`: by warpgroups it has only
-    /// started, see [`Self::finish`].
+    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`. By warpgroups the product
+    /// is only started, see [`Self::finish`]. started, see [`Self::finish`].
     pub(super) fn contract(
         &self,
         b: &mut Builder,
@@ -54,7 +54,7 @@ impl PairsKernel<'_> {
         if self.elem() == Elem::F32 { with_rests(b, &grid, &rests) } else { grid }
     }
 
-    /// The same by warpgroups.
+    /// Σ left·right by warpgroups: an asynchronous product that is only started.
     fn contract_together(&self, b: &mut Builder, (left, right): (&Tile, &Tile), start: Operand) -> Grid {
         let first = self.first_row_of_group(b);
         let zero = Operand::i32(0);
@@ -91,7 +91,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups it has only started.
+    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups the product is only started.
     pub(super) fn accumulate(
         &self,
         b: &mut Builder,
@@ -118,7 +118,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The same by warpgroups.
+    /// Adds Σ weight·leaf to the sums by warpgroups: an asynchronous product that is only started.
     fn accumulate_together(
         &self,
         b: &mut Builder,

@@ -1,7 +1,7 @@
-//! Rounds: the same tiles of columns once for every index along an axis that only columns have.
+//! Rounds: all tiles of columns are walked once for every index along an axis that only columns have (grouped queries).
 //!
 //! All rounds of partial tiles come before those of whole ones, so that each kind has one loop. Division by the number of
-//! tiles would tell the round of a turn; a cursor that goes on from turn to turn is cheaper.
+//! tiles would tell the round of an iteration; a cursor that goes on from iteration to iteration is cheaper.
 
 use super::PairsKernel;
 use super::visible::Tiles;
@@ -10,20 +10,20 @@ use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Axis;
 
-/// The turns of all rounds, `i32`.
+/// The iterations of all rounds, `i32`.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
-    /// Those of a round.
+    /// The tiles of one round.
     pub tiles: Tiles,
     /// The axis of rounds and its size.
     over: Option<(Axis, Operand)>,
-    /// Turns with partial tiles.
+    /// The number of iterations with partial tiles.
     pub partial: Operand,
-    /// All turns.
+    /// The number of all iterations.
     pub count: Operand,
 }
 
-/// Where a walk is: the turn within the round, and the round; nothing where there are no rounds.
+/// The state of a walk: the iteration within the round, and the round; nothing where there are no rounds.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor(Option<(Reg, Reg)>);
 
@@ -31,11 +31,11 @@ pub(super) struct Cursor(Option<(Reg, Reg)>);
 pub(super) struct Origin {
     /// The offset, `i64`.
     pub offset: Operand,
-    /// Where it is kept and the way to the next round, if there are rounds.
+    /// The register that keeps the offset and the stride to the next round, if there are rounds.
     moves: Option<(Reg, Operand)>,
 }
 
-/// What a turn visits.
+/// The tile and round of one iteration.
 #[derive(Clone, Copy)]
 pub(super) struct Visit {
     /// The tile, `i32`.
@@ -45,7 +45,7 @@ pub(super) struct Visit {
 }
 
 impl PairsKernel<'_> {
-    /// The turns of a block with these tiles of columns.
+    /// The iterations of a block with these tiles of columns.
     pub(super) fn turns(&self, b: &mut Builder, tiles: Tiles) -> Turns {
         let size = |b: &mut Builder, axis: Axis| (axis, b.convert(Ty::I32, self.args.size(axis)));
         let over = self.form.over.map(|axis| size(b, axis));
@@ -55,18 +55,18 @@ impl PairsKernel<'_> {
 }
 
 impl Turns {
-    /// The cursor at the first turn.
+    /// The cursor at the first iteration.
     pub(super) fn cursor(&self, b: &mut Builder) -> Cursor {
         Cursor(self.over.map(|_| (b.var(Operand::i32(0)), b.var(Operand::i32(0)))))
     }
 
-    /// The offset of a tensor, from that in the first round.
+    /// An origin from the offset of a tensor in the first round.
     pub(super) fn origin(&self, b: &mut Builder, first: Operand, stride: impl FnOnce(Axis) -> Operand) -> Origin {
         let moves = self.over.map(|(axis, _)| (b.var(first), stride(axis)));
         Origin { offset: moves.map_or(first, |(reg, _)| reg.into()), moves }
     }
 
-    /// What turn number `turn` visits, at which the cursor is.
+    /// The tile and round of iteration number `turn`, at which the cursor is.
     pub(super) fn visit(&self, b: &mut Builder, cursor: Cursor, turn: Operand) -> Visit {
         let (Some((axis, _)), Cursor(Some((within, round)))) = (self.over, cursor) else {
             return Visit { tile: self.tiles.at(b, turn), over: None };
@@ -75,8 +75,8 @@ impl Turns {
         Visit { tile, over: Some((axis, b.convert(Ty::I64, round.into()))) }
     }
 
-    /// Moves the cursor to the next turn: of the round, of the next round, or of the first round of whole tiles; and tensors
-    /// with it.
+    /// Moves the cursor to the next iteration: of the round, of the next round, or of the first round of whole tiles; and the
+    /// offsets of tensors with it.
     pub(super) fn advance(&self, b: &mut Builder, cursor: Cursor, origins: &[Origin]) {
         let (Some((_, rounds)), Cursor(Some((within, round)))) = (self.over, cursor) else { return };
         let (zero, one) = (Operand::i32(0), Operand::i32(1));

@@ -1,4 +1,4 @@
-//! Products of `f32`: factors in two parts, of which tensor cores multiply all but both rests.
+//! Products of `f32` by split tf32: of a high and a low part of each factor tensor cores multiply all but both low parts.
 
 use super::products::Grid;
 use super::sums::SharedSums;
@@ -9,17 +9,17 @@ use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::{Binary, Literal};
 use oplus_dsl::{Elem, Ty};
 
-/// A factor's registers, in one or two parts.
+/// The registers of a factor, whole or as its high and low part.
 pub(super) type Parts<const N: usize> = Vec<[Operand; N]>;
 
-/// Blocks of sums whose products are computed together: as many as registers have room for.
+/// How many blocks of sums are multiplied at once: as many as registers have room for.
 const TOGETHER: usize = 16;
 
 /// Half of the last place of 11 bits, by which numbers are rounded.
 pub(crate) const HALF: Operand = Operand::Const(Ty::U32, Literal::Int(0x1000));
 
 impl PairsKernel<'_> {
-    /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` first. Where a fragment of
+    /// Adds Σ weight·leaf over the columns of a stage to sums in shared memory, which `shrink` scales first. Where a fragment of
     /// weights has its columns t and t + 4 those of pairs are 2t and 2t + 1, and so are the rows of the leaf: `lanes` are
     /// those of both.
     pub(super) fn accumulate_single(
@@ -34,7 +34,7 @@ impl PairsKernel<'_> {
         let start = b.add(start, within);
         let blocks: Vec<u32> = (0..tile.depth / COLUMNS).collect();
         for (k, weights) in weights.iter().enumerate() {
-            // Of the two rows of a thread in each block.
+            // Each block has numbers of two rows of the thread.
             let shrink = shrink.get(2 * k..2 * k + 2).map(|rows| [rows[0], rows[0], rows[1], rows[1]]);
             for some in blocks.chunks(TOGETHER) {
                 let products = self.products_of_blocks(b, (tile, lanes, start), weights, some);
@@ -45,7 +45,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Σ weight·leaf for some blocks of places.
+    /// Σ weight·leaf for some blocks of the leaf's axis.
     fn products_of_blocks(
         &self,
         b: &mut Builder,
@@ -71,7 +71,7 @@ impl PairsKernel<'_> {
         products
     }
 
-    /// A factor as what matrix products keep of it: itself, or of `f32` two [parts](split).
+    /// A factor as products read it: itself, or of `f32` its high and low part ([`split`]).
     pub(super) fn parts<const N: usize>(&self, b: &mut Builder, registers: [Operand; N]) -> Parts<N> {
         if self.elem() != Elem::F32 {
             return vec![registers];
@@ -86,7 +86,7 @@ impl PairsKernel<'_> {
         *sums = dst.map(Operand::Reg);
     }
 
-    /// Adds the products of one factor's rest and the other's first part, if they have two.
+    /// Adds the two products of one factor's low part with the other's high part, if factors are split.
     pub(super) fn mma_rests(&self, b: &mut Builder, sums: &mut [Operand; 4], rows: &Parts<4>, columns: &Parts<2>) {
         if let ([high, low], [first, rest]) = (&rows[..], &columns[..]) {
             self.mma(b, sums, *low, *first);
@@ -95,8 +95,9 @@ impl PairsKernel<'_> {
     }
 }
 
-/// The nearest numbers of 11 bits, and the rests; `half` is [`HALF`]. Cut off instead of rounded, the rests would all have the
-/// sign of their factors, and the product of rests, which is left out, a bias.
+/// Splits numbers in a high part, the nearest number of 11 bits, and a low part, what is left; `half` is [`HALF`]. If high parts
+/// were cut off instead of rounded, low parts would have the sign of their factors, and the product of low parts, which is left
+/// out, would be a bias.
 pub(crate) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N], half: Operand) -> [[Operand; N]; 2] {
     let high = registers.map(|x| {
         let nearest = b.add(x, half);
@@ -110,7 +111,7 @@ pub(crate) fn split<const N: usize>(b: &mut Builder, registers: [Operand; N], ha
     [high, std::array::from_fn(rest)]
 }
 
-/// Sums of products with what their rests sum up to, which would be cut off if it were added piece by piece.
+/// Adds the sums of products with low parts to those of high parts; added piece by piece, tensor cores would cut them off.
 pub(super) fn with_rests(b: &mut Builder, grid: &Grid, rests: &Grid) -> Grid {
     let both = grid.iter().zip(rests);
     both.map(|(sums, rests)| std::array::from_fn(|i| b.add(sums[i], rests[i]))).collect()

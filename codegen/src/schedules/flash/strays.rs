@@ -1,9 +1,9 @@
-//! What a row does not see it does not read, be it infinite or NaN.
+//! Non-finite elements: an infinity or NaN must not reach rows that do not see it.
 //!
 //! A pair that does not count has weight 0, but in a matrix product 0·∞ is NaN, in the sums of rows that do not see the
-//! column. So the threads look through every tile of which rows may see some columns only. Its elements that are infinite or
-//! NaN, *strays*, become 0 before the product, and are added afterwards to the sums of the rows that see them. The latter is
-//! slow, and happens where there are strays.
+//! column. So the threads look through every tile of which rows may see some columns only. Its infinities and NaNs become 0
+//! before the product, and are added afterwards to the sums of the rows that see them. The latter is slow, and happens only where
+//! there are non-finite elements.
 
 use super::sums::{BlockSums, PayloadSums};
 use super::tile::Tile;
@@ -23,12 +23,12 @@ use oplus_dsl::walk::any;
 struct Shares {
     /// Threads that look through one column.
     each: u32,
-    /// Shares of all columns: the flags of a parameter.
+    /// The number of shares of all columns: the flags of a parameter.
     count: u32,
 }
 
 impl PairsKernel<'_> {
-    /// The flags of every share of a tile, for so many parameters as are weighted.
+    /// The number of flags of all shares of a tile, for all weighted parameters.
     pub(super) fn flags(&self) -> u32 {
         self.hidden(true).len() as u32 * self.shares().count
     }
@@ -44,12 +44,12 @@ impl PairsKernel<'_> {
         params
     }
 
-    /// All that must hold for a pair to count in a payload, besides the limits.
+    /// The conditions of a payload for a pair to count, besides the limits.
     fn conditions<'p>(&'p self, payload: &'p Payload) -> impl Iterator<Item = Value> + 'p {
         self.form.conditions.iter().chain(&payload.conditions).copied()
     }
 
-    /// Whether a value hangs on a contraction: such a condition hides what was read already.
+    /// Whether a value depends on a contraction: a condition on it hides only what has been read already.
     fn depends_on_pairs(&self, value: Value) -> bool {
         let program = &self.stage.program;
         any(program, value, |v| matches!(program.node(v).op, Op::Reduce { .. }))
@@ -60,12 +60,12 @@ impl PairsKernel<'_> {
         Shares { each, count: each * self.schedule.columns }
     }
 
-    /// Takes the strays out of the tiles of some parameters; whether there are any, parameter by parameter.
+    /// Replaces the non-finite elements of some parameters' tiles by 0; gives whether there were any, parameter by parameter.
     pub(super) fn take_out(&self, b: &mut Builder, params: &[u32], stage: Operand) -> Vec<(u32, Operand)> {
         if params.is_empty() {
             return vec![];
         }
-        // All warps have read the tiles as factors, and the flags of the turn before.
+        // All warps have read the tiles as factors, and the flags of the iteration before.
         b.barrier();
         for (k, param) in params.iter().enumerate() {
             let tile = self.column_tile(*param);
@@ -77,7 +77,7 @@ impl PairsKernel<'_> {
         params.iter().enumerate().map(|(k, param)| (*param, self.any(b, k as u32))).collect()
     }
 
-    /// The thread's shares of a tile. Loops and not their turns one by one: the registers are full of sums.
+    /// Looks through the thread's shares of a tile. The loops are not unrolled, as sums fill the registers.
     fn look_through(&self, b: &mut Builder, tile: &Tile, start: Operand, number: u32) {
         let Shares { each, count } = self.shares();
         b.for_(self.thread, Operand::i32(count as i32), Operand::i32(self.schedule.threads() as i32), |b, share| {
@@ -89,7 +89,7 @@ impl PairsKernel<'_> {
         });
     }
 
-    /// Strays in a column's pieces from the first one on become 0; whether there were any.
+    /// Replaces the non-finite elements in a column's pieces from the first one on by 0; gives whether there were any.
     fn clean(&self, b: &mut Builder, tile: &Tile, start: Operand, (column, first): (Operand, Operand)) -> Operand {
         let memory = Memory::Shared(tile.array);
         let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
@@ -101,7 +101,7 @@ impl PairsKernel<'_> {
                 each(b, at, piece);
             });
         };
-        // Zero times a stray is NaN.
+        // Zero times a non-finite number is NaN.
         let zeros = b.var(zero(Ty::F32));
         pieces(b, &mut |b, _, piece| {
             let sum = piece.into_iter().fold(zeros.into(), |sum, x| b.fma(x, zero(Ty::F32), sum));
@@ -139,7 +139,7 @@ impl PairsKernel<'_> {
         b.eq(none, Operand::bool(false))
     }
 
-    /// Adds the strays of a tile, whose first column is `first`, to the sums of the rows that see them.
+    /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of the rows that see them.
     pub(super) fn put_back(&self, b: &mut Builder, walk: &Walk, first: Operand, strays: &[(u32, Operand)]) {
         for (payload, sums) in self.form.payloads.iter().zip(&walk.sums.payloads) {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
@@ -148,7 +148,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Adds the columns in which there are strays, by the flags of the parameter of that number.
+    /// Adds the columns with non-finite elements, by the flags of the parameter of that number.
     fn put_back_columns(
         &self,
         b: &mut Builder,
@@ -173,7 +173,7 @@ impl PairsKernel<'_> {
         });
     }
 
-    /// Adds the strays of a column.
+    /// Adds the non-finite elements of a column.
     fn add_column(
         &self,
         b: &mut Builder,
@@ -208,7 +208,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// What a stray at a place of the column adds: itself under weights that are positive, else NaN; 0 for a number.
+    /// What an element of the column adds: a non-finite one itself under a positive weight, else NaN; 0 for a finite number.
     fn stray(
         &self,
         b: &mut Builder,

@@ -53,13 +53,13 @@ pub(crate) struct Source<'s> {
     pub vector: u32,
     /// Whether rows may be shorter than those of tiles.
     pub padded: bool,
-    /// Whether warpgroups read what is copied.
+    /// Whether warpgroups read what is copied, so that it needs a fence.
     pub fenced: bool,
     /// Whether the copies of a thread are a loop, where registers are scarce.
     pub rolled: bool,
 }
 
-/// Where rows are copied from and to.
+/// The rows that are copied, and where to.
 struct Into {
     /// Offset of the parameter's first row, `i64`.
     origin: Operand,
@@ -78,13 +78,13 @@ struct Spot {
     from: Operand,
     /// Rows from that of the thread's first piece on, `i32`.
     left: Operand,
-    /// By how many rows this one is further.
+    /// By how many rows this piece is further.
     rows: i32,
     /// Its number in the row.
     piece: Operand,
 }
 
-/// The places of a lane in the rows of a panel, for every even piece of it: where its row of a matrix begins.
+/// The indices at which a lane's rows of matrices begin, for every even piece of a panel's row.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes(Vec<Operand>);
 
@@ -98,7 +98,7 @@ impl Tile {
     ) -> Tile {
         let name = stage.program.params[param as usize].name.clone();
         let elem = elem(stage, Tensor::Param(param));
-        // Every tile begins at a multiple of 1024 bytes.
+        // Every tile begins at a multiple of 1024 bytes, which the swizzle needs.
         let len = (rows * depth * stages).next_multiple_of(1024 / bytes(elem));
         let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), len);
         Tile { param, along, inner, array, full: array, name, rows, depth, elem }
@@ -146,7 +146,7 @@ impl Tile {
         self.rows * self.depth
     }
 
-    /// The places of lanes that name rows: lane l names row `row` and, of each step, the piece `half`.
+    /// The indices of lanes that name rows: lane l names row `row` and, of each step, the piece `half`.
     pub(crate) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
         let pieces = self.panel() / self.piece();
         let own = swizzle(b, row, half, pieces);
@@ -159,7 +159,7 @@ impl Tile {
         Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
     }
 
-    /// The places of lanes that read single elements of 32 bits: of each step, element `column` of row `row`.
+    /// The indices of lanes that read single elements of 32 bits: of each step, element `column` of row `row`.
     pub(crate) fn lanes_of_elements(&self, b: &mut Builder, row: Operand, column: Operand) -> Lanes {
         let piece = Operand::i32(self.piece() as i32);
         let [half, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, piece));
@@ -167,21 +167,21 @@ impl Tile {
         Lanes(places.into_iter().map(|place| b.add(place, within)).collect())
     }
 
-    /// The places of the same lanes one row further, where rows are even.
+    /// The indices of lanes one row further, where rows are even.
     pub(crate) fn lanes_below(&self, b: &mut Builder, Lanes(places): &Lanes) -> Lanes {
         Lanes(places.iter().map(|place| self.below(b, *place)).collect())
     }
 
-    /// The place of an element of 32 bits one row further, where the row is even.
+    /// The index of an element of 32 bits one row further, where the row is even.
     pub(crate) fn below(&self, b: &mut Builder, place: Operand) -> Operand {
         let panel = self.panel() as i32;
-        // Of eight pieces the row's last bit is in the swizzle.
+        // With eight pieces the last bit of the row is part of the swizzle.
         let is_swizzled = panel as u32 / self.piece() == EIGHT as u32;
         let beside = if is_swizzled { b.binary(Binary::Xor, place, Operand::i32(self.piece() as i32)) } else { place };
         b.add(beside, Operand::i32(panel))
     }
 
-    /// The places of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.
+    /// The indices of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.
     pub(crate) fn lanes_at(&self, b: &mut Builder, row: Operand, half: Operand, step: Operand) -> Operand {
         let own = swizzle(b, row, half, self.panel() / self.piece());
         let even = b.mul(step, Operand::i32(2));
@@ -204,7 +204,8 @@ impl Tile {
         source.args.offset(b, Tensor::Param(self.param), source.outer)
     }
 
-    /// The 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or transposed.
+    /// The panels of the 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or
+    /// transposed.
     pub(crate) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
         let panel = self.panel();
         let within = sixteen * 16 / panel * self.rows * panel + sixteen * 16 % panel;
@@ -260,7 +261,7 @@ impl Tile {
         b.push(if source.vector > 1 { Stmt::CopyAsyncArrive(mbarrier) } else { Stmt::MbarrierArrive(mbarrier) });
     }
 
-    /// Where the piece of a number is copied from and to.
+    /// The source and the destination of the piece of a number.
     fn spot(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> Spot {
         let tensor = Tensor::Param(self.param);
         let [row, piece] =
@@ -270,7 +271,7 @@ impl Tile {
         let size = b.convert(Ty::I32, source.args.size(self.along));
         let left = b.sub(size, into.first);
         let left = b.sub(left, row);
-        // What all threads share, and what stays from tile to tile.
+        // Computed by all threads alike, and constant from tile to tile.
         let stride = source.args.stride(tensor, self.along);
         let [of_first, of_row] = [into.first, row].map(|index| {
             let index = b.convert(Ty::I64, index);
@@ -283,7 +284,7 @@ impl Tile {
         Spot { to, from: b.add(shared, own), left, rows: 0, piece }
     }
 
-    /// The same piece so many rows further, a multiple of 8.
+    /// The piece of the same number in a row that is `rows` further, a multiple of 8.
     fn further(&self, b: &mut Builder, source: &Source, spot: Spot, rows: i32) -> Spot {
         let stride = source.args.stride(Tensor::Param(self.param), self.along);
         let offset = b.mul(stride, Operand::i64(i64::from(rows)));
@@ -316,7 +317,7 @@ impl Tile {
                 let (array, guard) = (self.array, Some(guard));
                 b.push(Stmt::CopyAsync { to: array, to_index, from: pointer, from_index, elements: step, guard });
             }
-            // One after the other: products of the stride would be kept in registers.
+            // Added step by step: multiples of the stride would be kept in registers.
             from_index = b.add(from_index, further);
         }
         if step == 1 {

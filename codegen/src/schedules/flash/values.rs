@@ -1,4 +1,4 @@
-//! Evaluating a stage's maps at pairs.
+//! The evaluator of a stage's maps at pairs.
 
 use super::COLUMNS;
 use crate::abi::{Tensor, elem};
@@ -13,15 +13,15 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
 
-/// Where a value is taken: one of the thread's rows, columns, and places within a column. What a value does not depend on
-/// does not matter.
+/// The point at which a value is taken: a slot of the thread's rows, of its columns, and of an axis within columns. A part that a
+/// value does not depend on does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Spot {
     /// The row, if there is one.
     pub row: Option<u32>,
     /// The column, if there is one.
     pub column: Option<u32>,
-    /// The place within a column, if there is one.
+    /// The slot of the axis within a column, if there is one.
     pub place: Option<u32>,
 }
 
@@ -57,39 +57,39 @@ pub(crate) struct Values<'s> {
 }
 
 impl<'s> Values<'s> {
-    /// Nothing but where the block is.
+    /// An evaluator that knows only the outer indices.
     pub(crate) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
         let (places, known, scaled, numbers) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
         Values { stage, args, axes, outer, rows, columns, places, known, numbers, scaled, fast: false }
     }
 
-    /// Where the block is along one more axis.
+    /// Sets the index along one more axis for the whole block.
     pub(crate) fn set_outer(&mut self, axis: Axis, index: Operand) {
         self.outer.push((axis, index));
     }
 
-    /// Where the block is, by other numbers.
+    /// Replaces the registers of the outer indices.
     pub(crate) fn replace_outer(&mut self, outer: &[(Axis, Operand)]) {
         self.outer = outer.to_vec();
     }
 
-    /// Where a row is.
+    /// Sets the index of a row's slot.
     pub(crate) fn set_row(&mut self, slot: u32, index: Index) {
         self.rows.insert(slot, index);
     }
 
-    /// Where a column is.
+    /// Sets the index of a column's slot.
     pub(crate) fn set_column(&mut self, slot: u32, index: Index) {
         self.columns.insert(slot, index);
     }
 
-    /// Where a place within a column is.
+    /// Sets the index of a slot of an axis within columns.
     pub(crate) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
         self.places.insert(slot, (axis, index));
     }
 
-    /// A parameter's elements for the columns are in shared memory, that of the first slot at `first`, an even index.
+    /// Tells that a parameter's elements for the columns are in shared memory, that of the first slot at `first`, an even index.
     pub(crate) fn set_numbers(&mut self, param: u32, array: SharedId, first: Operand) {
         self.numbers.insert(param, (array, first));
     }
@@ -99,7 +99,7 @@ impl<'s> Values<'s> {
         self.rows[&slot]
     }
 
-    /// A field of a tuple is that number.
+    /// Sets the value of a tuple's field at a spot.
     pub(crate) fn set_state(&mut self, (tuple, field): (Value, u32), spot: Spot, value: Operand) {
         let nodes = &self.stage.program.nodes;
         for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
@@ -107,13 +107,13 @@ impl<'s> Values<'s> {
         }
     }
 
-    /// A node has that value at a spot.
+    /// Sets the value of a node at a spot.
     pub(crate) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
         let spot = self.needed(value, spot);
         self.known.insert((value, spot), known);
     }
 
-    /// A parameter has that value at a spot.
+    /// Sets the value of a parameter at a spot.
     pub(crate) fn set_param(&mut self, param: u32, spot: Spot, known: Operand) {
         let nodes = &self.stage.program.nodes;
         for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Param(param)) {
@@ -169,7 +169,7 @@ impl<'s> Values<'s> {
         Spot { row: spot.row.filter(|_| row), column: spot.column.filter(|_| column), place }
     }
 
-    /// The kind of a value that is no map of other values; `None` for a map.
+    /// The value of a leaf, which is no map of other values; `None` for a map.
     fn leaf(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
         let node = self.stage.program.node(value);
         Some(match &node.op {
@@ -236,7 +236,7 @@ impl<'s> Values<'s> {
         result
     }
 
-    /// What a value is where its conditions are known to hold.
+    /// The value that takes the place of a select whose conditions are known to hold.
     fn taken(&mut self, b: &mut Builder, mut value: Value, spot: Spot) -> Value {
         loop {
             value = match self.stage.program.node(value).op {

@@ -2,7 +2,7 @@
 //!
 //! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block visits
 //! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
-//! divided into parts, it takes some of these turns, one after the other.
+//! divided into parts, a block takes some of these iterations, one after the other.
 
 use super::values::{Spot, Values};
 use super::{PairsKernel, Slots};
@@ -11,7 +11,7 @@ use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// The columns from `from` up to but without `to`, `i32`.
+/// The columns from `from` up to and without `to`, `i32`.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     pub from: Operand,
@@ -29,7 +29,7 @@ pub(super) struct Tiles {
     behind: Operand,
     /// Partial tiles of all parts.
     tail: Operand,
-    /// Turns of the parts before the block's own.
+    /// The iterations of the parts before the block's own.
     before: Operand,
     /// Partial tiles.
     pub partial: Operand,
@@ -38,7 +38,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// The tile visited at turn `turn`.
+    /// The tile of iteration `turn`.
     pub(super) fn at(&self, b: &mut Builder, turn: Operand) -> Operand {
         let turn = b.add(turn, self.before);
         let after = b.sub(turn, self.head);
@@ -52,7 +52,7 @@ impl Tiles {
         b.select(in_head, head, later)
     }
 
-    /// The turns of one of so many parts, which are as long as each other up to one turn.
+    /// The iterations of one of several parts, which differ in length by one iteration at most.
     fn of_part(self, b: &mut Builder, (part, parts): (Operand, Operand)) -> Tiles {
         let [each, more] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.count, parts));
         let whole = b.mul(part, each);

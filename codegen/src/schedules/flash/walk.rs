@@ -18,19 +18,19 @@ use oplus_dsl::{Elem, Ty};
 /// The lanes of all factors that are read from tiles.
 type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
 
-/// What stays the same from tile to tile.
+/// What stays constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
     pub slots: Slots,
     pub values: &'w Values<'s>,
     pub ranges: &'w [Range],
     turns: Turns,
-    /// Where the walk is, and where its copies are.
+    /// The cursors of the walk and of its copies.
     here: Cursor,
     ahead: Cursor,
     /// The offset of each column tile's parameter, then of each vector's.
     origins: &'w [Origin],
-    /// For every contraction the lanes of both factors, for every payload those of the leaf; none where there are no registers
+    /// The lanes of both factors of every contraction, and those of the leaf of every payload; none where there are no registers
     /// for them.
     lanes: Option<&'w AllLanes>,
     pub sums: &'w Sums,
@@ -97,7 +97,7 @@ impl PairsKernel<'_> {
         kernel.finals(b, values, slots, &sums);
     }
 
-    /// One thread makes the mbarriers.
+    /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
@@ -121,7 +121,7 @@ impl PairsKernel<'_> {
         b.barrier();
     }
 
-    /// For every contraction the lanes of both factors.
+    /// The lanes of both factors of every contraction.
     fn contracted_lanes(&self, b: &mut Builder) -> Vec<(Lanes, Lanes)> {
         let mut of = |c: &Contraction| {
             (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right)))
@@ -129,12 +129,12 @@ impl PairsKernel<'_> {
         self.form.contractions.iter().map(&mut of).collect()
     }
 
-    /// For every payload the lanes of the leaf.
+    /// The lanes of the leaf of every payload.
     fn weighted_lanes(&self, b: &mut Builder) -> Vec<Vec<Lanes>> {
         self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect()
     }
 
-    /// The thread's rows.
+    /// Sets the indices of the thread's rows.
     fn set_rows(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
         let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.group);
@@ -156,7 +156,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The offsets of what is copied for tiles of columns.
+    /// The origins of what is copied for tiles of columns.
     fn origins(&self, b: &mut Builder, source: &Source, turns: &Turns) -> Vec<Origin> {
         let tiles = self.column_tiles.iter().map(|t| t.param);
         let params = tiles.chain(self.vectors.iter().map(|v| v.param));
@@ -167,7 +167,7 @@ impl PairsKernel<'_> {
         params.map(origin).collect()
     }
 
-    /// Starts the copies of a turn's tile, if there is one, and goes on.
+    /// Starts the copies of an iteration's tile, if there is one, and moves the cursor on.
     fn fetch(
         &self,
         b: &mut Builder,
@@ -192,7 +192,7 @@ impl PairsKernel<'_> {
         });
     }
 
-    /// The stage of a turn.
+    /// The stage of the ring that an iteration uses.
     fn stage_of(&self, b: &mut Builder, turn: Operand) -> Operand {
         b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32))
     }
@@ -249,7 +249,7 @@ impl PairsKernel<'_> {
             Some(gauge) => self.gauged(b, gauge, &mut values, (&products, walk.sums), seen.as_deref()),
             None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
         };
-        // All of them first: no factor may change while products are under way.
+        // All weights are packed first: no factor may change while products are under way.
         let packed = self.form.payloads.iter().zip(&weights.grids).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
         let packed: Vec<_> = packed.collect();
         let hidden = self.hidden(partial);
@@ -275,8 +275,8 @@ impl PairsKernel<'_> {
         b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
 
-    /// Starts the copies into the stage that an earlier turn has left, once all warps have: with many stages a much earlier
-    /// one, so that warps need not keep step.
+    /// Starts the copies into the stage that an earlier iteration has left, once all warps have left it; with many stages
+    /// that is a much earlier iteration, so that warps need not keep step.
     fn refill(&self, b: &mut Builder, walk: &Walk, turn: Operand) {
         let stages = Operand::i32(self.schedule.stages as i32);
         let before = b.sub(turn, Operand::i32((self.schedule.stages / 2) as i32));
@@ -291,7 +291,7 @@ impl PairsKernel<'_> {
         });
     }
 
-    /// What was copied is visible to warpgroups.
+    /// Makes what was copied visible to warpgroups.
     pub(super) fn fence(&self, b: &mut Builder) {
         if self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
@@ -309,7 +309,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The elements of vectors that came with a stage's tiles.
+    /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
     fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
         let twice = b.mul(self.member, Operand::i32(2));
         let start = b.mul(stage, Operand::i32(self.schedule.columns as i32));
@@ -317,7 +317,7 @@ impl PairsKernel<'_> {
         self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
     }
 
-    /// For every row slot the range of seen columns, counted from the thread's first column of a tile.
+    /// The range of seen columns of every row slot, counted from the thread's first column of a tile.
     fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
         let twice = b.mul(self.member, Operand::i32(2));
         let own = b.add(first, twice);

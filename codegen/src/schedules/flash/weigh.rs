@@ -18,18 +18,18 @@ fn number(x: f64) -> Operand {
 
 /// The weights of a tile's pairs.
 pub(super) struct Weights {
-    /// For every payload.
+    /// The weights of every payload.
     pub grids: Vec<Grid>,
-    /// What is multiplied with the earlier sums of each row slot; nothing without a gauge.
+    /// The factor of the earlier sums of each row slot; nothing without a gauge.
     pub shrink: Vec<Operand>,
 }
 
-/// Where a pair of slots is in a grid: the block and the number in it.
+/// The position of a pair of slots in a grid: the block and the number in it.
 fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
     ((row / 2) as usize * blocks + (column / 2) as usize, (2 * (row % 2) + column % 2) as usize)
 }
 
-/// The combination of what the four lanes of a group have.
+/// Combines what the four lanes of a group have.
 pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
     [1, 2].into_iter().fold(x, |x, distance| {
         let other = b.shuffle(Shuffle::Xor, x, Operand::i32(distance));
@@ -38,7 +38,7 @@ pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
 }
 
 impl PairsKernel<'_> {
-    /// The values beneath the weights that do not depend on columns or contractions, as large as they come.
+    /// The largest values beneath the weights that depend neither on columns nor on contractions.
     pub(super) fn constant_values(&self) -> Vec<Value> {
         let form = self.form;
         let score = form.gauge.iter().map(|g| g.score);
@@ -62,8 +62,8 @@ impl PairsKernel<'_> {
         found
     }
 
-    /// The values of a contraction at all pairs become known, those before it being so, and with them the factors of the next
-    /// one, which has yet to end.
+    /// Makes the values of a contraction at all pairs known to the evaluator, those of earlier contractions being known,
+    /// and with them the factors of the next contraction, which has yet to end.
     pub(super) fn know(&self, b: &mut Builder, values: &mut Values, grid: &Grid, number: usize) {
         if self.is_scaled() {
             return;
@@ -84,7 +84,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The slots of all pairs, column by column, so that what a column has of its own is not needed for long.
+    /// The slots of all pairs, column by column, so that values of a column are not kept for long.
     fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
         let slots = self.slots();
         (0..slots.columns).flat_map(move |column| (0..slots.rows).map(move |row| (row, column)))
@@ -94,7 +94,7 @@ impl PairsKernel<'_> {
         (self.schedule.columns / COLUMNS) as usize
     }
 
-    /// Whether the row of a slot sees the column of another; `None` where all do.
+    /// Whether the row of a slot sees the column of another; `None` where every row sees every column.
     fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, (row, column): (u32, u32)) -> Option<Operand> {
         let range = seen?[row as usize];
         let at = Operand::i32((column / 2 * COLUMNS + column % 2) as i32);
@@ -106,7 +106,7 @@ impl PairsKernel<'_> {
         Some(b.and(above, below))
     }
 
-    /// Weights without a gauge, for every payload.
+    /// The weights without a gauge, for every payload.
     pub(super) fn plain(&self, b: &mut Builder, values: &mut Values, sums: &Sums, seen: Option<&[Range]>) -> Weights {
         let empty = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut grids = vec![empty; self.form.payloads.len()];
@@ -127,7 +127,7 @@ impl PairsKernel<'_> {
         Weights { grids, shrink: vec![] }
     }
 
-    /// Weights against the maximum, which grows; what was summed before is measured against the new one.
+    /// The weights against the maximum, which grows; earlier sums are scaled to the new maximum.
     pub(super) fn gauged(
         &self,
         b: &mut Builder,
@@ -149,7 +149,7 @@ impl PairsKernel<'_> {
                 most = b.binary(Binary::Max, most, score);
             }
             let most = over_group(b, Binary::Max, most);
-            // Of a row that has seen nothing the maximum is −∞, and no weight may be that of −∞ against itself.
+            // The maximum of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
             let finite = if seen.is_some() || !self.is_scaled() {
                 let nothing = b.eq(most, number(f64::NEG_INFINITY));
                 b.select(nothing, number(0.0), most)
@@ -158,7 +158,7 @@ impl PairsKernel<'_> {
             };
             let scaled = b.mul(finite, rate);
             let against = b.unary(Unary::Neg, scaled);
-            // Rounded as the new one is: sums keep what they are where the maximum stays.
+            // Rounded as the new maximum is: sums keep what they are where the maximum stays.
             let before = b.mul(sums.maximum[row as usize].into(), rate);
             let old = b.add(before, against);
             shrink.push(b.let_(Ty::F32, Expr::Exp2Fast(old)));
@@ -181,7 +181,7 @@ impl PairsKernel<'_> {
         self.form.scale(&self.stage.program).is_some()
     }
 
-    /// What a difference of compared scores is multiplied with to give the exponent of two.
+    /// The factor that makes a difference of compared scores an exponent of two.
     fn rate(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values) -> Operand {
         match self.form.scale(&self.stage.program) {
             Some(Some(scale)) => {
@@ -253,7 +253,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Measures the sums with a leaf that registers have against the new maximum.
+    /// Scales the sums with a leaf that stand in registers to the new maximum.
     fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
         for sums in &sums.payloads {
             let PayloadSums::Blocks(BlockSums::Registers(blocks)) = sums else { continue };
@@ -267,7 +267,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The gauge's maximum of a row slot in its own units.
+    /// The maximum of a row slot in the units of the gauge.
     pub(super) fn maximum(&self, b: &mut Builder, values: &mut Values, reg: Reg) -> Operand {
         match self.form.scale(&self.stage.program) {
             Some(Some(scale)) => {
