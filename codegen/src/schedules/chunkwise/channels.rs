@@ -1,4 +1,4 @@
-//! Decays of their own for the channels of the depth: chunks of 16 times within chunks.
+//! Decays per channel of the depth: sub-chunks of 16 times within chunks.
 //!
 //! Such a decay belongs into the products over the depth. With s\[t, n\] the running sums of the logarithms of channel n,
 //!
@@ -7,10 +7,10 @@
 //! S_next = 2^s[end]·S + Σ_j gain[j]·value[j]⊗(2^(s[end] − s[j])·key[j])
 //! ```
 //!
-//! The inner sum is no product of a matrix of queries and one of keys, as 2^(−s[j]) may be infinite. But a warp's 16 times, a
-//! sub-chunk, and an earlier one are divided by the time r before the warp's: 2^(s[i] − s[r]) of the queries and 2^(s[r] − s[j])
-//! of the keys are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et al., "Gated
-//! linear attention transformers with hardware-efficient training", 2023, §4.3.
+//! The inner sum is no product of a matrix of queries and one of keys, as 2^(−s[j]) may be infinite. But the queries of a
+//! sub-chunk, a warp's 16 times, and the keys of an earlier one can be scaled to the border r between them: 2^(s[i] − s[r])
+//! and 2^(s[r] − s[j]) are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et
+//! al., "Gated linear attention transformers with hardware-efficient training", 2023, §4.3.
 
 mod single;
 mod sums;
@@ -43,7 +43,7 @@ impl ChunksKernel<'_> {
         b.if_(not_first, |b| {
             let first = b.mul(self.warp, Operand::i32(ROWS as i32));
             let before = b.sub(first, Operand::i32(1));
-            // In `tf32` they would take twice as many registers, and are scaled for every sub-chunk.
+            // In `tf32` scaled queries would take twice as many registers; there they are scaled again for every sub-chunk.
             let sixteens = if self.is_single { 0 } else { self.schedule.depth / ROWS };
             let left: Blocks =
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
@@ -216,7 +216,7 @@ impl ChunksKernel<'_> {
         [two[0], two[1]]
     }
 
-    /// S_next = decay·S + Σ value⊗scaled key, of which is left what is so at the chunk's end; in reverse, before its first time.
+    /// S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
     pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, factors: (&[[Operand; 4]], Factor)) {
         let sums = match self.is_single {
             true => self.advanced_singles(b, state, factors),
@@ -227,7 +227,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// What is left of the state at the chunk's end, of blocks from a number on.
+    /// The state scaled to the chunk's end, for blocks from a number on.
     fn left_of_state(&self, b: &mut Builder, (first, blocks): (u32, &[[Reg; 4]])) -> Blocks {
         let column = self.first_column(b);
         let left = (first..).zip(blocks).map(|(k, block)| {

@@ -13,20 +13,20 @@ use std::f64::consts::LOG2_E;
 /// The least logarithm of a decay.
 const LEAST: f64 = -160.0;
 
-/// What a thread knows of the decays of a chunk.
+/// The decays of a chunk as one thread needs them.
 pub(super) struct Decays {
-    /// Its first row and column among the chunk's times, `i32`.
+    /// The thread's first row and column among the chunk's times, `i32`.
     pub row: Operand,
     pub column: Operand,
-    /// The running sums at its two rows, and 2 to their power.
+    /// The running sums at the thread's two rows, and 2 to their power.
     pub rows: [Operand; 2],
     pub from_start: [Operand; 2],
     /// The running sum at the end, and 2 to its power.
     pub end: Operand,
     pub whole: Operand,
-    /// The rests of the sums at its rows and at the end, where [sums](Rates::store_in_two) are two numbers.
+    /// The rounding errors of the sums at the thread's rows and at the end, where [sums](Rates::store_in_two) are two numbers.
     rests: Option<[Operand; 3]>,
-    /// Where the chunk's rates are.
+    /// The index of the chunk's rates.
     from: Operand,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Evaluates them at times that lie at these places.
+    /// Evaluates logarithms and gains at times that lie at these indices.
     pub(crate) fn at(
         b: &mut Builder,
         values: &mut Values,
@@ -70,8 +70,9 @@ impl Rates {
 }
 
 impl Rates {
-    /// The same with every sum as two numbers, of which the second ones are so many places further. A sum of large logarithms
-    /// in `f32` alone would be too coarse for those of neighbouring times to be told apart as `f32` can.
+    /// Sums the logarithms over the lanes and writes every sum as two numbers: the sum in `f32`, and its rounding error,
+    /// which lies this many elements further. A sum of large logarithms in `f32` alone would be too coarse for those of
+    /// neighbouring times to be told apart as `f32` can.
     pub(crate) fn store_in_two(
         &self,
         b: &mut Builder,
@@ -100,7 +101,7 @@ impl Rates {
 }
 
 impl ChunksKernel<'_> {
-    /// Whether running sums are two numbers.
+    /// Whether running sums are two numbers, a sum and its rounding error.
     pub(super) fn has_rests(&self) -> bool {
         self.elem() == Elem::F32
     }
@@ -118,7 +119,7 @@ impl ChunksKernel<'_> {
         Rates::at(b, &mut values.clone(), &places, (self.form.decay, &[&self.form.gain]))
     }
 
-    /// The first warp writes the rates of a turn.
+    /// Writes the rates of an iteration, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
         let own = b.mul(self.lane, Operand::i32((self.schedule.times() / WARP) as i32));
         let from = self.rates_of(b, turn);
@@ -131,8 +132,8 @@ impl ChunksKernel<'_> {
         rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));
     }
 
-    /// Where the rates of a turn are. In `tf32` there is room for one turn: the next ones are written after the barrier behind
-    /// the last read.
+    /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
+    /// the barrier behind the last read.
     fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
         if self.is_single {
             return Operand::i32(0);
@@ -141,7 +142,7 @@ impl ChunksKernel<'_> {
         b.mul(odd, Operand::i32(self.schedule.times() as i32))
     }
 
-    /// Reads what the thread needs of the decays of a turn.
+    /// Reads what the thread needs of the decays of an iteration.
     pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let times = self.schedule.times() as i32;
@@ -173,7 +174,7 @@ impl ChunksKernel<'_> {
         })
     }
 
-    /// The rests of the thread's sums, and those at its two columns of a block, where there are such.
+    /// The rounding errors of the thread's sums, and those at its two columns of a block, where sums are two numbers.
     pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
         let own = decays.rests?;
         let at = b.add(decays.from, decays.column);
@@ -183,7 +184,7 @@ impl ChunksKernel<'_> {
     }
 }
 
-/// A sum in `f64` as two numbers of `f32`.
+/// A sum in `f64` as two numbers of `f32`: the nearest one, and what is left.
 pub(super) fn in_two(b: &mut Builder, sum: Operand) -> [Operand; 2] {
     let high = b.convert(Ty::F32, sum);
     let same = b.convert(Ty::F64, high);
@@ -191,7 +192,7 @@ pub(super) fn in_two(b: &mut Builder, sum: Operand) -> [Operand; 2] {
     [high, b.convert(Ty::F32, rest)]
 }
 
-/// The difference of two running sums with that of their rests, if there are such.
+/// The difference of two running sums with the difference of their rounding errors, where sums are two numbers.
 pub(crate) fn with_rests(b: &mut Builder, apart: Operand, rests: Option<(Operand, Operand)>) -> Operand {
     let Some((of_later, of_earlier)) = rests else { return apart };
     let more = b.sub(of_later, of_earlier);
@@ -203,7 +204,7 @@ fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u
     logarithm_at(b, values, decay, Spot { row: Some(slot), ..Spot::default() })
 }
 
-/// The same at a place of a row.
+/// The logarithm of the decay, to base 2, at a spot; 0 where there is none.
 pub(crate) fn logarithm_at(b: &mut Builder, values: &mut Values, decay: Option<Decay>, spot: Spot) -> Operand {
     let exists = spot.row.map_or(Operand::bool(true), |slot| values.row(slot).exists);
     let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };

@@ -1,4 +1,4 @@
-//! What outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
+//! Gates: what outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
 //!
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
@@ -28,13 +28,13 @@ fn all(stage: &Stage, form: &MatrixRecurrence) -> Vec<u32> {
 }
 
 impl ChunksKernel<'_> {
-    /// The one that is copied to shared memory, if there is one.
+    /// The parameter that is copied to shared memory, if there is one.
     pub(super) fn gate_of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise) -> Option<u32> {
         let is_short = |param: &u32| elem(stage, Tensor::Param(*param)).bytes() == Some(2);
         all(stage, form).into_iter().find(is_short).filter(|_| schedule.unit == Unit::Warpgroup)
     }
 
-    /// Starts the copy of a chunk's, from its first time on. Nothing of where it is copied from is kept: registers are scarce.
+    /// Starts the copy of a chunk's gate, from its first time on. No address is kept for it: registers are scarce.
     pub(super) fn fetch_gate(&self, b: &mut Builder, first: Operand) {
         let Some(tile) = &self.gate else { return };
         let (outer, thread) = (self.anew.outer(b, &self.outer), self.anew.of(b, self.thread));
@@ -43,14 +43,14 @@ impl ChunksKernel<'_> {
         tile.fill(b, &source, origin, first, Operand::i32(0));
     }
 
-    /// Waits for that of a turn.
+    /// Waits for the gate of an iteration.
     pub(super) fn wait_gate(&self, b: &mut Builder, turn: Operand) {
         let Some(tile) = &self.gate else { return };
         let parity = b.binary(Binary::And, turn, Operand::i32(1));
         b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, parity));
     }
 
-    /// Reads them at the thread's two rows, and two columns of a block: that which was copied after [`Self::wait_gate`].
+    /// Reads the gates at the thread's two rows, and two columns of a block: the copied one after [`Self::wait_gate`].
     pub(super) fn read_gates(
         &self,
         b: &mut Builder,

@@ -1,4 +1,4 @@
-//! Chunks: recurrences of matrices by products of matrices (state-space duality).
+//! Chunkwise: recurrences of matrices by products of matrices (state-space duality).
 //!
 //! A stage in this [form](MatrixRecurrence) has states S that are matrices of width × depth, scaled by a decay and added an outer
 //! product to at every time, and read by queries over the depth. Inside a chunk of times the states are never made; with s
@@ -54,7 +54,7 @@ pub(crate) const ROWS: u32 = 16;
 /// Columns of a fragment.
 pub(crate) const COLUMNS: u32 = 8;
 
-/// The tile kernel of a stage under a schedule of chunks.
+/// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::Chunkwise(*schedule) };
     let Chunkwise { warps, unit, depth, padded, wide, stages, vector, blocks, .. } = *schedule;
@@ -69,7 +69,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
         return Err(parameters);
     }
-    // Warpgroups multiply words alone, and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
     if elem != Elem::Bf16 && unit == Unit::Warpgroup || elem == Elem::F32 && vector > 4 {
         return Err(parameters);
@@ -90,13 +90,13 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     b.finish().shared_layout().1
 }
 
-/// What a kernel walks: where only ends of segments are found nothing is read.
+/// The recurrence that a kernel walks: where only the ends of segments are found, nothing is read from the state.
 fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
     let readout = form.readout.clone().filter(|_| !schedule.ends);
     MatrixRecurrence { readout, ..form.clone() }
 }
 
-/// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
+/// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
     let has_words = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
@@ -107,31 +107,31 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     vec![ends, *schedule]
 }
 
-/// Blocks of walks of states alone that share a multiprocessor. Addresses of single elements take registers.
+/// How many blocks of a walk without a readout share a multiprocessor. Addresses of single elements take registers.
 pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
 }
 
-/// Parts of the width of so many places each that blocks have, for axes of these sizes.
+/// How many parts of this width blocks have, for axes of these sizes.
 pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
     if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
 }
 
-/// The numbers that the first of them hands on, for so many recurrences of so many segments; `None` when 63 bits cannot count
-/// them.
+/// The length of the segment carries of so many recurrences and segments; `None` when 63 bits cannot count
+/// it.
 pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u64> {
     rows.checked_mul(segments::handed_on(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
-/// Where states are written, and how.
+/// The destination of saved states, and how they are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) to: ParamId,
-    /// By a copy engine, or by all threads.
+    /// Whether a copy engine writes them, or all threads.
     pub(crate) bulk: bool,
 }
 
-/// A stage laid over blocks. Immutable while code is emitted.
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
 pub(crate) struct ChunksKernel<'s> {
     pub(crate) stage: &'s Stage,
@@ -142,7 +142,7 @@ pub(crate) struct ChunksKernel<'s> {
     pub(crate) queries: Option<Tile>,
     pub(crate) keys: Tile,
     pub(crate) values: Tile,
-    /// What outputs read at every time and place of the width, of this chunk alone.
+    /// The gate: what outputs read at every time and place of the width, of this chunk alone.
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
@@ -157,7 +157,7 @@ pub(crate) struct ChunksKernel<'s> {
     /// The block's segment, and the ends of segments.
     pub(crate) segment: Segment,
     pub(crate) ends: ParamId,
-    /// The outer indices, and whether the segment is the last.
+    /// The rematerialised outer indices, and whether the segment is the last.
     pub(crate) anew: Anew,
     pub(crate) thread: Operand,
     pub(crate) warp: Operand,
@@ -250,7 +250,7 @@ impl<'s> ChunksKernel<'s> {
         }
     }
 
-    /// What the threads copy together.
+    /// The source of what the threads copy together.
     fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,
@@ -264,13 +264,14 @@ impl<'s> ChunksKernel<'s> {
         }
     }
 
-    /// Whether registers are so scarce that where the block is is read anew each time: a warp holds a state of the most depth, or
-    /// factors in `tf32`, which take twice the registers of words.
+    /// Whether registers are so scarce that the block's coordinates are rematerialised at every use: a warp holds a state
+    /// of the greatest depth, or factors in `tf32`, which take twice the registers of packed pairs.
     fn is_scarce(&self) -> bool {
         self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_single)
     }
 
-    /// The same for a turn. Where single elements are and go takes registers that are not to be kept.
+    /// The source for one iteration. Coordinates of single elements are rematerialised, since they take registers that are
+    /// not to be kept.
     fn source_of_turn(&self, b: &mut Builder) -> Source<'_> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
@@ -278,8 +279,9 @@ impl<'s> ChunksKernel<'s> {
         if is_kept { source } else { Source { thread: self.anew.of(b, self.thread), rolled, ..source } }
     }
 
-    /// The same kernel as a turn has it where single elements leave the fewest registers: of where the thread is nothing is kept
-    /// from turn to turn but its number. Kernels in `tf32` keep all of it: they spilled when it was computed for every turn.
+    /// The kernel with thread coordinates that are rematerialised in every iteration, where single elements leave the
+    /// fewest registers. `None` elsewhere, and in `tf32`, whose kernels spill if coordinates are computed in every
+    /// iteration.
     fn of_turn(&self, b: &mut Builder) -> Option<Self> {
         if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
             return None;
@@ -290,7 +292,7 @@ impl<'s> ChunksKernel<'s> {
         Some(ChunksKernel { thread, warp, lane, group, member, ..self.clone() })
     }
 
-    /// Nothing but where the block is, of which nothing is kept for later.
+    /// An evaluator that knows only the block's coordinates, rematerialised.
     fn values(&self, b: &mut Builder) -> Values<'_> {
         let outer = self.anew.outer(b, &self.outer);
         Values::new(self.stage, &self.args, [self.form.time, self.form.width], outer)

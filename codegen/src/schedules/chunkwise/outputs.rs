@@ -1,4 +1,4 @@
-//! What is written: outputs at every time, and what remains at the end.
+//! The stores: outputs at every time, and final states at the end.
 
 use super::products::{Blocks, Factor, block_of};
 use super::staged::Staged;
@@ -54,7 +54,7 @@ impl ChunksKernel<'_> {
         self.store_staged(b, &values, first, staged);
     }
 
-    /// The outputs with time at two neighbouring places of the width, in row h of the thread's two and a block.
+    /// Stores the outputs with time at two neighbouring places of the width, in row h of the thread's two and a block.
     fn store_two(
         &self,
         b: &mut Builder,
@@ -71,7 +71,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// Stores what remains at the end.
+    /// Stores the outputs that are written once, at the end.
     pub(super) fn finals(&self, b: &mut Builder, state: &State) {
         if self.saved.is_some() && !self.form.reverse {
             return;

@@ -7,7 +7,7 @@ use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// A number for every place of the thread in blocks of 16 × 8, side by side.
+/// A number for every element that the thread has of blocks of 16 × 8, side by side.
 pub(crate) type Blocks = Vec<[Operand; 4]>;
 
 /// A tile's stage and its lanes.
@@ -33,8 +33,8 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// The words of 16 columns of a left factor, number `sixteen`, each mapped with the row and the column of its first element;
-/// `row` and `column` are those of the thread's first word.
+/// Maps the packed pairs of 16 columns of a left factor, number `sixteen`, each with the row and the column of its first element;
+/// `row` and `column` are those of the thread's first pair.
 pub(crate) fn map_left(
     b: &mut Builder,
     words: [Operand; 4],

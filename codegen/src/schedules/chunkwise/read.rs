@@ -1,4 +1,4 @@
-//! What queries read at the times of a chunk.
+//! The readout: what queries read of the state at the times of a chunk.
 
 use super::decay::{Decays, with_rests};
 use super::products::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
@@ -43,12 +43,12 @@ impl ChunksKernel<'_> {
         Some(Started { scores, y })
     }
 
-    /// Waits for them.
+    /// Waits for the products of queries.
     pub(super) fn finish_read(&self, b: &mut Builder, Started { scores, y }: &Started) {
         finish(b, &[&scores[..], y].concat(), 0);
     }
 
-    /// [`Self::read`] from what has ended: the last product has only started.
+    /// [`Self::read`] by a warpgroup, from products that have ended; the last product is only started.
     pub(super) fn read_together(
         &self,
         b: &mut Builder,

@@ -1,8 +1,8 @@
 //! Segments: few long recurrences are divided in time, a block for each segment.
 //!
-//! A first kernel computes what the state is at the end of every segment but the last, from 0 at its start, and the sum of the
-//! logarithms of its decays; a block of the second takes up the segments before its own, in their order, and goes on.
-//! How many segments a recurrence has the grid says: as many as it has blocks. A segment has the same number of chunks as
+//! A first kernel computes the state at the end of every segment but the last, from 0 at its start, and the sum of the
+//! logarithms of its decays; a block of the second applies those of the segments before its own, in their order, and goes on.
+//! The grid says how many segments a recurrence has: as many as it has blocks. A segment has the same number of chunks as
 //! the others, the last ones may have fewer.
 
 use super::decay::f32;
@@ -14,12 +14,12 @@ use crate::tile::{Expr, Memory, Operand, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{AxisSet, Binary};
 
-/// Numbers after a segment's state: the sum of logarithms, or those of all channels; a state stays aligned.
+/// The length of the sums after a segment's state: one sum of logarithms, or one for every channel; a state stays aligned.
 fn sums(depth: u32) -> u32 {
     depth.next_multiple_of(8)
 }
 
-/// Where a block is among recurrences and segments.
+/// The recurrence and the segment of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
     /// The recurrence's number, or that of one of its parts, `i64`.
@@ -29,7 +29,7 @@ pub(crate) struct Segment {
     count: Operand,
 }
 
-/// The turns of a segment: the first, `i32`, how many, and those of all segments.
+/// The iterations of a segment: the first, `i32`, how many there are, and those of all segments.
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
     pub first: Operand,
@@ -37,13 +37,13 @@ pub(super) struct Turns {
     pub all: Operand,
 }
 
-/// The numbers that the first kernel hands on for a recurrence, of so many segments.
+/// The length of the segment carries of a recurrence of so many segments.
 pub(super) fn handed_on(segments: u64, width: u32, depth: u32) -> u64 {
     segments.saturating_sub(1).saturating_mul(u64::from(width * depth + sums(depth)))
 }
 
 impl Segment {
-    /// That of the block; without the last segment the grid has one fewer for each recurrence.
+    /// The segment of the block. Without the last segment the grid has one block fewer for each recurrence.
     pub(super) fn of(
         b: &mut Builder,
         args: &Args,
@@ -63,7 +63,7 @@ impl Segment {
         Segment { row, number, count }
     }
 
-    /// Its share of all turns.
+    /// The segment's share of all iterations.
     pub(super) fn turns(self, b: &mut Builder, all: Operand) -> Turns {
         let before = b.sub(self.count, Operand::i32(1));
         let up = b.add(all, before);
@@ -74,7 +74,7 @@ impl Segment {
         Turns { first, count, all }
     }
 
-    /// Whether it is the last.
+    /// Whether the segment is the last.
     pub(super) fn is_last(self, b: &mut Builder) -> Operand {
         let next = b.add(self.number, Operand::i32(1));
         b.eq(next, self.count)
@@ -82,7 +82,7 @@ impl Segment {
 }
 
 impl ChunksKernel<'_> {
-    /// The first of a segment's numbers among those handed on.
+    /// The index of a segment's first number among the carries.
     fn handed(&self, b: &mut Builder, segment: Operand) -> Operand {
         let before = b.sub(self.segment.count, Operand::i32(1));
         let [before, segment] = [before, segment].map(|x| b.convert(Ty::I64, x));
@@ -91,12 +91,12 @@ impl ChunksKernel<'_> {
         b.mul(number, Operand::i64(i64::from(self.state_len() + sums(self.schedule.depth))))
     }
 
-    /// Numbers of a state.
+    /// The length of a state.
     fn state_len(&self) -> u32 {
         self.schedule.width() * self.schedule.depth
     }
 
-    /// Where the thread's pairs of numbers of a state are, of every block its two rows', from its first number on.
+    /// The indices of the thread's pairs of numbers of a state, of every block in its two rows, from the state's first number on.
     fn pairs(&self, b: &mut Builder, from: Operand) -> [Operand; 2] {
         let (row, column) = (self.first_row(b), self.first_column(b));
         [0, COLUMNS].map(|by| {
@@ -108,7 +108,7 @@ impl ChunksKernel<'_> {
         })
     }
 
-    /// Takes up the segments before.
+    /// Applies the carries of the segments before.
     pub(super) fn join(&self, b: &mut Builder, state: &State) {
         let ends = Memory::Global(self.ends);
         b.for_(Operand::i32(0), self.segment.number, Operand::i32(1), |b, before| {

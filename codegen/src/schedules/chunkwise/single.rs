@@ -1,13 +1,13 @@
 //! Products in `tf32`, numbers of 11 bits with the range of `f32`, by warps.
 //!
-//! States and weights beside factors of `f16` may be larger than any of these: they are rounded to as many bits in `tf32`.
-//! The words of tiles have two elements, which are unpacked, exactly: what a word has of the places 2t and 2t + 1 of the axis
-//! that is summed over are places t and t + 4 of eight in a fragment, of both factors. So are two neighbours of a block of sums
+//! States and weights beside factors of `f16` may leave the range of `f16`: they are rounded to as many bits in `tf32`.
+//! Packed pairs of tiles are unpacked, exactly. A fragment has eight places of the axis that is summed over: the elements 2t and
+//! 2t + 1 of a pair become the places t and t + 4 of it, in both factors. So do two neighbours of a block of sums
 //! that becomes a left factor, whose fragments have eight columns.
 //!
-//! Factors of `f32` are in [two parts](split), whose products are summed but for those of both rests. Tensor cores cut sums off
-//! instead of rounding them: small products are summed apart from large ones, both begin at zero, and their sums are added to what
-//! there is.
+//! Factors of `f32` are [split](split), and all products but that of both low parts are summed. Tensor cores cut sums off
+//! instead of rounding them: small products are summed apart from large ones, both begin at zero, and their sums are added
+//! to what there is.
 
 use super::anew::Anew;
 use super::products::{Blocks, Factor, load_four, mma};
@@ -19,23 +19,23 @@ use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// Blocks whose products of two parts are computed together: as many as registers have room for.
+/// How many blocks of split products are computed at once: as many as registers have room for.
 const TOGETHER: usize = 4;
 
 /// Sums of products of some blocks.
 pub(super) struct Sums {
     large: Blocks,
-    /// Products with a rest, if factors are in two parts.
+    /// Products with a low part, if factors are split.
     small: Option<Blocks>,
 }
 
 impl Sums {
-    /// Blocks that are summed together, of so many.
+    /// How many of `count` blocks are summed at once.
     pub(super) fn together(elem: Elem, count: usize) -> usize {
         if elem == Elem::F32 { TOGETHER.min(count) } else { count }
     }
 
-    /// Those that are added to some blocks.
+    /// The sums that are to be added to some blocks.
     pub(super) fn of(elem: Elem, sums: &[[Operand; 4]]) -> Sums {
         match elem {
             Elem::F32 => Sums { large: vec![zeros(); sums.len()], small: Some(vec![zeros(); sums.len()]) },
@@ -43,7 +43,7 @@ impl Sums {
         }
     }
 
-    /// A left factor in the parts that are multiplied.
+    /// A left factor as it is multiplied: rounded, or split.
     pub(super) fn left(&self, b: &mut Builder, rows: [Operand; 4], half: Operand) -> Vec<[Operand; 4]> {
         if self.small.is_some() { split(b, rows, half).to_vec() } else { vec![rows] }
     }
@@ -61,9 +61,9 @@ impl Sums {
         }
     }
 
-    /// Adds them to the blocks.
+    /// Adds the sums to the blocks.
     pub(super) fn finish(self, b: &mut Builder, sums: &mut [[Operand; 4]]) {
-        // What is loaded for later products would take registers now.
+        // Loads for later products, moved up, would take registers now.
         b.push(Stmt::SyncWarp);
         let Some(small) = self.small else { return sums.copy_from_slice(&self.large) };
         for ((sums, large), small) in sums.iter_mut().zip(&self.large).zip(&small) {
@@ -81,7 +81,7 @@ pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Facto
     multiply_by(b, sums, (left.tile, right), |b, step| rows_of(b, left, step));
 }
 
-/// The same with the fragments of eight places that a step of the left factor gives.
+/// Adds left·rightᵀ over the depth, from the fragments of eight places that a step of the left factor gives.
 pub(super) fn multiply_by(
     b: &mut Builder,
     sums: &mut Blocks,
@@ -103,7 +103,7 @@ pub(super) fn multiply_by(
                     own.add(b, 2 * pair, &rows, [x, y]);
                     own.add(b, 2 * pair + 1, &rows, [z, w]);
                 }
-                // What is loaded for later products takes registers.
+                // Loads for later products, moved up, would take registers.
                 if eight % 2 == 1 {
                     b.push(Stmt::SyncWarp);
                 }
@@ -113,7 +113,7 @@ pub(super) fn multiply_by(
     }
 }
 
-/// Fragments of eight places in a step of a tile.
+/// How many fragments of eight places a step of a tile has.
 pub(super) fn eights(tile: &Tile) -> u32 {
     tile.step() / COLUMNS
 }
@@ -136,7 +136,7 @@ pub(super) fn multiply_in_time(
     for (group, sums) in (0..).zip(sums.chunks_mut(together)) {
         let mut own = Sums::of(elem, sums);
         if elem == Elem::F32 {
-            // The parts of the left factor would be kept for all groups: twice its registers.
+            // High and low parts of the left factor would be kept for all groups: twice its registers.
             let half = anew.of_bits(b, HALF);
             add_in_time(b, &mut own, (left, right), (group * together as u32, half));
         } else {
@@ -147,8 +147,8 @@ pub(super) fn multiply_in_time(
 }
 
 /// The sums of left·right over all rows of the right factor, for so many blocks of its columns from a number on. Left factors are
-/// made for 16 rows at a time: two of eight columns each. `elem` is the type of what factors in memory are made of; beside `f16`
-/// a right one in `f32` is rounded.
+/// made for 16 rows at a time: two of eight columns each. `elem` is the type that factors have in memory; beside `f16`
+/// a right factor in `f32` is rounded.
 pub(crate) fn product_in_time(
     b: &mut Builder,
     elem: Elem,
@@ -166,20 +166,20 @@ pub(crate) fn product_in_time(
             Elem::F32 => add_in_time(b, &mut own, (&left, right), (first, HALF)),
             _ => add_words_in_time(b, &mut own, (&left, right), first),
         }
-        // What is loaded for later products would take registers now.
+        // Loads for later products, moved up, would take registers now.
         b.push(Stmt::SyncWarp);
     }
     own.finish(b, &mut sums);
     sums
 }
 
-/// Blocks whose products are computed together.
+/// How many blocks' products are computed at once.
 pub(crate) fn together(blocks: u32) -> u32 {
     blocks.min(TOGETHER as u32)
 }
 
-/// The same for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1 one by one. `half`
-/// is that of [`split`] for the left factor.
+/// Adds left·right over rows for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1
+/// one by one. `half` is the rounding constant of [`split`] for the left factor.
 fn add_in_time(
     b: &mut Builder,
     sums: &mut Sums,
@@ -201,7 +201,7 @@ fn add_in_time(
     }
 }
 
-/// The same of tiles of 16 bits.
+/// Adds left·right over rows for blocks from a number on, of tiles of 16 bits.
 fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operand; 4]], Factor), first: u32) {
     for (sixteen, left) in (0..).zip(left.chunks(2)) {
         for pair in 0..sums.large.len() / 2 {
@@ -217,14 +217,15 @@ fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operan
     }
 }
 
-/// A left factor of 16 columns, in words, as two of eight.
+/// Unpacks a left factor of 16 columns, in packed pairs, into two of eight.
 pub(crate) fn unpacked(b: &mut Builder, elem: Elem, words: [Operand; 4]) -> [[Operand; 4]; 2] {
     let both = words.map(|word| b.unpack(elem, word).map(|x| b.bits(Ty::U32, x)));
     // Registers 0 and 1 have the first eight columns.
     [0, 2].map(|r| [both[r][0], both[r + 1][0], both[r][1], both[r + 1][1]])
 }
 
-/// The nearest number of 11 bits; lower ones are not to be looked at. NaN may have all bits, and stays what it is.
+/// Rounds to the nearest number of 11 bits; the lower bits are left undefined. A NaN, which may have all bits set, stays
+/// what it is.
 pub(crate) fn rounded(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::I32, x);
     let bits = b.binary(Binary::Min, bits, Operand::i32(0x7fff_efff));
@@ -232,7 +233,7 @@ pub(crate) fn rounded(b: &mut Builder, x: Operand) -> Operand {
     b.bits(Ty::F32, nearest)
 }
 
-/// The same without the lower ones: what is saved is read as a number, too.
+/// Rounds to the nearest number of 11 bits with the lower bits 0: what is saved is read as a number, too.
 fn cut_off(b: &mut Builder, x: Operand) -> Operand {
     let bits = b.bits(Ty::U32, x);
     let upper = b.binary(Binary::And, bits, Operand::u32(!0x1fff));
@@ -250,8 +251,8 @@ pub(super) fn left_of(b: &mut Builder, elem: Elem, [x, y, z, w]: [Operand; 4]) -
     [x, z, y, w].map(|sum| single(b, elem, sum))
 }
 
-/// A tile's elements, transposed, in 16 of its rows, of which each eight is one factor: of the thread's two columns of 16, in
-/// two rows.
+/// Transposed elements of a tile in 16 of its rows, of which each eight rows are one factor: of the thread's two columns of
+/// 16, in two rows.
 pub(crate) fn transposed(b: &mut Builder, (from, place): (Factor, Operand), sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
     let tile = from.tile;
     let start = b.add(from.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
@@ -261,7 +262,7 @@ pub(crate) fn transposed(b: &mut Builder, (from, place): (Factor, Operand), sixt
         return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, words[r + h])));
     }
     let places = [0, COLUMNS].map(|by| {
-        // Swizzled, the place eight elements further.
+        // With the swizzle, this is the place eight elements further.
         let first = b.binary(Binary::Xor, place, Operand::i32(by as i32));
         [first, tile.below(b, first)]
     });
@@ -276,8 +277,8 @@ pub(crate) fn transposed(b: &mut Builder, (from, place): (Factor, Operand), sixt
     })
 }
 
-/// Where the first of them is, of `f32`: of 16 columns of this number the thread's first one, in row 2t. The place of its lane
-/// is given, lane / 4 and t.
+/// The index of the first transposed element, of `f32`: of 16 columns of this number the thread's first one, in row 2t. The
+/// lane's coordinates are given, lane / 4 and t.
 pub(crate) fn first_transposed(
     b: &mut Builder,
     tile: &Tile,
@@ -294,7 +295,7 @@ pub(crate) fn first_transposed(
 }
 
 impl ChunksKernel<'_> {
-    /// [`ChunksKernel::scaled_values`], a left factor for every eight times.
+    /// [`ChunksKernel::scaled_values`] in `tf32`: a left factor for every eight times.
     pub(super) fn scaled_singles(
         &self,
         b: &mut Builder,
@@ -310,13 +311,13 @@ impl ChunksKernel<'_> {
                     single(b, self.elem(), scaled)
                 }));
             }
-            // As after products: what is loaded takes registers.
+            // Loads for later products, moved up, would take registers.
             b.push(Stmt::SyncWarp);
         }
         left
     }
 
-    /// Where the thread's first value over time is, of `f32`: the first of its places of the width, at time 2t.
+    /// The index of the thread's first value over time, of `f32`: the first of its places of the width, at time 2t.
     pub(super) fn first_value(&self, b: &mut Builder) -> Operand {
         first_transposed(b, &self.values, [self.group, self.member], self.warp)
     }

@@ -1,4 +1,4 @@
-//! Outputs that leave in whole rows: a warp writes what it has of them over its own queries, which it has read, and stores
+//! Outputs that are stored by whole rows: a warp writes its part of them over its own queries, which it has read, and stores
 //! 16 bytes at a time.
 
 use super::products::{Factor, piece_index};
@@ -32,7 +32,7 @@ impl ChunksKernel<'_> {
         };
         let mut outputs = (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output));
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
-        // All lanes have read them.
+        // All lanes have read the queries.
         b.push(Stmt::SyncWarp);
         let (row, column) = (self.first_row(b), self.first_column(b));
         let piece = piece_index(b, queries.tile, row, Operand::i32(0));
@@ -40,7 +40,7 @@ impl ChunksKernel<'_> {
         Some(Staged { output, queries, first })
     }
 
-    /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; whether the output is staged.
+    /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; gives whether the output is staged.
     pub(super) fn stage(
         &self,
         b: &mut Builder,
@@ -49,7 +49,7 @@ impl ChunksKernel<'_> {
         two: &[Operand; 2],
     ) -> bool {
         let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };
-        // Swizzled, a piece's number is ⊻ of what depends on the row, and eight rows further that is the same.
+        // With the swizzle, a piece's number is combined by ⊻ with what depends on the row; eight rows further that is the same.
         let piece = b.binary(Binary::Xor, first, Operand::i32((block * COLUMNS) as i32));
         let index = b.add(piece, Operand::i32((h * COLUMNS * queries.tile.panel()) as i32));
         b.store(Memory::Shared(queries.tile.array), index, two, None);

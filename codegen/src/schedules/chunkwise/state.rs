@@ -19,7 +19,7 @@ pub(super) struct State {
 const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
 
 impl ChunksKernel<'_> {
-    /// The thread's places of the width in the state, from its first row on, are columns of [`Values`].
+    /// Makes the thread's places of the width in the state, from its first row on, columns of [`Values`].
     pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
         for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
             let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
@@ -44,7 +44,7 @@ impl ChunksKernel<'_> {
         let (mut values, column) = (values.clone(), self.first_column(b));
         let row = self.first_row(b);
         self.set_width(b, &mut values, row);
-        // The ends of segments are those from 0.
+        // Where only ends of segments are found, every segment starts from 0.
         let blocks = (0..count).map(|block| match self.form.init.filter(|_| !self.schedule.ends) {
             None => [0; 4].map(|_| b.var(zero(Ty::F32))),
             Some(init) => {
@@ -59,7 +59,7 @@ impl ChunksKernel<'_> {
         State { blocks: blocks.collect() }
     }
 
-    /// Where the thread's four places of a block are, from its first column on.
+    /// The spots of the thread's four elements of a block, from its first column on.
     pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, (column, block): (Operand, u32)) -> [Spot; 4] {
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
@@ -68,7 +68,7 @@ impl ChunksKernel<'_> {
         [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
     }
 
-    /// The gains of the thread's two columns of a block times what remains of them at the chunk's end; in reverse, before
+    /// The gains of the thread's two columns of a block, scaled to the chunk's end; in reverse, to before
     /// its first time.
     pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
         let [sums, gains] = self.columns(b, decays, block);
@@ -135,7 +135,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// The same by a warpgroup: the product only starts.
+    /// Starts S_next = decay·S + Σ scaled value⊗key by a warpgroup.
     pub(super) fn start_advance(
         &self,
         b: &mut Builder,
@@ -151,7 +151,7 @@ impl ChunksKernel<'_> {
     }
 
     /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
-    /// engine only starts.
+    /// engine only starts the copy.
     pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
         let Some((Saved { to, bulk }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
@@ -167,7 +167,7 @@ impl ChunksKernel<'_> {
         b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
     }
 
-    /// Copies a tile by all threads, 16 bytes each at a time: in memory it lies as in shared memory.
+    /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.
     fn save_pieces(&self, b: &mut Builder, tile: &Tile, (to, first): (ParamId, Operand)) {
         let own = b.mul(self.thread, Operand::i32(tile.piece() as i32));
         let from = b.convert(Ty::I64, own);

@@ -1,7 +1,7 @@
-//! A chunk by a warpgroup: products only start, and run while decays are computed.
+//! A chunk by asynchronous warpgroup products, which run while decays are computed.
 //!
-//! Those of queries with keys and with the state before the chunk are under way while the decays are read and what remains of
-//! the chunk's values is computed, that which advances the state while pairs of times are weighed.
+//! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
+//! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
 use super::ChunksKernel;
 use super::products::finish;
@@ -12,14 +12,14 @@ use crate::build::Builder;
 use crate::tile::{Reg, Stmt};
 
 impl ChunksKernel<'_> {
-    /// Starts what needs no decays.
+    /// Starts the products that need no decays.
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
-        // What was copied is visible to warpgroups.
+        // Makes what was copied visible to warpgroups.
         b.push(Stmt::FenceAsync);
         self.start_read(b, chunk)
     }
 
-    /// The rest of the chunk.
+    /// Computes the rest of the chunk.
     pub(super) fn finish_chunk(
         &self,
         b: &mut Builder,
@@ -30,7 +30,7 @@ impl ChunksKernel<'_> {
         let decays = self.decays(b, chunk.turn);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
         let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
-        // The compiler lets nobody write a product's sums, here those of the state, while others are under way.
+        // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
         if let Some(started) = &started {
             self.finish_read(b, started);
         }
@@ -40,7 +40,7 @@ impl ChunksKernel<'_> {
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
         self.wait_saved(b);
-        // Nobody reads the state before the chunk any more.
+        // No thread reads the state before the chunk any more.
         b.barrier();
         if let Some((y, queries)) = y.zip(chunk.queries) {
             finish(b, &y, 0);

@@ -22,22 +22,22 @@ struct AllLanes {
     keys_in_time: Lanes,
     /// Values as a right factor over time.
     values: Lanes,
-    /// The place of the warp's values as a left factor over time, within 16 times.
+    /// The index of the warp's values as a left factor over time, within 16 times.
     values_left: Operand,
     /// States as a right factor.
     states: Option<Lanes>,
 }
 
-/// What a chunk is read from.
+/// The factors that a chunk's products read.
 pub(super) struct Chunk<'a> {
-    /// Its turn, and its first time, `i32`.
+    /// The iteration of the chunk, and its first time, `i32`.
     pub turn: Operand,
     pub first: Operand,
     pub queries: Option<Factor<'a>>,
     /// Keys over the depth, and over time.
     pub keys: Factor<'a>,
     pub keys_in_time: Factor<'a>,
-    /// Values over time, and the place of the warp's as a left factor.
+    /// Values over time, and the index of the warp's own as a left factor.
     pub values: Factor<'a>,
     pub values_left: Operand,
     /// The state before the chunk.
@@ -81,7 +81,7 @@ impl ChunksKernel<'_> {
         b.if_(is_last, |b| self.finals(b, &state));
     }
 
-    /// One thread makes the mbarriers, and writes what is needed later.
+    /// Initialises the mbarriers and writes the rematerialised numbers, by one thread.
     fn start(&self, b: &mut Builder) {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
@@ -104,7 +104,7 @@ impl ChunksKernel<'_> {
         b.barrier();
     }
 
-    /// Where a tile's tensor begins for the block, at its part of the width.
+    /// The offset at which a tile's tensor begins for the block, at its part of the width.
     fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
         origin_at(b, tile, source, self.part.filter(|_| tile.inner == self.form.width))
     }
@@ -126,7 +126,7 @@ impl ChunksKernel<'_> {
         });
     }
 
-    /// The chunk of a turn of the segment.
+    /// The chunk of an iteration of the segment.
     fn chunk(&self, b: &mut Builder, (turn, turns): (Operand, Turns)) -> Operand {
         let turn = b.add(turns.first, turn);
         if !self.form.reverse {
@@ -157,7 +157,7 @@ impl ChunksKernel<'_> {
         AllLanes { queries, keys, keys_in_time, values, values_left, states }
     }
 
-    /// One chunk.
+    /// Computes one chunk.
     fn turn(
         &self,
         b: &mut Builder,
@@ -178,7 +178,7 @@ impl ChunksKernel<'_> {
             b.barrier();
             self.sum_channels(b, values, first);
         }
-        // From here on everybody has the sums and the state, and nobody reads the chunk before.
+        // From here on all threads see the sums and the state, and none reads the chunk before.
         b.barrier();
         self.fetch_gate(b, first);
         let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
@@ -190,7 +190,7 @@ impl ChunksKernel<'_> {
         let lanes = self.lanes(b);
         let chunk = self.tiles_of(b, &lanes, (turn, first, stage));
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
-        // Their reads take as long as the products, and their registers too.
+        // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();
         let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, (turn, turns)));
         match started {
@@ -204,7 +204,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// What a chunk is read from.
+    /// The factors that a chunk's products read.
     fn tiles_of<'a>(
         &'a self,
         b: &mut Builder,
@@ -221,7 +221,7 @@ impl ChunksKernel<'_> {
         Chunk { turn, first, queries, keys, keys_in_time, values, values_left: lanes.values_left, states }
     }
 
-    /// One chunk by products of warps.
+    /// Computes one chunk by products of warps.
     fn by_warps(&self, b: &mut Builder, values: &Values, (state, logs): (&State, Reg), chunk: &Chunk) {
         let decays = (!self.form.channels).then(|| self.decays(b, chunk.turn));
         if let Some((queries, states)) = chunk.queries.zip(chunk.states) {
@@ -249,21 +249,21 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// Whether the next rates are read after the products, which leave them no registers where queries read: those of two parts,
-    /// and those in `tf32` beside single elements.
+    /// Whether the next rates are read after the products, which leave them no registers where queries read: split products,
+    /// and products in `tf32` beside single elements.
     fn is_late(&self) -> bool {
         let queries = self.is_single && !self.form.channels && !self.schedule.ends;
         queries && (self.has_rests() || self.schedule.vector == 1)
     }
 
-    /// The rates of the turn after: they are read from memory.
+    /// Reads the rates of the next iteration from memory.
     fn next_rates(&self, b: &mut Builder, values: &Values, (turn, turns): (Operand, Turns)) -> Rates {
         let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(turns.count, Operand::i32(1)));
         let known = b.binary(Binary::Min, next, last);
         self.rates_at(b, values, (known, turns))
     }
 
-    /// The rates of a turn; past the last, those of times that exist or not.
+    /// Reads the rates of an iteration; past the last one, of times that need not exist.
     fn rates_at(&self, b: &mut Builder, values: &Values, at: (Operand, Turns)) -> Rates {
         let chunk = self.chunk(b, at);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));

@@ -1,4 +1,4 @@
-//! The gradient of a recurrence of matrices in chunks.
+//! Chunkwise, backward: the gradient of a recurrence of matrices in chunks.
 //!
 //! With S the states before a chunk, D the cotangents of those after it, and s the running sum of the logarithms (to base 2)
 //! of the chunk's decays, the pairs of times i ≥ j of a chunk have weights w\[i,j\] = 2^(s\[i\] − s\[j\])·gain'\[i\], and
@@ -12,21 +12,22 @@
 //! ```
 //!
 //! where decay' is the cotangent of the decay's logarithm, r\[i\] = ⟨query\[i\], first term of query'\[i\]⟩ for one head, and
-//! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. Nothing telescopes over more than a chunk.
+//! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. No rounding error telescopes over more than a chunk.
 //!
 //! Three kernels, of the [`Sweep`]s: two walk the chunks of a recurrence, one each way, and write S and D of every chunk to
-//! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
-//! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
+//! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads
+//! that share keys and queries: G is computed once, and the sums over heads stay in registers. Sums over heads of E come
+//! first, then their products.
 //!
-//! Of a width of several times 64 the third sweep takes one part after the other, as it does heads: all of the above but value'
+//! A width of several times 64 is taken part by part in the third sweep, as heads are: all of the above but value'
 //! are sums over the width.
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
-//! Of `f16` and `f32` S, D and weights are in `f32`, and products in `tf32` (`single`).
+//! Beside factors of `f16` and `f32`, S, D and weights are in `f32`, and products in `tf32` (`single`).
 //!
-//! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`), and of a wide state
-//! the tiles of one part.
+//! Decays per channel of the depth belong into the products: then there are sub-chunks within chunks (`channels`), and
+//! shared memory has the tiles of one part of a wide state.
 
 mod channels;
 mod outputs;
@@ -56,9 +57,9 @@ use tiles::Tiles;
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
-/// Sets of tiles that the third sweep has in shared memory: that of keys and queries, and those of one or two heads.
+/// How many sets of tiles the third sweep has in shared memory: one of keys and queries, and those of one or two heads.
 const SETS: std::ops::RangeInclusive<u32> = 2..=3;
-/// Blocks of 16 times.
+/// How many blocks of 16 times a chunk has.
 const BLOCKS: u32 = TIMES / ROWS;
 /// The longest axis of keys and queries.
 const MOST_DEPTH: u32 = 128;
@@ -78,7 +79,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     if form.elem(stage) == Elem::F32 && vector > 4 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
     }
-    // Of decays of channels one part has room.
+    // With decays per channel there is room for one part.
     if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
     }
@@ -109,8 +110,8 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
-/// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers, and of `f32`
-/// tiles most shared memory.
+/// How many blocks of a walk share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
+/// tiles of `f32` take most shared memory.
 pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, isa: Isa) -> u32 {
     let is_deep = depth > 64;
     match form.elem(stage) {
@@ -121,8 +122,8 @@ pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, de
     }
 }
 
-/// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
-/// them.
+/// The lengths of what sweeps store for the third, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits
+/// cannot count them.
 pub fn scratch(
     form: &MatrixRecurrenceBackward,
     schedule: &ChunkwiseBackward,
@@ -140,14 +141,15 @@ pub(crate) fn has_turns(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBac
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
-/// Blocks of the sums of query' of a thread: those in registers, and after them those in shared memory.
+/// How many blocks of the sums of query' a thread has in registers, and after them in shared memory.
 #[derive(Clone, Copy)]
 struct QueryBlocks {
     registers: u32,
     shared: u32,
 }
 
-/// As many as there are registers for; beside the deepest tiles of `f32` there is no shared memory.
+/// The division of the sums of query': as many in registers as there is room for; beside the deepest tiles of `f32` shared
+/// memory has no room.
 fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &ChunkwiseBackward, isa: Isa) -> QueryBlocks {
     let blocks = schedule.depth / 2 / COLUMNS;
     let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels && elem != Elem::F32;
@@ -165,7 +167,7 @@ fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
     if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
 }
 
-/// A kernel of one of both kinds.
+/// A kernel of one of the two kinds.
 enum Either<'k, 's> {
     Walk(&'k ChunksKernel<'s>),
     Chunk(&'k BackKernel<'s>),
@@ -197,7 +199,7 @@ fn with_kernel(
     then(b, Either::Walk(&kernel));
 }
 
-/// A stage laid over blocks of a chunk each, for the third sweep. Immutable while code is emitted.
+/// The third sweep: a stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
 struct BackKernel<'s> {
     stage: &'s Stage,
@@ -206,7 +208,7 @@ struct BackKernel<'s> {
     args: Args,
     keys: Tile,
     queries: Tile,
-    /// Of the heads in flight.
+    /// Values of the heads in flight.
     values: Tile,
     cotangents: Tile,
     /// S and D, a row for every place of the width.
@@ -214,29 +216,31 @@ struct BackKernel<'s> {
     duals: Tile,
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
-    /// Whether S, D and weights are `tf32` in products, or `f32` in two parts.
+    /// Whether S, D and weights are `tf32` in products, or `f32` in split tf32.
     is_single: bool,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
-    /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
-    /// Where decays are those of channels, what pairs of one block add to query' and key'. Where one head has room and query' is
-    /// there, too, or tiles of `f32` are deepest, G is not: it is computed for each head.
+    /// places of the depth of its half. Each thread has elements of its own: registers are scarcer than shared memory.
+    /// With decays per channel, what pairs of one block add to query' and key'. Where one head has room and query' is
+    /// there, too, or tiles of `f32` are deepest, G has no room and is computed for each head.
     scores: Option<SharedId>,
     key_sums: SharedId,
-    /// Sums of query', as those of key', where they have no registers.
+    /// The sums of query' that have no registers, laid out as those of key'.
     query_sums: Option<SharedId>,
     query_blocks: QueryBlocks,
-    /// What else there is where decays are those of channels.
+    /// The further arrays for decays per channel.
     channels: Option<Arrays>,
-    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers their rests behind.
+    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers, their
+    /// rounding errors come after.
     rates: [SharedId; 3],
     /// Sums over parts of a row of pairs, a row of times for each of them.
     parts: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
-    /// Whether what the next head and outputs need of memory is read before the products. Where it is not, addresses take no
-    /// registers: those of single elements do, and the compiler has fewer to spare on devices before Hopper.
+    /// Whether what the next head and outputs need from memory is read before the products. Where it is read late, its
+    /// addresses take no registers: addresses of single elements take many, and the compiler has fewer to spare on devices
+    /// before Hopper.
     reads_early: bool,
-    /// For indices by which heads are read: they are needed before those, too.
+    /// Rematerialised indices by which heads are read: they are needed before the products, too.
     anew: Anew,
     thread: Operand,
     lane: Operand,
@@ -319,15 +323,15 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// What the threads copy together, at a point of outer axes.
+    /// The source of what the threads copy together, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
 
-    /// The same kernel where single elements of one head, or products in `tf32`, leave the fewest registers: nothing is kept of
-    /// where the thread was before but its number.
+    /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
+    /// the fewest registers; `None` elsewhere.
     fn again(&self, b: &mut Builder) -> Option<Self> {
         let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
         if !is_scarce && !self.is_single {
@@ -340,7 +344,7 @@ impl<'s> BackKernel<'s> {
         Some(BackKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
     }
 
-    /// Heads whose tiles are in shared memory: the one that is computed, and that which comes after it where there is room.
+    /// How many heads' tiles are in shared memory: the head that is computed, and the next one where there is room.
     fn heads_in_flight(&self) -> u32 {
         if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
     }

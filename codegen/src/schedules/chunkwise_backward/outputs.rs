@@ -1,4 +1,4 @@
-//! What the third sweep writes.
+//! The stores of the third sweep.
 
 use super::{BackKernel, TIMES};
 use crate::build::Builder;
@@ -51,7 +51,7 @@ impl BackKernel<'_> {
         }
     }
 
-    /// The thread's times among rows.
+    /// Sets the indices of the thread's times among rows.
     pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, first: Operand) {
         let row = self.first_row(b);
         let row = b.add(first, row);
@@ -93,8 +93,8 @@ impl BackKernel<'_> {
         }
     }
 
-    /// A number from which addresses are computed; of those of single elements and beside products in `tf32`, which take
-    /// registers, none before they are needed.
+    /// A number from which addresses are computed, rematerialised where addresses take registers before they are needed:
+    /// those of single elements, and those beside products in `tf32`.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
         let is_kept = (self.schedule.vector > 1 && !self.is_single) || self.form.states.channels;
         if is_kept { number } else { self.anew.of(b, number) }

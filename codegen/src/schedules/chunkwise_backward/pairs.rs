@@ -1,4 +1,4 @@
-//! Products of a chunk.
+//! The products of a chunk's pairs of times.
 
 use super::steps::Partials;
 use super::walk::{AllSides, Head, Sums};
@@ -14,11 +14,11 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
 
-/// Sixteens of a row of times or of the width.
+/// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
 
 impl BackKernel<'_> {
-    /// M, the weights of G as a factor, and E added to the sums over heads.
+    /// Computes M and the weights of G as a factor, and adds E to the sums over heads.
     pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
         let Head { sides, stage, decays, sums } = *head;
         let scores = if self.scores.is_some() { vec![] } else { self.scores_of(b, &sides.deep) };
@@ -59,13 +59,13 @@ impl BackKernel<'_> {
         products.iter().enumerate().map(weigh).collect()
     }
 
-    /// Keeps a block of four numbers for every pair of the thread in an array, at places of its own.
+    /// Keeps a block of four numbers for every pair of the thread in an array, in elements of its own.
     pub(super) fn store_own(&self, b: &mut Builder, (array, block): (SharedId, u32), four: &[Operand; 4]) {
         let index = self.own_index(b, block);
         b.store(Memory::Shared(array), index, four, None);
     }
 
-    /// What the thread has kept.
+    /// Reads what the thread has kept.
     pub(super) fn own(&self, b: &mut Builder, (array, block): (SharedId, u32)) -> [Operand; 4] {
         let index = self.own_index(b, block);
         let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
@@ -82,7 +82,7 @@ impl BackKernel<'_> {
         self.store_pairs(b, &self.weights, weights);
     }
 
-    /// The same to a tile of this shape.
+    /// Writes weights of the warp's times j and the times i of its half to a tile.
     pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         if tile.elem == Elem::F32 {
             return self.store_single_pairs(b, tile, weights);

@@ -13,26 +13,26 @@ use oplus_dsl::{Elem, Ty};
 /// Times of a lane when a warp has all of a chunk.
 pub(super) const PER_LANE: u32 = TIMES / WARP;
 
-/// By how much further than a sum of logarithms its rest is: behind the sums of two heads.
+/// The distance from a sum of logarithms to its rounding error: behind the sums of two heads.
 const RESTS: u32 = 2 * TIMES;
 
-/// What a thread knows of a chunk's decays.
+/// The decays of a chunk as one thread needs them.
 pub(super) struct Decays {
-    /// The running sums and both gains at its two times among rows.
+    /// The running sums and both gains at the thread's two times among rows.
     pub rows: [[Operand; 3]; 2],
     /// What remains at the chunk's end of its two times, and 2 to the power of their sums.
     pub to_end: [Operand; 2],
     pub from_start: [Operand; 2],
     /// What remains of the chunk's start at its end.
     pub whole: Operand,
-    /// The rests of the sums at its two times and at the end, where sums are two numbers.
+    /// The rounding errors of the sums at the thread's two times and at the end, where sums are two numbers.
     rests: Option<[Operand; 3]>,
-    /// Where the rates are.
+    /// The index of the rates.
     from: Operand,
 }
 
 impl BackKernel<'_> {
-    /// Where the lane's times of a chunk are.
+    /// The indices of the lane's times of a chunk.
     pub(super) fn own_times(&self, b: &mut Builder, first: Operand) -> [Index; PER_LANE as usize] {
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
         let own = b.add(first, own);
@@ -52,7 +52,7 @@ impl BackKernel<'_> {
         Rates::at(b, &mut values, &places, (decay, &[&states.gain, &cotangents.gain]))
     }
 
-    /// The first warp writes the rates of a turn.
+    /// Writes the rates of an iteration, by the first warp.
     pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
         let from = self.rates_of(b, turn);
@@ -65,18 +65,18 @@ impl BackKernel<'_> {
         rates.store(b, self.lane, &self.rates, (at, is_first));
     }
 
-    /// Whether running sums are two numbers.
+    /// Whether running sums are two numbers, a sum and its rounding error.
     pub(super) fn has_rests(&self) -> bool {
         self.keys.elem == Elem::F32
     }
 
-    /// Where the rates of a turn are.
+    /// The index of the rates of an iteration.
     fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
         let even = b.binary(Binary::And, turn, Operand::i32(1));
         b.mul(even, Operand::i32(TIMES as i32))
     }
 
-    /// Reads what the thread needs of the decays of a turn.
+    /// Reads what the thread needs of the decays of an iteration.
     pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
         let from = self.rates_of(b, turn);
         let [sums, gains, back] = self.rates.map(Memory::Shared);
@@ -115,7 +115,7 @@ impl BackKernel<'_> {
         [[sums[0], back[0]], [sums[1], back[1]]]
     }
 
-    /// The rests of the thread's sums, and those at its two times of a block among columns, where there are such.
+    /// The rounding errors of the thread's sums, and those at its two times of a block among columns, where sums are two numbers.
     pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
         let own = decays.rests?;
         let at = self.at_columns(b, decays, block);
@@ -124,7 +124,7 @@ impl BackKernel<'_> {
         Some((own, [two[0], two[1]]))
     }
 
-    /// Where the rates at the thread's first time of a block among columns are.
+    /// The index of the rates at the thread's first time of a block among columns.
     fn at_columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> Operand {
         let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
         [half, column, Operand::i32((block * COLUMNS) as i32)].into_iter().fold(decays.from, |at, by| b.add(at, by))

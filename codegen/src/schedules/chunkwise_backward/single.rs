@@ -1,8 +1,8 @@
 //! Products in `tf32` of the third sweep.
 //!
 //! S, D and the weights of pairs are in `f32`, beside `f16` rounded to `tf32`; a left factor over the rows of another is two
-//! neighbours of a row, as [words](unpacked) of `f16` have them. What a product adds is scaled afterwards: as they are, factors
-//! from memory are exact, or in two parts.
+//! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. What a product adds is scaled afterwards: so factors
+//! from memory are multiplied as they are, exact or split.
 
 use super::rates::Decays;
 use super::steps::Partials;
@@ -20,8 +20,8 @@ use oplus_dsl::{Elem, Ty};
 type Left<'a> = (Factor<'a>, &'a Sides);
 
 impl BackKernel<'_> {
-    /// All that is summed of a head, as at once, but each product finds anew what it needs of decays and of where it reads, and
-    /// writes its shares: kept, they were a third of the registers.
+    /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
+    /// coordinates, and writes its shares. Kept, these were a third of the registers.
     pub(super) fn in_phases(&self, b: &mut Builder, sums: &Sums, at: (Operand, Operand)) -> (Blocks, Decays) {
         self.phase(b, sums, at, |own, b, head, partials| {
             let weights = own.weigh(b, head, partials);
@@ -31,7 +31,7 @@ impl BackKernel<'_> {
         self.phase(b, sums, at, |own, b, head, partials| own.add_queries(b, head, partials));
         let mut found = self.phase(b, sums, at, |own, b, head, partials| own.through_duals(b, head, partials));
         self.share_energy(b, at.1);
-        // The weights of all warps are there.
+        // The weights of all warps are complete.
         b.barrier();
         self.phase(b, sums, at, |own, b, head, _| own.through_pairs(b, head, &mut found));
         (found, self.decays(b, at.0))
@@ -79,7 +79,7 @@ impl BackKernel<'_> {
         tile.lanes_of_elements(b, row, column)
     }
 
-    /// lane / 4 and lane mod 4, not kept since they were needed before.
+    /// lane / 4 and lane mod 4, rematerialised.
     fn places(&self, b: &mut Builder) -> [Operand; 2] {
         let lane = self.anew.of(b, self.lane);
         [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
@@ -107,7 +107,7 @@ impl BackKernel<'_> {
         self.add_products(b, sums, |b, sixteen| self.rows_of(b, left, sixteen), right);
     }
 
-    /// The same of the weights, transposed.
+    /// Adds left·right over the columns of the weights, transposed.
     pub(super) fn add_columns(&self, b: &mut Builder, sums: &mut Blocks, right: Factor) {
         let place = first_transposed(b, &self.weights, [self.group, self.member], self.block);
         let left = Factor { tile: &self.weights, start: Operand::i32(0), ..right };

@@ -1,4 +1,4 @@
-//! What a chunk gives for every time of a head: sums over the width, and the cotangent of the decay's logarithm.
+//! The outputs of a head at every time of a chunk: sums over the width, and the cotangent of the decay's logarithm.
 
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
@@ -21,7 +21,7 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// Rows of times that sums over parts take, and what outputs over time have of the parts of a wide head so far.
+/// How many rows of times the sums over parts take, with what outputs over time have of the parts of a wide head so far.
 pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
     so_far(form) + over_time
@@ -36,11 +36,11 @@ fn so_far(form: &MatrixRecurrenceBackward) -> u32 {
 /// A thread's shares of the cotangent of the decay's logarithm.
 #[derive(Default)]
 pub(super) struct Partials {
-    /// At its two times among rows: of pairs, values and queries.
+    /// The shares at the thread's two times among rows: of pairs, values and queries.
     pairs: [Option<Operand>; 2],
     values: [Option<Operand>; 2],
     queries: [Option<Operand>; 2],
-    /// At its times among columns.
+    /// The shares at the thread's times among columns.
     columns: Vec<Option<Operand>>,
 }
 
@@ -52,7 +52,7 @@ fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Oper
 }
 
 impl Partials {
-    /// E·G of row h and column c.
+    /// Adds E·G of row h and column c.
     pub(super) fn add_pair(&mut self, b: &mut Builder, (h, c): (usize, usize), factors: (Operand, Operand)) {
         self.columns.resize(self.columns.len().max(c + 1), None);
         accumulate(b, &mut self.pairs[h], factors);
@@ -63,7 +63,7 @@ impl Partials {
         accumulate(b, &mut self.values[h], factors);
     }
 
-    /// The gains of the values.
+    /// Applies the gains of the values.
     pub(super) fn scale_values(&mut self, b: &mut Builder, decays: &Decays) {
         for (sum, [_, gain, _]) in self.values.iter_mut().zip(decays.rows) {
             *sum = sum.map(|sum| b.mul(sum, gain));
@@ -99,7 +99,7 @@ impl BackKernel<'_> {
         b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
     }
 
-    /// Writes the shares of a warp that there are.
+    /// Writes the shares that a warp has.
     pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials) {
         if !self.has_decay() {
             return;
@@ -145,7 +145,7 @@ impl BackKernel<'_> {
         b.store(Memory::Shared(self.energies), self.warp, &[sum], Some(own));
     }
 
-    /// The first warp stores the outputs of all times of a head.
+    /// Stores the outputs of all times of a head, by the first warp.
     pub(super) fn store_steps(
         &self,
         b: &mut Builder,

@@ -9,7 +9,7 @@ use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::tile::SharedKind;
 use oplus_dsl::ir::Axis;
 
-/// Tiles as [`BackKernel`](super::BackKernel) has them.
+/// The tiles of a [`BackKernel`](super::BackKernel).
 pub(super) struct Tiles {
     pub keys: Tile,
     pub queries: Tile,
@@ -21,7 +21,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// Declares them, and their mbarriers.
+    /// Declares the tiles and their mbarriers.
     pub(super) fn declare(
         b: &mut Builder,
         stage: &Stage,

@@ -14,7 +14,7 @@ use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
-/// How a warp's lanes read tiles of one shape.
+/// The lanes by which a warp reads tiles of one shape.
 pub(super) struct Sides {
     /// The warp's block of rows, as a left factor.
     pub left: Lanes,
@@ -28,22 +28,22 @@ pub(super) struct Sides {
     pub neighbours: Option<Lanes>,
 }
 
-/// Those of tiles over the width, or over times; and of tiles over the depth. They take many registers: each turn computes
-/// its own.
+/// The lanes of tiles over the width, or over times, and of tiles over the depth. They take many registers: each iteration
+/// computes its own.
 pub(super) struct AllSides {
     pub wide: Sides,
     pub deep: Sides,
-    /// The same of weights, and of states, where they are of another type.
+    /// The lanes of weights and of states, where these are of another type than the factors.
     singles: Option<[Sides; 2]>,
 }
 
 impl AllSides {
-    /// Those of weights.
+    /// The lanes of weights.
     pub(super) fn weights(&self) -> &Sides {
         self.singles.as_ref().map_or(&self.wide, |[weights, _]| weights)
     }
 
-    /// Those of S and D.
+    /// The lanes of S and D.
     pub(super) fn states(&self) -> &Sides {
         self.singles.as_ref().map_or(&self.deep, |[_, states]| states)
     }
@@ -57,9 +57,9 @@ pub(super) struct Sums {
     pub queries: Vec<[Reg; 4]>,
 }
 
-/// What does not change over the heads of a block.
+/// The constants of a block over all its heads.
 pub(super) struct Chunk {
-    /// The shared axes' indices, the chunk's number and how many there are, its first time.
+    /// The indices of the shared axes, the chunk's number and how many there are, its first time.
     pub shared: Vec<(Axis, Operand)>,
     number: (Operand, Operand),
     pub first: Operand,
@@ -69,7 +69,7 @@ pub(super) struct Chunk {
     pub parts: Operand,
 }
 
-/// Where a turn is.
+/// The outer indices and the part of the width of an iteration.
 pub(super) struct Place {
     /// The indices along all outer axes.
     pub outer: Vec<(Axis, Operand)>,
@@ -80,7 +80,7 @@ pub(super) struct Place {
 /// A head of a chunk.
 pub(super) struct Head<'a> {
     pub sides: &'a AllSides,
-    /// Where its tiles are.
+    /// The stage of its tiles.
     pub stage: Operand,
     pub decays: &'a Decays,
     pub sums: &'a Sums,
@@ -145,7 +145,7 @@ impl BackKernel<'_> {
         self.schedule.depth / 2 / COLUMNS
     }
 
-    /// Computes G, if it is kept; the sums that are in shared memory are 0 so far.
+    /// Computes G, if it is kept, and sets the sums in shared memory to 0.
     fn score(&self, b: &mut Builder) {
         if let Some(array) = self.scores {
             let sides = self.sides(b, &self.keys);
@@ -168,7 +168,7 @@ impl BackKernel<'_> {
         scores
     }
 
-    /// One thread makes the mbarriers, and the 0.
+    /// Initialises the mbarriers and the rematerialised numbers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
@@ -186,7 +186,7 @@ impl BackKernel<'_> {
         b.barrier();
     }
 
-    /// Where the block is.
+    /// The chunk of the block.
     pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
         let times = Operand::i64(i64::from(TIMES));
         let up = b.add(self.args.size(self.form.states.time), Operand::i64(i64::from(TIMES) - 1));
@@ -244,7 +244,7 @@ impl BackKernel<'_> {
         Sides { left, right, right_start, in_time, in_time_start, neighbours }
     }
 
-    /// Where a head is, or a part of one.
+    /// The outer indices of a head, and the part of the width.
     pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
         let (head, part) = match self.schedule.wide {
             false => (turn, None),
@@ -274,10 +274,10 @@ impl BackKernel<'_> {
         });
     }
 
-    /// One head.
+    /// Computes one head.
     fn turn(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, turn: Operand) {
         let (stage, parity) = self.stage_of(b, turn);
-        // From here on everybody has the rates, and nobody reads the head before.
+        // From here on all threads see the rates, and none reads the head before.
         b.barrier();
         let next = b.add(turn, Operand::i32(1));
         if self.heads_in_flight() > 1 {
@@ -293,7 +293,7 @@ impl BackKernel<'_> {
             let turn = self.anew.of(b, turn);
             self.reads(b, chunk, turn)
         });
-        // Not kept since then.
+        // Rematerialised here.
         let part = self.schedule.wide.then(|| {
             let turn = self.anew.of(b, turn);
             b.binary(Binary::Rem, turn, chunk.parts)
@@ -301,7 +301,7 @@ impl BackKernel<'_> {
         let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
         self.store_values(b, &rows, (stage, place), &found);
         self.store_rates(b, &rates, next);
-        // From here on nobody reads the tiles of this head.
+        // From here on no thread reads the tiles of this head.
         b.barrier();
         if self.heads_in_flight() == 1 && self.has_turns() {
             self.fetch(b, chunk, next);
@@ -309,7 +309,7 @@ impl BackKernel<'_> {
         self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
     }
 
-    /// All that is summed of a head: value', and the decays.
+    /// Computes all that is summed of a head at once: value', and the decays.
     fn at_once(&self, b: &mut Builder, sums: &Sums, (turn, stage): (Operand, Operand)) -> (Blocks, Decays) {
         let decays = self.decays(b, turn);
         let mut partials = Partials::default();
@@ -322,7 +322,7 @@ impl BackKernel<'_> {
         self.add_queries(b, &head, &mut partials);
         self.store_partials(b, &partials);
         self.share_energy(b, stage);
-        // The weights of all warps are there.
+        // The weights of all warps are complete.
         b.barrier();
         self.through_pairs(b, &head, &mut found);
         (found, decays)
@@ -339,7 +339,7 @@ impl BackKernel<'_> {
         (rates, self.early(b, &own, chunk.first))
     }
 
-    /// What outputs need of memory at the thread's times among rows, and at its lane's times.
+    /// Reads what outputs need from memory at the thread's times among rows, and at its lane's times.
     pub(super) fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
@@ -355,7 +355,7 @@ impl BackKernel<'_> {
         (rows, steps)
     }
 
-    /// Products of what was summed over heads.
+    /// Multiplies what was summed over heads, and stores it.
     fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
         if !self.needs(Cotangent::Keys) && !self.needs(Cotangent::Queries) {
             return;

@@ -1,4 +1,4 @@
-//! Decays of channels beside products in `tf32`: factors are scaled in `f32`, and rounded or divided into two parts after that.
+//! Decays per channel beside products in `tf32`: factors are scaled in `f32`, and rounded or split after that.
 //!
 //! Fragments have eight channels or times. A thread has two of these channels: of `f32` those four apart, of `f16`
 //! the neighbours of a word.
@@ -40,7 +40,7 @@ impl ChunksKernel<'_> {
                 let rows = own.left(b, rows, HALF);
                 (0..).zip(columns).for_each(|(block, columns)| own.add(b, block, &rows, columns));
             }
-            // What is loaded for later products takes registers.
+            // Loads for later products, moved up, would take registers.
             b.push(Stmt::SyncWarp);
         }
         own.finish(b, &mut scores);
@@ -60,12 +60,13 @@ impl ChunksKernel<'_> {
             let first = group * together as u32;
             let mut sums = self.left_of_state(b, (first, blocks));
             let mut own = Sums::of(self.elem(), &sums);
-            // The parts of the left factor would be kept for all groups.
+            // High and low parts of the left factor would be kept for all groups.
             let half = self.anew.of_bits(b, HALF);
             for (sixteen, left) in (0..).zip(left.chunks(2)) {
                 let left = [left[0], left[1]].map(|left| own.left(b, left, half));
                 for pair in 0..sums.len() as u32 / 2 {
-                    // What is loaded for later products takes registers, of which the state of the most depth has a quarter.
+                    // Loads for later products, moved up, would take registers, of which the state of the greatest depth
+                    // has a quarter.
                     if pair == 0 || self.schedule.depth > 64 {
                         b.push(Stmt::SyncWarp);
                     }
@@ -151,7 +152,7 @@ impl ChunksKernel<'_> {
         })
     }
 
-    /// The same as they are.
+    /// Keys of 16 times and 16 channels as they are in the tile.
     fn key_elements(&self, b: &mut Builder, keys: Factor, (sixteen, pair): (u32, u32)) -> [[[Operand; 2]; 2]; 2] {
         if keys.tile.elem != Elem::F32 {
             let words = keys.four(b, sixteen * ROWS, pair, true);

@@ -1,6 +1,6 @@
 //! The running sums of the logarithms of channels: in shared memory, a row for every time of a chunk.
 //!
-//! Beside factors of `f32` every sum is two numbers side by side, as those of heads are two numbers.
+//! Beside factors of `f32` every sum is two numbers side by side, a sum and its rounding error, as those of heads are.
 
 use crate::build::{Builder, zero};
 use crate::schedule::Chunkwise;
@@ -12,20 +12,20 @@ use oplus_dsl::{Elem, Ty};
 
 /// Times whose decays a thread loads at once.
 const LOADS: u32 = 16;
-/// Numbers between rows of sums beside those of the depth, so that rows begin in different banks.
+/// The padding of a row of sums, so that rows begin in different banks.
 pub(crate) const PAD: u32 = 8;
 
-/// Numbers that a sum is beside factors of a type.
+/// How many numbers a sum is beside factors of a type.
 fn numbers(elem: Elem) -> u32 {
     if elem == Elem::F32 { 2 } else { 1 }
 }
 
-/// Numbers from the sums of a time to those of the next.
+/// The distance between the sums of a time and those of the next, in numbers.
 fn sums_row(elem: Elem, depth: u32) -> u32 {
     numbers(elem) * depth + PAD
 }
 
-/// Numbers of all sums: those of a chunk's times, and those of the segment so far.
+/// The length of all sums: those of a chunk's times, and those of the segment so far.
 pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
     (schedule.times() + 1) * sums_row(elem, schedule.depth)
 }
@@ -34,7 +34,7 @@ pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Log {
     sum: Operand,
-    /// What it lacks, where sums are two numbers.
+    /// The rounding error of the sum, where sums are two numbers.
     rest: Option<Operand>,
 }
 
@@ -45,7 +45,7 @@ impl Log {
         Log { sum, rest: self.rest.zip(earlier.rest).map(|(own, earlier)| b.sub(own, earlier)) }
     }
 
-    /// 2 to its power.
+    /// Two to the power of the sum.
     pub(super) fn power(self, b: &mut Builder) -> Operand {
         let all = self.rest.map_or(self.sum, |rest| b.add(self.sum, rest));
         b.let_(Ty::F32, Expr::Exp2Fast(all))
@@ -53,7 +53,7 @@ impl Log {
 }
 
 impl ChunksKernel<'_> {
-    /// Every thread sums the logarithms of its channels along the chunk's times; the first threads evaluate the gains.
+    /// Sums the logarithms of each thread's channels along the chunk's times; the first threads evaluate the gains.
     pub(crate) fn sum_channels(&self, b: &mut Builder, values: &Values, first: Operand) {
         let times = self.schedule.times();
         self.own_channels(b, |b, channel| {
@@ -86,12 +86,12 @@ impl ChunksKernel<'_> {
         if self.has_rests() { Ty::F64 } else { Ty::F32 }
     }
 
-    /// The place of a channel's sum over the segment so far, which is its thread's.
+    /// The index of a channel's sum over the segment so far, which belongs to its thread.
     fn log_index(&self, b: &mut Builder, channel: Operand) -> Operand {
         self.sum_index(b, Operand::i32(self.schedule.times() as i32), channel)
     }
 
-    /// Every thread lets the sums over the segment of its channels be 0.
+    /// Sets the sums over the segment of each thread's channels to 0.
     pub(crate) fn clear_logs(&self, b: &mut Builder) {
         self.own_channels(b, |b, channel| {
             let index = self.log_index(b, channel);
@@ -99,7 +99,7 @@ impl ChunksKernel<'_> {
         });
     }
 
-    /// Every thread writes the sums over the segment of its channels to memory from a place on.
+    /// Writes the sums over the segment of each thread's channels to memory from an index on.
     pub(crate) fn store_logs(&self, b: &mut Builder, memory: Memory, from: Operand) {
         self.own_channels(b, |b, channel| {
             let index = self.log_index(b, channel);
@@ -144,7 +144,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// The place of a time's sum of a channel.
+    /// The index of a time's sum of a channel.
     fn sum_index(&self, b: &mut Builder, time: Operand, channel: Operand) -> Operand {
         let row = b.mul(time, Operand::i32(sums_row(self.elem(), self.schedule.depth) as i32));
         let own = b.mul(channel, Operand::i32(numbers(self.elem()) as i32));

@@ -8,14 +8,14 @@ use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 
-/// What is scaled: later times down to a border, or earlier ones up to it.
+/// A direction of scaling: later times down to a border, or earlier ones up to it.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Query,
     Key,
 }
 
-/// By what: the powers of two of sums from a border on, a row of the sums, or up to it.
+/// A scale: powers of two of the sums from a border on, a row of the sums, or up to it.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
     pub side: Side,
@@ -55,7 +55,7 @@ impl BackKernel<'_> {
         [0, 1].map(|c| scale.power(b, own[c], border[c]))
     }
 
-    /// The warp's keys as left factors over the depth, times what is left of them up to a border.
+    /// The warp's keys as left factors over the depth, scaled up to a border.
     pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
         let left = Factor::of(b, &self.keys, &own.sides.deep.left, Operand::i32(0));
         let (row, column) = (self.first_row(b), self.first_column(b));

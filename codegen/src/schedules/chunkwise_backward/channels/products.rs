@@ -13,7 +13,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 
-/// Sixteens of a row of times or of the width.
+/// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
 
 impl BackKernel<'_> {
@@ -48,7 +48,7 @@ impl BackKernel<'_> {
         Factor { start: b.add(right.start, by), ..right }
     }
 
-    /// Adds what blocks of times give one after the other.
+    /// Adds what blocks of times give, one after the other.
     fn through_blocks(
         &self,
         b: &mut Builder,

@@ -13,11 +13,11 @@ use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// Logarithms of decays that leave nothing are less: they are at least −160, less what sums of them round.
+/// A decay that leaves nothing has a logarithm below this one: it is at least −160, less what sums of logarithms round.
 const NOTHING: f64 = -150.0;
 
 impl BackKernel<'_> {
-    /// Every thread sums S·D of its channels over 16 places of the width; those of a part are added to those of the parts before.
+    /// Sums S·D of each thread's channels over 16 places of the width; the sums of a part are added to those of the parts before.
     pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, part: Option<Operand>) {
         if !self.has_channels() {
             return;
@@ -55,7 +55,7 @@ impl BackKernel<'_> {
         }
     }
 
-    /// Every thread sums what there is of its channels from every time of the warp's block on, and writes what all are.
+    /// Sums what each thread's channels have from every time of the warp's block on, and writes the totals.
     pub(super) fn sum_later_channels(&self, b: &mut Builder, arrays: &Arrays) {
         if !self.has_channels() {
             return;
@@ -121,7 +121,7 @@ impl BackKernel<'_> {
         let sums = self.of_times(b, arrays.sums, after, apart);
         let later = self.of_times(b, self.key_sums, from, apart);
         for (k, (sum, own)) in (0..).zip(sums.into_iter().zip(later)) {
-            // Of a decay that leaves nothing the cotangent is 0, not what the sums round.
+            // The cotangent of a decay that leaves nothing is 0, not the rounding error of the sums.
             let log = b.sub(sum, before);
             let is_nothing = b.lt(log, f32(NOTHING));
             before = sum;

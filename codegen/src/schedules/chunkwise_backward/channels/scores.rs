@@ -12,7 +12,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 impl BackKernel<'_> {
-    /// A of the warp's times j and every other later block, the next one for the first half.
+    /// Computes A of the warp's times j and every other later block, the next one for the first half.
     pub(super) fn score_earlier(&self, b: &mut Builder, own: &Steps) {
         let left = self.scaled_left(b, own, own.end);
         let (row, piece) = right_rows(b, self.lane);
@@ -54,7 +54,7 @@ impl BackKernel<'_> {
         }
     }
 
-    /// A of the warp's times j and eight of the same block, channel by channel: the first eight for the first half.
+    /// Computes A of the warp's times j and eight of the same block, channel by channel: the first eight for the first half.
     pub(super) fn score_own(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };
         let first = self.border(b, 0);
@@ -92,7 +92,7 @@ impl BackKernel<'_> {
                 }
             }
         });
-        // Of times that are no pair the power may be infinite.
+        // The power of times that are no pair may be infinite.
         let seen = [0, 1, 2, 3].map(|r: usize| {
             let is_pair = b.ge(later[r % 2], earlier[r / 2]);
             b.select(is_pair, scores[r].into(), zero(Ty::F32))
@@ -100,13 +100,13 @@ impl BackKernel<'_> {
         self.store_scores(b, first, &seen);
     }
 
-    /// The sums of two neighbouring channels up to a time, itself among them.
+    /// The sums of two neighbouring channels up to and with a time.
     fn sums_after(&self, b: &mut Builder, arrays: &Arrays, time: Operand, channel: Operand) -> Vec<Operand> {
         let row = b.add(time, Operand::i32(1));
         self.sums_at(b, arrays, (row, channel), 2)
     }
 
-    /// M of the warp's times j and the times i of its half, with all gains.
+    /// Computes M of the warp's times j and the times i of its half, with all gains.
     pub(super) fn weigh_pairs(&self, b: &mut Builder, own: &Steps) {
         let mut products: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         self.add_pairs(b, own, &mut products);

@@ -9,7 +9,7 @@ use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// A channel's times in a block: what a thread sums.
+/// A channel's times in a block: the work of one thread in a sum.
 pub(super) struct Item {
     /// The block of times, or of the width, `i32`.
     pub block: Operand,
@@ -19,7 +19,7 @@ pub(super) struct Item {
 }
 
 impl BackKernel<'_> {
-    /// The thread's channels of blocks.
+    /// The channels and blocks that the thread sums.
     pub(super) fn items(&self, b: &mut Builder) -> Vec<Item> {
         let (depth, threads) = (self.schedule.depth, self.schedule.threads());
         let items = 0..(BLOCKS * depth).div_ceil(threads);
@@ -33,7 +33,7 @@ impl BackKernel<'_> {
         items.map(item).collect()
     }
 
-    /// Every thread sums the logarithms of its channels along the times of a block, and adds the sums of blocks before.
+    /// Sums the logarithms of each thread's channels along the times of a block, and adds the sums of blocks before.
     pub(super) fn sum_channels(&self, b: &mut Builder, arrays: &Arrays, values: &Values, first: Operand) {
         let items = self.items(b);
         let sums: Vec<Vec<Operand>> = items.iter().map(|item| self.sum_times(b, values, (item, first))).collect();
@@ -95,7 +95,7 @@ impl BackKernel<'_> {
         sums
     }
 
-    /// The place of a channel in a row of numbers.
+    /// The index of a channel in a row of numbers.
     pub(super) fn channel_index(&self, b: &mut Builder, of: Operand, channel: Operand) -> Operand {
         let from = b.mul(of, Operand::i32(row(self.schedule.depth) as i32));
         b.add(from, channel)

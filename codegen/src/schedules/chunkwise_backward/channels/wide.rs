@@ -1,7 +1,7 @@
-//! The third sweep of a wide state with decays of channels: its parts one after the other.
+//! The third sweep of a wide state with decays per channel: its parts one after the other.
 //!
-//! A is that of all parts. Sums over the width, which are M and the first terms of query' and key', stay in registers, and in the
-//! places that pairs of one block have later.
+//! A does not depend on the part. Sums over the width, which are M and the first terms of query' and key', stay in
+//! registers, and in the shared memory that pairs of one block use later.
 
 use super::{Arrays, Steps};
 use crate::build::{Builder, zero};
@@ -17,7 +17,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 impl BackKernel<'_> {
-    /// What comes after the sums of channels: A, the parts, and what is known when all of them are summed.
+    /// Computes what follows the sums of channels: A, the parts, and what needs the sums of all parts.
     pub(super) fn all_parts(
         &self,
         b: &mut Builder,
@@ -32,7 +32,7 @@ impl BackKernel<'_> {
         for array in [self.key_sums, arrays.own_queries] {
             (0..self.deep_blocks()).for_each(|block| self.store_own(b, (array, block), &zeros()));
         }
-        // From here on everybody has sums and rates.
+        // From here on all threads see sums and rates.
         b.barrier();
         let sides = self.all_sides(b);
         let own = self.steps(b, arrays, &sides);
@@ -43,14 +43,14 @@ impl BackKernel<'_> {
         let pairs: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weighed(b, arrays, pairs);
         let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.kept(b, array, self.deep_blocks()));
-        // M is there, and nobody reads the sums any more.
+        // M is complete, and no thread reads the sums any more.
         b.barrier();
         let sides = self.all_sides(b);
         let own = self.steps(b, arrays, &sides);
         self.after_pairs(b, &own, Some((keys, queries)), (values, chunk.first));
     }
 
-    /// One part: value' at its places, and what it adds to the sums.
+    /// Computes one part: value' at its places, and what it adds to the sums.
     fn part(
         &self,
         b: &mut Builder,
@@ -59,7 +59,7 @@ impl BackKernel<'_> {
         (pairs, part): (&[[Reg; 4]], Operand),
     ) {
         let none = Operand::i32(0);
-        // The weights of all warps are there, and nobody reads what the part before has summed over the width.
+        // The weights of all warps are complete, and no thread reads the sums over the width of the part before.
         b.barrier();
         let parity = b.binary(Binary::And, part, Operand::i32(1));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
@@ -82,7 +82,7 @@ impl BackKernel<'_> {
         let found = self.channel_values(b, &own, &Head { sides: &sides, stage: none, decays: &decays, sums: &sums });
         let first = b.mul(part, Operand::i32(TIMES as i32));
         self.store_values(b, &rows, (none, Some(first)), &found);
-        // Nobody reads the tiles of this part any more.
+        // No thread reads the tiles of this part any more.
         b.barrier();
         let next = b.add(part, Operand::i32(1));
         self.fetch(b, chunk, next);
