@@ -28,7 +28,7 @@ impl StatesKernel<'_> {
         Shape { height: self.schedule.rows(), steps: self.schedule.steps, width, across }
     }
 
-    /// Waits for a tile to have been walked, and writes its outputs. What comes from global memory is on its way
+    /// Waits for a tile to have been walked, and writes its outputs. Loads from global memory are on their way
     /// meanwhile.
     pub(super) fn drain(
         &self,

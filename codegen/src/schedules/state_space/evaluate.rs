@@ -19,9 +19,9 @@ pub(crate) struct Place {
     pub step: u32,
 }
 
-/// Where values come from that are not maps of others, or are at hand already.
+/// The source of values that are not maps of others, or are known already.
 pub(crate) trait Source {
-    /// The value at a place, if it need not be computed. A node that is no map must be here.
+    /// The value at a state and step, if it need not be computed. A node that is no map must be here.
     fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand>;
 }
 
@@ -35,17 +35,17 @@ pub(crate) struct Evaluator<'p> {
 }
 
 impl<'p> Evaluator<'p> {
-    /// Nothing is known yet.
+    /// An evaluator to which nothing is known yet.
     pub(crate) fn new(program: &'p Program, time: Axis, state: Axis) -> Evaluator<'p> {
         Evaluator { program, time, state, memo: HashMap::new() }
     }
 
-    /// The value at a place.
+    /// The value at a state and step.
     pub(crate) fn value(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: Place) -> Operand {
         evaluate(&mut From { evaluator: self, source }, b, value, at)
     }
 
-    /// What of a place matters to a value.
+    /// The part of a place that a value depends on.
     fn own(&self, value: Value, at: Place) -> Place {
         let axes = self.program.node(value).axes;
         Place {
@@ -55,7 +55,7 @@ impl<'p> Evaluator<'p> {
     }
 }
 
-/// The values emitted so far, and where others come from.
+/// The values emitted so far, and the source of others.
 struct From<'a, 'p> {
     evaluator: &'a mut Evaluator<'p>,
     source: &'a mut dyn Source,

@@ -15,11 +15,11 @@ pub(crate) struct Global<'k, 's> {
     pub(super) kernel: &'k StatesKernel<'s>,
     /// Row of the block, `i32`.
     pub(crate) row: Operand,
-    /// The state of place 0, `i32`.
+    /// The state of index 0, `i32`.
     pub(crate) state: Operand,
-    /// The step of place 0, `i64`, and whether it exists.
+    /// The step of index 0, `i64`, and whether it exists.
     pub(crate) time: (Operand, Operand),
-    /// Steps that exist together.
+    /// How many steps exist or do not exist together.
     pub(super) width: u32,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,
@@ -28,13 +28,13 @@ pub(crate) struct Global<'k, 's> {
 }
 
 impl<'k, 's> Global<'k, 's> {
-    /// At a row and a state, without time.
+    /// Values at a row and a state, without time.
     pub(crate) fn timeless(kernel: &'k StatesKernel<'s>, row: Operand, state: Operand) -> Self {
         let time = (Operand::i64(0), Operand::bool(true));
         Global { kernel, row, state, time, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// At `width` steps of a row and a state.
+    /// Values at `width` steps of a row and a state.
     pub(crate) fn at(
         kernel: &'k StatesKernel<'s>,
         (row, state): (Operand, Operand),

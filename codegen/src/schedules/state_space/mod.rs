@@ -1,4 +1,4 @@
-//! States: a scan along T whose states are summed away over N, in one kernel.
+//! State space: a scan along T whose states are summed away over N, in one kernel.
 //!
 //! There is no scan across lanes. A lane holds K neighbouring states of one row, walks time step by step and sums over its
 //! states; S lanes share a row and finish the sum by shuffles. A block has `32·warps/S` rows and goes from one end of time
@@ -51,7 +51,7 @@ use tiles::{Tile, Values};
 /// Steps of a chunk: 16 bytes.
 pub const CHUNK: u32 = 4;
 
-/// The tile kernel of a stage under a states schedule.
+/// The tile kernel of a stage under a state-space schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kernel, LowerError> {
     let parameters = LowerError::Parameters { schedule: Schedule::StateSpace(*schedule) };
     let stage = hoisted(stage)?;
@@ -98,7 +98,7 @@ fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
     Ok(stage.rewritten(walk.program.clone()))
 }
 
-/// A stage laid over blocks. Immutable while code is emitted.
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 pub(crate) struct StatesKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) scan: Scan<'s>,
@@ -109,7 +109,7 @@ pub(crate) struct StatesKernel<'s> {
     /// The array of each tile value, and of each sum.
     pub(crate) tiles: Vec<SharedId>,
     pub(crate) sums: Vec<SharedId>,
-    /// A stage of the ring holds a tile; it has been walked.
+    /// The mbarriers that say of each stage of the ring that it holds a tile, and that the tile has been walked.
     pub(crate) full: SharedId,
     pub(crate) done: SharedId,
     pub(crate) warp: Operand,
@@ -121,11 +121,11 @@ pub(crate) struct StatesKernel<'s> {
     pub(crate) state_count: Operand,
     pub(crate) block: Block,
     pub(crate) segment: Option<Segment>,
-    /// What segments do to states.
+    /// The elements that segments combine to.
     pub(crate) ends: Option<ParamId>,
 }
 
-/// Where a block is.
+/// The rows and outer indices of a block.
 pub(crate) struct Block {
     /// The index along every outer axis but that of the rows.
     outer: Vec<(Axis, Operand)>,
@@ -143,7 +143,7 @@ pub(crate) struct Time {
     pub(crate) steps: Operand,
 }
 
-/// A role's position in the ring: stage and the parity of its turn, `i32`.
+/// A role's position in the ring: the stage and the parity of its phase, `i32`.
 pub(crate) struct Cursor {
     pub(crate) stage: crate::tile::Reg,
     pub(crate) parity: crate::tile::Reg,
@@ -208,7 +208,7 @@ impl<'s> StatesKernel<'s> {
         b.if_else(walks, |b| self.walk_role(b), |b| self.copy_role(b));
     }
 
-    /// One thread makes the mbarriers; all clear the columns that the walk reads ahead of a tile's end.
+    /// Initialises the mbarriers, by one thread, and clears the columns that the walk reads ahead of a tile's end.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
@@ -234,7 +234,7 @@ impl<'s> StatesKernel<'s> {
         b.barrier();
     }
 
-    /// Elements from a row of a tile to the next.
+    /// The distance between rows of a tile, in elements.
     fn pitch(&self) -> i32 {
         (self.schedule.steps + CHUNK) as i32
     }
@@ -250,7 +250,7 @@ impl<'s> StatesKernel<'s> {
         self.scan.reverse || finals && !self.schedule.ends
     }
 
-    /// Numbers below n in the order of the scan.
+    /// The numbers below n, in the order of the scan.
     fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
         let reverse = self.scan.reverse;
         (0..n).map(move |i| if reverse { n - 1 - i } else { i })
@@ -282,7 +282,7 @@ impl<'s> StatesKernel<'s> {
         Cursor { stage: b.var(stage), parity: b.var(Operand::i32(0)) }
     }
 
-    /// Goes on by some stages, of which the ring has a multiple.
+    /// Moves on by some stages, of which the ring has a multiple.
     pub(crate) fn advance(&self, b: &mut Builder, at: &Cursor, by: u32) {
         let stages = Operand::i32(self.schedule.stages as i32);
         let next = b.add(at.stage.into(), Operand::i32(by as i32));
@@ -328,7 +328,7 @@ fn height(schedule: &StateSpace, tile: &Tile) -> u32 {
 }
 
 impl Block {
-    /// Groups of rows are the fastest part of a block's number.
+    /// The block's rows and outer indices. Groups of rows are the fastest part of a block's number.
     pub(crate) fn find(b: &mut Builder, args: &Args, stage: &Stage, row: Option<Axis>, rows: u32) -> Block {
         let number = b.special(Special::Block);
         let number = b.convert(Ty::I64, number);

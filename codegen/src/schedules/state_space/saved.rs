@@ -15,7 +15,7 @@ use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
-/// Where saved states are. All `i64`.
+/// The indices of saved states. All `i64`.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     /// The block's point.
@@ -25,7 +25,7 @@ pub(crate) struct Saved {
     pub(crate) room: Room,
 }
 
-/// Where the states of a row are kept in memory.
+/// The memory of the states of one row.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     /// The places of a row, `i64`.

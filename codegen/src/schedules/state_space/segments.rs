@@ -1,4 +1,4 @@
-//! Segments of time, each with blocks of its own: what they do to the states before them.
+//! Segments of time, each with blocks of its own: the elements that they combine to.
 //!
 //! A segment is a number of tiles in the order of the scan. A first kernel walks all of them but the last, each from the
 //! identity, and stores the element that its steps combine to; a block of the second applies the elements of the segments before
@@ -21,7 +21,7 @@ use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
-/// Chunks per turn of the loop of the kernel that finds ends.
+/// How many chunks the loop of the kernel that finds ends takes at once.
 const ENDS_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded together, and the most such segments.
 const TOGETHER: u32 = 16;
@@ -40,7 +40,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// That of the block, if time of so many tiles is cut.
+    /// The segment of the block, if time, of so many tiles, is cut.
     pub(crate) fn find(b: &mut Builder, args: &Args, tile_count: Operand) -> Option<Segment> {
         let each = args.segment_tiles?;
         let number = b.special(Special::BlockY);
@@ -56,7 +56,7 @@ impl Segment {
     }
 }
 
-/// Whether what segments do to states can be stored: numbers and flags.
+/// Whether the elements of segments can be stored: they are numbers and flags.
 pub fn can_segment(stage: &Stage) -> bool {
     let known = |ty: Ty| matches!(ty, Ty::F32 | Ty::Bool);
     stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).fields.iter().all(|field| known(field.ty)))
@@ -78,7 +78,7 @@ pub fn ends_len(stage: &Stage, segments: u64, size: impl Fn(Axis) -> i64) -> Opt
     states.checked_mul(rows)?.checked_mul(before).map(|n| n as u64)
 }
 
-/// A lane's place among the ends.
+/// A lane's coordinates among the ends.
 pub(super) struct Place {
     /// Its row among those of all points, and how many those are, `i64`.
     row: Operand,
@@ -91,7 +91,7 @@ pub(super) struct Place {
 }
 
 impl StatesKernel<'_> {
-    /// The place of a row of the block (`i32`) from a state (`i32`) on.
+    /// The coordinates of a row of the block (`i32`) from a state (`i32`) on.
     fn place(&self, b: &mut Builder, row: Operand, state: Operand) -> Place {
         let exists = b.lt(row, self.block.rows);
         let own = b.convert(Ty::I64, row);
@@ -110,7 +110,7 @@ impl StatesKernel<'_> {
         Place { row, rows, room, first: b.convert(Ty::I64, state), exists }
     }
 
-    /// Where the fields of a segment's element are: those of the lane's states `part·4` on, one after the other, and whether
+    /// The indices of the fields of a segment's element: those of the lane's states `part·4` on, one after the other, and whether
     /// there is room for them.
     fn fields_at(&self, b: &mut Builder, place: &Place, segment: Operand, part: usize) -> (Vec<Operand>, Operand) {
         let fields = self.monoid.operator.fields.len() as i64;
@@ -127,7 +127,7 @@ impl StatesKernel<'_> {
         ((0..fields).map(of_field).collect(), guard)
     }
 
-    /// Stores the elements that the block's segment makes of its steps.
+    /// Stores the elements that the steps of the block's segment combine to.
     pub(crate) fn store_ends(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
         let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
         let place = self.place(b, row, first);
@@ -144,7 +144,7 @@ impl StatesKernel<'_> {
     pub(crate) fn join(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
         let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
         let place = self.place(b, row, first);
-        // Loads of several segments are on their way together.
+        // Several segments are loaded at once.
         let together = (TOGETHER / self.schedule.states).clamp(1, MOST_TOGETHER);
         b.for_(Operand::i64(0), segment.number, Operand::i64(together.into()), |b, first| {
             let of = |k: u32| {
@@ -164,7 +164,7 @@ impl StatesKernel<'_> {
         });
     }
 
-    /// The elements of a segment for the lane's states; of no meaning where there is no such segment.
+    /// The elements of a segment for the lane's states; undefined where there is no such segment.
     fn load_ends(
         &self,
         b: &mut Builder,

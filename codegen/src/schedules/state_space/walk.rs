@@ -18,7 +18,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
-/// What a lane keeps all the time.
+/// The values that a lane keeps all the time.
 struct Lane<'k, 's> {
     lanes: Lanes,
     /// Its row in the block, `i32`.
@@ -26,16 +26,16 @@ struct Lane<'k, 's> {
     /// Its first state, `i32`, and whether each exists.
     first_state: Operand,
     exists: Vec<Operand>,
-    /// Knows what does not change in time.
+    /// The evaluator of what does not change in time.
     constants: Evaluator<'k>,
     source: Global<'k, 's>,
     /// Its states, field by field.
     states: Vec<Vec<Reg>>,
-    /// Where they are saved.
+    /// The place of saved states, if they are saved.
     saved: Option<Saved>,
 }
 
-/// A tile at hand.
+/// The tile that is walked.
 struct Tile {
     /// The lane's first element in each tile, and in each sum.
     bases: Vec<Operand>,
@@ -54,7 +54,7 @@ impl StatesKernel<'_> {
             b.push(Stmt::SyncWarp);
             let tile = self.tile(b, &lane, at.stage.into(), number);
             self.walk(b, &lane, &tile);
-            // Each lane answers for its own accesses.
+            // Each lane arrives for its own accesses.
             b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() }));
             self.advance(b, &at, 1);
         });
@@ -64,7 +64,7 @@ impl StatesKernel<'_> {
         self.finals(b, &lane);
     }
 
-    /// The lane's place, and what it keeps.
+    /// The lane's coordinates, and the values that it keeps.
     fn lane(&self, b: &mut Builder) -> Lane<'_, '_> {
         let count = self.schedule.lanes;
         let shift = u32::from((2..=16).contains(&count));
@@ -93,7 +93,7 @@ impl StatesKernel<'_> {
         if self.schedule.padded { b.lt(own, self.state_count) } else { Operand::bool(true) }
     }
 
-    /// What does not change in time, and the initial states.
+    /// Computes what does not change in time, and the initial states.
     fn constants(&self, b: &mut Builder, lane: &mut Lane<'_, '_>) {
         let program = &self.stage.program;
         let Lane { constants, source, .. } = lane;
@@ -152,7 +152,7 @@ impl StatesKernel<'_> {
         b.if_else(whole, |b| self.walk_whole(b, lane, tile), |b| self.walk_part(b, lane, tile));
     }
 
-    /// All chunks of a tile, several per turn of the loop.
+    /// Walks all chunks of a tile, several per iteration of the loop.
     fn walk_whole(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let steps = self.schedule.steps as i32;
         let turn = (CHUNK * self.schedule.unroll) as i32;
@@ -178,7 +178,7 @@ impl StatesKernel<'_> {
         self.store(b, lane, tile, (Operand::i32(last), &pending), None);
     }
 
-    /// The chunks of a tile that time ends in.
+    /// Walks the chunks of a tile in which time ends.
     fn walk_part(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let chunk = Operand::i32(CHUNK as i32);
         let up = b.add(tile.time.steps, Operand::i32(CHUNK as i32 - 1));
@@ -228,7 +228,7 @@ impl StatesKernel<'_> {
         b.load(memory, at, CHUNK, None, zero)
     }
 
-    /// The sums over the lane's own states at each step of the chunk at a column.
+    /// Walks the chunk at a column; gives the sums over the lane's own states at each step.
     fn chunk(&self, b: &mut Builder, lane: &Lane, tile: &Tile, column: Operand, masked: bool) -> Vec<Vec<Operand>> {
         let first = b.convert(Ty::I64, column);
         let first = b.add(tile.time.first, first);
@@ -266,7 +266,7 @@ impl StatesKernel<'_> {
         sums.into_iter().map(|sum| sum.into_iter().flatten().collect()).collect()
     }
 
-    /// The chunk of the tiles with states, for one of the lane's states.
+    /// Loads the chunk of the tiles with states, for one of the lane's states.
     fn load_states(&self, b: &mut Builder, source: &mut Chunk, tile: &Tile, state: u32, column: Operand) {
         for i in (0..self.tiles.len()).filter(|i| self.values.tiles[*i].states) {
             let row = (state * self.schedule.lanes) as i32 * self.pitch();
@@ -276,7 +276,7 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// The state after a step; the same where the step does not exist.
+    /// The state after a step; the state before it where the step does not exist.
     fn step(
         &self,
         b: &mut Builder,
@@ -293,7 +293,7 @@ impl StatesKernel<'_> {
         after
     }
 
-    /// A sum and one more element; nothing more where the state does not exist.
+    /// Adds one more element to a sum; nothing where the state does not exist.
     fn accumulate(
         &self,
         b: &mut Builder,
@@ -334,7 +334,7 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// Stores the sums of the chunk at a column, when all lanes have read the tile they may stand in.
+    /// Stores the sums of the chunk at a column, when all lanes have read the tile that the sums may overwrite.
     fn store(
         &self,
         b: &mut Builder,
@@ -357,7 +357,7 @@ impl StatesKernel<'_> {
 
     // ---- final states
 
-    /// Writes what becomes of the states at the end of time.
+    /// Writes the outputs that depend on the states at the end of time.
     fn finals(&self, b: &mut Builder, lane: &Lane) {
         let program = &self.stage.program;
         let ended = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
@@ -380,9 +380,9 @@ impl StatesKernel<'_> {
 /// The source of values in a chunk.
 struct Chunk<'k, 's> {
     kernel: &'k StatesKernel<'s>,
-    /// By tile and state.
+    /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
-    /// Before and after each step.
+    /// The states before and after each step.
     states: HashMap<Place, (Fields, Fields)>,
     /// The first step, `i64`.
     first: Operand,

@@ -7,12 +7,12 @@ use crate::schedules::state_space::evaluate::{Evaluator, Place};
 use crate::tile::Operand;
 use oplus_dsl::ir::{Binary, Op};
 
-/// What the cotangent of a step takes from the step behind it.
+/// The contribution that the cotangent of a step takes from the step behind it.
 #[derive(Clone, Copy)]
 pub(super) enum Chain {
     /// The decay and the cotangent there: their product is rounded with the sum.
     Behind(Operand, Operand),
-    /// Their product.
+    /// The product of decay and cotangent.
     Carried(Operand),
 }
 
@@ -26,7 +26,7 @@ impl Chain {
 }
 
 impl BackKernel<'_> {
-    /// What the cotangent of the step before takes; the same where the step does not exist.
+    /// The contribution to the cotangent of the step before; unchanged where the step does not exist.
     pub(super) fn step_back(
         &self,
         b: &mut Builder,

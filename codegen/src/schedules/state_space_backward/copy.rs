@@ -1,4 +1,4 @@
-//! The copy warps: tiles come in, sums of the block and outputs go out.
+//! The copy warps: they bring tiles in and take sums of the block and outputs away.
 
 use super::zero::Fill;
 use super::{BackKernel, height};
@@ -16,7 +16,7 @@ use oplus_dsl::ir::{Binary, Literal, Op};
 use std::collections::HashMap;
 
 impl BackKernel<'_> {
-    /// Tile after tile: the stage's last tile goes out, the next one comes in.
+    /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let base = &self.base;
         let teams = self.schedule.teams();
@@ -54,13 +54,13 @@ impl BackKernel<'_> {
 
     fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
         let shapes: Vec<Shape> = self.tiles.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
-        // Without registers set aside for loads: those that walk leave few.
+        // No registers are set aside for loads: walking warps leave few.
         self.base.fill_tiles(b, (stage, &shapes, 0), time, copier, |b, i, pieces, sources| {
             self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
         });
     }
 
-    /// What is computed from loaded pieces; the tile's filling where they do not exist.
+    /// Stores what is computed from loaded pieces, and the tile's filling where they do not exist.
     fn store_pieces(
         &self,
         b: &mut Builder,

@@ -1,4 +1,4 @@
-//! The pass before that which saves states, where time is cut: what each segment does to the states before it.
+//! The first pass where time is cut, before the one that saves states: the element that each segment combines to.
 
 use super::lane::Lane;
 use super::walk::TileAt;
@@ -20,7 +20,7 @@ impl<'s> BackKernel<'s> {
         self.base.store_ends(b, (lane.rows[0], first), &states);
     }
 
-    /// Every sub-tile of the block's segment, in the direction of the walk.
+    /// Goes through the sub-tiles of the block's segment, in the direction of the walk.
     pub(super) fn each_subtile(&self, b: &mut Builder, walk: impl Fn(&mut Builder, &TileAt, Operand)) {
         self.each_tile(b, |b, tile, _| {
             let subtiles = Operand::i32((self.schedule.steps / SUBTILE) as i32);
@@ -37,7 +37,7 @@ impl<'s> BackKernel<'s> {
         b.binary(Binary::Mul, lane.position, Operand::i32(self.schedule.states as i32))
     }
 
-    /// The elements of eight steps, combined onto those before.
+    /// Combines the elements of eight steps onto those before.
     fn ends_subtile(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
         let mut slots = self.slots(b, lane, tile, column);
         for (state, regs) in (0..).zip(states) {

@@ -1,4 +1,4 @@
-//! After the states of a sub-tile: sums over the lanes of a row, outputs, totals over time; and what is written at the end.
+//! The work after the states of a sub-tile: sums over the lanes of a row, outputs, totals over time; and the outputs at the end.
 
 use super::BackKernel;
 use super::lane::Lane;
@@ -15,13 +15,13 @@ use std::collections::HashMap;
 
 /// Sums over time so far.
 pub(super) struct Totals {
-    /// Of maps of states: by sum, slot and state.
+    /// Sums of maps of states: by sum, slot and state.
     pub states: Vec<Vec<Vec<Reg>>>,
-    /// Of values of the row in slot 0: by sum.
+    /// Sums of values of the row in slot 0: by sum.
     pub rows: Vec<Reg>,
 }
 
-/// Where values of a row and some steps of a sub-tile come from.
+/// The source of values of a row at some steps of a sub-tile.
 struct Finish<'k, 's> {
     kernel: &'k BackKernel<'s>,
     stage: Operand,
@@ -45,7 +45,7 @@ impl<'s> BackKernel<'s> {
         Totals { states: own, rows: (0..self.parts.row_totals.len()).map(|_| reg()).collect() }
     }
 
-    /// The outputs of a sub-tile, from the sums of the lane by sum, slot and step.
+    /// Writes the outputs of a sub-tile, from the sums of the lane by sum, slot and step.
     pub(super) fn finish(
         &self,
         b: &mut Builder,
@@ -95,7 +95,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// What is known at the end of time.
+    /// Writes the outputs that are known at the end of time.
     pub(super) fn finals(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry) {
         for (k, given) in self.parts.given.iter().enumerate() {
             match given {
@@ -113,7 +113,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// A value for every state of every slot, where the guard says so.
+    /// Writes a value for every state of every slot, where the guard holds.
     fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, guard): (usize, Operand), values: &[Vec<Reg>]) {
         let tensor = Tensor::Output(k as u32);
         for (source, values) in lane.sources.iter().zip(values) {
@@ -125,7 +125,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// A total of the row in slot 0, over the lanes that have parts of it.
+    /// Writes a total of the row in slot 0, over the lanes that have parts of it.
     fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);

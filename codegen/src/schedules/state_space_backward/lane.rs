@@ -1,4 +1,4 @@
-//! A lane's rows and states, and what it keeps all the time.
+//! A lane's rows and states, and the values that it keeps all the time.
 //!
 //! Slot r of a lane with two rows is row r ⊻ x of them, where x is the highest bit of the lane's position among those that
 //! share the rows: the first level of the sum over those lanes then needs no comparison.
@@ -15,32 +15,32 @@ use crate::tile::{Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Value};
 
-/// What a lane keeps all the time.
+/// The coordinates and values that a lane keeps all the time.
 pub(super) struct Lane<'k, 's> {
     /// Its position among the lanes of its rows, `i32`.
     pub position: Operand,
     /// Its number among the lanes that have its position, `i32`.
     pub number: Operand,
-    /// From a position to the next, in lanes.
+    /// The distance between positions, in lanes.
     pub stride: u32,
-    /// By slot: the row in the block, `i32`.
+    /// The row in the block of each slot, `i32`.
     pub rows: Vec<Operand>,
-    /// By slot: whether the row exists.
+    /// Whether the row of each slot exists.
     pub row_exists: Vec<Operand>,
-    /// By state: whether it exists.
+    /// Whether each state exists.
     pub state_exists: Vec<Operand>,
-    /// By slot: knows what does not change in time.
+    /// The evaluator of what does not change in time, of each slot.
     pub constants: Vec<Evaluator<'k>>,
     pub sources: Vec<Global<'k, 's>>,
 }
 
 impl<'s> BackKernel<'s> {
-    /// The lane's place; values without time beneath `roots` are computed here.
+    /// The lane's coordinates; values without time beneath `roots` are computed here.
     pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
         self.lane_at(b, (self.base.warp, self.base.lane), roots)
     }
 
-    /// The lane's place anew, in a form that no compiler knows: what was computed of it before is not kept in registers.
+    /// The lane's coordinates, rematerialised: what was computed of them before is not kept in registers.
     pub(super) fn lane_again(&self, b: &mut Builder) -> Lane<'_, 's> {
         let again = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
         self.lane_at(b, (again[0], again[1]), &[])
@@ -85,7 +85,7 @@ impl<'s> BackKernel<'s> {
         if self.schedule.padded { b.lt(own, self.base.state_count) } else { Operand::bool(true) }
     }
 
-    /// A guard, where a chunk of the lane's states has places in memory.
+    /// A guard that holds where a chunk of the lane's states has room in memory.
     pub(super) fn holds(&self, b: &mut Builder, lane: &Lane, chunk: u32, guard: Operand) -> Operand {
         let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
         let first = b.add(first, Operand::i32((chunk * CHUNK) as i32));
@@ -93,7 +93,7 @@ impl<'s> BackKernel<'s> {
         self.scratch.room.holds(b, first, guard)
     }
 
-    /// Knows what does not change in time of a row.
+    /// The evaluator of what does not change in time, for a row.
     pub(super) fn constants(&self, b: &mut Builder, mut source: Global, roots: &[Value]) -> Evaluator<'_> {
         let program = &self.parts.program;
         let mut constants = Evaluator::new(program, self.parts.time, self.parts.state);

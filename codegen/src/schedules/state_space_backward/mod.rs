@@ -1,11 +1,11 @@
-//! Two-way: a scan along T computed anew from saved states, a scan of cotangents against it, and the sums of both.
+//! State space, backward: a scan along T rematerialised from saved states, a scan of cotangents against it, and the sums of both.
 //!
-//! Lanes, rows, states and tiles are as in the [states schedule](super). Time is walked against the direction of the
-//! states, in sub-tiles of eight steps. Each starts from a saved state: a lane takes one of its states eight steps on,
-//! then walks back at once, so that only that state's decays and products live in registers.
+//! Lanes, rows, states and tiles are as in the [state-space schedule](super::state_space). Time is walked against the
+//! direction of the states, in sub-tiles of eight steps. Each starts from a saved state: a lane takes one of its states
+//! eight steps on, then walks back at once, so that only that state's decays and products live in registers.
 //!
 //! ```text
-//! ends   where time is cut: what each segment does to its states ─────▶ ends of segments
+//! ends   where time is cut: the elements that segments combine to ────▶ ends of segments
 //! save   in the direction of the states: every eighth state ──────────▶ saved states
 //! carry  where time is cut: what each segment does to its cotangent ──▶ carries of segments
 //! walk   copy warps  fill                                    ─ full ─▶
@@ -63,7 +63,7 @@ pub fn can_segment(stage: &Stage) -> bool {
     stage.kind().walk_back().is_ok_and(BackwardScan::is_linear)
 }
 
-/// The tile kernel of a stage under one pass of a two-way schedule.
+/// The tile kernel of a stage under one pass of the schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
     let refused = || LowerError::Parameters { schedule: Schedule::StateSpaceBackward(*schedule) };
     let parts = stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: "two_way", refusal })?;
@@ -113,7 +113,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
     b.finish().shared_layout().1
 }
 
-/// The numbers that both schedules have.
+/// The numbers that this schedule shares with the forward one.
 fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
     let StateSpaceBackward { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
     let (teams, unroll, save, segmented, ends) = (schedule.teams(), 1, false, schedule.segmented, false);
@@ -135,14 +135,14 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
     }
 }
 
-/// A two-way stage laid over blocks, for the passes that walk time. Immutable while code is emitted.
+/// A stage with its arguments, tiles and sums, for the passes that walk time. Immutable while code is emitted.
 struct BackKernel<'s> {
     base: StatesKernel<'s>,
     schedule: &'s StateSpaceBackward,
     parts: &'s BackwardScan,
     tiles: Tiles,
     masks: Masks,
-    /// Where each body output is put: a tile, or an array of its own.
+    /// The array of each body output: a tile, or one of its own.
     outputs: Vec<SharedId>,
     row_sums: Option<RowSums>,
     scratch: Scratch,
@@ -217,7 +217,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// One thread makes the mbarriers.
+    /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
@@ -239,7 +239,7 @@ impl<'s> BackKernel<'s> {
         b.barrier();
     }
 
-    /// Tile after tile of the block's segment, and its number there: waits for it, and says when it has been walked.
+    /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and says when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
         let at = self.base.cursor(b, Operand::i32(0));
         b.for_(Operand::i32(0), self.base.own_tiles(), Operand::i32(1), |b, number| {
@@ -247,13 +247,13 @@ impl<'s> BackKernel<'s> {
             b.push(Stmt::SyncWarp);
             let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
             walk(b, &tile, number);
-            // Each lane answers for its own accesses.
+            // Each lane arrives for its own accesses.
             b.push(Stmt::MbarrierArrive(Mbarrier { array: self.base.done, index: at.stage.into() }));
             self.base.advance(b, &at, 1);
         });
     }
 
-    /// Numbers below n in the direction of the states.
+    /// The numbers below n, in the direction of the states.
     fn in_order(&self, n: u32) -> Vec<u32> {
         if self.parts.reverse { (0..n).rev().collect() } else { (0..n).collect() }
     }
@@ -265,7 +265,7 @@ fn height(schedule: &StateSpaceBackward, tile: &Tile) -> u32 {
     if tile.states { rows * schedule.capacity() } else { rows }
 }
 
-/// What the two schedules share: tensors, tiles of time, rows of the block.
+/// The part of the kernel that the forward schedule shares: tensors, tiles of time, rows of the block.
 fn base<'s>(
     b: &mut Builder,
     (stage, parts): (&'s Stage, &'s BackwardScan),

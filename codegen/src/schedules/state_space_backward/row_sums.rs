@@ -28,7 +28,7 @@ pub(super) struct RowSums {
     lanes: u32,
     heap: SharedId,
     ring: SharedId,
-    /// A half has been filled by all warps; it has been taken.
+    /// The mbarriers that say that a half has been filled by all warps, and that it has been taken.
     pub filled: SharedId,
     pub taken: SharedId,
 }
@@ -70,7 +70,7 @@ impl RowShape {
         self.groups() * self.lanes
     }
 
-    /// From a group on the heap to the next: groups of lanes that read together are in different banks.
+    /// The distance between groups on the heap: groups of lanes that read together are in different banks.
     fn pitch(&self) -> u32 {
         WARP + self.lanes.min(8)
     }
@@ -176,12 +176,12 @@ impl BackKernel<'_> {
         half
     }
 
-    /// The half has been filled.
+    /// Says that the half has been filled.
     pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
         b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half }));
     }
 
-    /// The sums of a tile over the warps of the block, to global memory.
+    /// Writes the sums of a tile over the warps of the block to global memory.
     pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
         let halves = self.schedule.steps / SUBTILE / HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
@@ -199,7 +199,7 @@ impl BackKernel<'_> {
         });
     }
 
-    /// One number of a half: `i` is the half's place in its tile, `o` the number's in the half.
+    /// Writes one number of a half: `i` is the half's index in its tile, `o` the number's in the half.
     fn take(&self, b: &mut Builder, sums: &RowSums, (half, i, o): (Operand, Operand, Operand), time: &Time) {
         let shape = sums.shape();
         let outputs = Operand::i32(shape.outputs() as i32);
@@ -222,7 +222,7 @@ impl BackKernel<'_> {
         b.store(Memory::Global(self.base.args.scratch[1]), to, &total, Some(exists));
     }
 
-    /// Where a number of the ring goes, and whether it is kept: there are such states and steps.
+    /// The destination of a number of the ring, and whether it is kept: its state and steps exist.
     fn sum_element(
         &self,
         b: &mut Builder,
@@ -262,7 +262,7 @@ impl BackKernel<'_> {
         (b.add(at, column), exists)
     }
 
-    /// The place in its tile of the `number`-th sub-tile to be walked.
+    /// The index in its tile of the `number`-th sub-tile to be walked.
     pub(super) fn subtile(&self, b: &mut Builder, number: Operand) -> Operand {
         if self.base.scan.reverse {
             b.sub(Operand::i32((self.schedule.steps / SUBTILE) as i32 - 1), number)

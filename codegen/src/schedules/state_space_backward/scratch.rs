@@ -1,5 +1,5 @@
-//! What the passes hand on: [saved states](crate::schedules::state_space::saved), the sums of blocks, and what
-//! [segments](super::segments) hand to one another.
+//! The scratch memory between passes: [saved states](crate::schedules::state_space::saved), the sums of blocks, and the
+//! carries and totals of [segments](super::segments).
 //!
 //! ```text
 //! block sums  [sums][blocks of rows][points][places][steps]  states and time in whole chunks
@@ -18,7 +18,7 @@ use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
-/// The place of the ends of segments among the scratch.
+/// The index of the ends of segments among the scratch.
 pub(super) const ENDS: usize = 5;
 
 /// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
@@ -54,7 +54,7 @@ fn count(axes: AxisSet, size: impl Fn(Axis) -> i64) -> Option<i64> {
     axes.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))
 }
 
-/// The numbers of `f32` that the passes hand on, for axes of these sizes and a number of segments; `None` when 63 bits
+/// The lengths of the scratch memory in `f32`, for axes of these sizes and a number of segments; `None` when 63 bits
 /// cannot count them.
 pub fn scratch(
     stage: &Stage,
@@ -79,7 +79,7 @@ pub fn scratch(
     Some(lens)
 }
 
-/// Where a block's part of the scratch is. All `i64`.
+/// The indices of a block's part of the scratch. All `i64`.
 pub(super) struct Scratch {
     /// The block's point, and how many there are.
     pub point: Operand,
@@ -87,9 +87,9 @@ pub(super) struct Scratch {
     /// The block's number among those of its point, and how many those are.
     pub group: Operand,
     pub groups: Operand,
-    /// Steps in whole chunks.
+    /// The number of steps, in whole chunks.
     pub steps: Operand,
-    /// Where a row's states are.
+    /// The memory of a row's states.
     pub room: Room,
     /// The saved states of the block's point.
     pub saved: Option<Saved>,
@@ -111,7 +111,7 @@ impl Scratch {
         scratch
     }
 
-    /// At point 0 and group 0.
+    /// The scratch at point 0 and group 0.
     pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Scratch {
         let zero = Operand::i64(0);
         let rows = parts.row.map_or(Operand::i64(1), |row| args.size(row));

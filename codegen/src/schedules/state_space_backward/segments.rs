@@ -1,4 +1,5 @@
-//! Segments of time, each with blocks of its own: what they hand to one another beside [their ends](crate::schedules::state_space::segments).
+//! Segments of time, each with blocks of its own: their carries and totals, beside [their
+//! ends](crate::schedules::state_space::segments).
 //!
 //! A segment is a number of tiles in the order of the walk. Walked from a cotangent x behind it, it ends with
 //! product·x + own: the pass before the walk finds both for every state, and a walk starts with those of the segments
@@ -26,9 +27,9 @@ use oplus_dsl::ir::Literal;
 /// A sum over time.
 #[derive(Clone, Copy)]
 pub(super) enum Total {
-    /// Of maps of states.
+    /// A sum of maps of states.
     States(usize),
-    /// Of values of rows.
+    /// A sum of values of rows.
     Rows(usize),
 }
 
@@ -37,13 +38,13 @@ pub(super) fn totals_per_row(parts: &BackwardScan, places: i64) -> i64 {
     (parts.state_totals.len() as i64).saturating_mul(places).saturating_add(parts.row_totals.len() as i64)
 }
 
-/// Where rows, in all points, and their states are among carries and totals. All `i64`.
+/// The indices of rows, in all points, and of their states among carries and totals. All `i64`.
 pub(super) struct Places {
     /// Rows of all points.
     pub rows: Operand,
-    /// Of a row's states.
+    /// The room for a row's states.
     pub places: Operand,
-    /// Numbers from a segment's totals to the next one's.
+    /// The distance from a segment's totals to the next one's.
     pub apart: Operand,
 }
 
@@ -82,7 +83,7 @@ impl Places {
 }
 
 impl<'s> BackKernel<'s> {
-    /// The pass before the walk: every segment from a cotangent of zero.
+    /// Emits the pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
         let Some(segment) = &self.base.segment else { return };
         let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
@@ -111,7 +112,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Eight steps back, for all states.
+    /// Takes the cotangents of all states eight steps back.
     fn carry_subtile(
         &self,
         b: &mut Builder,

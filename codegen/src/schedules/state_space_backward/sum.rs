@@ -19,7 +19,7 @@ use oplus_dsl::ir::{Axis, Binary};
 /// Blocks or segments whose sums are loaded together.
 const TOGETHER: u32 = 8;
 
-/// The kernel's body.
+/// Emits the kernel's body.
 pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedule: &StateSpaceBackward) {
     let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
     let scratch = Scratch::sizes(b, &args, parts, schedule);
@@ -120,7 +120,7 @@ impl Sums<'_> {
         b.mul(states, self.scratch.steps)
     }
 
-    /// The place of a step among the numbers of a sum.
+    /// The index of a step among the numbers of a sum.
     fn within(&self, b: &mut Builder, (point, state, step): (Operand, Operand, Operand)) -> Operand {
         let row = b.mul(point, self.scratch.room.places);
         let row = b.add(row, state);
@@ -128,7 +128,7 @@ impl Sums<'_> {
         b.add(row, step)
     }
 
-    /// Where a sum over the pieces before this one is.
+    /// The index of a sum over the pieces before this one.
     fn so_far(&self, b: &mut Builder, sum: usize, place: (Operand, Operand, Operand)) -> Operand {
         let points = self.points(b);
         let before = b.mul(points, Operand::i64(sum as i64));
@@ -136,7 +136,7 @@ impl Sums<'_> {
         b.add(before, within)
     }
 
-    /// The number-th total, over all segments, where there is one.
+    /// Adds the number-th total over all segments, where there is one.
     fn totals(&self, b: &mut Builder, number: Operand, segments: Operand) {
         let places = Places::find(b, self.args, self.parts, self.scratch.room.places);
         if totals_per_row(self.parts, 1) == 0 {
@@ -172,7 +172,7 @@ impl Sums<'_> {
         total.into()
     }
 
-    /// Writes a total where an output has it, if its number is one of that sum.
+    /// Writes a total to the output that has it, if its number is one of that sum.
     fn write_total(&self, b: &mut Builder, places: &Places, sum: Total, (number, total): (Operand, Operand)) {
         let first = places.sum(b, self.parts, sum);
         let (given, width) = match sum {
@@ -193,7 +193,7 @@ impl Sums<'_> {
         }
     }
 
-    /// Writes them where an output has that sum.
+    /// Writes four steps of a sum to the output that has it.
     fn write(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand), total: &[Operand]) {
         let axes = self.parts.others();
         let mut indices: Vec<(Axis, Operand)> = self.args.indices(b, point, axes);

@@ -21,10 +21,10 @@ const FEW: u32 = 2;
 pub(super) struct Carry {
     /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
     pub cotangents: Vec<Vec<Reg>>,
-    /// The states before the sub-tiles that come next, each taken up anew once its sub-tile has begun.
+    /// The states before the next sub-tiles, each loaded again once its sub-tile has begun.
     states: Vec<Vec<Vec<Reg>>>,
     pub totals: Totals,
-    /// Where the saved states of the sub-tile are that was taken up last, by slot, `i64`, and its number, `i32`.
+    /// The index of the saved states of the sub-tile that was loaded last, by slot, `i64`, and its number, `i32`.
     saved: Vec<Reg>,
     number: Reg,
 }
@@ -36,7 +36,7 @@ impl Carry {
     }
 }
 
-/// A tile at hand.
+/// The tile that is walked.
 pub(super) struct TileAt {
     pub stage: Operand,
     pub time: Time,
@@ -45,7 +45,7 @@ pub(super) struct TileAt {
 /// A sub-tile being walked.
 pub(super) struct Eight<'k, 's> {
     kernel: &'k BackKernel<'s>,
-    /// By tile and state.
+    /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
     before: HashMap<Place, Operand>,
     after: HashMap<Place, Operand>,
@@ -54,7 +54,7 @@ pub(super) struct Eight<'k, 's> {
     first: Operand,
 }
 
-/// Sums so far, by sum, slot and step; of rows by sum and step.
+/// The sums so far, by sum, slot and step; of rows by sum and step.
 struct Sums {
     states: Vec<Vec<Vec<Option<Operand>>>>,
     rows: Vec<Vec<Option<Operand>>>,
@@ -79,7 +79,7 @@ impl<'s> BackKernel<'s> {
         self.finals(b, &lane, &carry);
     }
 
-    /// Two sub-tiles per turn of the loop, one half of the ring.
+    /// Walks a tile, two sub-tiles per iteration of the loop, which are one half of the ring.
     fn walk_tile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, tile: &TileAt, number: Operand) {
         let halves = self.schedule.steps / SUBTILE / super::row_sums::HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
@@ -149,7 +149,7 @@ impl<'s> BackKernel<'s> {
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// How many sub-tiles ahead states are taken up. Loading them takes longer than to walk one sub-tile of few states.
+    /// How many sub-tiles ahead saved states are loaded. Loading them takes longer than to walk one sub-tile of few states.
     fn ahead(&self) -> u32 {
         if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
     }
@@ -172,7 +172,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Goes on to the sub-tile behind those that have been taken up.
+    /// Moves the carry to the sub-tile behind those that have been loaded.
     fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
         let Some(saved) = &self.scratch.saved else { return };
         let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
@@ -262,7 +262,7 @@ impl<'s> BackKernel<'s> {
         b.lt(at, tile.time.steps)
     }
 
-    /// Steps of a row of a tile.
+    /// Loads steps of a row of a tile.
     pub(super) fn tile_steps(
         &self,
         b: &mut Builder,
@@ -276,7 +276,7 @@ impl<'s> BackKernel<'s> {
         self.steps(b, Memory::Shared(self.base.tiles[i]), from, count)
     }
 
-    /// The tiles with states, for one of the lane's states.
+    /// Loads the tiles with states, for one of the lane's states.
     pub(super) fn load_states(
         &self,
         b: &mut Builder,
@@ -304,7 +304,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// One state of a slot, eight steps on; the sums that do not need the cotangents.
+    /// Walks one state of a slot eight steps on, with the sums that do not need the cotangents.
     fn walk_on(
         &self,
         b: &mut Builder,
@@ -314,7 +314,7 @@ impl<'s> BackKernel<'s> {
         (j, r, state): (u32, usize, u32),
         sums: &mut Sums,
     ) {
-        // A copy: the state of a later sub-tile is taken up before this one is walked back.
+        // A copy: the state of a later sub-tile is loaded before this one is walked back.
         let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
         for step in self.in_order(SUBTILE) {
             let at = Place { state, step };
@@ -325,7 +325,7 @@ impl<'s> BackKernel<'s> {
         self.add_totals(b, carry, slots, (r, state), false);
     }
 
-    /// The state after a step; the same where the step does not exist.
+    /// The state after a step; the state before it where the step does not exist.
     pub(super) fn step_on(&self, b: &mut Builder, slots: &mut Slots, (r, at): (usize, Place), now: Operand) -> Operand {
         let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
         eight.before.insert(at, now);
@@ -336,7 +336,7 @@ impl<'s> BackKernel<'s> {
         now
     }
 
-    /// The same state, back; the sums that need the cotangents.
+    /// Walks one state of a slot eight steps back, with the sums that need the cotangents.
     fn walk_back(
         &self,
         b: &mut Builder,
@@ -363,7 +363,7 @@ impl<'s> BackKernel<'s> {
 
     // ---- sums
 
-    /// The terms of a state and step of the sums over states and over rows.
+    /// Adds the terms of a state and step to the sums over states and over rows.
     fn add_terms(
         &self,
         b: &mut Builder,
@@ -387,7 +387,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// A sum and one more term, nothing more where that does not exist.
+    /// Adds one more term to a sum; nothing where the term does not exist.
     pub(super) fn add_term(
         &self,
         b: &mut Builder,
@@ -407,7 +407,7 @@ impl<'s> BackKernel<'s> {
         so_far.map_or(term, |so_far| b.add(so_far, term))
     }
 
-    /// The terms of eight steps of the sums over time of maps of states.
+    /// Adds the terms of eight steps to the sums over time of maps of states.
     fn add_totals(&self, b: &mut Builder, carry: &Carry, slots: &mut Slots, (r, state): (usize, u32), late: bool) {
         for (i, sum) in self.parts.state_totals.iter().enumerate() {
             if self.parts.is_late(sum.element) != late {
