@@ -7,16 +7,16 @@ use crate::stage::Stage;
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::Ty;
 
-/// A parameter of a stage's kernel and its role.
+/// A parameter of a stage's kernel and what it stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
     /// The kernel's parameter.
     pub param: Param,
-    /// The role of the parameter.
+    /// What it stands for.
     pub role: Role,
 }
 
-/// The role of a kernel's parameter.
+/// What a kernel's parameter stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A tensor's first element.
@@ -25,8 +25,8 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
-    /// The first number of scratch memory through which kernels of one stage pass values on: saved states, sums of blocks
-    /// and of pieces so far, carries and totals of segments.
+    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks and those of pieces so
+    /// far, the ends, carries and totals of segments.
     Scratch(u32),
     /// Whether a launch takes one of several pieces of the rows, see [`Piece`], `i64`.
     Piece,
@@ -43,9 +43,9 @@ pub enum Role {
 pub struct Piece;
 
 impl Piece {
-    /// Pieces of rows come before this one.
+    /// There are pieces before it.
     pub const CONTINUES: i64 = 1;
-    /// Pieces of rows come after this one.
+    /// There are pieces after it.
     pub const GOES_ON: i64 = 2;
 }
 
@@ -108,7 +108,7 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     slots
 }
 
-/// The element type of one kind of scratch memory of a stage.
+/// The type of the numbers that kernels of one stage hand on, of one kind.
 pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_dsl::Elem {
     let rounds = matches!(schedule, Schedule::ChunkwiseBackward(_)) && number < 2;
     let back = rounds.then(|| stage.kind().matrices_back().ok()).flatten();
