@@ -4,6 +4,7 @@ use oplus_dsl::ir::{Axis, AxisSet};
 
 use crate::schedule::{Form, Pass, Schedule, StateSpace};
 use crate::stage::Stage;
+pub use crate::stage::tensor::{Tensor, axes, elem, name, tensors};
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::Ty;
 
@@ -47,15 +48,6 @@ impl Piece {
     pub const CONTINUES: i64 = 1;
     /// There are pieces after it.
     pub const GOES_ON: i64 = 2;
-}
-
-/// A tensor of a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Tensor {
-    /// The stage's parameter of that index.
-    Param(u32),
-    /// The stage's output of that index.
-    Output(u32),
 }
 
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
@@ -115,39 +107,9 @@ pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_ds
     back.map_or(oplus_dsl::Elem::F32, |form| form.state_elem(stage))
 }
 
-/// Every tensor of a stage: parameters, then outputs.
-pub fn tensors(stage: &Stage) -> impl Iterator<Item = Tensor> + use<> {
-    let (params, outputs) = (stage.program.params.len() as u32, stage.program.outputs.len() as u32);
-    (0..params).map(Tensor::Param).chain((0..outputs).map(Tensor::Output))
-}
-
-/// The axes of a tensor in the order of its declaration.
-pub fn axes(stage: &Stage, tensor: Tensor) -> &[Axis] {
-    match tensor {
-        Tensor::Param(i) => &stage.program.params[i as usize].axes,
-        Tensor::Output(i) => &stage.program.outputs[i as usize].axes,
-    }
-}
-
 /// The unit axis of a tensor: the last that it has of a schedule's unit axes.
 pub fn unit_axis(stage: &Stage, unit: AxisSet, tensor: Tensor) -> Option<Axis> {
     axes(stage, tensor).iter().rev().copied().find(|axis| unit.contains(*axis))
-}
-
-/// The name of a tensor.
-pub fn name(stage: &Stage, tensor: Tensor) -> &str {
-    match tensor {
-        Tensor::Param(i) => &stage.program.params[i as usize].name,
-        Tensor::Output(i) => &stage.program.outputs[i as usize].name,
-    }
-}
-
-/// The element type of a tensor.
-pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
-    match tensor {
-        Tensor::Param(i) => stage.program.params[i as usize].elem,
-        Tensor::Output(i) => stage.program.outputs[i as usize].elem,
-    }
 }
 
 /// Whether blocks exchange messages under a schedule.

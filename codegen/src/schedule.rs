@@ -21,11 +21,7 @@ pub use text::ParseScheduleError;
 use crate::stage::Stage;
 use crate::target::Isa;
 
-/// Lanes of a warp.
-pub const WARP: u32 = 32;
-
-/// Registers of a multiprocessor.
-pub(crate) const REGISTERS: u32 = 65536;
+pub use crate::target::WARP;
 
 /// How a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

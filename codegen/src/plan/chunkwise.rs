@@ -1,6 +1,6 @@
 //! The schedules of chunks that a plan may choose, and their cost.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::segments::Work;
 use crate::schedule::{Chunkwise, Schedule, Unit};
 use crate::schedules::chunkwise::shared_bytes;

@@ -1,6 +1,6 @@
 //! The schedules of gradients of recurrences of matrices that a plan may choose, and their cost.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::chunkwise::{KINDS, POWERS};
 use super::geometry::blocks;
 use super::segments::Work;

@@ -6,7 +6,7 @@
 //! matter to the choice.
 
 use super::Estimate;
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::geometry::{blocks, length, rows, tiles};
 use super::{chunkwise, chunkwise_backward, flash, state_space, state_space_backward};
 use crate::abi::{Tensor, axes, elem, tensors};

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use oplus_dsl::ir::Axis;
 
-use super::bound::{Bound, Placed};
+use crate::stage::{Bound, Placed};
 use super::choosing::Choosing;
-use super::collapse::{Collapsed, collapse};
+use crate::stage::{Collapsed, collapse};
 use super::cost::estimate;
 use super::fits::fits;
 use super::geometry::{grid, message_words, parts, threads};

@@ -1,6 +1,6 @@
 //! Whether a schedule can run a stage of these sizes and strides.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::geometry::{blocks, tiles};
 use super::segments::recurrences;
 use super::time::Segments;

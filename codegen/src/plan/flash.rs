@@ -1,6 +1,6 @@
 //! The schedules of pairs that a plan may choose, and their cost.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::geometry::blocks;
 use crate::abi::{Tensor, elem};
 use crate::schedule::{Flash, Schedule, Unit};

@@ -1,6 +1,6 @@
 //! How many blocks, tiles and messages a schedule needs for a stage of these sizes.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::segments::blocks_of_row;
 use super::segments::recurrences;
 use crate::schedule::{Flash, Form, Pass, Schedule, Sweep, WARP};

@@ -7,11 +7,9 @@
 //! A [`Planner`] holds what depends on the program and the target only; planning one call is then a matter of
 //! microseconds.
 
-mod bound;
 mod choosing;
 mod chunkwise;
 mod chunkwise_backward;
-mod collapse;
 mod cost;
 mod division;
 mod fits;
@@ -32,7 +30,7 @@ pub use choosing::IsThere;
 pub use planner::{Cuts, Planner, cuts, plan};
 pub use registers::{register_limit, registers};
 pub use residual::Residual;
-pub use variants::{conversions, general_variant, ordered_variants, temporaries, variants, words_per_element};
+pub use variants::{general_variant, ordered_variants, variants};
 
 use std::sync::Arc;
 

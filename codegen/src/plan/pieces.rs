@@ -3,7 +3,7 @@
 //! The passes hand on saved states and sums of blocks. Where these would take more than the stage's tensors account for, the
 //! passes take some of the rows at a time, in the same memory; sums over rows go on from piece to piece.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::time::Segments;
 use crate::abi;
 use crate::abi::{Tensor, tensors};

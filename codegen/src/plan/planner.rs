@@ -7,7 +7,7 @@ use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
 use super::choosing::{Choosing, IsThere};
-use super::collapse::collapse;
+use crate::stage::collapse;
 use super::division::Division;
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};

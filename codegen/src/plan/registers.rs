@@ -12,11 +12,12 @@
 //! The numbers of a line each were fitted to what `ptxas` reports of the operators in `codegen/llvm/survey`; `oplus survey`
 //! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say.
 
-use super::variants::{temporaries, words_per_element};
 use crate::block::carry::words;
+use crate::block::pressure::{temporaries, words_per_element};
 use crate::block::reads::near;
-use crate::schedule::{Loader, LookBack, REGISTERS, WARP};
+use crate::schedule::{Loader, LookBack};
 use crate::stage::Stage;
+use crate::target::{REGISTERS, WARP};
 use oplus_dsl::Ty;
 
 /// Registers of the look-ahead warp beside messages and states.

@@ -1,6 +1,6 @@
 //! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep};
 use crate::schedules::chunkwise::{parts, scratch};
 use crate::schedules::chunkwise_backward::{TIMES, blocks_of_walks};

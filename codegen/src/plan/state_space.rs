@@ -4,7 +4,7 @@
 //! that takes 8 cycles for a warp's exponentials; the walk needs both for every update of a state. The estimate counts
 //! them. Two warps per scheduler hide each other's latencies, one does not.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::geometry::{blocks, length};
 use super::time::Segments;
 use crate::schedule::{Schedule, StateSpace, WARP};

@@ -4,7 +4,7 @@
 //! it. Where rows are too few to fill the device, time is cut into segments: every multiprocessor has blocks then, and
 //! for that a pass more.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::geometry::blocks;
 use super::time::Segments;
 use crate::schedule::{Pass, Schedule, StateSpaceBackward, WARP};

@@ -1,6 +1,6 @@
 //! Time cut into segments with blocks of their own, for recurrences whose states are summed away.
 
-use super::bound::Bound;
+use crate::stage::Bound;
 use super::geometry::length;
 use super::{state_space, state_space_backward};
 use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward};

@@ -4,13 +4,13 @@
 //! planner only picks among them. Per stage there are vector schedules for contiguous, aligned tensors, and scalar ones
 //! that run anything. Vector schedules are for the stage with merged axes (where there are such), scalar ones for both.
 
-use super::collapse::collapse;
+use crate::stage::collapse;
 use super::cost::bytes_per_point;
 use super::registers::{Pressure, register_limit, smaller};
 use super::{chunkwise, chunkwise_backward, flash, state_space, state_space_backward};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::block::carry::words;
-use crate::block::reads::displacements;
+use crate::block::pressure::{temporaries, words_per_element};
 use crate::schedule::{Columns, Fold, Form, Loader, LookBack, Map, Rows, Schedule, WARP};
 use crate::schedules::chunkwise::with_ends;
 use crate::schedules::chunkwise_backward::sweeps;
@@ -19,7 +19,7 @@ use crate::schedules::state_space_backward::passes;
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Op};
+use oplus_dsl::ir::Axis;
 use std::collections::BTreeSet;
 
 /// Bytes of shared memory that a persistent block's ring may take: all but what the messages need, or what every
@@ -191,16 +191,6 @@ fn map(stage: &Stage, vector: u32) -> Map {
     Map { lane, warps: 8, vector, vectors }
 }
 
-/// Registers of 32 bits that one element of a scan takes in a thread: its parameters, or its fields if those are more.
-pub fn words_per_element(stage: &Stage) -> u32 {
-    let Some(scan) = stage.scan() else { return stage.program.params.len() as u32 };
-    let outputs = stage.program.outputs.iter().map(|o| o.value);
-    let params = displacements(stage, scan.axis, outputs.chain(scan.elements.iter().copied())).into_keys();
-    let params: Vec<_> = params.map(|p| stage.program.params[p as usize].elem.value()).collect();
-    let fields: Vec<_> = stage.program.operator(scan.operator).fields.iter().map(|f| f.ty).collect();
-    words(&params).max(words(&fields)).max(1)
-}
-
 /// Registers that a row of time of one column takes in a thread, and those that all its columns share.
 fn words_of_lanes(stage: &Stage, lane: Axis) -> (u32, u32) {
     let params = (0..stage.program.params.len() as u32).map(Tensor::Param);
@@ -208,29 +198,6 @@ fn words_of_lanes(stage: &Stage, lane: Axis) -> (u32, u32) {
     let words = |t: &Tensor| words(&[elem(stage, *t).value()]);
     let (own, shared): (Vec<_>, Vec<_>) = timed.partition(|t| axes(stage, *t).contains(&lane));
     (own.iter().map(words).sum(), shared.iter().map(words).sum())
-}
-
-/// Registers that intermediate values take while elements are computed and combined: many for elementary functions of
-/// the operator, some where values of several registers are chosen by comparisons.
-pub fn temporaries(stage: &Stage) -> u32 {
-    use oplus_dsl::ir::Unary::{Cos, Exp, Exp2, Ln, Log1p, Sin, Tanh};
-    let Some(scan) = stage.scan() else { return 0 };
-    let body = stage.program.operator(scan.operator).body.iter().map(|node| &node.op);
-    let function = |op: &Op| matches!(op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _));
-    let chooses = |op: &Op| matches!(op, Op::Select(..));
-    if body.clone().any(function) {
-        32
-    } else if words_per_element(stage) > 2 && stage.program.nodes.iter().map(|node| &node.op).chain(body).any(chooses) {
-        16
-    } else {
-        0
-    }
-}
-
-/// Conversions while elements are combined, of fields of one type for those of another.
-pub fn conversions(stage: &Stage) -> u32 {
-    let body = stage.scan().map(|scan| &stage.program.operator(scan.operator).body);
-    body.into_iter().flatten().filter(|node| matches!(node.op, Op::Convert(..))).count() as u32
 }
 
 /// What the numbers of a scan's schedules depend on.

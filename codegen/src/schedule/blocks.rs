@@ -1,9 +1,10 @@
 //! What a block of each schedule has: threads, rows, elements, states.
 
 use super::{
-    Chunkwise, ChunkwiseBackward, Columns, Flash, Form, LookBack, Map, Pass, REGISTERS, Rows, StateSpace,
+    Chunkwise, ChunkwiseBackward, Columns, Flash, Form, LookBack, Map, Pass, Rows, StateSpace,
     StateSpaceBackward, Sweep, WARP,
 };
+use crate::target::REGISTERS;
 
 impl Map {
     /// Elements that a block computes.

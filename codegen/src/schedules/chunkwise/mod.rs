@@ -20,7 +20,6 @@
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
-pub(crate) mod anew;
 pub(crate) mod channels;
 pub(crate) mod decay;
 mod gates;
@@ -39,12 +38,12 @@ use super::flash::tile::{Source, Tile};
 use super::flash::values::Values;
 use crate::abi::Tensor;
 use crate::block::args::Args;
+use crate::block::rematerialise::Anew;
 use crate::build::{Builder, zero};
 use crate::schedule::{Chunkwise, Schedule, Unit, WARP};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
-use anew::Anew;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;

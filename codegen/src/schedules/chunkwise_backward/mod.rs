@@ -38,11 +38,11 @@ mod steps;
 mod tiles;
 mod walk;
 
-use super::chunkwise::anew::Anew;
 use super::chunkwise::{COLUMNS, ChunksKernel, LowerError, ROWS, Saved, blocks_of_ends, parts};
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Index;
 use crate::block::args::Args;
+use crate::block::rematerialise::Anew;
 use crate::build::Builder;
 use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep, Unit, WARP};
 use crate::stage::Stage;

@@ -18,11 +18,11 @@ pub use parts::parts;
 pub use ring::{HELPERS, message_words, scans, time_tiles};
 
 use super::LowerError;
-use super::lookback::used_fields;
 use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::point::Point;
+use crate::block::reads::used_fields;
 use crate::build::Builder;
 use crate::schedule::{Columns, Form, Schedule};
 use crate::stage::{Scan, Stage};

@@ -40,8 +40,8 @@ mod walk;
 mod weigh;
 
 use super::LowerError;
-use super::chunkwise::anew::Anew;
 use crate::block::args::Args;
+use crate::block::rematerialise::Anew;
 use crate::build::Builder;
 use crate::schedule::{Flash, Schedule, Unit, WARP};
 use crate::stage::Stage;

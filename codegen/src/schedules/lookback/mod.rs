@@ -35,12 +35,13 @@ use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::persistent::{Persistent, SLOTS, shared_fields};
+use crate::block::reads::used_fields;
 use crate::build::Builder;
 use crate::schedule::{Loader, LookBack, Schedule, WARP};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Kernel, Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Op};
+use oplus_dsl::ir::Binary;
 use streams::Streams;
 
 /// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
@@ -244,17 +245,4 @@ impl Shared {
         let carry = shared_fields(b, "carry", &monoid.state_types(), SLOTS);
         Shared { ring, spans, totals, carry }
     }
-}
-
-/// Which fields of the states outputs read.
-pub(super) fn used_fields(stage: &Stage, scan: &Scan) -> Vec<bool> {
-    let mut used = vec![false; stage.program.operator(scan.operator).fields.len()];
-    for node in &stage.program.nodes {
-        if let Op::Field(tuple, k) = node.op
-            && matches!(stage.program.node(tuple).op, Op::Scan { .. })
-        {
-            used[k as usize] = true;
-        }
-    }
-    used
 }

@@ -20,13 +20,13 @@ mod scan;
 mod tile;
 
 use super::LowerError;
-use super::lookback::used_fields;
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid, WarpAxis};
 use crate::block::persistent::shared_fields;
 use crate::block::point::{Anchor, Leaves, Point, Position};
-use crate::block::reads::{constant_along, displacements};
+use crate::block::pressure::{conversions, temporaries, words_per_element};
+use crate::block::reads::{constant_along, displacements, used_fields};
 use crate::build::{Builder, zero};
 use crate::schedule::{Rows, Schedule, WARP};
 use crate::stage::{Scan, Stage};
@@ -64,12 +64,12 @@ pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
 
 /// As many blocks as the registers of a multiprocessor certainly allow.
 pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
-    let words = crate::plan::words_per_element(stage);
+    let words = words_per_element(stage);
     let held = schedule.rows * schedule.vectors * schedule.vector * words;
     // Scalar accesses keep an address per element; every row has its own bases.
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let bases = 2 * (tensors(stage).count() as u32).saturating_sub(8);
-    let combining = 8 * (words.saturating_sub(4) + crate::plan::conversions(stage)) + crate::plan::temporaries(stage);
+    let combining = 8 * (words.saturating_sub(4) + conversions(stage)) + temporaries(stage);
     // Elements of 8 bytes, two per access, are shuffled and combined in pairs of registers.
     let pairs = if schedule.vector == 2 { 16 } else { 0 };
     let registers = (held + addresses + bases + combining + pairs).next_multiple_of(8).clamp(40, 255);

@@ -35,10 +35,10 @@ pub use segments::{can_segment, ends_len, with_ends};
 pub use work::{Work, work};
 
 use super::LowerError;
-use super::lookback::used_fields;
 use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
+use crate::block::reads::used_fields;
 use crate::build::{Builder, zero};
 use crate::schedule::{Schedule, StateSpace, WARP};
 use crate::stage::{Scan, Stage};
