@@ -10,7 +10,6 @@ mod operands;
 pub mod path;
 pub mod plan;
 mod print;
-pub mod schedule;
 pub mod schedules;
 pub mod simulate;
 pub mod stage;

@@ -1,6 +1,6 @@
-//! Which parameters a stage reads along its scan axis, and what does not change along it.
+//! Which parameters a stage reads along its scan axis, what does not change along it, and which fields of states it reads.
 
-use crate::stage::Stage;
+use crate::stage::{Scan, Stage};
 use oplus_dsl::ir::{Axis, Op, Program, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,4 +81,17 @@ fn has_state(program: &Program, value: Value) -> bool {
         stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v)));
     }
     false
+}
+
+/// Which fields of the states outputs read.
+pub fn used_fields(stage: &Stage, scan: &Scan) -> Vec<bool> {
+    let mut used = vec![false; stage.program.operator(scan.operator).fields.len()];
+    for node in &stage.program.nodes {
+        if let Op::Field(tuple, k) = node.op
+            && matches!(stage.program.node(tuple).op, Op::Scan { .. })
+        {
+            used[k as usize] = true;
+        }
+    }
+    used
 }

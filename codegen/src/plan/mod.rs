@@ -7,40 +7,28 @@
 //! A [`Planner`] holds what depends on the program and the target only; planning one call is then a matter of
 //! microseconds.
 
-mod bound;
 mod choosing;
-mod chunkwise;
-mod chunkwise_backward;
-mod collapse;
 mod cost;
 mod division;
 mod fits;
-mod flash;
-mod geometry;
-mod pieces;
 mod planner;
-mod registers;
 mod residual;
-mod segments;
 mod sizes;
-mod state_space;
-mod state_space_backward;
-mod time;
 mod variants;
 
 pub use choosing::IsThere;
 pub use planner::{Cuts, Planner, cuts, plan};
-pub use registers::{register_limit, registers};
 pub use residual::Residual;
-pub use variants::{conversions, general_variant, ordered_variants, temporaries, variants, words_per_element};
+pub use variants::{general_variant, ordered_variants, variants};
 
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
 use thiserror::Error;
 
 use crate::key::Key;
-use crate::schedule::Schedule;
+use crate::schedules::{Misfit, Schedule};
 use crate::stage::{CutError, Stage};
 
 /// What a program is called with.
@@ -127,9 +115,38 @@ pub enum PlanError {
     NoSchedule {
         /// The stage's name.
         stage: String,
-        /// What each schedule lacks.
-        reasons: String,
+        /// Why each schedule does not fit.
+        reasons: Reasons,
     },
+    /// The schedule that was asked for cannot run a stage.
+    #[error("`{schedule}` cannot run `{stage}`: {misfit}")]
+    Misfit {
+        /// The stage's name.
+        stage: String,
+        /// The schedule.
+        schedule: Schedule,
+        /// Why it does not fit.
+        misfit: Misfit,
+    },
+    /// The schedule that was asked for takes no stage of the program, however that is cut.
+    #[error("the program has no stage for `{schedule}`")]
+    NoStage {
+        /// The schedule.
+        schedule: Schedule,
+    },
+}
+
+/// Schedules, and why each does not fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reasons(pub Vec<(Schedule, Misfit)>);
+
+impl Display for Reasons {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, (schedule, why)) in self.0.iter().enumerate() {
+            write!(f, "{}{schedule}: {why}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
 }
 
 /// A program's launches in order, and the scratch memory that they need.
@@ -215,7 +232,7 @@ pub struct Choice {
     /// fastest on.
     pub candidates: Vec<Estimate>,
     /// The schedules that do not fit, and why.
-    pub refused: Vec<(Schedule, String)>,
+    pub refused: Vec<(Schedule, Misfit)>,
 }
 
 /// An estimate of a schedule's time.

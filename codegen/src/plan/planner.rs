@@ -7,14 +7,13 @@ use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
 use super::choosing::{Choosing, IsThere};
-use super::collapse::collapse;
 use super::division::Division;
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
 use super::{Arg, Call, Launch, Layout, Plan, PlanError};
-use crate::schedule::Schedule;
+use crate::schedules::Schedule;
 use crate::stage::{
-    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired,
+    Cut, CutError, Stage, collapse, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired,
     cut_parted, cut_split, cut_two_way,
 };
 use crate::target::Target;
@@ -308,15 +307,15 @@ impl Planner {
     /// contractions, for the states schedule, are those of [`Planner::contracted_cut`].
     ///
     /// For tests and measurements: [`Planner::plan`] chooses among the [`variants`](super::variants()) of a stage.
-    pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
-        let division = match schedule {
-            Schedule::StateSpace(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
-            Schedule::Flash(_) => {
-                self.gathered.as_ref().or(self.paired.as_ref()).ok_or("the program has no sums over pairs")?
-            }
-            _ => &self.plain,
-        };
-        division.launch(call, stage, schedule)
+    pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, PlanError> {
+        self.division_for(&schedule)?.launch(call, stage, schedule)
+    }
+
+    /// The way to cut the program whose stages a schedule takes.
+    fn division_for(&self, schedule: &Schedule) -> Result<&Division, PlanError> {
+        let fused = [&self.contracted, &self.two_way, &self.gathered, &self.paired, &self.chunked, &self.parted];
+        let mut all = iter::once(&self.plain).chain(fused.into_iter().flatten());
+        all.find(|division| division.is_for(schedule)).ok_or(PlanError::NoStage { schedule: *schedule })
     }
 
     /// The plan of a call with the columns of pairs in parts, whether or not that is fastest; `None` where there is none.
@@ -331,12 +330,8 @@ impl Planner {
     /// is not possible.
     ///
     /// For tests and measurements, as [`Planner::launch`].
-    pub fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
-        let division = match schedule {
-            Schedule::StateSpaceBackward(_) => self.two_way.as_ref().ok_or("the program has no two-way stage")?,
-            _ => self.contracted.as_ref().ok_or("the program has no contractions")?,
-        };
-        division.plan_states(call, schedule)
+    pub fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, PlanError> {
+        self.division_for(&schedule)?.plan_states(call, schedule)
     }
 
     fn check(&self, call: &Call) -> Result<(), PlanError> {

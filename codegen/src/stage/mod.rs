@@ -37,6 +37,8 @@
 
 mod ahead;
 mod assemble;
+mod bound;
+mod collapse;
 mod contraction;
 mod copy;
 mod cut;
@@ -55,8 +57,11 @@ mod parts;
 mod product;
 mod refusal;
 mod steady;
+pub mod tensor;
 mod two_way;
 
+pub use bound::{Bound, Placed};
+pub use collapse::{Collapsed, collapse};
 pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
 pub use kind::Kind;
 pub use limits::{MAX_NESTED, MAX_OPERATIONS};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
-use oplus_codegen::schedule::{Chunkwise, Schedule};
+use oplus_codegen::abi::{Role, Tensor, axes, elem};
 use oplus_codegen::schedules::chunkwise::{self, scratch, with_ends};
+use oplus_codegen::schedules::{Chunkwise, Strategy};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::{Stage, cut_contracted};
 use oplus_dsl::Elem;
@@ -127,7 +127,7 @@ impl<'a> Case<'a> {
                 continue;
             }
             let kernel = chunkwise::lower(self.stage, &own, "k").unwrap_or_else(|e| panic!("{own}: {e}"));
-            let args = abi(self.stage, &Schedule::Chunkwise(own)).into_iter().map(|slot| arg(slot.role)).collect();
+            let args = own.abi(self.stage).into_iter().map(|slot| arg(slot.role)).collect();
             let launch = Launch { grid: [blocks as u32, 1], args };
             let options = Options { order, ..Options::default() };
             simulate(&kernel, &launch, &mut memory, &options).unwrap_or_else(|e| panic!("{own} {:?}: {e}", self.sizes));

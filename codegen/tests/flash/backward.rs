@@ -1,6 +1,6 @@
 //! The gradients of softmax attention: sums without a gauge, along queries and along keys.
 
-use oplus_codegen::schedule::{Flash, Unit};
+use oplus_codegen::schedules::{Flash, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
 use oplus_dsl::interpret::Data;

@@ -5,7 +5,7 @@ mod portable;
 mod single;
 
 use oplus_codegen::plan::{Launch, Planner};
-use oplus_codegen::schedule::{ChunkwiseBackward, Schedule, Sweep};
+use oplus_codegen::schedules::{ChunkwiseBackward, Schedule, Sweep};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oplus_codegen::plan::{self, Arg, Call, Launch, Layout};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
 use oplus_codegen::target::Isa;

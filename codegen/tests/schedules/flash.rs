@@ -1,7 +1,7 @@
 //! Plans of attention and of its gradient: sums over pairs, whatever hides keys from queries.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;

@@ -1,9 +1,9 @@
 //! What the outputs of a program must be.
 
-use oplus_codegen::abi::{Role, abi};
+use oplus_codegen::abi::Role;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
-use oplus_codegen::schedule::{Schedule, StateSpace};
 use oplus_codegen::schedules::state_space::ends_len;
+use oplus_codegen::schedules::{Schedule, StateSpace};
 use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::simulate::{Buffer, Order};
 use oplus_codegen::stage::Cut;
@@ -118,7 +118,7 @@ impl Case<'_> {
             let segments = time.div_ceil(u64::from(own.steps)).div_ceil(tiles);
             let number = segments - u64::from(own.ends);
             launch.grid[1] = number.max(1) as u32;
-            for (slot, arg) in abi(&launch.stage, &launch.schedule).iter().zip(&mut launch.args) {
+            for (slot, arg) in launch.schedule.abi(&launch.stage).iter().zip(&mut launch.args) {
                 match (slot.role, &arg) {
                     (Role::SegmentTiles, _) => *arg = Arg::I64(tiles as i64),
                     (Role::Scratch(0), Arg::Buffer(k)) => {

@@ -1,6 +1,6 @@
 //! The rows schedule: awkward lengths, teams of every shape, directions, layouts, element types, operators.
 
-use oplus_codegen::schedule::{Rows, Schedule};
+use oplus_codegen::schedules::{Rows, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::build::{Builder, Direction};
 use oplus_dsl::ir::{Axis, Binary, Operator, Program};

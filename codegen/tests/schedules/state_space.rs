@@ -1,7 +1,7 @@
 //! The states schedule: scans whose states are summed away.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::{Schedule, StateSpace};
+use oplus_codegen::schedules::{Schedule, StateSpace};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::ir::Program;

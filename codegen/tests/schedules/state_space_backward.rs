@@ -1,7 +1,7 @@
 //! The two-way schedule: gradients of scans whose states are summed away.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
+use oplus_codegen::schedules::{Pass, Schedule, StateSpaceBackward};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;

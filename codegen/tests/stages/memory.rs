@@ -11,7 +11,7 @@
 //!   B·G·P·⌈T/8⌉·⌈N⌉₄ + 2·B·G·(P/R + 1)·⌈N⌉₄·⌈T⌉₄ with P rows of a piece.
 
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
+use oplus_codegen::schedules::{Pass, Schedule, StateSpaceBackward};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;

@@ -1,8 +1,9 @@
 //! Schedules by look-back whose registers suffice by the planner's estimate: operators with many fields have smaller windows and
 //! tiles, and fewer warps; those with few keep what they have.
 
-use oplus_codegen::plan::{cuts, register_limit, registers, variants};
-use oplus_codegen::schedule::{LookBack, Schedule};
+use oplus_codegen::plan::{cuts, variants};
+use oplus_codegen::schedules::lookback::{register_limit, registers};
+use oplus_codegen::schedules::{LookBack, Schedule};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;

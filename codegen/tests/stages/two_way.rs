@@ -2,7 +2,7 @@
 //! it, and the stages, run one after another, give what the program gives.
 
 use oplus_codegen::plan::variants;
-use oplus_codegen::schedule::{Pass, Schedule};
+use oplus_codegen::schedules::{Pass, Schedule};
 use oplus_codegen::stage::{Cut, cut_contracted, cut_two_way};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;

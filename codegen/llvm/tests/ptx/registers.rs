@@ -3,7 +3,7 @@
 use crate::check::{assembled_from, ptx};
 use crate::common::{affine, affine_backward, stage};
 use oplus_codegen::plan::variants;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::stage::cut_chunked;
 use oplus_codegen::target::Isa;

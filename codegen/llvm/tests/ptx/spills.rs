@@ -3,8 +3,8 @@
 use crate::check::ptx;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
-use oplus_codegen::schedule::{Chunkwise, Schedule, Sweep, Unit};
 use oplus_codegen::schedules::lower;
+use oplus_codegen::schedules::{Chunkwise, Schedule, Sweep, Unit};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -28,7 +28,7 @@ pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule)
     let mut seen = BTreeSet::new();
     for (stage, schedule) in all.filter(|(_, schedule)| is_meant(schedule)) {
         let own = schedule.isa(isa);
-        if seen.insert(Key::of(&stage, &schedule, own).to_string()) {
+        if seen.insert(Key::of(&stage, &*schedule, own).to_string()) {
             ptx(&lower(&stage, &schedule, own).expect("lowers"), own);
         }
     }

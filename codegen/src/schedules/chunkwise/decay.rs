@@ -2,9 +2,9 @@
 
 use super::{COLUMNS, ChunksKernel};
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
 use crate::schedules::flash::values::{Index, Spot, Values};
 use crate::stage::kind::Decay;
+use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
 use oplus_dsl::ir::{Binary, Literal, Value};
 use oplus_dsl::{Elem, Ty};

@@ -20,31 +20,39 @@
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
-pub(crate) mod anew;
+pub(crate) mod candidates;
 pub(crate) mod channels;
+pub(crate) mod cost;
 pub(crate) mod decay;
+pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;
+mod parameters;
 pub(crate) mod products;
 mod read;
 mod segments;
 pub(crate) mod single;
 mod staged;
 mod state;
+mod strategy;
 mod together;
 mod walk;
+pub(crate) mod work;
 
-pub(crate) use super::LowerError;
+pub use parameters::Chunkwise;
+
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Values;
+use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
+use crate::block::rematerialise::Anew;
 use crate::build::{Builder, zero};
-use crate::schedule::{Chunkwise, Schedule, Unit, WARP};
+use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
+use crate::target::WARP;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
-use anew::Anew;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
@@ -56,7 +64,7 @@ pub(crate) const COLUMNS: u32 = 8;
 
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::Chunkwise(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let Chunkwise { warps, unit, depth, padded, wide, stages, vector, blocks, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
@@ -65,7 +73,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: "chunks", refusal })?;
+    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
         return Err(parameters);
     }
@@ -76,7 +84,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
     ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
     Ok(b.finish())
 }
@@ -85,7 +93,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
 pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
     let mut b = Builder::new("", WARP);
-    let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
     ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
     b.finish().shared_layout().1
 }

@@ -9,9 +9,9 @@
 //! instead of rounding them: small products are summed apart from large ones, both begin at zero, and their sums are added
 //! to what there is.
 
-use super::anew::Anew;
 use super::products::{Blocks, Factor, load_four, mma};
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use crate::block::rematerialise::Anew;
 use crate::build::Builder;
 use crate::schedules::flash::single::{HALF, split};
 use crate::schedules::flash::tile::Tile;

@@ -4,7 +4,7 @@ use super::decay::{Decays, with_rests};
 use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
 use super::{COLUMNS, ChunksKernel, ROWS, Saved, single};
 use crate::build::{Builder, swizzle, zero};
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::schedules::flash::tile::Tile;
 use crate::schedules::flash::values::{Index, Spot, Values};
 use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};

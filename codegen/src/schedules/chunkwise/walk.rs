@@ -6,7 +6,7 @@ use super::segments::Turns;
 use super::state::State;
 use super::{ChunksKernel, ROWS, origin_at};
 use crate::build::Builder;
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::schedules::flash::tile::{Lanes, Source, Tile, left_rows, right_rows};
 use crate::schedules::flash::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};

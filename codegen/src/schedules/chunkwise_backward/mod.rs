@@ -29,26 +29,34 @@
 //! Decays per channel of the depth belong into the products: then there are sub-chunks within chunks (`channels`), and
 //! shared memory has the tiles of one part of a wide state.
 
+mod candidates;
 mod channels;
+mod cost;
 mod outputs;
 mod pairs;
+mod parameters;
 mod rates;
 mod single;
 mod states;
 mod steps;
+mod strategy;
 mod tiles;
 mod walk;
 
-use super::chunkwise::anew::Anew;
-use super::chunkwise::{COLUMNS, ChunksKernel, LowerError, ROWS, Saved, blocks_of_ends, parts};
+pub use parameters::{ChunkwiseBackward, Sweep};
+
+use super::chunkwise::{COLUMNS, ChunksKernel, ROWS, Saved, blocks_of_ends, parts};
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Index;
+use super::{LowerError, Strategy};
 use crate::block::args::Args;
+use crate::block::rematerialise::Anew;
 use crate::build::Builder;
-use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep, Unit, WARP};
+use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Isa;
+use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::Arrays;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -72,16 +80,19 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
     let is_possible = is_possible && (sweep != Sweep::Gradients || SETS.contains(&stages));
     if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
-        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
-    let form = stage.kind().matrices_back().map_err(|refusal| LowerError::Kind { schedule: "chunks_back", refusal })?;
+    let form = stage
+        .kind()
+        .matrices_back()
+        .map_err(|refusal| LowerError::Kind { schedule: ChunkwiseBackward::NAME, refusal })?;
     // An access has at most 16 bytes.
     if form.elem(stage) == Elem::F32 && vector > 4 {
-        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
     // With decays per channel there is room for one part.
     if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
-        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
@@ -180,7 +191,7 @@ fn with_kernel(
     schedule: &ChunkwiseBackward,
     then: impl FnOnce(&mut Builder, Either<'_, '_>),
 ) {
-    let args = Args::declare(b, stage, &Schedule::ChunkwiseBackward(*schedule));
+    let args = Args::declare(b, stage, schedule.abi(stage));
     let walked: &MatrixRecurrence = match schedule.sweep {
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,

@@ -2,10 +2,10 @@
 
 use super::{BackKernel, TIMES};
 use crate::build::Builder;
-use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::{Rates, f32, with_rests};
 use crate::schedules::flash::values::{Index, Values};
+use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};

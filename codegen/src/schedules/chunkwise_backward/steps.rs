@@ -5,11 +5,11 @@ use super::walk::Chunk;
 use super::{BLOCKS, BackKernel, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::flash::values::{Spot, Values};
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
+use crate::target::WARP;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 

@@ -2,7 +2,7 @@
 
 use super::TIMES;
 use crate::build::Builder;
-use crate::schedule::ChunkwiseBackward;
+use crate::schedules::ChunkwiseBackward;
 use crate::schedules::flash::tile::Tile;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;

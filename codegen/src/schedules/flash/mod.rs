@@ -26,11 +26,15 @@
 //! only tiles that some rows see in part compare pair by pair. Rows, columns and elements within them that do not exist are
 //! zeros in the tiles.
 
+mod candidates;
+mod cost;
 mod finals;
+mod parameters;
 mod place;
 mod products;
 mod rounds;
 pub(crate) mod single;
+mod strategy;
 mod strays;
 mod sums;
 pub(crate) mod tile;
@@ -40,13 +44,16 @@ mod visible;
 mod walk;
 mod weigh;
 
-use super::LowerError;
-use super::chunkwise::anew::Anew;
+pub use parameters::Flash;
+
+use super::{LowerError, Strategy};
 use crate::block::args::Args;
+use crate::block::rematerialise::Anew;
 use crate::build::Builder;
-use crate::schedule::{Flash, Schedule, Unit, WARP};
+use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
+use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -61,7 +68,7 @@ const COLUMNS: u32 = 8;
 
 /// The tile kernel of a stage under a flash schedule.
 pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::Flash(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let Flash { warps, repeat, unit, columns, depth, width, stages, vector, blocks, .. } = *schedule;
     let sixteenths = [columns, depth, width].iter().all(|n| *n > 0 && n.is_multiple_of(ROWS));
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -69,7 +76,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
         return Err(parameters);
     }
-    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: "pairs", refusal })?;
+    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let kernel = PairsKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
@@ -131,7 +138,7 @@ struct PairsKernel<'s> {
 
 impl<'s> PairsKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Pairwise, schedule: &'s Flash) -> Option<Self> {
-        let args = Args::declare(b, stage, &Schedule::Flash(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
         let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
             Tile::declare(b, stage, (param, along, inner), (rows, depth(inner), stages))

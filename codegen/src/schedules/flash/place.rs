@@ -3,7 +3,7 @@
 use super::outer_axes;
 use crate::block::args::Args;
 use crate::build::Builder;
-use crate::schedule::Flash;
+use crate::schedules::Flash;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::tile::{Operand, Special};

@@ -5,7 +5,7 @@ use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Tile};
 use super::{COLUMNS, PairsKernel, ROWS};
 use crate::build::{Builder, zero};
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
 use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};

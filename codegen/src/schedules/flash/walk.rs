@@ -9,7 +9,7 @@ use super::visible::Range;
 use super::{COLUMNS, PairsKernel, Slots};
 use crate::abi::Tensor;
 use crate::build::Builder;
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::ir::Binary;

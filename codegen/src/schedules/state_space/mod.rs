@@ -19,41 +19,50 @@
 //! Rows, states and steps that do not exist are zeros in the tiles and are not written; where they could change a final
 //! state or a sum they are left out.
 
+mod candidates;
 pub(crate) mod copy;
+mod cost;
 mod drain;
 pub(crate) mod evaluate;
 pub(crate) mod global;
+mod parameters;
 pub(crate) mod pieces;
 pub(crate) mod saved;
 pub(crate) mod segments;
+mod strategy;
 pub(crate) mod tiles;
 mod walk;
 mod work;
 
+pub use parameters::StateSpace;
 pub use saved::saved_len;
 pub use segments::{can_segment, ends_len, with_ends};
+pub(crate) use strategy::States;
 pub use work::{Work, work};
 
-use super::LowerError;
-use super::lookback::used_fields;
+use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
+use crate::block::reads::used_fields;
 use crate::build::{Builder, zero};
-use crate::schedule::{Schedule, StateSpace, WARP};
 use crate::stage::{Scan, Stage};
+use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 use segments::Segment;
 use tiles::{Tile, Values};
 
+/// Steps of a sub-tile: before every so many steps a state is saved.
+pub const SUBTILE: u32 = 8;
+
 /// Steps of a chunk: 16 bytes.
 pub const CHUNK: u32 = 4;
 
 /// The tile kernel of a stage under a state-space schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::StateSpace(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let stage = hoisted(stage)?;
     if !is_possible(schedule) || schedule.segmented && !can_segment(&stage) {
         return Err(parameters);
@@ -94,7 +103,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
 
 /// The stage with work taken out of the inner loop.
 fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
-    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: "states", refusal })?;
+    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: StateSpace::NAME, refusal })?;
     Ok(stage.rewritten(walk.program.clone()))
 }
 
@@ -152,7 +161,7 @@ pub(crate) struct Cursor {
 impl<'s> StatesKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s StateSpace) -> Option<Self> {
         let (scan, state) = (stage.scan()?, stage.state_axis()?);
-        let args = Args::declare(b, stage, &Schedule::StateSpace(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let operator = stage.program.operator(scan.operator);
         let used = if schedule.ends { vec![true; operator.fields.len()] } else { used_fields(stage, &scan) };
         let monoid = Monoid::new(operator, &used);

@@ -2,7 +2,7 @@
 
 use super::StatesKernel;
 use crate::build::Builder;
-use crate::schedule::WARP;
+use crate::target::WARP;
 use crate::tile::{Operand, Special};
 use oplus_dsl::ir::Binary;
 

@@ -7,9 +7,8 @@
 //! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps. A row's states take whole
 //! chunks of *places*, as many as there are states, not as many as a schedule has room for: all schedules save alike.
 
-use super::{CHUNK, StatesKernel};
+use super::{CHUNK, SUBTILE, StatesKernel};
 use crate::build::Builder;
-use crate::schedules::state_space_backward::SUBTILE;
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;

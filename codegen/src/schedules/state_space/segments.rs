@@ -15,7 +15,7 @@ use super::{CHUNK, StatesKernel};
 use crate::block::args::Args;
 use crate::block::carry::{Fields, assign, select};
 use crate::build::{Builder, zero};
-use crate::schedule::StateSpace;
+use crate::schedules::StateSpace;
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;

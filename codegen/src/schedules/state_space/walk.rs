@@ -12,7 +12,7 @@ use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
+use crate::target::WARP;
 use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};

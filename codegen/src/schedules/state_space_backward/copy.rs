@@ -4,7 +4,7 @@ use super::zero::Fill;
 use super::{BackKernel, height};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
-use crate::schedule::Pass;
+use crate::schedules::Pass;
 use crate::schedules::state_space::copy::{Anchors, BARRIER};
 use crate::schedules::state_space::global::Global;
 use crate::schedules::state_space::pieces::{Piece, Shape};

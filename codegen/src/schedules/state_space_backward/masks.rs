@@ -2,7 +2,7 @@
 
 use super::tiles::Tiles;
 use super::zero::{Fill, fill};
-use crate::schedule::{Pass, StateSpaceBackward};
+use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::kind::{BackwardScan, Sum};
 use oplus_dsl::ir::{Axis, Value};
 

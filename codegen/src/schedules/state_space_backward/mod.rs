@@ -17,35 +17,42 @@
 //!
 //! Every sum has a fixed order: over the states of a lane, its lanes, the rows of a lane, a warp, a block, all blocks.
 
+mod candidates;
 mod chain;
 mod copy;
+mod cost;
 mod ends;
 mod finish;
 mod lane;
 mod masks;
+mod parameters;
+mod pieces;
 mod registers;
 mod row_sums;
 mod save;
 mod scratch;
 mod segments;
+mod strategy;
 mod sum;
 mod tiles;
 mod walk;
 mod zero;
 
+pub use parameters::{Pass, StateSpaceBackward};
 pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
 
-use super::LowerError;
 use super::state_space::segments::Segment;
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{Block, CHUNK, StatesKernel};
+use super::state_space::{Block, CHUNK, SUBTILE, StatesKernel};
+use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
 use crate::build::Builder;
-use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward, WARP};
+use crate::schedules::StateSpace;
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
+use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Operand, SharedId, SharedKind, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
@@ -55,9 +62,6 @@ use scratch::{ENDS, Scratch};
 use tiles::Tiles;
 use walk::TileAt;
 
-/// Steps of a sub-tile: every so many steps a state is saved.
-pub const SUBTILE: u32 = 8;
-
 /// Whether the walk of a stage that the schedule takes can be cut into segments of time.
 pub fn can_segment(stage: &Stage) -> bool {
     stage.kind().walk_back().is_ok_and(BackwardScan::is_linear)
@@ -65,8 +69,9 @@ pub fn can_segment(stage: &Stage) -> bool {
 
 /// The tile kernel of a stage under one pass of the schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
-    let refused = || LowerError::Parameters { schedule: Schedule::StateSpaceBackward(*schedule) };
-    let parts = stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: "two_way", refusal })?;
+    let refused = || LowerError::parameters(schedule);
+    let parts =
+        stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: StateSpaceBackward::NAME, refusal })?;
     if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
         return Err(refused());
     }
@@ -155,7 +160,7 @@ impl<'s> BackKernel<'s> {
         schedule: &'s StateSpaceBackward,
         states: &'s StateSpace,
     ) -> Option<Self> {
-        let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let walks = schedule.pass == Pass::Walk;
         let (walked, finished) = match schedule.pass {
             Pass::Ends => (stage.scan()?.elements.to_vec(), vec![]),

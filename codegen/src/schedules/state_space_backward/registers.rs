@@ -3,7 +3,7 @@
 use super::SUBTILE;
 use super::tiles::Tiles;
 use crate::block::reads::constant_along;
-use crate::schedule::StateSpaceBackward;
+use crate::schedules::StateSpaceBackward;
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 

@@ -7,9 +7,10 @@
 use super::lane::Lane;
 use super::{BackKernel, SUBTILE};
 use crate::build::{Builder, zero};
-use crate::schedule::{StateSpaceBackward, WARP};
+use crate::schedules::StateSpaceBackward;
 use crate::schedules::state_space::{CHUNK, Time};
 use crate::stage::kind::BackwardScan;
+use crate::target::WARP;
 use crate::tile::{Mbarrier, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;

@@ -9,9 +9,9 @@
 use super::segments::totals_per_row;
 use crate::block::args::Args;
 use crate::build::Builder;
-use crate::schedule::{Pass, StateSpaceBackward};
 use crate::schedules::state_space::saved::{Room, Saved, places, saved_len, up};
 use crate::schedules::state_space::{CHUNK, StatesKernel, ends_len};
+use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 use crate::tile::{Operand, Special};

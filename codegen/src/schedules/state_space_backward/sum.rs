@@ -3,12 +3,13 @@
 //! A thread takes four steps of a state of a point, of one sum; further threads take a total each. Where the rows are
 //! taken piece by piece, a piece goes on from the sums of those before it; only the last one writes them.
 
+use super::StateSpaceBackward;
 use super::scratch::Scratch;
 use super::segments::{Places, Total, totals_per_row};
 use crate::abi::{Piece, Tensor};
 use crate::block::args::Args;
 use crate::build::{Builder, zero};
-use crate::schedule::{Schedule, StateSpaceBackward};
+use crate::schedules::Strategy;
 use crate::schedules::state_space::CHUNK;
 use crate::stage::Stage;
 use crate::stage::kind::{BackwardScan, Given};
@@ -21,7 +22,7 @@ const TOGETHER: u32 = 8;
 
 /// Emits the kernel's body.
 pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedule: &StateSpaceBackward) {
-    let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
+    let args = Args::declare(b, stage, schedule.abi(stage));
     let scratch = Scratch::sizes(b, &args, parts, schedule);
     let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
     let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));

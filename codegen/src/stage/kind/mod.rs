@@ -81,6 +81,14 @@ impl Kind {
         }
     }
 
+    /// Whether the stage scans, and writes states or maps of them.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn scan(&self) -> Result<(), Refusal> {
+        if matches!(self, Kind::Scan | Kind::Reduce) { Ok(()) } else { Err(Refusal::NoScan) }
+    }
+
     /// The walk of a scan whose states are summed away.
     ///
     /// # Errors

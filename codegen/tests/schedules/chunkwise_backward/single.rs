@@ -1,6 +1,6 @@
 //! Gradients in `f16` and `f32`: products in `tf32`, of `f32` in two parts.
 
-use oplus_codegen::schedule::Sweep;
+use oplus_codegen::schedules::Sweep;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;

@@ -16,7 +16,7 @@
 
 use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
-use oplus_codegen::schedule::{Pass, Schedule};
+use oplus_codegen::schedules::{Pass, Schedule};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;

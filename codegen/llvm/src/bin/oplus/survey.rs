@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use crate::programs::{all_variants, in_sources, named, parse_elem, parse_isa};
-use oplus_codegen::plan::registers;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
+use oplus_codegen::schedules::lookback::registers;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;

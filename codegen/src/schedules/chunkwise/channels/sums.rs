@@ -3,7 +3,7 @@
 //! Beside factors of `f32` every sum is two numbers side by side, a sum and its rounding error, as those of heads are.
 
 use crate::build::{Builder, zero};
-use crate::schedule::Chunkwise;
+use crate::schedules::Chunkwise;
 use crate::schedules::chunkwise::ChunksKernel;
 use crate::schedules::chunkwise::decay::{f32, gain, in_two, logarithm_at};
 use crate::schedules::flash::values::{Spot, Values};

@@ -2,11 +2,11 @@
 
 use super::Arrays;
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::piece_index;
 use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
 use crate::schedules::flash::tile::Tile;
+use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;

@@ -12,11 +12,12 @@
 //! The numbers of a line each were fitted to what `ptxas` reports of the operators in `codegen/llvm/survey`; `oplus survey`
 //! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say.
 
-use super::variants::{temporaries, words_per_element};
+use super::{Loader, LookBack};
 use crate::block::carry::words;
+use crate::block::pressure::{temporaries, words_per_element};
 use crate::block::reads::near;
-use crate::schedule::{Loader, LookBack, REGISTERS, WARP};
 use crate::stage::Stage;
+use crate::target::{REGISTERS, WARP};
 use oplus_dsl::Ty;
 
 /// Registers of the look-ahead warp beside messages and states.
@@ -59,8 +60,13 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
+    /// Of a stage with a scan.
+    pub(super) fn of_stage(stage: &Stage) -> Pressure {
+        Pressure::of(stage, words_per_element(stage), temporaries(stage))
+    }
+
     /// Of a stage with a scan whose elements have so many words and intermediate values.
-    pub(super) fn of(stage: &Stage, element: u32, temporaries: u32) -> Pressure {
+    fn of(stage: &Stage, element: u32, temporaries: u32) -> Pressure {
         let running = (0..).zip(&stage.program.outputs).filter(|(k, _)| !stage.is_final(*k));
         let outputs: Vec<Ty> = running.map(|(_, output)| output.elem.value()).collect();
         let mut pressure = Pressure { element, outputs: words(&outputs), temporaries, ..Pressure::default() };
@@ -114,7 +120,7 @@ impl Pressure {
 
 /// The registers that a thread of a stage's kernel is estimated to take under a schedule by look-back.
 pub fn registers(stage: &Stage, schedule: &LookBack) -> u32 {
-    Pressure::of(stage, words_per_element(stage), temporaries(stage)).registers(schedule)
+    Pressure::of_stage(stage).registers(schedule)
 }
 
 /// The registers that a thread may have in a block of so many warps: warps are given theirs by fours, a thread by eights.
@@ -149,7 +155,7 @@ pub(super) fn smaller(preferred: LookBack) -> Vec<LookBack> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Fold;
+    use crate::schedules::lookback::Fold;
 
     const PREFERRED: LookBack = LookBack {
         scan_warps: 8,

@@ -3,14 +3,19 @@
 //! Points are numbered with the lane axis fastest, in *chunks* of `vector`. A block takes 32·warps·vectors consecutive
 //! chunks, a thread every 32·warps-th of them.
 
-use super::LowerError;
+mod parameters;
+mod strategy;
+
+pub use parameters::Map;
+
+use super::{LowerError, Strategy};
 use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::block::reads::constant_along;
 use crate::build::{Builder, zero};
-use crate::schedule::{Map, Schedule, WARP};
-use crate::stage::Stage;
+use crate::stage::{Refusal, Stage};
+use crate::target::WARP;
 use crate::tile::{Kernel, Memory, Operand, Reg, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Value};
@@ -18,16 +23,16 @@ use std::collections::{HashMap, HashSet};
 
 /// The tile kernel of a stage without a scan.
 pub fn lower(stage: &Stage, schedule: &Map, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::Map(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let known = (schedule.lane as usize) < stage.program.axes.len();
     if !known || ![1, 2, 4, 8].contains(&schedule.vector) || schedule.warps == 0 || schedule.warps > WARP {
         return Err(parameters);
     }
     if stage.axis().is_some() {
-        return Err(LowerError::HasScan { schedule: "map" });
+        return Err(LowerError::Kind { schedule: Map::NAME, refusal: Refusal::Scanned });
     }
     let mut b = Builder::new(symbol, schedule.warps * WARP);
-    let args = Args::declare(&mut b, stage, &Schedule::Map(*schedule));
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
     let lane = Axis(schedule.lane);
     MapKernel { stage, schedule, args, lane, position: stage.position_axis() }.body(&mut b);
     Ok(b.finish())

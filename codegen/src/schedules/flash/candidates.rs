@@ -1,15 +1,12 @@
-//! The schedules of pairs that a plan may choose, and their cost.
+//! The parameters that a plan may choose.
 
-use super::bound::Bound;
-use super::geometry::blocks;
-use crate::abi::{Tensor, elem};
-use crate::schedule::{Flash, Schedule, Unit};
+use super::Flash;
+use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
-use crate::target::{Isa, Target};
-use crate::words::counted;
+use crate::target::Isa;
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::Program;
 
 /// Lengths of the axes within rows and columns that have schedules of their own; others are padded.
 const EXACT: [u32; 5] = [32, 64, 96, 128, 256];
@@ -17,17 +14,9 @@ const EXACT: [u32; 5] = [32, 64, 96, 128, 256];
 const PADDED: [u32; 4] = [32, 64, 128, 256];
 /// Registers of a thread that sums may take, for 16 rows of its warp.
 const SUMS: u32 = 128;
-/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
-const PRODUCTS: f64 = 1.3e6;
-/// Bytes per microsecond that a multiprocessor copies to its shared memory.
-const COPIES: f64 = 1e5;
-/// Microseconds until a block has its first tiles and after its last one, in which others compute.
-const START: f64 = 2.5;
-/// Microseconds between a tile and the next one.
-const TURN: f64 = 0.07;
 
 /// The schedules of a stage of pairs on an instruction set.
-pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
+pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
     let Ok(form) = stage.kind().pairs() else { return vec![] };
     let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
     let single = leaf == Some(Elem::F32);
@@ -39,11 +28,11 @@ pub(super) fn schedules(stage: &Stage, isa: Isa) -> Vec<Schedule> {
         } else {
             numbers(form, length, isa, (vector, light))
         }?;
-        Some(Schedule::Flash(Flash { padded, vector, ..numbers }))
+        Some(Flash { padded, vector, ..numbers })
     };
     let exact = EXACT.map(|length| of(length, false, 8));
     let padded = PADDED.into_iter().flat_map(|length| [8, 1].map(|vector| of(length, true, vector)));
-    let all: Vec<Schedule> = exact.into_iter().chain(padded).flatten().collect();
+    let all: Vec<Flash> = exact.into_iter().chain(padded).flatten().collect();
     let few = all.iter().filter_map(|schedule| few_rows(form, schedule));
     let short = all.iter().filter_map(|schedule| short_rows(&stage.program, form, schedule));
     all.iter().copied().chain(few).chain(short).collect()
@@ -55,18 +44,16 @@ fn is_light(program: &Program, form: &Pairwise, padded: bool) -> bool {
     form.scale(program).is_some() && (form.limits.is_empty() || !padded)
 }
 
-/// The same for rows that see few columns: smaller tiles, and more blocks at once, which begin and end while others compute.
-fn short_rows(program: &Program, form: &Pairwise, schedule: &Schedule) -> Option<Schedule> {
-    let Schedule::Flash(s) = *schedule else { return None };
+/// A schedule for rows that see few columns: smaller tiles, and more blocks at once, which begin and end while others compute.
+fn short_rows(program: &Program, form: &Pairwise, s: &Flash) -> Option<Flash> {
     let short = s.unit == Unit::Warpgroup && s.rows() == 64 && s.columns == 128 && is_light(program, form, s.padded);
-    (short && !s.padded).then_some(Schedule::Flash(Flash { columns: 64, blocks: 5, ..s }))
+    (short && !s.padded).then_some(Flash { columns: 64, blocks: 5, ..*s })
 }
 
-/// The same for few rows: half as many in a block, smaller tiles of columns, more of them in flight.
-fn few_rows(form: &Pairwise, schedule: &Schedule) -> Option<Schedule> {
-    let Schedule::Flash(s) = *schedule else { return None };
+/// A schedule for few rows: half as many in a block, smaller tiles of columns, more of them in flight.
+fn few_rows(form: &Pairwise, s: &Flash) -> Option<Flash> {
     let many = s.rows() > 64 && s.depth <= 128 && form.contractions.len() == 1;
-    many.then_some(Schedule::Flash(Flash { warps: 4, repeat: 1, columns: 64, stages: 3, blocks: 2, ..s }))
+    many.then_some(Flash { warps: 4, repeat: 1, columns: 64, stages: 3, blocks: 2, ..*s })
 }
 
 /// Payloads with a leaf, whose sums take what there is of registers, or of `f32` of shared memory.
@@ -129,36 +116,4 @@ fn numbers(form: &Pairwise, length: u32, isa: Isa, (vector, light): (u32, bool))
     };
     let (depth, width) = (length, length);
     Some(Flash { warps, repeat, unit, columns, depth, width, padded: false, stages, vector: 8, blocks })
-}
-
-/// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
-pub(super) fn estimate(stage: &Stage, schedule: &Flash, bound: &Bound, target: &Target) -> (f64, String) {
-    let Ok(form) = stage.kind().pairs() else { return (f64::INFINITY, "no pairs".into()) };
-    let places =
-        |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
-    let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
-    let leaves: f64 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis)).sum();
-    let bytes =
-        |(param, axis): (u32, Axis)| places(axis) * elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
-    let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
-    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
-    let blocks = blocks(stage, &Schedule::Flash(*schedule), bound) as f64;
-    let rounds = form.over.map_or(1.0, |over| bound.size(over) as f64);
-    // Of columns that are limited rows see half, and tiles of which they see some only.
-    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
-    let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * rounds * blocks;
-    let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
-    let each = (blocks / f64::from(target.multiprocessors)).ceil();
-    let share = each / blocks.max(1.0);
-    // Element by element tiles are filled by ordinary loads; places that may not exist are compared.
-    let slower = match schedule.vector {
-        1 => 4.0,
-        _ if schedule.padded => 1.05,
-        _ => 1.0,
-    };
-    let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
-    let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
-    let turns = columns / f64::from(schedule.columns);
-    let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
-    ((work / PRODUCTS + columns * copied / COPIES + turns * TURN) * share * slower + starts, why)
 }

@@ -1,11 +1,9 @@
 //! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
 
-use super::bound::Bound;
-use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep};
-use crate::schedules::chunkwise::{parts, scratch};
-use crate::schedules::chunkwise_backward::{TIMES, blocks_of_walks};
-use crate::stage::Stage;
-use crate::stage::kind::{MatrixRecurrence, MatrixRecurrenceBackward};
+use super::{Chunkwise, parts};
+use crate::schedules::problem::Problem;
+use crate::stage::Bound;
+use crate::stage::kind::MatrixRecurrence;
 use crate::target::Target;
 use crate::words::counted;
 use oplus_dsl::Elem;
@@ -19,24 +17,24 @@ const JOIN: f64 = 0.7;
 
 /// Recurrences of so many chunks, and the kernels that walk them.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
+pub(crate) struct Work {
     pub rows: u64,
     pub chunks: u64,
     /// That which goes through all chunks.
     pub walk: Walk,
     /// That which finds the ends of segments before.
-    ends: Walk,
+    pub ends: Walk,
 }
 
 /// A kernel whose blocks walk segments.
 #[derive(Clone, Copy)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     /// Blocks that share a multiprocessor.
     pub blocks: u32,
     /// Time of a turn where it has one, by that where it has all.
-    alone: f64,
+    pub alone: f64,
     /// Time of a turn where it has all, by that of the kernel that goes through all chunks.
-    turn: f64,
+    pub turn: f64,
 }
 
 impl Walk {
@@ -60,10 +58,10 @@ impl Walk {
 
 impl Work {
     /// That of a schedule of chunks.
-    pub(super) fn of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise, bound: &Bound) -> Work {
-        let has_words = form.elem(&stage.program) == Ok(Elem::Bf16);
-        let chunks = (bound.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
-        let rows = recurrences(form, (schedule.wide, schedule.width()), bound);
+    pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
+        let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
+        let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
+        let rows = recurrences(form, (schedule.wide, schedule.width()), problem.bound);
         if !has_words {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, turn: 1.0 };
@@ -73,28 +71,15 @@ impl Work {
         Work { rows, chunks, walk, ends: Walk { blocks: 3, alone: 0.65, turn: 0.62 } }
     }
 
-    /// That of a walk of the gradient's states.
-    pub(super) fn back(
-        stage: &Stage,
-        form: &MatrixRecurrenceBackward,
-        schedule: &ChunkwiseBackward,
-        (bound, target): (&Bound, &Target),
-    ) -> Work {
-        let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-        let walk = Walk { blocks: blocks_of_walks(stage, form, schedule.depth, target.isa), alone: 0.6, turn: 1.0 };
-        let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
-        Work { rows, chunks, walk, ends: Walk { turn: 0.6, ..walk } }
-    }
-
     /// The number of segments that takes the least time; none is empty.
-    pub(super) fn segments(self, target: &Target) -> u64 {
+    pub(crate) fn segments(self, target: &Target) -> u64 {
         let full = |n: u64| self.chunks.div_ceil(self.chunks.div_ceil(n).max(1)).max(1);
         let numbers = (1..=MOST.min(self.chunks / LEAST).max(1)).map(full);
         numbers.min_by(|x, y| self.turns(*x, target).total_cmp(&self.turns(*y, target))).unwrap_or(1)
     }
 
     /// The choice in words.
-    pub(super) fn why(self, segments: u64, target: &Target) -> String {
+    pub(crate) fn why(self, segments: u64, target: &Target) -> String {
         let Work { rows, chunks, walk, .. } = self;
         let (blocks, places) = (rows.saturating_mul(segments), walk.places(target));
         let how = if segments == 1 { "whole".to_owned() } else { format!("in {segments} segments each") };
@@ -108,7 +93,7 @@ impl Work {
     }
 
     /// Time with so many segments, in that of a turn of a multiprocessor with all its blocks.
-    pub(super) fn turns(self, segments: u64, target: &Target) -> f64 {
+    pub(crate) fn turns(self, segments: u64, target: &Target) -> f64 {
         let [blocks, ends] = [segments, segments - 1].map(|number| self.rows.saturating_mul(number));
         let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
         // Where all blocks are there at once the last segments say how long it takes.
@@ -118,46 +103,6 @@ impl Work {
 }
 
 /// Recurrences that blocks walk apart: of each part of the width, if that is wide.
-pub(super) fn recurrences(form: &MatrixRecurrence, (wide, width): (bool, u32), bound: &Bound) -> u64 {
+pub(crate) fn recurrences(form: &MatrixRecurrence, (wide, width): (bool, u32), bound: &Bound) -> u64 {
     bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
-}
-
-/// The segments of each recurrence that a schedule walks; `None` if it walks none.
-fn segments_of(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
-    let work = match schedule {
-        Schedule::Chunkwise(s) => Work::of(stage, stage.kind().matrices().ok()?, s, bound),
-        Schedule::ChunkwiseBackward(ChunkwiseBackward { sweep: Sweep::Gradients, .. }) => return None,
-        Schedule::ChunkwiseBackward(s) => Work::back(stage, stage.kind().matrices_back().ok()?, s, (bound, target)),
-        _ => return None,
-    };
-    Some(work.segments(target))
-}
-
-/// Blocks of a kernel for each recurrence that it walks: one for every segment, but the last where only ends are found.
-pub(super) fn blocks_of_row(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
-    let segments = segments_of(stage, schedule, bound, target)?;
-    let ends = match schedule {
-        Schedule::Chunkwise(s) => s.ends,
-        Schedule::ChunkwiseBackward(s) => s.sweep.is_ends(),
-        _ => false,
-    };
-    Some(if ends { segments - 1 } else { segments })
-}
-
-/// The numbers that ends of segments take.
-pub(super) fn ends(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Option<u64> {
-    let (rows, state) = match schedule {
-        Schedule::Chunkwise(s) => {
-            (recurrences(stage.kind().matrices().ok()?, (s.wide, s.width()), bound), (s.width(), s.depth))
-        }
-        Schedule::ChunkwiseBackward(s) => {
-            (recurrences(&stage.kind().matrices_back().ok()?.states, (s.wide, TIMES), bound), (TIMES, s.depth))
-        }
-        _ => return None,
-    };
-    let walk = match *schedule {
-        Schedule::ChunkwiseBackward(s) => Schedule::ChunkwiseBackward(ChunkwiseBackward { sweep: Sweep::States, ..s }),
-        schedule => schedule,
-    };
-    scratch(rows, segments_of(stage, &walk, bound, target)?, state)
 }

@@ -1,40 +1,40 @@
-//! A stage for a call: sizes and strides in place of axes.
+//! A stage for a call: the sizes of its axes and the layouts of its tensors.
 
-use crate::abi::{Tensor, axes, elem, tensors};
-use crate::stage::Stage;
+use super::Stage;
+use super::tensor::{Tensor, axes, elem, tensors};
 use oplus_dsl::ir::Axis;
 
 /// The sizes of a stage's axes and the layouts of its tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bound {
+pub struct Bound {
     /// By axis of the stage.
-    pub(super) sizes: Vec<i64>,
+    pub sizes: Vec<i64>,
     /// Parameters, then outputs.
-    pub(super) tensors: Vec<Placed>,
+    pub tensors: Vec<Placed>,
 }
 
 /// How a tensor of a stage lies in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Placed {
+pub struct Placed {
     /// In elements, by axis in the tensor's declared order.
-    pub(super) strides: Vec<i64>,
+    pub strides: Vec<i64>,
     /// A power of two that divides the address.
-    pub(super) align: u32,
+    pub align: u32,
 }
 
 impl Bound {
     /// The size of an axis.
-    pub(super) fn size(&self, axis: Axis) -> i64 {
+    pub fn size(&self, axis: Axis) -> i64 {
         self.sizes[axis.0 as usize]
     }
 
     /// The product of some axes' sizes.
-    pub(super) fn count(&self, axes: impl IntoIterator<Item = Axis>) -> u64 {
+    pub fn count(&self, axes: impl IntoIterator<Item = Axis>) -> u64 {
         axes.into_iter().map(|a| self.size(a) as u64).fold(1, u64::saturating_mul)
     }
 
     /// A tensor's layout.
-    pub(super) fn tensor(&self, stage: &Stage, tensor: Tensor) -> &Placed {
+    pub fn tensor(&self, stage: &Stage, tensor: Tensor) -> &Placed {
         let index = match tensor {
             Tensor::Param(i) => i as usize,
             Tensor::Output(i) => stage.program.params.len() + i as usize,
@@ -43,20 +43,20 @@ impl Bound {
     }
 
     /// A tensor's stride along an axis; `None` if it lacks the axis.
-    pub(super) fn stride(&self, stage: &Stage, tensor: Tensor, axis: Axis) -> Option<i64> {
+    pub fn stride(&self, stage: &Stage, tensor: Tensor, axis: Axis) -> Option<i64> {
         let place = axes(stage, tensor).iter().position(|a| *a == axis)?;
         Some(self.tensor(stage, tensor).strides[place])
     }
 
     /// Bytes of a tensor's elements, each counted once.
-    pub(super) fn bytes(&self, stage: &Stage, tensor: Tensor) -> u64 {
+    pub fn bytes(&self, stage: &Stage, tensor: Tensor) -> u64 {
         let strides = &self.tensor(stage, tensor).strides;
         let distinct = axes(stage, tensor).iter().zip(strides).filter(|(_, stride)| **stride != 0).map(|(a, _)| *a);
         self.count(distinct).saturating_mul(elem(stage, tensor).bytes().unwrap_or(8) as u64)
     }
 
     /// Bytes of all tensors; one that is seen through several views counts once.
-    pub(super) fn total_bytes(&self, stage: &Stage) -> u64 {
+    pub fn total_bytes(&self, stage: &Stage) -> u64 {
         let again = |t: &Tensor| match t {
             Tensor::Param(i) => stage.sources[..*i as usize].contains(&stage.sources[*i as usize]),
             Tensor::Output(_) => false,

@@ -1,11 +1,8 @@
 //! The text form of schedules: `name(field=value, …)`.
 
-use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
-
-use super::Schedule;
 
 /// Declares a schedule: a struct of small numbers that prints as `name(field=value, …)` and parses back.
 macro_rules! schedule {
@@ -14,18 +11,23 @@ macro_rules! schedule {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name { $($(#[$field_doc])* pub $field: $ty,)+ }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl $name {
+            /// The name that the schedule's text begins with.
+            pub const NAME: &'static str = $text;
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 let fields = [$(format!(concat!(stringify!($field), "={}"), self.$field)),+];
                 write!(f, concat!($text, "({})"), fields.join(", "))
             }
         }
 
-        impl FromStr for $name {
-            type Err = ParseScheduleError;
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::schedules::text::ParseScheduleError;
 
-            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-                let fields = Fields::of($text, text)?;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let fields = $crate::schedules::text::Fields::of($text, text)?;
                 let schedule = $name { $($field: fields.get(stringify!($field))?),+ };
                 fields.end(&[$(stringify!($field)),+])?;
                 Ok(schedule)
@@ -41,19 +43,19 @@ macro_rules! word {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name { $($(#[$variant_doc])* $variant,)+ }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(match self { $($name::$variant => $text,)+ })
             }
         }
 
-        impl FromStr for $name {
-            type Err = ParseScheduleError;
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::schedules::text::ParseScheduleError;
 
-            fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
                 match text {
                     $($text => Ok($name::$variant),)+
-                    _ => Err(ParseScheduleError::Value(text.to_owned())),
+                    _ => Err($crate::schedules::text::ParseScheduleError::Value(text.to_owned())),
                 }
             }
         }
@@ -78,10 +80,10 @@ pub enum ParseScheduleError {
 }
 
 /// The fields of a schedule's text.
-pub(super) struct Fields<'a>(Vec<(&'a str, &'a str)>);
+pub(crate) struct Fields<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(name: &str, text: &'a str) -> Result<Self, ParseScheduleError> {
+    pub(crate) fn of(name: &str, text: &'a str) -> Result<Self, ParseScheduleError> {
         let body = text.strip_prefix(name).and_then(|t| t.strip_prefix('(')).and_then(|t| t.strip_suffix(')'));
         let body = body.ok_or_else(|| ParseScheduleError::Name(text.to_owned()))?;
         let field = |part: &'a str| {
@@ -90,51 +92,16 @@ impl<'a> Fields<'a> {
         Ok(Fields(body.split(',').map(field).collect::<Result<_, _>>()?))
     }
 
-    pub(super) fn get<T: FromStr>(&self, name: &'static str) -> Result<T, ParseScheduleError> {
+    pub(crate) fn get<T: FromStr>(&self, name: &'static str) -> Result<T, ParseScheduleError> {
         let (_, text) = self.0.iter().find(|(n, _)| *n == name).ok_or(ParseScheduleError::Missing(name))?;
         text.parse().map_err(|_| ParseScheduleError::Value((*text).to_owned()))
     }
 
-    pub(super) fn end(&self, known: &[&str]) -> Result<(), ParseScheduleError> {
+    pub(crate) fn end(&self, known: &[&str]) -> Result<(), ParseScheduleError> {
         let odd =
             self.0.iter().enumerate().find(|(i, (name, _))| {
                 !known.contains(name) || self.0[..*i].iter().any(|(earlier, _)| earlier == name)
             });
         odd.map_or(Ok(()), |(_, (name, _))| Err(ParseScheduleError::Field((*name).to_owned())))
-    }
-}
-
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Schedule::Map(s) => s.fmt(f),
-            Schedule::Rows(s) => s.fmt(f),
-            Schedule::LookBack(s) => s.fmt(f),
-            Schedule::Columns(s) => s.fmt(f),
-            Schedule::StateSpace(s) => s.fmt(f),
-            Schedule::Flash(s) => s.fmt(f),
-            Schedule::StateSpaceBackward(s) => s.fmt(f),
-            Schedule::Chunkwise(s) => s.fmt(f),
-            Schedule::ChunkwiseBackward(s) => s.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Schedule {
-    type Err = ParseScheduleError;
-
-    fn from_str(text: &str) -> Result<Self, ParseScheduleError> {
-        match text.split('(').next() {
-            Some("map") => text.parse().map(Schedule::Map),
-            Some("rows") => text.parse().map(Schedule::Rows),
-            Some("lookback") => text.parse().map(Schedule::LookBack),
-            Some("columns") => text.parse().map(Schedule::Columns),
-            Some("state_space") => text.parse().map(Schedule::StateSpace),
-            Some("flash") => text.parse().map(Schedule::Flash),
-            Some("state_space_backward") => text.parse().map(Schedule::StateSpaceBackward),
-            Some("chunkwise_backward") => text.parse().map(Schedule::ChunkwiseBackward),
-            Some("chunkwise") => text.parse().map(Schedule::Chunkwise),
-            _ => Err(ParseScheduleError::Name(text.to_owned())),
-        }
     }
 }

@@ -1,16 +1,15 @@
-//! The two-way schedules that a plan may choose, and their cost.
+//! What the passes cost.
 //!
-//! As for the [states schedules](super::states), issue slots are the limit: those of the walk, and of the passes before
-//! it. Where rows are too few to fill the device, time is cut into segments: every multiprocessor has blocks then, and
-//! for that a pass more.
+//! As for a [walk in one direction](crate::schedules::state_space), issue slots are the limit: those of the walk, and of the
+//! passes before it. Where rows are too few to fill the device, time is cut into segments: every multiprocessor has blocks
+//! then, and for that a pass more.
 
-use super::bound::Bound;
-use super::geometry::blocks;
-use super::time::Segments;
-use crate::schedule::{Pass, Schedule, StateSpaceBackward, WARP};
-use crate::schedules::state_space_backward::{before, can_segment, has_registers, passes};
-use crate::stage::Stage;
-use crate::target::{Isa, Target};
+use super::{Pass, StateSpaceBackward, before, passes};
+use crate::schedules::cost::Cost;
+use crate::schedules::problem::Problem;
+use crate::schedules::segments::Segments;
+use crate::schedules::strategy::Strategy;
+use crate::target::WARP;
 use crate::words::counted;
 
 /// Cycles per microsecond, under this load.
@@ -33,61 +32,6 @@ const JOIN: f64 = 0.5;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
 const LATENCY: [f64; 2] = [1.6, 2.2];
 
-/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
-pub(super) fn vector_schedules(stage: &Stage, vector: u32, isa: Isa) -> Vec<Schedule> {
-    let bounded = |s: StateSpaceBackward| if isa == Isa::Sm90a { s } else { StateSpaceBackward { registers: 0, ..s } };
-    let exact = |s: StateSpaceBackward| StateSpaceBackward { padded: false, ..s };
-    let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s);
-    let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
-    let whole = whole.chain([4, 16, 64, 256].map(few));
-    // With segments there are blocks enough for two rows per lane.
-    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
-    let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
-    let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
-    all.filter(fits).map(Schedule::StateSpaceBackward).collect()
-}
-
-/// The schedules that assume nothing of strides and addresses.
-pub(super) fn scalar_schedules() -> Vec<Schedule> {
-    [4, 16, 64, 256]
-        .map(|capacity| Schedule::StateSpaceBackward(StateSpaceBackward { registers: 0, ..few(capacity) }))
-        .to_vec()
-}
-
-/// Two rows per lane.
-fn many(capacity: u32) -> StateSpaceBackward {
-    let small = capacity == 4;
-    let (warps, copy_warps, blocks) = if small { (4, 2, 2) } else { (8, 4, 1) };
-    let registers = if small { 0 } else { 216 };
-    let states = if small { 1 } else { 4 };
-    StateSpaceBackward { rows: 2, warps, copy_warps, blocks, registers, states, ..few(capacity) }
-}
-
-/// One row per lane.
-fn few(capacity: u32) -> StateSpaceBackward {
-    let (states, warps, copy_warps, steps) = match capacity {
-        4 => (1, 4, 2, 32),
-        256 => (8, 2, 2, 16),
-        _ => (4, 8, 4, 32),
-    };
-    let lanes = capacity / states;
-    StateSpaceBackward {
-        pass: Pass::Walk,
-        warps,
-        copy_warps,
-        states,
-        rows: 1,
-        lanes,
-        padded: true,
-        steps,
-        stages: 2,
-        vector: 1,
-        blocks: 1,
-        registers: if warps == 8 { 216 } else { 0 },
-        segmented: false,
-    }
-}
-
 /// What the passes of a schedule have to do.
 pub(super) struct Work {
     passes: [StateSpaceBackward; 2],
@@ -97,10 +41,10 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn of(stage: &Stage, schedule: &StateSpaceBackward, bound: &Bound, target: &Target) -> Work {
+    pub(super) fn of(schedule: &StateSpaceBackward, problem: &Problem<'_>) -> Work {
         let passes = [before(schedule, Pass::Save), StateSpaceBackward { pass: Pass::Walk, ..*schedule }];
-        let blocks = passes.map(|s| blocks(stage, &Schedule::StateSpaceBackward(s), bound));
-        Work { passes, blocks, multiprocessors: u64::from(target.multiprocessors) }
+        let blocks = passes.map(|own| own.blocks(problem));
+        Work { passes, blocks, multiprocessors: u64::from(problem.target.multiprocessors) }
     }
 
     fn schedule(&self) -> &StateSpaceBackward {
@@ -155,12 +99,12 @@ impl Work {
 }
 
 /// Microseconds of all passes, and why.
-pub(super) fn estimate(stage: &Stage, schedule: &StateSpaceBackward, bound: &Bound, target: &Target) -> (f64, String) {
-    let segments = Segments::of(stage, &Schedule::StateSpaceBackward(*schedule), bound, target);
-    let work = Work::of(stage, schedule, bound, target);
+pub(super) fn estimate(schedule: &StateSpaceBackward, problem: &Problem<'_>) -> Cost {
+    let segments = schedule.segments(problem);
+    let work = Work::of(schedule, problem);
     let save = work.save(segments.saving());
     let ((walk, warps), carry) = (work.walk(segments), work.carry(segments));
-    let launches = passes(stage, schedule).len();
+    let launches = passes(problem.stage, schedule).len();
     let cut = match segments.count {
         1 => String::new(),
         count => format!(", carries {carry:.0} µs for {count} segments of {}", counted(segments.tiles, "tile")),
@@ -170,5 +114,5 @@ pub(super) fn estimate(stage: &Stage, schedule: &StateSpaceBackward, bound: &Bou
         counted(launches, "launch"),
         counted(warps, "warp")
     );
-    (walk + carry + save, why)
+    Cost { micros: walk + carry + save, why }
 }

@@ -1,4 +1,4 @@
-//! Numbers computed anew.
+//! Rematerialisation: numbers that are computed again rather than kept in registers.
 //!
 //! The compiler computes equal numbers once: indices that are needed before a walk and after it would stay in registers all
 //! the while. Read from shared memory, or with a 0 from there added, they are others to it.
@@ -43,7 +43,7 @@ impl Anew {
     }
 
     /// The same of a number of 32 bits, `u32`.
-    pub(super) fn of_bits(self, b: &mut Builder, number: Operand) -> Operand {
+    pub(crate) fn of_bits(self, b: &mut Builder, number: Operand) -> Operand {
         let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
         let nothing = b.convert(Ty::I32, nothing);
         let nothing = b.bits(Ty::U32, nothing);

@@ -5,13 +5,13 @@
 //! is H's size times H's stride in every tensor. It saves divisions, and makes one kernel do for every such split.
 
 use super::bound::{Bound, Placed};
-use crate::abi::{Tensor, axes, tensors};
-use crate::stage::{NormalForm, Stage, View};
+use super::tensor::{Tensor, axes, tensors};
+use super::{NormalForm, Stage, View};
 use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Program, Value};
 
 /// A stage with merged axes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Collapsed {
+pub struct Collapsed {
     /// The stage.
     pub stage: Stage,
     /// For each of its axes, those of the original stage, outermost first.
@@ -19,7 +19,7 @@ pub(super) struct Collapsed {
 }
 
 /// The stage with all axes merged that can be; `None` if there are none.
-pub(super) fn collapse(stage: &Stage) -> Option<Collapsed> {
+pub fn collapse(stage: &Stage) -> Option<Collapsed> {
     if let Some(joined) = joined(stage) {
         return Some(joined);
     }
@@ -156,7 +156,7 @@ fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {
 
 impl Collapsed {
     /// Sizes and layouts over the merged axes, if every tensor's strides allow it.
-    pub(super) fn bind(&self, stage: &Stage, bound: &Bound) -> Option<Bound> {
+    pub fn bind(&self, stage: &Stage, bound: &Bound) -> Option<Bound> {
         let size = |group: &Vec<Axis>| i64::try_from(bound.count(group.iter().copied())).ok();
         let sizes = self.groups.iter().map(size).collect::<Option<_>>()?;
         let tensors = tensors(stage).map(|t| self.place(stage, bound, t)).collect::<Option<_>>()?;

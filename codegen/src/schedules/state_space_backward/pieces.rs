@@ -3,14 +3,12 @@
 //! The passes hand on saved states and sums of blocks. Where these would take more than the stage's tensors account for, the
 //! passes take some of the rows at a time, in the same memory; sums over rows go on from piece to piece.
 
-use super::bound::Bound;
-use super::time::Segments;
-use crate::abi;
+use super::{StateSpaceBackward, scratch};
 use crate::abi::{Tensor, tensors};
-use crate::schedule::{Schedule, StateSpaceBackward};
-use crate::schedules::state_space_backward::scratch;
-use crate::stage::{Sink, Source, Stage};
-use crate::target::Target;
+use crate::schedules::pieces::{Piece, rows_axis};
+use crate::schedules::problem::Problem;
+use crate::schedules::strategy::Strategy;
+use crate::stage::{Bound, Sink, Source, Stage};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op};
 
@@ -21,52 +19,22 @@ const LEAST: u64 = 64 << 10;
 /// elements many times, so be it: whether there is so much memory is for its allocation to say.
 const MOST: u64 = 1 << 10;
 
-/// Rows that the kernels of a stage take together: all of them, but where memory is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    first: i64,
-    rows: i64,
-    /// What [`abi::Role::Piece`] tells the kernels.
-    pub bits: i64,
-}
-
-impl Piece {
-    /// A stage's sizes for the piece.
-    pub(super) fn bound(self, stage: &Stage, bound: &Bound) -> Bound {
-        let mut own = bound.clone();
-        if let Some(row) = rows_axis(stage) {
-            own.sizes[row.0 as usize] = self.rows;
-        }
-        own
-    }
-
-    /// Bytes from a tensor's first element to that of the piece.
-    pub(super) fn offset(self, stage: &Stage, tensor: Tensor, bound: &Bound) -> i64 {
-        let stride = rows_axis(stage).and_then(|row| bound.stride(stage, tensor, row)).unwrap_or(0);
-        self.first * stride * abi::elem(stage, tensor).bytes().unwrap_or(8) as i64
-    }
-}
-
-fn rows_axis(stage: &Stage) -> Option<Axis> {
-    stage.outer_axes().iter().last()
-}
-
 /// The pieces in which a stage takes its rows under a schedule, in order: as few as keep to [`room`].
-pub(super) fn pieces(stage: &Stage, schedule: &Schedule, bound: &Bound, target: &Target) -> Vec<Piece> {
-    let rows = rows_axis(stage).map_or(1, |row| bound.size(row));
-    let whole = vec![Piece { first: 0, rows, bits: 0 }];
-    let Schedule::StateSpaceBackward(own) = schedule else { return whole };
+pub(super) fn pieces(schedule: &StateSpaceBackward, problem: &Problem<'_>) -> Vec<Piece> {
+    let Problem { stage, bound, .. } = *problem;
+    let whole = Piece::whole(problem);
+    let (all, rows) = (vec![whole], whole.rows());
     // A few steps of many states take less than what is found of the states themselves.
     let [steps, states] = [stage.axis(), stage.state_axis()].map(|axis| axis.map_or(1, |axis| bound.size(axis)));
     if steps < states || !rows_axis(stage).is_some_and(|row| is_alike(stage, row)) {
-        return whole;
+        return all;
     }
-    let of_count = |count: u64| cut(rows, i64::from(own.block_rows()), count);
-    let bytes = |pieces: &[Piece]| bytes(stage, own, pieces, bound, target);
-    let (blocks, room) = ((rows as u64).div_ceil(u64::from(own.block_rows())), room(stage, bound));
-    let least = bytes(&whole).div_ceil(room);
+    let of_count = |count: u64| whole.cut(i64::from(schedule.block_rows()), count);
+    let bytes = |pieces: &[Piece]| bytes(schedule, problem, pieces);
+    let (blocks, room) = ((rows as u64).div_ceil(u64::from(schedule.block_rows())), room(stage, bound));
+    let least = bytes(&all).div_ceil(room);
     if least <= 1 || blocks <= 1 {
-        return whole;
+        return all;
     }
     of_count(fewest(least, blocks, |count| bytes(&of_count(count)) <= room))
 }
@@ -81,18 +49,6 @@ fn fewest(least: u64, blocks: u64, has_room: impl Fn(u64) -> bool) -> u64 {
 fn is_alike(stage: &Stage, row: Axis) -> bool {
     let displaced = stage.views.iter().flatten().any(|view| view.axis == row);
     !displaced && !stage.program.nodes.iter().any(|node| [Op::Index(row), Op::Size(row)].contains(&node.op))
-}
-
-/// Rows in at most so many pieces of whole blocks.
-fn cut(rows: i64, block: i64, count: u64) -> Vec<Piece> {
-    let blocks = (rows as u64).div_ceil(block as u64);
-    let each = block * blocks.div_ceil(count) as i64;
-    let piece = |first: i64| {
-        let continues = if first > 0 { abi::Piece::CONTINUES } else { 0 };
-        let goes_on = if first + each < rows { abi::Piece::GOES_ON } else { 0 };
-        Piece { first, rows: each.min(rows - first), bits: continues | goes_on }
-    };
-    (0..rows).step_by(each as usize).map(piece).collect()
 }
 
 /// Bytes that the passes of a stage may hand on: twice its tensors, less what is temporary among them.
@@ -113,26 +69,20 @@ fn room(stage: &Stage, bound: &Bound) -> u64 {
 }
 
 /// Bytes of what the passes of all pieces hand on in the same memory.
-fn bytes(stage: &Stage, schedule: &StateSpaceBackward, pieces: &[Piece], bound: &Bound, target: &Target) -> u64 {
-    let lens = handed_on(stage, schedule, pieces, bound, target).unwrap_or_default();
+fn bytes(schedule: &StateSpaceBackward, problem: &Problem<'_>, pieces: &[Piece]) -> u64 {
+    let lens = lens(schedule, problem, pieces).unwrap_or_default();
     lens.into_iter().fold(0, u64::saturating_add).saturating_mul(Elem::F32.bytes().unwrap_or(4) as u64)
 }
 
 /// How many numbers of each kind the passes of all pieces hand on, in the same memory; `None` when 63 bits cannot count them.
-pub(super) fn handed_on(
-    stage: &Stage,
-    schedule: &StateSpaceBackward,
-    pieces: &[Piece],
-    bound: &Bound,
-    target: &Target,
-) -> Option<Vec<u64>> {
+pub(super) fn lens(schedule: &StateSpaceBackward, problem: &Problem<'_>, pieces: &[Piece]) -> Option<Vec<u64>> {
     let mut lens: Vec<u64> = vec![];
     // All pieces but the last have as many rows.
-    let unlike = pieces.iter().enumerate().filter(|(i, piece)| *i == 0 || piece.rows != pieces[i - 1].rows);
+    let unlike = pieces.iter().enumerate().filter(|(i, piece)| *i == 0 || piece.rows() != pieces[i - 1].rows());
     for (_, piece) in unlike {
-        let own = piece.bound(stage, bound);
-        let segments = Segments::of(stage, &Schedule::StateSpaceBackward(*schedule), &own, target).count;
-        let mut found = scratch(stage, schedule, segments, |axis| own.size(axis))?;
+        let own = piece.bound(problem.stage, problem.bound);
+        let segments = schedule.segments(&problem.with(&own)).count;
+        let mut found = scratch(problem.stage, schedule, segments, |axis| own.size(axis))?;
         if pieces.len() == 1 {
             // Nothing comes after it.
             found[2] = 0;
