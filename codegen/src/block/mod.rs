@@ -8,3 +8,5 @@ pub mod persistent;
 pub mod point;
 pub mod reads;
 pub mod scalar;
+#[cfg(test)]
+mod tests;
