@@ -87,7 +87,7 @@ impl Cut {
 fn within_tiles(launch: &Launch) -> Vec<Axis> {
     match launch.schedule {
         Schedule::Flash(_) => launch.stage.kind().pairs()
-            .map(|form| form.inner.into_iter().chain(form.over).collect())
+            .map(|form| form.inner.iter().copied().chain(form.over).collect())
             .unwrap_or_default(),
         Schedule::Chunkwise(_) => {
             launch.stage.kind().matrices().map_or(vec![], |form| vec![form.width, form.depth])
