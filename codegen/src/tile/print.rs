@@ -14,7 +14,7 @@ use crate::build::zero;
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut printer = Printer { kernel: self, out: f };
+        let mut printer = Printer { kernel: self, out: f, terse: false };
         printer.declarations()?;
         printer.unused()?;
         printer.list(&self.body, 1)
@@ -43,10 +43,11 @@ impl Display for SharedKind {
 }
 
 impl Kernel {
-    /// The text without the line of unused registers, for whoever lists all registers besides.
-    pub fn text_of_statements(&self) -> String {
+    /// The text without what only a reader of it needs: the line of unused registers, and the types of constants. The hashes of
+    /// kernels are made from it, so it must stay as it is.
+    pub fn terse(&self) -> String {
         let mut text = String::new();
-        let mut printer = Printer { kernel: self, out: &mut text };
+        let mut printer = Printer { kernel: self, out: &mut text, terse: true };
         // Writing to a String cannot fail.
         let _ = printer.declarations().and_then(|()| printer.list(&self.body, 1));
         text
@@ -56,7 +57,7 @@ impl Kernel {
     pub fn line(&self, stmt: &Stmt) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = Printer { kernel: self, out: &mut text }.head(stmt);
+        let _ = Printer { kernel: self, out: &mut text, terse: false }.head(stmt);
         text
     }
 }
@@ -65,6 +66,8 @@ impl Kernel {
 struct Printer<'a, W: Write> {
     kernel: &'a Kernel,
     out: W,
+    /// Whether constants stand without their types.
+    terse: bool,
 }
 
 impl<W: Write> Printer<'_, W> {
@@ -136,7 +139,7 @@ impl<W: Write> Printer<'_, W> {
             Stmt::Break(condition) => format!("break if {}", self.op(*condition, Ty::Bool)),
             Stmt::Load { dst, memory, index, guard, otherwise } => {
                 let (place, ty) = (self.place(*memory, *index), self.ty_of(dst));
-                let is_plain = guard.is_none() && Some(*otherwise) == ty.map(zero);
+                let is_plain = guard.is_none() && (self.terse || Some(*otherwise) == ty.map(zero));
                 let orelse = if is_plain { String::new() } else { format!(" else {}", self.op(*otherwise, ty)) };
                 format!("load {} = {place}{}{orelse}", self.regs(dst), self.guard(*guard))
             }
@@ -285,8 +288,8 @@ impl<W: Write> Printer<'_, W> {
         let text = self.op(a, to);
         match (op, a) {
             // Else it would be the negative constant.
-            (Unary::Neg, Operand::Const(..)) => format!("-({text})"),
-            (Unary::Neg, Operand::Reg(_)) => format!("-{text}"),
+            (Unary::Neg, Operand::Const(..)) if !self.terse => format!("-({text})"),
+            (Unary::Neg, _) => format!("-{text}"),
             (Unary::Not, _) => format!("!{text}"),
             (Unary::Powi(n), _) => format!("powi({text}, {n})"),
             (named, _) => format!("{}({text})", named.name()),
@@ -367,7 +370,7 @@ impl<W: Write> Printer<'_, W> {
         match operand {
             Operand::Reg(reg) => self.reg(reg),
             Operand::Const(Ty::Bool, Literal::Bool(b)) => b.to_string(),
-            Operand::Const(ty, literal) if place.into() == Some(ty) => number(ty, literal),
+            Operand::Const(ty, literal) if self.terse || place.into() == Some(ty) => number(ty, literal),
             Operand::Const(ty, literal) => format!("{}_{ty}", number(ty, literal)),
         }
     }
@@ -427,6 +430,24 @@ mod tests {
     use super::*;
     use crate::build::Builder;
     use crate::tile::Special;
+
+    /// Hashes of kernels must not change when the text says more.
+    #[test]
+    fn what_hashes_are_made_from_says_no_types() {
+        let mut b = Builder::new("sample", 32);
+        b.reg(Ty::F64);
+        let one = Operand::Const(Ty::F32, Literal::Float(1.0));
+        let bits = b.bits(Ty::U32, one);
+        let negative = b.unary(Unary::Neg, one);
+        let x = b.param("x", ParamKind::Read(Elem::F32));
+        b.load(Memory::Global(x), Operand::i64(0), 1, None, one);
+        let kernel = b.finish();
+        assert_eq!((bits, negative), (Reg(1).into(), Reg(2).into()));
+        let head = "kernel sample(x: read f32) threads 32 blocks_per_sm 1\n";
+        assert_eq!(kernel.terse(), format!("{head}  u1 = bits(1.0)\n  f2 = -1.0\n  load f3 = x[0]\n"));
+        let full = "unused d0\n  u1 = bits(1.0_f32)\n  f2 = -(1.0)\n  load f3 = x[0] else 1.0\n";
+        assert_eq!(kernel.to_string(), format!("{head}{full}"));
+    }
 
     #[test]
     fn every_kind_of_statement() {

@@ -118,7 +118,6 @@ const WORDS: [&str; 42] = [
     "reset_tickets",
     "publish",
     "poll",
-   
     "shared",
     "unused",
     "thread",
