@@ -9,7 +9,6 @@ pub mod math;
 mod operands;
 pub mod path;
 pub mod plan;
-mod print;
 pub mod schedules;
 pub mod simulate;
 pub mod stage;
