@@ -51,11 +51,11 @@ pub struct Cuts {
     pub two_way: Option<Cut>,
     /// With sums over pairs kept with what they sum, if there are such and the schedule takes them.
     pub paired: Option<Cut>,
-    /// With sums over pairs kept with what they sum, and a stage for each of these sums, if one has several.
+    /// The same with a stage for each of these sums, if one has several.
     pub apart: Option<Cut>,
-    /// With sums over pairs that are also added up over an axis that repeats pairs (grouped queries), if there are such.
+    /// The same with sums over an axis that repeats pairs, if there are such.
     pub gathered: Option<Cut>,
-    /// With the columns of sums over pairs in parts (split-K), if there is one such stage.
+    /// The same with their columns in parts, if there is one such stage.
     pub split: Option<Cut>,
     /// With a two-way stage that takes all sums, if there is one and chunks take it.
     pub chunked: Option<Cut>,
@@ -160,22 +160,22 @@ impl Planner {
         &self.plain.cut
     }
 
-    /// The cut with sums over states kept with their scans, if the program has such and one kernel can take them.
+    /// The same with sums over states kept with their scans, if the program has such and they are of a kind that one kernel can take.
     pub fn contracted_cut(&self) -> Option<&Cut> {
         self.contracted.as_ref().map(|division| &division.cut)
     }
 
-    /// The cut with a two-way stage, if the program has one that the schedule takes.
+    /// The same with a two-way stage, if the program has one that the schedule takes.
     pub fn two_way_cut(&self) -> Option<&Cut> {
         self.two_way.as_ref().map(|division| &division.cut)
     }
 
-    /// The cut with sums over pairs kept with what they sum, if the program has such that the schedule takes.
+    /// The same with sums over pairs kept with what they sum, if the program has such that the schedule takes.
     pub fn paired_cut(&self) -> Option<&Cut> {
         self.paired.as_ref().map(|division| &division.cut)
     }
 
-    /// The cut with a two-way stage that takes all sums, if the program has one that chunks take.
+    /// The same with a two-way stage that takes all sums, if the program has one that chunks take.
     pub fn chunked_cut(&self) -> Option<&Cut> {
         self.chunked.as_ref().map(|division| &division.cut)
     }
@@ -192,8 +192,8 @@ impl Planner {
         self.plan_ranked(call, 0)
     }
 
-    /// The plan of a call among those whose kernels the verifier accepts. Each kernel that is taken is lowered for it,
-    /// which takes several times as long as planning.
+    /// The plan of a call among those whose kernels the verifier accepts. Each kernel that is taken is lowered for it, which takes
+    /// several times as long as planning.
     pub fn plan_sound(&self, call: &Call) -> Result<Plan, PlanError> {
         self.choose(call, Choosing::sound())
     }
@@ -209,7 +209,7 @@ impl Planner {
         self.save(call, Choosing::default())
     }
 
-    /// The plan of a call that saves states for its gradient, among plans whose kernels are there.
+    /// The same among plans whose kernels are there.
     pub fn plan_saving_among(
         &self,
         call: &Call,
@@ -227,7 +227,7 @@ impl Planner {
         self.start_from(call, residual, None)
     }
 
-    /// The plan of a gradient's call that starts from saved states, among plans whose kernels are there.
+    /// The same among plans whose kernels are there.
     pub fn plan_saved_among(
         &self,
         call: &Call,
@@ -271,7 +271,7 @@ impl Planner {
         let of =
             |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, choosing).ok());
         let (plain, two_way) = (self.plain.plan(call, choosing), of(&self.two_way));
-        // Stages that store all states may be fast, but where states are many they take memory without bound.
+        // Stages that hand on all states may be fast, but where states are many they take memory without bound.
         let contracted = of(&self.contracted);
         let leanest = match choosing.is_there {
             None => least_bytes([&two_way, &contracted]),

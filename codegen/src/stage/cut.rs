@@ -84,19 +84,19 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
 }
 
-/// Cuts a prepared program with sums over a state axis kept with their scans, if there are such.
+/// The same with sums over a state axis kept with their scans, if there are such.
 pub(super) fn cut_kept(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, contractions(program), None)
 }
 
-/// Cuts a program with sums over a state axis kept with their scans; `None` if the program has none.
+/// The same with sums over a state axis kept with their scans; `None` if the program has none.
 pub fn cut_contracted(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = prepare(program)?;
     let sums = contractions(&program);
     if sums.is_empty() { Ok(None) } else { cut_with(&program, sums, None).map(Some) }
 }
 
-/// Cuts a program with sums over columns taken as partial sums by the kernel of the states; `None` if the program has none.
+/// The same with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
 pub fn cut_parted(program: &Program) -> Result<Option<Cut>, CutError> {
     let Some(Parted { program, axis, parts, sums }) = parted(&prepare(program)?) else { return Ok(None) };
     cut_with(&program, sums, Some((axis, parts))).map(Some)

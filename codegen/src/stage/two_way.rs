@@ -33,9 +33,8 @@ pub fn cut_two_way(program: &Program) -> Result<Option<Cut>, CutError> {
     Ok(cuts(program, Sums::OfStates)?.into_iter().next())
 }
 
-/// Cuts a program with a two-way stage that takes all sums over rows and over outer axes, and the cotangent of the decay's
-/// logarithm, decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state
-/// axis.
+/// The same with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
+/// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
 pub fn cut_chunked(program: &Program) -> Result<Vec<Cut>, CutError> {
     cuts(program, Sums::All)
 }

@@ -12,10 +12,9 @@
 //! Everything outside of pair sums is cut as usual. Sums over axes that only repeat pairs (heads that share keys) are taken
 //! after the pair sum, see [`outward`].
 //!
-//! [`cut_apart`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has
-//! all the registers. [`cut_gathered`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk
-//! all that they sum, and nothing in between is stored. [`cut_split`] divides the columns into parts, which are joined
-//! afterwards, see [`split`]: for few rows.
+//! [`cut_apart`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
+//! the registers. [`cut_gathered`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
+//! that they sum, and nothing in between is stored. [`cut_split`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
 
 mod extract;
 mod find;
@@ -41,7 +40,7 @@ pub fn cut_paired(program: &Program) -> Result<Option<Cut>, CutError> {
     if pairs.sums.is_empty() { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
 }
 
-/// Cuts a program with a stage for every sum over pairs; `None` if no stage of [`cut_paired`] has several.
+/// The same with a stage for every pair sum; `None` if no stage of [`cut_paired`] has several.
 pub fn cut_apart(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = simplify(&outward::outward(&prepare(program)?));
     let [together, apart] = [Sharing::Together, Sharing::Apart].map(|sharing| Pairs::of(&program, sharing));
@@ -49,14 +48,14 @@ pub fn cut_apart(program: &Program) -> Result<Option<Cut>, CutError> {
     if stages(&together) == stages(&apart) { Ok(None) } else { cut_with(&program, &apart, None).map(Some) }
 }
 
-/// Cuts a program with sums over pairs that are also added up over an axis that repeats pairs; `None` if there are none.
+/// The same with sums over an axis that repeats pairs; `None` if there are none.
 pub fn cut_gathered(program: &Program) -> Result<Option<Cut>, CutError> {
     let program = simplify(&outward::outward(&prepare(program)?));
     let pairs = Pairs::of(&program, Sharing::Gathered);
     if pairs.sums.iter().all(|sum| sum.over.is_none()) { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
 }
 
-/// Cuts a program with the columns of a sum over pairs in parts (split-K); `None` unless there is one such stage.
+/// The same with the columns in parts; `None` unless there is one stage of pair sums.
 pub fn cut_split(program: &Program) -> Result<Option<Cut>, CutError> {
     let Some(split) = Split::of(&simplify(&outward::outward(&prepare(program)?)))? else { return Ok(None) };
     let pairs = Pairs::of(&split.program, Sharing::Together);
