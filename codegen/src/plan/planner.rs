@@ -209,7 +209,7 @@ impl Planner {
         self.save(call, Choosing::default())
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a call that saves states for its gradient, among plans whose kernels are there.
     pub fn plan_saving_among(
         &self,
         call: &Call,
@@ -227,7 +227,7 @@ impl Planner {
         self.start_from(call, residual, None)
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a gradient's call that starts from saved states, among plans whose kernels are there.
     pub fn plan_saved_among(
         &self,
         call: &Call,
@@ -271,7 +271,7 @@ impl Planner {
         let of =
             |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, choosing).ok());
         let (plain, two_way) = (self.plain.plan(call, choosing), of(&self.two_way));
-        // Stages that hand on all states may be fast, but where states are many they take memory without bound.
+        // Stages that store all states may be fast, but where states are many they take memory without bound.
         let contracted = of(&self.contracted);
         let leanest = match choosing.is_there {
             None => least_bytes([&two_way, &contracted]),
