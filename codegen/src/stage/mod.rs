@@ -171,7 +171,7 @@ pub struct Scan<'a> {
 /// The scans of a two-way stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoWay<'a> {
-    /// The states, computed anew.
+    /// The scan of the states, which are rematerialised.
     pub forward: Scan<'a>,
     /// Their cotangents, in the opposite direction.
     pub back: Scan<'a>,

@@ -3,7 +3,7 @@
 use crate::target::WARP;
 
 schedule! {
-    /// States: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
+    /// State space: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
     /// share a row and sum over its states. The `32·warps/lanes` rows of a block lie along the last outer axis; other warps
     /// bring tiles of `steps` steps into shared memory and take the outputs back.
     StateSpace, "state_space" {
@@ -23,7 +23,7 @@ schedule! {
         steps: u32,
         /// Tiles in flight in shared memory.
         stages: u32,
-        /// Chunks of four steps per turn of the loop.
+        /// Chunks of four steps per iteration of the loop.
         unroll: u32,
         /// Consecutive steps per access; with more than one their number is a multiple of it.
         vector: u32,
