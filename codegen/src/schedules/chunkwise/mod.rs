@@ -46,7 +46,7 @@ use super::flash::values::Values;
 use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
-use crate::block::rematerialise::Anew;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::{Builder, zero};
 use crate::schedules::Unit;
 use crate::stage::Stage;
@@ -166,7 +166,7 @@ pub(crate) struct ChunksKernel<'s> {
     pub(crate) segment: Segment,
     pub(crate) ends: ParamId,
     /// The rematerialised outer indices, and whether the segment is the last.
-    pub(crate) anew: Anew,
+    pub(crate) rematerialiser: Rematerialiser,
     pub(crate) thread: Operand,
     pub(crate) warp: Operand,
     pub(crate) lane: Operand,
@@ -218,7 +218,7 @@ impl<'s> ChunksKernel<'s> {
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let anew = Anew::declare(b, form.outer.iter().count() + 1);
+        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
         let segment = Segment::of(b, &args, (form.outer, parts), schedule.ends);
         let (point, part) = match parts {
@@ -247,7 +247,7 @@ impl<'s> ChunksKernel<'s> {
             saved: None,
             segment,
             ends,
-            anew,
+            rematerialiser,
             thread,
             warp,
             lane,
@@ -284,17 +284,17 @@ impl<'s> ChunksKernel<'s> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
         let rolled = source.vector == 1 && self.is_scarce();
-        if is_kept { source } else { Source { thread: self.anew.of(b, self.thread), rolled, ..source } }
+        if is_kept { source } else { Source { thread: self.rematerialiser.of(b, self.thread), rolled, ..source } }
     }
 
     /// The kernel with thread coordinates that are rematerialised in every iteration, where single elements leave the
     /// fewest registers. `None` elsewhere, and in `tf32`, whose kernels spill if coordinates are computed in every
     /// iteration.
-    fn of_turn(&self, b: &mut Builder) -> Option<Self> {
+    fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
         if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
             return None;
         }
-        let thread = self.anew.of(b, self.thread);
+        let thread = self.rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         Some(ChunksKernel { thread, warp, lane, group, member, ..self.clone() })
@@ -302,7 +302,7 @@ impl<'s> ChunksKernel<'s> {
 
     /// An evaluator that knows only the block's coordinates, rematerialised.
     fn values(&self, b: &mut Builder) -> Values<'_> {
-        let outer = self.anew.outer(b, &self.outer);
+        let outer = self.rematerialiser.outer(b, &self.outer);
         Values::new(self.stage, &self.args, [self.form.time, self.form.width], outer)
     }
 

@@ -26,7 +26,7 @@ impl ChunksKernel<'_> {
         let staged = self.staged(b, queries);
         let own = [self.first_row(b), self.first_column(b)];
         let [row, column] =
-            if self.gate.is_some() || self.is_scarce() { own.map(|first| self.anew.of(b, first)) } else { own };
+            if self.gate.is_some() || self.is_scarce() { own.map(|first| self.rematerialiser.of(b, first)) } else { own };
         let time = b.add(first, row);
         for h in 0..2 {
             let at = b.add(time, Operand::i32((h * COLUMNS) as i32));
@@ -82,7 +82,7 @@ impl ChunksKernel<'_> {
             return;
         }
         let lasts = self.lasts();
-        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.anew.of(b, first));
+        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.rematerialiser.of(b, first));
         let mut values = self.values(b);
         self.set_width(b, &mut values, row);
         for (block, sums) in state.blocks.iter().enumerate() {

@@ -11,7 +11,7 @@
 
 use super::products::{Blocks, Factor, load_four, mma};
 use super::{COLUMNS, ChunksKernel, ROWS, zeros};
-use crate::block::rematerialise::Anew;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::flash::single::{HALF, split};
 use crate::schedules::flash::tile::Tile;
@@ -127,7 +127,7 @@ pub(super) fn rows_of(b: &mut Builder, left: Factor, step: u32) -> Vec<[Operand;
 /// Adds left·right over the rows of the right factor, of which every left one has eight.
 pub(super) fn multiply_in_time(
     b: &mut Builder,
-    anew: Anew,
+    rematerialiser: Rematerialiser,
     sums: &mut Blocks,
     (left, right): (&[[Operand; 4]], Factor),
 ) {
@@ -137,7 +137,7 @@ pub(super) fn multiply_in_time(
         let mut own = Sums::of(elem, sums);
         if elem == Elem::F32 {
             // High and low parts of the left factor would be kept for all groups: twice its registers.
-            let half = anew.of_bits(b, HALF);
+            let half = rematerialiser.of_bits(b, HALF);
             add_in_time(b, &mut own, (left, right), (group * together as u32, half));
         } else {
             add_words_in_time(b, &mut own, (left, right), 0);

@@ -127,7 +127,7 @@ impl ChunksKernel<'_> {
     /// Adds left·right over the chunk's times.
     pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, factors: (&[[Operand; 4]], Factor)) {
         if self.is_single {
-            return single::multiply_in_time(b, self.anew, sums, factors);
+            return single::multiply_in_time(b, self.rematerialiser, sums, factors);
         }
         let (left, right) = factors;
         for (sixteen, left) in left.iter().enumerate() {

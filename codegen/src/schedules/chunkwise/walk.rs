@@ -70,13 +70,13 @@ impl ChunksKernel<'_> {
         }
         let logs = b.var(f32(0.0));
         b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
-            let kernel = self.of_turn(b);
+            let kernel = self.rematerialised(b);
             kernel.as_ref().unwrap_or(self).turn(b, &origins, (&values, &state, logs), (turn, turns));
         });
         if self.schedule.ends {
             return self.store_end(b, &state, logs);
         }
-        let is_last = self.anew.read(b, self.outer.len());
+        let is_last = self.rematerialiser.read(b, self.outer.len());
         let is_last = b.ne(is_last, Operand::i64(0));
         b.if_(is_last, |b| self.finals(b, &state));
     }
@@ -88,7 +88,7 @@ impl ChunksKernel<'_> {
         let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            self.anew.store(b, &numbers);
+            self.rematerialiser.store(b, &numbers);
             for (array, tiles) in self.mbarriers() {
                 for i in 0..self.schedule.stages as i32 {
                     let mbarrier = Mbarrier { array, index: Operand::i32(i) };
@@ -116,7 +116,7 @@ impl ChunksKernel<'_> {
             let chunk = self.chunk(b, (turn, turns));
             let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
             let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
-            let outer = self.is_scarce().then(|| self.anew.outer(b, &self.outer));
+            let outer = self.is_scarce().then(|| self.rematerialiser.outer(b, &self.outer));
             let source = self.source_of_turn(b);
             let source = Source { outer: outer.as_deref().unwrap_or(source.outer), ..source };
             for (tile, origin) in self.tiles().zip(origins) {
@@ -165,8 +165,8 @@ impl ChunksKernel<'_> {
         (values, state, logs): (&Values, &State, Reg),
         (turn, turns): (Operand, Turns),
     ) {
-        let anew = self.is_scarce().then(|| self.values(b));
-        let values = anew.as_ref().unwrap_or(values);
+        let rematerialised = self.is_scarce().then(|| self.values(b));
+        let values = rematerialised.as_ref().unwrap_or(values);
         let stages = Operand::i32(self.schedule.stages as i32);
         let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
         let parity = b.binary(Binary::And, round, Operand::i32(1));

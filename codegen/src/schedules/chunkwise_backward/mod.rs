@@ -50,7 +50,7 @@ use super::flash::tile::{Source, Tile};
 use super::flash::values::Index;
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
-use crate::block::rematerialise::Anew;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
@@ -252,7 +252,7 @@ struct BackKernel<'s> {
     /// before Hopper.
     reads_early: bool,
     /// Rematerialised indices by which heads are read: they are needed before the products, too.
-    anew: Anew,
+    rematerialiser: Rematerialiser,
     thread: Operand,
     lane: Operand,
     warp: Operand,
@@ -297,7 +297,7 @@ impl<'s> BackKernel<'s> {
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
         let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
         let reads_early = reads_early && !is_single;
-        let anew = Anew::declare(b, 0);
+        let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
@@ -323,7 +323,7 @@ impl<'s> BackKernel<'s> {
             parts,
             energies,
             reads_early,
-            anew,
+            rematerialiser,
             thread,
             lane,
             warp,
@@ -343,12 +343,12 @@ impl<'s> BackKernel<'s> {
 
     /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
     /// the fewest registers; `None` elsewhere.
-    fn again(&self, b: &mut Builder) -> Option<Self> {
+    fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
         let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
         if !is_scarce && !self.is_single {
             return None;
         }
-        let thread = self.anew.of(b, self.thread);
+        let thread = self.rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));

@@ -97,7 +97,7 @@ impl BackKernel<'_> {
     /// those of single elements, and those beside products in `tf32`.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
         let is_kept = (self.schedule.vector > 1 && !self.is_single) || self.form.states.channels;
-        if is_kept { number } else { self.anew.of(b, number) }
+        if is_kept { number } else { self.rematerialiser.of(b, number) }
     }
 
     /// Stores the sums over heads, over times and the depth.

@@ -45,9 +45,9 @@ impl BackKernel<'_> {
         product: impl FnOnce(&Self, &mut Builder, &Head, &mut Partials) -> T,
     ) -> T {
         b.push(Stmt::SyncWarp);
-        let again = self.again(b);
-        let own = again.as_ref().unwrap_or(self);
-        let turn = self.anew.of(b, turn);
+        let rematerialised = self.rematerialised(b);
+        let own = rematerialised.as_ref().unwrap_or(self);
+        let turn = self.rematerialiser.of(b, turn);
         let (decays, sides) = (own.decays(b, turn), own.all_sides(b));
         let mut partials = Partials::default();
         let found = product(own, b, &Head { sides: &sides, stage, decays: &decays, sums }, &mut partials);
@@ -81,7 +81,7 @@ impl BackKernel<'_> {
 
     /// lane / 4 and lane mod 4, rematerialised.
     fn places(&self, b: &mut Builder) -> [Operand; 2] {
-        let lane = self.anew.of(b, self.lane);
+        let lane = self.rematerialiser.of(b, self.lane);
         [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
     }
 

@@ -121,12 +121,12 @@ impl BackKernel<'_> {
         let sums = self.sums(b);
         if self.has_turns() {
             b.for_(none, chunk.heads, Operand::i32(1), |b, turn| {
-                self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, turn);
+                self.rematerialised(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, turn);
             });
         } else {
-            self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
+            self.rematerialised(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
         }
-        self.again(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
+        self.rematerialised(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
     }
 
     fn sums(&self, b: &mut Builder) -> Sums {
@@ -172,7 +172,7 @@ impl BackKernel<'_> {
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            self.anew.store(b, &[]);
+            self.rematerialiser.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             let stages = self.heads_in_flight();
             for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
@@ -218,7 +218,7 @@ impl BackKernel<'_> {
 
     fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let lane = self.anew.of(b, self.lane);
+        let lane = self.rematerialiser.of(b, self.lane);
         let (row, piece) = left_rows(b, lane);
         let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
         let own = b.add(row, of_block);
@@ -290,12 +290,12 @@ impl BackKernel<'_> {
         let (found, decays) =
             if self.is_single { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
-            let turn = self.anew.of(b, turn);
+            let turn = self.rematerialiser.of(b, turn);
             self.reads(b, chunk, turn)
         });
         // Rematerialised here.
         let part = self.schedule.wide.then(|| {
-            let turn = self.anew.of(b, turn);
+            let turn = self.rematerialiser.of(b, turn);
             b.binary(Binary::Rem, turn, chunk.parts)
         });
         let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));

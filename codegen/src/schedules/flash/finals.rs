@@ -88,7 +88,7 @@ impl PairsKernel<'_> {
         let twice = b.convert(Ty::I64, twice);
         // Where registers are scarce, the thread's own coordinate belongs to the origin: what is added to that is part of
         // the access.
-        let own = self.anew.filter(|_| self.elem() != Elem::F32).map(|_| b.mul(twice, stride));
+        let own = self.rematerialiser.filter(|_| self.elem() != Elem::F32).map(|_| b.mul(twice, stride));
         let mut of_thread = |from: &Operand| own.map_or(*from, |own| b.add(*from, own));
         let origins: Vec<Operand> = origins.iter().map(&mut of_thread).collect();
         let blocks = 0..self.depth_of(axis) / COLUMNS;

@@ -35,7 +35,7 @@ mod products;
 mod rounds;
 pub(crate) mod single;
 mod strategy;
-mod strays;
+mod non_finite;
 mod sums;
 pub(crate) mod tile;
 pub(crate) mod values;
@@ -48,7 +48,7 @@ pub use parameters::Flash;
 
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
-use crate::block::rematerialise::Anew;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
@@ -133,7 +133,7 @@ struct PairsKernel<'s> {
     /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
     part: Option<(Operand, Operand)>,
     /// The rematerialised outer indices and first row, where sums or single elements leave no registers for them.
-    anew: Option<Anew>,
+    rematerialiser: Option<Rematerialiser>,
 }
 
 impl<'s> PairsKernel<'s> {
@@ -185,12 +185,12 @@ impl<'s> PairsKernel<'s> {
             outer,
             first_row,
             part,
-            anew: None,
+            rematerialiser: None,
         };
         // Kernels of f16 with whole accesses spill more if the stores at their end rematerialise.
         let has_few = schedule.vector == 1 || schedule.unit == Unit::Warp && elem == Elem::Bf16;
         if kernel.is_scarce() && has_few {
-            kernel.anew = Some(Anew::declare(b, kernel.outer.len() + 1));
+            kernel.rematerialiser = Some(Rematerialiser::declare(b, kernel.outer.len() + 1));
         }
         let flags = kernel.flags();
         if flags > 0 {
@@ -209,17 +209,17 @@ impl<'s> PairsKernel<'s> {
     /// Whether the lanes of factors are rematerialised for every tile, too: copies of single elements leave no registers
     /// for them.
     fn has_no_lanes(&self) -> bool {
-        self.anew.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
+        self.rematerialiser.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
     }
 
     /// The kernel with rematerialised coordinates of block and thread where registers are scarce; else as it is.
-    fn afresh(&self, b: &mut Builder) -> Self {
-        let Some(anew) = self.anew else { return self.clone() };
-        let thread = anew.of(b, self.thread);
+    fn rematerialised(&self, b: &mut Builder) -> Self {
+        let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
+        let thread = rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let outer = anew.outer(b, &self.outer);
-        let first_row = anew.read(b, self.outer.len());
+        let outer = rematerialiser.outer(b, &self.outer);
+        let first_row = rematerialiser.read(b, self.outer.len());
         let first_row = b.convert(Ty::I32, first_row);
         PairsKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
     }

@@ -89,8 +89,8 @@ impl PairsKernel<'_> {
         b.for_(Operand::i32(0), turns.partial, one, |b, turn| self.turn(b, &walk, turn, true));
         b.for_(turns.partial, turns.count, one, |b, turn| self.turn(b, &walk, turn, false));
         values.fast = false;
-        let kernel = self.afresh(b);
-        if self.anew.is_some() {
+        let kernel = self.rematerialised(b);
+        if self.rematerialiser.is_some() {
             values.replace_outer(&kernel.outer);
             kernel.set_rows(b, &mut values, slots);
         }
@@ -101,10 +101,10 @@ impl PairsKernel<'_> {
     fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            if let Some(anew) = self.anew {
+            if let Some(rematerialiser) = self.rematerialiser {
                 let first_row = b.convert(Ty::I64, self.first_row);
                 let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([first_row]).collect();
-                anew.store(b, &numbers);
+                rematerialiser.store(b, &numbers);
             }
             let rows = self.row_tiles.iter().map(|t| (t.full, 1));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
@@ -231,7 +231,7 @@ impl PairsKernel<'_> {
         };
         wait(b, &self.form.contractions.iter().map(|c| c.right).collect::<Vec<u32>>());
         let mut products: Vec<Grid> = vec![];
-        let lanes = walk.lanes.map_or_else(|| self.afresh(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
+        let lanes = walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
@@ -254,8 +254,8 @@ impl PairsKernel<'_> {
         let packed: Vec<_> = packed.collect();
         let hidden = self.hidden(partial);
         wait(b, &hidden);
-        let strays = self.take_out(b, &hidden, stage);
-        let lanes = walk.lanes.map_or_else(|| self.afresh(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
+        let non_finite = self.take_out(b, &hidden, stage);
+        let lanes = walk.lanes.map_or_else(|| self.rematerialised(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(&lanes).enumerate() {
             let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
@@ -271,7 +271,7 @@ impl PairsKernel<'_> {
             }
         }
         self.finish_sums(b, walk.sums);
-        self.put_back(b, walk, first, &strays);
+        self.put_back(b, walk, first, &non_finite);
         b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
 

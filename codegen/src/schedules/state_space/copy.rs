@@ -29,8 +29,8 @@ impl StatesKernel<'_> {
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let turns = b.add(self.own_tiles(), stages);
         b.for_(team, turns, teams, |b, number| {
-            let again = b.ge(number, stages);
-            b.if_(again, |b| {
+            let refills = b.ge(number, stages);
+            b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
                 let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));

@@ -28,8 +28,8 @@ impl BackKernel<'_> {
         let stages = Operand::i32(self.schedule.stages as i32);
         let turns = b.add(base.own_tiles(), stages);
         b.for_(team, turns, Operand::i32(teams as i32), |b, number| {
-            let again = b.ge(number, stages);
-            b.if_(again, |b| {
+            let refills = b.ge(number, stages);
+            b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = base.time(b, before);
                 if let Some(sums) = &self.row_sums {

@@ -41,9 +41,9 @@ impl<'s> BackKernel<'s> {
     }
 
     /// The lane's coordinates, rematerialised: what was computed of them before is not kept in registers.
-    pub(super) fn lane_again(&self, b: &mut Builder) -> Lane<'_, 's> {
-        let again = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
-        self.lane_at(b, (again[0], again[1]), &[])
+    pub(super) fn rematerialised_lane(&self, b: &mut Builder) -> Lane<'_, 's> {
+        let shuffled = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
+        self.lane_at(b, (shuffled[0], shuffled[1]), &[])
     }
 
     fn lane_at(&self, b: &mut Builder, (warp, own): (Operand, Operand), roots: &[Value]) -> Lane<'_, 's> {

@@ -75,7 +75,7 @@ impl<'s> BackKernel<'s> {
         let Some(saved) = &self.scratch.saved else { return };
         let carry = self.carry(b, &lane, saved);
         self.each_tile(b, |b, tile, number| self.walk_tile(b, &lane, &carry, tile, number));
-        let lane = self.lane_again(b);
+        let lane = self.rematerialised_lane(b);
         self.finals(b, &lane, &carry);
     }
 

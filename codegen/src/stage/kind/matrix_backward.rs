@@ -165,7 +165,7 @@ impl MatrixRecurrenceBackward {
         (program.node(*leaf).op == Op::Param(param)).then_some(product.factors)
     }
 
-    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is, and 0 where that begins anew.
+    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is, and 0 where that starts over.
     fn is_energy(&self, program: &Program, value: Value) -> bool {
         let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
         let (tuple, field) = self.cotangents.state;

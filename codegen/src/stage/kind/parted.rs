@@ -43,9 +43,9 @@ impl Parted {
 fn element(stage: &Stage, output: usize) -> Option<(Axis, Value)> {
     match &stage.program.node(stage.part_sum(output)?).op {
         Op::Reduce { axis, elements, .. } => {
-            let summed_again = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
+            let is_summed = |v: Value| matches!(stage.program.node(v).op, Op::Reduce { .. });
             let inner = stage.program.node(elements[0]).op.operands();
-            (!inner.into_iter().any(summed_again)).then_some((*axis, elements[0]))
+            (!inner.into_iter().any(is_summed)).then_some((*axis, elements[0]))
         }
         _ => None,
     }

@@ -61,7 +61,7 @@ impl ChunksKernel<'_> {
             let mut sums = self.left_of_state(b, (first, blocks));
             let mut own = Sums::of(self.elem(), &sums);
             // High and low parts of the left factor would be kept for all groups.
-            let half = self.anew.of_bits(b, HALF);
+            let half = self.rematerialiser.of_bits(b, HALF);
             for (sixteen, left) in (0..).zip(left.chunks(2)) {
                 let left = [left[0], left[1]].map(|left| own.left(b, left, half));
                 for pair in 0..sums.len() as u32 / 2 {
