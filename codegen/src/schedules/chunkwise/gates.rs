@@ -4,7 +4,7 @@
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
 
 use super::products::block_of;
-use super::{ChunksKernel, origin_at};
+use super::{ChunkwiseKernel, origin_at};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
 use crate::schedules::flash::tile::Source;
@@ -27,7 +27,7 @@ fn all(stage: &Stage, form: &MatrixRecurrence) -> Vec<u32> {
     (0..count).filter(is_gate).collect()
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The parameter that is copied to shared memory, if there is one.
     pub(super) fn gate_of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise) -> Option<u32> {
         let is_short = |param: &u32| elem(stage, Tensor::Param(*param)).bytes() == Some(2);

@@ -14,12 +14,13 @@
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
-//! (`single`).
+//! (`tf32`).
 //!
 //! Decays may differ along the depth: then there are chunks within chunks (`channels`).
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
+mod asynchronous;
 pub(crate) mod candidates;
 pub(crate) mod channels;
 pub(crate) mod cost;
@@ -31,11 +32,10 @@ mod parameters;
 pub(crate) mod products;
 mod read;
 mod segments;
-pub(crate) mod single;
 mod staged;
 mod state;
 mod strategy;
-mod together;
+pub(crate) mod tf32;
 mod walk;
 pub(crate) mod work;
 
@@ -85,7 +85,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
+    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
     Ok(b.finish())
 }
 
@@ -94,7 +94,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
     let mut b = Builder::new("", WARP);
     let args = Args::declare(&mut b, stage, schedule.abi(stage));
-    ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
+    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
     b.finish().shared_layout().1
 }
 
@@ -141,7 +141,7 @@ pub(crate) struct Saved {
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-pub(crate) struct ChunksKernel<'s> {
+pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) form: &'s MatrixRecurrence,
     pub(crate) schedule: &'s Chunkwise,
@@ -155,7 +155,7 @@ pub(crate) struct ChunksKernel<'s> {
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
-    pub(crate) is_single: bool,
+    pub(crate) is_tf32: bool,
     /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels, and those beside `tf32`, are those
     /// of one.
     pub(crate) sums: SharedId,
@@ -179,7 +179,7 @@ pub(crate) struct ChunksKernel<'s> {
     pub(crate) part: Option<Operand>,
 }
 
-impl<'s> ChunksKernel<'s> {
+impl<'s> ChunkwiseKernel<'s> {
     pub(crate) fn declare(
         b: &mut Builder,
         stage: &'s Stage,
@@ -196,11 +196,11 @@ impl<'s> ChunksKernel<'s> {
         let mut values = tile(form.value, form.width, schedule.width());
         let mut gate = Self::gate_of(stage, form, schedule)
             .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
-        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
-        let of_states = if is_single { Elem::F32 } else { keys.elem };
+        let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
+        let of_states = if is_tf32 { Elem::F32 } else { keys.elem };
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
-        let all_full = is_single.then(|| b.shared("full", SharedKind::Mbarrier, stages));
+        let all_full = is_tf32.then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             let own = |b: &mut Builder| b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
             tile.full = all_full.unwrap_or_else(|| own(b));
@@ -210,10 +210,10 @@ impl<'s> ChunksKernel<'s> {
         }
         let of_sums = match form.channels {
             true => channels::sums_len(keys.elem, schedule),
-            false if is_single && keys.elem != Elem::F32 => times,
+            false if is_tf32 && keys.elem != Elem::F32 => times,
             false => 2 * times,
         };
-        let of_gains = if is_single { times } else { 2 * times };
+        let of_gains = if is_tf32 { times } else { 2 * times };
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
@@ -231,7 +231,7 @@ impl<'s> ChunksKernel<'s> {
         };
         let outer = args.indices(b, point, form.outer);
         let ends = args.scratch[args.scratch.len() - 1];
-        ChunksKernel {
+        ChunkwiseKernel {
             stage,
             form,
             schedule,
@@ -241,7 +241,7 @@ impl<'s> ChunksKernel<'s> {
             values,
             gate,
             states,
-            is_single,
+            is_tf32,
             sums,
             gains,
             saved: None,
@@ -275,7 +275,7 @@ impl<'s> ChunksKernel<'s> {
     /// Whether registers are so scarce that the block's coordinates are rematerialised at every use: a warp holds a state
     /// of the greatest depth, or factors in `tf32`, which take twice the registers of packed pairs.
     fn is_scarce(&self) -> bool {
-        self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_single)
+        self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_tf32)
     }
 
     /// The source for one iteration. Coordinates of single elements are rematerialised, since they take registers that are
@@ -291,13 +291,13 @@ impl<'s> ChunksKernel<'s> {
     /// fewest registers. `None` elsewhere, and in `tf32`, whose kernels spill if coordinates are computed in every
     /// iteration.
     fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
-        if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
+        if !self.is_scarce() || self.is_tf32 || self.schedule.vector > 1 {
             return None;
         }
         let thread = self.rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Some(ChunksKernel { thread, warp, lane, group, member, ..self.clone() })
+        Some(ChunkwiseKernel { thread, warp, lane, group, member, ..self.clone() })
     }
 
     /// An evaluator that knows only the block's coordinates, rematerialised.
@@ -314,7 +314,7 @@ impl<'s> ChunksKernel<'s> {
     /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
-        if self.is_single { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
+        if self.is_tf32 { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
     }
 
     /// The type of factors.

@@ -3,7 +3,7 @@
 use super::products::{Blocks, Factor, block_of};
 use super::staged::Staged;
 use super::state::State;
-use super::{COLUMNS, ChunksKernel};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::abi::{Tensor, axes};
 use crate::block::args::Args;
 use crate::build::Builder;
@@ -12,7 +12,7 @@ use crate::stage::Stage;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Stores the outputs of a chunk: a value for each time and place of the width.
     pub(super) fn store_outputs(
         &self,
@@ -25,8 +25,11 @@ impl ChunksKernel<'_> {
         self.wait_gate(b, turn);
         let staged = self.staged(b, queries);
         let own = [self.first_row(b), self.first_column(b)];
-        let [row, column] =
-            if self.gate.is_some() || self.is_scarce() { own.map(|first| self.rematerialiser.of(b, first)) } else { own };
+        let [row, column] = if self.gate.is_some() || self.is_scarce() {
+            own.map(|first| self.rematerialiser.of(b, first))
+        } else {
+            own
+        };
         let time = b.add(first, row);
         for h in 0..2 {
             let at = b.add(time, Operand::i32((h * COLUMNS) as i32));

@@ -1,6 +1,6 @@
 //! Products of matrices on fragments.
 
-use super::{COLUMNS, ROWS, single};
+use super::{COLUMNS, ROWS, tf32};
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::flash::tile::{Lanes, Tile};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
@@ -61,7 +61,7 @@ pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed
 /// Adds left·rightᵀ over the depth.
 pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
     if right.tile.elem == Elem::F32 {
-        return single::multiply(b, sums, (left, right));
+        return tf32::multiply(b, sums, (left, right));
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);

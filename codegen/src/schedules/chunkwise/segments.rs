@@ -7,7 +7,7 @@
 
 use super::decay::f32;
 use super::state::State;
-use super::{COLUMNS, ChunksKernel};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::tile::{Expr, Memory, Operand, Reg, Special};
@@ -81,7 +81,7 @@ impl Segment {
     }
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The index of a segment's first number among the carries.
     fn handed(&self, b: &mut Builder, segment: Operand) -> Operand {
         let before = b.sub(self.segment.count, Operand::i32(1));

@@ -2,7 +2,7 @@
 //! 16 bytes at a time.
 
 use super::products::{Factor, piece_index};
-use super::{COLUMNS, ChunksKernel, ROWS};
+use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
 use crate::schedules::flash::values::Values;
@@ -20,7 +20,7 @@ pub(super) struct Staged<'a> {
     first: Operand,
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The first output with time that the rows of queries have room for, if accesses are of 16 bytes.
     pub(super) fn staged<'a>(&self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
         let has_room = !self.form.channels && queries.tile.panel() >= self.schedule.width();

@@ -1,8 +1,8 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
-use super::decay::{Decays, with_rests};
+use super::decay::{Decays, with_rounding_errors};
 use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
-use super::{COLUMNS, ChunksKernel, ROWS, Saved, single};
+use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved, tf32};
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::Unit;
 use crate::schedules::flash::tile::Tile;
@@ -18,7 +18,7 @@ pub(super) struct State {
 /// The slot of a thread's place in the width among [`Values`]' columns: the second of two rows of the state.
 const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Makes the thread's places of the width in the state, from its first row on, columns of [`Values`].
     pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
         for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
@@ -72,10 +72,10 @@ impl ChunksKernel<'_> {
     /// its first time.
     pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
         let [sums, gains] = self.columns(b, decays, block);
-        let rests = self.rests(b, decays, block).filter(|_| !self.form.reverse);
+        let rounding_errors = self.rounding_errors(b, decays, block).filter(|_| !self.form.reverse);
         [0, 1].map(|c| {
             let apart = if self.form.reverse { sums[c] } else { b.sub(decays.end, sums[c]) };
-            let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[2], columns[c])));
+            let apart = with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (own[2], columns[c])));
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             b.mul(decay, gains[c])
         })
@@ -89,8 +89,8 @@ impl ChunksKernel<'_> {
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
         (values, lanes): (Factor, Operand),
     ) -> Vec<[Operand; 4]> {
-        if self.is_single {
-            return self.scaled_singles(b, remaining, (values, lanes));
+        if self.is_tf32 {
+            return self.scaled_tf32(b, remaining, (values, lanes));
         }
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
@@ -126,8 +126,8 @@ impl ChunksKernel<'_> {
 
     /// Adds left·right over the chunk's times.
     pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, factors: (&[[Operand; 4]], Factor)) {
-        if self.is_single {
-            return single::multiply_in_time(b, self.rematerialiser, sums, factors);
+        if self.is_tf32 {
+            return tf32::multiply_in_time(b, self.rematerialiser, sums, factors);
         }
         let (left, right) = factors;
         for (sixteen, left) in left.iter().enumerate() {
@@ -191,9 +191,9 @@ impl ChunksKernel<'_> {
     /// Rounds the state for the queries, or to be saved.
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
         let Some(states) = &self.states else { return };
-        if self.is_single {
+        if self.is_tf32 {
             let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
-            blocks.for_each(|block| self.store_single(b, states, block));
+            blocks.for_each(|block| self.store_tf32(b, states, block));
             if self.saved.is_some_and(|saved| saved.bulk) {
                 b.push(Stmt::FenceAsync);
             }

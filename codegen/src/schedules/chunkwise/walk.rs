@@ -4,7 +4,7 @@ use super::decay::{Rates, f32};
 use super::products::Factor;
 use super::segments::Turns;
 use super::state::State;
-use super::{ChunksKernel, ROWS, origin_at};
+use super::{ChunkwiseKernel, ROWS, origin_at};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::schedules::flash::tile::{Lanes, Source, Tile, left_rows, right_rows};
@@ -44,7 +44,7 @@ pub(super) struct Chunk<'a> {
     pub states: Option<Factor<'a>>,
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     pub(crate) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = self.source();
@@ -252,8 +252,8 @@ impl ChunksKernel<'_> {
     /// Whether the next rates are read after the products, which leave them no registers where queries read: split products,
     /// and products in `tf32` beside single elements.
     fn is_late(&self) -> bool {
-        let queries = self.is_single && !self.form.channels && !self.schedule.ends;
-        queries && (self.has_rests() || self.schedule.vector == 1)
+        let queries = self.is_tf32 && !self.form.channels && !self.schedule.ends;
+        queries && (self.has_rounding_errors() || self.schedule.vector == 1)
     }
 
     /// Reads the rates of the next iteration from memory.

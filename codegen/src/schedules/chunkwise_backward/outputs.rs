@@ -1,6 +1,6 @@
 //! The stores of the third sweep.
 
-use super::{BackKernel, TIMES};
+use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
@@ -11,7 +11,7 @@ use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::AxisSet;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
     pub(super) fn store_values(
         &self,
@@ -96,7 +96,7 @@ impl BackKernel<'_> {
     /// A number from which addresses are computed, rematerialised where addresses take registers before they are needed:
     /// those of single elements, and those beside products in `tf32`.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
-        let is_kept = (self.schedule.vector > 1 && !self.is_single) || self.form.states.channels;
+        let is_kept = (self.schedule.vector > 1 && !self.is_tf32) || self.form.states.channels;
         if is_kept { number } else { self.rematerialiser.of(b, number) }
     }
 

@@ -1,14 +1,14 @@
 //! Copies of saved states to shared memory.
 
 use super::walk::Place;
-use super::{BackKernel, TIMES};
+use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::flash::tile::Tile;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of S before and D after a chunk into a stage.
     pub(super) fn fetch_states(
         &self,

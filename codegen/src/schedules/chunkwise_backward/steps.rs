@@ -2,7 +2,7 @@
 
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
-use super::{BLOCKS, BackKernel, TIMES, WARPS};
+use super::{BLOCKS, ChunkwiseBackwardKernel, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
@@ -75,7 +75,7 @@ impl Partials {
     }
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     fn has_decay(&self) -> bool {
         self.form.outputs.contains(&Cotangent::Decay)
     }

@@ -2,7 +2,7 @@
 
 use super::rates::Decays;
 use super::steps::Partials;
-use super::{BackKernel, ROWS, TIMES};
+use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
 use crate::schedules::chunkwise::products::{Blocks, Factor, multiply};
@@ -34,18 +34,18 @@ pub(super) struct AllSides {
     pub wide: Sides,
     pub deep: Sides,
     /// The lanes of weights and of states, where these are of another type than the factors.
-    singles: Option<[Sides; 2]>,
+    of_other_type: Option<[Sides; 2]>,
 }
 
 impl AllSides {
     /// The lanes of weights.
     pub(super) fn weights(&self) -> &Sides {
-        self.singles.as_ref().map_or(&self.wide, |[weights, _]| weights)
+        self.of_other_type.as_ref().map_or(&self.wide, |[weights, _]| weights)
     }
 
     /// The lanes of S and D.
     pub(super) fn states(&self) -> &Sides {
-        self.singles.as_ref().map_or(&self.deep, |[_, states]| states)
+        self.of_other_type.as_ref().map_or(&self.deep, |[_, states]| states)
     }
 }
 
@@ -100,7 +100,7 @@ impl Sides {
     }
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let chunk = self.chunk(b);
@@ -212,8 +212,8 @@ impl BackKernel<'_> {
     pub(super) fn all_sides(&self, b: &mut Builder) -> AllSides {
         let [wide, deep] = [&self.values, &self.keys].map(|tile| self.sides(b, tile));
         let has_own = self.states.elem != self.keys.elem;
-        let singles = has_own.then(|| [&self.weights, &self.states].map(|tile| self.sides(b, tile)));
-        AllSides { wide, deep, singles }
+        let of_other_type = has_own.then(|| [&self.weights, &self.states].map(|tile| self.sides(b, tile)));
+        AllSides { wide, deep, of_other_type }
     }
 
     fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
@@ -224,11 +224,11 @@ impl BackKernel<'_> {
         let own = b.add(row, of_block);
         let left = tile.lanes(b, own, piece);
         // Halves of rows are whole panels, or pieces of one.
-        let is_single = tile.elem == Elem::F32;
+        let is_f32 = tile.elem == Elem::F32;
         let lanes = |b: &mut Builder, row, piece| {
-            if is_single { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
+            if is_f32 { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
         };
-        let piece = if is_single { Operand::i32(0) } else { piece };
+        let piece = if is_f32 { Operand::i32(0) } else { piece };
         let (in_time, in_time_start) = if columns >= panel {
             let from = b.mul(self.half, Operand::i32((columns * tile.rows) as i32));
             (lanes(b, row, piece), from)
@@ -240,7 +240,7 @@ impl BackKernel<'_> {
         let (row, piece) = right_rows(b, lane);
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
-        let neighbours = is_single.then(|| self.neighbours(b, tile));
+        let neighbours = is_f32.then(|| self.neighbours(b, tile));
         Sides { left, right, right_start, in_time, in_time_start, neighbours }
     }
 
@@ -288,7 +288,7 @@ impl BackKernel<'_> {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
         let (found, decays) =
-            if self.is_single { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
+            if self.is_tf32 { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
             let turn = self.rematerialiser.of(b, turn);
             self.reads(b, chunk, turn)
@@ -368,7 +368,7 @@ impl BackKernel<'_> {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
         let mut kinds = [Cotangent::Keys, Cotangent::Queries];
-        if self.is_single {
+        if self.is_tf32 {
             // The sums of query' are in registers.
             kinds.reverse();
         }

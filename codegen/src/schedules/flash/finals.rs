@@ -3,7 +3,7 @@
 use super::sums::{PayloadSums, Sums};
 use super::values::{Index, Spot, Values};
 use super::weigh::over_group;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, Slots};
 use crate::abi::{Tensor, axes};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
@@ -11,15 +11,15 @@ use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use std::ops::Range;
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, slots: Slots, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
         // Where registers are scarce, all rows are stored together: their offsets are then needed for one output alone.
-        let together = if self.is_scarce() { slots.rows } else { 1 };
-        for first in (0..slots.rows).step_by(together as usize) {
+        let at_once = if self.is_scarce() { slots.rows } else { 1 };
+        for first in (0..slots.rows).step_by(at_once as usize) {
             for output in 0..self.stage.program.outputs.len() {
-                self.store(b, &mut values, sums, (first..first + together, output));
+                self.store(b, &mut values, sums, (first..first + at_once, output));
             }
         }
     }

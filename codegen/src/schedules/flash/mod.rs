@@ -29,14 +29,14 @@
 mod candidates;
 mod cost;
 mod finals;
+mod non_finite;
 mod parameters;
 mod place;
 mod products;
 mod rounds;
-pub(crate) mod single;
 mod strategy;
-mod non_finite;
 mod sums;
+pub(crate) mod tf32;
 pub(crate) mod tile;
 pub(crate) mod values;
 mod vectors;
@@ -79,7 +79,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    let kernel = PairsKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
+    let kernel = FlashKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -88,7 +88,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     let Ok(form) = stage.kind().pairs() else { return 0 };
     let mut b = Builder::new("", WARP);
-    PairsKernel::declare(&mut b, stage, form, schedule);
+    FlashKernel::declare(&mut b, stage, form, schedule);
     b.finish().shared_layout().1
 }
 
@@ -103,7 +103,7 @@ struct Slots {
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-struct PairsKernel<'s> {
+struct FlashKernel<'s> {
     stage: &'s Stage,
     form: &'s Pairwise,
     schedule: &'s Flash,
@@ -136,7 +136,7 @@ struct PairsKernel<'s> {
     rematerialiser: Option<Rematerialiser>,
 }
 
-impl<'s> PairsKernel<'s> {
+impl<'s> FlashKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Pairwise, schedule: &'s Flash) -> Option<Self> {
         let args = Args::declare(b, stage, schedule.abi(stage));
         let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
@@ -157,15 +157,15 @@ impl<'s> PairsKernel<'s> {
         let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages);
         let elem = row_tiles.first()?.elem;
         let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
-        let single = elem == Elem::F32 && schedule.unit == Unit::Warp;
-        if !same || !(single || matches!(elem, Elem::Bf16 | Elem::F16)) {
+        let is_f32 = elem == Elem::F32 && schedule.unit == Unit::Warp;
+        if !same || !(is_f32 || matches!(elem, Elem::Bf16 | Elem::F16)) {
             return None;
         }
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let Place { outer, first_row, part } = Place::of(b, stage, &args, (form, schedule));
-        let mut kernel = PairsKernel {
+        let mut kernel = FlashKernel {
             stage,
             form,
             schedule,
@@ -221,7 +221,7 @@ impl<'s> PairsKernel<'s> {
         let outer = rematerialiser.outer(b, &self.outer);
         let first_row = rematerialiser.read(b, self.outer.len());
         let first_row = b.convert(Ty::I32, first_row);
-        PairsKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
+        FlashKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
     }
 
     fn slots(&self) -> Slots {

@@ -9,7 +9,7 @@ use super::sums::{BlockSums, PayloadSums};
 use super::tile::Tile;
 use super::values::{Index, Spot};
 use super::walk::Walk;
-use super::{COLUMNS, PairsKernel};
+use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
@@ -27,7 +27,7 @@ struct Shares {
     count: u32,
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// The number of flags of all shares of a tile, for all weighted parameters.
     pub(super) fn flags(&self) -> u32 {
         self.hidden(true).len() as u32 * self.shares().count
@@ -144,7 +144,9 @@ impl PairsKernel<'_> {
         for (payload, sums) in self.form.payloads.iter().zip(&walk.sums.payloads) {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
             let Some(number) = non_finite.iter().position(|(own, _)| *own == param) else { continue };
-            b.if_(non_finite[number].1, |b| self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32)));
+            b.if_(non_finite[number].1, |b| {
+                self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32))
+            });
         }
     }
 

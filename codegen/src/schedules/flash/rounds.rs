@@ -3,7 +3,7 @@
 //! All rounds of partial tiles come before those of whole ones, so that each kind has one loop. Division by the number of
 //! tiles would tell the round of an iteration; a cursor that goes on from iteration to iteration is cheaper.
 
-use super::PairsKernel;
+use super::FlashKernel;
 use super::visible::Tiles;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
@@ -44,7 +44,7 @@ pub(super) struct Visit {
     pub over: Option<(Axis, Operand)>,
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// The iterations of a block with these tiles of columns.
     pub(super) fn turns(&self, b: &mut Builder, tiles: Tiles) -> Turns {
         let size = |b: &mut Builder, axis: Axis| (axis, b.convert(Ty::I32, self.args.size(axis)));

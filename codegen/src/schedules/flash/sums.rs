@@ -5,7 +5,7 @@
 //! there, rounded. Every thread has its own elements of them, and its registers are free while it contracts.
 
 use super::tile::Tile;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, Slots};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::ir::Literal;
@@ -100,11 +100,11 @@ impl BlockSums {
     }
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// Declares the shared memory for the sums of each payload: of `f32`, of payloads with a leaf.
     pub(super) fn declare_sums(&mut self, b: &mut Builder) {
-        let single = self.elem() == Elem::F32;
-        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| single));
+        let is_f32 = self.elem() == Elem::F32;
+        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| is_f32));
         let tiles = leaves.map(|leaf| leaf.map(|(param, _)| self.column_tile(param)));
         let mut of_tile = |tile: &Tile| {
             let len = self.schedule.rows() * tile.depth;

@@ -300,7 +300,7 @@ impl Tile {
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
         let step = source.vector.min(self.piece());
-        let (mut single, mut from_index) = (vec![], from);
+        let (mut elements, mut from_index) = (vec![], from);
         let further = b.mul(Operand::i64(i64::from(step)), stride);
         for k in (0..self.piece()).step_by(step as usize) {
             let place = b.add(column, Operand::i64(i64::from(k)));
@@ -311,7 +311,7 @@ impl Tile {
                 exists
             };
             if step == 1 {
-                single.push(self.load_one(b, pointer, from_index, guard));
+                elements.push(self.load_one(b, pointer, from_index, guard));
             } else {
                 let to_index = b.add(to, Operand::i32(k as i32));
                 let (array, guard) = (self.array, Some(guard));
@@ -321,7 +321,7 @@ impl Tile {
             from_index = b.add(from_index, further);
         }
         if step == 1 {
-            b.store(Memory::Shared(self.array), to, &single, None);
+            b.store(Memory::Shared(self.array), to, &elements, None);
         }
     }
 

@@ -5,7 +5,7 @@
 //! divided into parts, a block takes some of these iterations, one after the other.
 
 use super::values::{Spot, Values};
-use super::{PairsKernel, Slots};
+use super::{FlashKernel, Slots};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
@@ -68,7 +68,7 @@ impl Tiles {
     }
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// The range of every row of the thread.
     pub(super) fn ranges(&self, b: &mut Builder, values: &mut Values, slots: &Slots) -> Vec<Range> {
         let size = b.convert(Ty::I32, self.args.size(self.form.column));

@@ -6,7 +6,7 @@ use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Source};
 use super::values::{Index, Spot, Values};
 use super::visible::Range;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, Slots};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::schedules::Unit;
@@ -36,7 +36,7 @@ pub(super) struct Walk<'w, 's> {
     pub sums: &'w Sums,
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = Source {
@@ -231,7 +231,8 @@ impl PairsKernel<'_> {
         };
         wait(b, &self.form.contractions.iter().map(|c| c.right).collect::<Vec<u32>>());
         let mut products: Vec<Grid> = vec![];
-        let lanes = walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
+        let lanes =
+            walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
@@ -255,7 +256,8 @@ impl PairsKernel<'_> {
         let hidden = self.hidden(partial);
         wait(b, &hidden);
         let non_finite = self.take_out(b, &hidden, stage);
-        let lanes = walk.lanes.map_or_else(|| self.rematerialised(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
+        let lanes =
+            walk.lanes.map_or_else(|| self.rematerialised(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(&lanes).enumerate() {
             let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
@@ -265,7 +267,7 @@ impl PairsKernel<'_> {
                 match sums {
                     BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, (packed, sums), start),
                     BlockSums::Shared(sums) => {
-                        self.accumulate_single(b, tile, lanes, (packed, sums, &weights.shrink), start);
+                        self.accumulate_split(b, tile, lanes, (packed, sums, &weights.shrink), start);
                     }
                 }
             }

@@ -4,7 +4,7 @@ use super::products::Grid;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::values::{Spot, Values};
 use super::visible::Range;
-use super::{COLUMNS, PairsKernel};
+use super::{COLUMNS, FlashKernel};
 use crate::build::{Builder, zero};
 use crate::stage::kind::{Gauge, Payload};
 use crate::tile::{Expr, Operand, Reg, Shuffle};
@@ -37,7 +37,7 @@ pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
     })
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// The largest values beneath the weights that depend neither on columns nor on contractions.
     pub(super) fn constant_values(&self) -> Vec<Value> {
         let form = self.form;

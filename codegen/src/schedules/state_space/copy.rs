@@ -7,7 +7,7 @@ use super::evaluate::{Evaluator, Place};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::{Tensor, axes, tensors};
 use crate::build::Builder;
 use crate::tile::{Expr, Mbarrier, Memory, Operand, Stmt};
@@ -20,7 +20,7 @@ pub(crate) const BARRIER: u32 = 1;
 /// How many registers the loads of all tiles take at once, so that they are all on their way.
 const EARLY: u32 = 32;
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
@@ -255,7 +255,7 @@ impl Anchors {
     pub(crate) fn add(
         &mut self,
         b: &mut Builder,
-        kernel: &StatesKernel,
+        kernel: &StateSpaceKernel,
         (tensor, tile): (Tensor, &Tile),
         (shape, thread): (Shape, Operand),
     ) {
@@ -278,7 +278,7 @@ impl Anchors {
     pub(crate) fn offsets(
         &self,
         b: &mut Builder,
-        kernel: &StatesKernel,
+        kernel: &StateSpaceKernel,
         time: &Time,
         piece: &Piece,
     ) -> HashMap<Tensor, Operand> {

@@ -4,7 +4,7 @@ use super::copy::Anchors;
 use super::evaluate::{Evaluator, Place, Source};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::tile::{Mbarrier, Memory, Operand, Stmt};
@@ -12,7 +12,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::{HashMap, HashSet};
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// The outputs that have time, of a kernel that has any.
     pub(super) fn body_outputs(&self) -> impl Iterator<Item = usize> {
         let outputs = if self.schedule.ends { 0 } else { self.stage.program.outputs.len() };
@@ -103,7 +103,7 @@ impl StatesKernel<'_> {
 
 /// The source of an output's values at a piece.
 struct Drain<'k, 's> {
-    kernel: &'k StatesKernel<'s>,
+    kernel: &'k StateSpaceKernel<'s>,
     global: Global<'k, 's>,
     stage: Operand,
     piece: Piece,

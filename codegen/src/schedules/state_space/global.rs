@@ -1,6 +1,6 @@
 //! Values from global memory, at one row and, where they depend on them, at states and steps.
 
-use super::StatesKernel;
+use super::StateSpaceKernel;
 use super::evaluate::{Place, Source};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// The source of values at a row, from state `state` and step `time` on.
 #[derive(Clone)]
 pub(crate) struct Global<'k, 's> {
-    pub(super) kernel: &'k StatesKernel<'s>,
+    pub(super) kernel: &'k StateSpaceKernel<'s>,
     /// Row of the block, `i32`.
     pub(crate) row: Operand,
     /// The state of index 0, `i32`.
@@ -29,14 +29,14 @@ pub(crate) struct Global<'k, 's> {
 
 impl<'k, 's> Global<'k, 's> {
     /// Values at a row and a state, without time.
-    pub(crate) fn timeless(kernel: &'k StatesKernel<'s>, row: Operand, state: Operand) -> Self {
+    pub(crate) fn timeless(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand) -> Self {
         let time = (Operand::i64(0), Operand::bool(true));
         Global { kernel, row, state, time, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
     /// Values at `width` steps of a row and a state.
     pub(crate) fn at(
-        kernel: &'k StatesKernel<'s>,
+        kernel: &'k StateSpaceKernel<'s>,
         (row, state): (Operand, Operand),
         time: (Operand, Operand),
         width: u32,

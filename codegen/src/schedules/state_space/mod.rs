@@ -69,7 +69,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kerne
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
-    let kernel = StatesKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
+    let kernel = StateSpaceKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
     if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
         return Err(parameters);
     }
@@ -97,7 +97,7 @@ pub fn can_save(stage: &Stage) -> bool {
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
     let Ok(stage) = hoisted(stage) else { return 0 };
     let mut b = Builder::new("", WARP);
-    StatesKernel::declare(&mut b, &stage, schedule);
+    StateSpaceKernel::declare(&mut b, &stage, schedule);
     b.finish().shared_layout().1
 }
 
@@ -108,7 +108,7 @@ fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
 }
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
-pub(crate) struct StatesKernel<'s> {
+pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) scan: Scan<'s>,
     pub(crate) schedule: &'s StateSpace,
@@ -158,7 +158,7 @@ pub(crate) struct Cursor {
     pub(crate) parity: crate::tile::Reg,
 }
 
-impl<'s> StatesKernel<'s> {
+impl<'s> StateSpaceKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s StateSpace) -> Option<Self> {
         let (scan, state) = (stage.scan()?, stage.state_axis()?);
         let args = Args::declare(b, stage, schedule.abi(stage));
@@ -189,7 +189,7 @@ impl<'s> StatesKernel<'s> {
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
         let segment = Segment::find(b, &args, tile_count);
         let ends = args.scratch.get(usize::from(schedule.save)).copied();
-        Some(StatesKernel {
+        Some(StateSpaceKernel {
             stage,
             scan,
             schedule,

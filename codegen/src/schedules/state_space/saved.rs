@@ -7,7 +7,7 @@
 //! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps. A row's states take whole
 //! chunks of *places*, as many as there are states, not as many as a schedule has room for: all schedules save alike.
 
-use super::{CHUNK, SUBTILE, StatesKernel};
+use super::{CHUNK, SUBTILE, StateSpaceKernel};
 use crate::build::Builder;
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand, Special};
@@ -59,7 +59,7 @@ pub(crate) fn up(number: i64, by: i64) -> i64 {
 }
 
 /// The point of the kernel's block, which has `block_rows` rows, `i64`.
-pub(super) fn point(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Operand {
+pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Operand {
     let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
     let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
     let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
@@ -90,7 +90,7 @@ impl Room {
 
 impl Saved {
     /// Those of the kernel's block, which has `block_rows` rows.
-    pub(crate) fn find(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Saved {
+    pub(crate) fn find(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Saved {
         let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
         let point = point(b, kernel, block_rows);
         let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
@@ -115,7 +115,7 @@ impl Saved {
     }
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// Stores neighbouring states of a row before the sub-tile of a step.
     pub(crate) fn store_states(
         &self,

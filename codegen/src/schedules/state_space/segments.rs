@@ -11,7 +11,7 @@
 //! Points, rows and places are those of [saved states](super::saved).
 
 use super::saved::{Room, places, point};
-use super::{CHUNK, StatesKernel};
+use super::{CHUNK, StateSpaceKernel};
 use crate::block::args::Args;
 use crate::block::carry::{Fields, assign, select};
 use crate::build::{Builder, zero};
@@ -24,8 +24,8 @@ use oplus_dsl::ir::{Axis, Binary, Literal};
 /// How many chunks the loop of the kernel that finds ends takes at once.
 const ENDS_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded together, and the most such segments.
-const TOGETHER: u32 = 16;
-const MOST_TOGETHER: u32 = 4;
+const LOADED_STATES: u32 = 16;
+const MOST_SEGMENTS: u32 = 4;
 
 /// The block's segment.
 pub(crate) struct Segment {
@@ -90,7 +90,7 @@ pub(super) struct Place {
     exists: Operand,
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// The coordinates of a row of the block (`i32`) from a state (`i32`) on.
     fn place(&self, b: &mut Builder, row: Operand, state: Operand) -> Place {
         let exists = b.lt(row, self.block.rows);
@@ -145,14 +145,14 @@ impl StatesKernel<'_> {
         let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
         let place = self.place(b, row, first);
         // Several segments are loaded at once.
-        let together = (TOGETHER / self.schedule.states).clamp(1, MOST_TOGETHER);
-        b.for_(Operand::i64(0), segment.number, Operand::i64(together.into()), |b, first| {
+        let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);
+        b.for_(Operand::i64(0), segment.number, Operand::i64(at_once.into()), |b, first| {
             let of = |k: u32| {
                 let number = b.add(first, Operand::i64(k.into()));
                 let is_before = b.lt(number, segment.number);
                 (is_before, self.load_ends(b, (ends, &place), (number, is_before), states))
             };
-            let elements: Vec<_> = (0..together).map(of).collect();
+            let elements: Vec<_> = (0..at_once).map(of).collect();
             for (is_before, elements) in elements {
                 for (regs, element) in states.iter().zip(elements) {
                     let state: Fields = regs.iter().map(|reg| (*reg).into()).collect();

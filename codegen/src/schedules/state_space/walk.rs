@@ -7,7 +7,7 @@
 use super::evaluate::{Evaluator, Place, Source};
 use super::global::Global;
 use super::saved::Saved;
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
@@ -45,7 +45,7 @@ struct Tile {
     next: Vec<Vec<Reg>>,
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
         let at = self.cursor(b, Operand::i32(0));
@@ -379,7 +379,7 @@ impl StatesKernel<'_> {
 
 /// The source of values in a chunk.
 struct Chunk<'k, 's> {
-    kernel: &'k StatesKernel<'s>,
+    kernel: &'k StateSpaceKernel<'s>,
     /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
     /// The states before and after each step.

@@ -1,6 +1,6 @@
 //! The recurrence of the cotangents, step by step back.
 
-use super::BackKernel;
+use super::StateSpaceBackwardKernel;
 use super::walk::{Eight, Slots};
 use crate::build::Builder;
 use crate::schedules::state_space::evaluate::{Evaluator, Place};
@@ -25,7 +25,7 @@ impl Chain {
     }
 }
 
-impl BackKernel<'_> {
+impl StateSpaceBackwardKernel<'_> {
     /// The contribution to the cotangent of the step before; unchanged where the step does not exist.
     pub(super) fn step_back(
         &self,

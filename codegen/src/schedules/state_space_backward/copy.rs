@@ -1,7 +1,7 @@
 //! The copy warps: they bring tiles in and take sums of the block and outputs away.
 
 use super::zero::Fill;
-use super::{BackKernel, height};
+use super::{StateSpaceBackwardKernel, height};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
 use crate::schedules::Pass;
@@ -15,7 +15,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Op};
 use std::collections::HashMap;
 
-impl BackKernel<'_> {
+impl StateSpaceBackwardKernel<'_> {
     /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let base = &self.base;

@@ -2,14 +2,14 @@
 
 use super::lane::Lane;
 use super::walk::TileAt;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::build::Builder;
 use crate::schedules::state_space::evaluate::Place;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Binary;
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn ends_role(&self, b: &mut Builder) {
         let lane = self.lane(b, self.base.scan.elements);
         let identity = self.base.monoid.identity();

@@ -1,6 +1,6 @@
 //! The work after the states of a sub-tile: sums over the lanes of a row, outputs, totals over time; and the outputs at the end.
 
-use super::BackKernel;
+use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
 use super::walk::{Carry, TileAt};
 use crate::abi::Tensor;
@@ -23,7 +23,7 @@ pub(super) struct Totals {
 
 /// The source of values of a row at some steps of a sub-tile.
 struct Finish<'k, 's> {
-    kernel: &'k BackKernel<'s>,
+    kernel: &'k StateSpaceBackwardKernel<'s>,
     stage: Operand,
     row: Operand,
     /// The first step in the tile, `i32`; its index, `i64`; how many.
@@ -35,7 +35,7 @@ struct Finish<'k, 's> {
     tiles: HashMap<usize, Vec<Operand>>,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn totals(&self, b: &mut Builder) -> Totals {
         let (slots, states) = (self.schedule.rows, self.schedule.states);
         let mut reg = || b.var(zero(Ty::F32));

@@ -3,7 +3,7 @@
 //! Slot r of a lane with two rows is row r ⊻ x of them, where x is the highest bit of the lane's position among those that
 //! share the rows: the first level of the sum over those lanes then needs no comparison.
 
-use super::BackKernel;
+use super::StateSpaceBackwardKernel;
 use crate::block::lane_sum::Lanes;
 use crate::block::reads::constant_along;
 use crate::build::Builder;
@@ -34,7 +34,7 @@ pub(super) struct Lane<'k, 's> {
     pub sources: Vec<Global<'k, 's>>,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     /// The lane's coordinates; values without time beneath `roots` are computed here.
     pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
         self.lane_at(b, (self.base.warp, self.base.lane), roots)

@@ -5,7 +5,7 @@
 //! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
 
 use super::lane::Lane;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::{Builder, zero};
 use crate::schedules::StateSpaceBackward;
 use crate::schedules::state_space::{CHUNK, Time};
@@ -81,7 +81,7 @@ impl RowShape {
     }
 }
 
-impl BackKernel<'_> {
+impl StateSpaceBackwardKernel<'_> {
     /// Puts a lane's sum of eight steps for a state of the batch on the heap.
     pub(super) fn heap(
         &self,

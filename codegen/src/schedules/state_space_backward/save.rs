@@ -2,13 +2,13 @@
 
 use super::lane::Lane;
 use super::walk::TileAt;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::Builder;
 use crate::schedules::state_space::evaluate::Place;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn save_role(&self, b: &mut Builder) {
         let lane = self.lane(b, &[self.parts.after]);
         let mut states: Vec<Vec<Reg>> = vec![];

@@ -10,7 +10,7 @@ use super::segments::totals_per_row;
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::schedules::state_space::saved::{Room, Saved, places, saved_len, up};
-use crate::schedules::state_space::{CHUNK, StatesKernel, ends_len};
+use crate::schedules::state_space::{CHUNK, StateSpaceKernel, ends_len};
 use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
@@ -98,7 +98,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn find(
         b: &mut Builder,
-        base: &StatesKernel,
+        base: &StateSpaceKernel,
         parts: &BackwardScan,
         schedule: &StateSpaceBackward,
     ) -> Scratch {

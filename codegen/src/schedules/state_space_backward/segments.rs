@@ -13,7 +13,7 @@
 use super::chain::Chain;
 use super::lane::Lane;
 use super::walk::TileAt;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::args::Args;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
@@ -82,7 +82,7 @@ impl Places {
     }
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     /// Emits the pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
         let Some(segment) = &self.base.segment else { return };

@@ -18,7 +18,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
 /// Blocks or segments whose sums are loaded together.
-const TOGETHER: u32 = 8;
+const LOADED_AT_ONCE: u32 = 8;
 
 /// Emits the kernel's body.
 pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedule: &StateSpaceBackward) {
@@ -96,9 +96,9 @@ impl Sums<'_> {
         let before = self.so_far(b, sum, (point, state, step));
         let before = b.load(Memory::Global(self.args.scratch[2]), before, CHUNK, Some(self.continues), zero(Ty::F32));
         let total: Vec<_> = before.into_iter().map(|x| b.var(x)).collect();
-        b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(TOGETHER)), |b, group| {
+        b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, group| {
             let mut loads = vec![];
-            for k in 0..TOGETHER {
+            for k in 0..LOADED_AT_ONCE {
                 let own = b.add(group, Operand::i64(i64::from(k)));
                 let exists = b.lt(own, scratch.groups);
                 let at = b.mul(own, apart);
@@ -156,9 +156,9 @@ impl Sums<'_> {
 
     fn over_segments(&self, b: &mut Builder, number: Operand, (segments, apart): (Operand, Operand)) -> Operand {
         let total = b.var(zero(Ty::F32));
-        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(TOGETHER)), |b, segment| {
+        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, segment| {
             let mut loads = vec![];
-            for k in 0..TOGETHER {
+            for k in 0..LOADED_AT_ONCE {
                 let own = b.add(segment, Operand::i64(i64::from(k)));
                 let exists = b.lt(own, segments);
                 let at = b.mul(own, apart);

@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use super::finish::Totals;
 use super::lane::Lane;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::evaluate::{Evaluator, Place, Source};
 use crate::schedules::state_space::saved::Saved;
@@ -44,7 +44,7 @@ pub(super) struct TileAt {
 
 /// A sub-tile being walked.
 pub(super) struct Eight<'k, 's> {
-    kernel: &'k BackKernel<'s>,
+    kernel: &'k StateSpaceBackwardKernel<'s>,
     /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
     before: HashMap<Place, Operand>,
@@ -68,7 +68,7 @@ pub(super) struct Slots<'k, 's> {
     pub exists: Vec<Operand>,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let roots = [self.parts.walked(), self.parts.finished()].concat();
         let lane = self.lane(b, &roots);

@@ -4,8 +4,8 @@
 
 use crate::build::{Builder, zero};
 use crate::schedules::Chunkwise;
-use crate::schedules::chunkwise::ChunksKernel;
-use crate::schedules::chunkwise::decay::{f32, gain, in_two, logarithm_at};
+use crate::schedules::chunkwise::ChunkwiseKernel;
+use crate::schedules::chunkwise::decay::{f32, gain, logarithm_at, split_sum};
 use crate::schedules::flash::values::{Spot, Values};
 use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::{Elem, Ty};
@@ -35,24 +35,27 @@ pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
 pub(super) struct Log {
     sum: Operand,
     /// The rounding error of the sum, where sums are two numbers.
-    rest: Option<Operand>,
+    rounding_error: Option<Operand>,
 }
 
 impl Log {
     /// The sum of what lies between an earlier time and this one.
     pub(super) fn since(self, b: &mut Builder, earlier: Log) -> Log {
         let sum = b.sub(self.sum, earlier.sum);
-        Log { sum, rest: self.rest.zip(earlier.rest).map(|(own, earlier)| b.sub(own, earlier)) }
+        Log {
+            sum,
+            rounding_error: self.rounding_error.zip(earlier.rounding_error).map(|(own, earlier)| b.sub(own, earlier)),
+        }
     }
 
     /// Two to the power of the sum.
     pub(super) fn power(self, b: &mut Builder) -> Operand {
-        let all = self.rest.map_or(self.sum, |rest| b.add(self.sum, rest));
+        let all = self.rounding_error.map_or(self.sum, |rounding_error| b.add(self.sum, rounding_error));
         b.let_(Ty::F32, Expr::Exp2Fast(all))
     }
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Sums the logarithms of each thread's channels along the chunk's times; the first threads evaluate the gains.
     pub(crate) fn sum_channels(&self, b: &mut Builder, values: &Values, first: Operand) {
         let times = self.schedule.times();
@@ -83,7 +86,7 @@ impl ChunksKernel<'_> {
 
     /// The type in which logarithms are summed.
     fn ty_of_sums(&self) -> Ty {
-        if self.has_rests() { Ty::F64 } else { Ty::F32 }
+        if self.has_rounding_errors() { Ty::F64 } else { Ty::F32 }
     }
 
     /// The index of a channel's sum over the segment so far, which belongs to its thread.
@@ -139,7 +142,7 @@ impl ChunksKernel<'_> {
             let next = b.add(sum.into(), log);
             b.assign(sum, next);
             let at = b.add(index, Operand::i32((k * sums_row(self.elem(), self.schedule.depth)) as i32));
-            let numbers = if self.has_rests() { in_two(b, next).to_vec() } else { vec![next] };
+            let numbers = if self.has_rounding_errors() { split_sum(b, next).to_vec() } else { vec![next] };
             b.store(Memory::Shared(self.sums), at, &numbers, None);
         }
     }
@@ -156,7 +159,7 @@ impl ChunksKernel<'_> {
         let index = self.sum_index(b, time, channel);
         let numbers = numbers(self.elem());
         let all = b.load(Memory::Shared(self.sums), index, numbers * count, None, zero(Ty::F32));
-        let log = |own: &[Operand]| Log { sum: own[0], rest: own.get(1).copied() };
+        let log = |own: &[Operand]| Log { sum: own[0], rounding_error: own.get(1).copied() };
         all.chunks(numbers as usize).map(log).collect()
     }
 }

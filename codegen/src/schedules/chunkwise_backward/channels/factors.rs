@@ -4,7 +4,7 @@ use super::{Arrays, Steps};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::{Blocks, Factor, map_left};
-use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 
@@ -33,7 +33,7 @@ impl Scale {
     }
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// The two elements of a word times two numbers.
     fn scaled(&self, b: &mut Builder, word: Operand, by: [Operand; 2]) -> Operand {
         let [low, high] = b.unpack(self.keys.elem, word);

@@ -25,7 +25,7 @@ mod sums;
 mod wide;
 
 use super::walk::{AllSides, Head, Sums};
-use super::{BLOCKS, BackKernel, ROWS, TIMES};
+use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
 use crate::schedules::chunkwise::products::Blocks;
@@ -76,7 +76,7 @@ struct Steps<'a> {
     end: Operand,
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Emits the third sweep.
     pub(super) fn channels_body(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };

@@ -6,7 +6,7 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor, load_four, mma, multiply_in_time, scale_rows};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::walk::Head;
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::schedules::flash::tile::{left_rows, right_rows};
 use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
@@ -16,7 +16,7 @@ use oplus_dsl::Ty;
 /// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// value' at the warp's times and the places of the width of its half.
     pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];

@@ -6,7 +6,7 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::products::piece_index;
-use crate::schedules::chunkwise_backward::{BackKernel, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::schedules::flash::values::{Spot, Values};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand};
@@ -16,7 +16,7 @@ use oplus_dsl::ir::Binary;
 /// A decay that leaves nothing has a logarithm below this one: it is at least −160, less what sums of logarithms round.
 const NOTHING: f64 = -150.0;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Sums S·D of each thread's channels over 16 places of the width; the sums of a part are added to those of the parts before.
     pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, part: Option<Operand>) {
         if !self.has_channels() {

@@ -5,13 +5,13 @@ use super::{Arrays, Steps};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor, mma, multiply, piece_index};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::schedules::flash::tile::{Tile, right_rows};
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes A of the warp's times j and every other later block, the next one for the first half.
     pub(super) fn score_earlier(&self, b: &mut Builder, own: &Steps) {
         let left = self.scaled_left(b, own, own.end);

@@ -3,7 +3,7 @@
 use super::{Arrays, row};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS};
 use crate::schedules::flash::values::{Spot, Values};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
@@ -18,7 +18,7 @@ pub(super) struct Item {
     pub exists: Operand,
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// The channels and blocks that the thread sums.
     pub(super) fn items(&self, b: &mut Builder) -> Vec<Item> {
         let (depth, threads) = (self.schedule.depth, self.schedule.threads());

@@ -9,14 +9,14 @@ use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::chunkwise::zeros;
 use crate::schedules::chunkwise_backward::walk::{Chunk, Head, Place, Sums};
-use crate::schedules::chunkwise_backward::{BackKernel, TIMES};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, TIMES};
 use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes what follows the sums of channels: A, the parts, and what needs the sums of all parts.
     pub(super) fn all_parts(
         &self,

@@ -7,10 +7,12 @@
 use super::rates::Decays;
 use super::steps::Partials;
 use super::walk::{Head, Sides, Sums};
-use super::{BackKernel, COLUMNS, ROWS};
+use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor};
-use crate::schedules::chunkwise::single::{first_transposed, product_in_time, rounded, together, transposed, unpacked};
+use crate::schedules::chunkwise::tf32::{
+    blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked,
+};
 use crate::schedules::flash::tile::{Lanes, Tile};
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
@@ -19,7 +21,7 @@ use oplus_dsl::{Elem, Ty};
 /// A left factor by rows, and how they are read.
 type Left<'a> = (Factor<'a>, &'a Sides);
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
     /// coordinates, and writes its shares. Kept, these were a third of the registers.
     pub(super) fn in_phases(&self, b: &mut Builder, sums: &Sums, at: (Operand, Operand)) -> (Blocks, Decays) {
@@ -125,7 +127,7 @@ impl BackKernel<'_> {
         left: impl Fn(&mut Builder, u32) -> [[Operand; 4]; 2],
         right: Factor,
     ) {
-        let each = together(sums.len() as u32);
+        let each = blocks_at_once(sums.len() as u32);
         for (first, sums) in (0..).step_by(each as usize).zip(sums.chunks_mut(each as usize)) {
             let found = product_in_time(b, self.keys.elem, (first, each), &left, right);
             for (sums, found) in sums.iter_mut().zip(found) {
@@ -135,8 +137,8 @@ impl BackKernel<'_> {
     }
 
     /// Adds the first term of key' of a head, whose rows are scaled.
-    pub(super) fn add_single_keys(&self, b: &mut Builder, scales: [Operand; 2], left: Left, right: Factor) {
-        let each = together(self.deep_blocks());
+    pub(super) fn add_tf32_keys(&self, b: &mut Builder, scales: [Operand; 2], left: Left, right: Factor) {
+        let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
                 product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
@@ -149,7 +151,7 @@ impl BackKernel<'_> {
     }
 
     /// Adds the first term of query' of a head, whose rows are scaled.
-    pub(super) fn add_single_queries(
+    pub(super) fn add_tf32_queries(
         &self,
         b: &mut Builder,
         (head, scales): (&Head, [Operand; 2]),
@@ -157,7 +159,7 @@ impl BackKernel<'_> {
         left: Left,
         right: Factor,
     ) {
-        let each = together(self.deep_blocks());
+        let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
                 product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
@@ -169,7 +171,7 @@ impl BackKernel<'_> {
     }
 
     /// Writes weights to a tile of `f32`; beside `f16` rounded.
-    pub(super) fn store_single_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
+    pub(super) fn store_tf32_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let [of_piece, within] =
             [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(tile.piece() as i32)));

@@ -2,9 +2,9 @@
 
 use super::steps::Partials;
 use super::walk::{AllSides, Head, Sums};
-use super::{BackKernel, ROWS, TIMES};
+use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::decay::with_rests;
+use crate::schedules::chunkwise::decay::with_rounding_errors;
 use crate::schedules::chunkwise::products::{
     Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
 };
@@ -17,7 +17,7 @@ use oplus_dsl::{Elem, Ty};
 /// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes M and the weights of G as a factor, and adds E to the sums over heads.
     pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
         let Head { sides, stage, decays, sums } = *head;
@@ -34,13 +34,14 @@ impl BackKernel<'_> {
                 None => scores[block],
             };
             let columns = self.columns(b, decays, block as u32);
-            let rests = self.rests(b, decays, block as u32);
+            let rounding_errors = self.rounding_errors(b, decays, block as u32);
             for (r, weight) in weights.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
                 let [own, gain, _] = decays.rows[h];
                 let [later, back] = columns[r % 2];
                 let apart = b.sub(later, own);
-                let apart = with_rests(b, apart, rests.map(|(own, columns)| (columns[r % 2], own[h])));
+                let apart =
+                    with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 let decay = b.mul(decay, back);
                 let j = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
@@ -85,7 +86,7 @@ impl BackKernel<'_> {
     /// Writes weights of the warp's times j and the times i of its half to a tile.
     pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         if tile.elem == Elem::F32 {
-            return self.store_single_pairs(b, tile, weights);
+            return self.store_tf32_pairs(b, tile, weights);
         }
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
@@ -132,7 +133,7 @@ impl BackKernel<'_> {
         let Head { sides, stage, .. } = *head;
         let left = Factor::of(b, &self.weights, &sides.weights().left, Operand::i32(0));
         let right = sides.wide.in_time(b, &self.cotangents, stage);
-        if self.is_single {
+        if self.is_tf32 {
             return self.add_rows(b, found, (left, sides.weights()), right);
         }
         for sixteen in 0..SIXTEENS {
@@ -150,8 +151,8 @@ impl BackKernel<'_> {
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
         let left = Factor::of(b, &self.values, &sides.wide.left, stage);
         let right = sides.states().in_time(b, &self.duals, stage);
-        if self.is_single {
-            return self.add_single_keys(b, scales, (left, &sides.wide), right);
+        if self.is_tf32 {
+            return self.add_tf32_keys(b, scales, (left, &sides.wide), right);
         }
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
@@ -175,8 +176,8 @@ impl BackKernel<'_> {
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
         let left = Factor::of(b, &self.cotangents, &sides.wide.left, stage);
         let right = sides.states().in_time(b, &self.states, stage);
-        if self.is_single {
-            return self.add_single_queries(b, (head, scales), partials, (left, &sides.wide), right);
+        if self.is_tf32 {
+            return self.add_tf32_queries(b, (head, scales), partials, (left, &sides.wide), right);
         }
         let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
         for pair in 0..self.schedule.depth / 2 / ROWS {
@@ -225,7 +226,7 @@ impl BackKernel<'_> {
         let left = Factor::of(b, &self.weights, &sides.weights().left, Operand::i32(0));
         let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
-        if self.is_single {
+        if self.is_tf32 {
             self.add_rows(b, &mut found, (left, sides.weights()), right);
             return found;
         }
@@ -239,7 +240,7 @@ impl BackKernel<'_> {
     /// The sums of query' and the products of E, transposed, and keys.
     pub(super) fn finish_queries(&self, b: &mut Builder, sides: &AllSides, query_sums: &[[Reg; 4]]) -> Blocks {
         let (row, half) = right_rows(b, self.lane);
-        let lanes = (!self.is_single).then(|| self.weights.lanes_at(b, row, half, self.block));
+        let lanes = (!self.is_tf32).then(|| self.weights.lanes_at(b, row, half, self.block));
         let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
         let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
         if let Some(array) = self.query_sums {

@@ -3,7 +3,7 @@
 //! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
-use super::ChunksKernel;
+use super::ChunkwiseKernel;
 use super::products::finish;
 use super::read::Started;
 use super::state::State;
@@ -11,7 +11,7 @@ use super::walk::Chunk;
 use crate::build::Builder;
 use crate::tile::{Reg, Stmt};
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         // Makes what was copied visible to warpgroups.
@@ -35,7 +35,7 @@ impl ChunksKernel<'_> {
             self.finish_read(b, started);
         }
         self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
-        let y = started.map(|started| self.read_together(b, &decays, (chunk.values, started)));
+        let y = started.map(|started| self.read_asynchronously(b, &decays, (chunk.values, started)));
         finish(b, &state.blocks, u32::from(y.is_some()));
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
