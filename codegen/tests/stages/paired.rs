@@ -122,7 +122,7 @@ fn heads_that_share_keys_are_added_up_at_once() {
         let of_pairs: Vec<&Stage> = cut.stages.iter().filter(|stage| reduced(stage).contains(&"E")).collect();
         let over = |stage: &&Stage| {
             let form = stage.kind().pairs().unwrap_or_else(|e| panic!("{name}: {e}"));
-            form.over.map(|axis| stage.program.axis_name(axis).to_owned())
+            form.grouped.map(|axis| stage.program.axis_name(axis).to_owned())
         };
         let gathered: Vec<&&Stage> = of_pairs.iter().filter(|stage| over(stage).is_some()).collect();
         let [of_keys] = gathered[..] else { panic!("{name}: {} stages", gathered.len()) };

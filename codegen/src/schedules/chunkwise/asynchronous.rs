@@ -27,7 +27,7 @@ impl ChunkwiseKernel<'_> {
         chunk: &Chunk,
         started: Option<Started>,
     ) {
-        let decays = self.decays(b, chunk.turn);
+        let decays = self.decays(b, chunk.iteration);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
         let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
         // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
@@ -46,7 +46,7 @@ impl ChunkwiseKernel<'_> {
             finish(b, &y, 0);
             let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
             let values = self.values(b);
-            self.store_outputs(b, values, (chunk.turn, chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values, (chunk.iteration, chunk.first, &y), (chunk.values.start, queries));
         }
     }
 }

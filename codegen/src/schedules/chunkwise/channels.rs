@@ -251,7 +251,7 @@ impl ChunkwiseKernel<'_> {
         for pair in 0..sums.len() / 2 {
             let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));
             let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
-            let ends = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
+            let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
                 let words = keys.four(b, sixteen * ROWS, pair as u32, true);
                 let mut register = 0;
@@ -262,7 +262,7 @@ impl ChunkwiseKernel<'_> {
                     let exponents = [0, 1].map(|k| {
                         let time = b.add(column, Operand::i32((times + k) as i32));
                         let own = self.sums_at(b, time, channels[of], 1)[0];
-                        if self.form.reverse { own } else { ends[of].since(b, own) }
+                        if self.form.reverse { own } else { end_logs[of].since(b, own) }
                     });
                     self.scaled(b, word, &exponents)
                 });

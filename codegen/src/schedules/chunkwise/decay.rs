@@ -120,9 +120,9 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Writes the rates of an iteration, by the first warp.
-    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
         let own = b.mul(self.lane, Operand::i32((self.schedule.times() / WARP) as i32));
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
         if self.has_rounding_errors() {
@@ -134,19 +134,19 @@ impl ChunkwiseKernel<'_> {
 
     /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
     /// the barrier behind the last read.
-    fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
+    fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
         if self.is_tf32 {
             return Operand::i32(0);
         }
-        let odd = b.binary(Binary::And, turn, Operand::i32(1));
+        let odd = b.binary(Binary::And, iteration, Operand::i32(1));
         b.mul(odd, Operand::i32(self.schedule.times() as i32))
     }
 
     /// Reads what the thread needs of the decays of an iteration.
-    pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
+    pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let times = self.schedule.times() as i32;
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let at = |b: &mut Builder, array, index: Operand, by: i32| {
             let index = b.add(from, index);
             let index = b.add(index, Operand::i32(by));

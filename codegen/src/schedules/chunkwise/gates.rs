@@ -44,9 +44,9 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Waits for the gate of an iteration.
-    pub(super) fn wait_gate(&self, b: &mut Builder, turn: Operand) {
+    pub(super) fn wait_gate(&self, b: &mut Builder, iteration: Operand) {
         let Some(tile) = &self.gate else { return };
-        let parity = b.binary(Binary::And, turn, Operand::i32(1));
+        let parity = b.binary(Binary::And, iteration, Operand::i32(1));
         b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, parity));
     }
 

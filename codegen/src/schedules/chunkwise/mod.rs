@@ -128,7 +128,7 @@ pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl 
 /// The length of the segment carries of so many recurrences and segments; `None` when 63 bits cannot count
 /// it.
 pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u64> {
-    rows.checked_mul(segments::handed_on(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
+    rows.checked_mul(segments::segment_carries_len(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
 /// The destination of saved states, and how they are written.
@@ -162,9 +162,9 @@ pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) gains: SharedId,
     /// Where the state before every chunk is written, if it is.
     pub(crate) saved: Option<Saved>,
-    /// The block's segment, and the ends of segments.
+    /// The block's segment, and the segment carries.
     pub(crate) segment: Segment,
-    pub(crate) ends: ParamId,
+    pub(crate) segment_carries: ParamId,
     /// The rematerialised outer indices, and whether the segment is the last.
     pub(crate) rematerialiser: Rematerialiser,
     pub(crate) thread: Operand,
@@ -230,7 +230,7 @@ impl<'s> ChunkwiseKernel<'s> {
             }
         };
         let outer = args.indices(b, point, form.outer);
-        let ends = args.scratch[args.scratch.len() - 1];
+        let segment_carries = args.scratch[args.scratch.len() - 1];
         ChunkwiseKernel {
             stage,
             form,
@@ -246,7 +246,7 @@ impl<'s> ChunkwiseKernel<'s> {
             gains,
             saved: None,
             segment,
-            ends,
+            segment_carries,
             rematerialiser,
             thread,
             warp,
@@ -280,7 +280,7 @@ impl<'s> ChunkwiseKernel<'s> {
 
     /// The source for one iteration. Coordinates of single elements are rematerialised, since they take registers that are
     /// not to be kept.
-    fn source_of_turn(&self, b: &mut Builder) -> Source<'_> {
+    fn source_of_iteration(&self, b: &mut Builder) -> Source<'_> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
         let rolled = source.vector == 1 && self.is_scarce();

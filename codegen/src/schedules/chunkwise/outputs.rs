@@ -18,11 +18,11 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         mut values: Values,
-        (turn, first, y): (Operand, Operand, &Blocks),
+        (iteration, first, y): (Operand, Operand, &Blocks),
         (stage, queries): (Operand, Factor),
     ) {
         let Some(readout) = &self.form.readout else { return };
-        self.wait_gate(b, turn);
+        self.wait_gate(b, iteration);
         let staged = self.staged(b, queries);
         let own = [self.first_row(b), self.first_column(b)];
         let [row, column] = if self.gate.is_some() || self.is_scarce() {

@@ -70,13 +70,13 @@ impl ChunkwiseKernel<'_> {
         let size = b.convert(Ty::I32, self.args.size(self.form.time));
         let left = b.sub(size, time);
         let time = b.convert(Ty::I64, time);
-        let (tensor, per_turn) = (Tensor::Output(output as u32), WARP / pieces);
+        let (tensor, rows_per_pass) = (Tensor::Output(output as u32), WARP / pieces);
         let (outer, _) = values.indices(b, Default::default());
         let own = [(self.form.time, time), (self.form.width, column.at)];
         let indices: Vec<(Axis, Operand)> = outer.iter().copied().chain(own).collect();
         let offset = self.args.offset(b, tensor, &indices);
         let stride = self.args.stride(tensor, self.form.time);
-        for by in (0..ROWS).step_by(per_turn as usize) {
+        for by in (0..ROWS).step_by(rows_per_pass as usize) {
             let row = b.add(row, Operand::i32(by as i32));
             let index = piece_index(b, queries.tile, row, piece);
             let index = b.add(index, queries.start);

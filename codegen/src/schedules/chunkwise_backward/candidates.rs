@@ -17,7 +17,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
     let is_tf32 = form.state_elem(stage) == Elem::F32;
     let of = |depth, (padded, wide, vector): (bool, bool, u32)| {
         let vector = if form.elem(stage) == Elem::F32 { vector.min(4) } else { vector };
-        let has_turns = form.heads != AxisSet::EMPTY || wide;
+        let is_iterated = form.heads != AxisSet::EMPTY || wide;
         // The deepest tiles of two heads have room on few devices, and their indices have too few registers.
         let is_deepest = depth == DEPTHS[DEPTHS.len() - 1];
         let sets: &[u32] = match isa {
@@ -27,7 +27,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
             // Of `f32` in parts those of one head leave too few registers.
             Isa::Sm90a if wide && !is_deepest => &[3],
             Isa::Sm80 if is_tf32 => &[2],
-            _ if has_turns && !is_deepest => &[3, 2],
+            _ if is_iterated && !is_deepest => &[3, 2],
             _ => &[2],
         };
         let sweep = Sweep::Gradients;

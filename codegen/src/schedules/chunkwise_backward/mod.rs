@@ -148,7 +148,7 @@ pub fn scratch(
 }
 
 /// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
-pub(crate) fn has_turns(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
+pub(crate) fn is_iterated(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
@@ -167,7 +167,7 @@ fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &Chunkwis
     let (blocks, registers) = match is_deep {
         _ if !form.outputs.contains(&Cotangent::Queries) => (0, 0),
         true if schedule.vector == 1 || schedule.wide => (blocks, 0),
-        true if has_turns(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
+        true if is_iterated(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
         _ => (blocks, blocks),
     };
     QueryBlocks { registers, shared: blocks - registers }
@@ -295,7 +295,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
-        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
+        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
         let reads_early = reads_early && !is_tf32;
         let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
@@ -344,7 +344,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
     /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
     /// the fewest registers; `None` elsewhere.
     fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
-        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
+        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
         if !is_scarce && !self.is_tf32 {
             return None;
         }
@@ -361,8 +361,8 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
     }
 
     /// Whether a block goes through heads, or parts of the width, one after the other.
-    fn has_turns(&self) -> bool {
-        has_turns(self.form, self.schedule)
+    fn is_iterated(&self) -> bool {
+        is_iterated(self.form, self.schedule)
     }
 
     /// The axes over which blocks are apart, beside chunks.

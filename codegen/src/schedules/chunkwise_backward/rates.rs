@@ -53,9 +53,9 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Writes the rates of an iteration, by the first warp.
-    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
         if self.has_rounding_errors() {
@@ -71,14 +71,14 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The index of the rates of an iteration.
-    fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
-        let even = b.binary(Binary::And, turn, Operand::i32(1));
+    fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        let even = b.binary(Binary::And, iteration, Operand::i32(1));
         b.mul(even, Operand::i32(TIMES as i32))
     }
 
     /// Reads what the thread needs of the decays of an iteration.
-    pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
-        let from = self.rates_of(b, turn);
+    pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
+        let from = self.rates_of(b, iteration);
         let [sums, gains, back] = self.rates.map(Memory::Shared);
         let row = self.first_row(b);
         let row = b.add(from, row);

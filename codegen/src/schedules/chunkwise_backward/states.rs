@@ -61,9 +61,9 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The stage of an iteration, and the parity of its phase.
-    pub(super) fn stage_of(&self, b: &mut Builder, turn: Operand) -> (Operand, Operand) {
+    pub(super) fn stage_of(&self, b: &mut Builder, iteration: Operand) -> (Operand, Operand) {
         let stages = Operand::i32((self.schedule.stages - 1) as i32);
-        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
-        (stage, b.binary(Binary::And, round, Operand::i32(1)))
+        let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
+        (stage, b.binary(Binary::And, filling, Operand::i32(1)))
     }
 }

@@ -134,8 +134,8 @@ impl ChunkwiseBackwardKernel<'_> {
         let from = b.add(start, own);
         let per_turn = self.schedule.threads() * piece;
         let mut sum = None;
-        for turn in 0..self.states.len() / per_turn {
-            let at = b.add(from, Operand::i32((turn * per_turn) as i32));
+        for iteration in 0..self.states.len() / per_turn {
+            let at = b.add(from, Operand::i32((iteration * per_turn) as i32));
             let [states, duals] = [&self.states, &self.duals]
                 .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
             states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));

@@ -43,14 +43,14 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         sums: &Sums,
-        (turn, stage): (Operand, Operand),
+        (iteration, stage): (Operand, Operand),
         product: impl FnOnce(&Self, &mut Builder, &Head, &mut Partials) -> T,
     ) -> T {
         b.push(Stmt::SyncWarp);
         let rematerialised = self.rematerialised(b);
         let own = rematerialised.as_ref().unwrap_or(self);
-        let turn = self.rematerialiser.of(b, turn);
-        let (decays, sides) = (own.decays(b, turn), own.all_sides(b));
+        let iteration = self.rematerialiser.of(b, iteration);
+        let (decays, sides) = (own.decays(b, iteration), own.all_sides(b));
         let mut partials = Partials::default();
         let found = product(own, b, &Head { sides: &sides, stage, decays: &decays, sums }, &mut partials);
         own.store_partials(b, &partials);

@@ -119,12 +119,12 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         self.score(b);
         let sums = self.sums(b);
-        if self.has_turns() {
-            b.for_(none, chunk.heads, Operand::i32(1), |b, turn| {
-                self.rematerialised(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, turn);
+        if self.is_iterated() {
+            b.for_(none, chunk.heads, Operand::i32(1), |b, iteration| {
+                self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, iteration);
             });
         } else {
-            self.rematerialised(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
+            self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, none);
         }
         self.rematerialised(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
     }
@@ -245,11 +245,11 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The outer indices of a head, and the part of the width.
-    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> Place {
         let (head, part) = match self.schedule.wide {
-            false => (turn, None),
+            false => (iteration, None),
             true => {
-                let (head, part) = divided(b, turn, chunk.parts);
+                let (head, part) = divided(b, iteration, chunk.parts);
                 (head, Some(part))
             }
         };
@@ -259,12 +259,12 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Starts the copies of a head, if there is one.
-    pub(super) fn fetch(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) {
-        let exists = b.lt(turn, chunk.heads);
+    pub(super) fn fetch(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) {
+        let exists = b.lt(iteration, chunk.heads);
         b.if_(exists, |b| {
-            let head = self.head(b, chunk, turn);
+            let head = self.head(b, chunk, iteration);
             let source = self.source(&head.outer);
-            let (stage, _) = self.stage_of(b, turn);
+            let (stage, _) = self.stage_of(b, iteration);
             for tile in [&self.values, &self.cotangents] {
                 let place = head.part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
                 let origin = origin_at(b, tile, &source, place);
@@ -275,43 +275,46 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Computes one head.
-    fn turn(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, turn: Operand) {
-        let (stage, parity) = self.stage_of(b, turn);
+    fn iteration(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, iteration: Operand) {
+        let (stage, parity) = self.stage_of(b, iteration);
         // From here on all threads see the rates, and none reads the head before.
         b.barrier();
-        let next = b.add(turn, Operand::i32(1));
+        let next = b.add(iteration, Operand::i32(1));
         if self.heads_in_flight() > 1 {
             self.fetch(b, chunk, next);
         }
-        let early = self.reads_early.then(|| self.reads(b, chunk, turn));
+        let early = self.reads_early.then(|| self.reads(b, chunk, iteration));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
-        let (found, decays) =
-            if self.is_tf32 { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
+        let (found, decays) = if self.is_tf32 {
+            self.in_phases(b, sums, (iteration, stage))
+        } else {
+            self.at_once(b, sums, (iteration, stage))
+        };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
-            let turn = self.rematerialiser.of(b, turn);
-            self.reads(b, chunk, turn)
+            let iteration = self.rematerialiser.of(b, iteration);
+            self.reads(b, chunk, iteration)
         });
         // Rematerialised here.
         let part = self.schedule.wide.then(|| {
-            let turn = self.rematerialiser.of(b, turn);
-            b.binary(Binary::Rem, turn, chunk.parts)
+            let iteration = self.rematerialiser.of(b, iteration);
+            b.binary(Binary::Rem, iteration, chunk.parts)
         });
         let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
         self.store_values(b, &rows, (stage, place), &found);
         self.store_rates(b, &rates, next);
         // From here on no thread reads the tiles of this head.
         b.barrier();
-        if self.heads_in_flight() == 1 && self.has_turns() {
+        if self.heads_in_flight() == 1 && self.is_iterated() {
             self.fetch(b, chunk, next);
         }
         self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
     }
 
     /// Computes all that is summed of a head at once: value', and the decays.
-    fn at_once(&self, b: &mut Builder, sums: &Sums, (turn, stage): (Operand, Operand)) -> (Blocks, Decays) {
-        let decays = self.decays(b, turn);
+    fn at_once(&self, b: &mut Builder, sums: &Sums, (iteration, stage): (Operand, Operand)) -> (Blocks, Decays) {
+        let decays = self.decays(b, iteration);
         let mut partials = Partials::default();
         let sides = self.all_sides(b);
         let head = Head { sides: &sides, stage, decays: &decays, sums };
@@ -329,13 +332,13 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Reads the rates of the next head, and what outputs of this one need.
-    fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
-        let next = b.add(turn, Operand::i32(1));
+    fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
+        let next = b.add(iteration, Operand::i32(1));
         let last = b.sub(chunk.heads, Operand::i32(1));
         let known = b.binary(Binary::Min, next, last);
         let following = self.head(b, chunk, known);
         let rates = self.rates(b, &following.outer, chunk.first);
-        let own = self.head(b, chunk, turn);
+        let own = self.head(b, chunk, iteration);
         (rates, self.early(b, &own, chunk.first))
     }
 

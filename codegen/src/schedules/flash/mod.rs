@@ -12,7 +12,7 @@
 //! and earlier sums are scaled whenever the maximum grows. Attention is of this form, and so
 //! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
 //! more, which only columns have, such as the query heads that share the head of a key (grouped queries): a block goes over it in
-//! `rounds`.
+//! `grouped_query`.
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
 //! of asynchronous copies. Products are matrix fragments with `f32` sums. Factors have 16 bits, or are `f32` in split tf32,
@@ -29,11 +29,11 @@
 mod candidates;
 mod cost;
 mod finals;
+mod grouped_query;
 mod non_finite;
 mod parameters;
 mod place;
 mod products;
-mod rounds;
 mod strategy;
 mod sums;
 pub(crate) mod tf32;
@@ -300,5 +300,5 @@ impl<'s> FlashKernel<'s> {
 
 /// The axes over which pairs are computed apart.
 pub fn outer_axes(form: &Pairwise) -> AxisSet {
-    form.over.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
+    form.grouped.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
 }

@@ -76,7 +76,7 @@ impl Strategy for Flash {
             return Err(Misfit::DisplacedTile);
         }
         // Rows and columns are counted together with those of a tile.
-        let columns = form.over.map_or(1, |over| problem.size(over)).saturating_mul(problem.size(form.column));
+        let columns = form.grouped.map_or(1, |over| problem.size(over)).saturating_mul(problem.size(form.column));
         let longest = problem.size(form.row).max(columns);
         let most = i64::from(i32::MAX) - i64::from(self.rows().max(self.columns * self.stages));
         let count = longest as u64;
@@ -114,7 +114,7 @@ impl Strategy for Flash {
     fn picture(&self, stage: &Stage) -> Picture {
         let form = stage.kind().pairs().ok();
         let along = form.map(|form| form.column);
-        let within = form.map(|form| form.inner.iter().copied().chain(form.over).collect()).unwrap_or_default();
+        let within = form.map(|form| form.inner.iter().copied().chain(form.grouped).collect()).unwrap_or_default();
         let [length, across] = [self.columns, self.rows()].map(u64::from);
         Picture { along, within, length, across, tile: None, carry: Carry::Kept }
     }

@@ -218,7 +218,7 @@ impl Tile {
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
     pub(crate) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
         let pieces = self.depth / self.piece();
-        let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
+        let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
         if source.rolled {
             let step = Operand::i32(source.threads as i32);
@@ -228,13 +228,13 @@ impl Tile {
             });
             return self.arrive(b, source, stage);
         }
-        let whole = source.threads.is_multiple_of(pieces) && per_turn.is_multiple_of(EIGHT as u32);
+        let whole = source.threads.is_multiple_of(pieces) && rows_per_pass.is_multiple_of(EIGHT as u32);
         let base = whole.then(|| self.spot(b, source, &into, source.thread));
-        for turn in 0..total.div_ceil(source.threads) {
-            let number = b.add(source.thread, Operand::i32((turn * source.threads) as i32));
+        for pass in 0..total.div_ceil(source.threads) {
+            let number = b.add(source.thread, Operand::i32((pass * source.threads) as i32));
             let copy = |b: &mut Builder| match base {
                 Some(base) => {
-                    let spot = self.further(b, source, base, (turn * per_turn) as i32);
+                    let spot = self.further(b, source, base, (pass * rows_per_pass) as i32);
                     self.copy_elements(b, source, spot);
                 }
                 None => {
@@ -242,7 +242,7 @@ impl Tile {
                     self.copy_elements(b, source, spot);
                 }
             };
-            if (turn + 1) * source.threads > total {
+            if (pass + 1) * source.threads > total {
                 let inside = b.lt(number, Operand::i32(total as i32));
                 b.if_(inside, copy);
             } else {

@@ -1,6 +1,6 @@
-//! The columns that rows see: a range for every row, and the tiles of columns that a block visits.
+//! The columns that rows see: a range for every row, and the tiles of columns that a block walks.
 //!
-//! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block visits
+//! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block walks
 //! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
 //! divided into parts, a block takes some of these iterations, one after the other.
 
@@ -18,7 +18,7 @@ pub(super) struct Range {
     pub to: Operand,
 }
 
-/// The tiles that a block visits, `i32`.
+/// The tiles that a block walks, `i32`.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles {
     /// The first tile.
@@ -38,16 +38,16 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// The tile of iteration `turn`.
-    pub(super) fn at(&self, b: &mut Builder, turn: Operand) -> Operand {
-        let turn = b.add(turn, self.before);
-        let after = b.sub(turn, self.head);
-        let in_head = b.lt(turn, self.head);
-        let is_partial = b.lt(turn, self.tail);
-        let [head, tail] = [(self.first, turn), (self.behind, after)].map(|(from, by)| b.add(from, by));
-        let whole_turn = b.sub(turn, self.tail);
+    /// The tile of an iteration.
+    pub(super) fn at(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        let iteration = b.add(iteration, self.before);
+        let after = b.sub(iteration, self.head);
+        let in_head = b.lt(iteration, self.head);
+        let is_partial = b.lt(iteration, self.tail);
+        let [head, tail] = [(self.first, iteration), (self.behind, after)].map(|(from, by)| b.add(from, by));
+        let whole_iteration = b.sub(iteration, self.tail);
         let first_whole = b.add(self.first, self.head);
-        let whole = b.add(first_whole, whole_turn);
+        let whole = b.add(first_whole, whole_iteration);
         let later = b.select(is_partial, tail, whole);
         b.select(in_head, head, later)
     }

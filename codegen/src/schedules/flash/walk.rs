@@ -1,7 +1,7 @@
 //! The walk of a block over its tiles of columns.
 
+use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::products::Grid;
-use super::rounds::{Cursor, Origin, Turns, Visit};
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Source};
 use super::values::{Index, Spot, Values};
@@ -24,7 +24,7 @@ pub(super) struct Walk<'w, 's> {
     pub slots: Slots,
     pub values: &'w Values<'s>,
     pub ranges: &'w [Range],
-    turns: Turns,
+    iterations: Iterations,
     /// The cursors of the walk and of its copies.
     here: Cursor,
     ahead: Cursor,
@@ -59,11 +59,11 @@ impl FlashKernel<'_> {
         self.set_rows(b, &mut values, slots);
         let ranges = self.ranges(b, &mut values, &slots);
         let tiles = self.tiles(b, &values, &ranges);
-        let turns = self.turns(b, tiles);
-        let origins = self.origins(b, &source, &turns);
-        let [here, ahead] = [0; 2].map(|_| turns.cursor(b));
-        for turn in 0..self.schedule.stages as i32 {
-            self.fetch(b, &source, &origins, (&turns, ahead), Operand::i32(turn));
+        let iterations = self.iterations(b, tiles);
+        let origins = self.origins(b, &source, &iterations);
+        let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
+        for iteration in 0..self.schedule.stages as i32 {
+            self.fetch(b, &source, &origins, (&iterations, ahead), Operand::i32(iteration));
         }
         values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, slots);
@@ -78,7 +78,7 @@ impl FlashKernel<'_> {
             slots,
             values: &values,
             ranges: &ranges,
-            turns,
+            iterations,
             here,
             ahead,
             origins: &origins,
@@ -86,8 +86,8 @@ impl FlashKernel<'_> {
             sums: &sums,
         };
         let one = Operand::i32(1);
-        b.for_(Operand::i32(0), turns.partial, one, |b, turn| self.turn(b, &walk, turn, true));
-        b.for_(turns.partial, turns.count, one, |b, turn| self.turn(b, &walk, turn, false));
+        b.for_(Operand::i32(0), iterations.partial, one, |b, iteration| self.iteration(b, &walk, iteration, true));
+        b.for_(iterations.partial, iterations.count, one, |b, iteration| self.iteration(b, &walk, iteration, false));
         values.fast = false;
         let kernel = self.rematerialised(b);
         if self.rematerialiser.is_some() {
@@ -157,12 +157,12 @@ impl FlashKernel<'_> {
     }
 
     /// The origins of what is copied for tiles of columns.
-    fn origins(&self, b: &mut Builder, source: &Source, turns: &Turns) -> Vec<Origin> {
+    fn origins(&self, b: &mut Builder, source: &Source, iterations: &Iterations) -> Vec<Origin> {
         let tiles = self.column_tiles.iter().map(|t| t.param);
         let params = tiles.chain(self.vectors.iter().map(|v| v.param));
         let origin = |param: u32| {
             let first = self.args.offset(b, Tensor::Param(param), source.outer);
-            turns.origin(b, first, |axis| self.args.stride(Tensor::Param(param), axis))
+            iterations.origin(b, first, |axis| self.args.stride(Tensor::Param(param), axis))
         };
         params.map(origin).collect()
     }
@@ -173,14 +173,14 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         source: &Source,
         origins: &[Origin],
-        (turns, ahead): (&Turns, Cursor),
-        turn: Operand,
+        (iterations, ahead): (&Iterations, Cursor),
+        iteration: Operand,
     ) {
-        let exists = b.lt(turn, turns.count);
+        let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
-            let visit = turns.visit(b, ahead, turn);
-            let first = b.mul(visit.tile, Operand::i32(self.schedule.columns as i32));
-            let stage = self.stage_of(b, turn);
+            let next = iterations.iteration_at(b, ahead, iteration);
+            let first = b.mul(next.tile, Operand::i32(self.schedule.columns as i32));
+            let stage = self.stage_of(b, iteration);
             let (of_tiles, of_vectors) = origins.split_at(self.column_tiles.len());
             for (vector, origin) in self.vectors.iter().zip(of_vectors) {
                 vector.fill(b, source, self.form.column, (origin.offset, first, stage));
@@ -188,33 +188,34 @@ impl FlashKernel<'_> {
             for (tile, origin) in self.column_tiles.iter().zip(of_tiles) {
                 tile.fill(b, source, origin.offset, first, stage);
             }
-            turns.advance(b, ahead, origins);
+            iterations.advance(b, ahead, origins);
         });
     }
 
     /// The stage of the ring that an iteration uses.
-    fn stage_of(&self, b: &mut Builder, turn: Operand) -> Operand {
-        b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32))
+    fn stage_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        b.binary(Binary::Rem, iteration, Operand::i32(self.schedule.stages as i32))
     }
 
     /// One tile of columns.
-    fn turn(&self, b: &mut Builder, walk: &Walk, turn: Operand, partial: bool) {
-        let Visit { tile, over } = walk.turns.visit(b, walk.here, turn);
+    fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand, partial: bool) {
+        let Iteration { tile, grouped } = walk.iterations.iteration_at(b, walk.here, iteration);
         let mut values = walk.values.clone();
         let mut outer = walk.source.outer.to_vec();
-        if let Some((axis, index)) = over {
+        if let Some((axis, index)) = grouped {
             values.set_outer(axis, index);
             outer.push((axis, index));
         }
         let source = Source { outer: &outer, ..*walk.source };
-        self.visit(b, &Walk { source: &source, values: &values, ..*walk }, (turn, tile), partial);
-        walk.turns.advance(b, walk.here, &[]);
+        self.walk_tile(b, &Walk { source: &source, values: &values, ..*walk }, (iteration, tile), partial);
+        walk.iterations.advance(b, walk.here, &[]);
     }
 
-    fn visit(&self, b: &mut Builder, walk: &Walk, (turn, tile): (Operand, Operand), partial: bool) {
-        let stage = self.stage_of(b, turn);
-        let round = b.binary(Binary::Div, turn, Operand::i32(self.schedule.stages as i32));
-        let parity = b.binary(Binary::And, round, Operand::i32(1));
+    /// Computes the tile of an iteration.
+    fn walk_tile(&self, b: &mut Builder, walk: &Walk, (iteration, tile): (Operand, Operand), partial: bool) {
+        let stage = self.stage_of(b, iteration);
+        let filling = b.binary(Binary::Div, iteration, Operand::i32(self.schedule.stages as i32));
+        let parity = b.binary(Binary::And, filling, Operand::i32(1));
         let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
         let mut waited: Vec<u32> = vec![];
         let mut wait = |b: &mut Builder, params: &[u32]| {
@@ -237,7 +238,7 @@ impl FlashKernel<'_> {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
         }
-        self.refill(b, walk, turn);
+        self.refill(b, walk, iteration);
         let mut values = walk.values.clone();
         self.set_columns(b, &mut values, walk.slots, first);
         self.set_numbers(b, &mut values, stage);
@@ -279,17 +280,17 @@ impl FlashKernel<'_> {
 
     /// Starts the copies into the stage that an earlier iteration has left, once all warps have left it; with many stages
     /// that is a much earlier iteration, so that warps need not keep step.
-    fn refill(&self, b: &mut Builder, walk: &Walk, turn: Operand) {
+    fn refill(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
         let stages = Operand::i32(self.schedule.stages as i32);
-        let before = b.sub(turn, Operand::i32((self.schedule.stages / 2) as i32));
+        let before = b.sub(iteration, Operand::i32((self.schedule.stages / 2) as i32));
         let next = b.add(before, stages);
-        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.turns.count)];
+        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.iterations.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
-            let (stage, round) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
-            let parity = b.binary(Binary::And, round, Operand::i32(1));
+            let (stage, filling) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
+            let parity = b.binary(Binary::And, filling, Operand::i32(1));
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.empty, index: stage }, parity));
-            self.fetch(b, walk.source, walk.origins, (&walk.turns, walk.ahead), next);
+            self.fetch(b, walk.source, walk.origins, (&walk.iterations, walk.ahead), next);
         });
     }
 

@@ -52,7 +52,7 @@ impl FlashKernel<'_> {
             if !seen.insert(value) || matches!(node.op, Op::Const(_) | Op::Field(..)) || form.terms.contains(&value) {
                 continue;
             }
-            if node.axes.contains(form.column) || form.over.is_some_and(|over| node.axes.contains(over)) {
+            if node.axes.contains(form.column) || form.grouped.is_some_and(|over| node.axes.contains(over)) {
                 stack.extend(node.op.operands());
             } else {
                 found.push(value);

@@ -27,14 +27,14 @@ impl StateSpaceKernel<'_> {
         let anchors = self.anchors(b, thread);
         let at = self.cursor(b, team);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
-        let turns = b.add(self.own_tiles(), stages);
-        b.for_(team, turns, teams, |b, number| {
+        let iterations = b.add(self.own_tiles(), stages);
+        b.for_(team, iterations, teams, |b, number| {
             let refills = b.ge(number, stages);
             b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
-                let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, (at.stage.into(), turn), &time, (thread, &anchors));
+                let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+                self.drain(b, (at.stage.into(), drained_parity), &time, (thread, &anchors));
                 if !self.keeps_pieces() {
                     self.meet(b, team);
                 }

@@ -81,9 +81,9 @@ fn is_possible(schedule: &StateSpace) -> bool {
     let StateSpace { warps, copy_warps, teams, states, lanes, steps, stages, unroll, vector, .. } = *schedule;
     let powers = [lanes, steps, copy_warps, teams, vector].iter().all(|n| n.is_power_of_two());
     let shared = powers && teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
-    let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
+    let iterations = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
     let kernel = schedule.segmented && !schedule.save || !schedule.ends;
-    kernel && shared && turns && lanes <= WARP && vector <= 8
+    kernel && shared && iterations && lanes <= WARP && vector <= 8
 }
 
 /// Whether the states of a stage can be saved: they are one `f32` each.
@@ -131,7 +131,7 @@ pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) block: Block,
     pub(crate) segment: Option<Segment>,
     /// The elements that segments combine to.
-    pub(crate) ends: Option<ParamId>,
+    pub(crate) segment_carries: Option<ParamId>,
 }
 
 /// The rows and outer indices of a block.
@@ -188,7 +188,7 @@ impl<'s> StateSpaceKernel<'s> {
         let state_count = b.convert(Ty::I32, args.size(state));
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
         let segment = Segment::find(b, &args, tile_count);
-        let ends = args.scratch.get(usize::from(schedule.save)).copied();
+        let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
         Some(StateSpaceKernel {
             stage,
             scan,
@@ -207,7 +207,7 @@ impl<'s> StateSpaceKernel<'s> {
             state_count,
             block,
             segment,
-            ends,
+            segment_carries,
         })
     }
 

@@ -23,7 +23,7 @@ schedule! {
         steps: u32,
         /// Tiles in flight in shared memory.
         stages: u32,
-        /// Chunks of four steps per turn of the loop.
+        /// Chunks of four steps per iteration of the loop.
         unroll: u32,
         /// Consecutive steps per access; with more than one their number is a multiple of it.
         vector: u32,

@@ -5,7 +5,7 @@
 //! its own to the initial states, in their order, and walks on from there.
 //!
 //! ```text
-//! ends  [segments][points][rows][fields][places]
+//! carries  [segments][points][rows][fields][places]
 //! ```
 //!
 //! Points, rows and places are those of [saved states](super::saved).
@@ -22,7 +22,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
 /// How many chunks the loop of the kernel that finds ends takes at once.
-const ENDS_UNROLL: u32 = 4;
+const CARRIES_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded together, and the most such segments.
 const LOADED_STATES: u32 = 16;
 const MOST_SEGMENTS: u32 = 4;
@@ -65,7 +65,7 @@ pub fn can_segment(stage: &Stage) -> bool {
 /// The kernels of a schedule, in order: with segments of time, first the one that finds their ends. It keeps all fields of
 /// the elements in registers, and so has fewer for chunks at once.
 pub fn with_ends(schedule: &StateSpace) -> Vec<StateSpace> {
-    let ends = StateSpace { save: false, ends: true, unroll: schedule.unroll.min(ENDS_UNROLL), ..*schedule };
+    let ends = StateSpace { save: false, ends: true, unroll: schedule.unroll.min(CARRIES_UNROLL), ..*schedule };
     schedule.segmented.then_some(ends).into_iter().chain([*schedule]).collect()
 }
 
@@ -128,21 +128,21 @@ impl StateSpaceKernel<'_> {
     }
 
     /// Stores the elements that the steps of the block's segment combine to.
-    pub(crate) fn store_ends(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
-        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
+    pub(crate) fn store_segment_carries(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
+        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
         let place = self.place(b, row, first);
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (places, guard) = self.fields_at(b, &place, segment.number, part);
             for (field, at) in places.into_iter().enumerate() {
                 let values: Vec<Operand> = states.iter().map(|fields| as_number(b, fields[field].into())).collect();
-                b.store(Memory::Global(ends), at, &values, Some(guard));
+                b.store(Memory::Global(carries), at, &values, Some(guard));
             }
         }
     }
 
     /// Applies the elements of the segments before the block's own to its states.
     pub(crate) fn join(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
-        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
+        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
         let place = self.place(b, row, first);
         // Several segments are loaded at once.
         let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);
@@ -150,7 +150,7 @@ impl StateSpaceKernel<'_> {
             let of = |k: u32| {
                 let number = b.add(first, Operand::i64(k.into()));
                 let is_before = b.lt(number, segment.number);
-                (is_before, self.load_ends(b, (ends, &place), (number, is_before), states))
+                (is_before, self.load_segment_carries(b, (carries, &place), (number, is_before), states))
             };
             let elements: Vec<_> = (0..at_once).map(of).collect();
             for (is_before, elements) in elements {
@@ -165,10 +165,10 @@ impl StateSpaceKernel<'_> {
     }
 
     /// The elements of a segment for the lane's states; undefined where there is no such segment.
-    fn load_ends(
+    fn load_segment_carries(
         &self,
         b: &mut Builder,
-        (ends, place): (ParamId, &Place),
+        (carries, place): (ParamId, &Place),
         (segment, exists): (Operand, Operand),
         states: &[Vec<Reg>],
     ) -> Vec<Fields> {
@@ -176,7 +176,8 @@ impl StateSpaceKernel<'_> {
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
             let (places, guard) = self.fields_at(b, place, segment, part);
             let guard = b.and(guard, exists);
-            let load = |at: Operand| b.load(Memory::Global(ends), at, states.len() as u32, Some(guard), zero(Ty::F32));
+            let load =
+                |at: Operand| b.load(Memory::Global(carries), at, states.len() as u32, Some(guard), zero(Ty::F32));
             let fields: Vec<Vec<Operand>> = places.into_iter().map(load).collect();
             for k in 0..states.len() {
                 let of_state = fields.iter().zip(self.monoid.types());

@@ -59,7 +59,7 @@ impl StateSpaceKernel<'_> {
             self.advance(b, &at, 1);
         });
         if self.schedule.ends {
-            return self.store_ends(b, (lane.row, lane.first_state), &lane.states);
+            return self.store_segment_carries(b, (lane.row, lane.first_state), &lane.states);
         }
         self.finals(b, &lane);
     }
@@ -155,11 +155,11 @@ impl StateSpaceKernel<'_> {
     /// Walks all chunks of a tile, several per iteration of the loop.
     fn walk_whole(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let steps = self.schedule.steps as i32;
-        let turn = (CHUNK * self.schedule.unroll) as i32;
+        let step = (CHUNK * self.schedule.unroll) as i32;
         let first = if self.scan.reverse { steps - CHUNK as i32 } else { 0 };
         self.read_ahead(b, tile, Operand::i32(first));
         let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
-        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(turn), |b, start| {
+        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(step), |b, start| {
             let later = b.binary(Binary::Gt, start, Operand::i32(0));
             for j in 0..self.schedule.unroll {
                 let at = b.add(start, Operand::i32((j * CHUNK) as i32));

@@ -26,8 +26,8 @@ impl StateSpaceBackwardKernel<'_> {
         let at = base.cursor(b, team);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
-        let turns = b.add(base.own_tiles(), stages);
-        b.for_(team, turns, Operand::i32(teams as i32), |b, number| {
+        let iterations = b.add(base.own_tiles(), stages);
+        b.for_(team, iterations, Operand::i32(teams as i32), |b, number| {
             let refills = b.ge(number, stages);
             b.if_(refills, |b| {
                 let before = b.sub(number, stages);
@@ -35,8 +35,8 @@ impl StateSpaceBackwardKernel<'_> {
                 if let Some(sums) = &self.row_sums {
                     self.take_sums(b, sums, thread, half, &time);
                 }
-                let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, turn));
+                let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+                b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, drained_parity));
                 b.push(Stmt::SyncWarp);
                 self.drain(b, at.stage.into(), &time, (thread, &anchors));
                 if !self.keeps_pieces() {

@@ -21,7 +21,6 @@ mod candidates;
 mod chain;
 mod copy;
 mod cost;
-mod ends;
 mod finish;
 mod lane;
 mod masks;
@@ -31,6 +30,7 @@ mod registers;
 mod row_sums;
 mod save;
 mod scratch;
+mod segment_carries;
 mod segments;
 mod strategy;
 mod sum;
@@ -58,7 +58,7 @@ use masks::Masks;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use row_sums::RowSums;
-use scratch::{ENDS, Scratch};
+use scratch::{SEGMENT_CARRIES, Scratch};
 use tiles::Tiles;
 use walk::TileAt;
 
@@ -203,7 +203,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             |b| {
                 self.registers(b, self.schedule.registers, true);
                 match self.schedule.pass {
-                    Pass::Ends => self.ends_role(b),
+                    Pass::Ends => self.segment_carries_role(b),
                     Pass::Save => self.save_role(b),
                     Pass::Carry => self.carry_role(b),
                     _ => self.walk_role(b),
@@ -292,7 +292,7 @@ fn base<'s>(
     let state_count = b.convert(Ty::I32, args.size(parts.state));
     let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
     let segment = Segment::find(b, &args, tile_count);
-    let ends = args.scratch.get(ENDS).copied();
+    let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
     let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
     Some(StateSpaceKernel {
         stage,
@@ -312,6 +312,6 @@ fn base<'s>(
         state_count,
         block,
         segment,
-        ends,
+        segment_carries,
     })
 }

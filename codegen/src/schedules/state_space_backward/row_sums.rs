@@ -161,11 +161,11 @@ impl StateSpaceBackwardKernel<'_> {
 
     // ---- the halves of the ring
 
-    /// Which half of the ring the `number`-th half tile is in, and the parity of its turn.
+    /// Which half of the ring the `number`-th half tile is in, and the parity of its filling.
     fn half(&self, b: &mut Builder, number: Operand) -> (Operand, Operand) {
         let half = b.binary(Binary::And, number, Operand::i32(1));
-        let turn = b.binary(Binary::Shr, number, Operand::i32(1));
-        (half, b.binary(Binary::And, turn, Operand::i32(1)))
+        let filling = b.binary(Binary::Shr, number, Operand::i32(1));
+        (half, b.binary(Binary::And, filling, Operand::i32(1)))
     }
 
     /// Waits until the half can be filled; gives it.

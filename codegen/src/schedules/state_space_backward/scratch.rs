@@ -19,7 +19,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// The index of the ends of segments among the scratch.
-pub(super) const ENDS: usize = 5;
+pub(super) const SEGMENT_CARRIES: usize = 5;
 
 /// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
 /// have more tiles in flight, a ring of two for each team of copy warps.

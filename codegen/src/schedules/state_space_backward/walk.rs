@@ -84,8 +84,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let halves = self.schedule.steps / SUBTILE / super::row_sums::HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
             let before = b.mul(number, Operand::i32(halves as i32));
-            let turn = b.add(before, i);
-            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, turn));
+            let half_tile = b.add(before, i);
+            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, half_tile));
             for j in 0..super::row_sums::HALF {
                 let before = b.mul(i, Operand::i32(super::row_sums::HALF as i32));
                 let subtile = b.add(before, Operand::i32(j as i32));

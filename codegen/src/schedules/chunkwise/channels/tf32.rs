@@ -116,7 +116,7 @@ impl ChunkwiseKernel<'_> {
         let mut columns = vec![];
         for k in 0..eights(keys.tile) {
             let eight = step * eights(keys.tile) + k;
-            let ends = self.logs_of_two(b, keys.tile, at, eight);
+            let end_logs = self.logs_of_two(b, keys.tile, at, eight);
             columns.push([0, 1].map(|block| {
                 let own = self.logs_of_two(b, keys.tile, times[block], eight);
                 let two = match keys.tile.elem {
@@ -124,7 +124,7 @@ impl ChunkwiseKernel<'_> {
                     elem => b.unpack(elem, words[2 * block + k as usize]).map(|x| b.bits(Ty::U32, x)),
                 };
                 [0, 1].map(|c| {
-                    let log = ends[c].since(b, own[c]);
+                    let log = end_logs[c].since(b, own[c]);
                     self.scaled_number(b, two[c], log)
                 })
             }));

@@ -54,16 +54,16 @@ pub(super) struct Arrays {
     later: SharedId,
     /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.
     energies: SharedId,
-    ends: SharedId,
+    end_terms: SharedId,
 }
 
 impl Arrays {
     pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
         let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
         let pairs = Tile::bare(b, "pairs", elem, (TIMES, TIMES));
-        let [totals, later, energies, ends] = ["totals", "later", "channel_energies", "ends"]
+        let [totals, later, energies, end_terms] = ["totals", "later", "channel_energies", "ends"]
             .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
-        Arrays { sums, pairs, own_queries, totals, later, energies, ends }
+        Arrays { sums, pairs, own_queries, totals, later, energies, end_terms }
     }
 }
 

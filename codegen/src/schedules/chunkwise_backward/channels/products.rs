@@ -169,7 +169,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let through = self.through_states(b, own, (Cotangent::Keys, given), (own.end, Operand::i32(TIMES as i32)));
         let scale = Scale { side: Side::Key, border: own.end };
         if self.has_channels() {
-            self.store_ends(b, own, &through, scale);
+            self.store_end_terms(b, own, &through, scale);
         }
         let (row, piece) = left_rows(b, self.lane);
         let start = self.border(b, 0);
@@ -261,7 +261,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Writes the sums over the warp's times of keys by the first term of key'.
-    fn store_ends(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
+    fn store_end_terms(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
         let is_first = b.eq(self.group, Operand::i32(0));
         let from = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
         for (block, through) in (0..).zip(through) {
@@ -277,7 +277,7 @@ impl ChunkwiseBackwardKernel<'_> {
             });
             let (_, channel) = self.channels_of(b, block);
             let at = b.add(from, channel);
-            b.store(Memory::Shared(own.arrays.ends), at, &two, Some(is_first));
+            b.store(Memory::Shared(own.arrays.end_terms), at, &two, Some(is_first));
         }
     }
 }

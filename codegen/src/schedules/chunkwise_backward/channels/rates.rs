@@ -84,15 +84,16 @@ impl ChunkwiseBackwardKernel<'_> {
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Channels);
         for (output, _) in outputs {
             self.own_channels(b, |b, channel| {
-                let [later, energies, ends] = [arrays.later, arrays.energies, arrays.ends].map(Memory::Shared);
+                let [later, energies, end_terms] =
+                    [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
                 let blocks =
                     self.total_of(b, (later, channel), |b, other| b.lt(self.block, Operand::i32(other as i32)));
                 let all = |_: &mut Builder, _| Operand::bool(true);
                 let energy = self.total_of(b, (energies, channel), all);
-                let ends = self.total_of(b, (ends, channel), all);
+                let end_terms = self.total_of(b, (end_terms, channel), all);
                 let end = self.sums_at(b, arrays, (Operand::i32(TIMES as i32), channel), 1)[0];
                 let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
-                let constant = b.fma(whole, energy, ends);
+                let constant = b.fma(whole, energy, end_terms);
                 let constant = b.add(constant, blocks);
                 self.store_times(b, arrays, values.clone(), (output, first), (channel, constant));
             });

@@ -10,14 +10,14 @@ use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Binary;
 
 impl<'s> StateSpaceBackwardKernel<'s> {
-    pub(super) fn ends_role(&self, b: &mut Builder) {
+    pub(super) fn segment_carries_role(&self, b: &mut Builder) {
         let lane = self.lane(b, self.base.scan.elements);
         let identity = self.base.monoid.identity();
         let states: Vec<Vec<Reg>> =
             (0..self.schedule.states).map(|_| identity.iter().map(|x| b.var(*x)).collect()).collect();
-        self.each_subtile(b, |b, tile, column| self.ends_subtile(b, &lane, tile, column, &states));
+        self.each_subtile(b, |b, tile, column| self.segment_carries_subtile(b, &lane, tile, column, &states));
         let first = self.first_state(b, &lane);
-        self.base.store_ends(b, (lane.rows[0], first), &states);
+        self.base.store_segment_carries(b, (lane.rows[0], first), &states);
     }
 
     /// Goes through the sub-tiles of the block's segment, in the direction of the walk.
@@ -38,7 +38,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     /// Combines the elements of eight steps onto those before.
-    fn ends_subtile(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
+    fn segment_carries_subtile(
+        &self,
+        b: &mut Builder,
+        lane: &Lane<'_, 's>,
+        tile: &TileAt,
+        column: Operand,
+        states: &[Vec<Reg>],
+    ) {
         let mut slots = self.slots(b, lane, tile, column);
         for (state, regs) in (0..).zip(states) {
             self.load_states(b, &mut slots, lane, tile, (state, column));
