@@ -132,7 +132,7 @@ impl ChunkwiseKernel<'_> {
         let pieces = Operand::i32((self.schedule.depth / elements) as i32);
         b.for_(Operand::i32(0), pieces, Operand::i32(1), |b, piece| {
             let place = |b: &mut Builder, factor: Factor, time: Operand| {
-                let index = factor.tile.place(b, time, piece);
+                let index = factor.tile.piece_index(b, time, piece);
                 b.add(index, factor.start)
             };
             let (of_rows, of_columns) =

@@ -2,7 +2,7 @@
 
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::build::{Builder, zero};
-use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Index, Values};
 use crate::stage::kind::Decay;
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
@@ -113,7 +113,7 @@ impl ChunkwiseKernel<'_> {
         let own = b.add(first, own);
         let mut place = |k: u32| {
             let at = b.add(own, Operand::i32(k as i32));
-            self.place(b, at, self.form.time)
+            self.index_along(b, at, self.form.time)
         };
         let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
         Rates::at(b, &mut values.clone(), &places, (self.form.decay, &[&self.form.gain]))
@@ -208,32 +208,38 @@ pub(crate) fn with_rounding_errors(
     b.add(apart, more)
 }
 
-/// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
-fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
-    logarithm_at(b, values, decay, Spot { row: Some(slot), ..Spot::default() })
+/// The logarithm of the decay, to base 2, at the row of a number; 0 where there is none.
+fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, number: u32) -> Operand {
+    logarithm_at(b, values, decay, Coordinates { row: Some(number), ..Coordinates::default() })
 }
 
-/// The logarithm of the decay, to base 2, at a spot; 0 where there is none.
-pub(crate) fn logarithm_at(b: &mut Builder, values: &mut Values, decay: Option<Decay>, spot: Spot) -> Operand {
-    let exists = spot.row.map_or(Operand::bool(true), |slot| values.row(slot).exists);
+/// The logarithm of the decay, to base 2, at coordinates; 0 where there is none.
+pub(crate) fn logarithm_at(
+    b: &mut Builder,
+    values: &mut Values,
+    decay: Option<Decay>,
+    coordinates: Coordinates,
+) -> Operand {
+    let exists = coordinates.row.map_or(Operand::bool(true), |number| values.row(number).exists);
     let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };
-    let log = values.value(b, log, spot);
+    let log = values.value(b, log, coordinates);
     let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
     let log = b.binary(Binary::Max, log, f32(LEAST));
     let log = match reset {
         None => log,
         Some(reset) => {
-            let reset = values.value(b, reset, spot);
+            let reset = values.value(b, reset, coordinates);
             b.select(reset, f32(LEAST), log)
         }
     };
     b.select(exists, log, f32(0.0))
 }
 
-/// The product of the factors of a gain at the row of a slot; 0 where there is none.
-pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
-    let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
-    let gain = values.product(b, None, factors, spot).unwrap_or(f32(1.0));
+/// The product of the factors of a gain at the row of a number; 0 where there is none.
+pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], number: u32) -> Operand {
+    let (exists, coordinates) =
+        (values.row(number).exists, Coordinates { row: Some(number), ..Coordinates::default() });
+    let gain = values.product(b, None, factors, coordinates).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))
 }
 

@@ -8,7 +8,7 @@ use super::{ChunkwiseKernel, origin_at};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
 use crate::schedules::flash::tile::Source;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
@@ -69,7 +69,7 @@ impl ChunkwiseKernel<'_> {
                 None => continue,
             };
             for (r, value) in (0..).zip(four) {
-                values.set_param(param, Spot { row: Some(r / 2), column: Some(r % 2), place: None }, value);
+                values.set_param(param, Coordinates { row: Some(r / 2), column: Some(r % 2), inner: None }, value);
             }
         }
     }
@@ -84,7 +84,7 @@ impl ChunkwiseKernel<'_> {
     /// The elements of both columns in a row: both exist, or neither.
     fn two(&self, b: &mut Builder, values: &Values, param: u32, row: u32) -> Vec<Operand> {
         let tensor = Tensor::Param(param);
-        let (indices, exists) = values.indices(b, Spot { row: Some(row), column: Some(0), place: None });
+        let (indices, exists) = values.indices(b, Coordinates { row: Some(row), column: Some(0), inner: None });
         let offset = self.args.offset(b, tensor, &indices);
         let nothing = zero(elem(self.stage, tensor).value());
         b.load(Memory::Global(self.args.pointer(tensor)), offset, 2, Some(exists), nothing)

@@ -258,7 +258,7 @@ impl<'s> ChunkwiseKernel<'s> {
         }
     }
 
-    /// The source of what the threads copy together.
+    /// The source of what all threads copy.
     fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,

@@ -172,7 +172,8 @@ pub(crate) fn block_of(
     let from = b.add(start, column);
     let mut two = |by: u32| {
         let row = b.add(row, Operand::i32(by as i32));
-        let index = if tile.elem == Elem::F32 { tile.place(b, row, piece) } else { piece_index(b, tile, row, piece) };
+        let index =
+            if tile.elem == Elem::F32 { tile.piece_index(b, row, piece) } else { piece_index(b, tile, row, piece) };
         let index = b.add(index, from);
         b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
     };

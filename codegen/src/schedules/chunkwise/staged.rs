@@ -65,7 +65,7 @@ impl ChunkwiseKernel<'_> {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
         let row = b.add(of_warp, row);
         let column = b.mul(piece, Operand::i32(COLUMNS as i32));
-        let column = self.place(b, column, self.form.width);
+        let column = self.index_along(b, column, self.form.width);
         let time = b.add(first, row);
         let size = b.convert(Ty::I32, self.args.size(self.form.time));
         let left = b.sub(size, time);

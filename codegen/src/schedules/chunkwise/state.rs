@@ -6,7 +6,7 @@ use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved, tf32};
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::Unit;
 use crate::schedules::flash::tile::Tile;
-use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Index, Values};
 use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
 use oplus_dsl::Ty;
 
@@ -15,20 +15,20 @@ pub(super) struct State {
     pub blocks: Vec<[Reg; 4]>,
 }
 
-/// The slot of a thread's place in the width among [`Values`]' columns: the second of two rows of the state.
-const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
+/// The numbers of a thread's two places in the width among [`Values`]' columns: the second of two rows of the state.
+const WIDTH_COLUMNS: [u32; 2] = [1 << 16, (1 << 16) + 1];
 
 impl ChunkwiseKernel<'_> {
     /// Makes the thread's places of the width in the state, from its first row on, columns of [`Values`].
     pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
-        for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
+        for (h, number) in WIDTH_COLUMNS.into_iter().enumerate() {
             let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            values.set_column(slot, self.place(b, at, self.form.width));
+            values.set_column(number, self.index_along(b, at, self.form.width));
         }
     }
 
     /// An index along an axis, from one of 32 bits; along the width, from one of the block's part.
-    pub(super) fn place(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
+    pub(super) fn index_along(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
         let at = match self.part.filter(|_| axis == self.form.width) {
             Some(first) => b.add(first, at),
             None => at,
@@ -49,9 +49,9 @@ impl ChunkwiseKernel<'_> {
             None => [0; 4].map(|_| b.var(zero(Ty::F32))),
             Some(init) => {
                 let mut values = values.clone();
-                let spots = self.spots(b, &mut values, (column, block));
-                spots.map(|spot| {
-                    let value = values.value(b, init, spot);
+                let coordinates = self.coordinates(b, &mut values, (column, block));
+                coordinates.map(|coordinates| {
+                    let value = values.value(b, init, coordinates);
                     b.var(value)
                 })
             }
@@ -59,13 +59,22 @@ impl ChunkwiseKernel<'_> {
         State { blocks: blocks.collect() }
     }
 
-    /// The spots of the thread's four elements of a block, from its first column on.
-    pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, (column, block): (Operand, u32)) -> [Spot; 4] {
+    /// The coordinates of the thread's four elements of a block, from its first column on.
+    pub(super) fn coordinates(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (column, block): (Operand, u32),
+    ) -> [Coordinates; 4] {
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
-            values.set_place(c, self.form.depth, self.place(b, at, self.form.depth));
+            values.set_inner(c, self.form.depth, self.index_along(b, at, self.form.depth));
         }
-        [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
+        [0, 1, 2, 3].map(|r: usize| Coordinates {
+            row: None,
+            column: Some(WIDTH_COLUMNS[r / 2]),
+            inner: Some(r as u32 % 2),
+        })
     }
 
     /// The gains of the thread's two columns of a block, scaled to the chunk's end; in reverse, to before

@@ -290,7 +290,7 @@ pub(crate) fn first_transposed(
     let of_sixteen = b.mul(sixteen, Operand::i32((ROWS / tile.piece()) as i32));
     let piece = b.add(of_sixteen, of_group);
     let row = b.mul(member, Operand::i32(2));
-    let place = tile.place(b, row, piece);
+    let place = tile.piece_index(b, row, piece);
     b.add(place, within)
 }
 
@@ -336,7 +336,7 @@ impl ChunkwiseKernel<'_> {
                 continue;
             }
             for (c, x) in (0..).zip(two) {
-                let place = states.place(b, row, Operand::i32((2 * k + c) as i32));
+                let place = states.piece_index(b, row, Operand::i32((2 * k + c) as i32));
                 let index = b.add(place, self.member);
                 let x = rounded(b, *x);
                 let x = if self.saved.is_some() { cut_off(b, x) } else { x };

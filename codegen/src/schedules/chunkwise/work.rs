@@ -42,16 +42,16 @@ impl Walk {
     /// go where others end, which is by twos and threes.
     fn waves(self, blocks: u64, target: &Target) -> f64 {
         let multiprocessors = u64::from(target.multiprocessors);
-        let places = self.places(target);
-        if blocks > places {
-            return blocks.div_ceil(places) as f64;
+        let block_capacity = self.block_capacity(target);
+        if blocks > block_capacity {
+            return blocks.div_ceil(block_capacity) as f64;
         }
         let beside = blocks.div_ceil(multiprocessors).saturating_sub(1) as f64;
         let others = f64::from(self.blocks.max(2) - 1);
         if blocks == 0 { 0.0 } else { self.alone + (1.0 - self.alone) * beside / others }
     }
 
-    fn places(self, target: &Target) -> u64 {
+    fn block_capacity(self, target: &Target) -> u64 {
         u64::from(target.multiprocessors) * u64::from(self.blocks)
     }
 }
@@ -81,14 +81,14 @@ impl Work {
     /// The choice in words.
     pub(crate) fn why(self, segments: u64, target: &Target) -> String {
         let Work { rows, chunks, walk, .. } = self;
-        let (blocks, places) = (rows.saturating_mul(segments), walk.places(target));
+        let (blocks, block_capacity) = (rows.saturating_mul(segments), walk.block_capacity(target));
         let how = if segments == 1 { "whole".to_owned() } else { format!("in {segments} segments each") };
         format!(
             "{} of {}, {how}: {} for {}",
             counted(rows, "recurrence"),
             counted(chunks, "chunk"),
             counted(blocks, "block"),
-            counted(places, "place")
+            counted(block_capacity, "place")
         )
     }
 
@@ -97,7 +97,7 @@ impl Work {
         let [blocks, ends] = [segments, segments - 1].map(|number| self.rows.saturating_mul(number));
         let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
         // Where all blocks are there at once the last segments say how long it takes.
-        let joined = if blocks <= self.walk.places(target) { before } else { before / 2.0 };
+        let joined = if blocks <= self.walk.block_capacity(target) { before } else { before / 2.0 };
         self.walk.waves(blocks, target) * (each + JOIN * joined)
             + self.carries.waves(ends, target) * self.carries.iteration * each
     }

@@ -334,7 +334,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
         }
     }
 
-    /// The source of what the threads copy together, at a point of outer axes.
+    /// The source of what all threads copy, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
@@ -387,7 +387,7 @@ impl<'s> ChunkwiseBackwardKernel<'s> {
     }
 
     /// An index along an axis, from one of 32 bits.
-    fn place(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
         let at = b.convert(Ty::I64, at);
         let exists = b.lt(at, self.args.size(axis));
         Index { at, exists }

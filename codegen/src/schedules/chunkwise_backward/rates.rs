@@ -38,7 +38,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let own = b.add(first, own);
         let mut place = |k: i32| {
             let at = b.add(own, Operand::i32(k));
-            self.place(b, at, self.form.states.time)
+            self.index_along(b, at, self.form.states.time)
         };
         [place(0), place(1)]
     }
@@ -47,9 +47,9 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn rates(&self, b: &mut Builder, outer: &[(Axis, Operand)], first: Operand) -> Rates {
         let [states, cotangents] = [&self.form.states, &self.form.cotangents];
         let mut values = Values::new(self.stage, &self.args, [states.time, states.width], outer.to_vec());
-        let places = self.own_times(b, first);
+        let times = self.own_times(b, first);
         let decay = states.decay.filter(|_| !states.channels);
-        Rates::at(b, &mut values, &places, (decay, &[&states.gain, &cotangents.gain]))
+        Rates::at(b, &mut values, &times, (decay, &[&states.gain, &cotangents.gain]))
     }
 
     /// Writes the rates of an iteration, by the first warp.

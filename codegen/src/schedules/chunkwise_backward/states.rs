@@ -1,6 +1,6 @@
 //! Copies of saved states to shared memory.
 
-use super::walk::Place;
+use super::walk::HeadPart;
 use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::flash::tile::Tile;
@@ -13,7 +13,7 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn fetch_states(
         &self,
         b: &mut Builder,
-        (own, parts): (&Place, Operand),
+        (own, parts): (&HeadPart, Operand),
         (chunk, chunks): (Operand, Operand),
         stage: Operand,
     ) {

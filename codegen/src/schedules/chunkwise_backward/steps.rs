@@ -7,7 +7,7 @@ use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, Shuffle};
@@ -206,13 +206,13 @@ impl ChunkwiseBackwardKernel<'_> {
         let tensor = Tensor::Output(output as u32);
         let value = self.stage.program.outputs[output].value;
         for (k, sum) in two.into_iter().enumerate() {
-            let spot = Spot { row: Some(k as u32), ..Spot::default() };
+            let coordinates = Coordinates { row: Some(k as u32), ..Coordinates::default() };
             match kind {
-                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), spot, sum),
-                _ => values.set(value, spot, sum),
+                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), coordinates, sum),
+                _ => values.set(value, coordinates, sum),
             }
-            let (indices, exists) = values.indices(b, spot);
-            let stored = values.value(b, value, spot);
+            let (indices, exists) = values.indices(b, coordinates);
+            let stored = values.value(b, value, coordinates);
             let offset = self.args.offset(b, tensor, &indices);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &[stored], Some(exists));
         }

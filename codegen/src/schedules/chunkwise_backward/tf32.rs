@@ -6,7 +6,7 @@
 
 use super::rates::Decays;
 use super::steps::Partials;
-use super::walk::{Head, Sides, Sums};
+use super::walk::{Head, OperandViews, Sums};
 use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor};
@@ -19,7 +19,7 @@ use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// A left factor by rows, and how they are read.
-type Left<'a> = (Factor<'a>, &'a Sides);
+type Left<'a> = (Factor<'a>, &'a OperandViews);
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
@@ -50,16 +50,16 @@ impl ChunkwiseBackwardKernel<'_> {
         let rematerialised = self.rematerialised(b);
         let own = rematerialised.as_ref().unwrap_or(self);
         let iteration = self.rematerialiser.of(b, iteration);
-        let (decays, sides) = (own.decays(b, iteration), own.all_sides(b));
+        let (decays, views) = (own.decays(b, iteration), own.all_views(b));
         let mut partials = Partials::default();
-        let found = product(own, b, &Head { sides: &sides, stage, decays: &decays, sums }, &mut partials);
+        let found = product(own, b, &Head { views: &views, stage, decays: &decays, sums }, &mut partials);
         own.store_partials(b, &partials);
         found
     }
 
     /// The lanes that read elements of a right factor over rows, in rows 2t, from a piece on.
     pub(super) fn elements(&self, b: &mut Builder, tile: &Tile, piece: Operand) -> Lanes {
-        let [group, member] = self.places(b);
+        let [group, member] = self.group_and_member(b);
         let from = b.mul(piece, Operand::i32(tile.piece() as i32));
         // States beside `f16` have places 2t of the depth before places 2t + 1.
         let column = if self.keys.elem == Elem::F32 {
@@ -75,21 +75,21 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// The lanes that read two neighbours of a row of the warp's block.
     pub(super) fn neighbours(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let [group, member] = self.places(b);
+        let [group, member] = self.group_and_member(b);
         let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
         let (row, column) = (b.add(group, of_block), b.mul(member, Operand::i32(2)));
         tile.lanes_of_elements(b, row, column)
     }
 
     /// lane / 4 and lane mod 4, rematerialised.
-    fn places(&self, b: &mut Builder) -> [Operand; 2] {
+    fn group_and_member(&self, b: &mut Builder) -> [Operand; 2] {
         let lane = self.rematerialiser.of(b, self.lane);
         [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
     }
 
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
-    fn rows_of(&self, b: &mut Builder, (left, sides): Left, sixteen: u32) -> [[Operand; 4]; 2] {
-        let Some(lanes) = &sides.neighbours else {
+    fn rows_of(&self, b: &mut Builder, (left, views): Left, sixteen: u32) -> [[Operand; 4]; 2] {
+        let Some(lanes) = &views.neighbours else {
             let words = left.four(b, 0, sixteen, false);
             return unpacked(b, left.tile.elem, words);
         };
@@ -181,7 +181,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             for (k, block) in (0..).zip(weights) {
                 let piece = b.add(piece, Operand::i32((k * COLUMNS / tile.piece()) as i32));
-                let index = tile.place(b, row, piece);
+                let index = tile.piece_index(b, row, piece);
                 let index = b.add(index, within);
                 let two = [block[2 * h], block[2 * h + 1]];
                 let two = if self.keys.elem == Elem::F32 { two } else { two.map(|x| rounded(b, x)) };

@@ -15,7 +15,7 @@ use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
 /// The lanes by which a warp reads tiles of one shape.
-pub(super) struct Sides {
+pub(super) struct OperandViews {
     /// The warp's block of rows, as a left factor.
     pub left: Lanes,
     /// The rows of its half, as a right factor over the axis within them, and where they begin.
@@ -30,21 +30,21 @@ pub(super) struct Sides {
 
 /// The lanes of tiles over the width, or over times, and of tiles over the depth. They take many registers: each iteration
 /// computes its own.
-pub(super) struct AllSides {
-    pub wide: Sides,
-    pub deep: Sides,
+pub(super) struct AllViews {
+    pub wide: OperandViews,
+    pub deep: OperandViews,
     /// The lanes of weights and of states, where these are of another type than the factors.
-    of_other_type: Option<[Sides; 2]>,
+    of_other_type: Option<[OperandViews; 2]>,
 }
 
-impl AllSides {
+impl AllViews {
     /// The lanes of weights.
-    pub(super) fn weights(&self) -> &Sides {
+    pub(super) fn weights(&self) -> &OperandViews {
         self.of_other_type.as_ref().map_or(&self.wide, |[weights, _]| weights)
     }
 
     /// The lanes of S and D.
-    pub(super) fn states(&self) -> &Sides {
+    pub(super) fn states(&self) -> &OperandViews {
         self.of_other_type.as_ref().map_or(&self.deep, |[_, states]| states)
     }
 }
@@ -70,7 +70,7 @@ pub(super) struct Chunk {
 }
 
 /// The outer indices and the part of the width of an iteration.
-pub(super) struct Place {
+pub(super) struct HeadPart {
     /// The indices along all outer axes.
     pub outer: Vec<(Axis, Operand)>,
     /// The part of the width, `i32`, if that is wide.
@@ -79,14 +79,14 @@ pub(super) struct Place {
 
 /// A head of a chunk.
 pub(super) struct Head<'a> {
-    pub sides: &'a AllSides,
+    pub views: &'a AllViews,
     /// The stage of its tiles.
     pub stage: Operand,
     pub decays: &'a Decays,
     pub sums: &'a Sums,
 }
 
-impl Sides {
+impl OperandViews {
     /// Rows of the warp's half as a right factor over the axis within them.
     pub(super) fn right<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
         let factor = Factor::of(b, tile, &self.right, stage);
@@ -148,8 +148,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Computes G, if it is kept, and sets the sums in shared memory to 0.
     fn score(&self, b: &mut Builder) {
         if let Some(array) = self.scores {
-            let sides = self.sides(b, &self.keys);
-            for (block, scores) in (0..).zip(&self.scores_of(b, &sides)) {
+            let views = self.views(b, &self.keys);
+            for (block, scores) in (0..).zip(&self.scores_of(b, &views)) {
                 self.store_own(b, (array, block), scores);
             }
         }
@@ -160,9 +160,9 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// G at the warp's times j and the times i of its half.
-    pub(super) fn scores_of(&self, b: &mut Builder, sides: &Sides) -> Blocks {
-        let left = Factor::of(b, &self.keys, &sides.left, Operand::i32(0));
-        let right = sides.right(b, &self.queries, Operand::i32(0));
+    pub(super) fn scores_of(&self, b: &mut Builder, views: &OperandViews) -> Blocks {
+        let left = Factor::of(b, &self.keys, &views.left, Operand::i32(0));
+        let right = views.right(b, &self.queries, Operand::i32(0));
         let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         multiply(b, &mut scores, (left, right));
         scores
@@ -209,14 +209,14 @@ impl ChunkwiseBackwardKernel<'_> {
         Chunk { shared, number: (number, chunks), first, heads, parts }
     }
 
-    pub(super) fn all_sides(&self, b: &mut Builder) -> AllSides {
-        let [wide, deep] = [&self.values, &self.keys].map(|tile| self.sides(b, tile));
+    pub(super) fn all_views(&self, b: &mut Builder) -> AllViews {
+        let [wide, deep] = [&self.values, &self.keys].map(|tile| self.views(b, tile));
         let has_own = self.states.elem != self.keys.elem;
-        let of_other_type = has_own.then(|| [&self.weights, &self.states].map(|tile| self.sides(b, tile)));
-        AllSides { wide, deep, of_other_type }
+        let of_other_type = has_own.then(|| [&self.weights, &self.states].map(|tile| self.views(b, tile)));
+        AllViews { wide, deep, of_other_type }
     }
 
-    fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
+    fn views(&self, b: &mut Builder, tile: &Tile) -> OperandViews {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
         let lane = self.rematerialiser.of(b, self.lane);
         let (row, piece) = left_rows(b, lane);
@@ -241,11 +241,11 @@ impl ChunkwiseBackwardKernel<'_> {
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
         let neighbours = is_f32.then(|| self.neighbours(b, tile));
-        Sides { left, right, right_start, in_time, in_time_start, neighbours }
+        OperandViews { left, right, right_start, in_time, in_time_start, neighbours }
     }
 
     /// The outer indices of a head, and the part of the width.
-    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> Place {
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> HeadPart {
         let (head, part) = match self.schedule.wide {
             false => (iteration, None),
             true => {
@@ -255,7 +255,7 @@ impl ChunkwiseBackwardKernel<'_> {
         };
         let head = b.convert(Ty::I64, head);
         let own = self.args.indices(b, head, self.form.heads);
-        Place { outer: chunk.shared.iter().copied().chain(own).collect(), part }
+        HeadPart { outer: chunk.shared.iter().copied().chain(own).collect(), part }
     }
 
     /// Starts the copies of a head, if there is one.
@@ -316,8 +316,8 @@ impl ChunkwiseBackwardKernel<'_> {
     fn at_once(&self, b: &mut Builder, sums: &Sums, (iteration, stage): (Operand, Operand)) -> (Blocks, Decays) {
         let decays = self.decays(b, iteration);
         let mut partials = Partials::default();
-        let sides = self.all_sides(b);
-        let head = Head { sides: &sides, stage, decays: &decays, sums };
+        let views = self.all_views(b);
+        let head = Head { views: &views, stage, decays: &decays, sums };
         let weights = self.weigh(b, &head, &mut partials);
         self.store_weights(b, &weights);
         let mut found = self.through_duals(b, &head, &mut partials);
@@ -343,7 +343,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Reads what outputs need from memory at the thread's times among rows, and at its lane's times.
-    pub(super) fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
+    pub(super) fn early(&self, b: &mut Builder, own: &HeadPart, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
         let mut steps = rows.clone();
@@ -351,9 +351,9 @@ impl ChunkwiseBackwardKernel<'_> {
         for (k, place) in (0..).zip(self.own_times(b, first)) {
             steps.set_row(k, place);
         }
-        for slot in 0..2 {
-            rows.read_row(b, slot);
-            steps.read_row(b, slot);
+        for row in 0..2 {
+            rows.read_row(b, row);
+            steps.read_row(b, row);
         }
         (rows, steps)
     }
@@ -367,7 +367,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weights(b, &pairs);
         b.barrier();
-        let sides = self.all_sides(b);
+        let views = self.all_views(b);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
         let mut kinds = [Cotangent::Keys, Cotangent::Queries];
@@ -377,8 +377,8 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         for kind in kinds.into_iter().filter(|kind| self.needs(*kind)) {
             let found = match kind {
-                Cotangent::Keys => self.finish_keys(b, &sides),
-                _ => self.finish_queries(b, &sides, &sums.queries),
+                Cotangent::Keys => self.finish_keys(b, &views),
+                _ => self.finish_queries(b, &views, &sums.queries),
             };
             self.store_depth(b, &values, chunk.first, (kind, &found));
         }

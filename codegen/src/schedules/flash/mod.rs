@@ -19,20 +19,20 @@
 //! whose sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of
 //! them. The thread with g = lane / 4 and t = lane mod 4 holds of a 16 × 8 block the rows g and g + 8 at the columns 2t and
 //! 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that weights never leave their registers. Warpgroups
-//! (`sm_90a`) multiply straight from shared memory, and their fragments are the same. All its rows and columns have
-//! numbers, *slots*.
+//! (`sm_90a`) multiply straight from shared memory, and their fragments are the same. The rows and columns of a thread
+//! are numbered.
 //!
 //! Conditions that compare the column with a value of the row are ranges of columns: tiles outside of them are not visited, and
 //! only tiles that some rows see in part compare pair by pair. Rows, columns and elements within them that do not exist are
 //! zeros in the tiles.
 
+mod block_rows;
 mod candidates;
 mod cost;
 mod finals;
 mod grouped_query;
 mod non_finite;
 mod parameters;
-mod place;
 mod products;
 mod strategy;
 mod sums;
@@ -55,9 +55,9 @@ use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
 use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
-use place::Place;
 use tile::{Lanes, Tile, left_rows, right_rows};
 use vectors::Vector;
 
@@ -92,9 +92,9 @@ pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
     b.finish().shared_layout().1
 }
 
-/// How many rows and columns a thread has in a tile; each has a number, its *slot*.
+/// How many rows and columns a thread has in a tile; each has a number.
 #[derive(Clone, Copy)]
-struct Slots {
+struct ThreadTile {
     /// Rows: 2h' + h is row g + 8h of the warp's block h'.
     rows: u32,
     /// Columns: 2j + c is column 2t + c of block j.
@@ -164,7 +164,7 @@ impl<'s> FlashKernel<'s> {
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let Place { outer, first_row, part } = Place::of(b, stage, &args, (form, schedule));
+        let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, (form, schedule));
         let mut kernel = FlashKernel {
             stage,
             form,
@@ -224,8 +224,8 @@ impl<'s> FlashKernel<'s> {
         FlashKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
     }
 
-    fn slots(&self) -> Slots {
-        Slots { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
+    fn thread_tile(&self) -> ThreadTile {
+        ThreadTile { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
     }
 
     /// The type of factors.

@@ -7,7 +7,7 @@
 
 use super::sums::{BlockSums, PayloadSums};
 use super::tile::Tile;
-use super::values::{Index, Spot};
+use super::values::{Coordinates, Index};
 use super::walk::Walk;
 use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
@@ -95,7 +95,7 @@ impl FlashKernel<'_> {
         let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
             let step = Operand::i32(self.shares().each as i32);
             b.for_(first, Operand::i32(tile.pieces() as i32), step, |b, piece| {
-                let place = tile.place(b, column, piece);
+                let place = tile.piece_index(b, column, piece);
                 let at = b.add(place, start);
                 let piece = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
                 each(b, at, piece);
@@ -187,13 +187,13 @@ impl FlashKernel<'_> {
         let at = b.convert(Ty::I64, column);
         let mut values = walk.values.clone();
         values.set_column(0, Index { at, exists: Operand::bool(true) });
-        let counts: Vec<Operand> = (0..walk.slots.rows)
+        let counts: Vec<Operand> = (0..walk.thread_tile.rows)
             .map(|row| {
                 let range = walk.ranges[row as usize];
                 let [from, below] = [b.ge(column, range.from), b.lt(column, range.to)];
                 let seen = b.and(from, below);
                 let conditions: Vec<Value> = self.conditions(payload).collect();
-                let holds = values.all(b, &conditions, Spot { row: Some(row), column: Some(0), place: None });
+                let holds = values.all(b, &conditions, Coordinates { row: Some(row), column: Some(0), inner: None });
                 b.and(seen, holds)
             })
             .collect();

@@ -4,8 +4,8 @@
 //! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
 //! divided into parts, a block takes some of these iterations, one after the other.
 
-use super::values::{Spot, Values};
-use super::{FlashKernel, Slots};
+use super::values::{Coordinates, Values};
+use super::{FlashKernel, ThreadTile};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
@@ -70,14 +70,14 @@ impl Tiles {
 
 impl FlashKernel<'_> {
     /// The range of every row of the thread.
-    pub(super) fn ranges(&self, b: &mut Builder, values: &mut Values, slots: &Slots) -> Vec<Range> {
+    pub(super) fn ranges(&self, b: &mut Builder, values: &mut Values, thread_tile: &ThreadTile) -> Vec<Range> {
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
-        let mut row = |b: &mut Builder, slot: u32| {
+        let mut row = |b: &mut Builder, number: u32| {
             let mut range = Range { from: Operand::i32(0), to: size };
             for limit in &self.form.limits {
-                let spot = Spot { row: Some(slot), ..Spot::default() };
+                let coordinates = Coordinates { row: Some(number), ..Coordinates::default() };
                 let bound = limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated)| {
-                    let term = values.value(b, *term, spot);
+                    let term = values.value(b, *term, coordinates);
                     if *negated { b.sub(sum, term) } else { b.add(sum, term) }
                 });
                 // Within the axis a bound fits 32 bits.
@@ -92,7 +92,7 @@ impl FlashKernel<'_> {
             }
             range
         };
-        (0..slots.rows).map(|slot| row(b, slot)).collect()
+        (0..thread_tile.rows).map(|number| row(b, number)).collect()
     }
 
     /// The tiles of the block, from the ranges of all its threads' rows.
@@ -129,8 +129,8 @@ impl FlashKernel<'_> {
         }
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
         let mut ends = [size, Operand::i32(0), Operand::i32(0), size];
-        for (slot, range) in ranges.iter().enumerate() {
-            let exists = values.row(slot as u32).exists;
+        for (number, range) in ranges.iter().enumerate() {
+            let exists = values.row(number as u32).exists;
             let own = [range.from, range.to, range.from, range.to];
             for (k, own) in own.into_iter().enumerate() {
                 let joined = b.binary(WIDEST[k], ends[k], own);

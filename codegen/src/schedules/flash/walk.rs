@@ -4,9 +4,9 @@ use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::products::Grid;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Source};
-use super::values::{Index, Spot, Values};
+use super::values::{Coordinates, Index, Values};
 use super::visible::Range;
-use super::{COLUMNS, FlashKernel, Slots};
+use super::{COLUMNS, FlashKernel, ThreadTile};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::schedules::Unit;
@@ -21,7 +21,7 @@ type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
 /// What stays constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
-    pub slots: Slots,
+    pub thread_tile: ThreadTile,
     pub values: &'w Values<'s>,
     pub ranges: &'w [Range],
     iterations: Iterations,
@@ -53,11 +53,11 @@ impl FlashKernel<'_> {
             let origin = tile.origin(b, &source);
             tile.fill(b, &source, origin, self.first_row, Operand::i32(0));
         }
-        let slots = self.slots();
+        let thread_tile = self.thread_tile();
         let axes = [self.form.row, self.form.column];
         let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        self.set_rows(b, &mut values, slots);
-        let ranges = self.ranges(b, &mut values, &slots);
+        self.set_rows(b, &mut values, thread_tile);
+        let ranges = self.ranges(b, &mut values, &thread_tile);
         let tiles = self.tiles(b, &values, &ranges);
         let iterations = self.iterations(b, tiles);
         let origins = self.origins(b, &source, &iterations);
@@ -66,8 +66,8 @@ impl FlashKernel<'_> {
             self.fetch(b, &source, &origins, (&iterations, ahead), Operand::i32(iteration));
         }
         values.fast = self.elem() != Elem::F32;
-        self.hoist(b, &mut values, slots);
-        let sums = self.sums(b, slots);
+        self.hoist(b, &mut values, thread_tile);
+        let sums = self.sums(b, thread_tile);
         let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
         for tile in &self.row_tiles {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
@@ -75,7 +75,7 @@ impl FlashKernel<'_> {
         self.fence(b);
         let walk = Walk {
             source: &source,
-            slots,
+            thread_tile,
             values: &values,
             ranges: &ranges,
             iterations,
@@ -92,9 +92,9 @@ impl FlashKernel<'_> {
         let kernel = self.rematerialised(b);
         if self.rematerialiser.is_some() {
             values.replace_outer(&kernel.outer);
-            kernel.set_rows(b, &mut values, slots);
+            kernel.set_rows(b, &mut values, thread_tile);
         }
-        kernel.finals(b, values, slots, &sums);
+        kernel.finals(b, values, thread_tile, &sums);
     }
 
     /// Initialises the mbarriers, by one thread.
@@ -135,23 +135,23 @@ impl FlashKernel<'_> {
     }
 
     /// Sets the indices of the thread's rows.
-    fn set_rows(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
+    fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.group);
         let first = b.add(self.first_row, own);
-        for slot in 0..slots.rows {
-            let at = b.add(first, Operand::i32((slot / 2 * self.row_step() + slot % 2 * COLUMNS) as i32));
+        for row in 0..thread_tile.rows {
+            let at = b.add(first, Operand::i32((row / 2 * self.row_step() + row % 2 * COLUMNS) as i32));
             let at = b.convert(Ty::I64, at);
             let exists = b.lt(at, self.args.size(self.form.row));
-            values.set_row(slot, Index { at, exists });
+            values.set_row(row, Index { at, exists });
         }
     }
 
     /// Evaluates what does not depend on columns once.
-    fn hoist(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
+    fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         for value in self.constant_values() {
-            for slot in 0..slots.rows {
-                values.value(b, value, Spot { row: Some(slot), ..Spot::default() });
+            for row in 0..thread_tile.rows {
+                values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
             }
         }
     }
@@ -240,7 +240,7 @@ impl FlashKernel<'_> {
         }
         self.refill(b, walk, iteration);
         let mut values = walk.values.clone();
-        self.set_columns(b, &mut values, walk.slots, first);
+        self.set_columns(b, &mut values, walk.thread_tile, first);
         self.set_numbers(b, &mut values, stage);
         let seen = partial.then(|| self.seen(b, walk.ranges, first));
         for number in 0..products.len() {
@@ -301,14 +301,14 @@ impl FlashKernel<'_> {
         }
     }
 
-    fn set_columns(&self, b: &mut Builder, values: &mut Values, slots: Slots, first: Operand) {
+    fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
         let twice = b.mul(self.member, Operand::i32(2));
         let own = b.add(first, twice);
-        for slot in 0..slots.columns {
-            let at = b.add(own, Operand::i32((slot / 2 * COLUMNS + slot % 2) as i32));
+        for column in 0..thread_tile.columns {
+            let at = b.add(own, Operand::i32((column / 2 * COLUMNS + column % 2) as i32));
             let at = b.convert(Ty::I64, at);
             let exists = b.lt(at, self.args.size(self.form.column));
-            values.set_column(slot, Index { at, exists });
+            values.set_column(column, Index { at, exists });
         }
     }
 
@@ -320,7 +320,7 @@ impl FlashKernel<'_> {
         self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
     }
 
-    /// The range of seen columns of every row slot, counted from the thread's first column of a tile.
+    /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
     fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
         let twice = b.mul(self.member, Operand::i32(2));
         let own = b.add(first, twice);

@@ -3,7 +3,7 @@
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
-use super::evaluate::{Evaluator, Place};
+use super::evaluate::{Evaluator, StateStep};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
@@ -169,13 +169,13 @@ impl StateSpaceKernel<'_> {
         }
         let [states, lanes, capacity] =
             [self.schedule.states, self.schedule.lanes, self.schedule.capacity()].map(|n| Operand::i32(n as i32));
-        let (own, slot) = if tile.rows {
+        let (own, number) = if tile.rows {
             (b.binary(Binary::Div, row, capacity), b.binary(Binary::Rem, row, capacity))
         } else {
             (Operand::i32(0), row)
         };
-        let lane = b.binary(Binary::Rem, slot, lanes);
-        let k = b.binary(Binary::Div, slot, lanes);
+        let lane = b.binary(Binary::Rem, number, lanes);
+        let k = b.binary(Binary::Div, number, lanes);
         let first = b.mul(lane, states);
         (own, b.add(first, k))
     }
@@ -236,7 +236,7 @@ impl StateSpaceKernel<'_> {
     /// A value at all steps of a piece.
     pub(crate) fn steps_of(&self, b: &mut Builder, source: &mut Global, value: Value, width: u32) -> Vec<Operand> {
         let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
-        (0..width).map(|step| evaluator.value(b, source, value, Place { state: 0, step })).collect()
+        (0..width).map(|step| evaluator.value(b, source, value, StateStep { state: 0, step })).collect()
     }
 
     pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {

@@ -1,7 +1,7 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
 use super::copy::Anchors;
-use super::evaluate::{Evaluator, Place, Source};
+use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
 use super::{CHUNK, StateSpaceKernel, Time, height};
@@ -95,7 +95,7 @@ impl StateSpaceKernel<'_> {
         let (tensor, value) = (Tensor::Output(k as u32), self.stage.program.outputs[k].value);
         let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let values: Vec<Operand> =
-            (0..shape.width).map(|step| evaluator.value(b, &mut source, value, Place { state: 0, step })).collect();
+            (0..shape.width).map(|step| evaluator.value(b, &mut source, value, StateStep { state: 0, step })).collect();
         let (offset, exists) = source.global.offset(b, tensor, 0);
         b.store(self.global(tensor), offset, &values, Some(exists));
     }
@@ -155,7 +155,7 @@ impl Drain<'_, '_> {
 }
 
 impl Source for Drain<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(sum) = kernel.values.sum(&kernel.stage.program, value) {
             return Some(self.shared(b, value, (Memory::Shared(kernel.sums[sum]), true), at.step));

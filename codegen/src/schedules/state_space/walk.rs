@@ -4,7 +4,7 @@
 //! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
 //! reason what does not depend on states is loaded one chunk ahead.
 
-use super::evaluate::{Evaluator, Place, Source};
+use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::saved::Saved;
 use super::{CHUNK, StateSpaceKernel, Time, height};
@@ -99,7 +99,7 @@ impl StateSpaceKernel<'_> {
         let Lane { constants, source, .. } = lane;
         for value in &self.values.constants {
             let states = if program.node(*value).axes.contains(self.values.state) { self.schedule.states } else { 1 };
-            (0..states).for_each(|state| _ = constants.value(b, source, *value, Place { state, step: 0 }));
+            (0..states).for_each(|state| _ = constants.value(b, source, *value, StateStep { state, step: 0 }));
         }
         let init = if self.schedule.ends { vec![] } else { self.monoid.keep(self.scan.init) };
         lane.states = (0..self.schedule.states)
@@ -107,7 +107,7 @@ impl StateSpaceKernel<'_> {
                 let fields = if init.is_empty() {
                     self.monoid.identity_state()
                 } else {
-                    init.iter().map(|v| constants.value(b, source, *v, Place { state, step: 0 })).collect()
+                    init.iter().map(|v| constants.value(b, source, *v, StateStep { state, step: 0 })).collect()
                 };
                 fields.into_iter().map(|x| b.var(x)).collect()
             })
@@ -253,7 +253,7 @@ impl StateSpaceKernel<'_> {
             self.load_states(b, &mut source, tile, state, column);
             let mut now: Fields = lane.states[state as usize].iter().map(|r| Operand::Reg(*r)).collect();
             for step in self.in_order(CHUNK) {
-                let at = Place { state, step };
+                let at = StateStep { state, step };
                 now = self.step(b, &mut evaluator, &mut source, at, now, exists[step as usize]);
                 for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
                     let so_far = &mut sum[step as usize];
@@ -282,7 +282,7 @@ impl StateSpaceKernel<'_> {
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        at: Place,
+        at: StateStep,
         before: Fields,
         exists: Operand,
     ) -> Fields {
@@ -299,7 +299,7 @@ impl StateSpaceKernel<'_> {
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        (element, at): (Value, Place),
+        (element, at): (Value, StateStep),
         so_far: Option<Operand>,
         exists: Operand,
     ) -> Operand {
@@ -367,7 +367,7 @@ impl StateSpaceKernel<'_> {
             let leads = b.eq(lane.lanes.position, Operand::i32(0));
             for state in 0..if each { self.schedule.states } else { 1 } {
                 let mut source = Finals { source: lane.source.clone(), states: &lane.states };
-                let value = lane.constants.clone().value(b, &mut source, output.value, Place { state, step: 0 });
+                let value = lane.constants.clone().value(b, &mut source, output.value, StateStep { state, step: 0 });
                 let (offset, exists) = lane.source.offset(b, tensor, state);
                 let guard = if each { exists } else { b.and(exists, leads) };
                 let guard = b.and(guard, ended);
@@ -383,13 +383,13 @@ struct Chunk<'k, 's> {
     /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
     /// The states before and after each step.
-    states: HashMap<Place, (Fields, Fields)>,
+    states: HashMap<StateStep, (Fields, Fields)>,
     /// The first step, `i64`.
     first: Operand,
 }
 
 impl Source for Chunk<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(i) = kernel.values.tile(value) {
             return Some(self.tiles[&(i, at.state)][at.step as usize]);
@@ -413,7 +413,7 @@ struct Finals<'l, 'k, 's> {
 }
 
 impl Source for Finals<'_, '_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         match self.source.kernel.stage.program.node(value).op {
             Op::Field(_, field) => Some(self.states[at.state as usize][self.source.kernel.monoid.slot(field)].into()),
             _ => self.source.leaf(b, value, at),

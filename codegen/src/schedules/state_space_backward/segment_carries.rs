@@ -5,7 +5,7 @@ use super::walk::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::build::Builder;
-use crate::schedules::state_space::evaluate::Place;
+use crate::schedules::state_space::evaluate::StateStep;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::Binary;
 
@@ -46,16 +46,16 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         column: Operand,
         states: &[Vec<Reg>],
     ) {
-        let mut slots = self.slots(b, lane, tile, column);
+        let mut lane_rows = self.lane_rows(b, lane, tile, column);
         for (state, regs) in (0..).zip(states) {
-            self.load_states(b, &mut slots, lane, tile, (state, column));
+            self.load_states(b, &mut lane_rows, lane, tile, (state, column));
             let mut now: Fields = regs.iter().map(|reg| (*reg).into()).collect();
             for step in self.in_order(SUBTILE) {
-                let (evaluator, eight) = (&mut slots.evaluators[0], &mut slots.eights[0]);
-                let value = |v| evaluator.value(b, eight, v, Place { state, step });
+                let (evaluator, eight) = (&mut lane_rows.evaluators[0], &mut lane_rows.eights[0]);
+                let value = |v| evaluator.value(b, eight, v, StateStep { state, step });
                 let element: Fields = self.base.scan.elements.iter().copied().map(value).collect();
                 let next = self.base.monoid.combine(b, &now, &element);
-                now = if self.masks.steps { select(b, slots.exists[step as usize], &next, &now) } else { next };
+                now = if self.masks.steps { select(b, lane_rows.exists[step as usize], &next, &now) } else { next };
             }
             assign(b, regs, &now);
         }

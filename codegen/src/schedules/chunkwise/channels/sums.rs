@@ -6,7 +6,7 @@ use crate::build::{Builder, zero};
 use crate::schedules::Chunkwise;
 use crate::schedules::chunkwise::ChunkwiseKernel;
 use crate::schedules::chunkwise::decay::{f32, gain, logarithm_at, split_sum};
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::{Elem, Ty};
 
@@ -61,8 +61,8 @@ impl ChunkwiseKernel<'_> {
         let times = self.schedule.times();
         self.own_channels(b, |b, channel| {
             let mut values = values.clone();
-            let place = self.place(b, channel, self.form.depth);
-            values.set_place(0, self.form.depth, place);
+            let place = self.index_along(b, channel, self.form.depth);
+            values.set_inner(0, self.form.depth, place);
             let sum = b.var(zero(self.ty_of_sums()));
             b.for_(Operand::i32(0), Operand::i32(times as i32), Operand::i32(LOADS as i32), |b, from| {
                 self.sum_times(b, values, (first, from, channel), sum);
@@ -77,7 +77,7 @@ impl ChunkwiseKernel<'_> {
         b.if_(has_time, |b| {
             let mut values = values.clone();
             let at = b.add(first, self.thread);
-            let place = self.place(b, at, self.form.time);
+            let place = self.index_along(b, at, self.form.time);
             values.set_row(0, place);
             let gain = gain(b, &mut values, &self.form.gain, 0);
             b.store(Memory::Shared(self.gains), self.thread, &[gain], None);
@@ -130,10 +130,10 @@ impl ChunkwiseKernel<'_> {
         let time = b.add(first, from);
         let mut log = |b: &mut Builder, k: u32| {
             let at = b.add(time, Operand::i32(k as i32));
-            let place = self.place(b, at, self.form.time);
+            let place = self.index_along(b, at, self.form.time);
             values.set_row(k, place);
-            let spot = Spot { row: Some(k), column: None, place: Some(0) };
-            logarithm_at(b, &mut values, self.form.decay, spot)
+            let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
+            logarithm_at(b, &mut values, self.form.decay, coordinates)
         };
         let logs: Vec<Operand> = (0..LOADS).map(|k| log(b, k)).collect();
         let index = self.sum_index(b, from, channel);

@@ -24,7 +24,7 @@ mod scores;
 mod sums;
 mod wide;
 
-use super::walk::{AllSides, Head, Sums};
+use super::walk::{AllViews, Head, Sums};
 use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
@@ -70,7 +70,7 @@ impl Arrays {
 /// What the steps of a chunk read: arrays, lanes and rows of the sums.
 struct Steps<'a> {
     arrays: &'a Arrays,
-    sides: &'a AllSides,
+    views: &'a AllViews,
     /// The first row of the sums at the start of the warp's 16 times, and at their end.
     start: Operand,
     end: Operand,
@@ -104,8 +104,8 @@ impl ChunkwiseBackwardKernel<'_> {
         self.channel_energies(b, arrays, None);
         // From here on all threads see sums and rates.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.score_earlier(b, &own);
         self.score_own(b);
         self.weigh_pairs(b, &own);
@@ -113,7 +113,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
-        let head = Head { sides: &sides, stage: none, decays: &decays, sums: &sums };
+        let head = Head { views: &views, stage: none, decays: &decays, sums: &sums };
         let found = self.channel_values(b, &own, &head);
         self.store_values(b, &rows, (none, None), &found);
         self.after_pairs(b, &own, None, (&values, chunk.first));
@@ -121,9 +121,9 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The steps' view of arrays and lanes.
-    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, sides: &'a AllSides) -> Steps<'a> {
+    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, views: &'a AllViews) -> Steps<'a> {
         let [start, end] = [0, 1].map(|by| self.border(b, by));
-        Steps { arrays, sides, start, end }
+        Steps { arrays, views, start, end }
     }
 
     /// Computes what needs M: key', query' and the cotangents of the logarithms. The products over all of the width with D

@@ -1,6 +1,6 @@
 //! Weights of pairs of times: A, and M with its gains.
 
-use super::factors::{Scale, Side};
+use super::factors::{Scale, ScaledFactor};
 use super::{Arrays, Steps};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor, mma, multiply, piece_index};
@@ -26,7 +26,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let mut scores: Blocks = vec![zeros(); 2];
             for (sixteen, left) in (0..).zip(&left) {
                 let words = right.four(b, 0, sixteen, false);
-                let scale = Scale { side: Side::Query, border: own.end };
+                let scale = Scale { factor: ScaledFactor::Query, border: own.end };
                 let [x, y, z, w] = self.scaled_right(b, own.arrays, words, (first, sixteen), scale);
                 mma(b, right.tile.elem, &mut scores[0], *left, [x, y]);
                 mma(b, right.tile.elem, &mut scores[1], *left, [z, w]);
@@ -116,8 +116,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Adds the products of values and cotangents.
     pub(super) fn add_pairs(&self, b: &mut Builder, own: &Steps, products: &mut Blocks) {
         let none = Operand::i32(0);
-        let left = Factor::of(b, &self.values, &own.sides.wide.left, none);
-        let right = own.sides.wide.right(b, &self.cotangents, none);
+        let left = Factor::of(b, &self.values, &own.views.wide.left, none);
+        let right = own.views.wide.right(b, &self.cotangents, none);
         multiply(b, products, (left, right));
     }
 
