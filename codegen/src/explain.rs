@@ -5,9 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::plan::{Choice, Launch, Plan};
+use crate::plan::{Choice, Launch, NotTaken, OtherCut, Plan};
 use crate::schedules::Schedule;
-use crate::stage::{Sink, Source, Stage};
+use crate::stage::{CutRefusal, Sink, Source, Stage};
 use crate::words::{Bytes, counted, width};
 
 /// What a plan does and why; prints as text: the equations, and the launches with the reasons for each.
@@ -25,6 +25,8 @@ pub struct Explanation {
     pub temporary_bytes: u64,
     /// 64-bit words for messages between blocks.
     pub message_words: u64,
+    /// The other ways to cut the program that a plan could have taken, and why it does not.
+    pub other_cuts: Vec<(String, String)>,
     /// What plan this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
     pub instead_of: Option<String>,
 }
@@ -70,6 +72,7 @@ impl Explanation {
             skipped: plan.choices.iter().filter(|c| c.step.is_none()).count(),
             temporary_bytes: plan.buffers.iter().map(temporary).sum(),
             message_words: plan.message_words,
+            other_cuts: other_cuts(plan),
             instead_of: None,
         }
     }
@@ -107,6 +110,12 @@ impl Explained {
             facts: vec![],
         }
     }
+}
+
+/// The other ways to cut a program, but those that it has nothing for.
+fn other_cuts(plan: &Plan) -> Vec<(String, String)> {
+    let is_there = |other: &&OtherCut| !matches!(other.why, NotTaken::Cut(CutRefusal::Absent { .. }));
+    plan.other_cuts.iter().filter(is_there).map(|other| (other.how.to_string(), other.why.to_string())).collect()
 }
 
 /// Every schedule that fits, once, though it may fit in several ways: with the least estimate.
@@ -175,7 +184,7 @@ pub struct PlanInWords<'a>(&'a Explanation);
 
 impl Display for PlanInWords<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Explanation { launches, skipped, temporary_bytes, instead_of, .. } = self.0;
+        let Explanation { launches, skipped, temporary_bytes, other_cuts, instead_of, .. } = self.0;
         for (i, launch) in launches.iter().enumerate() {
             launch.picture(f, i + 1, launches.len())?;
         }
@@ -183,6 +192,7 @@ impl Display for PlanInWords<'_> {
             let verb = if *skipped == 1 { "produces" } else { "produce" };
             writeln!(f, "{} {verb} nothing for these sizes", counted(skipped, "stage"))?;
         }
+        other_cuts.iter().try_for_each(|(how, why)| writeln!(f, "not cut {how}: {why}"))?;
         instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
         let total: u64 = launches.iter().map(|l| l.bytes).sum();
         let (launches, total, micros) = (counted(launches.len(), "launch"), Bytes(total), self.0.micros());

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod key;
 pub mod math;
 mod operands;
+pub mod passes;
 pub mod path;
 pub mod plan;
 mod print;

@@ -16,13 +16,15 @@ use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError
 use crate::abi::{Role, Tensor, axes, tensors};
 use crate::key::Key;
 use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
-use crate::stage::{Bound, Collapsed, Cut, Placed, Sink, Source, Stage, collapse};
+use crate::stage::{Bound, Collapsed, Cut, CutKind, Placed, Sink, Source, Stage, collapse};
 use crate::target::Target;
 
 /// One way of cutting a program.
 #[derive(Debug)]
 pub(super) struct Division {
     target: Target,
+    /// How the program is cut.
+    pub(super) how: CutKind,
     /// The stages and the buffers between them.
     pub(super) cut: Cut,
     stages: Vec<Ready>,
@@ -64,7 +66,7 @@ struct Kernel {
 
 impl Division {
     /// Lists the schedules of every stage on a target.
-    pub(super) fn new(cut: Cut, target: &Target) -> Division {
+    pub(super) fn new(how: CutKind, cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
             let form = |stage: &Stage, schedules| Form { stage: Arc::new(stage.clone()), schedules };
             match collapse(stage) {
@@ -77,7 +79,7 @@ impl Division {
             }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
+        Division { target: *target, how, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
     }
 
     /// The stages with schedules that combine one element after the other.
@@ -87,7 +89,14 @@ impl Division {
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
+        Division {
+            how: CutKind::Plain,
+            target: *target,
+            cut,
+            stages,
+            kernels: Mutex::default(),
+            faults: Mutex::default(),
+        }
     }
 
     /// The plan of a call.
@@ -95,7 +104,7 @@ impl Division {
         let mut call = self.with_parts(call, 1);
         self.check(&call)?;
         let buffers = self.buffers(&call)?;
-        let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
+        let mut plan = self.empty(buffers);
         for index in 0..self.stages.len() {
             if let Some(parts) = self.step((&call, choosing), index, &mut plan)? {
                 call = self.with_parts(&call, parts);
@@ -104,6 +113,11 @@ impl Division {
             }
         }
         Ok(plan)
+    }
+
+    /// A plan without launches.
+    fn empty(&self, buffers: Vec<Buffer>) -> Plan {
+        Plan { cut: self.how, steps: vec![], buffers, message_words: 0, choices: vec![], other_cuts: vec![] }
     }
 
     /// The call with a size for the part axis, if there is one.
@@ -282,7 +296,7 @@ impl Division {
     /// The plan of a call in which the stages with states have one schedule.
     pub(super) fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, PlanError> {
         self.check(call)?;
-        let mut plan = Plan { steps: vec![], buffers: self.buffers(call)?, message_words: 0, choices: vec![] };
+        let mut plan = self.empty(self.buffers(call)?);
         for (index, ready) in self.stages.iter().enumerate() {
             let form = &ready.plain;
             if form.stage.state_axis().is_none() {

@@ -16,8 +16,9 @@ mod residual;
 mod sizes;
 mod variants;
 
+pub use crate::stage::{Cuts, cuts};
 pub use choosing::IsThere;
-pub use planner::{Cuts, Planner, cuts, plan};
+pub use planner::{Planner, plan};
 pub use residual::Residual;
 pub use variants::{general_variant, ordered_variants, variants};
 
@@ -29,7 +30,8 @@ use thiserror::Error;
 
 use crate::key::Key;
 use crate::schedules::{Misfit, Schedule};
-use crate::stage::{CutError, Stage};
+use crate::stage::{CutError, CutKind, CutRefusal, Stage};
+use crate::words::Bytes;
 
 /// What a program is called with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -128,12 +130,9 @@ pub enum PlanError {
         /// Why it does not fit.
         misfit: Misfit,
     },
-    /// The schedule that was asked for takes no stage of the program, however that is cut.
-    #[error("the program has no stage for `{schedule}`")]
-    NoStage {
-        /// The schedule.
-        schedule: Schedule,
-    },
+    /// What was asked for takes no stage of the program, however that is cut.
+    #[error("the program has no such stage")]
+    NoStage,
 }
 
 /// Schedules, and why each does not fit.
@@ -160,6 +159,44 @@ pub struct Plan {
     pub message_words: u64,
     /// How the plan came about.
     pub choices: Vec<Choice>,
+    /// How the program is cut.
+    pub cut: CutKind,
+    /// The other ways to cut it, and why they are not taken.
+    pub other_cuts: Vec<OtherCut>,
+}
+
+/// A way to cut a program that a plan does not take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherCut {
+    /// The way.
+    pub how: CutKind,
+    /// Why it is not taken.
+    pub why: NotTaken,
+}
+
+/// Why a way to cut a program is not taken.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum NotTaken {
+    /// The program is not cut so, whatever the call.
+    #[error(transparent)]
+    Cut(CutRefusal),
+    /// The call has no plan.
+    #[error(transparent)]
+    Plan(Box<PlanError>),
+    /// The plan takes too much memory between its launches.
+    #[error("it takes {} of temporary tensors, more than {}", Bytes(*bytes), Bytes(*room))]
+    Memory {
+        /// Bytes that it takes.
+        bytes: u64,
+        /// Bytes that a plan may take.
+        room: u64,
+    },
+    /// The plan is estimated to be slower.
+    #[error("about {micros:.1} µs")]
+    Slower {
+        /// The estimate, microseconds.
+        micros: f64,
+    },
 }
 
 /// A temporary tensor.

@@ -30,18 +30,28 @@ use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// A program with a two-way stage and those that finish its sums; `None` if it has no two scans of that kind.
 pub fn cut_two_way(program: &Program) -> Result<Option<Cut>, CutError> {
+    of_states(&prepare(program)?)
+}
+
+/// [`cut_two_way`] of a program that is prepared.
+pub(super) fn of_states(program: &Program) -> Result<Option<Cut>, CutError> {
     Ok(cuts(program, Sums::OfStates)?.into_iter().next())
 }
 
-/// The same with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
+/// A two-way stage with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
 /// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
 pub fn cut_chunked(program: &Program) -> Result<Vec<Cut>, CutError> {
+    of_all(&prepare(program)?)
+}
+
+/// [`cut_chunked`] of a program that is prepared.
+pub(super) fn of_all(program: &Program) -> Result<Vec<Cut>, CutError> {
     cuts(program, Sums::All)
 }
 
 /// The ways to cut a program with a two-way stage, those first that need the fewest outputs computed before.
 fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
-    let (program, flags) = flagged(varying(&prepare(program)?)?)?;
+    let (program, flags) = flagged(varying(program)?)?;
     let mut cuts = vec![];
     for (number, pair) in pairs(&program).into_iter().enumerate() {
         let over = pair.axes.without(pair.time);

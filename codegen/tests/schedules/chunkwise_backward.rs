@@ -7,6 +7,7 @@ mod single;
 use oplus_codegen::plan::{Launch, Planner};
 use oplus_codegen::schedules::{ChunkwiseBackward, Schedule, Sweep};
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -114,7 +115,8 @@ fn check_on(
     let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
     let sizes: Vec<usize> = program.axes.iter().map(size).collect();
     let planner = Planner::new(program, target).expect("cuts");
-    let plan = planner.plan_chunked(&call(program, &sizes, placement), rank).expect("takes chunks");
+    let plan = planner.plan_of(CutKind::Chunked, &call(program, &sizes, placement), rank);
+    let plan = plan.expect("plans").expect("takes chunks");
     let sweep = |step: &Launch| match step.schedule {
         Schedule::ChunkwiseBackward(s) => Some(s),
         _ => None,

@@ -6,7 +6,7 @@ use oplus_codegen::schedules::state_space::ends_len;
 use oplus_codegen::schedules::{Schedule, StateSpace};
 use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::simulate::{Buffer, Order};
-use oplus_codegen::stage::Cut;
+use oplus_codegen::stage::{Cut, CutKind};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -44,7 +44,7 @@ impl Case<'_> {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
-        let cut = planner.cut();
+        let cut = planner.cut(CutKind::Plain).expect("a cut");
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
         Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 }
     }
@@ -192,7 +192,7 @@ impl Case<'_> {
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_split(&call).expect("plans").expect("columns in parts");
+        let plan = planner.plan_of(CutKind::Split, &call, 0).expect("plans").expect("columns in parts");
         let parts = |launch: &Launch| {
             let axis = launch.stage.part_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));

@@ -54,7 +54,7 @@ mod tests {
     use crate::path::Path;
     use crate::plan::{Call, Launch, Layout, PlanError};
     use crate::schedules::Unsound;
-    use crate::stage::cut;
+    use crate::stage::{CutKind, cut};
     use crate::target::Target;
     use crate::verify::{Fault, VerifyError};
     use oplus_dsl::ir::Program;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn division() -> Division {
-        Division::new(cut(&cumsum()).expect("cuts"), &Target::H200)
+        Division::new(CutKind::Plain, cut(&cumsum()).expect("cuts"), &Target::H200)
     }
 
     fn fault() -> Misfit {

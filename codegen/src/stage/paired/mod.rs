@@ -33,33 +33,61 @@ use extract::{Part, Root, Stored};
 use find::{PairSum, Pairs, Sharing};
 use split::Split;
 
+/// A program whose sums over pairs can be found: sums over axes that only repeat pairs stand outside of them.
+pub(super) struct Outward(Program);
+
+impl Outward {
+    /// A program that is prepared.
+    pub(super) fn of(program: &Program) -> Outward {
+        Outward(simplify(&outward::outward(program)))
+    }
+
+    /// [`cut_paired`].
+    pub(super) fn paired(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::Together);
+        if pairs.sums.is_empty() { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
+    }
+
+    /// [`cut_apart`].
+    pub(super) fn apart(&self) -> Result<Option<Cut>, CutError> {
+        let [together, apart] = [Sharing::Together, Sharing::Apart].map(|sharing| Pairs::of(&self.0, sharing));
+        let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
+        if stages(&together) == stages(&apart) { Ok(None) } else { cut_with(&self.0, &apart, None).map(Some) }
+    }
+
+    /// [`cut_gathered`].
+    pub(super) fn gathered(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::Gathered);
+        let none = pairs.sums.iter().all(|sum| sum.over.is_none());
+        if none { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
+    }
+
+    /// [`cut_split`].
+    pub(super) fn split(&self) -> Result<Option<Cut>, CutError> {
+        let Some(split) = Split::of(&self.0)? else { return Ok(None) };
+        let pairs = Pairs::of(&split.program, Sharing::Together);
+        cut_with(&split.program, &pairs, Some(&split)).map(Some)
+    }
+}
+
 /// Cuts a verified, instantiated program into stages, of which some are pair sums; `None` if it has none.
 pub fn cut_paired(program: &Program) -> Result<Option<Cut>, CutError> {
-    let program = simplify(&outward::outward(&prepare(program)?));
-    let pairs = Pairs::of(&program, Sharing::Together);
-    if pairs.sums.is_empty() { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
+    Outward::of(&prepare(program)?).paired()
 }
 
-/// The same with a stage for every pair sum; `None` if no stage of [`cut_paired`] has several.
+/// [`cut_paired`] with a stage for every pair sum; `None` if no stage of [`cut_paired`] has several.
 pub fn cut_apart(program: &Program) -> Result<Option<Cut>, CutError> {
-    let program = simplify(&outward::outward(&prepare(program)?));
-    let [together, apart] = [Sharing::Together, Sharing::Apart].map(|sharing| Pairs::of(&program, sharing));
-    let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
-    if stages(&together) == stages(&apart) { Ok(None) } else { cut_with(&program, &apart, None).map(Some) }
+    Outward::of(&prepare(program)?).apart()
 }
 
-/// The same with sums over an axis that repeats pairs; `None` if there are none.
+/// [`cut_paired`] with sums over an axis that repeats pairs; `None` if there are none.
 pub fn cut_gathered(program: &Program) -> Result<Option<Cut>, CutError> {
-    let program = simplify(&outward::outward(&prepare(program)?));
-    let pairs = Pairs::of(&program, Sharing::Gathered);
-    if pairs.sums.iter().all(|sum| sum.over.is_none()) { Ok(None) } else { cut_with(&program, &pairs, None).map(Some) }
+    Outward::of(&prepare(program)?).gathered()
 }
 
-/// The same with the columns in parts; `None` unless there is one stage of pair sums.
+/// [`cut_paired`] with the columns in parts; `None` unless there is one stage of pair sums.
 pub fn cut_split(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(split) = Split::of(&simplify(&outward::outward(&prepare(program)?)))? else { return Ok(None) };
-    let pairs = Pairs::of(&split.program, Sharing::Together);
-    cut_with(&split.program, &pairs, Some(&split)).map(Some)
+    Outward::of(&prepare(program)?).split()
 }
 
 fn cut_with(program: &Program, pairs: &Pairs, split: Option<&Split>) -> Result<Cut, CutError> {

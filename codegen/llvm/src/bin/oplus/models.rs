@@ -17,6 +17,7 @@
 use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
 use oplus_codegen::schedules::{Pass, Schedule};
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -123,7 +124,7 @@ impl Chosen {
 
     /// Kernels that run any call of a program on any device.
     fn floor(&mut self, program: &Program) -> Result<(), PlanError> {
-        let stages = cuts(program)?.plain.stages;
+        let stages = cuts(program)?.get(CutKind::Plain).cloned().map_or(vec![], |cut| cut.stages);
         for (stage, schedule) in stages.iter().filter_map(general_variant) {
             self.add(Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) });
         }
