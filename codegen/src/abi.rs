@@ -50,7 +50,7 @@ impl Piece {
 }
 
 /// What a kernel takes beside the tensors of its stage and their sizes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extras {
     /// The axes along which a tensor has stride 1, so that it is not passed: of each tensor the last that it has of them.
     pub unit_axes: AxisSet,

@@ -46,7 +46,7 @@ impl Key {
 /// The hash of a kernel's tile IR, in hexadecimal: of its arguments, its shared memory and its statements. The key of a launch
 /// names the tile IR that some version of the compiler made of it; this is what it is.
 pub fn tile_hash(kernel: &Kernel) -> String {
-    blake3::hash(format!("{kernel}{:?}", kernel.regs).as_bytes()).to_hex().to_string()
+    blake3::hash(format!("{}{:?}", kernel.terse(), kernel.regs).as_bytes()).to_hex().to_string()
 }
 
 /// The hash of a PTX text and of the hash of the tile IR that it was compiled from, in hexadecimal.

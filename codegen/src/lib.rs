@@ -10,7 +10,6 @@ mod operands;
 pub mod passes;
 pub mod path;
 pub mod plan;
-mod print;
 pub mod schedules;
 pub mod simulate;
 pub mod stage;

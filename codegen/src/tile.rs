@@ -1,6 +1,6 @@
 //! The tile IR: one GPU kernel as a structured SIMT program. This file is the whole of it (what follows from it, types and
 //! places in memory, is in `layout`), and these docs are its specification; `verify` checks it, `simulate` runs it on the
-//! CPU, `oplus-llvm` lowers it to PTX.
+//! CPU, `oplus-llvm` lowers it to PTX. [`text`] specifies how kernels are printed and read back.
 //!
 //! # Execution
 //!
@@ -79,6 +79,11 @@
 //! and the tag of the launch in its upper half, so that one addition gives both. There are no float atomics.
 
 mod layout;
+mod parse;
+mod print;
+pub mod text;
+
+pub use parse::{ParseError, Source};
 
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_dsl::{Elem, Ty};
@@ -166,7 +171,7 @@ pub struct SharedId(pub u32);
 pub enum Operand {
     /// The register's value.
     Reg(Reg),
-    /// A constant.
+    /// A constant that its type holds: of `f32`, a number that is rounded to it already.
     Const(Ty, Literal),
 }
 

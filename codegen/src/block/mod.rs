@@ -10,3 +10,5 @@ pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
 pub mod scalar;
+#[cfg(test)]
+mod tests;

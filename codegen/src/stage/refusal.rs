@@ -115,6 +115,9 @@ pub enum Refusal {
     /// What is summed at every state and step is a sum itself.
     #[error("it sums sums over rows over the states")]
     SumOfSums,
+    /// An output at every row and step is a map of a sum over rows or times, which no lane has.
+    #[error("an output is a map of a sum over rows or times")]
+    MapOfSum,
     /// There are more sums over rows than a block has room for.
     #[error("it has {sums} sums over rows, more than {most}")]
     RowSums {

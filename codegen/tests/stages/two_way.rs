@@ -1,8 +1,8 @@
 //! Scans in two directions: the gradient of a recurrence whose states are summed away is one such stage and sums after
 //! it, and the stages, run one after another, give what the program gives.
 
-use oplus_codegen::plan::variants;
-use oplus_codegen::schedules::{Pass, Schedule};
+use oplus_codegen::plan::{cuts, variants};
+use oplus_codegen::schedules::{Pass, Schedule, lower};
 use oplus_codegen::stage::{Cut, cut_contracted, cut_two_way};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -124,4 +124,21 @@ fn random_recurrences_that_are_read_out_and_their_gradients() {
         }
     }
     assert!(contracted > 100 && two_way > 20, "{contracted} {two_way}");
+}
+
+/// Sums over the heads' rows are rounded to bf16 in the stage of all sums of a gradient by channels: a lane of the walk has not
+/// got them.
+#[test]
+fn every_schedule_of_a_stage_with_rounded_sums_can_be_lowered() {
+    let mut lowered = 0;
+    for model in oplus_front::model_programs() {
+        let Ok(gradient) = adjoint(&model) else { continue };
+        let gradient = gradient.instantiate(Elem::Bf16);
+        let stages = cuts(&gradient).expect("cuts").all().flat_map(|cut| cut.stages);
+        for (stage, schedule) in stages.filter(|s| s.two_way().is_some()).flat_map(|s| variants(&s, Isa::Sm90a)) {
+            lower(&stage, &schedule, Isa::Sm90a).unwrap_or_else(|e| panic!("{}, {schedule}: {e}", stage.program.name));
+            lowered += 1;
+        }
+    }
+    assert!(lowered > 100, "{lowered}");
 }

@@ -98,6 +98,9 @@ impl BackwardScan {
         if walk.sums_a_sum() {
             return Err(Refusal::SumOfSums);
         }
+        if walk.maps_another_sum() {
+            return Err(Refusal::MapOfSum);
+        }
         match walk.row_sums.len() {
             0..=ROW_SUMS => Ok(walk),
             sums => Err(Refusal::RowSums { sums, most: ROW_SUMS }),
@@ -203,6 +206,19 @@ impl BackwardScan {
         while let Some(value) = stack.pop() {
             match &self.program.node(value).op {
                 Op::Field(tuple, _) if matches!(self.program.node(*tuple).op, Op::Reduce { .. }) => return true,
+                Op::Field(..) => {}
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        false
+    }
+
+    /// Whether what is computed at every row and step reads a sum that is not over the states.
+    fn maps_another_sum(&self) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), self.finished());
+        while let Some(value) = stack.pop() {
+            match &self.program.node(value).op {
+                Op::Field(tuple, _) if self.sums.iter().all(|sum| sum.tuple != *tuple) => return true,
                 Op::Field(..) => {}
                 op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
             }

@@ -1,29 +1,23 @@
-//! The text of a kernel, for snapshots, messages and `explain`.
-//!
-//! One statement per line, two spaces per level. A register is its number behind the letter of its type, so that
-//! every use shows the type: `i` i32, `l` i64, `u` u32, `w` u64, `f` f32, `d` f64, `p` bool. Constants take the type of
-//! the place they stand in. Infix operators and `c ? a : b` as in C, everything else by name.
+//! The text of a kernel, as the [specification](super::text) has it.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Unary};
+use oplus_dsl::{Elem, Ty};
 
-use crate::tile::{
+use super::text::{Reference, is_plain, letter, special_name};
+use super::{
     Expr, Half, Kernel, Left, Mbarrier, Memory, Operand, Panels, ParamId, ParamKind, PollEntry, Reg, SharedId,
-    SharedKind, Shuffle, Special, Stmt,
+    SharedKind, Shuffle, Stmt,
 };
+use crate::build::zero;
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let params = self.params.iter().map(|p| format!("{}: {}", p.name, p.kind));
-        write!(f, "kernel {}({})", self.name, params.collect::<Vec<_>>().join(", "))?;
-        let keep = if self.keep_reads { " keep_reads" } else { "" };
-        writeln!(f, " threads {} blocks_per_sm {}{keep}", self.threads, self.blocks_per_sm)?;
-        for array in &self.shared {
-            writeln!(f, "shared {}: {}[{}]", array.name, array.kind, array.len)?;
-        }
-        Printer { kernel: self, out: f }.list(&self.body, 1)
+        let mut printer = Printer { kernel: self, out: f, terse: false };
+        printer.declarations()?;
+        printer.unused()?;
+        printer.list(&self.body, 1)
     }
 }
 
@@ -49,11 +43,21 @@ impl Display for SharedKind {
 }
 
 impl Kernel {
+    /// The text without what only a reader of it needs: the line of unused registers, and the types of constants. The hashes of
+    /// kernels are made from it, so it must stay as it is.
+    pub fn terse(&self) -> String {
+        let mut text = String::new();
+        let mut printer = Printer { kernel: self, out: &mut text, terse: true };
+        // Writing to a String cannot fail.
+        let _ = printer.declarations().and_then(|()| printer.list(&self.body, 1));
+        text
+    }
+
     /// The first line of a statement's text: all of it, except for the bodies of control flow and the entries of a poll.
     pub fn line(&self, stmt: &Stmt) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = Printer { kernel: self, out: &mut text }.head(stmt);
+        let _ = Printer { kernel: self, out: &mut text, terse: false }.head(stmt);
         text
     }
 }
@@ -62,9 +66,32 @@ impl Kernel {
 struct Printer<'a, W: Write> {
     kernel: &'a Kernel,
     out: W,
+    /// Whether constants stand without their types.
+    terse: bool,
 }
 
 impl<W: Write> Printer<'_, W> {
+    fn declarations(&mut self) -> fmt::Result {
+        let kernel = self.kernel;
+        let params = kernel.params.iter().map(|p| format!("{}: {}", declared(&p.name), p.kind));
+        write!(self.out, "kernel {}({})", declared(&kernel.name), params.collect::<Vec<_>>().join(", "))?;
+        let keep = if kernel.keep_reads { " keep_reads" } else { "" };
+        writeln!(self.out, " threads {} blocks_per_sm {}{keep}", kernel.threads, kernel.blocks_per_sm)?;
+        for array in &kernel.shared {
+            writeln!(self.out, "shared {}: {}[{}]", declared(&array.name), array.kind, array.len)?;
+        }
+        Ok(())
+    }
+
+    /// The registers that no statement mentions.
+    fn unused(&mut self) -> fmt::Result {
+        let mut is_used = vec![false; self.kernel.regs.len()];
+        mark_used(&self.kernel.body, &mut is_used);
+        let unused = (0..).zip(&is_used).filter(|(_, used)| !**used).map(|(k, _)| self.reg(Reg(k)));
+        let unused: Vec<String> = unused.collect();
+        if unused.is_empty() { Ok(()) } else { writeln!(self.out, "unused {}", unused.join(", ")) }
+    }
+
     fn list(&mut self, list: &[Stmt], depth: usize) -> fmt::Result {
         list.iter().try_for_each(|stmt| self.stmt(stmt, depth))
     }
@@ -96,29 +123,33 @@ impl<W: Write> Printer<'_, W> {
     }
 
     fn entry(&mut self, entry: &PollEntry, depth: usize) -> fmt::Result {
-        let (index, values, tags) = (self.op(entry.index), self.regs(&entry.values), self.regs(&entry.tags));
+        let (index, values, tags) = (self.op(entry.index, Ty::I64), self.regs(&entry.values), self.regs(&entry.tags));
         writeln!(self.out, "{}[{index}] {values} tags {tags}", "  ".repeat(depth))
     }
 
     fn head(&mut self, stmt: &Stmt) -> fmt::Result {
         let text = match stmt {
-            Stmt::Let(reg, expr) => format!("{} = {}", self.reg(*reg), self.expr(expr)),
-            Stmt::If { condition, .. } => format!("if {} {{", self.op(*condition)),
+            Stmt::Let(reg, expr) => format!("{} = {}", self.reg(*reg), self.expr(self.ty(*reg), expr)),
+            Stmt::If { condition, .. } => format!("if {} {{", self.op(*condition, Ty::Bool)),
             Stmt::For { var, from, to, step, .. } => {
-                let (from, to, step) = (self.op(*from), self.op(*to), self.op(*step));
+                let [from, to, step] = [from, to, step].map(|x| self.op(*x, self.ty(*var)));
                 format!("for {} in {from}..{to} step {step} {{", self.reg(*var))
             }
             Stmt::Loop(_) => "loop {".into(),
-            Stmt::Break(condition) => format!("break if {}", self.op(*condition)),
+            Stmt::Break(condition) => format!("break if {}", self.op(*condition, Ty::Bool)),
             Stmt::Load { dst, memory, index, guard, otherwise } => {
-                let place = self.place(*memory, *index);
-                let orelse = guard.map(|g| format!(" if {} else {}", self.op(g), self.op(*otherwise)));
-                format!("load {} = {place}{}", self.regs(dst), orelse.unwrap_or_default())
+                let (place, ty) = (self.place(*memory, *index), self.ty_of(dst));
+                let is_plain = guard.is_none() && (self.terse || Some(*otherwise) == ty.map(zero));
+                let orelse = if is_plain { String::new() } else { format!(" else {}", self.op(*otherwise, ty)) };
+                format!("load {} = {place}{}{orelse}", self.regs(dst), self.guard(*guard))
             }
             Stmt::Store { memory, index, values, guard } => {
-                format!("store {} = {}{}", self.place(*memory, *index), self.ops(values), self.guard(*guard))
+                let (place, ty) = (self.place(*memory, *index), self.stored(*memory));
+                format!("store {place} = {}{}", self.ops(values, ty), self.guard(*guard))
             }
-            Stmt::Poll { messages, tag, .. } => format!("poll {} tag {} {{", self.param(*messages), self.op(*tag)),
+            Stmt::Poll { messages, tag, .. } => {
+                format!("poll {} tag {} {{", self.param(*messages), self.op(*tag, Ty::U32))
+            }
             Stmt::SetMaxRegisters { count, more } => {
                 format!("registers {} {count}", if *more { "up to" } else { "down to" })
             }
@@ -140,9 +171,10 @@ impl<W: Write> Printer<'_, W> {
                     Shuffle::Xor => "xor",
                     Shuffle::Index => "index",
                 };
-                format!("{} = shuffle_{mode}({}, {})", self.reg(*dst), self.op(*value), self.op(*lane))
+                let (value, lane) = (self.op(*value, self.ty(*dst)), self.op(*lane, Ty::I32));
+                format!("{} = shuffle_{mode}({value}, {lane})", self.reg(*dst))
             }
-            Stmt::All { dst, condition } => format!("{} = all({})", self.reg(*dst), self.op(*condition)),
+            Stmt::All { dst, condition } => format!("{} = all({})", self.reg(*dst), self.op(*condition, Ty::Bool)),
             Stmt::Barrier { id, threads } => format!("barrier {id}, {threads}"),
             _ => "syncwarp".into(),
         }
@@ -155,7 +187,8 @@ impl<W: Write> Printer<'_, W> {
                 format!("{name} {} = {}", self.regs(dst), self.place(Memory::Shared(*array), *index))
             }
             Stmt::Mma { elem, dst, a, b, c } => {
-                let [a, b, c] = [&a[..], b, c].map(|list| self.ops(list));
+                let [a, b] = [&a[..], b].map(|list| self.ops(list, Ty::U32));
+                let c = self.ops(c, Ty::F32);
                 format!("mma {elem} {} = ({a}) * ({b}) + ({c})", self.regs(dst))
             }
             Stmt::WarpgroupMma { elem, sums, clear, steps, transposed } => {
@@ -172,7 +205,7 @@ impl<W: Write> Printer<'_, W> {
         let panels =
             |p: Panels| format!("{} rows {} apart {}", self.place(Memory::Shared(p.array), p.index), p.row, p.apart);
         match left {
-            Left::Registers(registers) => format!("({}) * {}", self.ops(&registers), panels(right)),
+            Left::Registers(registers) => format!("({}) * {}", self.ops(&registers, Ty::U32), panels(right)),
             Left::Shared(left) => format!("{} * {}", panels(left), panels(right)),
         }
     }
@@ -182,19 +215,22 @@ impl<W: Write> Printer<'_, W> {
             Stmt::MbarrierInit(mbarrier, count) => format!("{}.init {count}", self.mbarrier(*mbarrier)),
             Stmt::MbarrierArrive(mbarrier) => format!("{}.arrive", self.mbarrier(*mbarrier)),
             Stmt::MbarrierExpect(mbarrier, bytes) => {
-                format!("{}.expect {}", self.mbarrier(*mbarrier), self.op(*bytes))
+                format!("{}.expect {}", self.mbarrier(*mbarrier), self.op(*bytes, Ty::I32))
             }
-            Stmt::MbarrierWait(mbarrier, parity) => format!("{}.wait {}", self.mbarrier(*mbarrier), self.op(*parity)),
+            Stmt::MbarrierWait(mbarrier, parity) => {
+                format!("{}.wait {}", self.mbarrier(*mbarrier), self.op(*parity, Ty::I32))
+            }
             Stmt::CopyAsyncArrive(mbarrier) => format!("{}.copy_async_arrive", self.mbarrier(*mbarrier)),
             Stmt::BulkLoad { to, to_index, from, from_index, count, mbarrier } => {
                 let to = self.place(Memory::Shared(*to), *to_index);
                 let from = self.place(Memory::Global(*from), *from_index);
-                format!("bulk_load {to} = {from} × {} on {}", self.op(*count), self.mbarrier(*mbarrier))
+                let count = self.op(*count, Ty::I32);
+                format!("bulk_load {to} = {from} × {count} on {}", self.mbarrier(*mbarrier))
             }
             Stmt::BulkStore { to, to_index, from, from_index, count } => {
                 let to = self.place(Memory::Global(*to), *to_index);
                 let from = self.place(Memory::Shared(*from), *from_index);
-                format!("bulk_store {to} = {from} × {}", self.op(*count))
+                format!("bulk_store {to} = {from} × {}", self.op(*count, Ty::I32))
             }
             Stmt::BulkWait { pending, read: true } => format!("bulk_wait_read {pending}"),
             Stmt::BulkWait { pending, read: false } => format!("bulk_wait {pending}"),
@@ -214,52 +250,68 @@ impl<W: Write> Printer<'_, W> {
                 format!("{}, {} = draw_ticket {}", self.reg(*ticket), self.reg(*tag), self.param(*control))
             }
             Stmt::ResetTickets { control, tag } => {
-                format!("reset_tickets {} tag {}", self.param(*control), self.op(*tag))
+                format!("reset_tickets {} tag {}", self.param(*control), self.op(*tag, Ty::U32))
             }
             Stmt::Publish { messages, index, values, tag, guard } => {
-                let (index, values, tag) = (self.op(*index), self.ops(values), self.op(*tag));
+                let (index, tag) = (self.op(*index, Ty::I64), self.op(*tag, Ty::U32));
+                let values = self.ops(values, Ty::U32);
                 format!("publish {}[{index}] = {values} tag {tag}{}", self.param(*messages), self.guard(*guard))
             }
             _ => String::new(),
         }
     }
 
-    fn expr(&self, expr: &Expr) -> String {
+    /// The text of what is assigned to a register of a type.
+    fn expr(&self, to: Option<Ty>, expr: &Expr) -> String {
+        let op = |x: Operand| self.op(x, to);
         match *expr {
-            Expr::Copy(a) => self.op(a),
-            Expr::Unary(op, a) => self.unary(op, a),
-            Expr::Binary(op, a, b) => match infix(op) {
-                Some(sign) => format!("{} {sign} {}", self.op(a), self.op(b)),
-                None => format!("{}({}, {})", if op == Binary::Max { "max" } else { "min" }, self.op(a), self.op(b)),
-            },
-            Expr::Fma(a, b, c) => format!("fma({}, {}, {})", self.op(a), self.op(b), self.op(c)),
-            Expr::Select(c, a, b) => format!("{} ? {} : {}", self.op(c), self.op(a), self.op(b)),
-            Expr::Convert(elem, a) => format!("{elem}({})", self.op(a)),
-            Expr::Bits(a) => format!("bits({})", self.op(a)),
+            Expr::Copy(a) => op(a),
+            Expr::Unary(function, a) => self.unary(function, a, to),
+            Expr::Binary(function, a, b) => self.binary(function, a, b, to),
+            Expr::Fma(a, b, c) => format!("fma({}, {}, {})", op(a), op(b), op(c)),
+            Expr::Select(c, a, b) => format!("{} ? {} : {}", self.op(c, Ty::Bool), op(a), op(b)),
+            Expr::Convert(elem, a) => format!("{elem}({})", self.op(a, None)),
+            Expr::Bits(a) => format!("bits({})", self.op(a, None)),
             Expr::Param(p) => self.param(p),
-            Expr::Special(special) => name_of(special).into(),
-            Expr::Pack(elem, a, b) => format!("pack {elem}({}, {})", self.op(a), self.op(b)),
-            Expr::Unpack(elem, Half::Low, a) => format!("low {elem}({})", self.op(a)),
-            Expr::Unpack(elem, Half::High, a) => format!("high {elem}({})", self.op(a)),
-            Expr::Exp2Fast(a) => format!("exp2_fast({})", self.op(a)),
-            Expr::Log2Fast(a) => format!("log2_fast({})", self.op(a)),
-            Expr::TanhFast(a) => format!("tanh_fast({})", self.op(a)),
-            Expr::RecipFast(a) => format!("recip_fast({})", self.op(a)),
+            Expr::Special(special) => special_name(special).into(),
+            Expr::Pack(elem, a, b) => format!("pack {elem}({}, {})", self.op(a, Ty::F32), self.op(b, Ty::F32)),
+            Expr::Unpack(elem, Half::Low, a) => format!("low {elem}({})", self.op(a, Ty::U32)),
+            Expr::Unpack(elem, Half::High, a) => format!("high {elem}({})", self.op(a, Ty::U32)),
+            Expr::Exp2Fast(a) => format!("exp2_fast({})", self.op(a, Ty::F32)),
+            Expr::Log2Fast(a) => format!("log2_fast({})", self.op(a, Ty::F32)),
+            Expr::TanhFast(a) => format!("tanh_fast({})", self.op(a, Ty::F32)),
+            Expr::RecipFast(a) => format!("recip_fast({})", self.op(a, Ty::F32)),
         }
     }
 
-    fn unary(&self, op: Unary, a: Operand) -> String {
-        let a = self.op(a);
+    fn unary(&self, op: Unary, a: Operand, to: Option<Ty>) -> String {
+        let text = self.op(a, to);
+        match (op, a) {
+            // Else it would be the negative constant.
+            (Unary::Neg, Operand::Const(..)) if !self.terse => format!("-({text})"),
+            (Unary::Neg, _) => format!("-{text}"),
+            (Unary::Not, _) => format!("!{text}"),
+            (Unary::Powi(n), _) => format!("powi({text}, {n})"),
+            (named, _) => format!("{}({text})", named.name()),
+        }
+    }
+
+    fn binary(&self, op: Binary, a: Operand, b: Operand, to: Option<Ty>) -> String {
+        let register = |x: Operand| if let Operand::Reg(reg) = x { self.ty(reg) } else { None };
+        let [of_left, of_right] = match (op.is_comparison(), register(a), register(b)) {
+            (false, ..) => [to, to],
+            (true, None, None) => [None, Some(self.kernel.ty(a))],
+            (true, left, right) => [left.or(right), left.or(right)],
+        };
+        let (a, b) = (self.op(a, of_left), self.op(b, of_right));
         match op {
-            Unary::Neg => format!("-{a}"),
-            Unary::Not => format!("!{a}"),
-            Unary::Powi(n) => format!("powi({a}, {n})"),
-            named => format!("{}({a})", format!("{named:?}").to_lowercase()),
+            Binary::Max | Binary::Min => format!("{}({a}, {b})", op.symbol()),
+            _ => format!("{a} {} {b}", op.symbol()),
         }
     }
 
     fn guard(&self, guard: Option<Operand>) -> String {
-        guard.map(|g| format!(" if {}", self.op(g))).unwrap_or_default()
+        guard.map(|g| format!(" if {}", self.op(g, Ty::Bool))).unwrap_or_default()
     }
 
     fn mbarrier(&self, mbarrier: Mbarrier) -> String {
@@ -267,93 +319,135 @@ impl<W: Write> Printer<'_, W> {
     }
 
     fn place(&self, memory: Memory, index: Operand) -> String {
-        let array = match memory {
-            Memory::Global(p) => self.param(p),
-            Memory::Shared(s) => self.array(s),
+        let (array, ty) = match memory {
+            Memory::Global(p) => (self.param(p), Ty::I64),
+            Memory::Shared(s) => (self.array(s), Ty::I32),
         };
-        format!("{array}[{}]", self.op(index))
+        format!("{array}[{}]", self.op(index, ty))
     }
 
     fn param(&self, id: ParamId) -> String {
-        self.kernel.params.get(id.0 as usize).map_or_else(|| format!("param{}?", id.0), |p| p.name.clone())
+        reference(self.kernel.param_reference(id.0 as usize), '$', id.0)
     }
 
     fn array(&self, id: SharedId) -> String {
-        self.kernel.shared.get(id.0 as usize).map_or_else(|| format!("shared{}?", id.0), |s| s.name.clone())
+        reference(self.kernel.array_reference(id.0 as usize), '#', id.0)
     }
 
     fn regs(&self, regs: &[Reg]) -> String {
         regs.iter().map(|r| self.reg(*r)).collect::<Vec<_>>().join(", ")
     }
 
-    fn ops(&self, operands: &[Operand]) -> String {
-        operands.iter().map(|o| self.op(*o)).collect::<Vec<_>>().join(", ")
+    fn ops(&self, operands: &[Operand], place: impl Into<Option<Ty>>) -> String {
+        let place = place.into();
+        operands.iter().map(|o| self.op(*o, place)).collect::<Vec<_>>().join(", ")
     }
 
     fn reg(&self, reg: Reg) -> String {
-        let letter = match self.kernel.regs.get(reg.0 as usize) {
-            Some(Ty::I32) => 'i',
-            Some(Ty::I64) => 'l',
-            Some(Ty::U32) => 'u',
-            Some(Ty::U64) => 'w',
-            Some(Ty::F32) => 'f',
-            Some(Ty::F64) => 'd',
-            Some(Ty::Bool) => 'p',
-            Some(Ty::Call | Ty::Wide | Ty::Tuple) | None => '?',
-        };
-        format!("{letter}{}", reg.0)
+        format!("{}{}", letter(self.ty(reg)), reg.0)
     }
 
-    fn op(&self, operand: Operand) -> String {
+    fn ty(&self, reg: Reg) -> Option<Ty> {
+        self.kernel.regs.get(reg.0 as usize).copied()
+    }
+
+    /// The type of the first of several registers.
+    fn ty_of(&self, regs: &[Reg]) -> Option<Ty> {
+        regs.first().and_then(|reg| self.ty(*reg))
+    }
+
+    /// The type of what is stored in a memory.
+    fn stored(&self, memory: Memory) -> Option<Ty> {
+        let exists = match memory {
+            Memory::Global(p) => (p.0 as usize) < self.kernel.params.len(),
+            Memory::Shared(s) => (s.0 as usize) < self.kernel.shared.len(),
+        };
+        if exists { self.kernel.elem(memory).map(Elem::value) } else { None }
+    }
+
+    /// An operand at a place that wants a type; `None` where the place does not say which.
+    fn op(&self, operand: Operand, place: impl Into<Option<Ty>>) -> String {
         match operand {
             Operand::Reg(reg) => self.reg(reg),
-            Operand::Const(_, Literal::Bool(b)) => b.to_string(),
-            Operand::Const(_, Literal::Int(i)) => i.to_string(),
-            Operand::Const(Ty::F32, Literal::Float(x)) => format!("{:?}", x as f32),
-            Operand::Const(_, Literal::Float(x)) => format!("{x:?}"),
+            Operand::Const(Ty::Bool, Literal::Bool(b)) => b.to_string(),
+            Operand::Const(ty, literal) if self.terse || place.into() == Some(ty) => number(ty, literal),
+            Operand::Const(ty, literal) => format!("{}_{ty}", number(ty, literal)),
         }
     }
 }
 
-/// The sign written between the operands, if there is one.
-fn infix(op: Binary) -> Option<&'static str> {
-    Some(match op {
-        Binary::Add => "+",
-        Binary::Sub => "-",
-        Binary::Mul => "*",
-        Binary::Div => "/",
-        Binary::Rem => "%",
-        Binary::Max | Binary::Min => return None,
-        Binary::Lt => "<",
-        Binary::Le => "<=",
-        Binary::Gt => ">",
-        Binary::Ge => ">=",
-        Binary::Eq => "==",
-        Binary::Ne => "!=",
-        Binary::And => "&",
-        Binary::Or => "|",
-        Binary::Xor => "^",
-        Binary::Shl => "<<",
-        Binary::Shr => ">>",
-    })
+/// A constant without its type.
+fn number(ty: Ty, literal: Literal) -> String {
+    match literal {
+        Literal::Bool(b) => b.to_string(),
+        Literal::Int(i) => i.to_string(),
+        Literal::Float(x) if ty == Ty::F32 => format!("{:?}", x as f32),
+        Literal::Float(x) => format!("{x:?}"),
+    }
 }
 
-fn name_of(special: Special) -> &'static str {
-    match special {
-        Special::Thread => "thread",
-        Special::Block => "block",
-        Special::BlockY => "block_y",
-        Special::Blocks => "blocks",
-        Special::Lane => "lane",
-        Special::Warp => "warp",
+/// A name where it is declared.
+fn declared(name: &str) -> String {
+    if oplus_dsl::names::is_name(name) { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// A parameter or an array where it is used.
+fn reference(reference: Option<Reference<'_>>, sign: char, index: u32) -> String {
+    match reference {
+        Some(Reference::Name(name)) if is_plain(name) => name.to_owned(),
+        Some(Reference::Name(name)) => format!("{name:?}"),
+        Some(Reference::Index) | None => format!("{sign}{index}"),
+    }
+}
+
+/// Notes which registers statements read or assign.
+fn mark_used(list: &[Stmt], is_used: &mut [bool]) {
+    let mut mark = |reg: Reg| is_used.get_mut(reg.0 as usize).map(|used| *used = true);
+    for stmt in list {
+        stmt.for_each_use(|x| {
+            if let Operand::Reg(reg) = x {
+                mark(reg);
+            }
+        });
+        stmt.for_each_definition(|reg| {
+            mark(reg);
+        });
+        if let Stmt::For { var, .. } = stmt {
+            mark(*var);
+        }
+    }
+    for stmt in list {
+        match stmt {
+            Stmt::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|l| mark_used(l, is_used)),
+            Stmt::For { body, .. } | Stmt::Loop(body) => mark_used(body, is_used),
+            _ => {}
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{Builder, zero};
-    use oplus_dsl::Elem;
+    use crate::build::Builder;
+    use crate::tile::Special;
+
+    /// Hashes of kernels must not change when the text says more.
+    #[test]
+    fn what_hashes_are_made_from_says_no_types() {
+        let mut b = Builder::new("sample", 32);
+        b.reg(Ty::F64);
+        let one = Operand::Const(Ty::F32, Literal::Float(1.0));
+        let bits = b.bits(Ty::U32, one);
+        let negative = b.unary(Unary::Neg, one);
+        let x = b.param("x", ParamKind::Read(Elem::F32));
+        b.load(Memory::Global(x), Operand::i64(0), 1, None, one);
+        let kernel = b.finish();
+        assert_eq!((bits, negative), (Reg(1).into(), Reg(2).into()));
+        let head = "kernel sample(x: read f32) threads 32 blocks_per_sm 1\n";
+        assert_eq!(kernel.terse(), format!("{head}  u1 = bits(1.0)\n  f2 = -1.0\n  load f3 = x[0]\n"));
+        let full = "unused d0\n  u1 = bits(1.0_f32)\n  f2 = -(1.0)\n  load f3 = x[0] else 1.0\n";
+        assert_eq!(kernel.to_string(), format!("{head}{full}"));
+    }
 
     #[test]
     fn every_kind_of_statement() {
@@ -432,6 +526,9 @@ mod tests {
             b.break_if(done);
             b.push(Stmt::SyncWarp);
         });
-        insta::assert_snapshot!(b.finish().to_string());
+        let kernel = b.finish();
+        let text = kernel.to_string();
+        assert_eq!(text.parse(), Ok(kernel));
+        insta::assert_snapshot!(text);
     }
 }
