@@ -17,7 +17,7 @@ const SUMS: u32 = 128;
 
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
-    let Ok(form) = stage.kind().pairs() else { return vec![] };
+    let Ok(form) = stage.kind().pairwise() else { return vec![] };
     let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
     let is_f32 = leaf == Some(Elem::F32);
     let of = |length: u32, padded, vector: u32| {

@@ -20,7 +20,7 @@ const ITERATION: f64 = 0.07;
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let Problem { stage, bound, target } = *problem;
-    let Ok(form) = stage.kind().pairs() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
+    let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
     let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();

@@ -76,7 +76,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
         return Err(parameters);
     }
-    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
+    let form = stage.kind().pairwise().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let kernel = FlashKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
@@ -86,7 +86,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
-    let Ok(form) = stage.kind().pairs() else { return 0 };
+    let Ok(form) = stage.kind().pairwise() else { return 0 };
     let mut b = Builder::new("", WARP);
     FlashKernel::declare(&mut b, stage, form, schedule);
     b.finish().shared_layout().1

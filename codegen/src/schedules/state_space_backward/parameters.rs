@@ -38,7 +38,7 @@ schedule! {
 }
 
 word! {
-    /// The kernels of the two-way schedule, in order.
+    /// The kernels of the schedule of backward scans, in order.
     Pass {
         /// Walks each segment in the direction of the states, for what it does to those before it.
         Ends = "ends",

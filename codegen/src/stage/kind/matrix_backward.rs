@@ -58,10 +58,10 @@ impl Cotangent {
 }
 
 impl MatrixRecurrenceBackward {
-    /// The form of a two-way stage, or what it lacks.
+    /// The form of a backward-scan stage, or what it lacks.
     pub(super) fn of(stage: &Stage) -> Result<MatrixRecurrenceBackward, Refusal> {
         let program = &stage.program;
-        let scans = stage.two_way().ok_or(Refusal::NoReadout)?;
+        let scans = stage.opposite_scans().ok_or(Refusal::NoReadout)?;
         let (forward, back, depth) = (scans.forward, scans.back, scans.state);
         let tuple = forward.inclusive.or(forward.exclusive).ok_or(Refusal::NoReadout)?;
         let operator = program.operator(forward.operator);
