@@ -152,7 +152,7 @@ fn task(stage: &Stage) -> String {
     let direction = if scan.reverse { "reverse " } else { "" };
     let kind = if stage.is_reduction() { "reduction" } else { "scan" };
     let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
-    let kind = if stage.two_way().is_some() { "scans both ways" } else { kind };
+    let kind = if stage.opposite_scans().is_some() { "scans both ways" } else { kind };
     format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())
 }
 

@@ -10,12 +10,12 @@ use oplus_dsl::ir::Axis;
 
 /// Numbers in shared memory, `i64`, of which the first is 0.
 #[derive(Clone, Copy)]
-pub(crate) struct Anew(SharedId);
+pub(crate) struct Rematerialiser(SharedId);
 
-impl Anew {
+impl Rematerialiser {
     /// With room for so many numbers.
-    pub(crate) fn declare(b: &mut Builder, numbers: usize) -> Anew {
-        Anew(b.shared_values("anew", Ty::I64, 1 + numbers as u32))
+    pub(crate) fn declare(b: &mut Builder, numbers: usize) -> Rematerialiser {
+        Rematerialiser(b.shared_values("anew", Ty::I64, 1 + numbers as u32))
     }
 
     /// Writes them: by one thread, with a barrier after that.

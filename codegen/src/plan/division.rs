@@ -183,7 +183,7 @@ impl Division {
     ) -> Result<Option<u64>, PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
-        let empty = ready.plain.stage.two_way().is_some() && bound.sizes.contains(&0);
+        let empty = ready.plain.stage.opposite_scans().is_some() && bound.sizes.contains(&0);
         if !empty && !produces(&ready.plain.stage, &bound) {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);

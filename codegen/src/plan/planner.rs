@@ -166,7 +166,7 @@ impl Planner {
         is_there: Option<&IsThere<'_>>,
     ) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
-        let Some(division) = self.division(CutKind::TwoWay) else { return Ok(None) };
+        let Some(division) = self.division(CutKind::BackwardScan) else { return Ok(None) };
         // The fastest schedules may want the states in another form.
         let of_rank = |rank| {
             let plan = division.plan(call, Choosing { rank, is_there, sound: false }).ok()?;
@@ -218,7 +218,7 @@ impl Planner {
         plans: &[(CutKind, Result<Plan, PlanError>)],
         choosing: Choosing<'_>,
     ) -> Option<u64> {
-        let is_lean = |how: CutKind| matches!(how, CutKind::TwoWay | CutKind::Contracted);
+        let is_lean = |how: CutKind| matches!(how, CutKind::BackwardScan | CutKind::Contracted);
         if choosing.is_there.is_none() {
             let lean = plans.iter().filter(|(how, _)| is_lean(*how));
             return lean.filter_map(|(_, plan)| Some(plan.as_ref().ok()?.buffer_bytes())).min();
@@ -253,7 +253,7 @@ impl Planner {
     fn division_for(&self, schedule: &Schedule) -> Result<&Division, PlanError> {
         // Sums over repeated pairs are all that there is to sums over pairs, where there are such.
         let mut kinds = CutKind::ALL.to_vec();
-        kinds.sort_by_key(|how| matches!(how, CutKind::Paired | CutKind::Apart | CutKind::Split));
+        kinds.sort_by_key(|how| matches!(how, CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::SplitK));
         let mut all = kinds.into_iter().filter_map(|how| self.division(how));
         all.find(|division| division.is_for(schedule)).ok_or(PlanError::NoStage)
     }

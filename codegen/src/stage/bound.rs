@@ -57,10 +57,10 @@ impl Bound {
 
     /// Bytes of all tensors; one that is seen through several views counts once.
     pub fn total_bytes(&self, stage: &Stage) -> u64 {
-        let again = |t: &Tensor| match t {
+        let is_repeated = |t: &Tensor| match t {
             Tensor::Param(i) => stage.sources[..*i as usize].contains(&stage.sources[*i as usize]),
             Tensor::Output(_) => false,
         };
-        tensors(stage).filter(|t| !again(t)).map(|t| self.bytes(stage, t)).fold(0, u64::saturating_add)
+        tensors(stage).filter(|t| !is_repeated(t)).map(|t| self.bytes(stage, t)).fold(0, u64::saturating_add)
     }
 }

@@ -30,7 +30,7 @@ pub fn collapse(stage: &Stage) -> Option<Collapsed> {
 
 /// The stage with the columns of its part outputs merged, a sum of sums made one; `None` if it has none or they cannot be.
 fn joined(stage: &Stage) -> Option<Collapsed> {
-    stage.part_axis.filter(|_| !stage.is_paired())?;
+    stage.part_axis.filter(|_| !stage.is_pairwise())?;
     let (stage, columns) = one_sum(stage);
     let groups = groups(&stage, &fixed_axes(&stage).minus(columns));
     let whole = |group: &Vec<Axis>| group.iter().copied().collect::<AxisSet>() == columns;

@@ -20,7 +20,7 @@ use super::group::group;
 use super::limits;
 use super::limits::{MAX_NESTED, MAX_OPERATIONS};
 use super::needs::{Context, Course, Needs, atoms, course, needs, position_axis};
-use super::parts::{Parted, parted};
+use super::partial_sums::{ProgramInParts, in_parts};
 use super::{Cut, Sink, Temporary};
 use crate::passes::{self, PassError};
 
@@ -102,13 +102,13 @@ pub(super) fn contracted(program: &Program) -> Result<Option<Cut>, CutError> {
 }
 
 /// [`cut`] with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
-pub fn cut_parted(program: &Program) -> Result<Option<Cut>, CutError> {
-    in_parts(&prepare(program)?)
+pub fn cut_partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
+    partial_sums(&prepare(program)?)
 }
 
-/// [`cut_parted`] of a program that is prepared.
-pub(super) fn in_parts(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(Parted { program, axis, parts, sums }) = parted(program) else { return Ok(None) };
+/// [`cut_partial_sums`] of a program that is prepared.
+pub(super) fn partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
+    let Some(ProgramInParts { program, axis, parts, sums }) = in_parts(program) else { return Ok(None) };
     cut_with(&program, sums, Some((axis, parts))).map(Some)
 }
 

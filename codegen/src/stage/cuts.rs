@@ -5,9 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use oplus_dsl::ir::Program;
 use thiserror::Error;
 
-use super::cut::{contracted, cut_plain, in_parts, prepare};
-use super::paired::Outward;
-use super::two_way::{of_all, of_states};
+use super::backward_scan::{all_sums, sums_of_states};
+use super::cut::{contracted, cut_plain, partial_sums, prepare};
+use super::pairwise::Outward;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
 
 /// A way to cut a program.
@@ -17,20 +17,20 @@ pub enum CutKind {
     Plain,
     /// With sums over states kept with their scans.
     Contracted,
-    /// With a two-way stage that takes the sums of states.
-    TwoWay,
+    /// With a backward-scan stage that takes the sums of states.
+    BackwardScan,
     /// With sums over pairs kept with what they sum.
-    Paired,
+    Pairwise,
     /// With a stage for each of these sums.
-    Apart,
+    PairwiseSeparate,
     /// With sums over pairs that are added up over an axis which repeats them.
-    Gathered,
+    GroupedQuery,
     /// With the columns of pairs in parts.
-    Split,
-    /// With a two-way stage that takes all sums.
-    Chunked,
+    SplitK,
+    /// With a backward-scan stage that takes all sums.
+    MatrixBackward,
     /// With sums over columns in parts.
-    Parted,
+    PartialSums,
 }
 
 /// Why a program is not cut in some way.
@@ -83,13 +83,13 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
         Ok(match how {
             CutKind::Plain => vec![cut_plain(&program)?],
             CutKind::Contracted => contracted(&program)?.into_iter().collect(),
-            CutKind::TwoWay => of_states(&program)?.into_iter().collect(),
-            CutKind::Paired => outward.paired()?.into_iter().collect(),
-            CutKind::Apart => outward.apart()?.into_iter().collect(),
-            CutKind::Gathered => outward.gathered()?.into_iter().collect(),
-            CutKind::Split => outward.split()?.into_iter().collect(),
-            CutKind::Chunked => of_all(&program)?,
-            CutKind::Parted => in_parts(&program)?.into_iter().collect(),
+            CutKind::BackwardScan => sums_of_states(&program)?.into_iter().collect(),
+            CutKind::Pairwise => outward.pairwise()?.into_iter().collect(),
+            CutKind::PairwiseSeparate => outward.separate()?.into_iter().collect(),
+            CutKind::GroupedQuery => outward.grouped_query()?.into_iter().collect(),
+            CutKind::SplitK => outward.split_k()?.into_iter().collect(),
+            CutKind::MatrixBackward => all_sums(&program)?,
+            CutKind::PartialSums => partial_sums(&program)?.into_iter().collect(),
         })
     };
     let ways = CutKind::ALL.into_iter().map(|how| Ok((how, how.first_taken(found(how)?))));
@@ -101,18 +101,18 @@ impl CutKind {
     pub const ALL: [CutKind; 9] = [
         CutKind::Plain,
         CutKind::Contracted,
-        CutKind::Parted,
-        CutKind::TwoWay,
-        CutKind::Chunked,
-        CutKind::Paired,
-        CutKind::Apart,
-        CutKind::Gathered,
-        CutKind::Split,
+        CutKind::PartialSums,
+        CutKind::BackwardScan,
+        CutKind::MatrixBackward,
+        CutKind::Pairwise,
+        CutKind::PairwiseSeparate,
+        CutKind::GroupedQuery,
+        CutKind::SplitK,
     ];
 
     /// Whether the stages may store all states of a scan in between.
     pub fn may_store_states(self) -> bool {
-        matches!(self, CutKind::Plain | CutKind::Contracted | CutKind::Parted)
+        matches!(self, CutKind::Plain | CutKind::Contracted | CutKind::PartialSums)
     }
 
     /// The first cut whose stages kernels take, or what a stage of the first one lacks.
@@ -133,20 +133,25 @@ impl CutKind {
         let refusals = match self {
             CutKind::Plain => vec![],
             CutKind::Contracted => of_contracted(stage),
-            CutKind::TwoWay if stage.two_way().is_some() => kind.walk_back().err().into_iter().collect(),
-            CutKind::Chunked if stage.two_way().is_some() => kind.matrices_back().err().into_iter().collect(),
-            CutKind::TwoWay => vec![],
-            CutKind::Chunked => of_contracted(stage),
-            CutKind::Paired | CutKind::Apart | CutKind::Gathered | CutKind::Split if stage.is_paired() => {
-                kind.pairs().err().into_iter().collect()
+            CutKind::BackwardScan if stage.opposite_scans().is_some() => kind.walk_back().err().into_iter().collect(),
+            CutKind::MatrixBackward if stage.opposite_scans().is_some() => {
+                kind.matrices_back().err().into_iter().collect()
             }
-            CutKind::Paired | CutKind::Apart | CutKind::Gathered | CutKind::Split => vec![],
-            CutKind::Parted if stage.part_axis.is_some() => {
-                let parted = |kind: &Kind| kind.parted().err();
-                let refusal = collapse(stage).map_or_else(|| parted(kind), |merged| parted(merged.stage.kind()));
+            CutKind::BackwardScan => vec![],
+            CutKind::MatrixBackward => of_contracted(stage),
+            CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::GroupedQuery | CutKind::SplitK
+                if stage.is_pairwise() =>
+            {
+                kind.pairwise().err().into_iter().collect()
+            }
+            CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::GroupedQuery | CutKind::SplitK => vec![],
+            CutKind::PartialSums if stage.part_axis.is_some() => {
+                let partial_sums = |kind: &Kind| kind.partial_sums().err();
+                let refusal =
+                    collapse(stage).map_or_else(|| partial_sums(kind), |merged| partial_sums(merged.stage.kind()));
                 refusal.into_iter().collect()
             }
-            CutKind::Parted => vec![],
+            CutKind::PartialSums => vec![],
         };
         (!refusals.is_empty()).then(|| CutRefusal::Stage { stage: stage.program.name.clone(), refusals })
     }
@@ -156,13 +161,15 @@ impl CutKind {
         match self {
             CutKind::Plain => "there is nothing to compute",
             CutKind::Contracted => "no states of a scan are summed away",
-            CutKind::TwoWay => "there are no two scans in opposite directions whose states are summed away",
-            CutKind::Chunked => "there are no two scans in opposite directions all of whose states are summed away",
-            CutKind::Paired => "nothing is summed over pairs of rows and columns",
-            CutKind::Apart => "no stage has several sums over pairs",
-            CutKind::Gathered => "no axis repeats the pairs that are summed over",
-            CutKind::Split => "there is not just one stage of sums over pairs",
-            CutKind::Parted => "no states that are written are also summed over columns",
+            CutKind::BackwardScan => "there are no two scans in opposite directions whose states are summed away",
+            CutKind::MatrixBackward => {
+                "there are no two scans in opposite directions all of whose states are summed away"
+            }
+            CutKind::Pairwise => "nothing is summed over pairs of rows and columns",
+            CutKind::PairwiseSeparate => "no stage has several sums over pairs",
+            CutKind::GroupedQuery => "no axis repeats the pairs that are summed over",
+            CutKind::SplitK => "there is not just one stage of sums over pairs",
+            CutKind::PartialSums => "no states that are written are also summed over columns",
         }
     }
 }
@@ -181,13 +188,13 @@ impl Display for CutKind {
         f.write_str(match self {
             CutKind::Plain => "plain",
             CutKind::Contracted => "with sums of states in their scans",
-            CutKind::TwoWay => "with scans both ways",
-            CutKind::Paired => "with sums over pairs",
-            CutKind::Apart => "with sums over pairs apart",
-            CutKind::Gathered => "with sums over repeated pairs",
-            CutKind::Split => "with sums over pairs in parts",
-            CutKind::Chunked => "with scans both ways and all their sums",
-            CutKind::Parted => "with sums over columns in parts",
+            CutKind::BackwardScan => "with scans both ways",
+            CutKind::Pairwise => "with sums over pairs",
+            CutKind::PairwiseSeparate => "with sums over pairs apart",
+            CutKind::GroupedQuery => "with sums over repeated pairs",
+            CutKind::SplitK => "with sums over pairs in parts",
+            CutKind::MatrixBackward => "with scans both ways and all their sums",
+            CutKind::PartialSums => "with sums over columns in parts",
         })
     }
 }

@@ -115,7 +115,7 @@ fn check_on(
     let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
     let sizes: Vec<usize> = program.axes.iter().map(size).collect();
     let planner = Planner::new(program, target).expect("cuts");
-    let plan = planner.plan_of(CutKind::Chunked, &call(program, &sizes, placement), rank);
+    let plan = planner.plan_of(CutKind::MatrixBackward, &call(program, &sizes, placement), rank);
     let plan = plan.expect("plans").expect("takes chunks");
     let sweep = |step: &Launch| match step.schedule {
         Schedule::ChunkwiseBackward(s) => Some(s),

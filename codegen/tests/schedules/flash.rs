@@ -98,7 +98,7 @@ fn single_precision_too() {
 #[test]
 fn double_precision_has_no_sums_over_pairs() {
     let planner = Planner::new(&model("attention", Elem::F64), &Target::H200).expect("cuts");
-    assert_eq!(planner.cut(CutKind::Paired), None);
+    assert_eq!(planner.cut(CutKind::Pairwise), None);
 }
 
 #[test]

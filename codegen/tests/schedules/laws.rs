@@ -208,7 +208,7 @@ fn chunks_that_begin_where_tiles_do_are_the_whole() {
     for law in oplus_front::model_programs().iter().filter_map(|model| Law::of(model, false)) {
         let planner = |program: &Program| Planner::new(program, &Target::H200).expect("cuts");
         let fused = planner(&law.whole).cut(CutKind::Contracted).is_some()
-            && planner(&law.gradients[0]).cut(CutKind::TwoWay).is_some();
+            && planner(&law.gradients[0]).cut(CutKind::BackwardScan).is_some();
         if fused && law.saves() {
             law.check(&[Part::Chunk(32), Part::Chunk(32), Part::Chunk(5)]);
             checked += 1;

@@ -192,7 +192,7 @@ impl Case<'_> {
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_of(CutKind::Split, &call, 0).expect("plans").expect("columns in parts");
+        let plan = planner.plan_of(CutKind::SplitK, &call, 0).expect("plans").expect("columns in parts");
         let parts = |launch: &Launch| {
             let axis = launch.stage.part_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));

@@ -250,7 +250,7 @@ fn random_recurrences() {
     for seed in 0..60 {
         let program = adjoint(&recurrence(seed, Elem::F32)).expect("differentiable");
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
-        if planner.cut(CutKind::TwoWay).is_some() {
+        if planner.cut(CutKind::BackwardScan).is_some() {
             check(&program, &[2, 3, 4, 19], Placement::Contiguous, SMALL, seed);
             let schedule = StateSpaceBackward { states: 4, lanes: 4, rows: 2, padded: true, ..SMALL };
             check(&program, &[1, 5, 9, 33], Placement::Contiguous, schedule, seed);

@@ -98,7 +98,7 @@ fn check(planner: &Planner, sizes: &[i64]) -> usize {
     let saving = planner.plan_saving(&call).map(|saving| saving.map(|(plan, _)| plan));
     let plans = [planner.plan(&call), planner.plan_ranked(&call, 3)].map(|plan| plan.map(Some));
     let mut planned = 0;
-    for plan in plans.into_iter().chain([saving, planner.plan_of(CutKind::Split, &call, 0)]) {
+    for plan in plans.into_iter().chain([saving, planner.plan_of(CutKind::SplitK, &call, 0)]) {
         match plan {
             Ok(plan) => {
                 plan.iter().for_each(check_plan);

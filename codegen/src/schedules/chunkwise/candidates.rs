@@ -22,8 +22,8 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     let Ok(form) = stage.kind().matrices() else { return vec![] };
     let elem = stage.program.params[form.key as usize].elem;
     let of = |warps, depth, (padded, wide, vector): (bool, bool, u32)| {
-        let together = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
-        let unit = if together { Unit::Warpgroup } else { Unit::Warp };
+        let by_warpgroups = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
+        let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
         let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
         let schedule = Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2 };
         let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };

@@ -12,30 +12,30 @@
 //! and 2^(s[r] − s[j]) are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et
 //! al., "Gated linear attention transformers with hardware-efficient training", 2023, §4.3.
 
-mod single;
 mod sums;
+mod tf32;
 
 pub(crate) use sums::{PAD, sums_len};
 
 use super::decay::f32;
 use super::products::{Blocks, Factor, map_left, mma};
 use super::state::State;
-use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use sums::Log;
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.
     pub(super) fn read_channels(
         &self,
         b: &mut Builder,
         (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
     ) -> Blocks {
-        let y = match self.is_single {
-            true => self.read_single_state(b, queries, states),
+        let y = match self.is_tf32 {
+            true => self.read_tf32_state(b, queries, states),
             false => self.read_state(b, queries, states),
         };
         let y: Vec<[Reg; 4]> = y.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
@@ -44,12 +44,12 @@ impl ChunksKernel<'_> {
             let first = b.mul(self.warp, Operand::i32(ROWS as i32));
             let before = b.sub(first, Operand::i32(1));
             // In `tf32` scaled queries would take twice as many registers; there they are scaled again for every sub-chunk.
-            let sixteens = if self.is_single { 0 } else { self.schedule.depth / ROWS };
+            let sixteens = if self.is_tf32 { 0 } else { self.schedule.depth / ROWS };
             let left: Blocks =
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
             b.for_(Operand::i32(0), self.warp, Operand::i32(1), |b, earlier| {
-                let scores = match self.is_single {
-                    true => self.single_scores(b, (queries, keys), (earlier, before)),
+                let scores = match self.is_tf32 {
+                    true => self.tf32_scores(b, (queries, keys), (earlier, before)),
                     false => self.scores_of_earlier(b, &left, keys, (earlier, before)),
                 };
                 self.add_weighted(b, &y, scores, (in_time, earlier));
@@ -132,7 +132,7 @@ impl ChunksKernel<'_> {
         let pieces = Operand::i32((self.schedule.depth / elements) as i32);
         b.for_(Operand::i32(0), pieces, Operand::i32(1), |b, piece| {
             let place = |b: &mut Builder, factor: Factor, time: Operand| {
-                let index = factor.tile.place(b, time, piece);
+                let index = factor.tile.piece_index(b, time, piece);
                 b.add(index, factor.start)
             };
             let (of_rows, of_columns) =
@@ -218,7 +218,7 @@ impl ChunksKernel<'_> {
 
     /// S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
     pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, factors: (&[[Operand; 4]], Factor)) {
-        let sums = match self.is_single {
+        let sums = match self.is_tf32 {
             true => self.advanced_singles(b, state, factors),
             false => self.advanced(b, state, factors),
         };
@@ -251,7 +251,7 @@ impl ChunksKernel<'_> {
         for pair in 0..sums.len() / 2 {
             let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));
             let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
-            let ends = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
+            let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
                 let words = keys.four(b, sixteen * ROWS, pair as u32, true);
                 let mut register = 0;
@@ -262,7 +262,7 @@ impl ChunksKernel<'_> {
                     let exponents = [0, 1].map(|k| {
                         let time = b.add(column, Operand::i32((times + k) as i32));
                         let own = self.sums_at(b, time, channels[of], 1)[0];
-                        if self.form.reverse { own } else { ends[of].since(b, own) }
+                        if self.form.reverse { own } else { end_logs[of].since(b, own) }
                     });
                     self.scaled(b, word, &exponents)
                 });

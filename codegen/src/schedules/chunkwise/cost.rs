@@ -13,9 +13,9 @@ const BY_WARPS: f64 = 0.83e6;
 const BY_WARPGROUPS: f64 = 1.2e6;
 /// Those of products in `tf32`, of two parts of factors each.
 const BY_PARTS: f64 = 0.146e6;
-/// Those where words are unpacked, and the microseconds that a turn takes beside them.
+/// Those where packed pairs are unpacked, and the microseconds that an iteration takes beside them.
 const BY_UNPACKED: f64 = 0.71e6;
-const TURN: f64 = 1.3;
+const ITERATION: f64 = 1.3;
 /// How much longer fewer warps take than those that hide one another's waits.
 const ALONE: f64 = 1.25;
 /// Powers of two per microsecond of a multiprocessor.
@@ -37,12 +37,12 @@ pub(super) fn estimate(schedule: &Chunkwise, problem: &Problem<'_>) -> Cost {
     let alone = if work.walk.blocks * schedule.warps < WARPS { ALONE } else { 1.0 };
     let (products, beside) = match form.elem(&stage.program) {
         Ok(Elem::F32) => (BY_PARTS / alone, 0.0),
-        Ok(Elem::F16) => (BY_UNPACKED / alone, TURN),
+        Ok(Elem::F16) => (BY_UNPACKED / alone, ITERATION),
         _ if schedule.unit == Unit::Warpgroup => (BY_WARPGROUPS, 0.0),
         _ => (BY_WARPS, 0.0),
     };
-    let turn = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
+    let iteration = f64::from(work.walk.blocks) * (times * times * (3.0 * depth + times) / products + powers) + beside;
     // Element by element tiles are filled by ordinary loads.
     let slower = if schedule.vector == 1 { 4.0 } else { 1.0 };
-    Cost { micros: work.turns(segments, target) * turn * slower, why: work.why(segments, target) }
+    Cost { micros: work.iterations(segments, target) * iteration * slower, why: work.why(segments, target) }
 }

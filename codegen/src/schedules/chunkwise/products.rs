@@ -1,6 +1,6 @@
 //! Products of matrices on fragments.
 
-use super::{COLUMNS, ROWS, single};
+use super::{COLUMNS, ROWS, tf32};
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::flash::tile::{Lanes, Tile};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
@@ -61,7 +61,7 @@ pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed
 /// Adds left·rightᵀ over the depth.
 pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
     if right.tile.elem == Elem::F32 {
-        return single::multiply(b, sums, (left, right));
+        return tf32::multiply(b, sums, (left, right));
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
@@ -172,7 +172,8 @@ pub(crate) fn block_of(
     let from = b.add(start, column);
     let mut two = |by: u32| {
         let row = b.add(row, Operand::i32(by as i32));
-        let index = if tile.elem == Elem::F32 { tile.place(b, row, piece) } else { piece_index(b, tile, row, piece) };
+        let index =
+            if tile.elem == Elem::F32 { tile.piece_index(b, row, piece) } else { piece_index(b, tile, row, piece) };
         let index = b.add(index, from);
         b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
     };

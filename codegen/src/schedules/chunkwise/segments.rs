@@ -7,7 +7,7 @@
 
 use super::decay::f32;
 use super::state::State;
-use super::{COLUMNS, ChunksKernel};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::tile::{Expr, Memory, Operand, Reg, Special};
@@ -31,14 +31,14 @@ pub(crate) struct Segment {
 
 /// The iterations of a segment: the first, `i32`, how many there are, and those of all segments.
 #[derive(Clone, Copy)]
-pub(super) struct Turns {
+pub(super) struct Iterations {
     pub first: Operand,
     pub count: Operand,
     pub all: Operand,
 }
 
 /// The length of the segment carries of a recurrence of so many segments.
-pub(super) fn handed_on(segments: u64, width: u32, depth: u32) -> u64 {
+pub(super) fn segment_carries_len(segments: u64, width: u32, depth: u32) -> u64 {
     segments.saturating_sub(1).saturating_mul(u64::from(width * depth + sums(depth)))
 }
 
@@ -64,14 +64,14 @@ impl Segment {
     }
 
     /// The segment's share of all iterations.
-    pub(super) fn turns(self, b: &mut Builder, all: Operand) -> Turns {
+    pub(super) fn iterations(self, b: &mut Builder, all: Operand) -> Iterations {
         let before = b.sub(self.count, Operand::i32(1));
         let up = b.add(all, before);
         let each = b.binary(Binary::Div, up, self.count);
         let first = b.mul(self.number, each);
         let left = b.sub(all, first);
         let count = b.binary(Binary::Min, left, each);
-        Turns { first, count, all }
+        Iterations { first, count, all }
     }
 
     /// Whether the segment is the last.
@@ -81,9 +81,9 @@ impl Segment {
     }
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The index of a segment's first number among the carries.
-    fn handed(&self, b: &mut Builder, segment: Operand) -> Operand {
+    fn carries_of(&self, b: &mut Builder, segment: Operand) -> Operand {
         let before = b.sub(self.segment.count, Operand::i32(1));
         let [before, segment] = [before, segment].map(|x| b.convert(Ty::I64, x));
         let first = b.mul(self.segment.row, before);
@@ -110,9 +110,9 @@ impl ChunksKernel<'_> {
 
     /// Applies the carries of the segments before.
     pub(super) fn join(&self, b: &mut Builder, state: &State) {
-        let ends = Memory::Global(self.ends);
+        let carries = Memory::Global(self.segment_carries);
         b.for_(Operand::i32(0), self.segment.number, Operand::i32(1), |b, before| {
-            let from = self.handed(b, before);
+            let from = self.carries_of(b, before);
             let pairs = self.pairs(b, from);
             let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
             let decays = self.decays_of_end(b, sum);
@@ -120,7 +120,7 @@ impl ChunksKernel<'_> {
                 let decays = decays[block as usize % decays.len()];
                 for (h, pair) in pairs.into_iter().enumerate() {
                     let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
-                    let end = b.load(ends, at, 2, None, f32(0.0));
+                    let end = b.load(carries, at, 2, None, f32(0.0));
                     for ((reg, end), decay) in regs[2 * h..].iter().zip(end).zip(decays) {
                         let sum = b.fma((*reg).into(), decay, end);
                         b.assign(*reg, sum);
@@ -132,10 +132,10 @@ impl ChunksKernel<'_> {
 
     /// The decays of a segment at the thread's two columns of every block, or of all, from its sums on.
     fn decays_of_end(&self, b: &mut Builder, sums: Operand) -> Vec<[Operand; 2]> {
-        let ends = Memory::Global(self.ends);
+        let carries = Memory::Global(self.segment_carries);
         let power = |b: &mut Builder, sum| b.let_(Ty::F32, Expr::Exp2Fast(sum));
         if !self.form.channels {
-            let sum = b.load1(ends, sums);
+            let sum = b.load1(carries, sums);
             return vec![[power(b, sum); 2]];
         }
         let column = self.first_column(b);
@@ -144,28 +144,28 @@ impl ChunksKernel<'_> {
         let blocks = 0..self.schedule.depth / COLUMNS;
         let decays = blocks.map(|block| {
             let at = b.add(own, Operand::i64(i64::from(block * COLUMNS)));
-            let two = b.load(ends, at, 2, None, f32(0.0));
+            let two = b.load(carries, at, 2, None, f32(0.0));
             [power(b, two[0]), power(b, two[1])]
         });
         decays.collect()
     }
 
     /// Writes the segment's end: the state, and the sums of logarithms.
-    pub(super) fn store_end(&self, b: &mut Builder, state: &State, logs: Reg) {
-        let ends = Memory::Global(self.ends);
-        let from = self.handed(b, self.segment.number);
+    pub(super) fn store_carries(&self, b: &mut Builder, state: &State, logs: Reg) {
+        let carries = Memory::Global(self.segment_carries);
+        let from = self.carries_of(b, self.segment.number);
         let pairs = self.pairs(b, from);
         for (block, regs) in (0..).zip(&state.blocks) {
             for (h, pair) in pairs.into_iter().enumerate() {
                 let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
-                b.store(ends, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
+                b.store(carries, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
             }
         }
         let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
         if self.form.channels {
-            return self.store_logs(b, ends, sum);
+            return self.store_logs(b, carries, sum);
         }
         let own = b.eq(self.thread, Operand::i32(0));
-        b.store(ends, sum, &[logs.into()], Some(own));
+        b.store(carries, sum, &[logs.into()], Some(own));
     }
 }

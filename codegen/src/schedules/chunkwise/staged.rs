@@ -2,7 +2,7 @@
 //! 16 bytes at a time.
 
 use super::products::{Factor, piece_index};
-use super::{COLUMNS, ChunksKernel, ROWS};
+use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
 use crate::schedules::flash::values::Values;
@@ -20,7 +20,7 @@ pub(super) struct Staged<'a> {
     first: Operand,
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The first output with time that the rows of queries have room for, if accesses are of 16 bytes.
     pub(super) fn staged<'a>(&self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
         let has_room = !self.form.channels && queries.tile.panel() >= self.schedule.width();
@@ -65,18 +65,18 @@ impl ChunksKernel<'_> {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
         let row = b.add(of_warp, row);
         let column = b.mul(piece, Operand::i32(COLUMNS as i32));
-        let column = self.place(b, column, self.form.width);
+        let column = self.index_along(b, column, self.form.width);
         let time = b.add(first, row);
         let size = b.convert(Ty::I32, self.args.size(self.form.time));
         let left = b.sub(size, time);
         let time = b.convert(Ty::I64, time);
-        let (tensor, per_turn) = (Tensor::Output(output as u32), WARP / pieces);
+        let (tensor, rows_per_pass) = (Tensor::Output(output as u32), WARP / pieces);
         let (outer, _) = values.indices(b, Default::default());
         let own = [(self.form.time, time), (self.form.width, column.at)];
         let indices: Vec<(Axis, Operand)> = outer.iter().copied().chain(own).collect();
         let offset = self.args.offset(b, tensor, &indices);
         let stride = self.args.stride(tensor, self.form.time);
-        for by in (0..ROWS).step_by(per_turn as usize) {
+        for by in (0..ROWS).step_by(rows_per_pass as usize) {
             let row = b.add(row, Operand::i32(by as i32));
             let index = piece_index(b, queries.tile, row, piece);
             let index = b.add(index, queries.start);

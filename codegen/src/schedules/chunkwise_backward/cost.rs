@@ -27,9 +27,9 @@ const POWERS_BACK: f64 = 50.0;
 pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward, problem: &Problem<'_>) -> Work {
     let Problem { stage, bound, target } = *problem;
     let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
-    let walk = Walk { blocks: blocks_of_walks(stage, form, schedule.depth, target.isa), alone: 0.6, turn: 1.0 };
+    let walk = Walk { blocks: blocks_of_walks(stage, form, schedule.depth, target.isa), alone: 0.6, iteration: 1.0 };
     let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
-    Work { rows, chunks, walk, ends: Walk { turn: 0.6, ..walk } }
+    Work { rows, chunks, walk, carries: Walk { iteration: 0.6, ..walk } }
 }
 
 /// Microseconds of all sweeps, and why: a product over times, depth and width in each of the first two, three of them and three
@@ -53,7 +53,7 @@ pub(super) fn estimate(schedule: &ChunkwiseBackward, problem: &Problem<'_>) -> C
         _ => PRODUCTS,
     };
     let walk = times * times * depth / rate + powers(POWERS_WALK);
-    let walks = 2.0 * work.turns(segments, target) * f64::from(work.walk.blocks) * walk;
+    let walks = 2.0 * work.iterations(segments, target) * f64::from(work.walk.blocks) * walk;
     let all = (points / f64::from(target.multiprocessors)).ceil();
     // Where there is no room for the tiles of the next head, nothing is computed while they are copied.
     let [own, state] = [form.elem(stage), form.state_elem(stage)].map(|elem| elem.bytes().unwrap_or(4) as f64);

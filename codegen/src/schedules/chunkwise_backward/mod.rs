@@ -24,7 +24,7 @@
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
-//! Beside factors of `f16` and `f32`, S, D and weights are in `f32`, and products in `tf32` (`single`).
+//! Beside factors of `f16` and `f32`, S, D and weights are in `f32`, and products in `tf32` (`tf32`).
 //!
 //! Decays per channel of the depth belong into the products: then there are sub-chunks within chunks (`channels`), and
 //! shared memory has the tiles of one part of a wide state.
@@ -33,24 +33,24 @@ mod candidates;
 mod channels;
 mod cost;
 mod outputs;
-mod pairs;
 mod parameters;
+mod products;
 mod rates;
-mod single;
 mod states;
 mod steps;
 mod strategy;
+mod tf32;
 mod tiles;
 mod walk;
 
 pub use parameters::{ChunkwiseBackward, Sweep};
 
-use super::chunkwise::{COLUMNS, ChunksKernel, ROWS, Saved, blocks_of_ends, parts};
+use super::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Index;
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
-use crate::block::rematerialise::Anew;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
@@ -148,7 +148,7 @@ pub fn scratch(
 }
 
 /// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
-pub(crate) fn has_turns(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
+pub(crate) fn is_iterated(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
@@ -167,7 +167,7 @@ fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &Chunkwis
     let (blocks, registers) = match is_deep {
         _ if !form.outputs.contains(&Cotangent::Queries) => (0, 0),
         true if schedule.vector == 1 || schedule.wide => (blocks, 0),
-        true if has_turns(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
+        true if is_iterated(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
         _ => (blocks, blocks),
     };
     QueryBlocks { registers, shared: blocks - registers }
@@ -180,8 +180,8 @@ fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
 
 /// A kernel of one of the two kinds.
 enum Either<'k, 's> {
-    Walk(&'k ChunksKernel<'s>),
-    Chunk(&'k BackKernel<'s>),
+    Walk(&'k ChunkwiseKernel<'s>),
+    Chunk(&'k ChunkwiseBackwardKernel<'s>),
 }
 
 fn with_kernel(
@@ -196,7 +196,7 @@ fn with_kernel(
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients => {
-            let kernel = BackKernel::declare(b, (stage, isa), form, schedule, args);
+            let kernel = ChunkwiseBackwardKernel::declare(b, (stage, isa), form, schedule, args);
             return then(b, Either::Chunk(&kernel));
         }
     };
@@ -206,13 +206,13 @@ fn with_kernel(
     let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
-    let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
+    let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };
     then(b, Either::Walk(&kernel));
 }
 
 /// The third sweep: a stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-struct BackKernel<'s> {
+struct ChunkwiseBackwardKernel<'s> {
     stage: &'s Stage,
     form: &'s MatrixRecurrenceBackward,
     schedule: &'s ChunkwiseBackward,
@@ -228,7 +228,7 @@ struct BackKernel<'s> {
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
     /// Whether S, D and weights are `tf32` in products, or `f32` in split tf32.
-    is_single: bool,
+    is_tf32: bool,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
     /// places of the depth of its half. Each thread has elements of its own: registers are scarcer than shared memory.
     /// With decays per channel, what pairs of one block add to query' and key'. Where one head has room and query' is
@@ -252,7 +252,7 @@ struct BackKernel<'s> {
     /// before Hopper.
     reads_early: bool,
     /// Rematerialised indices by which heads are read: they are needed before the products, too.
-    anew: Anew,
+    rematerialiser: Rematerialiser,
     thread: Operand,
     lane: Operand,
     warp: Operand,
@@ -264,7 +264,7 @@ struct BackKernel<'s> {
     member: Operand,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> ChunkwiseBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
         (stage, isa): (&'s Stage, Isa),
@@ -277,7 +277,7 @@ impl<'s> BackKernel<'s> {
             Tiles::declare(b, stage, form, schedule);
         let heads = schedule.stages - 1;
         let queries_of = query_blocks(form, elem, schedule, isa);
-        let is_single = form.state_elem(stage) == Elem::F32;
+        let is_tf32 = form.state_elem(stage) == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
@@ -295,13 +295,13 @@ impl<'s> BackKernel<'s> {
         let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
-        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
-        let reads_early = reads_early && !is_single;
-        let anew = Anew::declare(b, 0);
+        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
+        let reads_early = reads_early && !is_tf32;
+        let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        BackKernel {
+        ChunkwiseBackwardKernel {
             stage,
             form,
             schedule,
@@ -313,7 +313,7 @@ impl<'s> BackKernel<'s> {
             states,
             duals,
             weights,
-            is_single,
+            is_tf32,
             scores,
             key_sums,
             query_sums,
@@ -323,7 +323,7 @@ impl<'s> BackKernel<'s> {
             parts,
             energies,
             reads_early,
-            anew,
+            rematerialiser,
             thread,
             lane,
             warp,
@@ -334,7 +334,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// The source of what the threads copy together, at a point of outer axes.
+    /// The source of what all threads copy, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
@@ -343,16 +343,16 @@ impl<'s> BackKernel<'s> {
 
     /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
     /// the fewest registers; `None` elsewhere.
-    fn again(&self, b: &mut Builder) -> Option<Self> {
-        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
-        if !is_scarce && !self.is_single {
+    fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
+        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
+        if !is_scarce && !self.is_tf32 {
             return None;
         }
-        let thread = self.anew.of(b, self.thread);
+        let thread = self.rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Some(BackKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
+        Some(ChunkwiseBackwardKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
     }
 
     /// How many heads' tiles are in shared memory: the head that is computed, and the next one where there is room.
@@ -361,8 +361,8 @@ impl<'s> BackKernel<'s> {
     }
 
     /// Whether a block goes through heads, or parts of the width, one after the other.
-    fn has_turns(&self) -> bool {
-        has_turns(self.form, self.schedule)
+    fn is_iterated(&self) -> bool {
+        is_iterated(self.form, self.schedule)
     }
 
     /// The axes over which blocks are apart, beside chunks.
@@ -387,7 +387,7 @@ impl<'s> BackKernel<'s> {
     }
 
     /// An index along an axis, from one of 32 bits.
-    fn place(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
         let at = b.convert(Ty::I64, at);
         let exists = b.lt(at, self.args.size(axis));
         Index { at, exists }

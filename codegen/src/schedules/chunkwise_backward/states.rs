@@ -1,19 +1,19 @@
 //! Copies of saved states to shared memory.
 
-use super::walk::Place;
-use super::{BackKernel, TIMES};
+use super::walk::HeadPart;
+use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::flash::tile::Tile;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of S before and D after a chunk into a stage.
     pub(super) fn fetch_states(
         &self,
         b: &mut Builder,
-        (own, parts): (&Place, Operand),
+        (own, parts): (&HeadPart, Operand),
         (chunk, chunks): (Operand, Operand),
         stage: Operand,
     ) {
@@ -61,9 +61,9 @@ impl BackKernel<'_> {
     }
 
     /// The stage of an iteration, and the parity of its phase.
-    pub(super) fn stage_of(&self, b: &mut Builder, turn: Operand) -> (Operand, Operand) {
+    pub(super) fn stage_of(&self, b: &mut Builder, iteration: Operand) -> (Operand, Operand) {
         let stages = Operand::i32((self.schedule.stages - 1) as i32);
-        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
-        (stage, b.binary(Binary::And, round, Operand::i32(1)))
+        let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
+        (stage, b.binary(Binary::And, filling, Operand::i32(1)))
     }
 }

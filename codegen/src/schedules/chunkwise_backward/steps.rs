@@ -2,12 +2,12 @@
 
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
-use super::{BLOCKS, BackKernel, TIMES, WARPS};
+use super::{BLOCKS, ChunkwiseBackwardKernel, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, Shuffle};
@@ -75,7 +75,7 @@ impl Partials {
     }
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     fn has_decay(&self) -> bool {
         self.form.outputs.contains(&Cotangent::Decay)
     }
@@ -134,8 +134,8 @@ impl BackKernel<'_> {
         let from = b.add(start, own);
         let per_turn = self.schedule.threads() * piece;
         let mut sum = None;
-        for turn in 0..self.states.len() / per_turn {
-            let at = b.add(from, Operand::i32((turn * per_turn) as i32));
+        for iteration in 0..self.states.len() / per_turn {
+            let at = b.add(from, Operand::i32((iteration * per_turn) as i32));
             let [states, duals] = [&self.states, &self.duals]
                 .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
             states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));
@@ -206,13 +206,13 @@ impl BackKernel<'_> {
         let tensor = Tensor::Output(output as u32);
         let value = self.stage.program.outputs[output].value;
         for (k, sum) in two.into_iter().enumerate() {
-            let spot = Spot { row: Some(k as u32), ..Spot::default() };
+            let coordinates = Coordinates { row: Some(k as u32), ..Coordinates::default() };
             match kind {
-                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), spot, sum),
-                _ => values.set(value, spot, sum),
+                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), coordinates, sum),
+                _ => values.set(value, coordinates, sum),
             }
-            let (indices, exists) = values.indices(b, spot);
-            let stored = values.value(b, value, spot);
+            let (indices, exists) = values.indices(b, coordinates);
+            let stored = values.value(b, value, coordinates);
             let offset = self.args.offset(b, tensor, &indices);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &[stored], Some(exists));
         }

@@ -9,7 +9,7 @@ use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::tile::SharedKind;
 use oplus_dsl::ir::Axis;
 
-/// The tiles of a [`BackKernel`](super::BackKernel).
+/// The tiles of a [`ChunkwiseBackwardKernel`](super::ChunkwiseBackwardKernel).
 pub(super) struct Tiles {
     pub keys: Tile,
     pub queries: Tile,

@@ -40,7 +40,7 @@ pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, 
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
     let parted = stage.part_axis.is_some();
-    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().parted().is_ok();
+    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
     let fits = fits && sums && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
         return Err(LowerError::parameters(schedule));
@@ -138,7 +138,7 @@ impl<'s> Layout<'s> {
         let after: Vec<Fields> =
             states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
         for (k, output) in self.stage.program.outputs.iter().enumerate() {
-            if self.stage.is_final(k) || self.stage.is_parted(k) {
+            if self.stage.is_final(k) || self.stage.has_partial_sums(k) {
                 continue;
             }
             let values: Vec<Operand> = (0..self.vector() as usize)

@@ -24,7 +24,7 @@ const RING: f64 = 0.85;
 impl Strategy for Columns {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::Parted(parted) => parted.as_ref().map(|_| ()).map_err(Refusal::clone),
+            Kind::PartialSums(parted) => parted.as_ref().map(|_| ()).map_err(Refusal::clone),
             _ => kind.scan(),
         }
     }

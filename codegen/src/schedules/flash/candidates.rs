@@ -17,17 +17,14 @@ const SUMS: u32 = 128;
 
 /// The schedules of a stage of pairs on an instruction set.
 pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
-    let Ok(form) = stage.kind().pairs() else { return vec![] };
+    let Ok(form) = stage.kind().pairwise() else { return vec![] };
     let leaf = form.contractions.first().map(|c| stage.program.params[c.left as usize].elem);
-    let single = leaf == Some(Elem::F32);
+    let is_f32 = leaf == Some(Elem::F32);
     let of = |length: u32, padded, vector: u32| {
-        let vector = if single { vector.min(4) } else { vector };
+        let vector = if is_f32 { vector.min(4) } else { vector };
         let light = is_light(&stage.program, form, padded);
-        let numbers = if single {
-            single_numbers(form, length, isa, vector)
-        } else {
-            numbers(form, length, isa, (vector, light))
-        }?;
+        let numbers =
+            if is_f32 { by_tf32(form, length, isa, vector) } else { numbers(form, length, isa, (vector, light)) }?;
         Some(Flash { padded, vector, ..numbers })
     };
     let exact = EXACT.map(|length| of(length, false, 8));
@@ -63,7 +60,7 @@ fn weighted(form: &Pairwise) -> u32 {
 
 /// Tiles of `f32` for axes of a length, so that they and the sums fit the shared memory: that of all devices up to 128
 /// places, beyond that of the newer ones, of one contraction. Copies of single elements need registers, too.
-fn single_numbers(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash> {
+fn by_tf32(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash> {
     let columns = match length {
         129.. if form.contractions.len() > 1 => return None,
         129.. => 16,

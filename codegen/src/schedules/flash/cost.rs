@@ -15,12 +15,12 @@ const COPIES: f64 = 1e5;
 /// Microseconds until a block has its first tiles and after its last one, in which others compute.
 const START: f64 = 2.5;
 /// Microseconds between a tile and the next one.
-const TURN: f64 = 0.07;
+const ITERATION: f64 = 0.07;
 
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let Problem { stage, bound, target } = *problem;
-    let Ok(form) = stage.kind().pairs() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
+    let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
     let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
@@ -30,10 +30,10 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
     let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
     let blocks = schedule.blocks(problem) as f64;
-    let rounds = form.over.map_or(1.0, |over| bound.size(over) as f64);
+    let grouped = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
     // Of columns that are limited rows see half, and tiles of which they see some only.
     let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
-    let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * rounds * blocks;
+    let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * grouped * blocks;
     let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
     let each = (blocks / f64::from(target.multiprocessors)).ceil();
     let share = each / blocks.max(1.0);
@@ -45,8 +45,8 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     };
     let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
     let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
-    let turns = columns / f64::from(schedule.columns);
+    let iterations = columns / f64::from(schedule.columns);
     let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
-    let micros = (work / PRODUCTS + columns * copied / COPIES + turns * TURN) * share * slower + starts;
+    let micros = (work / PRODUCTS + columns * copied / COPIES + iterations * ITERATION) * share * slower + starts;
     Cost { micros, why }
 }

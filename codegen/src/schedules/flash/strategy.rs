@@ -17,7 +17,7 @@ use crate::words::counted;
 
 impl Strategy for Flash {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
-        kind.pairs().map(|_| ())
+        kind.pairwise().map(|_| ())
     }
 
     fn candidates(stage: &Stage, isa: Isa, access: Access) -> Vec<Flash> {
@@ -43,7 +43,7 @@ impl Strategy for Flash {
     }
 
     fn vector_axes(&self, stage: &Stage) -> AxisSet {
-        stage.kind().pairs().map(|form| form.inner.iter().copied().collect()).unwrap_or_default()
+        stage.kind().pairwise().map(|form| form.inner.iter().copied().collect()).unwrap_or_default()
     }
 
     fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
@@ -60,7 +60,7 @@ impl Strategy for Flash {
 
     fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
         let stage = problem.stage;
-        let form = stage.kind().pairs()?;
+        let form = stage.kind().pairwise()?;
         for (axis, places) in form.inner.iter().zip([self.depth, self.width]) {
             let (size, places, vector) = (problem.size(*axis), i64::from(places), i64::from(self.vector));
             let wanted = match self.padded {
@@ -76,7 +76,7 @@ impl Strategy for Flash {
             return Err(Misfit::DisplacedTile);
         }
         // Rows and columns are counted together with those of a tile.
-        let columns = form.over.map_or(1, |over| problem.size(over)).saturating_mul(problem.size(form.column));
+        let columns = form.grouped.map_or(1, |over| problem.size(over)).saturating_mul(problem.size(form.column));
         let longest = problem.size(form.row).max(columns);
         let most = i64::from(i32::MAX) - i64::from(self.rows().max(self.columns * self.stages));
         let count = longest as u64;
@@ -85,14 +85,14 @@ impl Strategy for Flash {
 
     /// A block for each tile of rows of each outer point and part.
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
-        let Ok(form) = problem.stage.kind().pairs() else { return 0 };
+        let Ok(form) = problem.stage.kind().pairwise() else { return 0 };
         let tiles = (problem.size(form.row) as u64).div_ceil(u64::from(self.rows()));
         problem.bound.count(outer_axes(form).iter().chain(problem.stage.part_axis)).saturating_mul(tiles)
     }
 
     /// As many parts as give every place for a block one, but no part of fewer than two tiles of columns.
     fn parts(&self, problem: &Problem<'_>) -> Option<u64> {
-        let Ok(form) = problem.stage.kind().pairs() else { return Some(1) };
+        let Ok(form) = problem.stage.kind().pairwise() else { return Some(1) };
         let parts = problem.stage.part_axis.map_or(1, |part| problem.size(part).max(1) as u64);
         let own = self.blocks(problem) / parts;
         let tiles = (problem.size(form.column) as u64).div_ceil(u64::from(self.columns));
@@ -112,9 +112,9 @@ impl Strategy for Flash {
     }
 
     fn picture(&self, stage: &Stage) -> Picture {
-        let form = stage.kind().pairs().ok();
+        let form = stage.kind().pairwise().ok();
         let along = form.map(|form| form.column);
-        let within = form.map(|form| form.inner.iter().copied().chain(form.over).collect()).unwrap_or_default();
+        let within = form.map(|form| form.inner.iter().copied().chain(form.grouped).collect()).unwrap_or_default();
         let [length, across] = [self.columns, self.rows()].map(u64::from);
         Picture { along, within, length, across, tile: None, carry: Carry::Kept }
     }

@@ -5,7 +5,7 @@
 //! there, rounded. Every thread has its own elements of them, and its registers are free while it contracts.
 
 use super::tile::Tile;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, ThreadTile};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::ir::Literal;
@@ -13,7 +13,7 @@ use oplus_dsl::{Elem, Ty};
 
 /// What a thread has summed so far.
 pub(super) struct Sums {
-    /// The maximum of every row slot, in the units in which scores are compared.
+    /// The maximum of each of the thread's rows, in the units in which scores are compared.
     pub maximum: Vec<Reg>,
     /// The sums of every payload.
     pub payloads: Vec<PayloadSums>,
@@ -23,7 +23,7 @@ pub(super) struct Sums {
 pub(super) enum PayloadSums {
     /// Of a payload with a leaf: the sums of each 16 × 8 block, blocks of 16 rows side by side.
     Blocks(BlockSums),
-    /// Of a payload without a leaf: the thread's part of the sum of each row slot.
+    /// Of a payload without a leaf: the thread's part of the sum of each of the thread's rows.
     Rows(Vec<Reg>),
 }
 
@@ -100,11 +100,11 @@ impl BlockSums {
     }
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// Declares the shared memory for the sums of each payload: of `f32`, of payloads with a leaf.
     pub(super) fn declare_sums(&mut self, b: &mut Builder) {
-        let single = self.elem() == Elem::F32;
-        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| single));
+        let is_f32 = self.elem() == Elem::F32;
+        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| is_f32));
         let tiles = leaves.map(|leaf| leaf.map(|(param, _)| self.column_tile(param)));
         let mut of_tile = |tile: &Tile| {
             let len = self.schedule.rows() * tile.depth;
@@ -124,10 +124,10 @@ impl PairsKernel<'_> {
     }
 
     /// The sums before any column.
-    pub(super) fn sums(&self, b: &mut Builder, slots: Slots) -> Sums {
+    pub(super) fn sums(&self, b: &mut Builder, thread_tile: ThreadTile) -> Sums {
         let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
         let gauged = self.form.gauge.is_some();
-        let maximum = (0..slots.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
+        let maximum = (0..thread_tile.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
         let first = b.mul(self.thread, Operand::i32(4));
         let payloads = self.form.payloads.iter().zip(&self.shared_sums).map(|(p, array)| match (p.leaf, *array) {
             (Some((param, _)), array) => {
@@ -140,7 +140,7 @@ impl PairsKernel<'_> {
                 sums.clear(b, blocks);
                 PayloadSums::Blocks(BlockSums::Shared(sums))
             }
-            (None, _) => PayloadSums::Rows((0..slots.rows).map(|_| b.var(zero(Ty::F32))).collect()),
+            (None, _) => PayloadSums::Rows((0..thread_tile.rows).map(|_| b.var(zero(Ty::F32))).collect()),
         });
         let payloads = payloads.collect();
         Sums { maximum, payloads }

@@ -39,7 +39,7 @@ pub(crate) struct Tile {
     pub elem: Elem,
 }
 
-/// What the threads of a block copy together.
+/// What all threads of a block copy.
 pub(crate) struct Source<'s> {
     /// The stage's parameters.
     pub args: &'s Args,
@@ -69,10 +69,10 @@ struct Into {
     start: Operand,
 }
 
-/// A piece to be copied.
+/// A piece that a thread copies.
 #[derive(Clone, Copy)]
-struct Spot {
-    /// Its place in the array.
+struct CopiedPiece {
+    /// Its index in the array.
     to: Operand,
     /// Its offset.
     from: Operand,
@@ -126,7 +126,7 @@ impl Tile {
     }
 
     /// The index of a piece of a row in a stage.
-    pub(crate) fn place(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
+    pub(crate) fn piece_index(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
         let pieces = self.panel() / self.piece();
         let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
         let place = swizzle(b, row, within, pieces);
@@ -163,13 +163,13 @@ impl Tile {
     pub(crate) fn lanes_of_elements(&self, b: &mut Builder, row: Operand, column: Operand) -> Lanes {
         let piece = Operand::i32(self.piece() as i32);
         let [half, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, piece));
-        let Lanes(places) = self.lanes(b, row, half);
-        Lanes(places.into_iter().map(|place| b.add(place, within)).collect())
+        let Lanes(indices) = self.lanes(b, row, half);
+        Lanes(indices.into_iter().map(|place| b.add(place, within)).collect())
     }
 
     /// The indices of lanes one row further, where rows are even.
-    pub(crate) fn lanes_below(&self, b: &mut Builder, Lanes(places): &Lanes) -> Lanes {
-        Lanes(places.iter().map(|place| self.below(b, *place)).collect())
+    pub(crate) fn lanes_below(&self, b: &mut Builder, Lanes(indices): &Lanes) -> Lanes {
+        Lanes(indices.iter().map(|place| self.below(b, *place)).collect())
     }
 
     /// The index of an element of 32 bits one row further, where the row is even.
@@ -218,31 +218,31 @@ impl Tile {
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
     pub(crate) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
         let pieces = self.depth / self.piece();
-        let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
+        let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
         if source.rolled {
             let step = Operand::i32(source.threads as i32);
             b.for_(source.thread, Operand::i32(total as i32), step, |b, number| {
-                let spot = self.spot(b, source, &into, number);
-                self.copy_elements(b, source, spot);
+                let copied_piece = self.copied_piece(b, source, &into, number);
+                self.copy_elements(b, source, copied_piece);
             });
             return self.arrive(b, source, stage);
         }
-        let whole = source.threads.is_multiple_of(pieces) && per_turn.is_multiple_of(EIGHT as u32);
-        let base = whole.then(|| self.spot(b, source, &into, source.thread));
-        for turn in 0..total.div_ceil(source.threads) {
-            let number = b.add(source.thread, Operand::i32((turn * source.threads) as i32));
+        let whole = source.threads.is_multiple_of(pieces) && rows_per_pass.is_multiple_of(EIGHT as u32);
+        let base = whole.then(|| self.copied_piece(b, source, &into, source.thread));
+        for pass in 0..total.div_ceil(source.threads) {
+            let number = b.add(source.thread, Operand::i32((pass * source.threads) as i32));
             let copy = |b: &mut Builder| match base {
                 Some(base) => {
-                    let spot = self.further(b, source, base, (turn * per_turn) as i32);
-                    self.copy_elements(b, source, spot);
+                    let copied_piece = self.further(b, source, base, (pass * rows_per_pass) as i32);
+                    self.copy_elements(b, source, copied_piece);
                 }
                 None => {
-                    let spot = self.spot(b, source, &into, number);
-                    self.copy_elements(b, source, spot);
+                    let copied_piece = self.copied_piece(b, source, &into, number);
+                    self.copy_elements(b, source, copied_piece);
                 }
             };
-            if (turn + 1) * source.threads > total {
+            if (pass + 1) * source.threads > total {
                 let inside = b.lt(number, Operand::i32(total as i32));
                 b.if_(inside, copy);
             } else {
@@ -262,11 +262,11 @@ impl Tile {
     }
 
     /// The source and the destination of the piece of a number.
-    fn spot(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> Spot {
+    fn copied_piece(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> CopiedPiece {
         let tensor = Tensor::Param(self.param);
         let [row, piece] =
             [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
-        let place = self.place(b, row, piece);
+        let place = self.piece_index(b, row, piece);
         let to = b.add(into.start, place);
         let size = b.convert(Ty::I32, source.args.size(self.along));
         let left = b.sub(size, into.first);
@@ -281,18 +281,23 @@ impl Tile {
         let column = b.convert(Ty::I64, column);
         let of_column = b.mul(column, source.args.stride(tensor, self.inner));
         let [shared, own] = [b.add(into.origin, of_first), b.add(of_row, of_column)];
-        Spot { to, from: b.add(shared, own), left, rows: 0, piece }
+        CopiedPiece { to, from: b.add(shared, own), left, rows: 0, piece }
     }
 
     /// The piece of the same number in a row that is `rows` further, a multiple of 8.
-    fn further(&self, b: &mut Builder, source: &Source, spot: Spot, rows: i32) -> Spot {
+    fn further(&self, b: &mut Builder, source: &Source, copied_piece: CopiedPiece, rows: i32) -> CopiedPiece {
         let stride = source.args.stride(Tensor::Param(self.param), self.along);
         let offset = b.mul(stride, Operand::i64(i64::from(rows)));
-        let to = b.add(spot.to, Operand::i32(rows * self.panel() as i32));
-        Spot { to, from: b.add(spot.from, offset), rows: spot.rows + rows, ..spot }
+        let to = b.add(copied_piece.to, Operand::i32(rows * self.panel() as i32));
+        CopiedPiece { to, from: b.add(copied_piece.from, offset), rows: copied_piece.rows + rows, ..copied_piece }
     }
 
-    fn copy_elements(&self, b: &mut Builder, source: &Source, Spot { to, from, left, rows, piece }: Spot) {
+    fn copy_elements(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        CopiedPiece { to, from, left, rows, piece }: CopiedPiece,
+    ) {
         let tensor = Tensor::Param(self.param);
         let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
         let exists = b.binary(Binary::Gt, left, Operand::i32(rows));
@@ -300,7 +305,7 @@ impl Tile {
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
         let step = source.vector.min(self.piece());
-        let (mut single, mut from_index) = (vec![], from);
+        let (mut elements, mut from_index) = (vec![], from);
         let further = b.mul(Operand::i64(i64::from(step)), stride);
         for k in (0..self.piece()).step_by(step as usize) {
             let place = b.add(column, Operand::i64(i64::from(k)));
@@ -311,7 +316,7 @@ impl Tile {
                 exists
             };
             if step == 1 {
-                single.push(self.load_one(b, pointer, from_index, guard));
+                elements.push(self.load_one(b, pointer, from_index, guard));
             } else {
                 let to_index = b.add(to, Operand::i32(k as i32));
                 let (array, guard) = (self.array, Some(guard));
@@ -321,7 +326,7 @@ impl Tile {
             from_index = b.add(from_index, further);
         }
         if step == 1 {
-            b.store(Memory::Shared(self.array), to, &single, None);
+            b.store(Memory::Shared(self.array), to, &elements, None);
         }
     }
 

@@ -20,10 +20,10 @@ pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
     let padded = PADDED.map(|capacity| StateSpace { padded: true, ..few(capacity) });
     let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
     let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
-    // Narrow elements take more registers to unpack; four chunks per turn would spill.
+    // Narrow elements take more registers to unpack; four chunks per iteration would spill.
     let tight = |s: StateSpace| s.blocks > 1 || s.warps == MOST_WARPS;
-    let turn = |s: StateSpace| if narrow && s.states > 1 && tight(s) { StateSpace { unroll: 2, ..s } } else { s };
-    exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..turn(s) }).collect()
+    let unrolled = |s: StateSpace| if narrow && s.states > 1 && tight(s) { StateSpace { unroll: 2, ..s } } else { s };
+    exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..unrolled(s) }).collect()
 }
 
 /// The schedules that assume nothing of strides and addresses.

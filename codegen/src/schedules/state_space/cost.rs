@@ -22,7 +22,7 @@ const EXPONENTIAL: f64 = 8.0;
 const LATENCY: [f64; 2] = [1.3, 1.75];
 
 /// The kernel that finds the ends of segments, by the one that walks them.
-const ENDS: f64 = 0.85;
+const CARRIES: f64 = 0.85;
 /// Microseconds of a launch more.
 const LAUNCH: f64 = 3.0;
 /// Microseconds from a block's start to its first tile, and from its last one to its end.
@@ -54,7 +54,7 @@ impl Walk {
     pub(super) fn micros(&self, segments: Segments) -> f64 {
         let steps = segments.tiles * u64::from(self.schedule.steps);
         let walk = self.of_blocks(self.blocks * segments.count, steps).micros;
-        let ends = self.of_blocks(self.blocks * (segments.count - 1), steps).micros * ENDS;
+        let ends = self.of_blocks(self.blocks * (segments.count - 1), steps).micros * CARRIES;
         walk + ends + LAUNCH + 2.0 * BLOCK + JOIN * segments.count as f64
     }
 

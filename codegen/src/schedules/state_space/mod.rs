@@ -69,7 +69,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kerne
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
-    let kernel = StatesKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
+    let kernel = StateSpaceKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
     if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
         return Err(parameters);
     }
@@ -81,9 +81,9 @@ fn is_possible(schedule: &StateSpace) -> bool {
     let StateSpace { warps, copy_warps, teams, states, lanes, steps, stages, unroll, vector, .. } = *schedule;
     let powers = [lanes, steps, copy_warps, teams, vector].iter().all(|n| n.is_power_of_two());
     let shared = powers && teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
-    let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
+    let iterations = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
     let kernel = schedule.segmented && !schedule.save || !schedule.ends;
-    kernel && shared && turns && lanes <= WARP && vector <= 8
+    kernel && shared && iterations && lanes <= WARP && vector <= 8
 }
 
 /// Whether the states of a stage can be saved: they are one `f32` each.
@@ -97,7 +97,7 @@ pub fn can_save(stage: &Stage) -> bool {
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
     let Ok(stage) = hoisted(stage) else { return 0 };
     let mut b = Builder::new("", WARP);
-    StatesKernel::declare(&mut b, &stage, schedule);
+    StateSpaceKernel::declare(&mut b, &stage, schedule);
     b.finish().shared_layout().1
 }
 
@@ -108,7 +108,7 @@ fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
 }
 
 /// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
-pub(crate) struct StatesKernel<'s> {
+pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) scan: Scan<'s>,
     pub(crate) schedule: &'s StateSpace,
@@ -131,7 +131,7 @@ pub(crate) struct StatesKernel<'s> {
     pub(crate) block: Block,
     pub(crate) segment: Option<Segment>,
     /// The elements that segments combine to.
-    pub(crate) ends: Option<ParamId>,
+    pub(crate) segment_carries: Option<ParamId>,
 }
 
 /// The rows and outer indices of a block.
@@ -158,7 +158,7 @@ pub(crate) struct Cursor {
     pub(crate) parity: crate::tile::Reg,
 }
 
-impl<'s> StatesKernel<'s> {
+impl<'s> StateSpaceKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s StateSpace) -> Option<Self> {
         let (scan, state) = (stage.scan()?, stage.state_axis()?);
         let args = Args::declare(b, stage, schedule.abi(stage));
@@ -188,8 +188,8 @@ impl<'s> StatesKernel<'s> {
         let state_count = b.convert(Ty::I32, args.size(state));
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
         let segment = Segment::find(b, &args, tile_count);
-        let ends = args.scratch.get(usize::from(schedule.save)).copied();
-        Some(StatesKernel {
+        let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
+        Some(StateSpaceKernel {
             stage,
             scan,
             schedule,
@@ -207,7 +207,7 @@ impl<'s> StatesKernel<'s> {
             state_count,
             block,
             segment,
-            ends,
+            segment_carries,
         })
     }
 

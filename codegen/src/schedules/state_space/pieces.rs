@@ -1,6 +1,6 @@
 //! How copy threads share the rows and steps of a tile.
 
-use super::StatesKernel;
+use super::StateSpaceKernel;
 use crate::build::Builder;
 use crate::target::WARP;
 use crate::tile::{Operand, Special};
@@ -9,7 +9,7 @@ use oplus_dsl::ir::Binary;
 /// The most passes over a tile that are unrolled.
 const UNROLLED: u32 = 8;
 /// How many elements of a thread are loaded at once.
-const TOGETHER: u32 = 32;
+const LOADS_IN_FLIGHT: u32 = 32;
 
 /// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Shape {
     }
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// The number of the thread among those of its team, `i32`.
     pub(crate) fn copy_thread(&self, b: &mut Builder) -> Operand {
         let thread = b.special(Special::Thread);
@@ -130,8 +130,8 @@ impl StatesKernel<'_> {
         mut body: impl FnMut(&mut Builder, &[Piece]),
     ) {
         if let Some(pieces) = self.few_pieces(b, shape, thread) {
-            let together = (TOGETHER / shape.width) as usize / loads.max(1);
-            return pieces.chunks(together.max(1)).for_each(|some| body(b, some));
+            let at_once = (LOADS_IN_FLIGHT / shape.width) as usize / loads.max(1);
+            return pieces.chunks(at_once.max(1)).for_each(|some| body(b, some));
         }
         let passes = shape.passes(self.copy_threads());
         let first = shape.first(b, &passes, thread);

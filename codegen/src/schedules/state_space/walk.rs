@@ -4,10 +4,10 @@
 //! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
 //! reason what does not depend on states is loaded one chunk ahead.
 
-use super::evaluate::{Evaluator, Place, Source};
+use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::saved::Saved;
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
@@ -45,7 +45,7 @@ struct Tile {
     next: Vec<Vec<Reg>>,
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
         let at = self.cursor(b, Operand::i32(0));
@@ -59,7 +59,7 @@ impl StatesKernel<'_> {
             self.advance(b, &at, 1);
         });
         if self.schedule.ends {
-            return self.store_ends(b, (lane.row, lane.first_state), &lane.states);
+            return self.store_segment_carries(b, (lane.row, lane.first_state), &lane.states);
         }
         self.finals(b, &lane);
     }
@@ -99,7 +99,7 @@ impl StatesKernel<'_> {
         let Lane { constants, source, .. } = lane;
         for value in &self.values.constants {
             let states = if program.node(*value).axes.contains(self.values.state) { self.schedule.states } else { 1 };
-            (0..states).for_each(|state| _ = constants.value(b, source, *value, Place { state, step: 0 }));
+            (0..states).for_each(|state| _ = constants.value(b, source, *value, StateStep { state, step: 0 }));
         }
         let init = if self.schedule.ends { vec![] } else { self.monoid.keep(self.scan.init) };
         lane.states = (0..self.schedule.states)
@@ -107,7 +107,7 @@ impl StatesKernel<'_> {
                 let fields = if init.is_empty() {
                     self.monoid.identity_state()
                 } else {
-                    init.iter().map(|v| constants.value(b, source, *v, Place { state, step: 0 })).collect()
+                    init.iter().map(|v| constants.value(b, source, *v, StateStep { state, step: 0 })).collect()
                 };
                 fields.into_iter().map(|x| b.var(x)).collect()
             })
@@ -155,11 +155,11 @@ impl StatesKernel<'_> {
     /// Walks all chunks of a tile, several per iteration of the loop.
     fn walk_whole(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let steps = self.schedule.steps as i32;
-        let turn = (CHUNK * self.schedule.unroll) as i32;
+        let step = (CHUNK * self.schedule.unroll) as i32;
         let first = if self.scan.reverse { steps - CHUNK as i32 } else { 0 };
         self.read_ahead(b, tile, Operand::i32(first));
         let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
-        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(turn), |b, start| {
+        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(step), |b, start| {
             let later = b.binary(Binary::Gt, start, Operand::i32(0));
             for j in 0..self.schedule.unroll {
                 let at = b.add(start, Operand::i32((j * CHUNK) as i32));
@@ -253,7 +253,7 @@ impl StatesKernel<'_> {
             self.load_states(b, &mut source, tile, state, column);
             let mut now: Fields = lane.states[state as usize].iter().map(|r| Operand::Reg(*r)).collect();
             for step in self.in_order(CHUNK) {
-                let at = Place { state, step };
+                let at = StateStep { state, step };
                 now = self.step(b, &mut evaluator, &mut source, at, now, exists[step as usize]);
                 for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
                     let so_far = &mut sum[step as usize];
@@ -282,7 +282,7 @@ impl StatesKernel<'_> {
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        at: Place,
+        at: StateStep,
         before: Fields,
         exists: Operand,
     ) -> Fields {
@@ -299,7 +299,7 @@ impl StatesKernel<'_> {
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        (element, at): (Value, Place),
+        (element, at): (Value, StateStep),
         so_far: Option<Operand>,
         exists: Operand,
     ) -> Operand {
@@ -367,7 +367,7 @@ impl StatesKernel<'_> {
             let leads = b.eq(lane.lanes.position, Operand::i32(0));
             for state in 0..if each { self.schedule.states } else { 1 } {
                 let mut source = Finals { source: lane.source.clone(), states: &lane.states };
-                let value = lane.constants.clone().value(b, &mut source, output.value, Place { state, step: 0 });
+                let value = lane.constants.clone().value(b, &mut source, output.value, StateStep { state, step: 0 });
                 let (offset, exists) = lane.source.offset(b, tensor, state);
                 let guard = if each { exists } else { b.and(exists, leads) };
                 let guard = b.and(guard, ended);
@@ -379,17 +379,17 @@ impl StatesKernel<'_> {
 
 /// The source of values in a chunk.
 struct Chunk<'k, 's> {
-    kernel: &'k StatesKernel<'s>,
+    kernel: &'k StateSpaceKernel<'s>,
     /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
     /// The states before and after each step.
-    states: HashMap<Place, (Fields, Fields)>,
+    states: HashMap<StateStep, (Fields, Fields)>,
     /// The first step, `i64`.
     first: Operand,
 }
 
 impl Source for Chunk<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(i) = kernel.values.tile(value) {
             return Some(self.tiles[&(i, at.state)][at.step as usize]);
@@ -413,7 +413,7 @@ struct Finals<'l, 'k, 's> {
 }
 
 impl Source for Finals<'_, '_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         match self.source.kernel.stage.program.node(value).op {
             Op::Field(_, field) => Some(self.states[at.state as usize][self.source.kernel.monoid.slot(field)].into()),
             _ => self.source.leaf(b, value, at),

@@ -21,7 +21,6 @@ mod candidates;
 mod chain;
 mod copy;
 mod cost;
-mod ends;
 mod finish;
 mod lane;
 mod masks;
@@ -31,6 +30,7 @@ mod registers;
 mod row_sums;
 mod save;
 mod scratch;
+mod segment_carries;
 mod segments;
 mod strategy;
 mod sum;
@@ -44,7 +44,7 @@ pub use scratch::{before, passes, scratch, sum_threads};
 
 use super::state_space::segments::Segment;
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{Block, CHUNK, SUBTILE, StatesKernel};
+use super::state_space::{Block, CHUNK, SUBTILE, StateSpaceKernel};
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
@@ -58,7 +58,7 @@ use masks::Masks;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use row_sums::RowSums;
-use scratch::{ENDS, Scratch};
+use scratch::{SEGMENT_CARRIES, Scratch};
 use tiles::Tiles;
 use walk::TileAt;
 
@@ -83,7 +83,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Resu
     }
     let states = states_schedule(schedule);
     let stage = stage.rewritten(parts.program.clone());
-    let kernel = BackKernel::declare(&mut b, (&stage, parts), schedule, &states).ok_or_else(refused)?;
+    let kernel = StateSpaceBackwardKernel::declare(&mut b, (&stage, parts), schedule, &states).ok_or_else(refused)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -113,7 +113,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
     let mut b = Builder::new("", WARP);
     if schedule.pass != Pass::Sum {
         let stage = stage.rewritten(parts.program.clone());
-        BackKernel::declare(&mut b, (&stage, parts), schedule, &states_schedule(schedule));
+        StateSpaceBackwardKernel::declare(&mut b, (&stage, parts), schedule, &states_schedule(schedule));
     }
     b.finish().shared_layout().1
 }
@@ -141,8 +141,8 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
 }
 
 /// A stage with its arguments, tiles and sums, for the passes that walk time. Immutable while code is emitted.
-struct BackKernel<'s> {
-    base: StatesKernel<'s>,
+struct StateSpaceBackwardKernel<'s> {
+    base: StateSpaceKernel<'s>,
     schedule: &'s StateSpaceBackward,
     parts: &'s BackwardScan,
     tiles: Tiles,
@@ -153,7 +153,7 @@ struct BackKernel<'s> {
     scratch: Scratch,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
         (stage, parts): (&'s Stage, &'s BackwardScan),
@@ -192,7 +192,7 @@ impl<'s> BackKernel<'s> {
         let base = base(b, (stage, parts), (schedule, states), args, (tiles.tiles.clone(), arrays))?;
         let scratch = Scratch::find(b, &base, parts, schedule);
         let masks = Masks::of(parts, &tiles, schedule);
-        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
+        Some(StateSpaceBackwardKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
     }
 
     fn body(&self, b: &mut Builder) {
@@ -203,7 +203,7 @@ impl<'s> BackKernel<'s> {
             |b| {
                 self.registers(b, self.schedule.registers, true);
                 match self.schedule.pass {
-                    Pass::Ends => self.ends_role(b),
+                    Pass::Ends => self.segment_carries_role(b),
                     Pass::Save => self.save_role(b),
                     Pass::Carry => self.carry_role(b),
                     _ => self.walk_role(b),
@@ -277,7 +277,7 @@ fn base<'s>(
     (schedule, states): (&StateSpaceBackward, &'s StateSpace),
     args: Args,
     (tiles, arrays): (Vec<Tile>, Vec<SharedId>),
-) -> Option<StatesKernel<'s>> {
+) -> Option<StateSpaceKernel<'s>> {
     let mut scan = stage.scan()?;
     scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
     let operator = stage.program.operator(scan.operator);
@@ -292,9 +292,9 @@ fn base<'s>(
     let state_count = b.convert(Ty::I32, args.size(parts.state));
     let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
     let segment = Segment::find(b, &args, tile_count);
-    let ends = args.scratch.get(ENDS).copied();
+    let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
     let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
-    Some(StatesKernel {
+    Some(StateSpaceKernel {
         stage,
         scan,
         schedule: states,
@@ -312,6 +312,6 @@ fn base<'s>(
         state_count,
         block,
         segment,
-        ends,
+        segment_carries,
     })
 }

@@ -5,7 +5,7 @@ use crate::target::{REGISTERS, WARP};
 schedule! {
     /// Two-way: as [`StateSpace`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
-    /// computed anew and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
+    /// computed a second time and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
     /// passes before find what each does to the states and to the cotangent that it is given.
     StateSpaceBackward, "state_space_backward" {
         /// Which of the kernels.
@@ -38,7 +38,7 @@ schedule! {
 }
 
 word! {
-    /// The kernels of the two-way schedule, in order.
+    /// The kernels of the schedule of backward scans, in order.
     Pass {
         /// Walks each segment in the direction of the states, for what it does to those before it.
         Ends = "ends",

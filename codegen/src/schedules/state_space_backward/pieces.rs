@@ -1,4 +1,4 @@
-//! Pieces of rows: less memory for what the passes of a two-way stage hand on.
+//! Pieces of rows: less memory for what the passes of a backward-scan stage hand on.
 //!
 //! The passes store saved states and sums of blocks. Where these would take more than the stage's tensors account for, the
 //! passes take some of the rows at a time, in the same memory; sums over rows go on from piece to piece.
@@ -57,12 +57,12 @@ fn room(stage: &Stage, bound: &Bound) -> u64 {
         Tensor::Param(i) => matches!(stage.sources[*i as usize], Source::Buffer(_)),
         Tensor::Output(i) => matches!(stage.sinks[*i as usize], Sink::Buffer(_)),
     };
-    let again = |tensor: &Tensor| match tensor {
+    let is_repeated = |tensor: &Tensor| match tensor {
         Tensor::Param(i) => stage.sources[..*i as usize].contains(&stage.sources[*i as usize]),
         Tensor::Output(_) => false,
     };
     let bytes = |temporary: bool| {
-        let own = tensors(stage).filter(|t| is_temporary(t) == temporary && !again(t));
+        let own = tensors(stage).filter(|t| is_temporary(t) == temporary && !is_repeated(t));
         own.map(|t| bound.bytes(stage, t)).fold(0, u64::saturating_add)
     };
     bytes(false).saturating_mul(2).saturating_sub(bytes(true)).max(LEAST)

@@ -5,7 +5,7 @@
 //! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
 
 use super::lane::Lane;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::{Builder, zero};
 use crate::schedules::StateSpaceBackward;
 use crate::schedules::state_space::{CHUNK, Time};
@@ -81,7 +81,7 @@ impl RowShape {
     }
 }
 
-impl BackKernel<'_> {
+impl StateSpaceBackwardKernel<'_> {
     /// Puts a lane's sum of eight steps for a state of the batch on the heap.
     pub(super) fn heap(
         &self,
@@ -161,11 +161,11 @@ impl BackKernel<'_> {
 
     // ---- the halves of the ring
 
-    /// Which half of the ring the `number`-th half tile is in, and the parity of its turn.
+    /// Which half of the ring the `number`-th half tile is in, and the parity of its filling.
     fn half(&self, b: &mut Builder, number: Operand) -> (Operand, Operand) {
         let half = b.binary(Binary::And, number, Operand::i32(1));
-        let turn = b.binary(Binary::Shr, number, Operand::i32(1));
-        (half, b.binary(Binary::And, turn, Operand::i32(1)))
+        let filling = b.binary(Binary::Shr, number, Operand::i32(1));
+        (half, b.binary(Binary::And, filling, Operand::i32(1)))
     }
 
     /// Waits until the half can be filled; gives it.

@@ -9,8 +9,8 @@
 use super::segments::totals_per_row;
 use crate::block::args::Args;
 use crate::build::Builder;
-use crate::schedules::state_space::saved::{Room, Saved, places, saved_len, up};
-use crate::schedules::state_space::{CHUNK, StatesKernel, ends_len};
+use crate::schedules::state_space::saved::{Room, Saved, in_whole_chunks, saved_len, up};
+use crate::schedules::state_space::{CHUNK, StateSpaceKernel, ends_len};
 use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
@@ -19,7 +19,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
 /// The index of the ends of segments among the scratch.
-pub(super) const ENDS: usize = 5;
+pub(super) const SEGMENT_CARRIES: usize = 5;
 
 /// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
 /// have more tiles in flight, a ring of two for each team of copy warps.
@@ -43,9 +43,9 @@ pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBac
 pub fn sum_threads(stage: &Stage, schedule: &StateSpaceBackward, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let parts = stage.kind().walk_back().ok()?;
     let points = count(parts.others(), &size)?;
-    let places = places(size(parts.state))?;
-    let of_sum = points.checked_mul(places)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
-    let of_row = if schedule.segmented { totals_per_row(parts, places) } else { 0 };
+    let row_len = in_whole_chunks(size(parts.state))?;
+    let of_sum = points.checked_mul(row_len)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
+    let of_row = if schedule.segmented { totals_per_row(parts, row_len) } else { 0 };
     let of_rows = points.checked_mul(parts.row.map_or(1, &size))?.checked_mul(of_row)?;
     of_sum.checked_mul(parts.row_sums.len() as i64)?.checked_add(of_rows).map(|n| n as u64)
 }
@@ -65,7 +65,7 @@ pub fn scratch(
     let parts = stage.kind().walk_back().ok()?;
     let points = count(parts.others(), &size)?;
     let rows = parts.row.map_or(1, &size);
-    let (states, steps) = (places(size(parts.state))?, places(size(parts.time))?);
+    let (states, steps) = (in_whole_chunks(size(parts.state))?, in_whole_chunks(size(parts.time))?);
     let saved = saved_len(stage, &size)?;
     let all = (parts.row_sums.len() as i64).checked_mul(points)?.checked_mul(states)?.checked_mul(steps)?;
     let sums = all.checked_mul(up(rows, i64::from(schedule.block_rows())))?;
@@ -98,7 +98,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn find(
         b: &mut Builder,
-        base: &StatesKernel,
+        base: &StateSpaceKernel,
         parts: &BackwardScan,
         schedule: &StateSpaceBackward,
     ) -> Scratch {
@@ -132,6 +132,6 @@ impl Scratch {
         let at = b.mul(at, self.points);
         let at = b.add(at, self.point);
         let at = b.mul(at, self.steps);
-        b.mul(at, self.room.places)
+        b.mul(at, self.room.row_len)
     }
 }

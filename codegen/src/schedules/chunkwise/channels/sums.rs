@@ -4,9 +4,9 @@
 
 use crate::build::{Builder, zero};
 use crate::schedules::Chunkwise;
-use crate::schedules::chunkwise::ChunksKernel;
-use crate::schedules::chunkwise::decay::{f32, gain, in_two, logarithm_at};
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::chunkwise::ChunkwiseKernel;
+use crate::schedules::chunkwise::decay::{f32, gain, logarithm_at, split_sum};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::{Elem, Ty};
 
@@ -35,31 +35,34 @@ pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
 pub(super) struct Log {
     sum: Operand,
     /// The rounding error of the sum, where sums are two numbers.
-    rest: Option<Operand>,
+    rounding_error: Option<Operand>,
 }
 
 impl Log {
     /// The sum of what lies between an earlier time and this one.
     pub(super) fn since(self, b: &mut Builder, earlier: Log) -> Log {
         let sum = b.sub(self.sum, earlier.sum);
-        Log { sum, rest: self.rest.zip(earlier.rest).map(|(own, earlier)| b.sub(own, earlier)) }
+        Log {
+            sum,
+            rounding_error: self.rounding_error.zip(earlier.rounding_error).map(|(own, earlier)| b.sub(own, earlier)),
+        }
     }
 
     /// Two to the power of the sum.
     pub(super) fn power(self, b: &mut Builder) -> Operand {
-        let all = self.rest.map_or(self.sum, |rest| b.add(self.sum, rest));
+        let all = self.rounding_error.map_or(self.sum, |rounding_error| b.add(self.sum, rounding_error));
         b.let_(Ty::F32, Expr::Exp2Fast(all))
     }
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Sums the logarithms of each thread's channels along the chunk's times; the first threads evaluate the gains.
     pub(crate) fn sum_channels(&self, b: &mut Builder, values: &Values, first: Operand) {
         let times = self.schedule.times();
         self.own_channels(b, |b, channel| {
             let mut values = values.clone();
-            let place = self.place(b, channel, self.form.depth);
-            values.set_place(0, self.form.depth, place);
+            let place = self.index_along(b, channel, self.form.depth);
+            values.set_inner(0, self.form.depth, place);
             let sum = b.var(zero(self.ty_of_sums()));
             b.for_(Operand::i32(0), Operand::i32(times as i32), Operand::i32(LOADS as i32), |b, from| {
                 self.sum_times(b, values, (first, from, channel), sum);
@@ -74,7 +77,7 @@ impl ChunksKernel<'_> {
         b.if_(has_time, |b| {
             let mut values = values.clone();
             let at = b.add(first, self.thread);
-            let place = self.place(b, at, self.form.time);
+            let place = self.index_along(b, at, self.form.time);
             values.set_row(0, place);
             let gain = gain(b, &mut values, &self.form.gain, 0);
             b.store(Memory::Shared(self.gains), self.thread, &[gain], None);
@@ -83,7 +86,7 @@ impl ChunksKernel<'_> {
 
     /// The type in which logarithms are summed.
     fn ty_of_sums(&self) -> Ty {
-        if self.has_rests() { Ty::F64 } else { Ty::F32 }
+        if self.has_rounding_errors() { Ty::F64 } else { Ty::F32 }
     }
 
     /// The index of a channel's sum over the segment so far, which belongs to its thread.
@@ -127,10 +130,10 @@ impl ChunksKernel<'_> {
         let time = b.add(first, from);
         let mut log = |b: &mut Builder, k: u32| {
             let at = b.add(time, Operand::i32(k as i32));
-            let place = self.place(b, at, self.form.time);
+            let place = self.index_along(b, at, self.form.time);
             values.set_row(k, place);
-            let spot = Spot { row: Some(k), column: None, place: Some(0) };
-            logarithm_at(b, &mut values, self.form.decay, spot)
+            let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
+            logarithm_at(b, &mut values, self.form.decay, coordinates)
         };
         let logs: Vec<Operand> = (0..LOADS).map(|k| log(b, k)).collect();
         let index = self.sum_index(b, from, channel);
@@ -139,7 +142,7 @@ impl ChunksKernel<'_> {
             let next = b.add(sum.into(), log);
             b.assign(sum, next);
             let at = b.add(index, Operand::i32((k * sums_row(self.elem(), self.schedule.depth)) as i32));
-            let numbers = if self.has_rests() { in_two(b, next).to_vec() } else { vec![next] };
+            let numbers = if self.has_rounding_errors() { split_sum(b, next).to_vec() } else { vec![next] };
             b.store(Memory::Shared(self.sums), at, &numbers, None);
         }
     }
@@ -156,7 +159,7 @@ impl ChunksKernel<'_> {
         let index = self.sum_index(b, time, channel);
         let numbers = numbers(self.elem());
         let all = b.load(Memory::Shared(self.sums), index, numbers * count, None, zero(Ty::F32));
-        let log = |own: &[Operand]| Log { sum: own[0], rest: own.get(1).copied() };
+        let log = |own: &[Operand]| Log { sum: own[0], rounding_error: own.get(1).copied() };
         all.chunks(numbers as usize).map(log).collect()
     }
 }

@@ -24,8 +24,8 @@ mod scores;
 mod sums;
 mod wide;
 
-use super::walk::{AllSides, Head, Sums};
-use super::{BLOCKS, BackKernel, ROWS, TIMES};
+use super::walk::{AllViews, Head, Sums};
+use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
 use crate::schedules::chunkwise::products::Blocks;
@@ -54,29 +54,29 @@ pub(super) struct Arrays {
     later: SharedId,
     /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.
     energies: SharedId,
-    ends: SharedId,
+    end_terms: SharedId,
 }
 
 impl Arrays {
     pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
         let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
         let pairs = Tile::bare(b, "pairs", elem, (TIMES, TIMES));
-        let [totals, later, energies, ends] = ["totals", "later", "channel_energies", "ends"]
+        let [totals, later, energies, end_terms] = ["totals", "later", "channel_energies", "ends"]
             .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
-        Arrays { sums, pairs, own_queries, totals, later, energies, ends }
+        Arrays { sums, pairs, own_queries, totals, later, energies, end_terms }
     }
 }
 
 /// What the steps of a chunk read: arrays, lanes and rows of the sums.
 struct Steps<'a> {
     arrays: &'a Arrays,
-    sides: &'a AllSides,
+    views: &'a AllViews,
     /// The first row of the sums at the start of the warp's 16 times, and at their end.
     start: Operand,
     end: Operand,
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Emits the third sweep.
     pub(super) fn channels_body(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };
@@ -104,8 +104,8 @@ impl BackKernel<'_> {
         self.channel_energies(b, arrays, None);
         // From here on all threads see sums and rates.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.score_earlier(b, &own);
         self.score_own(b);
         self.weigh_pairs(b, &own);
@@ -113,7 +113,7 @@ impl BackKernel<'_> {
         b.barrier();
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
-        let head = Head { sides: &sides, stage: none, decays: &decays, sums: &sums };
+        let head = Head { views: &views, stage: none, decays: &decays, sums: &sums };
         let found = self.channel_values(b, &own, &head);
         self.store_values(b, &rows, (none, None), &found);
         self.after_pairs(b, &own, None, (&values, chunk.first));
@@ -121,9 +121,9 @@ impl BackKernel<'_> {
     }
 
     /// The steps' view of arrays and lanes.
-    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, sides: &'a AllSides) -> Steps<'a> {
+    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, views: &'a AllViews) -> Steps<'a> {
         let [start, end] = [0, 1].map(|by| self.border(b, by));
-        Steps { arrays, sides, start, end }
+        Steps { arrays, views, start, end }
     }
 
     /// Computes what needs M: key', query' and the cotangents of the logarithms. The products over all of the width with D

@@ -4,14 +4,14 @@ use super::Arrays;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::piece_index;
-use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
 use crate::schedules::flash::tile::Tile;
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes what pairs of the warp's block add to query' and key' at the channels of its half.
     pub(super) fn pairs_of_own(&self, b: &mut Builder, arrays: &Arrays) {
         self.own_channels(b, |b, channel| {

@@ -3,8 +3,8 @@
 use super::{Arrays, row};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS};
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -18,7 +18,7 @@ pub(super) struct Item {
     pub exists: Operand,
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// The channels and blocks that the thread sums.
     pub(super) fn items(&self, b: &mut Builder) -> Vec<Item> {
         let (depth, threads) = (self.schedule.depth, self.schedule.threads());
@@ -79,17 +79,17 @@ impl BackKernel<'_> {
     /// The sums of an item's logarithms up to each of its times.
     fn sum_times(&self, b: &mut Builder, values: &Values, (item, first): (&Item, Operand)) -> Vec<Operand> {
         let mut values = values.clone();
-        let place = self.place(b, item.channel, self.form.states.depth);
-        values.set_place(0, self.form.states.depth, place);
+        let place = self.index_along(b, item.channel, self.form.states.depth);
+        values.set_inner(0, self.form.states.depth, place);
         let own = b.mul(item.block, Operand::i32(ROWS as i32));
         let time = b.add(first, own);
         let mut sums: Vec<Operand> = vec![];
         for k in 0..ROWS {
             let at = b.add(time, Operand::i32(k as i32));
-            let place = self.place(b, at, self.form.states.time);
+            let place = self.index_along(b, at, self.form.states.time);
             values.set_row(k, place);
-            let spot = Spot { row: Some(k), column: None, place: Some(0) };
-            let log = logarithm_at(b, &mut values, self.form.states.decay, spot);
+            let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
+            let log = logarithm_at(b, &mut values, self.form.states.decay, coordinates);
             sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
         }
         sums

@@ -8,21 +8,21 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::chunkwise::zeros;
-use crate::schedules::chunkwise_backward::walk::{Chunk, Head, Place, Sums};
-use crate::schedules::chunkwise_backward::{BackKernel, TIMES};
+use crate::schedules::chunkwise_backward::walk::{Chunk, Head, HeadPart, Sums};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, TIMES};
 use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes what follows the sums of channels: A, the parts, and what needs the sums of all parts.
     pub(super) fn all_parts(
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (chunk, place): (&Chunk, &Place),
+        (chunk, place): (&Chunk, &HeadPart),
         values: &Values,
     ) {
         let none = Operand::i32(0);
@@ -34,8 +34,8 @@ impl BackKernel<'_> {
         }
         // From here on all threads see sums and rates.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.score_earlier(b, &own);
         self.score_own(b);
         let pairs: Vec<[Reg; 4]> = (0..TIMES / 2 / COLUMNS).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
@@ -45,8 +45,8 @@ impl BackKernel<'_> {
         let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.kept(b, array, self.deep_blocks()));
         // M is complete, and no thread reads the sums any more.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.after_pairs(b, &own, Some((keys, queries)), (values, chunk.first));
     }
 
@@ -55,7 +55,7 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (chunk, place): (&Chunk, &Place),
+        (chunk, place): (&Chunk, &HeadPart),
         (pairs, part): (&[[Reg; 4]], Operand),
     ) {
         let none = Operand::i32(0);
@@ -66,8 +66,8 @@ impl BackKernel<'_> {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, parity));
         }
         self.channel_energies(b, arrays, Some(part));
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         let mut products: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.add_pairs(b, &own, &mut products);
         for (reg, product) in pairs.iter().flatten().zip(products.iter().flatten()) {
@@ -79,7 +79,7 @@ impl BackKernel<'_> {
         let (rows, steps) = self.early(b, place, chunk.first);
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
-        let found = self.channel_values(b, &own, &Head { sides: &sides, stage: none, decays: &decays, sums: &sums });
+        let found = self.channel_values(b, &own, &Head { views: &views, stage: none, decays: &decays, sums: &sums });
         let first = b.mul(part, Operand::i32(TIMES as i32));
         self.store_values(b, &rows, (none, Some(first)), &found);
         // No thread reads the tiles of this part any more.

@@ -25,31 +25,31 @@ use super::cut::{CutError, cut, prepare};
 use super::factors::Matrices;
 use super::flags::flagged;
 use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted, sum_over, total};
-use super::steady::{inward, varying};
+use super::time_invariant::{inward, varying};
 use super::{Cut, Sink, Source, Stage, Temporary};
 
-/// A program with a two-way stage and those that finish its sums; `None` if it has no two scans of that kind.
-pub fn cut_two_way(program: &Program) -> Result<Option<Cut>, CutError> {
-    of_states(&prepare(program)?)
+/// A program with a backward-scan stage and those that finish its sums; `None` if it has no two scans of that kind.
+pub fn cut_backward_scan(program: &Program) -> Result<Option<Cut>, CutError> {
+    sums_of_states(&prepare(program)?)
 }
 
-/// [`cut_two_way`] of a program that is prepared.
-pub(super) fn of_states(program: &Program) -> Result<Option<Cut>, CutError> {
+/// [`cut_backward_scan`] of a program that is prepared.
+pub(super) fn sums_of_states(program: &Program) -> Result<Option<Cut>, CutError> {
     Ok(cuts(program, Sums::OfStates)?.into_iter().next())
 }
 
-/// A two-way stage with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
+/// A backward-scan stage with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
 /// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
-pub fn cut_chunked(program: &Program) -> Result<Vec<Cut>, CutError> {
-    of_all(&prepare(program)?)
+pub fn cut_matrix_backward(program: &Program) -> Result<Vec<Cut>, CutError> {
+    all_sums(&prepare(program)?)
 }
 
-/// [`cut_chunked`] of a program that is prepared.
-pub(super) fn of_all(program: &Program) -> Result<Vec<Cut>, CutError> {
+/// [`cut_matrix_backward`] of a program that is prepared.
+pub(super) fn all_sums(program: &Program) -> Result<Vec<Cut>, CutError> {
     cuts(program, Sums::All)
 }
 
-/// The ways to cut a program with a two-way stage, those first that need the fewest outputs computed before.
+/// The ways to cut a program with a backward-scan stage, those first that need the fewest outputs computed before.
 fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
     let (program, flags) = flagged(varying(program)?)?;
     let mut cuts = vec![];
@@ -84,7 +84,7 @@ fn whole(
     Matrices { forward, back: *back, time: *time, axes }.divided(&program)
 }
 
-/// Which sums a two-way stage takes beside those over the state axis.
+/// Which sums a backward-scan stage takes beside those over the state axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sums {
     /// Over rows of maps of states, and over time.
@@ -93,7 +93,7 @@ enum Sums {
     All,
 }
 
-/// What a value is to a two-way stage.
+/// What a value is to a backward-scan stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     /// A map of parameters.
@@ -108,7 +108,7 @@ enum Level {
     Other,
 }
 
-/// A program divided into a two-way stage and what is computed from its outputs.
+/// A program divided into a backward-scan stage and what is computed from its outputs.
 struct Outline<'p> {
     program: &'p Program,
     pair: &'p Pair,
@@ -297,8 +297,9 @@ impl<'p> Outline<'p> {
         let over = |v: &&Value| matches!(self.program.node(**v).op, Op::Reduce { axis, .. } if axis == self.state);
         // Of states rather than of their sums, where a stage takes both: it says which axis is that of states. A walk both
         // ways takes sums of states alone.
-        let of_states = |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
-        needed.iter().find(of_states).or(needed.iter().find(over)).copied()
+        let sums_of_states =
+            |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
+        needed.iter().find(sums_of_states).or(needed.iter().find(over)).copied()
     }
 
     // ---- the cut

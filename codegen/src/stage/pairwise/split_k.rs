@@ -18,11 +18,11 @@ use oplus_dsl::typing::TypeError;
 
 use super::find::{Pairs, Sharing, reduction};
 use super::key;
-use crate::stage::parts::part_name;
+use crate::stage::partial_sums::part_name;
 
 /// A program whose pair sums are taken in parts.
 #[derive(Debug)]
-pub(super) struct Split {
+pub(super) struct SplitK {
     /// The program with the part axis, its last one.
     pub program: Program,
     /// The axis.
@@ -31,10 +31,10 @@ pub(super) struct Split {
     pub parts: HashMap<Value, Value>,
 }
 
-impl Split {
+impl SplitK {
     /// The program in parts; `None` unless it has one stage of pair sums.
-    pub(super) fn of(program: &Program) -> Result<Option<Split>, TypeError> {
-        let pairs = Pairs::of(program, Sharing::Together);
+    pub(super) fn of(program: &Program) -> Result<Option<SplitK>, TypeError> {
+        let pairs = Pairs::of(program, Sharing::Fused);
         let Some(first) = pairs.sums.first().map(key) else { return Ok(None) };
         if pairs.sums.iter().any(|sum| key(sum) != first) {
             return Ok(None);
@@ -64,7 +64,7 @@ impl Split {
         }
         let output = |o: &Output| Output { value: place[o.value.0 as usize], ..o.clone() };
         let outputs = program.outputs.iter().map(output).collect();
-        Ok(Some(Split { program: Program { outputs, ..b.finish() }, axis, parts }))
+        Ok(Some(SplitK { program: Program { outputs, ..b.finish() }, axis, parts }))
     }
 }
 

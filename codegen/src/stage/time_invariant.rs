@@ -81,8 +81,8 @@ impl Role {
         if is_sum(operator) {
             return Some(Role { is_sum: true, is_back });
         }
-        let is_steady = is_affine(operator) && !program.node(elements[0]).axes.contains(*axis);
-        (is_steady && is_back && !exclusive && init.is_empty()).then_some(Role { is_sum: false, is_back })
+        let is_time_invariant = is_affine(operator) && !program.node(elements[0]).axes.contains(*axis);
+        (is_time_invariant && is_back && !exclusive && init.is_empty()).then_some(Role { is_sum: false, is_back })
     }
 
     /// Gives a scan, whose operands are in their places, that form.

@@ -7,9 +7,9 @@
 
 use super::sums::{BlockSums, PayloadSums};
 use super::tile::Tile;
-use super::values::{Index, Spot};
+use super::values::{Coordinates, Index};
 use super::walk::Walk;
-use super::{COLUMNS, PairsKernel};
+use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
@@ -27,7 +27,7 @@ struct Shares {
     count: u32,
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// The number of flags of all shares of a tile, for all weighted parameters.
     pub(super) fn flags(&self) -> u32 {
         self.hidden(true).len() as u32 * self.shares().count
@@ -82,8 +82,8 @@ impl PairsKernel<'_> {
         let Shares { each, count } = self.shares();
         b.for_(self.thread, Operand::i32(count as i32), Operand::i32(self.schedule.threads() as i32), |b, share| {
             let [column, first] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, share, Operand::i32(each as i32)));
-            let strays = self.clean(b, tile, start, (column, first));
-            let flag = b.select(strays, Operand::i32(1), Operand::i32(0));
+            let non_finite = self.clean(b, tile, start, (column, first));
+            let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
             let at = b.add(share, Operand::i32((number * count) as i32));
             b.store(Memory::Shared(self.flags), at, &[flag], None);
         });
@@ -95,7 +95,7 @@ impl PairsKernel<'_> {
         let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
             let step = Operand::i32(self.shares().each as i32);
             b.for_(first, Operand::i32(tile.pieces() as i32), step, |b, piece| {
-                let place = tile.place(b, column, piece);
+                let place = tile.piece_index(b, column, piece);
                 let at = b.add(place, start);
                 let piece = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
                 each(b, at, piece);
@@ -107,17 +107,17 @@ impl PairsKernel<'_> {
             let sum = piece.into_iter().fold(zeros.into(), |sum, x| b.fma(x, zero(Ty::F32), sum));
             b.assign(zeros, sum);
         });
-        let strays = b.ne(zeros.into(), zero(Ty::F32));
-        b.if_(strays, |b| {
+        let non_finite = b.ne(zeros.into(), zero(Ty::F32));
+        b.if_(non_finite, |b| {
             pieces(b, &mut |b, at, piece| {
-                let piece: Vec<Operand> = piece.into_iter().map(|x| self.without_stray(b, x)).collect();
+                let piece: Vec<Operand> = piece.into_iter().map(|x| self.finite_or_zero(b, x)).collect();
                 b.store(memory, at, &piece, None);
             });
         });
-        strays
+        non_finite
     }
 
-    fn without_stray(&self, b: &mut Builder, x: Operand) -> Operand {
+    fn finite_or_zero(&self, b: &mut Builder, x: Operand) -> Operand {
         let nothing = b.sub(x, x);
         let finite = b.eq(nothing, zero(Ty::F32));
         b.select(finite, x, zero(Ty::F32))
@@ -140,11 +140,13 @@ impl PairsKernel<'_> {
     }
 
     /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of the rows that see them.
-    pub(super) fn put_back(&self, b: &mut Builder, walk: &Walk, first: Operand, strays: &[(u32, Operand)]) {
+    pub(super) fn put_back(&self, b: &mut Builder, walk: &Walk, first: Operand, non_finite: &[(u32, Operand)]) {
         for (payload, sums) in self.form.payloads.iter().zip(&walk.sums.payloads) {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
-            let Some(number) = strays.iter().position(|(own, _)| *own == param) else { continue };
-            b.if_(strays[number].1, |b| self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32)));
+            let Some(number) = non_finite.iter().position(|(own, _)| *own == param) else { continue };
+            b.if_(non_finite[number].1, |b| {
+                self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32))
+            });
         }
     }
 
@@ -185,13 +187,13 @@ impl PairsKernel<'_> {
         let at = b.convert(Ty::I64, column);
         let mut values = walk.values.clone();
         values.set_column(0, Index { at, exists: Operand::bool(true) });
-        let counts: Vec<Operand> = (0..walk.slots.rows)
+        let counts: Vec<Operand> = (0..walk.thread_tile.rows)
             .map(|row| {
                 let range = walk.ranges[row as usize];
                 let [from, below] = [b.ge(column, range.from), b.lt(column, range.to)];
                 let seen = b.and(from, below);
                 let conditions: Vec<Value> = self.conditions(payload).collect();
-                let holds = values.all(b, &conditions, Spot { row: Some(row), column: Some(0), place: None });
+                let holds = values.all(b, &conditions, Coordinates { row: Some(row), column: Some(0), inner: None });
                 b.and(seen, holds)
             })
             .collect();
@@ -200,16 +202,16 @@ impl PairsKernel<'_> {
         let origin = b.add(origin, of_column);
         let twice = b.mul(self.member, Operand::i32(2));
         for place in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
-            let stray = self.stray(b, (payload, tile), origin, (twice, place));
+            let addend = self.addend(b, (payload, tile), origin, (twice, place));
             for (row, counts) in counts.iter().enumerate() {
-                let more = b.select(*counts, stray, zero(Ty::F32));
+                let more = b.select(*counts, addend, zero(Ty::F32));
                 sums.add(b, self.place_of(param, row as u32, place), more);
             }
         }
     }
 
     /// What an element of the column adds: a non-finite one itself under a positive weight, else NaN; 0 for a finite number.
-    fn stray(
+    fn addend(
         &self,
         b: &mut Builder,
         (payload, tile): (&Payload, &Tile),

@@ -3,7 +3,7 @@
 //! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
-use super::ChunksKernel;
+use super::ChunkwiseKernel;
 use super::products::finish;
 use super::read::Started;
 use super::state::State;
@@ -11,7 +11,7 @@ use super::walk::Chunk;
 use crate::build::Builder;
 use crate::tile::{Reg, Stmt};
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
     pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         // Makes what was copied visible to warpgroups.
@@ -27,7 +27,7 @@ impl ChunksKernel<'_> {
         chunk: &Chunk,
         started: Option<Started>,
     ) {
-        let decays = self.decays(b, chunk.turn);
+        let decays = self.decays(b, chunk.iteration);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
         let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
         // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
@@ -35,7 +35,7 @@ impl ChunksKernel<'_> {
             self.finish_read(b, started);
         }
         self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
-        let y = started.map(|started| self.read_together(b, &decays, (chunk.values, started)));
+        let y = started.map(|started| self.read_asynchronously(b, &decays, (chunk.values, started)));
         finish(b, &state.blocks, u32::from(y.is_some()));
         let sum = b.add(logs.into(), decays.end);
         b.assign(logs, sum);
@@ -46,7 +46,7 @@ impl ChunksKernel<'_> {
             finish(b, &y, 0);
             let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
             let values = self.values(b);
-            self.store_outputs(b, values, (chunk.turn, chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values, (chunk.iteration, chunk.first, &y), (chunk.values.start, queries));
         }
     }
 }

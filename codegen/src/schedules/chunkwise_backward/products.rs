@@ -1,10 +1,10 @@
 //! The products of a chunk's pairs of times.
 
 use super::steps::Partials;
-use super::walk::{AllSides, Head, Sums};
-use super::{BackKernel, ROWS, TIMES};
+use super::walk::{AllViews, Head, Sums};
+use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::decay::with_rests;
+use crate::schedules::chunkwise::decay::with_rounding_errors;
 use crate::schedules::chunkwise::products::{
     Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
 };
@@ -17,14 +17,14 @@ use oplus_dsl::{Elem, Ty};
 /// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes M and the weights of G as a factor, and adds E to the sums over heads.
     pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
-        let Head { sides, stage, decays, sums } = *head;
-        let scores = if self.scores.is_some() { vec![] } else { self.scores_of(b, &sides.deep) };
+        let Head { views, stage, decays, sums } = *head;
+        let scores = if self.scores.is_some() { vec![] } else { self.scores_of(b, &views.deep) };
         let mut products: Blocks = vec![zeros(); sums.pairs.len()];
-        let left = Factor::of(b, &self.values, &sides.wide.left, stage);
-        let right = sides.wide.right(b, &self.cotangents, stage);
+        let left = Factor::of(b, &self.values, &views.wide.left, stage);
+        let right = views.wide.right(b, &self.cotangents, stage);
         multiply(b, &mut products, (left, right));
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
@@ -34,13 +34,14 @@ impl BackKernel<'_> {
                 None => scores[block],
             };
             let columns = self.columns(b, decays, block as u32);
-            let rests = self.rests(b, decays, block as u32);
+            let rounding_errors = self.rounding_errors(b, decays, block as u32);
             for (r, weight) in weights.iter_mut().enumerate() {
                 let (h, c) = (r / 2, 2 * block + r % 2);
                 let [own, gain, _] = decays.rows[h];
                 let [later, back] = columns[r % 2];
                 let apart = b.sub(later, own);
-                let apart = with_rests(b, apart, rests.map(|(own, columns)| (columns[r % 2], own[h])));
+                let apart =
+                    with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 let decay = b.mul(decay, back);
                 let j = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
@@ -85,7 +86,7 @@ impl BackKernel<'_> {
     /// Writes weights of the warp's times j and the times i of its half to a tile.
     pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         if tile.elem == Elem::F32 {
-            return self.store_single_pairs(b, tile, weights);
+            return self.store_tf32_pairs(b, tile, weights);
         }
         let (row, column) = (self.first_row(b), self.first_column(b));
         let half = self.half_of(b, TIMES / COLUMNS);
@@ -111,10 +112,10 @@ impl BackKernel<'_> {
 
     /// The first term of value': what D adds.
     pub(super) fn through_duals(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
-        let Head { sides, stage, decays, .. } = *head;
+        let Head { views, stage, decays, .. } = *head;
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-        let left = Factor::of(b, &self.keys, &sides.deep.left, Operand::i32(0));
-        let right = sides.states().right(b, &self.duals, stage);
+        let left = Factor::of(b, &self.keys, &views.deep.left, Operand::i32(0));
+        let right = views.states().right(b, &self.duals, stage);
         multiply(b, &mut found, (left, right));
         for (k, block) in (0..).zip(&mut found) {
             let values = self.own_block(b, (&self.values, stage), k);
@@ -129,11 +130,11 @@ impl BackKernel<'_> {
 
     /// The second term of value': what later times add.
     pub(super) fn through_pairs(&self, b: &mut Builder, head: &Head, found: &mut Blocks) {
-        let Head { sides, stage, .. } = *head;
-        let left = Factor::of(b, &self.weights, &sides.weights().left, Operand::i32(0));
-        let right = sides.wide.in_time(b, &self.cotangents, stage);
-        if self.is_single {
-            return self.add_rows(b, found, (left, sides.weights()), right);
+        let Head { views, stage, .. } = *head;
+        let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
+        let right = views.wide.in_time(b, &self.cotangents, stage);
+        if self.is_tf32 {
+            return self.add_rows(b, found, (left, views.weights()), right);
         }
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
@@ -146,12 +147,12 @@ impl BackKernel<'_> {
         if !self.needs(Cotangent::Keys) {
             return;
         }
-        let Head { sides, stage, decays, .. } = *head;
+        let Head { views, stage, decays, .. } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
-        let left = Factor::of(b, &self.values, &sides.wide.left, stage);
-        let right = sides.states().in_time(b, &self.duals, stage);
-        if self.is_single {
-            return self.add_single_keys(b, scales, (left, &sides.wide), right);
+        let left = Factor::of(b, &self.values, &views.wide.left, stage);
+        let right = views.states().in_time(b, &self.duals, stage);
+        if self.is_tf32 {
+            return self.add_tf32_keys(b, scales, (left, &views.wide), right);
         }
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
@@ -171,12 +172,12 @@ impl BackKernel<'_> {
 
     /// Adds the first term of query' of a head.
     pub(super) fn add_queries(&self, b: &mut Builder, head: &Head, partials: &mut Partials) {
-        let Head { sides, stage, decays, sums } = *head;
+        let Head { views, stage, decays, sums } = *head;
         let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
-        let left = Factor::of(b, &self.cotangents, &sides.wide.left, stage);
-        let right = sides.states().in_time(b, &self.states, stage);
-        if self.is_single {
-            return self.add_single_queries(b, (head, scales), partials, (left, &sides.wide), right);
+        let left = Factor::of(b, &self.cotangents, &views.wide.left, stage);
+        let right = views.states().in_time(b, &self.states, stage);
+        if self.is_tf32 {
+            return self.add_tf32_queries(b, (head, scales), partials, (left, &views.wide), right);
         }
         let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
         for pair in 0..self.schedule.depth / 2 / ROWS {
@@ -221,12 +222,12 @@ impl BackKernel<'_> {
     }
 
     /// The sums of key' and the products of E, summed over heads, and queries.
-    pub(super) fn finish_keys(&self, b: &mut Builder, sides: &AllSides) -> Blocks {
-        let left = Factor::of(b, &self.weights, &sides.weights().left, Operand::i32(0));
-        let right = sides.deep.in_time(b, &self.queries, Operand::i32(0));
+    pub(super) fn finish_keys(&self, b: &mut Builder, views: &AllViews) -> Blocks {
+        let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
+        let right = views.deep.in_time(b, &self.queries, Operand::i32(0));
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
-        if self.is_single {
-            self.add_rows(b, &mut found, (left, sides.weights()), right);
+        if self.is_tf32 {
+            self.add_rows(b, &mut found, (left, views.weights()), right);
             return found;
         }
         for sixteen in 0..SIXTEENS {
@@ -237,10 +238,10 @@ impl BackKernel<'_> {
     }
 
     /// The sums of query' and the products of E, transposed, and keys.
-    pub(super) fn finish_queries(&self, b: &mut Builder, sides: &AllSides, query_sums: &[[Reg; 4]]) -> Blocks {
+    pub(super) fn finish_queries(&self, b: &mut Builder, views: &AllViews, query_sums: &[[Reg; 4]]) -> Blocks {
         let (row, half) = right_rows(b, self.lane);
-        let lanes = (!self.is_single).then(|| self.weights.lanes_at(b, row, half, self.block));
-        let right = sides.deep.in_time(b, &self.keys, Operand::i32(0));
+        let lanes = (!self.is_tf32).then(|| self.weights.lanes_at(b, row, half, self.block));
+        let right = views.deep.in_time(b, &self.keys, Operand::i32(0));
         let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
         if let Some(array) = self.query_sums {
             found.extend(self.kept(b, array, self.query_blocks.shared));

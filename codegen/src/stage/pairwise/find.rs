@@ -41,11 +41,11 @@ pub(super) struct PairSum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// Those over the same columns and pairs.
-    Together,
+    Fused,
     /// None.
-    Apart,
+    Separate,
     /// Those over the same columns and pairs, with the sums over an axis that repeats them.
-    Gathered,
+    GroupedQuery,
 }
 
 impl Pairs {
@@ -57,10 +57,10 @@ impl Pairs {
                 let beneath = pairs.fields_beneath(program, &program.node(tuple).op.operands(), &Stored::new());
                 let levels = beneath.iter().filter_map(|v| pairs.of_field(program, *v)).map(|sum| sum.level);
                 let level = 1 + levels.max().unwrap_or(0);
-                let own = if sharing == Sharing::Apart { tuple.0 } else { 0 };
+                let own = if sharing == Sharing::Separate { tuple.0 } else { 0 };
                 pairs.place.insert(tuple, pairs.sums.len());
                 pairs.sums.push(PairSum { level, own, ..sum });
-            } else if sharing == Sharing::Gathered {
+            } else if sharing == Sharing::GroupedQuery {
                 pairs.gather(program, tuple);
             }
         }

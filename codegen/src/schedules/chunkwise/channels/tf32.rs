@@ -6,24 +6,24 @@
 use super::sums::Log;
 use crate::build::Builder;
 use crate::schedules::chunkwise::products::{Blocks, Factor};
-use crate::schedules::chunkwise::single::{Sums, eights, multiply_by, rows_of, single};
 use crate::schedules::chunkwise::state::State;
-use crate::schedules::chunkwise::{COLUMNS, ChunksKernel, ROWS, zeros};
-use crate::schedules::flash::single::HALF;
+use crate::schedules::chunkwise::tf32::{Sums, eights, multiply_by, rows_of, tf32_bits};
+use crate::schedules::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
+use crate::schedules::flash::tf32::HALF;
 use crate::schedules::flash::tile::Tile;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// What queries read of the state before the chunk.
-    pub(super) fn read_single_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
+    pub(super) fn read_tf32_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
         multiply_by(b, &mut y, (queries.tile, states), |b, step| self.scaled_rows(b, queries, step, None));
         y
     }
 
     /// The scores of the warp's queries and the keys of an earlier sub-chunk, divided by the time before the warp's.
-    pub(super) fn single_scores(
+    pub(super) fn tf32_scores(
         &self,
         b: &mut Builder,
         (queries, keys): (Factor, Factor),
@@ -54,14 +54,14 @@ impl ChunksKernel<'_> {
         state: &State,
         (left, keys): (&[[Operand; 4]], Factor),
     ) -> Blocks {
-        let together = Sums::together(self.elem(), state.blocks.len());
+        let at_once = Sums::at_once(self.elem(), state.blocks.len());
         let mut all = vec![];
-        for (group, blocks) in (0..).zip(state.blocks.chunks(together)) {
-            let first = group * together as u32;
+        for (group, blocks) in (0..).zip(state.blocks.chunks(at_once)) {
+            let first = group * at_once as u32;
             let mut sums = self.left_of_state(b, (first, blocks));
             let mut own = Sums::of(self.elem(), &sums);
             // High and low parts of the left factor would be kept for all groups.
-            let half = self.anew.of_bits(b, HALF);
+            let half = self.rematerialiser.of_bits(b, HALF);
             for (sixteen, left) in (0..).zip(left.chunks(2)) {
                 let left = [left[0], left[1]].map(|left| own.left(b, left, half));
                 for pair in 0..sums.len() as u32 / 2 {
@@ -96,7 +96,7 @@ impl ChunksKernel<'_> {
                 [0, 1].map(|c| from.map_or(own[c], |from| own[c].since(b, from[c])))
             });
             // Registers 0 and 2 have the first eight times, 2 and 3 the second channel.
-            [0, 1, 2, 3].map(|r: usize| self.scaled_single(b, fragment[r], logs[r % 2][r / 2]))
+            [0, 1, 2, 3].map(|r: usize| self.scaled_number(b, fragment[r], logs[r % 2][r / 2]))
         };
         (step * eights(queries.tile)..).zip(fragments).map(|own| scale(b, own)).collect()
     }
@@ -116,7 +116,7 @@ impl ChunksKernel<'_> {
         let mut columns = vec![];
         for k in 0..eights(keys.tile) {
             let eight = step * eights(keys.tile) + k;
-            let ends = self.logs_of_two(b, keys.tile, at, eight);
+            let end_logs = self.logs_of_two(b, keys.tile, at, eight);
             columns.push([0, 1].map(|block| {
                 let own = self.logs_of_two(b, keys.tile, times[block], eight);
                 let two = match keys.tile.elem {
@@ -124,8 +124,8 @@ impl ChunksKernel<'_> {
                     elem => b.unpack(elem, words[2 * block + k as usize]).map(|x| b.bits(Ty::U32, x)),
                 };
                 [0, 1].map(|c| {
-                    let log = ends[c].since(b, own[c]);
-                    self.scaled_single(b, two[c], log)
+                    let log = end_logs[c].since(b, own[c]);
+                    self.scaled_number(b, two[c], log)
                 })
             }));
         }
@@ -146,7 +146,7 @@ impl ChunksKernel<'_> {
                     let time = b.add(column, Operand::i32(time as i32));
                     let log = self.sums_at(b, time, channel, 1)[0];
                     let log = if self.form.reverse { log } else { end.since(b, log) };
-                    self.scaled_single(b, own[block as usize][half as usize][k as usize], log)
+                    self.scaled_number(b, own[block as usize][half as usize][k as usize], log)
                 })
             })
         })
@@ -188,9 +188,9 @@ impl ChunksKernel<'_> {
     }
 
     /// A register of a factor times 2 to the power of a sum.
-    fn scaled_single(&self, b: &mut Builder, bits: Operand, log: Log) -> Operand {
+    fn scaled_number(&self, b: &mut Builder, bits: Operand, log: Log) -> Operand {
         let (own, power) = (b.bits(Ty::F32, bits), log.power(b));
         let scaled = b.mul(own, power);
-        single(b, self.elem(), scaled)
+        tf32_bits(b, self.elem(), scaled)
     }
 }

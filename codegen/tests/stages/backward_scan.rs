@@ -3,7 +3,7 @@
 
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::{Pass, Schedule, lower};
-use oplus_codegen::stage::{Cut, cut_contracted, cut_two_way};
+use oplus_codegen::stage::{Cut, cut_backward_scan, cut_contracted};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -55,12 +55,12 @@ fn models(holds: impl Fn(&Program) -> bool) -> Vec<String> {
 fn gradients_of_recurrences_that_are_read_out_are_one_stage_and_sums() {
     let found = models(|model| {
         let Ok(gradient) = adjoint(model) else { return false };
-        let Some(cut) = cut_two_way(&gradient).expect("cuts") else { return false };
+        let Some(cut) = cut_backward_scan(&gradient).expect("cuts") else { return false };
         check(&gradient, &cut);
         let supported = cut
             .stages
             .iter()
-            .filter(|stage| stage.two_way().is_some())
+            .filter(|stage| stage.opposite_scans().is_some())
             .map(|stage| stage.kind().walk_back().map(|_| ()));
         assert_eq!(supported.collect::<Vec<_>>(), [Ok(())], "{}", model.name);
         true
@@ -72,8 +72,8 @@ fn gradients_of_recurrences_that_are_read_out_are_one_stage_and_sums() {
 fn pairs_rows(name: &str, absent: &[&str], states: u32, isa: Isa) -> bool {
     let model = oplus_front::model_programs().into_iter().find(|program| program.name == name).expect("a model");
     let lean = absent.iter().fold(model.instantiate(Elem::F32), |program, name| without_param(&program, name));
-    let cut = cut_two_way(&adjoint(&lean).expect("a gradient")).expect("cuts").expect("two-way");
-    let stage = cut.stages.iter().find(|stage| stage.two_way().is_some()).expect("a stage");
+    let cut = cut_backward_scan(&adjoint(&lean).expect("a gradient")).expect("cuts").expect("two-way");
+    let stage = cut.stages.iter().find(|stage| stage.opposite_scans().is_some()).expect("a stage");
     let pairs = |schedule: &Schedule| matches!(schedule, Schedule::StateSpaceBackward(s) if s.pass == Pass::Walk && s.rows == 2 && s.capacity() == states);
     variants(stage, isa).iter().any(|(_, schedule)| pairs(schedule))
 }
@@ -110,7 +110,7 @@ fn recurrences_that_are_read_out_keep_the_sums_over_their_states() {
 
 #[test]
 fn random_recurrences_that_are_read_out_and_their_gradients() {
-    let (mut contracted, mut two_way) = (0, 0);
+    let (mut contracted, mut backward_scans) = (0, 0);
     for seed in 0..200 {
         let program = recurrence(seed, Elem::F64);
         if let Some(cut) = cut_contracted(&program).expect("cuts") {
@@ -118,12 +118,12 @@ fn random_recurrences_that_are_read_out_and_their_gradients() {
             contracted += 1;
         }
         let gradient = adjoint(&program).expect("a gradient");
-        if let Some(cut) = cut_two_way(&gradient).expect("cuts") {
+        if let Some(cut) = cut_backward_scan(&gradient).expect("cuts") {
             check(&gradient, &cut);
-            two_way += 1;
+            backward_scans += 1;
         }
     }
-    assert!(contracted > 100 && two_way > 20, "{contracted} {two_way}");
+    assert!(contracted > 100 && backward_scans > 20, "{contracted} {backward_scans}");
 }
 
 /// Sums over the heads' rows are rounded to bf16 in the stage of all sums of a gradient by channels: a lane of the walk has not
@@ -135,7 +135,8 @@ fn every_schedule_of_a_stage_with_rounded_sums_can_be_lowered() {
         let Ok(gradient) = adjoint(&model) else { continue };
         let gradient = gradient.instantiate(Elem::Bf16);
         let stages = cuts(&gradient).expect("cuts").all().flat_map(|cut| cut.stages);
-        for (stage, schedule) in stages.filter(|s| s.two_way().is_some()).flat_map(|s| variants(&s, Isa::Sm90a)) {
+        for (stage, schedule) in stages.filter(|s| s.opposite_scans().is_some()).flat_map(|s| variants(&s, Isa::Sm90a))
+        {
             lower(&stage, &schedule, Isa::Sm90a).unwrap_or_else(|e| panic!("{}, {schedule}: {e}", stage.program.name));
             lowered += 1;
         }

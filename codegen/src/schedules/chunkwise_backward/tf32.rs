@@ -6,20 +6,22 @@
 
 use super::rates::Decays;
 use super::steps::Partials;
-use super::walk::{Head, Sides, Sums};
-use super::{BackKernel, COLUMNS, ROWS};
+use super::walk::{Head, OperandViews, Sums};
+use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor};
-use crate::schedules::chunkwise::single::{first_transposed, product_in_time, rounded, together, transposed, unpacked};
+use crate::schedules::chunkwise::tf32::{
+    blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked,
+};
 use crate::schedules::flash::tile::{Lanes, Tile};
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// A left factor by rows, and how they are read.
-type Left<'a> = (Factor<'a>, &'a Sides);
+type Left<'a> = (Factor<'a>, &'a OperandViews);
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
     /// coordinates, and writes its shares. Kept, these were a third of the registers.
     pub(super) fn in_phases(&self, b: &mut Builder, sums: &Sums, at: (Operand, Operand)) -> (Blocks, Decays) {
@@ -41,23 +43,23 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         sums: &Sums,
-        (turn, stage): (Operand, Operand),
+        (iteration, stage): (Operand, Operand),
         product: impl FnOnce(&Self, &mut Builder, &Head, &mut Partials) -> T,
     ) -> T {
         b.push(Stmt::SyncWarp);
-        let again = self.again(b);
-        let own = again.as_ref().unwrap_or(self);
-        let turn = self.anew.of(b, turn);
-        let (decays, sides) = (own.decays(b, turn), own.all_sides(b));
+        let rematerialised = self.rematerialised(b);
+        let own = rematerialised.as_ref().unwrap_or(self);
+        let iteration = self.rematerialiser.of(b, iteration);
+        let (decays, views) = (own.decays(b, iteration), own.all_views(b));
         let mut partials = Partials::default();
-        let found = product(own, b, &Head { sides: &sides, stage, decays: &decays, sums }, &mut partials);
+        let found = product(own, b, &Head { views: &views, stage, decays: &decays, sums }, &mut partials);
         own.store_partials(b, &partials);
         found
     }
 
     /// The lanes that read elements of a right factor over rows, in rows 2t, from a piece on.
     pub(super) fn elements(&self, b: &mut Builder, tile: &Tile, piece: Operand) -> Lanes {
-        let [group, member] = self.places(b);
+        let [group, member] = self.group_and_member(b);
         let from = b.mul(piece, Operand::i32(tile.piece() as i32));
         // States beside `f16` have places 2t of the depth before places 2t + 1.
         let column = if self.keys.elem == Elem::F32 {
@@ -73,21 +75,21 @@ impl BackKernel<'_> {
 
     /// The lanes that read two neighbours of a row of the warp's block.
     pub(super) fn neighbours(&self, b: &mut Builder, tile: &Tile) -> Lanes {
-        let [group, member] = self.places(b);
+        let [group, member] = self.group_and_member(b);
         let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
         let (row, column) = (b.add(group, of_block), b.mul(member, Operand::i32(2)));
         tile.lanes_of_elements(b, row, column)
     }
 
     /// lane / 4 and lane mod 4, rematerialised.
-    fn places(&self, b: &mut Builder) -> [Operand; 2] {
-        let lane = self.anew.of(b, self.lane);
+    fn group_and_member(&self, b: &mut Builder) -> [Operand; 2] {
+        let lane = self.rematerialiser.of(b, self.lane);
         [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
     }
 
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
-    fn rows_of(&self, b: &mut Builder, (left, sides): Left, sixteen: u32) -> [[Operand; 4]; 2] {
-        let Some(lanes) = &sides.neighbours else {
+    fn rows_of(&self, b: &mut Builder, (left, views): Left, sixteen: u32) -> [[Operand; 4]; 2] {
+        let Some(lanes) = &views.neighbours else {
             let words = left.four(b, 0, sixteen, false);
             return unpacked(b, left.tile.elem, words);
         };
@@ -125,7 +127,7 @@ impl BackKernel<'_> {
         left: impl Fn(&mut Builder, u32) -> [[Operand; 4]; 2],
         right: Factor,
     ) {
-        let each = together(sums.len() as u32);
+        let each = blocks_at_once(sums.len() as u32);
         for (first, sums) in (0..).step_by(each as usize).zip(sums.chunks_mut(each as usize)) {
             let found = product_in_time(b, self.keys.elem, (first, each), &left, right);
             for (sums, found) in sums.iter_mut().zip(found) {
@@ -135,8 +137,8 @@ impl BackKernel<'_> {
     }
 
     /// Adds the first term of key' of a head, whose rows are scaled.
-    pub(super) fn add_single_keys(&self, b: &mut Builder, scales: [Operand; 2], left: Left, right: Factor) {
-        let each = together(self.deep_blocks());
+    pub(super) fn add_tf32_keys(&self, b: &mut Builder, scales: [Operand; 2], left: Left, right: Factor) {
+        let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
                 product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
@@ -149,7 +151,7 @@ impl BackKernel<'_> {
     }
 
     /// Adds the first term of query' of a head, whose rows are scaled.
-    pub(super) fn add_single_queries(
+    pub(super) fn add_tf32_queries(
         &self,
         b: &mut Builder,
         (head, scales): (&Head, [Operand; 2]),
@@ -157,7 +159,7 @@ impl BackKernel<'_> {
         left: Left,
         right: Factor,
     ) {
-        let each = together(self.deep_blocks());
+        let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
                 product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
@@ -169,7 +171,7 @@ impl BackKernel<'_> {
     }
 
     /// Writes weights to a tile of `f32`; beside `f16` rounded.
-    pub(super) fn store_single_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
+    pub(super) fn store_tf32_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let [of_piece, within] =
             [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(tile.piece() as i32)));
@@ -179,7 +181,7 @@ impl BackKernel<'_> {
             let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
             for (k, block) in (0..).zip(weights) {
                 let piece = b.add(piece, Operand::i32((k * COLUMNS / tile.piece()) as i32));
-                let index = tile.place(b, row, piece);
+                let index = tile.piece_index(b, row, piece);
                 let index = b.add(index, within);
                 let two = [block[2 * h], block[2 * h + 1]];
                 let two = if self.keys.elem == Elem::F32 { two } else { two.map(|x| rounded(b, x)) };

@@ -10,11 +10,11 @@ use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-/// Outer points whose blocks take turns, so that their columns stay in the device's cache.
+/// Outer points whose blocks alternate, so that their columns stay in the device's cache.
 const SECTION: i32 = 8;
 
-/// Where a block is.
-pub(super) struct Place {
+/// The rows of a block, and its part of the columns.
+pub(super) struct BlockRows {
     /// Its indices along the outer axes, and along that of parts.
     pub outer: Vec<(Axis, Operand)>,
     /// Its first row.
@@ -23,10 +23,10 @@ pub(super) struct Place {
     pub part: Option<(Operand, Operand)>,
 }
 
-impl Place {
+impl BlockRows {
     /// Where rows see different columns those that see most come first, of some outer points together: they have the most to
     /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part come together.
-    pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Pairwise, &Flash)) -> Place {
+    pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Pairwise, &Flash)) -> BlockRows {
         let block = b.special(Special::Block);
         let outer = outer_axes(form);
         let rows = Operand::i64(i64::from(schedule.rows()));
@@ -45,31 +45,31 @@ impl Place {
             (b.binary(Binary::Div, block, tiles), b.binary(Binary::Rem, block, tiles))
         } else {
             let points = args.rows(b, outer);
-            let (point, turn) = in_sections(b, block, (points, tiles));
+            let (point, order) = in_sections(b, block, points, tiles);
             let last = b.sub(tiles, Operand::i64(1));
             let descending = form.limits.iter().any(|limit| limit.above);
-            (point, if descending { b.sub(last, turn) } else { turn })
+            (point, if descending { b.sub(last, order) } else { order })
         };
         let first = b.mul(tile, rows);
         let first_row = b.convert(Ty::I32, first);
         let mut outer = args.indices(b, point, outer);
         outer.extend(part);
         let part = part.map(|(axis, index)| (b.convert(Ty::I32, index), b.convert(Ty::I32, args.size(axis))));
-        Place { outer, first_row, part }
+        BlockRows { outer, first_row, part }
     }
 }
 
-/// The outer point of a block and its turn among that point's, `i64`: section by section, the first turn of every point, then
-/// the second one.
-fn in_sections(b: &mut Builder, block: Operand, (points, turns): (Operand, Operand)) -> (Operand, Operand) {
-    let [block, points, turns] = [block, points, turns].map(|x| b.convert(Ty::I32, x));
+/// The outer point of a block and its number among the blocks of that point, `i64`: section by section, the first block of
+/// every point, then the second one.
+fn in_sections(b: &mut Builder, block: Operand, points: Operand, each: Operand) -> (Operand, Operand) {
+    let [block, points, each] = [block, points, each].map(|x| b.convert(Ty::I32, x));
     let section = Operand::i32(SECTION);
-    let each = b.mul(turns, section);
-    let [number, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, each));
+    let of_section = b.mul(each, section);
+    let [number, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, block, of_section));
     let before = b.mul(number, section);
     let left = b.sub(points, before);
     let here = b.binary(Binary::Min, left, section);
-    let [turn, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, within, here));
+    let [order, own] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, within, here));
     let point = b.add(before, own);
-    (b.convert(Ty::I64, point), b.convert(Ty::I64, turn))
+    (b.convert(Ty::I64, point), b.convert(Ty::I64, order))
 }

@@ -12,14 +12,14 @@
 //! Everything outside of pair sums is cut as usual. Sums over axes that only repeat pairs (heads that share keys) are taken
 //! after the pair sum, see [`outward`].
 //!
-//! [`cut_apart`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
-//! the registers. [`cut_gathered`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
-//! that they sum, and nothing in between is stored. [`cut_split`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
+//! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
+//! the registers. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
+//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
 
 mod extract;
 mod find;
 mod outward;
-mod split;
+mod split_k;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,7 +31,7 @@ use super::cut::{CutError, cut_plain, prepare};
 use super::{Cut, Stage, Temporary};
 use extract::{Part, Root, Stored};
 use find::{PairSum, Pairs, Sharing};
-use split::Split;
+use split_k::SplitK;
 
 /// A program whose sums over pairs can be found: sums over axes that only repeat pairs stand outside of them.
 pub(super) struct Outward(Program);
@@ -42,55 +42,55 @@ impl Outward {
         Outward(simplify(&outward::outward(program)))
     }
 
-    /// [`cut_paired`].
-    pub(super) fn paired(&self) -> Result<Option<Cut>, CutError> {
-        let pairs = Pairs::of(&self.0, Sharing::Together);
+    /// [`cut_pairwise`].
+    pub(super) fn pairwise(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::Fused);
         if pairs.sums.is_empty() { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
     }
 
-    /// [`cut_apart`].
-    pub(super) fn apart(&self) -> Result<Option<Cut>, CutError> {
-        let [together, apart] = [Sharing::Together, Sharing::Apart].map(|sharing| Pairs::of(&self.0, sharing));
+    /// [`cut_pairwise_separate`].
+    pub(super) fn separate(&self) -> Result<Option<Cut>, CutError> {
+        let [fused, separate] = [Sharing::Fused, Sharing::Separate].map(|sharing| Pairs::of(&self.0, sharing));
         let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
-        if stages(&together) == stages(&apart) { Ok(None) } else { cut_with(&self.0, &apart, None).map(Some) }
+        if stages(&fused) == stages(&separate) { Ok(None) } else { cut_with(&self.0, &separate, None).map(Some) }
     }
 
-    /// [`cut_gathered`].
-    pub(super) fn gathered(&self) -> Result<Option<Cut>, CutError> {
-        let pairs = Pairs::of(&self.0, Sharing::Gathered);
+    /// [`cut_grouped_query`].
+    pub(super) fn grouped_query(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::GroupedQuery);
         let none = pairs.sums.iter().all(|sum| sum.over.is_none());
         if none { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
     }
 
-    /// [`cut_split`].
-    pub(super) fn split(&self) -> Result<Option<Cut>, CutError> {
-        let Some(split) = Split::of(&self.0)? else { return Ok(None) };
-        let pairs = Pairs::of(&split.program, Sharing::Together);
+    /// [`cut_split_k`].
+    pub(super) fn split_k(&self) -> Result<Option<Cut>, CutError> {
+        let Some(split) = SplitK::of(&self.0)? else { return Ok(None) };
+        let pairs = Pairs::of(&split.program, Sharing::Fused);
         cut_with(&split.program, &pairs, Some(&split)).map(Some)
     }
 }
 
 /// Cuts a verified, instantiated program into stages, of which some are pair sums; `None` if it has none.
-pub fn cut_paired(program: &Program) -> Result<Option<Cut>, CutError> {
-    Outward::of(&prepare(program)?).paired()
+pub fn cut_pairwise(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).pairwise()
 }
 
-/// [`cut_paired`] with a stage for every pair sum; `None` if no stage of [`cut_paired`] has several.
-pub fn cut_apart(program: &Program) -> Result<Option<Cut>, CutError> {
-    Outward::of(&prepare(program)?).apart()
+/// [`cut_pairwise`] with a stage for every pair sum; `None` if no stage of [`cut_pairwise`] has several.
+pub fn cut_pairwise_separate(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).separate()
 }
 
-/// [`cut_paired`] with sums over an axis that repeats pairs; `None` if there are none.
-pub fn cut_gathered(program: &Program) -> Result<Option<Cut>, CutError> {
-    Outward::of(&prepare(program)?).gathered()
+/// [`cut_pairwise`] with sums over an axis that repeats pairs; `None` if there are none.
+pub fn cut_grouped_query(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).grouped_query()
 }
 
-/// [`cut_paired`] with the columns in parts; `None` unless there is one stage of pair sums.
-pub fn cut_split(program: &Program) -> Result<Option<Cut>, CutError> {
-    Outward::of(&prepare(program)?).split()
+/// [`cut_pairwise`] with the columns in parts; `None` unless there is one stage of pair sums.
+pub fn cut_split_k(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).split_k()
 }
 
-fn cut_with(program: &Program, pairs: &Pairs, split: Option<&Split>) -> Result<Cut, CutError> {
+fn cut_with(program: &Program, pairs: &Pairs, split: Option<&SplitK>) -> Result<Cut, CutError> {
     let mut cutter = Cutter::new(program, pairs, split);
     cutter.outputs()?;
     Ok(cutter.finish())
@@ -101,7 +101,7 @@ struct Cutter<'p> {
     program: &'p Program,
     pairs: &'p Pairs,
     /// What is stored in parts, if anything.
-    split: Option<&'p Split>,
+    split: Option<&'p SplitK>,
     /// Where values are that were written.
     stored: Stored,
     buffers: Vec<Temporary>,
@@ -116,7 +116,7 @@ struct Cutter<'p> {
 type Group = (u32, Axis, AxisSet, u32, Option<Axis>);
 
 impl<'p> Cutter<'p> {
-    fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p Split>) -> Cutter<'p> {
+    fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p SplitK>) -> Cutter<'p> {
         let group = |output: &oplus_dsl::ir::Output| {
             let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(key).collect();
             if sums.len() == 1 { sums.into_iter().next() } else { None }

@@ -1,6 +1,6 @@
 //! Pair sums: attention and its gradient are few stages, and give what the program gives.
 
-use oplus_codegen::stage::{Cut, Sink, Stage, cut_apart, cut_gathered, cut_paired, cut_split};
+use oplus_codegen::stage::{Cut, Sink, Stage, cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Op, Program};
@@ -15,7 +15,7 @@ fn model(name: &str) -> Program {
 
 /// The stages of a program, after checking that they compute what it does.
 fn paired(program: &Program) -> Cut {
-    checked(program, cut_paired(program).expect("cuts").expect("pair sums"))
+    checked(program, cut_pairwise(program).expect("cuts").expect("pair sums"))
 }
 
 /// The cut, after checking that its stages compute what the program does.
@@ -80,7 +80,7 @@ fn the_gradient_of_attention_is_two_stages_of_pairs() {
 #[test]
 fn recurrences_have_no_pair_sums() {
     for name in ["mamba", "ssd", "monoid_attention", "merge", "merge_parts"] {
-        assert_eq!(cut_paired(&model(name)), Ok(None), "{name}");
+        assert_eq!(cut_pairwise(&model(name)), Ok(None), "{name}");
     }
 }
 
@@ -89,9 +89,9 @@ fn the_schedule_of_pairs_takes_the_stages() {
     for name in ["attention", "attention_causal", "attention_window", "attention_softcap", "attention_packed_causal"] {
         let program = model(name);
         for program in [adjoint(&program).expect("a gradient"), program] {
-            for stage in cut_paired(&program).expect("cuts").expect("pair sums").stages {
+            for stage in cut_pairwise(&program).expect("cuts").expect("pair sums").stages {
                 if reduced(&stage).contains(&"E") {
-                    assert_eq!(stage.kind().pairs().map(|_| ()), Ok(()), "{}", stage.program);
+                    assert_eq!(stage.kind().pairwise().map(|_| ()), Ok(()), "{}", stage.program);
                 }
             }
         }
@@ -102,47 +102,47 @@ fn the_schedule_of_pairs_takes_the_stages() {
 fn every_gradient_alone_if_need_be() {
     for name in ["attention", "attention_causal"] {
         let gradient = adjoint(&model(name)).expect("a gradient");
-        let cut = checked(&gradient, cut_apart(&gradient).expect("cuts").expect("several sums in a stage"));
-        let sums = cut.stages.iter().filter(|stage| stage.is_paired()).map(|stage| {
-            let form = stage.kind().pairs().expect("the form of pairs");
+        let cut = checked(&gradient, cut_pairwise_separate(&gradient).expect("cuts").expect("several sums in a stage"));
+        let sums = cut.stages.iter().filter(|stage| stage.is_pairwise()).map(|stage| {
+            let form = stage.kind().pairwise().expect("the form of pairs");
             (form.contractions.len(), form.payloads.len())
         });
         let mut sums: Vec<(usize, usize)> = sums.collect();
         sums.sort_unstable();
         assert_eq!(sums, [(1, 1), (2, 1), (2, 1)], "{name}");
     }
-    assert_eq!(cut_apart(&model("attention")), Ok(None));
+    assert_eq!(cut_pairwise_separate(&model("attention")), Ok(None));
 }
 
 #[test]
 fn heads_that_share_keys_are_added_up_at_once() {
     for name in ["attention", "attention_causal", "attention_window", "attention_softcap", "attention_packed_causal"] {
         let gradient = adjoint(&model(name)).expect("a gradient");
-        let cut = checked(&gradient, cut_gathered(&gradient).expect("cuts").expect("heads share keys"));
+        let cut = checked(&gradient, cut_grouped_query(&gradient).expect("cuts").expect("heads share keys"));
         let of_pairs: Vec<&Stage> = cut.stages.iter().filter(|stage| reduced(stage).contains(&"E")).collect();
         let over = |stage: &&Stage| {
-            let form = stage.kind().pairs().unwrap_or_else(|e| panic!("{name}: {e}"));
-            form.over.map(|axis| stage.program.axis_name(axis).to_owned())
+            let form = stage.kind().pairwise().unwrap_or_else(|e| panic!("{name}: {e}"));
+            form.grouped.map(|axis| stage.program.axis_name(axis).to_owned())
         };
         let gathered: Vec<&&Stage> = of_pairs.iter().filter(|stage| over(stage).is_some()).collect();
         let [of_keys] = gathered[..] else { panic!("{name}: {} stages", gathered.len()) };
         assert_eq!((over(of_keys).as_deref(), of_keys.sinks.len()), (Some("R"), 2), "{name}");
         assert!(of_keys.sinks.iter().all(|sink| matches!(sink, Sink::Output(_))), "{name}");
     }
-    assert_eq!(cut_gathered(&model("attention")), Ok(None));
+    assert_eq!(cut_grouped_query(&model("attention")), Ok(None));
 }
 
 #[test]
 fn columns_in_parts_are_joined_by_the_same_operator() {
     for name in ["attention", "attention_causal", "attention_bias", "attention_packed"] {
         let program = model(name);
-        let cut = checked(&program, cut_split(&program).expect("cuts").expect("pair sums"));
+        let cut = checked(&program, cut_split_k(&program).expect("cuts").expect("pair sums"));
         let (paired, joins): (Vec<&Stage>, Vec<&Stage>) =
-            cut.stages.iter().filter(|s| reduced(s) != ["S"]).partition(|stage| stage.is_paired());
+            cut.stages.iter().filter(|s| reduced(s) != ["S"]).partition(|stage| stage.is_pairwise());
         let [paired] = paired[..] else { panic!("{name}: one stage of pairs") };
-        assert!(paired.part_axis.is_some() && (0..3).all(|k| paired.is_parted(k)), "{name}");
+        assert!(paired.part_axis.is_some() && (0..3).all(|k| paired.has_partial_sums(k)), "{name}");
         assert!(!joins.is_empty() && joins.iter().all(|s| reduced(s) == ["part"]), "{name}");
     }
     // Two sums along different axes cannot have parts of one number.
-    assert_eq!(cut_split(&adjoint(&model("attention")).expect("a gradient")), Ok(None));
+    assert_eq!(cut_split_k(&adjoint(&model("attention")).expect("a gradient")), Ok(None));
 }

@@ -10,17 +10,17 @@
 //! to what there is.
 
 use super::products::{Blocks, Factor, load_four, mma};
-use super::{COLUMNS, ChunksKernel, ROWS, zeros};
-use crate::block::rematerialise::Anew;
+use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
-use crate::schedules::flash::single::{HALF, split};
+use crate::schedules::flash::tf32::{HALF, split};
 use crate::schedules::flash::tile::Tile;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
 /// How many blocks of split products are computed at once: as many as registers have room for.
-const TOGETHER: usize = 4;
+const BLOCKS_AT_ONCE: usize = 4;
 
 /// Sums of products of some blocks.
 pub(super) struct Sums {
@@ -31,8 +31,8 @@ pub(super) struct Sums {
 
 impl Sums {
     /// How many of `count` blocks are summed at once.
-    pub(super) fn together(elem: Elem, count: usize) -> usize {
-        if elem == Elem::F32 { TOGETHER.min(count) } else { count }
+    pub(super) fn at_once(elem: Elem, count: usize) -> usize {
+        if elem == Elem::F32 { BLOCKS_AT_ONCE.min(count) } else { count }
     }
 
     /// The sums that are to be added to some blocks.
@@ -52,10 +52,10 @@ impl Sums {
     pub(super) fn add(&mut self, b: &mut Builder, block: usize, left: &[[Operand; 4]], columns: [Operand; 2]) {
         match (&mut self.small, left) {
             (Some(small), [high, low]) => {
-                let [first, rest] = split(b, columns, HALF);
-                mma(b, Elem::F32, &mut small[block], *low, first);
-                mma(b, Elem::F32, &mut small[block], *high, rest);
-                mma(b, Elem::F32, &mut self.large[block], *high, first);
+                let [column_high, column_low] = split(b, columns, HALF);
+                mma(b, Elem::F32, &mut small[block], *low, column_high);
+                mma(b, Elem::F32, &mut small[block], *high, column_low);
+                mma(b, Elem::F32, &mut self.large[block], *high, column_high);
             }
             _ => mma(b, Elem::F32, &mut self.large[block], left[0], columns),
         }
@@ -76,7 +76,7 @@ impl Sums {
 }
 
 /// Adds left·rightᵀ over the depth. The right factor is of `f32`; if the left one is not, it has the places of the depth in
-/// the order of fragments, see [`ChunksKernel::store_single`].
+/// the order of fragments, see [`ChunkwiseKernel::store_tf32`].
 pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
     multiply_by(b, sums, (left.tile, right), |b, step| rows_of(b, left, step));
 }
@@ -89,9 +89,9 @@ pub(super) fn multiply_by(
     rows_of: impl Fn(&mut Builder, u32) -> Vec<[Operand; 4]>,
 ) {
     let elem = left.elem;
-    let together = Sums::together(elem, sums.len());
-    for (group, sums) in (0..).zip(sums.chunks_mut(together)) {
-        let first = group * together as u32 * COLUMNS;
+    let at_once = Sums::at_once(elem, sums.len());
+    for (group, sums) in (0..).zip(sums.chunks_mut(at_once)) {
+        let first = group * at_once as u32 * COLUMNS;
         let mut own = Sums::of(elem, sums);
         for step in 0..left.depth / left.step() {
             let rows = rows_of(b, step);
@@ -127,18 +127,18 @@ pub(super) fn rows_of(b: &mut Builder, left: Factor, step: u32) -> Vec<[Operand;
 /// Adds left·right over the rows of the right factor, of which every left one has eight.
 pub(super) fn multiply_in_time(
     b: &mut Builder,
-    anew: Anew,
+    rematerialiser: Rematerialiser,
     sums: &mut Blocks,
     (left, right): (&[[Operand; 4]], Factor),
 ) {
     let elem = right.tile.elem;
-    let together = Sums::together(elem, sums.len());
-    for (group, sums) in (0..).zip(sums.chunks_mut(together)) {
+    let at_once = Sums::at_once(elem, sums.len());
+    for (group, sums) in (0..).zip(sums.chunks_mut(at_once)) {
         let mut own = Sums::of(elem, sums);
         if elem == Elem::F32 {
             // High and low parts of the left factor would be kept for all groups: twice its registers.
-            let half = anew.of_bits(b, HALF);
-            add_in_time(b, &mut own, (left, right), (group * together as u32, half));
+            let half = rematerialiser.of_bits(b, HALF);
+            add_in_time(b, &mut own, (left, right), (group * at_once as u32, half));
         } else {
             add_words_in_time(b, &mut own, (left, right), 0);
         }
@@ -174,8 +174,8 @@ pub(crate) fn product_in_time(
 }
 
 /// How many blocks' products are computed at once.
-pub(crate) fn together(blocks: u32) -> u32 {
-    blocks.min(TOGETHER as u32)
+pub(crate) fn blocks_at_once(blocks: u32) -> u32 {
+    blocks.min(BLOCKS_AT_ONCE as u32)
 }
 
 /// Adds left·right over rows for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1
@@ -241,14 +241,14 @@ fn cut_off(b: &mut Builder, x: Operand) -> Operand {
 }
 
 /// A number as a register of a factor beside tiles of a type.
-pub(super) fn single(b: &mut Builder, elem: Elem, x: Operand) -> Operand {
+pub(super) fn tf32_bits(b: &mut Builder, elem: Elem, x: Operand) -> Operand {
     let x = if elem == Elem::F32 { x } else { rounded(b, x) };
     b.bits(Ty::U32, x)
 }
 
 /// A block of sums as a left factor of eight columns.
 pub(super) fn left_of(b: &mut Builder, elem: Elem, [x, y, z, w]: [Operand; 4]) -> [Operand; 4] {
-    [x, z, y, w].map(|sum| single(b, elem, sum))
+    [x, z, y, w].map(|sum| tf32_bits(b, elem, sum))
 }
 
 /// Transposed elements of a tile in 16 of its rows, of which each eight rows are one factor: of the thread's two columns of
@@ -290,13 +290,13 @@ pub(crate) fn first_transposed(
     let of_sixteen = b.mul(sixteen, Operand::i32((ROWS / tile.piece()) as i32));
     let piece = b.add(of_sixteen, of_group);
     let row = b.mul(member, Operand::i32(2));
-    let place = tile.place(b, row, piece);
+    let place = tile.piece_index(b, row, piece);
     b.add(place, within)
 }
 
-impl ChunksKernel<'_> {
-    /// [`ChunksKernel::scaled_values`] in `tf32`: a left factor for every eight times.
-    pub(super) fn scaled_singles(
+impl ChunkwiseKernel<'_> {
+    /// [`ChunkwiseKernel::scaled_values`] in `tf32`: a left factor for every eight times.
+    pub(super) fn scaled_tf32(
         &self,
         b: &mut Builder,
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
@@ -308,7 +308,7 @@ impl ChunksKernel<'_> {
                 let remaining = remaining(b, eight);
                 left.push([(0, 0), (1, 0), (0, 1), (1, 1)].map(|(h, c)| {
                     let scaled = b.mul(own[h][c], remaining[c]);
-                    single(b, self.elem(), scaled)
+                    tf32_bits(b, self.elem(), scaled)
                 }));
             }
             // Loads for later products, moved up, would take registers.
@@ -324,7 +324,7 @@ impl ChunksKernel<'_> {
 
     /// Writes a block of the state for queries, in 16 rows: of `f32` as it is, else rounded, places 2t of the depth before
     /// places 2t + 1.
-    pub(super) fn store_single(&self, b: &mut Builder, states: &Tile, (k, block): (u32, [Operand; 4])) {
+    pub(super) fn store_tf32(&self, b: &mut Builder, states: &Tile, (k, block): (u32, [Operand; 4])) {
         let row = self.first_row(b);
         for (h, two) in (0..).zip(block.chunks(2)) {
             let row = b.add(row, Operand::i32((h * COLUMNS) as i32));
@@ -336,7 +336,7 @@ impl ChunksKernel<'_> {
                 continue;
             }
             for (c, x) in (0..).zip(two) {
-                let place = states.place(b, row, Operand::i32((2 * k + c) as i32));
+                let place = states.piece_index(b, row, Operand::i32((2 * k + c) as i32));
                 let index = b.add(place, self.member);
                 let x = rounded(b, *x);
                 let x = if self.saved.is_some() { cut_off(b, x) } else { x };

@@ -19,7 +19,7 @@ use super::contraction::{courses, reduction};
 use super::needs::Course;
 
 /// A program whose sums over columns are taken in parts.
-pub(super) struct Parted {
+pub(super) struct ProgramInParts {
     /// The program with the part axis, its last one.
     pub program: Program,
     /// The axis.
@@ -31,7 +31,7 @@ pub(super) struct Parted {
 }
 
 /// The program with its sums in parts; `None` if it has none, or over several sets of columns.
-pub(super) fn parted(program: &Program) -> Option<Parted> {
+pub(super) fn in_parts(program: &Program) -> Option<ProgramInParts> {
     let sums: Vec<ColumnSum> = (0..program.nodes.len() as u32).filter_map(|i| column_sum(program, Value(i))).collect();
     let inner: BTreeSet<Value> = sums.iter().flat_map(|s| s.tuples[1..].iter().copied()).collect();
     let outermost: Vec<&ColumnSum> = sums.iter().filter(|s| !inner.contains(&s.tuples[0])).collect();
@@ -68,7 +68,7 @@ fn column_sum(program: &Program, tuple: Value) -> Option<ColumnSum> {
 }
 
 /// Every field of an outermost sum becomes the sum over the part axis of what is stored in parts.
-fn with_parts(program: &Program, sums: &[&ColumnSum]) -> Parted {
+fn with_parts(program: &Program, sums: &[&ColumnSum]) -> ProgramInParts {
     let axis = Axis(program.axes.len() as u32);
     let mut changed = Program { nodes: vec![], ..program.clone() };
     changed.axes.push(part_name(program));
@@ -91,7 +91,7 @@ fn with_parts(program: &Program, sums: &[&ColumnSum]) -> Parted {
     }
     changed.outputs.iter_mut().for_each(|output| output.value = place[output.value.0 as usize]);
     let sums = sums.iter().flat_map(|s| s.tuples.iter().map(|t| place[t.0 as usize])).collect();
-    Parted { program: changed, axis, parts, sums }
+    ProgramInParts { program: changed, axis, parts, sums }
 }
 
 /// A name that no other axis has.
