@@ -8,3 +8,4 @@ pub mod persistent;
 pub mod point;
 pub mod reads;
 pub mod scalar;
+pub mod steps;

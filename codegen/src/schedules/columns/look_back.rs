@@ -22,6 +22,12 @@ struct Turn {
     tag: Operand,
 }
 
+/// A column of a tile; the column's number is `i32`.
+struct Column<'a> {
+    tile: &'a Tile,
+    column: Operand,
+}
+
 /// The messages of a column that lead to the state before a tile.
 struct Wanted {
     /// Aggregates of the group's earlier tiles.
@@ -89,12 +95,19 @@ impl Ring<'_> {
                 self.publish(b, message, &total, turn);
             });
         }
-        let before = self.state_before(b, turn, &initial, &wanted);
-        let state = earlier.as_ref().map_or(before.clone(), |e| self.layout.monoid.apply(b, &before, e));
+        let place = Column { tile, column };
+        let before = self.state_before(b, turn, &initial, (&wanted, &place));
+        let start = b.sub(tile.order, turn.within);
+        let state = earlier.as_ref().map_or(before.clone(), |e| {
+            let state = self.layout.monoid.apply(b, &before, e);
+            self.step_if_lost_between(b, &place, (&before, state), (start, tile.order))
+        });
         store_fields(b, &self.carry, index, &state);
         b.if_(turn.follows, |b| {
             let total = self.total(b, earlier.as_ref(), index);
             let after = self.layout.monoid.apply(b, &before, &total);
+            let end = b.add(tile.order, Operand::i32(1));
+            let after = self.step_if_lost_between(b, &place, (&before, after), (start, end));
             let next = b.add(turn.group, Operand::i32(1));
             let message = self.state_message(b, tile.scan, next, column);
             self.publish(b, message, &after, turn);
@@ -102,6 +115,40 @@ impl Ring<'_> {
                 b.if_(turn.last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
             }
         });
+    }
+
+    /// The state behind the tiles from the first to the second number (in the order of the scan) where the state before them is
+    /// the first of `states` and their combination gives the second; if that is lost, from single steps.
+    fn step_if_lost_between(
+        &self,
+        b: &mut Builder,
+        column: &Column,
+        (before, after): (&[Operand], Fields),
+        (first, end): (Operand, Operand),
+    ) -> Fields {
+        let kept = self.layout.monoid.keeps(b, before, &after);
+        if kept == Operand::bool(true) {
+            return after;
+        }
+        let after: Vec<Reg> = after.into_iter().map(|x| b.var(x)).collect();
+        let lost = b.unary(Unary::Not, kept);
+        b.if_(lost, |b| {
+            assign(b, &after, before);
+            let end = b.binary(Binary::Min, end, self.time_tiles);
+            let (first, end) = if self.layout.reverse() {
+                (b.sub(self.time_tiles, end), b.sub(self.time_tiles, first))
+            } else {
+                (first, end)
+            };
+            let rows = Operand::i64(i64::from(self.layout.schedule.tile_rows()));
+            let [first, end] = [first, end].map(|tiles| {
+                let tiles = b.convert(Ty::I64, tiles);
+                b.mul(tiles, rows)
+            });
+            let steps = self.steps(b, column.tile, column.column);
+            steps.walk(b, &after, (first, end), |_, _| Operand::bool(false));
+        });
+        after.into_iter().map(Operand::Reg).collect()
     }
 
     /// The aggregate of the group up to and with the tile.
@@ -167,14 +214,20 @@ impl Ring<'_> {
     }
 
     /// The state before a group: that before some earlier group, then the aggregates of the groups between.
-    fn state_before(&self, b: &mut Builder, turn: &Turn, initial: &[Operand], wanted: &Wanted) -> Fields {
+    fn state_before(
+        &self,
+        b: &mut Builder,
+        turn: &Turn,
+        initial: &[Operand],
+        (wanted, column): (&Wanted, &Column),
+    ) -> Fields {
         let state: Vec<Reg> = initial.iter().map(|x| b.var(*x)).collect();
         let later = b.binary(Binary::Gt, turn.group, Operand::i32(0));
-        b.if_(later, |b| self.resume(b, wanted, &state));
+        b.if_(later, |b| self.resume(b, wanted, &state, (turn, column)));
         state.into_iter().map(Operand::Reg).collect()
     }
 
-    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg]) {
+    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg], (turn, column): (&Turn, &Column)) {
         let chosen = b.var(Operand::i32(0));
         b.loop_(|b| {
             let done = wanted.choose(b, chosen);
@@ -183,6 +236,7 @@ impl Ring<'_> {
             b.push(Stmt::Poll { messages: self.block.messages, entries, tag: wanted.tag });
         });
         let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
+        let kept = b.var(Operand::bool(true));
         for (m, (aggregate, start)) in wanted.aggregates.iter().zip(&wanted.starts).enumerate().rev() {
             let starts = b.eq(chosen.into(), Operand::i32(m as i32));
             b.if_(starts, |b| {
@@ -194,9 +248,50 @@ impl Ring<'_> {
                 let element = from_words(b, &types, &values(aggregate));
                 let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
                 let next = self.layout.monoid.apply(b, &now, &element);
+                let here = self.layout.monoid.keeps(b, &now, &next);
+                let here = b.and(kept.into(), here);
+                b.assign(kept, here);
                 assign(b, state, &next);
             });
         }
+        if !self.layout.monoid.at_risk().is_empty() {
+            let lost = b.unary(Unary::Not, kept.into());
+            b.if_(lost, |b| self.resume_in_steps(b, (turn, column), (wanted, chosen.into()), state));
+        }
+    }
+
+    /// Goes from the chosen state on once more; groups that lose the state are stepped through. What each group gives depends
+    /// only on the state before it and its elements, so that the bits are those from every choice.
+    fn resume_in_steps(
+        &self,
+        b: &mut Builder,
+        (turn, column): (&Turn, &Column),
+        (wanted, chosen): (&Wanted, Operand),
+        state: &[Reg],
+    ) {
+        let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
+        for (m, start) in wanted.starts.iter().enumerate() {
+            let starts = b.eq(chosen, Operand::i32(m as i32));
+            b.if_(starts, |b| {
+                let known = from_words(b, &state_types, &values(start));
+                assign(b, state, &known);
+            });
+        }
+        let groups = b.add(chosen, Operand::i32(1));
+        let first = b.sub(turn.group, groups);
+        b.for_(first, turn.group, Operand::i32(1), |b, group| {
+            let message = self.group_message(b, column.tile.scan, group, column.column);
+            let aggregate = entry(b, message, self.words, Operand::bool(true), turn.tag);
+            self.poll_until(b, vec![aggregate.clone()], turn.tag, |b| present(b, &aggregate, turn.tag));
+            let element = from_words(b, &types, &values(&aggregate));
+            let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let next = self.layout.monoid.apply(b, &now, &element);
+            let size = Operand::i32(self.layout.schedule.group as i32);
+            let tile = b.mul(group, size);
+            let end = b.add(tile, size);
+            let next = self.step_if_lost_between(b, column, (&now, next), (tile, end));
+            assign(b, state, &next);
+        });
     }
 
     /// Polls until the condition holds.

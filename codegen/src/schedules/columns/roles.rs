@@ -1,13 +1,17 @@
 //! The reducers and the scanners.
 
+use super::Layout;
 use super::cells::Cells;
 use super::parts::RowSums;
 use super::ring::{Ring, Tile};
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
+use crate::block::steps::Steps;
 use crate::build::Builder;
-use crate::tile::Operand;
+use crate::tile::{Operand, Reg};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
 
 impl Ring<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
@@ -75,7 +79,7 @@ impl Ring<'_> {
         let prefixes: Vec<Fields> = totals.into_iter().map(|t| self.lane_prefix(b, t, &lanes)).collect();
         self.block.wait(b, self.block.published, slot, parity);
         self.block.wait(b, self.block.carried, slot, parity);
-        let mut states = vec![];
+        let (mut states, mut kept) = (vec![], vec![]);
         for (v, prefix) in prefixes.iter().enumerate() {
             let column = b.add(ring.column, Operand::i32(v as i32));
             let base = self.slot_columns(b, slot);
@@ -85,13 +89,68 @@ impl Ring<'_> {
             let index = b.add(base, column);
             let before = load_fields(b, &self.spans, index);
             let state = layout.monoid.apply(b, &carry, &before);
-            states.push(layout.monoid.apply(b, &state, prefix));
+            let state = layout.monoid.apply(b, &state, prefix);
+            kept.push(layout.monoid.keeps(b, &carry, &state));
+            states.push(state);
         }
         let mut sums = RowSums::new(layout);
         for row in layout.in_order(layout.schedule.steps) {
             let r = row as usize;
             states = layout.step(b, &cells, row, &mut points[r], &elements[r], (states, &mut sums));
         }
+        self.step_if_lost(b, tile, slot, &kept);
+    }
+
+    /// Where the state before a thread's rows is lost in a column, steps through the column's tile up to the end of these rows and
+    /// stores its outputs there.
+    fn step_if_lost(&self, b: &mut Builder, tile: &Tile, slot: Operand, kept: &[Operand]) {
+        let all = kept.iter().fold(Operand::bool(true), |all, kept| b.and(all, *kept));
+        if all == Operand::bool(true) {
+            return;
+        }
+        let lost = b.unary(Unary::Not, all);
+        b.if_(lost, |b| {
+            let mut columns = Operand::i32(0);
+            for (v, kept) in kept.iter().enumerate() {
+                let own = b.select(*kept, Operand::i32(0), Operand::i32(1 << v));
+                columns = b.binary(Binary::Or, columns, own);
+            }
+            b.for_(Operand::i32(0), Operand::i32(kept.len() as i32), Operand::i32(1), |b, v| {
+                let own = b.binary(Binary::Shr, columns, v);
+                let own = b.binary(Binary::And, own, Operand::i32(1));
+                let own = b.ne(own, Operand::i32(0));
+                b.if_(own, |b| self.step_column(b, tile, slot, v));
+            });
+        });
+    }
+
+    fn step_column(&self, b: &mut Builder, tile: &Tile, slot: Operand, v: Operand) {
+        let schedule = self.layout.schedule;
+        let first = self.lane_column(b);
+        let column = b.add(first, v);
+        let base = self.slot_columns(b, slot);
+        let index = b.add(base, column);
+        let carry = load_fields(b, &self.carry, index);
+        let state: Vec<Reg> = carry.into_iter().map(|x| b.var(x)).collect();
+        let (place, _) = self.place(b, tile, self.block.warp, Operand::i32(0));
+        let end = b.add(place.time, Operand::i64(i64::from(schedule.steps)));
+        let tile_end = b.add(tile.time, Operand::i64(i64::from(schedule.tile_rows())));
+        let range = if self.layout.reverse() { (place.time, tile_end) } else { (tile.time, end) };
+        self.steps(b, tile, column).walk(b, &state, range, |b, index| {
+            let (above, below) = (b.ge(index, place.time), b.lt(index, end));
+            b.and(above, below)
+        });
+    }
+
+    /// A column (`i32`) of a tile, whose elements are read one by one.
+    pub(super) fn steps(&self, b: &mut Builder, tile: &Tile, column: Operand) -> Steps<'_> {
+        let Layout { stage, scan, monoid, args, lane, width, .. } = self.layout;
+        let column = b.convert(Ty::I64, column);
+        let column = b.add(tile.column, column);
+        let exists = b.lt(column, *width);
+        let mut indices = tile.outer.clone();
+        indices.push((*lane, column));
+        Steps { stage, scan, monoid, args, indices, exists }
     }
 
     /// What the lanes earlier in time combine to.

@@ -35,6 +35,7 @@ use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::persistent::{Persistent, SLOTS, shared_fields};
+use crate::block::steps::Steps;
 use crate::build::Builder;
 use crate::schedule::{Loader, LookBack, Schedule, WARP};
 use crate::stage::{Scan, Stage};
@@ -222,6 +223,13 @@ impl<'s> LookBackKernel<'s> {
         let mut point = crate::block::point::Point::new(&self.stage.program, Some(self.scan.axis));
         let live: Vec<_> = self.monoid.keep(init);
         live.into_iter().map(|v| point.here(b, &mut leaves, v)).collect()
+    }
+
+    /// A row whose elements are read one by one.
+    fn steps(&self, b: &mut Builder, row: Operand) -> Steps<'_> {
+        let indices = self.args.row_indices(b, row);
+        let LookBackKernel { stage, scan, monoid, args, .. } = self;
+        Steps { stage, scan, monoid, args, indices, exists: Operand::bool(true) }
     }
 
     fn pointer(&self, tensor: Tensor) -> Memory {

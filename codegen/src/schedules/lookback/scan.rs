@@ -8,7 +8,8 @@ use crate::block::persistent::load_fields;
 use crate::block::point::Point;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg, Shuffle};
-use oplus_dsl::ir::Unary;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// A place of a span that is scanned: its element and what was computed on the way.
 pub(super) struct Place<'p> {
@@ -33,11 +34,14 @@ impl LookBackKernel<'_> {
         self.block.arrive_warp(b, self.block.empty, stage);
         let mut places = self.places(b, &span, self.reverse());
         let prefixes = self.local_prefixes(b, &places);
-        let state = self.before_span(b, slot);
+        let (carry, state) = self.before_span(b, slot);
         let outputs = self.running_outputs(b, &span);
         let mut values = vec![vec![]; places.len()];
+        let mut kept = Operand::bool(true);
         for r in self.in_order(self.schedule.vectors) {
             let state = self.monoid.apply(b, &state, &prefixes[r as usize]);
+            let here = self.monoid.keeps(b, &carry, &state);
+            kept = b.and(kept, here);
             values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
             if tile.whole != Operand::bool(false) {
                 self.store(b, &span, &outputs, (r, &values[r as usize]), false);
@@ -49,16 +53,51 @@ impl LookBackKernel<'_> {
                 self.store(b, &span, &outputs, (r, values), true);
             }
         });
+        self.step_if_lost(b, tile, slot.0, kept);
     }
 
-    /// The state before the warp's span, once it is known.
-    pub(super) fn before_span(&self, b: &mut Builder, (slot, parity): (Operand, Operand)) -> Fields {
+    /// The states before the tile and before the warp's span, once they are known.
+    pub(super) fn before_span(&self, b: &mut Builder, (slot, parity): (Operand, Operand)) -> (Fields, Fields) {
         self.block.wait(b, self.block.published, slot, parity);
         self.block.wait(b, self.block.carried, slot, parity);
         let carry = load_fields(b, &self.shared.carry, slot);
         let index = self.span_index(b, slot, self.block.warp);
         let before = load_fields(b, &self.shared.spans, index);
-        self.monoid.apply(b, &carry, &before)
+        let state = self.monoid.apply(b, &carry, &before);
+        (carry, state)
+    }
+
+    /// Where a state of the warp's span is lost in any lane, steps through the tile up to the span's end and stores the span's outputs.
+    pub(super) fn step_if_lost(&self, b: &mut Builder, tile: &Tile, slot: Operand, kept: Operand) {
+        if kept == Operand::bool(true) {
+            return;
+        }
+        let kept = b.all(kept);
+        let lost = b.unary(Unary::Not, kept);
+        b.if_(lost, |b| {
+            let carry = load_fields(b, &self.shared.carry, slot);
+            let state: Vec<Reg> = carry.into_iter().map(|x| b.var(x)).collect();
+            let size = Operand::i32((self.schedule.vectors * self.stretch()) as i32);
+            let first = b.mul(self.block.warp, size);
+            let [first, size] = [first, size].map(|x| b.convert(Ty::I64, x));
+            let first = b.add(tile.start, first);
+            let end = b.add(first, size);
+            let tile_end = b.add(tile.start, Operand::i64(i64::from(self.schedule.tile())));
+            let range = if self.reverse() { (first, tile_end) } else { (tile.start, end) };
+            self.steps(b, tile.row).walk(b, &state, range, |b, index| self.owns(b, index, first, end));
+        });
+    }
+
+    /// Whether an index lies in the span from `first` to `end` and is one of the lane's, which has stored there before.
+    fn owns(&self, b: &mut Builder, index: Operand, first: Operand, end: Operand) -> Operand {
+        let (above, below) = (b.ge(index, first), b.lt(index, end));
+        let inside = b.and(above, below);
+        let place = b.sub(index, first);
+        let place = b.convert(Ty::I32, place);
+        let vector = b.binary(Binary::Div, place, Operand::i32(self.schedule.vector as i32));
+        let lane = b.binary(Binary::And, vector, Operand::i32(31));
+        let own = b.eq(lane, self.block.lane);
+        b.and(inside, own)
     }
 
     /// The outputs that have the scan axis, each with the offset of the lane's first element.

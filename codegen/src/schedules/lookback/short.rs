@@ -25,7 +25,8 @@ impl Carried {
 impl LookBackKernel<'_> {
     /// Scans a warp's span of a tile, once the state before it is known.
     pub(super) fn scan_by_stretches(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
-        let state = self.before_span(b, slot);
+        let (carry, state) = self.before_span(b, slot);
+        let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
         b.for_(Operand::i32(0), count, Operand::i32(1), |b, turn| {
@@ -36,8 +37,9 @@ impl LookBackKernel<'_> {
                 turn
             };
             let first = b.eq(turn, Operand::i32(0));
-            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first));
+            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), (&carry, kept));
         });
+        self.step_if_lost(b, tile, slot.0, kept.into());
         self.block.arrive_warp(b, self.block.empty, stage);
     }
 
@@ -49,6 +51,7 @@ impl LookBackKernel<'_> {
         stretch: Operand,
         stage: Operand,
         (state, sum, first): (&[Operand], &Carried, Operand),
+        (carry, kept): (&[Operand], Reg),
     ) {
         let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
         let mut places = self.places(b, &span, self.reverse());
@@ -61,6 +64,9 @@ impl LookBackKernel<'_> {
         });
         assign(b, &sum.0, &after);
         let state = self.monoid.apply(b, state, &prefix);
+        let here = self.monoid.keeps(b, carry, &state);
+        let here = b.and(kept.into(), here);
+        b.assign(kept, here);
         let values = self.finish_stretch(b, &span, &mut places[0], state, 0);
         let outputs = self.running_outputs(b, &span);
         self.store(b, &span, &outputs, (0, &values), true);
