@@ -34,7 +34,7 @@ pub enum Role {
     SegmentTiles,
     /// Message words between blocks.
     Messages,
-    /// The control words of the launch.
+    /// The control word of the launch.
     Control,
 }
 
@@ -61,7 +61,7 @@ pub enum Tensor {
 /// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
 /// the sizes of the stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it
 /// is 1), for schedules that save states their scratch, for those with segments the tiles of one, for sums over rows their
-/// piece, and for schedules with look-back the messages and the control words.
+/// piece, and for schedules with look-back the messages and the control word.
 pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
     let program = &stage.program;
     let unit = schedule.unit_axes(stage);

@@ -14,6 +14,7 @@ use crate::build::{Builder, zero};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, Unary, Value};
+use std::collections::HashMap;
 
 impl Monoid<'_> {
     /// The fields of a state that combined elements can lose, as positions in the state: floats that are a product of an
@@ -39,18 +40,38 @@ impl Monoid<'_> {
         }
     }
 
-    /// Whether the state `after` a combination is one wherever the state `before` it is one.
-    pub fn keeps(&self, b: &mut Builder, before: &[Operand], after: &[Operand]) -> Operand {
-        let mut all = Operand::bool(true);
-        for slot in self.at_risk() {
-            let there = self.is_state(b, slot, after[slot]);
-            let was = self.is_state(b, slot, before[slot]);
-            let never = b.unary(Unary::Not, was);
-            let kept = b.binary(Binary::Or, there, never);
-            all = b.and(all, kept);
-        }
-        all
+    /// Whether all fields at risk are those of a state.
+    pub fn are_states(&self, b: &mut Builder, state: &[Operand]) -> Operand {
+        self.at_risk().into_iter().fold(Operand::bool(true), |all, slot| {
+            let there = self.is_state(b, slot, state[slot]);
+            b.and(all, there)
+        })
     }
+
+    /// Whether any field at risk is that of a state. Only then can combinations lose one.
+    pub fn has_states(&self, b: &mut Builder, state: &[Operand]) -> Operand {
+        self.at_risk().into_iter().fold(Operand::bool(false), |any, slot| {
+            let there = self.is_state(b, slot, state[slot]);
+            b.binary(Binary::Or, any, there)
+        })
+    }
+
+    /// Whether a state was lost between `before` and `after`.
+    pub fn loses(&self, b: &mut Builder, before: &[Operand], after: &[Operand]) -> Operand {
+        let kept = self.are_states(b, after);
+        let lost = b.unary(Unary::Not, kept);
+        let was = self.has_states(b, before);
+        b.and(lost, was)
+    }
+}
+
+/// Whether combined elements can lose a state of the stage's scan.
+pub fn can_lose_states(stage: &Stage) -> bool {
+    stage.scan().is_some_and(|scan| {
+        let operator = stage.program.operator(scan.operator);
+        let fields = operator.fields.iter().zip(products(operator));
+        fields.into_iter().any(|(field, product)| field.ty.is_float() && product)
+    })
 }
 
 /// For every field of an operator whether it depends on a product of an operand of the left and one of the right element.
@@ -60,7 +81,8 @@ fn products(operator: &Operator) -> Vec<bool> {
     let mut known: Vec<(bool, bool, bool)> = vec![];
     for node in &operator.body {
         let of = |v: &Value| known[v.0 as usize];
-        let inner = node.op.operands().iter().map(of).fold((false, false, false), |x, y| (x.0 | y.0, x.1 | y.1, x.2 | y.2));
+        let inner =
+            node.op.operands().iter().map(of).fold((false, false, false), |x, y| (x.0 | y.0, x.1 | y.1, x.2 | y.2));
         known.push(match &node.op {
             Op::Input(k) => (*k < fields, *k >= fields, false),
             Op::Binary(Binary::Mul, x, y) => {
@@ -86,6 +108,8 @@ pub struct Steps<'k> {
     pub args: &'k Args,
     /// The index along every axis that is not scanned.
     pub indices: Vec<(Axis, Operand)>,
+    /// The offset of the row's first element of every tensor, where it is at hand.
+    pub bases: HashMap<Tensor, Operand>,
     /// Whether the row exists.
     pub exists: Operand,
 }
@@ -136,9 +160,12 @@ impl Steps<'_> {
     }
 
     fn offset(&self, b: &mut Builder, tensor: Tensor, index: Option<Operand>) -> Operand {
-        let mut indices = self.indices.clone();
-        indices.extend(index.map(|index| (self.scan.axis, index)));
-        self.args.offset(b, tensor, &indices)
+        let along: Vec<(Axis, Operand)> = index.map(|index| (self.scan.axis, index)).into_iter().collect();
+        if let Some(base) = self.bases.get(&tensor) {
+            let step = self.args.offset(b, tensor, &along);
+            return b.add(*base, step);
+        }
+        self.args.offset(b, tensor, &[&self.indices[..], &along].concat())
     }
 
     fn read(&self, b: &mut Builder, param: u32, index: Option<Operand>) -> Operand {

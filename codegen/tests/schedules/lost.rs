@@ -111,7 +111,16 @@ fn check_all(programs: &[Program], schedules: &[Schedule]) {
 fn look_back() {
     let schedule = |loader, vector, vectors, fold| {
         let window = 2;
-        Schedule::LookBack(LookBack { scan_warps: 2, reduce_warps: 1, vector, vectors, stages: 3, window, fold, loader })
+        Schedule::LookBack(LookBack {
+            scan_warps: 2,
+            reduce_warps: 1,
+            vector,
+            vectors,
+            stages: 3,
+            window,
+            fold,
+            loader,
+        })
     };
     let schedules = [
         schedule(Loader::Registers, 1, 1, Fold::Blocks),

@@ -65,7 +65,7 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: "chunks", refusal })?;
+    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: "chunkwise", refusal })?;
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
         return Err(parameters);
     }

@@ -73,7 +73,8 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
     }
-    let form = stage.kind().matrices_back().map_err(|refusal| LowerError::Kind { schedule: "chunks_back", refusal })?;
+    let form =
+        stage.kind().matrices_back().map_err(|refusal| LowerError::Kind { schedule: "chunkwise_backward", refusal })?;
     // An access has at most 16 bytes.
     if form.elem(stage) == Elem::F32 && vector > 4 {
         return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });

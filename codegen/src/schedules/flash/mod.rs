@@ -68,7 +68,7 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
         return Err(parameters);
     }
-    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: "pairs", refusal })?;
+    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: "flash", refusal })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
     let kernel = PairsKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;

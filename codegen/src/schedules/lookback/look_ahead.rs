@@ -210,11 +210,7 @@ impl LookBackKernel<'_> {
         count: Operand,
     ) {
         let [old, new] = [before, state].map(|regs| regs.iter().map(|r| Operand::Reg(*r)).collect::<Fields>());
-        let kept = self.monoid.keeps(b, &old, &new);
-        if kept == Operand::bool(true) {
-            return;
-        }
-        let lost = b.unary(Unary::Not, kept);
+        let lost = self.monoid.loses(b, &old, &new);
         b.if_(lost, |b| {
             assign(b, state, &old);
             let row_first = b.mul(carry.row.into(), self.row_tiles);

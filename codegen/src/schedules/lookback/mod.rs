@@ -42,6 +42,7 @@ use crate::stage::{Scan, Stage};
 use crate::tile::{Kernel, Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op};
+use std::collections::HashMap;
 use streams::Streams;
 
 /// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
@@ -229,7 +230,7 @@ impl<'s> LookBackKernel<'s> {
     fn steps(&self, b: &mut Builder, row: Operand) -> Steps<'_> {
         let indices = self.args.row_indices(b, row);
         let LookBackKernel { stage, scan, monoid, args, .. } = self;
-        Steps { stage, scan, monoid, args, indices, exists: Operand::bool(true) }
+        Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists: Operand::bool(true) }
     }
 
     fn pointer(&self, tensor: Tensor) -> Memory {

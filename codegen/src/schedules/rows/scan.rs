@@ -29,7 +29,13 @@ struct Moved {
 
 impl<'s> RowsKernel<'s> {
     /// One tile of a team's rows: outputs are stored, carries move on. `turn` is 0 and 1 in turns.
-    pub(super) fn tile(&self, b: &mut Builder, rows: &mut [Row<'s>], start: Operand, turn: Reg) {
+    pub(super) fn tile(
+        &self,
+        b: &mut Builder,
+        rows: &mut [Row<'s>],
+        (start, end, at): (Operand, Operand, Operand),
+        turn: Reg,
+    ) {
         let tiles = self.load(b, rows, start);
         let mut points: Vec<_> = rows.iter().map(|row| self.points(row)).collect();
         let scanned: Vec<Scanned> = rows
@@ -41,47 +47,53 @@ impl<'s> RowsKernel<'s> {
                 self.scan_stretches(b, elements)
             })
             .collect();
-        let carried: Vec<Fields> = rows.iter().map(|row| row.carry.iter().map(|r| Operand::Reg(*r)).collect()).collect();
+        let carried: Vec<Fields> =
+            rows.iter().map(|row| row.carry.iter().map(|r| Operand::Reg(*r)).collect()).collect();
         let exchanged = self.schedule.row_warps > 1;
         let passed = if exchanged { self.exchange(b, rows, &scanned, turn) } else { vec![] };
         let mut moved = vec![];
         for (k, row) in rows.iter().enumerate() {
             let (before, after) = passed.get(k).cloned().unwrap_or((carried[k].clone(), vec![]));
             let at = (row, &tiles[k]);
-            let (state, kept) = self.finish(b, at, &mut points[k], &scanned[k], (&carried[k], before));
+            let (state, kept) = self.finish(b, at, &mut points[k], &scanned[k], before);
             let after = if exchanged { after } else { state };
             moved.push(Moved { kept, after });
         }
-        self.step_if_lost(b, rows, start, &mut moved);
+        self.step_if_lost(b, rows, (end, at), &mut moved);
         for (row, moved) in rows.iter().zip(&moved) {
             assign(b, &row.carry, &moved.after);
         }
     }
 
     /// Where a state of a team's row is lost in this tile, the team steps through the tile.
-    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], start: Operand, moved: &mut [Moved]) {
+    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], (end, at): (Operand, Operand), moved: &mut [Moved]) {
         if self.takes_single_steps() || self.monoid.at_risk().is_empty() {
             return;
         }
         let mut all = Operand::bool(true);
-        let mut each = vec![];
-        for (row, moved) in rows.iter().zip(moved) {
-            let before: Fields = row.carry.iter().map(|r| Operand::Reg(*r)).collect();
-            let carries = self.monoid.keeps(b, &before, &moved.after);
-            let kept = b.and(moved.kept, carries);
-            all = b.and(all, kept);
-            let after: Vec<Reg> = moved.after.iter().map(|x| b.var(*x)).collect();
-            moved.after = after.iter().map(|r| Operand::Reg(*r)).collect();
-            each.push((row, after, carries, kept));
+        for moved in moved.iter_mut() {
+            let carries = self.monoid.are_states(b, &moved.after);
+            moved.kept = b.and(moved.kept, carries);
+            all = b.and(all, moved.kept);
         }
+        let after: Vec<Vec<Reg>> = moved.iter().map(|moved| moved.after.iter().map(|x| b.var(*x)).collect()).collect();
         let all = b.all(all);
         let lost = b.unary(Unary::Not, all);
         b.if_(lost, |b| {
-            for (row, after, carries, kept) in each {
-                let stores = self.any_of_team(b, kept);
-                b.if_(stores, |b| self.step_tile(b, (row, start), &after, carries));
+            // The tile's start is computed from another lane's number, so that no register holds it meanwhile.
+            let at = b.shuffle(Shuffle::Index, at, Operand::i32(0));
+            let start = self.start(b, end, at);
+            for (k, (row, after)) in rows.iter().zip(&after).enumerate() {
+                let lost = self.any_of_team(b, moved[k].kept);
+                let before: Fields = row.carry.iter().map(|r| Operand::Reg(*r)).collect();
+                let was = self.monoid.has_states(b, &before);
+                let lost = b.and(lost, was);
+                b.if_(lost, |b| self.step_tile(b, (row, start), &before, after));
             }
         });
+        for (moved, after) in moved.iter_mut().zip(after) {
+            moved.after = after.into_iter().map(Operand::Reg).collect();
+        }
     }
 
     /// Whether the condition does not hold in some lane of the team's warp.
@@ -97,14 +109,22 @@ impl<'s> RowsKernel<'s> {
     }
 
     /// Steps through a row's tile and stores the outputs of the warp's span, each by the lane that has stored there before. The
-    /// state behind the tile replaces the one in `after` unless that is kept.
-    fn step_tile(&self, b: &mut Builder, (row, start): (&Row, Operand), after: &[Reg], carries: Operand) {
-        let state: Vec<Reg> = row.carry.iter().map(|r| b.var((*r).into())).collect();
+    /// state behind the tile replaces the one in `after` if that is lost.
+    fn step_tile(&self, b: &mut Builder, (row, start): (&Row, Operand), before: &[Operand], after: &[Reg]) {
+        let state: Vec<Reg> = before.iter().map(|x| b.var(*x)).collect();
         let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
         let (stage, scan, monoid, args) = (self.stage, &self.scan, &self.monoid, &self.args);
-        let steps = Steps { stage, scan, monoid, args, indices: row.indices.clone(), exists: row.exists };
+        let (indices, bases, exists) = (row.indices.clone(), row.bases.clone(), row.exists);
+        let steps = Steps { stage, scan, monoid, args, indices, bases, exists };
         let writes = self.outputs(false).next().is_some();
-        steps.walk(b, &state, (start, end), |b, index| if writes { self.owns(b, index, start) } else { Operand::bool(false) });
+        steps.walk(
+            b,
+            &state,
+            (start, end),
+            |b, index| if writes { self.owns(b, index, start) } else { Operand::bool(false) },
+        );
+        let combined: Fields = after.iter().map(|r| Operand::Reg(*r)).collect();
+        let carries = self.monoid.are_states(b, &combined);
         for (after, stepped) in after.iter().zip(state) {
             let next = b.select(carries, (*after).into(), stepped.into());
             b.assign(*after, next);
@@ -182,14 +202,14 @@ impl<'s> RowsKernel<'s> {
     }
 
     /// The states of a row's tile and the outputs there; gives the state after the span, and whether no state before one of the
-    /// lane's elements is lost. `carry` is the state before the tile.
+    /// lane's elements is lost.
     fn finish(
         &self,
         b: &mut Builder,
         at: (&Row<'s>, &Tile),
         points: &mut HashMap<Place, Point<'s>>,
         scanned: &Scanned,
-        (carry, mut state): (&[Operand], Fields),
+        mut state: Fields,
     ) -> (Fields, Operand) {
         let mut kept = Operand::bool(true);
         let writes = self.outputs(false).next().is_some();
@@ -199,7 +219,7 @@ impl<'s> RowsKernel<'s> {
                 let alone = self.is_alone();
                 let own = if alone { state.clone() } else { self.monoid.apply(b, &state, &scanned.before[i]) };
                 if !self.takes_single_steps() {
-                    let here = self.monoid.keeps(b, carry, &own);
+                    let here = self.monoid.are_states(b, &own);
                     kept = b.and(kept, here);
                 }
                 self.emit(b, at, points, scanned, r, own);

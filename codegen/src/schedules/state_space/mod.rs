@@ -94,7 +94,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
 
 /// The stage with work taken out of the inner loop.
 fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
-    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: "states", refusal })?;
+    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: "state_space", refusal })?;
     Ok(stage.rewritten(walk.program.clone()))
 }
 

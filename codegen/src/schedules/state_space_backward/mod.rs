@@ -66,7 +66,8 @@ pub fn can_segment(stage: &Stage) -> bool {
 /// The tile kernel of a stage under one pass of a two-way schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
     let refused = || LowerError::Parameters { schedule: Schedule::StateSpaceBackward(*schedule) };
-    let parts = stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: "two_way", refusal })?;
+    let parts =
+        stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: "state_space_backward", refusal })?;
     if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
         return Err(refused());
     }

@@ -86,12 +86,13 @@ impl Cut {
 /// The axes that a tile holds whole: neither tiles along nor tiles across divide them.
 fn within_tiles(launch: &Launch) -> Vec<Axis> {
     match launch.schedule {
-        Schedule::Flash(_) => launch.stage.kind().pairs()
+        Schedule::Flash(_) => launch
+            .stage
+            .kind()
+            .pairs()
             .map(|form| form.inner.iter().copied().chain(form.over).collect())
             .unwrap_or_default(),
-        Schedule::Chunkwise(_) => {
-            launch.stage.kind().matrices().map_or(vec![], |form| vec![form.width, form.depth])
-        }
+        Schedule::Chunkwise(_) => launch.stage.kind().matrices().map_or(vec![], |form| vec![form.width, form.depth]),
         Schedule::ChunkwiseBackward(_) => {
             launch.stage.kind().matrices_back().map_or(vec![], |form| vec![form.states.width, form.states.depth])
         }
