@@ -107,6 +107,9 @@ pub enum Refusal {
     /// What is summed at every state and step is a sum itself.
     #[error("it sums sums over rows over the states")]
     SumOfSums,
+    /// An output, or what is summed over time, reads a state or a sum over rows or time.
+    #[error("an output of a row and a step is no map of sums over the states")]
+    NotSummed,
     /// There are more sums over rows than a block has room for.
     #[error("it has {sums} sums over rows, more than {most}")]
     RowSums {

@@ -98,6 +98,9 @@ impl BackwardScan {
         if walk.sums_a_sum() {
             return Err(Refusal::SumOfSums);
         }
+        if walk.finishes_other_fields() {
+            return Err(Refusal::NotSummed);
+        }
         match walk.row_sums.len() {
             0..=ROW_SUMS => Ok(walk),
             sums => Err(Refusal::RowSums { sums, most: ROW_SUMS }),
@@ -203,6 +206,20 @@ impl BackwardScan {
         while let Some(value) = stack.pop() {
             match &self.program.node(value).op {
                 Op::Field(tuple, _) if matches!(self.program.node(*tuple).op, Op::Reduce { .. }) => return true,
+                Op::Field(..) => {}
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        false
+    }
+
+    /// Whether a value of a row and a step reads a field that is no sum over the state axis: a state itself, or a sum over rows or time,
+    /// which is known only after the walk.
+    fn finishes_other_fields(&self) -> bool {
+        let (mut stack, mut seen) = (self.finished(), BTreeSet::new());
+        while let Some(value) = stack.pop() {
+            match &self.program.node(value).op {
+                Op::Field(tuple, _) if !self.sums.iter().any(|sum| sum.tuple == *tuple) => return true,
                 Op::Field(..) => {}
                 op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
             }
