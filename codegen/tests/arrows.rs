@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const ROOMS: [&[&str]; 11] = [
     &["words"],
     &["target"],
-    &["tile", "build", "operands", "path"],
+    &["tile", "build", "operands"],
     &["math", "verify"],
     &["simulate"],
     &["passes"],
