@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::schedule::Schedule;
+use crate::schedules::Strategy;
 use crate::stage::Stage;
 use crate::target::Isa;
 use crate::tile::Kernel;
@@ -12,14 +12,14 @@ use crate::tile::Kernel;
 pub const COMPILER_VERSION: u32 = 6;
 
 /// The hash of everything that a kernel's code depends on: the stage's program with its element types, the schedule,
-/// the instruction set it is compiled for ([`Schedule::isa`]) and the compiler's version. The same for every size and
+/// the instruction set it is compiled for ([`Strategy::isa`]) and the compiler's version. The same for every size and
 /// stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
 impl Key {
     /// The key of a stage's kernel.
-    pub fn of(stage: &Stage, schedule: &Schedule, isa: Isa) -> Key {
+    pub fn of(stage: &Stage, schedule: &dyn Strategy, isa: Isa) -> Key {
         let parts = stage.part_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
         let program = format!("{}{:?}{parts}", stage.program, stage.views);
         Key::of_parts(&program, &schedule.to_string(), schedule.isa(isa).name(), COMPILER_VERSION)
@@ -36,7 +36,7 @@ impl Key {
     }
 
     /// The kernel's symbol: the program's name, the schedule's name and the first 12 digits of the key.
-    pub fn symbol(&self, stage: &Stage, schedule: &Schedule) -> String {
+    pub fn symbol(&self, stage: &Stage, schedule: &dyn Strategy) -> String {
         let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let name: String = stage.program.name.chars().map(word).collect();
         format!("{name}_{}_{}", schedule.name(), &self.to_string()[..12])

@@ -6,7 +6,9 @@ pub(crate) mod evaluate;
 pub(crate) mod lane_sum;
 pub mod persistent;
 pub mod point;
+pub mod pressure;
 pub mod reads;
+pub(crate) mod rematerialise;
 pub mod scalar;
 #[cfg(test)]
 mod tests;

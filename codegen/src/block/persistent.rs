@@ -11,7 +11,7 @@ mod roles;
 use super::args::Args;
 use super::carry::Fields;
 use crate::build::Builder;
-use crate::schedule::WARP;
+use crate::target::WARP;
 use crate::tile::{Mbarrier, Memory, Operand, ParamId, Reg, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};

@@ -80,7 +80,7 @@ impl<'a> Device<'a> {
         Device { program, launch, memory, scalars, cells, in_flight: vec![], events: 0, copies: 0 }
     }
 
-    /// What is needed to name accesses.
+    /// The names by which accesses are reported.
     pub(super) fn names(&self) -> Names<'a> {
         Names { program: self.program, grid: self.launch.grid }
     }

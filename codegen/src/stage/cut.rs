@@ -8,10 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use oplus_dsl::Elem;
-use oplus_dsl::decay::decays;
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
-use oplus_dsl::rebase::rebase;
-use oplus_dsl::simplify::simplify;
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::unfused::unfused;
 use thiserror::Error;
@@ -23,8 +20,9 @@ use super::group::group;
 use super::limits;
 use super::limits::{MAX_NESTED, MAX_OPERATIONS};
 use super::needs::{Context, Course, Needs, atoms, course, needs, position_axis};
-use super::parts::{Parted, parted};
+use super::partial_sums::{ProgramInParts, in_parts};
 use super::{Cut, Sink, Temporary};
+use crate::passes::{self, PassError};
 
 /// Why a program cannot be cut.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -57,6 +55,9 @@ pub enum CutError {
     /// The program is not well typed.
     #[error("the program is not well typed: {0}")]
     Type(#[from] TypeError),
+    /// A pass over the program has failed.
+    #[error(transparent)]
+    Pass(#[from] PassError),
 }
 
 /// Cuts a verified, instantiated program into stages without contractions: see the [module documentation](super).
@@ -70,7 +71,7 @@ pub fn cut_ordered(program: &Program) -> Result<Cut, CutError> {
     if program.is_generic() {
         return Err(CutError::Generic);
     }
-    let program = simplify(program);
+    let program = passes::run(&passes::ORDERED, program)?;
     limits::check(&program)?;
     let mut cut = cut_plain(&program)?;
     for stage in &mut cut.stages {
@@ -84,31 +85,40 @@ pub(super) fn cut_plain(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, BTreeSet::new(), None)
 }
 
-/// The same with sums over a state axis kept with their scans, if there are such.
+/// [`cut_plain`] with sums over a state axis kept with their scans, if there are such.
 pub(super) fn cut_kept(program: &Program) -> Result<Cut, CutError> {
     cut_with(program, contractions(program), None)
 }
 
-/// The same with sums over a state axis kept with their scans; `None` if the program has none.
+/// [`cut`] with sums over a state axis kept with their scans; `None` if the program has none.
 pub fn cut_contracted(program: &Program) -> Result<Option<Cut>, CutError> {
-    let program = prepare(program)?;
-    let sums = contractions(&program);
-    if sums.is_empty() { Ok(None) } else { cut_with(&program, sums, None).map(Some) }
+    contracted(&prepare(program)?)
 }
 
-/// The same with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
-pub fn cut_parted(program: &Program) -> Result<Option<Cut>, CutError> {
-    let Some(Parted { program, axis, parts, sums }) = parted(&prepare(program)?) else { return Ok(None) };
+/// [`cut_contracted`] of a program that is prepared.
+pub(super) fn contracted(program: &Program) -> Result<Option<Cut>, CutError> {
+    let sums = contractions(program);
+    if sums.is_empty() { Ok(None) } else { cut_with(program, sums, None).map(Some) }
+}
+
+/// [`cut`] with sums over columns taken in parts by the kernel of the states; `None` if the program has none.
+pub fn cut_partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
+    partial_sums(&prepare(program)?)
+}
+
+/// [`cut_partial_sums`] of a program that is prepared.
+pub(super) fn partial_sums(program: &Program) -> Result<Option<Cut>, CutError> {
+    let Some(ProgramInParts { program, axis, parts, sums }) = in_parts(program) else { return Ok(None) };
     cut_with(&program, sums, Some((axis, parts))).map(Some)
 }
 
-/// Here, not earlier: the interpreter and the adjoint see the program as it was written.
+/// A program after all [passes](crate::passes), if it is not too large.
 pub(super) fn prepare(program: &Program) -> Result<Program, CutError> {
     if program.is_generic() {
         return Err(CutError::Generic);
     }
     limits::check(program)?;
-    Ok(simplify(&decays(&rebase(program))))
+    Ok(passes::run(&passes::PASSES, program)?)
 }
 
 /// `parts` are the part axis and the values stored along it.

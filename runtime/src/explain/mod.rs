@@ -55,9 +55,9 @@ pub struct GpuPlan {
 /// Whose GPU a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// This machine's, which has loaded the kernels.
+    /// The GPU of this machine, which has loaded the kernels.
     Here,
-    /// That of another machine, since this one has none.
+    /// The GPU of another machine, since this one has none.
     Elsewhere,
     /// The one that the shapes name, wherever it is.
     Named,

@@ -5,7 +5,7 @@ use super::{Entry, Manifest, shards};
 use crate::CompileError;
 use crate::ptxas::{Ptxas, PtxasError};
 use oplus_codegen::key::{Key, tile_hash};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{LowerError, lower};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
@@ -66,7 +66,7 @@ pub struct Built {
 /// Kernels that were made, and those that could not be, each in order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Those that were made.
+    /// The kernels that were made.
     pub built: Vec<Built>,
     /// Why others were not.
     pub failed: Vec<BuildError>,
@@ -149,7 +149,7 @@ pub fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl
 impl Variant {
     /// What the kernel is found by.
     pub fn key(&self) -> Key {
-        Key::of(&self.stage, &self.schedule, self.isa)
+        Key::of(&self.stage, &*self.schedule, self.isa)
     }
 
     fn build(&self, checks: Checks<'_>, command: &str) -> Result<Built, BuildError> {
@@ -241,7 +241,7 @@ impl Older<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oplus_codegen::schedule::{Fold, Loader, LookBack};
+    use oplus_codegen::schedules::{Fold, Loader, LookBack};
 
     fn cumsum() -> Stage {
         let text = "program cumsum {

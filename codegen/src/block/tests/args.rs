@@ -1,13 +1,12 @@
 //! Indices of rows and offsets of tensors from the arguments of a launch.
 
-use crate::abi::{Role, Tensor, abi};
+use crate::abi::{Extras, Role, Tensor, abi};
 use crate::block::args::Args;
 use crate::build::Builder;
-use crate::schedule::{Rows, Schedule};
 use crate::simulate::{Arg, Buffer, Launch, Memory, Options, simulate};
 use crate::stage::{Stage, cut};
 use crate::tile::{Memory as Place, Operand, ParamKind, Special};
-use oplus_dsl::ir::{Axis, Literal};
+use oplus_dsl::ir::{Axis, AxisSet, Literal};
 use oplus_dsl::parse::parse;
 use oplus_dsl::{Elem, Ty};
 
@@ -21,8 +20,6 @@ fn stage() -> Stage {
     let program = parse(text).unwrap_or_else(|e| panic!("{e}"));
     cut(&program).expect("cuts").stages.remove(0)
 }
-
-const SCHEDULE: Schedule = Schedule::Rows(Rows { warps: 1, row_warps: 1, lanes: 32, rows: 1, vector: 1, vectors: 1 });
 
 /// The sizes of B, C and L.
 const SIZES: [i64; 3] = [3, 5, 4];
@@ -40,11 +37,16 @@ fn stride(tensor: Tensor, axis: Axis) -> i64 {
     }
 }
 
+/// Along L tensors have stride 1.
+fn extras() -> Extras {
+    Extras { unit_axes: AxisSet::from_iter([Axis(2)]), ..Extras::default() }
+}
+
 /// For every row: its two indices, and the offsets of x at time 2, of w and of y at time 3.
 fn found() -> Vec<f64> {
     let stage = stage();
     let mut b = Builder::new("k", 32);
-    let args = Args::declare(&mut b, &stage, &SCHEDULE);
+    let args = Args::declare(&mut b, &stage, abi(&stage, &extras()));
     let y = Place::Global(b.param("found", ParamKind::Write(Elem::I64)));
     let thread = b.special(Special::Thread);
     let row = b.convert(Ty::I64, thread);
@@ -67,7 +69,7 @@ fn found() -> Vec<f64> {
     let kernel = b.finish();
     let mut memory = Memory::new();
     let result = memory.add(Buffer::unwritten(Elem::I64, 5 * ROWS as usize));
-    let mut given: Vec<Arg> = abi(&stage, &SCHEDULE)
+    let mut given: Vec<Arg> = abi(&stage, &extras())
         .into_iter()
         .map(|slot| match slot.role {
             Role::Size(axis) => Arg::Scalar(Literal::Int(SIZES[axis.0 as usize])),

@@ -1,9 +1,9 @@
 //! Tickets and the ring of a persistent block: two warps, of which one draws tiles and the other works on them.
 
+use crate::abi::{Extras, abi};
 use crate::block::args::Args;
 use crate::block::persistent::{Arrivals, Persistent, load_fields, shared_fields, store_fields};
 use crate::build::Builder;
-use crate::schedule::{Fold, Loader, LookBack, Schedule};
 use crate::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use crate::stage::{Stage, cut};
 use crate::tile::{Kernel, Memory as Place, Operand, ParamKind, Reg};
@@ -20,22 +20,11 @@ fn stage() -> Stage {
     cut(&program).expect("cuts").stages.remove(0)
 }
 
-const SCHEDULE: LookBack = LookBack {
-    scan_warps: 1,
-    reduce_warps: 1,
-    vector: 1,
-    vectors: 1,
-    stages: 2,
-    window: 1,
-    fold: Fold::Blocks,
-    loader: Loader::Registers,
-};
-
 /// A kernel that adds 1 + tile to y[tile], for `n` tiles, in a ring of so many stages.
 fn kernel(stages: u32) -> Kernel {
     let stage = stage();
     let mut b = Builder::new("tickets", 64);
-    let args = Args::declare(&mut b, &stage, &Schedule::LookBack(SCHEDULE));
+    let args = Args::declare(&mut b, &stage, abi(&stage, &Extras { has_messages: true, ..Extras::default() }));
     let counts = b.param("counts", ParamKind::Write(Elem::I32));
     let n = b.param("tiles", ParamKind::Scalar(Ty::I32));
     let tiles = b.scalar(n);

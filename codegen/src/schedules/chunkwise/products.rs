@@ -1,13 +1,13 @@
 //! Products of matrices on fragments.
 
-use super::{COLUMNS, ROWS, single};
+use super::{COLUMNS, ROWS, tf32};
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::flash::tile::{Lanes, Tile};
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// A number for every place of the thread in blocks of 16 × 8, side by side.
+/// A number for every element that the thread has of blocks of 16 × 8, side by side.
 pub(crate) type Blocks = Vec<[Operand; 4]>;
 
 /// A tile's stage and its lanes.
@@ -33,8 +33,8 @@ impl<'a> Factor<'a> {
     }
 }
 
-/// The words of 16 columns of a left factor, number `sixteen`, each mapped with the row and the column of its first element;
-/// `row` and `column` are those of the thread's first word.
+/// Maps the packed pairs of 16 columns of a left factor, number `sixteen`, each with the row and the column of its first element;
+/// `row` and `column` are those of the thread's first pair.
 pub(crate) fn map_left(
     b: &mut Builder,
     words: [Operand; 4],
@@ -61,7 +61,7 @@ pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed
 /// Adds left·rightᵀ over the depth.
 pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
     if right.tile.elem == Elem::F32 {
-        return single::multiply(b, sums, (left, right));
+        return tf32::multiply(b, sums, (left, right));
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
@@ -172,7 +172,8 @@ pub(crate) fn block_of(
     let from = b.add(start, column);
     let mut two = |by: u32| {
         let row = b.add(row, Operand::i32(by as i32));
-        let index = if tile.elem == Elem::F32 { tile.place(b, row, piece) } else { piece_index(b, tile, row, piece) };
+        let index =
+            if tile.elem == Elem::F32 { tile.piece_index(b, row, piece) } else { piece_index(b, tile, row, piece) };
         let index = b.add(index, from);
         b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
     };

@@ -4,7 +4,7 @@ use super::LookBackKernel;
 use crate::block::carry::{Fields, assign, from_words, select};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::build::Builder;
-use crate::schedule::Fold;
+use crate::schedules::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};

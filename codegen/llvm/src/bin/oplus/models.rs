@@ -17,6 +17,7 @@
 use crate::pressure::{Pressure, Shape};
 use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -29,7 +30,7 @@ use std::error::Error;
 
 /// The element types of calls.
 const ELEMS: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
-/// Those of calls of [`SETTINGS`] whose schedules are for tensor cores in half precision.
+/// The element types of the calls of [`SETTINGS`] whose schedules multiply in half precision on tensor cores.
 const HALVES: [Elem; 2] = [Elem::Bf16, Elem::F16];
 
 /// How much slower than the best plan of all one among committed kernels may be estimated to be.
@@ -154,7 +155,7 @@ impl Chosen<'_> {
 
     /// Kernels that run any call of a program on any device.
     fn floor(&mut self, program: &Program) -> Result<(), PlanError> {
-        let stages = cuts(program)?.plain.stages;
+        let stages = cuts(program)?.get(CutKind::Plain).cloned().map_or(vec![], |cut| cut.stages);
         for (stage, schedule) in stages.iter().filter_map(general_variant) {
             self.add(Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) });
         }

@@ -3,7 +3,7 @@
 //! A line is a kernel: the stage's program, the element types of its tensors, instruction set, schedule, registers of a thread, bytes
 //! of a thread that spill, with tabs between them. `oplus survey --models --table` writes it.
 
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
