@@ -34,7 +34,7 @@ pub enum Role {
     SegmentTiles,
     /// Message words between blocks.
     Messages,
-    /// The control words of the launch.
+    /// The control word of the launch.
     Control,
 }
 

@@ -1,12 +1,12 @@
 //! Indices of rows and offsets of tensors from the arguments of a launch.
 
-use crate::abi::{Extras, Role, Tensor, abi};
+use crate::abi::{Extras, Role, Slot, Tensor, abi};
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::simulate::{Arg, Buffer, Launch, Memory, Options, simulate};
 use crate::stage::{Stage, cut};
 use crate::tile::{Memory as Place, Operand, ParamKind, Special};
-use oplus_dsl::ir::{Axis, AxisSet, Literal};
+use oplus_dsl::ir::{Axis, Literal};
 use oplus_dsl::parse::parse;
 use oplus_dsl::{Elem, Ty};
 
@@ -19,6 +19,11 @@ fn stage() -> Stage {
         output y: f32[B, C, L] = %6; }";
     let program = parse(text).unwrap_or_else(|e| panic!("{e}"));
     cut(&program).expect("cuts").stages.remove(0)
+}
+
+/// The parameters of a kernel that takes nothing but tensors and sizes.
+fn slots(stage: &Stage) -> Vec<Slot> {
+    abi(stage, &Extras::default())
 }
 
 /// The sizes of B, C and L.
@@ -37,16 +42,11 @@ fn stride(tensor: Tensor, axis: Axis) -> i64 {
     }
 }
 
-/// Along L tensors have stride 1.
-fn extras() -> Extras {
-    Extras { unit_axes: AxisSet::from_iter([Axis(2)]), ..Extras::default() }
-}
-
 /// For every row: its two indices, and the offsets of x at time 2, of w and of y at time 3.
 fn found() -> Vec<f64> {
     let stage = stage();
     let mut b = Builder::new("k", 32);
-    let args = Args::declare(&mut b, &stage, abi(&stage, &extras()));
+    let args = Args::declare(&mut b, &stage, slots(&stage));
     let y = Place::Global(b.param("found", ParamKind::Write(Elem::I64)));
     let thread = b.special(Special::Thread);
     let row = b.convert(Ty::I64, thread);
@@ -69,7 +69,7 @@ fn found() -> Vec<f64> {
     let kernel = b.finish();
     let mut memory = Memory::new();
     let result = memory.add(Buffer::unwritten(Elem::I64, 5 * ROWS as usize));
-    let mut given: Vec<Arg> = abi(&stage, &extras())
+    let mut given: Vec<Arg> = slots(&stage)
         .into_iter()
         .map(|slot| match slot.role {
             Role::Size(axis) => Arg::Scalar(Literal::Int(SIZES[axis.0 as usize])),
