@@ -3,7 +3,7 @@
 use crate::target::{REGISTERS, WARP};
 
 schedule! {
-    /// Two-way: as [`StateSpace`], with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
+    /// Two-way: as [`StateSpace`](super::super::StateSpace), with `rows` rows per lane, for a stage with two scans in opposite directions. Its passes are
     /// kernels of their own: the states before every eighth step are saved; time is walked the other way, eight steps
     /// computed a second time and then walked back; the sums over the rows of a block are added. Where time is cut into segments,
     /// passes before find what each does to the states and to the cotangent that it is given.

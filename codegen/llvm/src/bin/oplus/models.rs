@@ -9,7 +9,7 @@
 //!   are stored.
 //! * the kernels that the plans of [`SETTINGS`] take on an H200. Other calls take the fastest of those that are there. A
 //!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best, and where a
-//!   kernel of its plan spills, as the committed table of [`crate::pressure`] says.
+//!   kernel of its plan spills, as the committed table of [`crate::pressure`] says. Gradients of attention in f32 are left out.
 //!
 //! Calls that leave out parameters run as if they gave their defaults. Gradients of other cotangents alone, or of a single
 //! step, are baked or compiled when they are needed.
@@ -17,6 +17,7 @@
 use crate::pressure::{Pressure, Shape};
 use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -178,10 +179,10 @@ impl Chosen<'_> {
         self.kernels.contains_key(&launch.key.to_string())
     }
 
-    /// The kernels of the best plan, unless the known one is about as good or one of them spills.
+    /// The kernels of the best plan, unless the known one is about as good, or one of them spills or is left out.
     fn launches(&mut self, best: &Plan, known: Option<Plan>) {
         let is_enough = known.is_some_and(|known| known.micros() <= TOLERANCE * best.micros());
-        if !is_enough && !best.steps.iter().any(|launch| self.spills(launch)) {
+        if !is_enough && !best.steps.iter().any(|launch| self.spills(launch) || is_left_out(launch)) {
             best.steps.iter().for_each(|launch| self.add(variant_of(launch)));
         }
     }
@@ -191,6 +192,12 @@ impl Chosen<'_> {
         let shape = Shape::of(&launch.stage, &launch.schedule, Target::H200.isa);
         self.pressure.of(&shape).is_some_and(|registers| registers.spilled > 0)
     }
+}
+
+/// Whether a kernel is not committed although it could be: gradients of attention in f32, which are compiled when they are needed.
+fn is_left_out(launch: &Launch) -> bool {
+    let is_gradient = launch.stage.program.name.contains(".bar");
+    is_gradient && matches!(launch.schedule, Schedule::Flash(s) if s.vector == 4)
 }
 
 impl Setting {
