@@ -19,6 +19,7 @@ pub(crate) use sums::{PAD, sums_len};
 
 use super::decay::f32;
 use super::products::{Blocks, Factor, map_left, mma};
+use super::read::ReadFactors;
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::build::{Builder, zero};
@@ -29,11 +30,8 @@ use sums::Log;
 
 impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.
-    pub(super) fn read_channels(
-        &self,
-        b: &mut Builder,
-        (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
-    ) -> Blocks {
+    pub(super) fn read_channels(&self, b: &mut Builder, factors: &ReadFactors) -> Blocks {
+        let ReadFactors { queries, keys, values: in_time, states } = *factors;
         let y = match self.is_tf32 {
             true => self.read_tf32_state(b, queries, states),
             false => self.read_state(b, queries, states),
@@ -49,8 +47,8 @@ impl ChunkwiseKernel<'_> {
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
             b.for_(Operand::i32(0), self.warp, Operand::i32(1), |b, earlier| {
                 let scores = match self.is_tf32 {
-                    true => self.tf32_scores(b, (queries, keys), (earlier, before)),
-                    false => self.scores_of_earlier(b, &left, keys, (earlier, before)),
+                    true => self.tf32_scores(b, queries, keys, earlier, before),
+                    false => self.scores_of_earlier(b, &left, keys, earlier, before),
                 };
                 self.add_weighted(b, &y, scores, (in_time, earlier));
             });
@@ -78,7 +76,7 @@ impl ChunkwiseKernel<'_> {
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
         let words = queries.four(b, 0, sixteen, false);
         let (row, column) = (self.first_row(b), self.first_column(b));
-        map_left(b, words, (row, column, sixteen), |b, word, (time, channel)| {
+        map_left(b, words, row, column, sixteen, |b, word, time, channel| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
                 let from = self.sums_at(b, since, channel, 2);
@@ -94,7 +92,8 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         left: &Blocks,
         keys: Factor,
-        (earlier, before): (Operand, Operand),
+        earlier: Operand,
+        before: Operand,
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
         let first = b.mul(earlier, Operand::i32(ROWS as i32));
@@ -185,7 +184,7 @@ impl ChunkwiseKernel<'_> {
         let left = self.packed(b, weights);
         let in_time = self.sixteen_later(b, in_time, sub_chunk);
         let mut sums: Blocks = y.iter().map(|block| block.map(Operand::Reg)).collect();
-        self.multiply_in_time(b, &mut sums, (&left, in_time));
+        self.multiply_in_time(b, &mut sums, &left, in_time);
         for (block, sums) in y.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
@@ -217,10 +216,10 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
-    pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, factors: (&[[Operand; 4]], Factor)) {
+    pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) {
         let sums = match self.is_tf32 {
-            true => self.advanced_singles(b, state, factors),
-            false => self.advanced(b, state, factors),
+            true => self.advanced_tf32(b, state, left, keys),
+            false => self.advanced(b, state, left, keys),
         };
         for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
@@ -228,7 +227,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The state scaled to the chunk's end, for blocks from a number on.
-    fn left_of_state(&self, b: &mut Builder, (first, blocks): (u32, &[[Reg; 4]])) -> Blocks {
+    fn left_of_state(&self, b: &mut Builder, first: u32, blocks: &[[Reg; 4]]) -> Blocks {
         let column = self.first_column(b);
         let left = (first..).zip(blocks).map(|(k, block)| {
             let channel = b.add(column, Operand::i32((k * COLUMNS) as i32));
@@ -245,8 +244,8 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The state at the chunk's end.
-    fn advanced(&self, b: &mut Builder, state: &State, (left, keys): (&[[Operand; 4]], Factor)) -> Blocks {
-        let mut sums = self.left_of_state(b, (0, &state.blocks));
+    fn advanced(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) -> Blocks {
+        let mut sums = self.left_of_state(b, 0, &state.blocks);
         let column = self.first_column(b);
         for pair in 0..sums.len() / 2 {
             let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));

@@ -38,8 +38,10 @@ impl<'a> Factor<'a> {
 pub(crate) fn map_left(
     b: &mut Builder,
     words: [Operand; 4],
-    (row, column, sixteen): (Operand, Operand, u32),
-    map: impl Fn(&mut Builder, Operand, (Operand, Operand)) -> Operand,
+    row: Operand,
+    column: Operand,
+    sixteen: u32,
+    map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     let mut register = 0;
     words.map(|word| {
@@ -48,7 +50,7 @@ pub(crate) fn map_left(
         register += 1;
         let row = b.add(row, Operand::i32(rows as i32));
         let column = b.add(column, Operand::i32(columns as i32));
-        map(b, word, (row, column))
+        map(b, word, row, column)
     })
 }
 
@@ -59,9 +61,9 @@ pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed
 }
 
 /// Adds left·rightᵀ over the depth.
-pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
+pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, left: Factor, right: Factor) {
     if right.tile.elem == Elem::F32 {
-        return tf32::multiply(b, sums, (left, right));
+        return tf32::multiply(b, sums, left, right);
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
@@ -98,7 +100,7 @@ pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (
 }
 
 /// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
-pub(super) fn start(b: &mut Builder, (left, right): (Factor, Factor)) -> Vec<[Reg; 4]> {
+pub(super) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4]> {
     let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
     let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
         let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
@@ -155,9 +157,11 @@ pub(crate) fn piece_index(b: &mut Builder, tile: &Tile, row: Operand, piece: Ope
 /// The elements of a tile's stage in a block: of the rows `row` and `row` + 8, two from element `column` of piece `piece` on.
 pub(crate) fn block_of(
     b: &mut Builder,
-    (tile, start): (&Tile, Operand),
+    tile: &Tile,
+    start: Operand,
     row: Operand,
-    (piece, column): (Operand, Operand),
+    piece: Operand,
+    column: Operand,
 ) -> [Operand; 4] {
     // Of `f32` eight elements are two pieces.
     let (piece, column) = match tile.elem {

@@ -28,7 +28,7 @@ pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward
     let Problem { stage, bound, target } = *problem;
     let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
     let walk = Walk { blocks: blocks_of_walks(stage, form, schedule.depth, target.isa), alone: 0.6, iteration: 1.0 };
-    let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
+    let rows = recurrences(&form.states, schedule.wide, TIMES, bound);
     Work { rows, chunks, walk, carries: Walk { iteration: 0.6, ..walk } }
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Partials {
     columns: Vec<Option<Operand>>,
 }
 
-fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Operand)) {
+fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, [x, y]: [Operand; 2]) {
     *sum = Some(match *sum {
         None => b.mul(x, y),
         Some(sum) => b.fma(x, y, sum),
@@ -53,13 +53,13 @@ fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Oper
 
 impl Partials {
     /// Adds E·G of row h and column c.
-    pub(super) fn add_pair(&mut self, b: &mut Builder, (h, c): (usize, usize), factors: (Operand, Operand)) {
+    pub(super) fn add_pair(&mut self, b: &mut Builder, h: usize, c: usize, factors: [Operand; 2]) {
         self.columns.resize(self.columns.len().max(c + 1), None);
         accumulate(b, &mut self.pairs[h], factors);
         accumulate(b, &mut self.columns[c], factors);
     }
 
-    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: [Operand; 2]) {
         accumulate(b, &mut self.values[h], factors);
     }
 
@@ -70,7 +70,7 @@ impl Partials {
         }
     }
 
-    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: [Operand; 2]) {
         accumulate(b, &mut self.queries[h], factors);
     }
 }
@@ -132,13 +132,13 @@ impl ChunkwiseBackwardKernel<'_> {
         let piece = self.states.piece();
         let own = b.mul(self.thread, Operand::i32(piece as i32));
         let from = b.add(start, own);
-        let per_turn = self.schedule.threads() * piece;
+        let per_iteration = self.schedule.threads() * piece;
         let mut sum = None;
-        for iteration in 0..self.states.len() / per_turn {
-            let at = b.add(from, Operand::i32((iteration * per_turn) as i32));
+        for iteration in 0..self.states.len() / per_iteration {
+            let at = b.add(from, Operand::i32((iteration * per_iteration) as i32));
             let [states, duals] = [&self.states, &self.duals]
                 .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
-            states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));
+            states.into_iter().zip(duals).for_each(|(x, y)| accumulate(b, &mut sum, [x, y]));
         }
         let sum = self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
         let own = b.eq(self.lane, Operand::i32(0));
@@ -173,12 +173,12 @@ impl ChunkwiseBackwardKernel<'_> {
                     _ => continue,
                 };
                 match part {
-                    None => self.store_at_times(b, &mut values, (output, *kind), two),
+                    None => self.store_at_times(b, &mut values, output, *kind, two),
                     Some((part, chunk)) => {
                         let all = self.add_part(b, number as u32, part, two);
                         let next = b.add(part, Operand::i32(1));
                         let is_last = b.eq(next, chunk.parts);
-                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), (output, *kind), all));
+                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), output, *kind, all));
                     }
                 }
             }
@@ -200,7 +200,8 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (output, kind): (usize, Cotangent),
+        output: usize,
+        kind: Cotangent,
         two: [Operand; PER_LANE as usize],
     ) {
         let tensor = Tensor::Output(output as u32);

@@ -46,12 +46,13 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (time, channel): (Operand, Operand),
+        time: Operand,
+        channel: Operand,
         scale: Scale,
     ) -> [Operand; 2] {
         let after = b.add(time, Operand::i32(1));
-        let own = self.sums_at(b, arrays, (after, channel), 2);
-        let border = self.sums_at(b, arrays, (scale.border, channel), 2);
+        let own = self.sums_at(b, arrays, after, channel, 2);
+        let border = self.sums_at(b, arrays, scale.border, channel, 2);
         [0, 1].map(|c| scale.power(b, own[c], border[c]))
     }
 
@@ -62,8 +63,8 @@ impl ChunkwiseBackwardKernel<'_> {
         let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {
             let words = left.four(b, 0, sixteen, false);
-            map_left(b, words, (row, column, sixteen), |b, word, place| {
-                let powers = self.powers(b, own.arrays, place, scale);
+            map_left(b, words, row, column, sixteen, |b, word, time, channel| {
+                let powers = self.powers(b, own.arrays, time, channel, scale);
                 self.scaled(b, word, powers)
             })
         };
@@ -87,7 +88,7 @@ impl ChunkwiseBackwardKernel<'_> {
             register += 1;
             let time = b.add(row, Operand::i32(rows as i32));
             let channel = b.add(column, Operand::i32(channels as i32));
-            let powers = self.powers(b, arrays, (time, channel), scale);
+            let powers = self.powers(b, arrays, time, channel, scale);
             self.scaled(b, word, powers)
         })
     }
@@ -104,7 +105,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let column = self.first_column(b);
         let time = b.add(first, column);
         let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
-        let borders = channels.map(|channel| self.sums_at(b, arrays, (scale.border, channel), 1)[0]);
+        let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
         let mut register = 0;
         words.map(|word| {
             // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
@@ -112,7 +113,7 @@ impl ChunkwiseBackwardKernel<'_> {
             register += 1;
             let powers = [0, 1].map(|k| {
                 let after = b.add(time, Operand::i32((times + k + 1) as i32));
-                let own = self.sums_at(b, arrays, (after, channels[of]), 1)[0];
+                let own = self.sums_at(b, arrays, after, channels[of], 1)[0];
                 scale.power(b, own, borders[of])
             });
             self.scaled(b, word, powers)

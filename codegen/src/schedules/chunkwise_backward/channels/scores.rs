@@ -103,7 +103,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The sums of two neighbouring channels up to and with a time.
     fn sums_after(&self, b: &mut Builder, arrays: &Arrays, time: Operand, channel: Operand) -> Vec<Operand> {
         let row = b.add(time, Operand::i32(1));
-        self.sums_at(b, arrays, (row, channel), 2)
+        self.sums_at(b, arrays, row, channel, 2)
     }
 
     /// Computes M of the warp's times j and the times i of its half, with all gains.
@@ -118,7 +118,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let none = Operand::i32(0);
         let left = Factor::of(b, &self.values, &own.views.wide.left, none);
         let right = own.views.wide.right(b, &self.cotangents, none);
-        multiply(b, products, (left, right));
+        multiply(b, products, left, right);
     }
 
     /// Writes M from these products.
