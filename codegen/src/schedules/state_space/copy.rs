@@ -4,7 +4,7 @@
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
 use super::evaluate::{Evaluator, StateStep};
-use super::global::Global;
+use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
 use super::{CHUNK, StateSpaceKernel, Time, height};
@@ -34,7 +34,7 @@ impl StateSpaceKernel<'_> {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
                 let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, (at.stage.into(), drained_parity), &time, (thread, &anchors));
+                self.drain(b, at.stage.into(), drained_parity, &time, thread, &anchors);
                 if !self.keeps_pieces() {
                     self.meet(b, team);
                 }
@@ -80,8 +80,8 @@ impl StateSpaceKernel<'_> {
 
     fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
         let shapes: Vec<Shape> = self.values.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
-        self.fill_tiles(b, (stage, &shapes, EARLY), time, copier, |b, i, pieces, sources| {
-            self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
+        self.fill_tiles(b, stage, &shapes, EARLY, time, copier, |b, i, pieces, sources| {
+            self.store_pieces(b, i, stage, pieces, sources, shapes[i]);
         });
     }
 
@@ -90,7 +90,9 @@ impl StateSpaceKernel<'_> {
     pub(crate) fn fill_tiles(
         &self,
         b: &mut Builder,
-        (stage, shapes, early_words): (Operand, &[Shape], u32),
+        stage: Operand,
+        shapes: &[Shape],
+        early_words: u32,
         time: &Time,
         (thread, anchors): (Operand, &Anchors),
         store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
@@ -115,10 +117,10 @@ impl StateSpaceKernel<'_> {
                 words += own;
                 continue;
             }
-            self.each_piece(b, (*shape, beneath.len()), thread, |b, pieces| {
+            self.each_piece(b, *shape, beneath.len(), thread, |b, pieces| {
                 let mut sources = sources(b, pieces);
                 if let Some(param) = self.copied(tile) {
-                    return self.copy_pieces(b, (i, stage), (param, pieces), &sources, *shape);
+                    return self.copy_pieces(b, i, stage, param, pieces, &sources, *shape);
                 }
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
                 store(b, i, pieces, sources);
@@ -139,11 +141,11 @@ impl StateSpaceKernel<'_> {
         let mut anchors = Anchors(HashMap::new());
         for tile in &self.values.tiles {
             let Op::Param(param) = self.stage.program.node(tile.value).op else { continue };
-            anchors.add(b, self, (Tensor::Param(param), tile), (self.tile_shape(tile), thread));
+            anchors.add(b, self, Tensor::Param(param), tile, self.tile_shape(tile), thread);
         }
         for k in self.body_outputs() {
             let rows = Tile { value: self.stage.program.outputs[k].value, rows: true, states: false };
-            anchors.add(b, self, (Tensor::Output(k as u32), &rows), (self.output_shape(k), thread));
+            anchors.add(b, self, Tensor::Output(k as u32), &rows, self.output_shape(k), thread);
         }
         anchors
     }
@@ -182,18 +184,20 @@ impl StateSpaceKernel<'_> {
 
     /// The values at a piece of a tile.
     fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
-        let place = self.row_and_state(b, tile, piece.row);
+        let (row, state) = self.row_and_state(b, tile, piece.row);
         let column = b.convert(Ty::I64, piece.column);
-        let step = b.add(time.first, column);
+        let first = b.add(time.first, column);
         let exists = b.lt(piece.column, time.steps);
-        Global::at(self, place, (step, exists), width)
+        Global::at(self, row, state, Steps { first, exists }, width)
     }
 
     fn copy_pieces(
         &self,
         b: &mut Builder,
-        (i, stage): (usize, Operand),
-        (param, pieces): (u32, &[Piece]),
+        i: usize,
+        stage: Operand,
+        param: u32,
+        pieces: &[Piece],
         sources: &[Global],
         shape: Shape,
     ) {
@@ -218,7 +222,8 @@ impl StateSpaceKernel<'_> {
     fn store_pieces(
         &self,
         b: &mut Builder,
-        (i, stage): (usize, Operand),
+        i: usize,
+        stage: Operand,
         pieces: &[Piece],
         mut sources: Vec<Global>,
         shape: Shape,
@@ -256,8 +261,10 @@ impl Anchors {
         &mut self,
         b: &mut Builder,
         kernel: &StateSpaceKernel,
-        (tensor, tile): (Tensor, &Tile),
-        (shape, thread): (Shape, Operand),
+        tensor: Tensor,
+        tile: &Tile,
+        shape: Shape,
+        thread: Operand,
     ) {
         let lanes = kernel.schedule.lanes;
         let Some(rows) = kernel.row_step(shape) else { return };

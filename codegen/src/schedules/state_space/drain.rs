@@ -2,7 +2,7 @@
 
 use super::copy::Anchors;
 use super::evaluate::{Evaluator, Source, StateStep};
-use super::global::Global;
+use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
@@ -33,9 +33,11 @@ impl StateSpaceKernel<'_> {
     pub(super) fn drain(
         &self,
         b: &mut Builder,
-        (stage, parity): (Operand, Operand),
+        stage: Operand,
+        parity: Operand,
         time: &Time,
-        (thread, anchors): (Operand, &Anchors),
+        thread: Operand,
+        anchors: &Anchors,
     ) {
         let mut early = vec![];
         for k in self.body_outputs() {
@@ -63,7 +65,7 @@ impl StateSpaceKernel<'_> {
                         b.if_(walked, |b| self.write(b, k, shape, source));
                     }
                 }
-                None => self.each_piece(b, (shape, 1), thread, |b, pieces| {
+                None => self.each_piece(b, shape, 1, thread, |b, pieces| {
                     for piece in pieces {
                         let walked = self.is_walked(b, piece, time);
                         b.if_(walked, |b| {
@@ -86,7 +88,7 @@ impl StateSpaceKernel<'_> {
         let column = b.convert(Ty::I64, piece.column);
         let step = b.add(time.first, column);
         let exists = b.lt(piece.column, time.steps);
-        let global = Global::at(self, (piece.row, Operand::i32(0)), (step, exists), width);
+        let global = Global::at(self, piece.row, Operand::i32(0), Steps { first: step, exists }, width);
         Drain { kernel: self, global, stage, piece: *piece, loaded: HashMap::new() }
     }
 
@@ -135,7 +137,7 @@ impl Drain<'_, '_> {
     }
 
     /// The steps of the piece in a tile or a sum.
-    fn shared(&mut self, b: &mut Builder, value: Value, (array, rows): (Memory, bool), step: u32) -> Operand {
+    fn shared(&mut self, b: &mut Builder, value: Value, array: Memory, rows: bool, step: u32) -> Operand {
         if !self.loaded.contains_key(&value) {
             let kernel = self.kernel;
             let height = if rows { kernel.schedule.rows() } else { 1 };
@@ -158,12 +160,12 @@ impl Source for Drain<'_, '_> {
     fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(sum) = kernel.values.sum(&kernel.stage.program, value) {
-            return Some(self.shared(b, value, (Memory::Shared(kernel.sums[sum]), true), at.step));
+            return Some(self.shared(b, value, Memory::Shared(kernel.sums[sum]), true, at.step));
         }
         if let Some(i) = kernel.values.tile(value).filter(|i| !kernel.values.tiles[*i].states) {
             let tile = &kernel.values.tiles[i];
             debug_assert!(height(kernel.schedule, tile) == if tile.rows { kernel.schedule.rows() } else { 1 });
-            return Some(self.shared(b, value, (Memory::Shared(kernel.tiles[i]), tile.rows), at.step));
+            return Some(self.shared(b, value, Memory::Shared(kernel.tiles[i]), tile.rows, at.step));
         }
         self.global.leaf(b, value, at)
     }
