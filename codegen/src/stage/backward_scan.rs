@@ -325,7 +325,7 @@ impl<'p> Outline<'p> {
         Ok(Cut { stages, buffers, part_axis: None })
     }
 
-    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time lies together.
+    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time is contiguous.
     fn buffer(&self, value: Value) -> Temporary {
         let node = self.program.node(value);
         let within = match self.sums {

@@ -74,15 +74,15 @@ impl ChunkwiseKernel<'_> {
 
     /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
-        let words = queries.four(b, 0, sixteen, false);
+        let packed = queries.four(b, 0, sixteen, false);
         let (row, column) = (self.first_row(b), self.first_column(b));
-        map_left(b, words, row, column, sixteen, |b, word, time, channel| {
+        map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
                 let from = self.sums_at(b, since, channel, 2);
                 exponents = exponents.iter().zip(from).map(|(sum, from)| sum.since(b, from)).collect();
             }
-            self.scaled(b, word, &exponents)
+            self.scaled(b, pair, &exponents)
         })
     }
 
@@ -100,9 +100,9 @@ impl ChunkwiseKernel<'_> {
         let (row, column) = (b.add(first, self.group), self.first_column(b));
         let mut scores: Blocks = vec![zeros(); 2];
         for (sixteen, left) in (0..).zip(left) {
-            let words = keys.four(b, 0, sixteen, false);
+            let packed = keys.four(b, 0, sixteen, false);
             let mut register = 0;
-            let [a, c, d, e] = words.map(|word| {
+            let [a, c, d, e] = packed.map(|pair| {
                 // Registers 0 and 1 have the first eight keys, 1 and 3 the channels from the eighth on.
                 let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
                 register += 1;
@@ -111,7 +111,7 @@ impl ChunkwiseKernel<'_> {
                 let exponents = self.sums_at(b, before, channel, 2);
                 let own = self.sums_at(b, time, channel, 2);
                 let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();
-                self.scaled(b, word, &exponents)
+                self.scaled(b, pair, &exponents)
             });
             mma(b, self.elem(), &mut scores[0], *left, [a, c]);
             mma(b, self.elem(), &mut scores[1], *left, [d, e]);
@@ -196,9 +196,9 @@ impl ChunkwiseKernel<'_> {
         Factor { start: b.add(factor.start, by), ..factor }
     }
 
-    /// The two elements of a word times two to the power of two exponents.
-    fn scaled(&self, b: &mut Builder, word: Operand, exponents: &[Log]) -> Operand {
-        let both = b.unpack(self.elem(), word);
+    /// The two elements of a packed pair times two to the power of two exponents.
+    fn scaled(&self, b: &mut Builder, pair: Operand, exponents: &[Log]) -> Operand {
+        let both = b.unpack(self.elem(), pair);
         let mut scaled = |k: usize| {
             let power = exponents[k].power(b);
             b.mul(both[k], power)
@@ -252,9 +252,9 @@ impl ChunkwiseKernel<'_> {
             let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
             let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
-                let words = keys.four(b, sixteen * ROWS, pair as u32, true);
+                let packed = keys.four(b, sixteen * ROWS, pair as u32, true);
                 let mut register = 0;
-                let [a, c, d, e] = words.map(|word| {
+                let [a, c, d, e] = packed.map(|pair| {
                     // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
                     let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS + sixteen * ROWS);
                     register += 1;
@@ -263,7 +263,7 @@ impl ChunkwiseKernel<'_> {
                         let own = self.sums_at(b, time, channels[of], 1)[0];
                         if self.form.reverse { own } else { end_logs[of].since(b, own) }
                     });
-                    self.scaled(b, word, &exponents)
+                    self.scaled(b, pair, &exponents)
                 });
                 mma(b, self.elem(), &mut sums[2 * pair], *left, [a, c]);
                 mma(b, self.elem(), &mut sums[2 * pair + 1], *left, [d, e]);

@@ -1,7 +1,7 @@
 //! Gates: what outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
 //!
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
-//! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
+//! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours at once.
 
 use super::products::block_of;
 use super::{ChunkwiseKernel, origin_at};

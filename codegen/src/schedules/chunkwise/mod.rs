@@ -107,8 +107,8 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 /// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
-    let has_words = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
-    let ends = match has_words {
+    let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
+    let ends = match is_packed {
         true => Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
         false => ends,
     };

@@ -37,20 +37,20 @@ impl<'a> Factor<'a> {
 /// `row` and `column` are those of the thread's first pair.
 pub(crate) fn map_left(
     b: &mut Builder,
-    words: [Operand; 4],
+    packed: [Operand; 4],
     row: Operand,
     column: Operand,
     sixteen: u32,
     map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     let mut register = 0;
-    words.map(|word| {
+    packed.map(|pair| {
         // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
         let (rows, columns) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
         register += 1;
         let row = b.add(row, Operand::i32(rows as i32));
         let column = b.add(column, Operand::i32(columns as i32));
-        map(b, word, row, column)
+        map(b, pair, row, column)
     })
 }
 
@@ -130,13 +130,13 @@ pub(super) fn pack(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> [Operan
 }
 
 /// The elements of a left factor's fragment times a number for each of its two rows.
-pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, words: [Operand; 4], rows: [Operand; 2]) -> [Operand; 4] {
+pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, packed: [Operand; 4], rows: [Operand; 2]) -> [Operand; 4] {
     let mut register = 0;
-    words.map(|word| {
+    packed.map(|pair| {
         // Registers 0 and 2 have the first eight rows, 1 and 3 the others.
         let scale = rows[register % 2];
         register += 1;
-        let [low, high] = b.unpack(elem, word);
+        let [low, high] = b.unpack(elem, pair);
         let (low, high) = (b.mul(low, scale), b.mul(high, scale));
         b.pack(elem, low, high)
     })

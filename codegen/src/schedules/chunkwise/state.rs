@@ -105,12 +105,12 @@ impl ChunkwiseKernel<'_> {
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
             let index = b.add(rows, values.start);
-            let words = load_four(b, values.tile, index, true);
+            let packed = load_four(b, values.tile, index, true);
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.
             let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
             [0, 1, 2, 3].map(|register: usize| {
                 let [first, second] = remaining[register / 2];
-                let [low, high] = b.unpack(self.elem(), words[register]);
+                let [low, high] = b.unpack(self.elem(), packed[register]);
                 let (low, high) = (b.mul(low, first), b.mul(high, second));
                 b.pack(self.elem(), low, high)
             })

@@ -142,7 +142,7 @@ pub(super) fn multiply_in_time(
             let half = rematerialiser.of_bits(b, HALF);
             add_in_time(b, &mut own, left, right, group * at_once as u32, half);
         } else {
-            add_words_in_time(b, &mut own, left, right, 0);
+            add_packed_in_time(b, &mut own, left, right, 0);
         }
         own.finish(b, sums);
     }
@@ -167,7 +167,7 @@ pub(crate) fn product_in_time(
         let right = Factor { start: below, ..right };
         match right.tile.elem {
             Elem::F32 => add_in_time(b, &mut own, &left, right, first, HALF),
-            _ => add_words_in_time(b, &mut own, &left, right, first),
+            _ => add_packed_in_time(b, &mut own, &left, right, first),
         }
         // Loads for later products, moved up, would take registers now.
         b.push(Stmt::SyncWarp);
@@ -200,13 +200,13 @@ fn add_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], right: F
 }
 
 /// Adds left·right over rows for blocks from a number on, of tiles of 16 bits.
-fn add_words_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], right: Factor, first: u32) {
+fn add_packed_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], right: Factor, first: u32) {
     for (sixteen, left) in (0..).zip(left.chunks(2)) {
         for pair in 0..sums.large.len() / 2 {
-            let words = right.four(b, sixteen * ROWS, first / 2 + pair as u32, true);
-            for (k, words) in words.chunks(2).enumerate() {
-                for (left, word) in left.iter().zip(words) {
-                    let columns = b.unpack(right.tile.elem, *word).map(|x| b.bits(Ty::U32, x));
+            let packed = right.four(b, sixteen * ROWS, first / 2 + pair as u32, true);
+            for (k, packed) in packed.chunks(2).enumerate() {
+                for (left, packed_pair) in left.iter().zip(packed) {
+                    let columns = b.unpack(right.tile.elem, *packed_pair).map(|x| b.bits(Ty::U32, x));
                     sums.add(b, 2 * pair + k, &[*left], columns);
                 }
             }
@@ -216,8 +216,8 @@ fn add_words_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], ri
 }
 
 /// Unpacks a left factor of 16 columns, in packed pairs, into two of eight.
-pub(crate) fn unpacked(b: &mut Builder, elem: Elem, words: [Operand; 4]) -> [[Operand; 4]; 2] {
-    let both = words.map(|word| b.unpack(elem, word).map(|x| b.bits(Ty::U32, x)));
+pub(crate) fn unpacked(b: &mut Builder, elem: Elem, packed: [Operand; 4]) -> [[Operand; 4]; 2] {
+    let both = packed.map(|pair| b.unpack(elem, pair).map(|x| b.bits(Ty::U32, x)));
     // Registers 0 and 1 have the first eight columns.
     [0, 2].map(|r| [both[r][0], both[r + 1][0], both[r][1], both[r + 1][1]])
 }
@@ -256,8 +256,8 @@ pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen:
     let start = b.add(from.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
     if tile.elem != Elem::F32 {
         let index = b.add(place, start);
-        let words = load_four(b, tile, index, true);
-        return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, words[r + h])));
+        let packed = load_four(b, tile, index, true);
+        return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, packed[r + h])));
     }
     let places = [0, COLUMNS].map(|by| {
         // With the swizzle, this is the place eight elements further.

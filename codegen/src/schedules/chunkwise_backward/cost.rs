@@ -11,8 +11,8 @@ use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::words::counted;
 use oplus_dsl::Elem;
 
-/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels: of words, of words beside
-/// states in `tf32`, and of `f32` in two parts.
+/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels: of packed pairs, of packed pairs beside
+/// states in `tf32`, and of `f32` in high and low parts.
 const PRODUCTS: f64 = 0.52e6;
 const BY_UNPACKED: f64 = 0.3e6;
 const BY_PARTS: f64 = 0.12e6;

@@ -157,9 +157,9 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
-            let words = left.four(b, 0, sixteen, false);
-            let words = scale_rows(b, self.values.elem, words, scales);
-            multiply_in_time(b, &mut found, (words, right), sixteen);
+            let packed = left.four(b, 0, sixteen, false);
+            let packed = scale_rows(b, self.values.elem, packed, scales);
+            multiply_in_time(b, &mut found, (packed, right), sixteen);
         }
         for (block, found) in (0..).zip(&found) {
             self.store_own(b, self.key_sums, block, found);
@@ -180,11 +180,11 @@ impl ChunkwiseBackwardKernel<'_> {
         if self.is_tf32 {
             return self.add_tf32_queries(b, head, scales, partials, Left { factor: left, views: &views.wide }, right);
         }
-        let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
+        let packed: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
         for pair in 0..self.schedule.depth / 2 / ROWS {
             let queries = [0, 1].map(|k| self.own_block(b, &self.queries, Operand::i32(0), 2 * pair + k));
             let mut found = [zeros(); 2];
-            for (sixteen, left) in words.iter().enumerate() {
+            for (sixteen, left) in packed.iter().enumerate() {
                 let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair, true);
                 mma(b, self.values.elem, &mut found[0], *left, [x, y]);
                 mma(b, self.values.elem, &mut found[1], *left, [z, w]);

@@ -103,8 +103,8 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
     fn rows_of(&self, b: &mut Builder, left: Left, sixteen: u32) -> [[Operand; 4]; 2] {
         let Some(lanes) = &left.views.neighbours else {
-            let words = left.factor.four(b, 0, sixteen, false);
-            return unpacked(b, left.factor.tile.elem, words);
+            let packed = left.factor.four(b, 0, sixteen, false);
+            return unpacked(b, left.factor.tile.elem, packed);
         };
         [0, 1].map(|k| {
             let [above, below] = [0, COLUMNS].map(|row| {

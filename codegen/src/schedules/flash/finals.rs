@@ -15,7 +15,7 @@ impl FlashKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
-        // Where registers are scarce, all rows are stored together: their offsets are then needed for one output alone.
+        // Where registers are scarce, all rows of an output are stored in succession: their offsets are then needed for one output alone.
         let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
         for first in (0..thread_tile.rows).step_by(at_once as usize) {
             for output in 0..self.stage.program.outputs.len() {

@@ -86,18 +86,18 @@ impl StateSpaceKernel<'_> {
     }
 
     /// Brings tiles of these shapes into a stage; `store` writes what it computes of those that are no plain copies. Loads
-    /// of all tiles are on their way together, as far as `early_words` registers hold them.
+    /// of all tiles are in flight at once, as far as `early_registers` registers hold them.
     pub(crate) fn fill_tiles(
         &self,
         b: &mut Builder,
         stage: Operand,
         shapes: &[Shape],
-        early_words: u32,
+        early_registers: u32,
         time: &Time,
         (thread, anchors): (Operand, &Anchors),
         store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
     ) {
-        let (mut early, mut words) = (vec![], 0);
+        let (mut early, mut registers) = (vec![], 0);
         for (i, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
             let beneath = params_beneath(&self.stage.program, tile.value);
             let sources = |b: &mut Builder, pieces: &[Piece]| {
@@ -108,13 +108,13 @@ impl StateSpaceKernel<'_> {
                 };
                 pieces.iter().map(source).collect::<Vec<_>>()
             };
-            let own = self.words(*shape, &beneath);
-            if self.copied(tile).is_none() && words + own <= early_words {
+            let own = self.registers_of_loads(*shape, &beneath);
+            if self.copied(tile).is_none() && registers + own <= early_registers {
                 let pieces = self.few_pieces(b, *shape, thread).unwrap_or_default();
                 let mut sources = sources(b, &pieces);
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
                 early.push((i, pieces, sources));
-                words += own;
+                registers += own;
                 continue;
             }
             self.each_piece(b, *shape, beneath.len(), thread, |b, pieces| {
@@ -212,7 +212,7 @@ impl StateSpaceKernel<'_> {
     }
 
     /// How many registers a thread's loads of a tile take; a number above all limits if its pieces are too many.
-    fn words(&self, shape: Shape, beneath: &[u32]) -> u32 {
+    fn registers_of_loads(&self, shape: Shape, beneath: &[u32]) -> u32 {
         let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
         let each: u32 = beneath.iter().map(bytes).sum();
         self.piece_count(shape).map_or(u32::MAX / 2, |count| (count * shape.width * each).div_ceil(4))

@@ -27,7 +27,7 @@ pub(crate) struct Global<'k, 's> {
     pub(crate) state: Operand,
     /// The step of index 0, `i64`, and whether it exists.
     pub(crate) steps: Steps,
-    /// How many steps exist or do not exist together.
+    /// How many steps exist, all of them or none.
     pub(super) width: u32,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,
@@ -47,7 +47,7 @@ impl<'k, 's> Global<'k, 's> {
         Global { kernel, row, state, steps, width, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// Loads parameters at the first state, so that the loads are in flight together.
+    /// Loads parameters at the first state, so that the loads are in flight at once.
     pub(super) fn preload(&mut self, b: &mut Builder, params: &[u32]) {
         params.iter().for_each(|param| _ = self.load(b, *param, StateStep::default()));
     }

@@ -23,7 +23,7 @@ use oplus_dsl::ir::{Axis, Binary, Literal};
 
 /// How many chunks the loop of the kernel that finds ends takes at once.
 const CARRIES_UNROLL: u32 = 4;
-/// States of a lane times segments whose elements are loaded together, and the most such segments.
+/// States of a lane times segments whose elements are loaded at once, and the most such segments.
 const LOADED_STATES: u32 = 16;
 const MOST_SEGMENTS: u32 = 4;
 

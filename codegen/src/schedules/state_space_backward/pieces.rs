@@ -1,6 +1,6 @@
-//! Pieces of rows: less memory for what the passes of a backward-scan stage hand on.
+//! Pieces of rows: less memory for what the passes of a backward-scan stage store for later ones.
 //!
-//! The passes hand on saved states and sums of blocks. Where these would take more than the stage's tensors account for, the
+//! The passes store saved states and sums of blocks. Where these would take more than the stage's tensors account for, the
 //! passes take some of the rows at a time, in the same memory; sums over rows go on from piece to piece.
 
 use super::{StateSpaceBackward, scratch};
@@ -12,7 +12,7 @@ use crate::stage::{Bound, Sink, Source, Stage};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op};
 
-/// Bytes that may be taken by what passes hand on, whatever the tensors take.
+/// Bytes that the passes may store for later ones, whatever the tensors take.
 const LEAST: u64 = 64 << 10;
 
 /// Pieces, each of some launches, that a stage may have. Where these take more than [`room`], as with tensors that repeat a few
@@ -51,7 +51,7 @@ fn is_alike(stage: &Stage, row: Axis) -> bool {
     !displaced && !stage.program.nodes.iter().any(|node| [Op::Index(row), Op::Size(row)].contains(&node.op))
 }
 
-/// Bytes that the passes of a stage may hand on: twice its tensors, less what is temporary among them.
+/// Bytes that the passes of a stage may store for later ones: twice its tensors, less what is temporary among them.
 fn room(stage: &Stage, bound: &Bound) -> u64 {
     let is_temporary = |tensor: &Tensor| match tensor {
         Tensor::Param(i) => matches!(stage.sources[*i as usize], Source::Buffer(_)),
@@ -68,13 +68,13 @@ fn room(stage: &Stage, bound: &Bound) -> u64 {
     bytes(false).saturating_mul(2).saturating_sub(bytes(true)).max(LEAST)
 }
 
-/// Bytes of what the passes of all pieces hand on in the same memory.
+/// Bytes that the passes of all pieces store in the same memory.
 fn bytes(schedule: &StateSpaceBackward, problem: &Problem<'_>, pieces: &[Piece]) -> u64 {
     let lens = lens(schedule, problem, pieces).unwrap_or_default();
     lens.into_iter().fold(0, u64::saturating_add).saturating_mul(Elem::F32.bytes().unwrap_or(4) as u64)
 }
 
-/// How many numbers of each kind the passes of all pieces hand on, in the same memory; `None` when 63 bits cannot count them.
+/// How many numbers of each kind the passes of all pieces store, in the same memory; `None` when 63 bits cannot count them.
 pub(super) fn lens(schedule: &StateSpaceBackward, problem: &Problem<'_>, pieces: &[Piece]) -> Option<Vec<u64>> {
     let mut lens: Vec<u64> = vec![];
     // All pieces but the last have as many rows.

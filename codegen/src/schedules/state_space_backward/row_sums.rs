@@ -71,7 +71,7 @@ impl RowShape {
         self.groups() * self.lanes
     }
 
-    /// The distance between groups on the heap: groups of lanes that read together are in different banks.
+    /// The distance between groups on the heap: groups of lanes that read at once are in different banks.
     fn pitch(&self) -> u32 {
         WARP + self.lanes.min(8)
     }

@@ -17,7 +17,7 @@ use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-/// Blocks or segments whose sums are loaded together.
+/// Blocks or segments whose sums are loaded at once.
 const LOADED_AT_ONCE: u32 = 8;
 
 /// Emits the kernel's body.

@@ -32,7 +32,7 @@ fn product(elem: Elem, transposed: bool) -> Kernel {
         [(Binary::Rem, 8), (Binary::Div, 8), (Binary::Div, 16)].map(|(op, n)| b.binary(op, lane, Operand::i32(n)));
     let odd = b.binary(Binary::Rem, eighth, Operand::i32(2));
     for k in 0..DEPTH / step {
-        // Matrices of A: rows 0, rows 8, then the same of the next piece.
+        // Matrices of A: rows 0, rows 8, then those of the next piece.
         let below = b.mul(odd, Operand::i32(8));
         let row = b.add(low, below);
         let piece = b.add(half, Operand::i32(2 * k));

@@ -247,7 +247,8 @@ pub(super) enum Scale {
     Exponential(usize, bool),
 }
 
-/// The same, and the field of the right operand that says where the left operand is forgotten instead.
+/// What the left operand's field is multiplied by, and the field of the right operand that says where the left operand is
+/// forgotten instead.
 pub(super) struct Coefficient {
     scale: Scale,
     reset: Option<usize>,

@@ -1,7 +1,7 @@
 //! Decays per channel beside products in `tf32`: factors are scaled in `f32`, and rounded or split after that.
 //!
 //! Fragments have eight channels or times. A thread has two of these channels: of `f32` those four apart, of `f16`
-//! the neighbours of a word.
+//! the neighbours of a packed pair.
 
 use super::sums::Log;
 use crate::build::Builder;
@@ -108,7 +108,7 @@ impl ChunkwiseKernel<'_> {
         first: Operand,
         at: Operand,
     ) -> Vec<[[Operand; 2]; 2]> {
-        let words = keys.four(b, 0, step, false);
+        let packed = keys.four(b, 0, step, false);
         let row = b.add(first, self.group);
         let times = [0, COLUMNS].map(|by| b.add(row, Operand::i32(by as i32)));
         let mut columns = vec![];
@@ -118,8 +118,8 @@ impl ChunkwiseKernel<'_> {
             columns.push([0, 1].map(|block| {
                 let own = self.logs_of_two(b, keys.tile, times[block], eight);
                 let two = match keys.tile.elem {
-                    Elem::F32 => [words[2 * block], words[2 * block + 1]],
-                    elem => b.unpack(elem, words[2 * block + k as usize]).map(|x| b.bits(Ty::U32, x)),
+                    Elem::F32 => [packed[2 * block], packed[2 * block + 1]],
+                    elem => b.unpack(elem, packed[2 * block + k as usize]).map(|x| b.bits(Ty::U32, x)),
                 };
                 [0, 1].map(|c| {
                     let log = end_logs[c].since(b, own[c]);
@@ -153,9 +153,9 @@ impl ChunkwiseKernel<'_> {
     /// Keys of 16 times and 16 channels as they are in the tile.
     fn key_elements(&self, b: &mut Builder, keys: Factor, sixteen: u32, pair: u32) -> [[[Operand; 2]; 2]; 2] {
         if keys.tile.elem != Elem::F32 {
-            let words = keys.four(b, sixteen * ROWS, pair, true);
-            let two = |b: &mut Builder, word| b.unpack(keys.tile.elem, word).map(|x| b.bits(Ty::U32, x));
-            return [0, 2].map(|block| [0, 1].map(|half| two(b, words[block + half])));
+            let packed = keys.four(b, sixteen * ROWS, pair, true);
+            let two = |b: &mut Builder, pair| b.unpack(keys.tile.elem, pair).map(|x| b.bits(Ty::U32, x));
+            return [0, 2].map(|block| [0, 1].map(|half| two(b, packed[block + half])));
         }
         let below = keys.tile.lanes_below(b, keys.lanes);
         [0, 1].map(|block| {

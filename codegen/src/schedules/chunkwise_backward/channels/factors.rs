@@ -34,9 +34,9 @@ impl Scale {
 }
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// The two elements of a word times two numbers.
-    fn scaled(&self, b: &mut Builder, word: Operand, by: [Operand; 2]) -> Operand {
-        let [low, high] = b.unpack(self.keys.elem, word);
+    /// The two elements of a packed pair times two numbers.
+    fn scaled(&self, b: &mut Builder, pair: Operand, by: [Operand; 2]) -> Operand {
+        let [low, high] = b.unpack(self.keys.elem, pair);
         let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
         b.pack(self.keys.elem, low, high)
     }
@@ -62,10 +62,10 @@ impl ChunkwiseBackwardKernel<'_> {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {
-            let words = left.four(b, 0, sixteen, false);
-            map_left(b, words, row, column, sixteen, |b, word, time, channel| {
+            let packed = left.four(b, 0, sixteen, false);
+            map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
                 let powers = self.powers(b, own.arrays, time, channel, scale);
-                self.scaled(b, word, powers)
+                self.scaled(b, pair, powers)
             })
         };
         (0..self.schedule.depth / ROWS).map(sixteen).collect()
@@ -76,20 +76,20 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        words: [Operand; 4],
+        packed: [Operand; 4],
         (first, sixteen): (Operand, u32),
         scale: Scale,
     ) -> [Operand; 4] {
         let (row, column) = (b.add(first, self.group), self.first_column(b));
         let mut register = 0;
-        words.map(|word| {
+        packed.map(|pair| {
             // Registers 0 and 1 have the first eight times, 1 and 3 the channels from the eighth on.
             let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
             register += 1;
             let time = b.add(row, Operand::i32(rows as i32));
             let channel = b.add(column, Operand::i32(channels as i32));
             let powers = self.powers(b, arrays, time, channel, scale);
-            self.scaled(b, word, powers)
+            self.scaled(b, pair, powers)
         })
     }
 
@@ -98,7 +98,7 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        words: [Operand; 4],
+        packed: [Operand; 4],
         (first, channel): (Operand, Operand),
         scale: Scale,
     ) -> [Operand; 4] {
@@ -107,7 +107,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
         let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
         let mut register = 0;
-        words.map(|word| {
+        packed.map(|pair| {
             // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
             let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS);
             register += 1;
@@ -116,7 +116,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 let own = self.sums_at(b, arrays, after, channels[of], 1)[0];
                 scale.power(b, own, borders[of])
             });
-            self.scaled(b, word, powers)
+            self.scaled(b, pair, powers)
         })
     }
 }

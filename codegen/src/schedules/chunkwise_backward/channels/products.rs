@@ -87,9 +87,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let first = b.mul(block, Operand::i32(ROWS as i32));
         let right = self.of_block(b, right, block);
         for pair in 0..sums.len() as u32 / 2 {
-            let words = right.four(b, 0, pair, true);
+            let packed = right.four(b, 0, pair, true);
             let (channel, _) = self.channels_of(b, 2 * pair);
-            let [x, y, z, w] = self.scaled_in_time(b, own.arrays, words, (first, channel), scale);
+            let [x, y, z, w] = self.scaled_in_time(b, own.arrays, packed, (first, channel), scale);
             mma(b, self.keys.elem, &mut sums[2 * pair as usize], left, [x, y]);
             mma(b, self.keys.elem, &mut sums[2 * pair as usize + 1], left, [z, w]);
         }
@@ -135,9 +135,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, tile, &own.views.wide.left, none);
         let right = own.views.deep.in_time(b, states, none);
         for sixteen in 0..SIXTEENS {
-            let words = left.four(b, 0, sixteen, false);
-            let words = scale_rows(b, tile.elem, words, gains);
-            multiply_in_time(b, found, (words, right), sixteen);
+            let packed = left.four(b, 0, sixteen, false);
+            let packed = scale_rows(b, tile.elem, packed, gains);
+            multiply_in_time(b, found, (packed, right), sixteen);
         }
     }
 

@@ -25,9 +25,9 @@ impl ChunkwiseBackwardKernel<'_> {
             let right = Factor { tile: &self.queries, lanes: &lanes, start };
             let mut scores: Blocks = vec![zeros(); 2];
             for (sixteen, left) in (0..).zip(&left) {
-                let words = right.four(b, 0, sixteen, false);
+                let packed = right.four(b, 0, sixteen, false);
                 let scale = Scale { factor: ScaledFactor::Query, border: own.end };
-                let [x, y, z, w] = self.scaled_right(b, own.arrays, words, (first, sixteen), scale);
+                let [x, y, z, w] = self.scaled_right(b, own.arrays, packed, (first, sixteen), scale);
                 mma(b, right.tile.elem, &mut scores[0], *left, [x, y]);
                 mma(b, right.tile.elem, &mut scores[1], *left, [z, w]);
             }
