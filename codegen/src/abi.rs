@@ -7,7 +7,7 @@ pub use crate::stage::tensor::{Tensor, axes, elem, name, tensors};
 use crate::tile::{Param, ParamKind};
 use oplus_dsl::{Elem, Ty};
 
-/// A parameter of a stage's kernel and what it stands for.
+/// A parameter of a stage's kernel and its role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
     /// The kernel's parameter.
@@ -16,7 +16,7 @@ pub struct Slot {
     pub role: Role,
 }
 
-/// What a kernel's parameter stands for.
+/// The role of a kernel's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A tensor's first element.
@@ -25,8 +25,8 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
-    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks and those of pieces so
-    /// far, the ends, carries and totals of segments.
+    /// The first number of scratch memory through which kernels of one stage pass values on: saved states, sums of blocks and
+    /// of pieces so far, carries and totals of segments.
     Scratch(u32),
     /// Whether a launch takes one of several pieces of the rows, see [`Piece`], `i64`.
     Piece,
@@ -34,7 +34,7 @@ pub enum Role {
     SegmentTiles,
     /// Message words between blocks.
     Messages,
-    /// The control words of the launch.
+    /// The control word of the launch.
     Control,
 }
 
@@ -43,9 +43,9 @@ pub enum Role {
 pub struct Piece;
 
 impl Piece {
-    /// There are pieces before it.
+    /// Pieces of rows come before this one.
     pub const CONTINUES: i64 = 1;
-    /// There are pieces after it.
+    /// Pieces of rows come after this one.
     pub const GOES_ON: i64 = 2;
 }
 

@@ -211,7 +211,7 @@ impl Builder {
         }
     }
 
-    /// The same bits as another type of the same size.
+    /// Reinterprets the bits as another type of the same size.
     pub fn bits(&mut self, ty: Ty, x: Operand) -> Operand {
         if self.ty(x) == ty { x } else { self.let_(ty, Expr::Bits(x)) }
     }

@@ -16,7 +16,7 @@ pub struct Args {
     sizes: Vec<Operand>,
     outer: AxisSet,
     views: Vec<Vec<View>>,
-    /// What kernels of one stage hand on.
+    /// Scratch memory through which kernels of one stage pass values on.
     pub scratch: Vec<ParamId>,
     /// The tiles of a segment of time, `i64`.
     pub segment_tiles: Option<Operand>,

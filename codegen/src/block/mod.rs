@@ -10,5 +10,6 @@ pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
 pub mod scalar;
+pub mod steps;
 #[cfg(test)]
 mod tests;

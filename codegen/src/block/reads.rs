@@ -26,8 +26,8 @@ pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Valu
     ranges
 }
 
-/// The same for a tile that holds the point and `reach` elements on both sides of it: the point is in every range, and what
-/// is farther away in none.
+/// The ranges in which parameters are read around a tile that holds the point and `reach` elements on both sides of it: the
+/// point is in every range, and what is farther away in none.
 pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach: i64) -> BTreeMap<u32, (i64, i64)> {
     let has_axis = |param: u32| stage.program.params[param as usize].axes.contains(&axis);
     let (mut ranges, mut seen) = (BTreeMap::new(), BTreeSet::new());

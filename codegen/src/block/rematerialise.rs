@@ -42,7 +42,7 @@ impl Rematerialiser {
         b.add(number, nothing)
     }
 
-    /// The same of a number of 32 bits, `u32`.
+    /// Rematerialises a number of 32 bits, `u32`.
     pub(crate) fn of_bits(self, b: &mut Builder, number: Operand) -> Operand {
         let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
         let nothing = b.convert(Ty::I32, nothing);

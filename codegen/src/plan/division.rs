@@ -29,7 +29,7 @@ pub(super) struct Division {
     pub(super) cut: Cut,
     stages: Vec<Ready>,
     kernels: Mutex<HashMap<(usize, bool, Schedule), Kernel>>,
-    /// Of the schedules that were taken, why their kernels cannot run, if they cannot.
+    /// The reasons why kernels of schedules that were taken cannot run, if they cannot.
     faults: Mutex<HashMap<(usize, bool, Schedule), Option<Misfit>>>,
 }
 
@@ -244,7 +244,7 @@ impl Division {
         (self.bindings((&self.with_parts(call, parts), index), is_merged).bound, Some(parts))
     }
 
-    /// Adds the launches of a stage to a plan: one, or several with what they hand on.
+    /// Adds the launches of a stage to a plan: one, or several with their scratch memory.
     fn launches(
         &self,
         (index, merged): (usize, bool),

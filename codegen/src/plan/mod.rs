@@ -286,9 +286,6 @@ pub struct Estimate {
 }
 
 impl Plan {
-    /// 32-bit control words that the launches share.
-    pub const CONTROL_WORDS: usize = 2;
-
     /// Bytes of all buffers.
     pub fn buffer_bytes(&self) -> u64 {
         let bytes = |buffer: &Buffer| buffer.len.saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64);

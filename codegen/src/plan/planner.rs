@@ -119,7 +119,7 @@ impl Planner {
         self.save(call, Choosing::default())
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a call that saves states for its gradient, among plans whose kernels are there.
     pub fn plan_saving_among(
         &self,
         call: &Call,
@@ -137,7 +137,7 @@ impl Planner {
         self.start_from(call, residual, None)
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a gradient's call that starts from saved states, among plans whose kernels are there.
     pub fn plan_saved_among(
         &self,
         call: &Call,

@@ -16,7 +16,7 @@ pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, Low
     schedule.lower(stage, isa, &Key::of(stage, &**schedule, isa).symbol(stage, &**schedule))
 }
 
-/// That kernel, if it keeps the rules of the tile IR on a target.
+/// The tile kernel of a stage under a schedule, if it keeps the rules of the tile IR on a target.
 ///
 /// # Errors
 /// [`Unsound`] says what is wrong with it. A plan takes another schedule then.

@@ -22,7 +22,7 @@ pub(super) struct Device<'a> {
     pub cells: Vec<Option<Vec<Cell>>>,
     /// Copies and messages under way, oldest first.
     pub in_flight: Vec<InFlight>,
-    /// Messages that have arrived, and changes of control words.
+    /// Messages that have arrived, and changes of the control word.
     pub events: u64,
     copies: u32,
 }

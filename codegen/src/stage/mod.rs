@@ -171,7 +171,7 @@ pub struct Scan<'a> {
 /// The scans of a backward-scan stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OppositeScans<'a> {
-    /// The states, which are rematerialised.
+    /// The scan of the states, which are rematerialised.
     pub forward: Scan<'a>,
     /// Their cotangents, in the opposite direction.
     pub back: Scan<'a>,

@@ -105,7 +105,7 @@ static STAND_INS: AtomicBool = AtomicBool::new(true);
 /// # Safety
 /// The code that the source gives is run on the GPU as it is. For every launch its entry `launch.symbol` must take the
 /// arguments `launch.args`, in their order and types, and with any sizes and strides read and write nothing but the elements
-/// of the launch's tensors, its buffers, and its message and control words, as the kernel does that oplus compiles for that
+/// of the launch's tensors, its buffers, and its message words and control word, as the kernel does that oplus compiles for that
 /// key. Machine code must be of the same kernel as the PTX.
 ///
 /// ```no_run

@@ -47,9 +47,15 @@ pub struct Launched {
     pub stage: String,
     /// The schedule.
     pub schedule: String,
-    /// The planner's estimate, microseconds; none for a launch that belongs to the one before.
+    /// The planner's estimate, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micros: Option<f64>,
+    /// Registers of a thread, as the driver says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
+    /// Bytes of a thread in local memory, as the driver says: what spills.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spilled: Option<u32>,
 }
 
 impl Candidate {
@@ -69,7 +75,9 @@ impl Candidate {
         let launches = plan.into_iter().flat_map(|plan| plan.launches).filter_map(|launch| {
             // The first candidate is the one taken.
             let (schedule, micros, _) = launch.candidates.into_iter().next()?;
-            Some(Launched { stage: launch.name, schedule, micros: Some(micros) })
+            let fact = |name: &str| launch.facts.iter().find(|(known, _)| known == name)?.1.parse().ok();
+            let (registers, spilled) = (fact("registers"), fact("bytes spilled"));
+            Some(Launched { stage: launch.name, schedule, micros: Some(micros), registers, spilled })
         });
         let (isa, multiprocessors) = (target.isa.name(), target.multiprocessors);
         Ok(Candidate { rank, call, launches: launches.collect(), device: name.to_owned(), isa, multiprocessors })

@@ -4,7 +4,7 @@ use crate::schedules::Unit;
 use crate::target::WARP;
 
 schedule! {
-    /// Chunks: a block of `warps` warps has a segment of a recurrence and walks chunks of 16 times per warp; the state is as
+    /// Chunkwise: a block of `warps` warps has a segment of a recurrence and walks chunks of 16 times per warp; the state is as
     /// wide as a chunk is long, see [the module](super).
     Chunkwise, "chunkwise" {
         /// Whether only the states at the ends of segments are found.

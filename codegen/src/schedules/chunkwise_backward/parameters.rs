@@ -3,8 +3,8 @@
 use crate::target::WARP;
 
 schedule! {
-    /// Chunks, back: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that. Its sweeps
-    /// are kernels of their own, see [the module](super).
+    /// Chunkwise, backward: the gradient of a recurrence of matrices in chunks of 64 times; the state is as wide as that.
+    /// Its sweeps are kernels of their own, see [the module](super).
     ChunkwiseBackward, "chunkwise_backward" {
         /// Which of the kernels.
         sweep: Sweep,
@@ -14,8 +14,8 @@ schedule! {
         padded: bool,
         /// Whether the width is several times as long: its parts are taken as heads are.
         wide: bool,
-        /// Sets of tiles in shared memory: in walks those of the chunks in flight, at least 2; in the third sweep that of keys and
-        /// queries, and those of one or two heads.
+        /// Sets of tiles in shared memory: in walks those of the chunks in flight, at least 2; in the third sweep that of
+        /// keys and queries, and those of one or two heads.
         stages: u32,
         /// Consecutive elements per access.
         vector: u32,

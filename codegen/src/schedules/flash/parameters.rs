@@ -4,7 +4,7 @@ use crate::schedules::Unit;
 use crate::target::WARP;
 
 schedule! {
-    /// Pairs: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
+    /// Flash: a block of `warps` warps has `repeat` times 16 rows per warp, and walks tiles of `columns` columns. The axes
     /// within rows and columns are padded to multiples of 16, see [`crate::stage::kind::Pairwise::inner`].
     Flash, "flash" {
         /// Warps of a block.

@@ -43,12 +43,14 @@ use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::persistent::{Persistent, SLOTS, shared_fields};
 use crate::block::reads::used_fields;
+use crate::block::steps::Steps;
 use crate::build::Builder;
 use crate::stage::{Refusal, Scan, Stage};
 use crate::target::WARP;
 use crate::tile::{Kernel, Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
+use std::collections::HashMap;
 use streams::Streams;
 
 /// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
@@ -230,6 +232,13 @@ impl<'s> LookBackKernel<'s> {
         let mut point = crate::block::point::Point::new(&self.stage.program, Some(self.scan.axis));
         let live: Vec<_> = self.monoid.keep(init);
         live.into_iter().map(|v| point.here(b, &mut leaves, v)).collect()
+    }
+
+    /// A row whose elements are read one by one.
+    fn steps(&self, b: &mut Builder, row: Operand) -> Steps<'_> {
+        let indices = self.args.row_indices(b, row);
+        let LookBackKernel { stage, scan, monoid, args, .. } = self;
+        Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists: Operand::bool(true) }
     }
 
     fn pointer(&self, tensor: Tensor) -> Memory {

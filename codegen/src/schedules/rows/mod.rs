@@ -152,16 +152,20 @@ impl<'s> RowsKernel<'s> {
         b.for_(first, groups, step, |b, group| {
             let mut rows = self.rows(b, group, rows);
             b.for_(Operand::i64(0), end, Operand::i64(tile), |b, at| {
-                let start = if self.scan.reverse {
-                    let rest = b.sub(end, at);
-                    b.sub(rest, Operand::i64(tile))
-                } else {
-                    at
-                };
-                self.tile(b, &mut rows, start, turn);
+                let start = self.start(b, end, at);
+                self.tile(b, &mut rows, (start, end, at), turn);
             });
             self.finals(b, &rows);
         });
+    }
+
+    /// The index of a tile's first element, by how far the tiles before it reach and the end of all.
+    fn start(&self, b: &mut Builder, end: Operand, at: Operand) -> Operand {
+        if !self.scan.reverse {
+            return at;
+        }
+        let rest = b.sub(end, at);
+        b.sub(rest, Operand::i64(i64::from(self.schedule.tile())))
     }
 
     /// The rows of the thread's team in a group.

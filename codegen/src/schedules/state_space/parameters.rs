@@ -3,7 +3,7 @@
 use crate::target::WARP;
 
 schedule! {
-    /// States: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
+    /// State space: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
     /// share a row and sum over its states. The `32·warps/lanes` rows of a block lie along the last outer axis; other warps
     /// bring tiles of `steps` steps into shared memory and take the outputs back.
     StateSpace, "state_space" {

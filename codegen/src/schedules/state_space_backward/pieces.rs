@@ -12,7 +12,7 @@ use crate::stage::{Bound, Sink, Source, Stage};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op};
 
-/// Bytes that the passes may store for later ones, whatever the tensors take.
+/// Bytes that scratch memory may take, whatever the tensors take.
 const LEAST: u64 = 64 << 10;
 
 /// Pieces, each of some launches, that a stage may have. Where these take more than [`room`], as with tensors that repeat a few
@@ -51,7 +51,7 @@ fn is_alike(stage: &Stage, row: Axis) -> bool {
     !displaced && !stage.program.nodes.iter().any(|node| [Op::Index(row), Op::Size(row)].contains(&node.op))
 }
 
-/// Bytes that the passes of a stage may store for later ones: twice its tensors, less what is temporary among them.
+/// Bytes that the scratch memory of a stage may take: twice its tensors, less what is temporary among them.
 fn room(stage: &Stage, bound: &Bound) -> u64 {
     let is_temporary = |tensor: &Tensor| match tensor {
         Tensor::Param(i) => matches!(stage.sources[*i as usize], Source::Buffer(_)),
@@ -68,13 +68,13 @@ fn room(stage: &Stage, bound: &Bound) -> u64 {
     bytes(false).saturating_mul(2).saturating_sub(bytes(true)).max(LEAST)
 }
 
-/// Bytes that the passes of all pieces store in the same memory.
+/// Bytes of the scratch memory that the passes of all pieces share.
 fn bytes(schedule: &StateSpaceBackward, problem: &Problem<'_>, pieces: &[Piece]) -> u64 {
     let lens = lens(schedule, problem, pieces).unwrap_or_default();
     lens.into_iter().fold(0, u64::saturating_add).saturating_mul(Elem::F32.bytes().unwrap_or(4) as u64)
 }
 
-/// How many numbers of each kind the passes of all pieces store, in the same memory; `None` when 63 bits cannot count them.
+/// The lengths of each kind of scratch memory that the passes of all pieces share; `None` when 63 bits cannot count them.
 pub(super) fn lens(schedule: &StateSpaceBackward, problem: &Problem<'_>, pieces: &[Piece]) -> Option<Vec<u64>> {
     let mut lens: Vec<u64> = vec![];
     // All pieces but the last have as many rows.

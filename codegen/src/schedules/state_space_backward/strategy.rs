@@ -169,7 +169,7 @@ impl Strategy for StateSpaceBackward {
             Pass::Ends => "what each segment of time does to its states",
             Pass::Save => "every eighth state saved",
             Pass::Carry => "what each segment of time does to its cotangent",
-            Pass::Walk => "every eight steps computed anew and walked back",
+            Pass::Walk => "every eight steps computed again and walked back",
             Pass::Sum if segmented => return "the sums of all blocks and segments".to_owned(),
             Pass::Sum => return "the sums over rows of all blocks".to_owned(),
         };

@@ -44,7 +44,7 @@ pub enum Cotangent {
     Sum(Value, Value),
     /// The cotangent of the decay's logarithm, over time.
     Decay,
-    /// The cotangent of the logarithms of decays of channels, over time and depth.
+    /// The cotangents of the logarithms of decays per channel, over time and depth.
     Channels,
     /// The cotangent of the state before the first time.
     Initial,
@@ -258,7 +258,7 @@ impl MatrixRecurrenceBackward {
     /// Whether a value is the product of the decay and what these sums are of: λ·S[t−1].
     fn is_decayed(&self, program: &Program, value: Value, sum: impl Fn(Value) -> Option<Value>) -> bool {
         let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
-        // Where a reset starts the state over the energy is 0.
+        // Where a sequence begins the energy is 0.
         let bare = |decay: Option<Decay>| decay.map(|decay| Decay { reset: None, ..decay });
         let decay = |v: Value| bare(exponential(program, v)) == bare(self.states.decay);
         let energy = |v: Value| sum(v).is_some_and(|e| self.is_energy(program, e));
