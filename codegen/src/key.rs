@@ -17,22 +17,45 @@ pub const COMPILER_VERSION: u32 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
+/// What the keys of all kernels of a stage have in common.
+#[derive(Clone, Debug)]
+pub struct StageKey(blake3::Hasher);
+
+impl StageKey {
+    /// That of a stage.
+    pub fn of(stage: &Stage) -> StageKey {
+        let parts = stage.part_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
+        StageKey::of_text(&format!("{}{:?}{parts}", stage.program, stage.views))
+    }
+
+    fn of_text(program: &str) -> StageKey {
+        let mut hasher = blake3::Hasher::new();
+        enter(&mut hasher, program);
+        StageKey(hasher)
+    }
+
+    /// The key of the stage's kernel under a schedule.
+    pub fn of_kernel(&self, schedule: &dyn Strategy, isa: Isa) -> Key {
+        self.of_texts(&schedule.to_string(), schedule.isa(isa).name(), COMPILER_VERSION)
+    }
+
+    fn of_texts(&self, schedule: &str, isa: &str, version: u32) -> Key {
+        let mut hasher = self.0.clone();
+        [schedule, isa, &version.to_string()].into_iter().for_each(|part| enter(&mut hasher, part));
+        Key(*hasher.finalize().as_bytes())
+    }
+}
+
+/// Adds a part, preceded by its length, so that no two lists of parts give the same bytes.
+fn enter(hasher: &mut blake3::Hasher, part: &str) {
+    hasher.update(&(part.len() as u64).to_le_bytes());
+    hasher.update(part.as_bytes());
+}
+
 impl Key {
     /// The key of a stage's kernel.
     pub fn of(stage: &Stage, schedule: &dyn Strategy, isa: Isa) -> Key {
-        let parts = stage.part_axis.map(|axis| format!("parts {}", axis.0)).unwrap_or_default();
-        let program = format!("{}{:?}{parts}", stage.program, stage.views);
-        Key::of_parts(&program, &schedule.to_string(), schedule.isa(isa).name(), COMPILER_VERSION)
-    }
-
-    /// Every part is preceded by its length, so that no two lists of parts give the same bytes.
-    fn of_parts(program: &str, schedule: &str, isa: &str, version: u32) -> Key {
-        let mut hasher = blake3::Hasher::new();
-        for part in [program, schedule, isa, &version.to_string()] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part.as_bytes());
-        }
-        Key(*hasher.finalize().as_bytes())
+        StageKey::of(stage).of_kernel(schedule, isa)
     }
 
     /// The kernel's symbol: the program's name, the schedule's name and the first 12 digits of the key.
@@ -64,23 +87,27 @@ impl fmt::Display for Key {
 mod tests {
     use super::*;
 
+    fn of_parts(program: &str, schedule: &str, isa: &str, version: u32) -> Key {
+        StageKey::of_text(program).of_texts(schedule, isa, version)
+    }
+
     #[test]
     fn every_ingredient_changes_the_key() {
-        let base = Key::of_parts("program", "rows(a=1)", "sm_80", 1);
+        let base = of_parts("program", "rows(a=1)", "sm_80", 1);
         let others = [
-            Key::of_parts("program2", "rows(a=1)", "sm_80", 1),
-            Key::of_parts("program", "rows(a=2)", "sm_80", 1),
-            Key::of_parts("program", "rows(a=1)", "sm_90a", 1),
-            Key::of_parts("program", "rows(a=1)", "sm_80", 2),
-            Key::of_parts("programrows(a=1)", "", "sm_80", 1),
+            of_parts("program2", "rows(a=1)", "sm_80", 1),
+            of_parts("program", "rows(a=2)", "sm_80", 1),
+            of_parts("program", "rows(a=1)", "sm_90a", 1),
+            of_parts("program", "rows(a=1)", "sm_80", 2),
+            of_parts("programrows(a=1)", "", "sm_80", 1),
         ];
         assert!(others.iter().all(|key| *key != base));
-        assert_eq!(base, Key::of_parts("program", "rows(a=1)", "sm_80", 1));
+        assert_eq!(base, of_parts("program", "rows(a=1)", "sm_80", 1));
     }
 
     #[test]
     fn a_key_prints_as_64_hexadecimal_digits() {
-        let text = Key::of_parts("", "", "", 0).to_string();
+        let text = of_parts("", "", "", 0).to_string();
         assert_eq!(text.len(), 64);
         assert!(text.chars().all(|c| c.is_ascii_hexdigit()));
     }

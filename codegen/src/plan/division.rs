@@ -3,7 +3,7 @@
 mod sound;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use oplus_dsl::ir::Axis;
 
@@ -14,7 +14,7 @@ use super::sizes::{are_countable, count, merged, shape};
 use super::variants::all_schedules;
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError, Reasons};
 use crate::abi::{Role, Tensor, axes, tensors};
-use crate::key::Key;
+use crate::key::{Key, StageKey};
 use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
 use crate::stage::{Bound, Collapsed, Cut, CutKind, Placed, Sink, Source, Stage, collapse};
 use crate::target::Target;
@@ -28,7 +28,10 @@ pub(super) struct Division {
     /// The stages and the buffers between them.
     pub(super) cut: Cut,
     stages: Vec<Ready>,
-    kernels: Mutex<HashMap<(usize, bool, Schedule), Kernel>>,
+    /// The keys and symbols of kernels that a plan has launched.
+    names: Mutex<HashMap<(usize, bool, Schedule), (Key, String)>>,
+    /// The shared memory of kernels that a plan has weighed.
+    shared_bytes: Mutex<HashMap<(usize, bool, Schedule), u32>>,
     /// The reasons why kernels of schedules that were taken cannot run, if they cannot.
     faults: Mutex<HashMap<(usize, bool, Schedule), Option<Misfit>>>,
 }
@@ -44,6 +47,14 @@ struct Ready {
 struct Form {
     stage: Arc<Stage>,
     schedules: Vec<Schedule>,
+    /// What its keys have in common, once a launch needs one.
+    key: OnceLock<StageKey>,
+}
+
+impl Form {
+    fn new(stage: &Stage, schedules: Vec<Schedule>) -> Form {
+        Form { stage: Arc::new(stage.clone()), schedules, key: OnceLock::new() }
+    }
 }
 
 /// A form of a stage for a call.
@@ -56,19 +67,11 @@ struct Bindings<'d> {
 /// The schedules that may be taken, the fastest first, and why not the others.
 type Offers = (Vec<Estimate>, Vec<(Schedule, Misfit)>);
 
-/// What a launch needs to know of its kernel.
-#[derive(Clone, Debug)]
-struct Kernel {
-    key: Key,
-    symbol: String,
-    shared_bytes: u32,
-}
-
 impl Division {
     /// Lists the schedules of every stage on a target.
     pub(super) fn new(how: CutKind, cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
-            let form = |stage: &Stage, schedules| Form { stage: Arc::new(stage.clone()), schedules };
+            let form = Form::new;
             match collapse(stage) {
                 None => Ready { plain: form(stage, all_schedules(stage, target.isa)), merged: None },
                 Some(merged) => {
@@ -79,13 +82,21 @@ impl Division {
             }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, how, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
+        Division {
+            target: *target,
+            how,
+            cut,
+            stages,
+            names: Mutex::default(),
+            shared_bytes: Mutex::default(),
+            faults: Mutex::default(),
+        }
     }
 
     /// The stages with schedules that combine one element after the other.
     pub(super) fn ordered(cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
-            let plain = Form { stage: Arc::new(stage.clone()), schedules: Schedule::ordered(stage) };
+            let plain = Form::new(stage, Schedule::ordered(stage));
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
@@ -94,7 +105,8 @@ impl Division {
             target: *target,
             cut,
             stages,
-            kernels: Mutex::default(),
+            names: Mutex::default(),
+            shared_bytes: Mutex::default(),
             faults: Mutex::default(),
         }
     }
@@ -160,15 +172,15 @@ impl Division {
         problem: &Problem<'_>,
         (segments, piece): (Segments, i64),
     ) -> Launch {
-        let kernel = self.kernel(index, merged, form, schedule);
+        let (key, symbol) = self.name(index, merged, form, schedule);
         Launch {
             stage: form.stage.clone(),
             schedule,
-            key: kernel.key,
-            symbol: kernel.symbol,
+            key,
+            symbol,
             grid: [schedule.grid(problem), schedule.blocks_along_time(segments), 1],
             threads: schedule.threads(),
-            shared_bytes: kernel.shared_bytes,
+            shared_bytes: self.shared_bytes(index, merged, form, schedule),
             args: args(&schedule, problem, (segments, piece)),
             offsets: vec![],
         }
@@ -354,18 +366,23 @@ impl Division {
     }
 
     fn has_room(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Result<(), Misfit> {
-        let (needed, limit) = (self.kernel(index, merged, form, schedule).shared_bytes, self.target.shared_bytes);
+        let (needed, limit) = (self.shared_bytes(index, merged, form, schedule), self.target.shared_bytes);
         if needed <= limit { Ok(()) } else { Err(Misfit::SharedMemory { needed, limit }) }
     }
 
-    fn kernel(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Kernel {
-        let mut kernels = self.kernels.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let make = || {
-            let key = Key::of(&form.stage, &*schedule, self.target.isa);
-            let symbol = key.symbol(&form.stage, &*schedule);
-            Kernel { key, symbol, shared_bytes: schedule.shared_bytes(&form.stage, self.target.isa) }
+    fn name(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> (Key, String) {
+        let mut known = self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let find = || {
+            let key = form.key.get_or_init(|| StageKey::of(&form.stage)).of_kernel(&*schedule, self.target.isa);
+            (key, key.symbol(&form.stage, &*schedule))
         };
-        kernels.entry((index, merged, schedule)).or_insert_with(make).clone()
+        known.entry((index, merged, schedule)).or_insert_with(find).clone()
+    }
+
+    fn shared_bytes(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> u32 {
+        let mut known = self.shared_bytes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let find = || schedule.shared_bytes(&form.stage, self.target.isa);
+        *known.entry((index, merged, schedule)).or_insert_with(find)
     }
 
     // ---- sizes and layouts

@@ -37,13 +37,17 @@
 
 mod ahead;
 mod assemble;
+mod assembly;
 mod backward_scan;
 mod bound;
 mod collapse;
 mod contraction;
 mod copy;
+mod course;
 mod cut;
 mod cuts;
+mod cutter;
+mod error;
 mod factors;
 mod family;
 mod flags;
@@ -64,10 +68,10 @@ mod time_invariant;
 pub use backward_scan::{cut_backward_scan, cut_matrix_backward};
 pub use bound::{Bound, Placed};
 pub use collapse::{Collapsed, collapse};
-pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_partial_sums};
+pub use cut::{cut, cut_contracted, cut_ordered, cut_partial_sums};
 pub use cuts::{CutKind, CutRefusal, Cuts, cuts};
+pub use error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 pub use kind::Kind;
-pub use limits::{MAX_NESTED, MAX_OPERATIONS};
 pub use pairwise::{cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k};
 pub use refusal::Refusal;
 

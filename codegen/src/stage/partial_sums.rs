@@ -16,7 +16,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Node, Op, Program, Value};
 
 use super::contraction::{courses, reduction};
-use super::needs::Course;
+use super::course::Course;
 
 /// A program whose sums over columns are taken in parts.
 pub(super) struct ProgramInParts {

@@ -25,6 +25,7 @@ pub(crate) mod candidates;
 pub(crate) mod channels;
 pub(crate) mod cost;
 pub(crate) mod decay;
+mod factors;
 pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;

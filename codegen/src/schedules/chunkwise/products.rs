@@ -1,37 +1,12 @@
 //! Products of matrices on fragments.
 
+pub(crate) use super::factors::{Blocks, Factor, load_four, mma};
 use super::{COLUMNS, ROWS, tf32};
 use crate::build::{Builder, swizzle, zero};
-use crate::schedules::flash::tile::{Lanes, Tile};
+use crate::schedules::flash::tile::Tile;
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
-
-/// A number for every element that the thread has of blocks of 16 × 8, side by side.
-pub(crate) type Blocks = Vec<[Operand; 4]>;
-
-/// A tile's stage and its lanes.
-#[derive(Clone, Copy)]
-pub(crate) struct Factor<'a> {
-    pub tile: &'a Tile,
-    pub lanes: &'a Lanes,
-    /// The first element of the stage.
-    pub start: Operand,
-}
-
-impl<'a> Factor<'a> {
-    /// The factor in a stage.
-    pub(crate) fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
-        Factor { tile, lanes, start: b.mul(stage, Operand::i32(tile.len() as i32)) }
-    }
-
-    /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
-    pub(crate) fn four(self, b: &mut Builder, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
-        let index = self.tile.index(b, self.lanes, first, sixteen);
-        let index = b.add(index, self.start);
-        load_four(b, self.tile, index, transposed)
-    }
-}
 
 /// Maps the packed pairs of 16 columns of a left factor, number `sixteen`, each with the row and the column of its first element;
 /// `row` and `column` are those of the thread's first pair.
@@ -52,12 +27,6 @@ pub(crate) fn map_left(
         let column = b.add(column, Operand::i32(columns as i32));
         map(b, pair, row, column)
     })
-}
-
-/// Four matrices whose rows lanes name by this index.
-pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> [Operand; 4] {
-    let registers = b.load_matrix(tile.array, index, 4, transposed);
-    [registers[0], registers[1], registers[2], registers[3]]
 }
 
 /// Adds left·rightᵀ over the depth.
@@ -114,13 +83,6 @@ pub(super) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4
 /// Waits for the sums of a warpgroup's product, after which `later` others have started.
 pub(super) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
     b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });
-}
-
-/// Adds a product to a block.
-pub(crate) fn mma(b: &mut Builder, elem: Elem, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
-    let dst = [0; 4].map(|_| b.reg(Ty::F32));
-    b.push(Stmt::Mma { elem, dst, a: rows, b: columns, c: *sums });
-    *sums = dst.map(Operand::Reg);
 }
 
 /// Two neighbouring blocks as a left factor.

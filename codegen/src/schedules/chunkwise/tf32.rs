@@ -9,7 +9,7 @@
 //! instead of rounding them: small products are summed apart from large ones, both begin at zero, and their sums are added
 //! to what there is.
 
-use super::products::{Blocks, Factor, load_four, mma};
+use super::factors::{Blocks, Factor, load_four, mma};
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;

@@ -34,6 +34,7 @@ mod channels;
 mod cost;
 mod outputs;
 mod parameters;
+mod partials;
 mod products;
 mod rates;
 mod states;

@@ -1,6 +1,6 @@
 //! The products of a chunk's pairs of times.
 
-use super::steps::Partials;
+use super::partials::Partials;
 use super::tf32::Left;
 use super::walk::{AllViews, Head, Sums};
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};

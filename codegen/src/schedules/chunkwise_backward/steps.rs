@@ -1,5 +1,6 @@
 //! The outputs of a head at every time of a chunk: sums over the width, and the cotangent of the decay's logarithm.
 
+use super::partials::{Partials, accumulate};
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
 use super::{BLOCKS, ChunkwiseBackwardKernel, TIMES, WARPS};
@@ -31,48 +32,6 @@ pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
 fn so_far(form: &MatrixRecurrenceBackward) -> u32 {
     let sums = form.outputs.iter().filter(|kind| matches!(kind, Cotangent::Sum(..))).count() as u32;
     OVER_WIDTH + 2 * sums
-}
-
-/// A thread's shares of the cotangent of the decay's logarithm.
-#[derive(Default)]
-pub(super) struct Partials {
-    /// The shares at the thread's two times among rows: of pairs, values and queries.
-    pairs: [Option<Operand>; 2],
-    values: [Option<Operand>; 2],
-    queries: [Option<Operand>; 2],
-    /// The shares at the thread's times among columns.
-    columns: Vec<Option<Operand>>,
-}
-
-fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, [x, y]: [Operand; 2]) {
-    *sum = Some(match *sum {
-        None => b.mul(x, y),
-        Some(sum) => b.fma(x, y, sum),
-    });
-}
-
-impl Partials {
-    /// Adds E·G of row h and column c.
-    pub(super) fn add_pair(&mut self, b: &mut Builder, h: usize, c: usize, factors: [Operand; 2]) {
-        self.columns.resize(self.columns.len().max(c + 1), None);
-        accumulate(b, &mut self.pairs[h], factors);
-        accumulate(b, &mut self.columns[c], factors);
-    }
-
-    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: [Operand; 2]) {
-        accumulate(b, &mut self.values[h], factors);
-    }
-
-    /// Applies the gains of the values.
-    pub(super) fn scale_values(&mut self, b: &mut Builder, decays: &Decays) {
-        for (sum, [_, gain, _]) in self.values.iter_mut().zip(decays.rows) {
-            *sum = sum.map(|sum| b.mul(sum, gain));
-        }
-    }
-
-    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: [Operand; 2]) {
-        accumulate(b, &mut self.queries[h], factors);
-    }
 }
 
 impl ChunkwiseBackwardKernel<'_> {

@@ -4,8 +4,8 @@
 //! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. What a product adds is scaled afterwards: so factors
 //! from memory are multiplied as they are, exact or split.
 
+use super::partials::Partials;
 use super::rates::Decays;
-use super::steps::Partials;
 use super::walk::{Head, OperandViews, Sums};
 use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
 use crate::build::{Builder, zero};

@@ -1,7 +1,7 @@
 //! The third sweep: a block goes through the heads of a chunk.
 
+use super::partials::Partials;
 use super::rates::Decays;
-use super::steps::Partials;
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;

@@ -61,6 +61,9 @@ use oplus_dsl::{Elem, Ty};
 use tile::{Lanes, Tile, TileOf, TileShape, left_rows, right_rows};
 use vectors::Vector;
 
+/// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
+type Grid = Vec<[Operand; 4]>;
+
 /// Rows of a fragment.
 const ROWS: u32 = 16;
 /// Columns of a fragment.

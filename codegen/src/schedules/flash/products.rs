@@ -3,15 +3,12 @@
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tf32::{FactorParts, with_low_products};
 use super::tile::{Lanes, Tile};
-use super::{COLUMNS, FlashKernel, ROWS};
+use super::{COLUMNS, FlashKernel, Grid, ROWS};
 use crate::build::{Builder, zero};
 use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
 use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
-
-/// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
-pub(super) type Grid = Vec<[Operand; 4]>;
 
 impl FlashKernel<'_> {
     /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`. By warpgroups the product

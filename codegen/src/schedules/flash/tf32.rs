@@ -1,9 +1,8 @@
 //! Products of `f32` by split tf32: of a high and a low part of each factor tensor cores multiply all but both low parts.
 
-use super::products::Grid;
 use super::sums::SharedSums;
 use super::tile::{Lanes, Tile};
-use super::{COLUMNS, FlashKernel};
+use super::{COLUMNS, FlashKernel, Grid};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::{Binary, Literal};

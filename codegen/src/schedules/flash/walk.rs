@@ -1,12 +1,11 @@
 //! The walk of a block over its tiles of columns.
 
 use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
-use super::products::Grid;
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Source};
 use super::values::{Coordinates, Index, Values};
 use super::visible::Range;
-use super::{COLUMNS, FlashKernel, ThreadTile};
+use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::schedules::Unit;

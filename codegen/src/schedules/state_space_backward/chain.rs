@@ -1,7 +1,7 @@
 //! The recurrence of the cotangents, step by step back.
 
 use super::StateSpaceBackwardKernel;
-use super::walk::{Eight, LaneRows};
+use super::subtile::{Eight, LaneRows};
 use crate::build::Builder;
 use crate::schedules::state_space::evaluate::{Evaluator, StateStep};
 use crate::tile::Operand;

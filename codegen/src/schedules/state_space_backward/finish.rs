@@ -2,7 +2,8 @@
 
 use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
-use super::walk::{Carry, Term, TileAt};
+use super::subtile::{Carry, TileAt, Totals};
+use super::walk::Term;
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
@@ -12,14 +13,6 @@ use crate::tile::{Memory, Operand, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::HashMap;
-
-/// Sums over time so far.
-pub(super) struct Totals {
-    /// Sums of maps of states: by sum, row of the lane and state.
-    pub states: Vec<Vec<Vec<Reg>>>,
-    /// Sums of values of the lane's first row: by sum.
-    pub rows: Vec<Reg>,
-}
 
 /// The source of values of a row at some steps of a sub-tile.
 struct Finish<'k, 's> {

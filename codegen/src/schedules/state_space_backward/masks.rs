@@ -1,7 +1,8 @@
 //! Masks: comparisons that keep states, rows and steps that do not exist from changing states and sums.
 
 use super::tiles::Tiles;
-use super::zero::{Fill, fill};
+use super::tiles::fill;
+use super::zero::Fill;
 use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::kind::{BackwardScan, Sum};
 use oplus_dsl::ir::{Axis, Value};

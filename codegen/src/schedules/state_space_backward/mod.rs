@@ -33,6 +33,7 @@ mod scratch;
 mod segment_carries;
 mod segments;
 mod strategy;
+mod subtile;
 mod sum;
 mod tiles;
 mod walk;
@@ -59,8 +60,8 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use row_sums::RowSums;
 use scratch::{SEGMENT_CARRIES, Scratch};
+use subtile::TileAt;
 use tiles::Tiles;
-use walk::TileAt;
 
 /// Whether the walk of a stage that the schedule takes can be cut into segments of time.
 pub fn can_segment(stage: &Stage) -> bool {

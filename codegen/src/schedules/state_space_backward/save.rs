@@ -1,7 +1,7 @@
 //! The pass that saves the states before every eighth step.
 
 use super::lane::Lane;
-use super::walk::TileAt;
+use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::Builder;
 use crate::schedules::state_space::evaluate::StateStep;

@@ -1,7 +1,7 @@
 //! The first pass where time is cut, before the one that saves states: the element that each segment combines to.
 
 use super::lane::Lane;
-use super::walk::TileAt;
+use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::build::Builder;

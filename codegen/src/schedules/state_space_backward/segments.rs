@@ -12,7 +12,7 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
-use super::walk::TileAt;
+use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::args::Args;
 use crate::build::{Builder, zero};

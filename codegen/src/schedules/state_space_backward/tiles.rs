@@ -8,7 +8,7 @@ use crate::schedules::state_space::tiles::{Tile, is_dear};
 use crate::stage::kind::BackwardScan;
 use crate::stage::kind::is_point;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Op, Value};
+use oplus_dsl::ir::{Axis, Op, Value};
 use std::collections::BTreeSet;
 
 /// The tiles of a kernel.
@@ -83,4 +83,18 @@ fn at_zero(parts: &BackwardScan, value: Value) -> Fill {
     let program = &parts.program;
     let is_zero = |v: Value| matches!(program.node(v).op, Op::Param(_)) && parts.has_time(v);
     filled(program, value, |v| is_zero(v).then_some(Fill::Zero))
+}
+
+/// The value of a node at an index of `axis` that does not exist.
+pub(super) fn fill(parts: &BackwardScan, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
+    filled(&parts.program, value, |v| {
+        let node = parts.program.node(v);
+        let has_axis = node.axes.contains(axis);
+        let tile = tiles.place(v).filter(|_| has_axis).map(|i| tiles.fills[i]);
+        tile.or(match node.op {
+            Op::Param(_) if has_axis => Some(Fill::Zero),
+            Op::Field(tuple, _) if tuple == parts.exclusive => Some(Fill::Before),
+            _ => None,
+        })
+    })
 }

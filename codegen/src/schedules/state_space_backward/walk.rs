@@ -1,13 +1,13 @@
 //! The walk: sub-tile after sub-tile against the direction of the states, state after state.
 
 use super::chain::Chain;
-use super::finish::Totals;
 use super::lane::Lane;
+use super::subtile::{Carry, Eight, LaneRows, TileAt};
 use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::{Builder, zero};
+use crate::schedules::state_space::CHUNK;
 use crate::schedules::state_space::evaluate::{Evaluator, Source, StateStep};
 use crate::schedules::state_space::saved::Saved;
-use crate::schedules::state_space::{CHUNK, Time};
 use crate::stage::kind::Sum;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
@@ -16,43 +16,6 @@ use std::collections::HashMap;
 
 /// A lane's states of which two sub-tiles fit into registers.
 const FEW: u32 = 2;
-
-/// What a lane carries from sub-tile to sub-tile; by row of the lane and state.
-pub(super) struct Carry {
-    /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
-    pub cotangents: Vec<Vec<Reg>>,
-    /// The states before the next sub-tiles, each loaded again once its sub-tile has begun.
-    states: Vec<Vec<Vec<Reg>>>,
-    pub totals: Totals,
-    /// The index of the saved states of the sub-tile that was loaded last, by row of the lane, `i64`, and its number, `i32`.
-    saved: Vec<Reg>,
-    number: Reg,
-}
-
-impl Carry {
-    /// The states before the `j`-th sub-tile of half a tile.
-    fn before(&self, j: u32) -> &[Vec<Reg>] {
-        &self.states[j as usize % self.states.len()]
-    }
-}
-
-/// The tile that is walked.
-pub(super) struct TileAt {
-    pub stage: Operand,
-    pub time: Time,
-}
-
-/// A sub-tile being walked.
-pub(super) struct Eight<'k, 's> {
-    kernel: &'k StateSpaceBackwardKernel<'s>,
-    /// The loaded values, by tile and state.
-    tiles: HashMap<(usize, u32), Vec<Operand>>,
-    before: HashMap<StateStep, Operand>,
-    after: HashMap<StateStep, Operand>,
-    pub cotangents: HashMap<StateStep, Operand>,
-    /// The index of its first step, `i64`.
-    first: Operand,
-}
 
 /// The sums so far, by sum, row of the lane and step; of rows by sum and step.
 struct Sums {
@@ -66,14 +29,6 @@ pub(super) struct Term<'p> {
     pub at: StateStep,
     /// Whether there is such a term; `None` where there is.
     pub exists: Option<Operand>,
-}
-
-/// The lane's rows of a sub-tile.
-pub(super) struct LaneRows<'k, 's> {
-    pub evaluators: Vec<Evaluator<'k>>,
-    pub eights: Vec<Eight<'k, 's>>,
-    /// Whether each step exists.
-    pub exists: Vec<Operand>,
 }
 
 impl<'s> StateSpaceBackwardKernel<'s> {
@@ -458,23 +413,6 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                 let values: Vec<Operand> = sums.rows[i].iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
                 self.heap(b, rows, lane, i, state % rows.batch, &values);
             }
-        }
-    }
-}
-
-impl Source for Eight<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
-        let parts = self.kernel.parts;
-        if let Some(i) = self.kernel.tiles.place(value) {
-            let state = if self.kernel.tiles.tiles[i].states { at.state } else { 0 };
-            return Some(self.tiles[&(i, state)][at.step as usize]);
-        }
-        match parts.program.node(value).op {
-            Op::Field(tuple, _) if tuple == parts.exclusive => Some(self.before[&at]),
-            Op::Field(tuple, _) if tuple == parts.back => Some(self.cotangents[&at]),
-            Op::Field(..) => Some(self.after[&at]),
-            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
-            _ => None,
         }
     }
 }

@@ -3,9 +3,7 @@
 //! Tiles and constants are filled there, mostly with zeros. Often that alone makes the step the identity and the terms of
 //! sums zero; only where it does not, a comparison must.
 
-use super::tiles::Tiles;
-use crate::stage::kind::BackwardScan;
-use oplus_dsl::ir::{Axis, Binary, Literal, Op, Program, Unary, Value};
+use oplus_dsl::ir::{Binary, Literal, Op, Program, Unary, Value};
 use oplus_dsl::walk::WorkList;
 use std::collections::HashMap;
 
@@ -18,20 +16,6 @@ pub(super) enum Fill {
     Before,
     /// Some finite number.
     Unknown,
-}
-
-/// The value of a node at an index of `axis` that does not exist.
-pub(super) fn fill(parts: &BackwardScan, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
-    filled(&parts.program, value, |v| {
-        let node = parts.program.node(v);
-        let has_axis = node.axes.contains(axis);
-        let tile = tiles.place(v).filter(|_| has_axis).map(|i| tiles.fills[i]);
-        tile.or(match node.op {
-            Op::Param(_) if has_axis => Some(Fill::Zero),
-            Op::Field(tuple, _) if tuple == parts.exclusive => Some(Fill::Before),
-            _ => None,
-        })
-    })
 }
 
 /// The filling of a node, where `leaf` gives the filling of nodes that are no maps.

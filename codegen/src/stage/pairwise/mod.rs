@@ -27,7 +27,8 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Program, Value};
 use oplus_dsl::simplify::simplify;
 
-use super::cut::{CutError, cut_plain, prepare};
+use super::cut::{cut_plain, prepare};
+use super::error::CutError;
 use super::{Cut, Stage, Temporary};
 use extract::{Part, Root, Stored};
 use find::{PairSum, Pairs, Sharing};
