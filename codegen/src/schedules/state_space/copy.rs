@@ -20,11 +20,20 @@ pub(crate) const BARRIER: u32 = 1;
 /// How many registers the loads of all tiles take at once, so that they are all on their way.
 const EARLY: u32 = 32;
 
+/// A thread that copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Copier<'a> {
+    /// Its number in its team, `i32`.
+    pub thread: Operand,
+    pub anchors: &'a Anchors,
+}
+
 impl StateSpaceKernel<'_> {
     /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread);
+        let copier = Copier { thread, anchors: &anchors };
         let at = self.cursor(b, team);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let iterations = b.add(self.own_tiles(), stages);
@@ -34,7 +43,7 @@ impl StateSpaceKernel<'_> {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
                 let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, at.stage.into(), drained_parity, &time, thread, &anchors);
+                self.drain(b, at.stage.into(), drained_parity, &time, copier);
                 if !self.keeps_pieces() {
                     self.meet(b, team);
                 }
@@ -42,7 +51,7 @@ impl StateSpaceKernel<'_> {
             let more = b.lt(number, self.own_tiles());
             b.if_(more, |b| {
                 let time = self.time(b, number);
-                self.fill(b, at.stage.into(), &time, (thread, &anchors));
+                self.fill(b, at.stage.into(), &time, copier);
             });
             self.advance(b, &at, self.schedule.teams);
         });
@@ -78,7 +87,7 @@ impl StateSpaceKernel<'_> {
         shapes.all(|shape| Some(shape) == first)
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
         let shapes: Vec<Shape> = self.values.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
         self.fill_tiles(b, stage, &shapes, EARLY, time, copier, |b, i, pieces, sources| {
             self.store_pieces(b, i, stage, pieces, sources, shapes[i]);
@@ -94,9 +103,10 @@ impl StateSpaceKernel<'_> {
         shapes: &[Shape],
         early_registers: u32,
         time: &Time,
-        (thread, anchors): (Operand, &Anchors),
+        copier: Copier,
         store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
     ) {
+        let Copier { thread, anchors } = copier;
         let (mut early, mut registers) = (vec![], 0);
         for (i, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
             let beneath = params_beneath(&self.stage.program, tile.value);

@@ -1,6 +1,6 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
-use super::copy::Anchors;
+use super::copy::Copier;
 use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
@@ -30,15 +30,8 @@ impl StateSpaceKernel<'_> {
 
     /// Waits for a tile to have been walked, and writes its outputs. Loads from global memory are on their way
     /// meanwhile.
-    pub(super) fn drain(
-        &self,
-        b: &mut Builder,
-        stage: Operand,
-        parity: Operand,
-        time: &Time,
-        thread: Operand,
-        anchors: &Anchors,
-    ) {
+    pub(super) fn drain(&self, b: &mut Builder, stage: Operand, parity: Operand, time: &Time, copier: Copier) {
+        let Copier { thread, anchors } = copier;
         let mut early = vec![];
         for k in self.body_outputs() {
             let shape = self.output_shape(k);

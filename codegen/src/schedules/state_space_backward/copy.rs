@@ -5,7 +5,7 @@ use super::{StateSpaceBackwardKernel, height};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
 use crate::schedules::Pass;
-use crate::schedules::state_space::copy::{Anchors, BARRIER};
+use crate::schedules::state_space::copy::{Anchors, BARRIER, Copier};
 use crate::schedules::state_space::global::{Global, Steps};
 use crate::schedules::state_space::pieces::{Piece, Shape};
 use crate::schedules::state_space::tiles::{Tile, params_beneath};
@@ -23,6 +23,7 @@ impl StateSpaceBackwardKernel<'_> {
         let team = if teams == 1 { Operand::i32(0) } else { base.team(b) };
         let thread = base.copy_thread(b);
         let anchors = self.anchors(b, thread);
+        let copier = Copier { thread, anchors: &anchors };
         let at = base.cursor(b, team);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
@@ -38,7 +39,7 @@ impl StateSpaceBackwardKernel<'_> {
                 let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
                 b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, drained_parity));
                 b.push(Stmt::SyncWarp);
-                self.drain(b, at.stage.into(), &time, thread, &anchors);
+                self.drain(b, at.stage.into(), &time, copier);
                 if !self.keeps_pieces() {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.team_threads() });
                 }
@@ -46,13 +47,13 @@ impl StateSpaceBackwardKernel<'_> {
             let more = b.lt(number, base.own_tiles());
             b.if_(more, |b| {
                 let time = base.time(b, number);
-                self.fill(b, at.stage.into(), &time, (thread, &anchors));
+                self.fill(b, at.stage.into(), &time, copier);
             });
             base.advance(b, &at, teams);
         });
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
         let shapes: Vec<Shape> = self.tiles.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
         // No registers are set aside for loads: walking warps leave few.
         self.base.fill_tiles(b, stage, &shapes, 0, time, copier, |b, i, pieces, sources| {
@@ -102,7 +103,8 @@ impl StateSpaceBackwardKernel<'_> {
     }
 
     /// Writes the outputs of a tile that has been walked.
-    fn drain(&self, b: &mut Builder, stage: Operand, time: &Time, thread: Operand, anchors: &Anchors) {
+    fn drain(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
+        let Copier { thread, anchors } = copier;
         let base = &self.base;
         for (k, array) in self.bodies().zip(&self.outputs) {
             let (shape, tensor) = (self.output_shape(k), Tensor::Output(k as u32));

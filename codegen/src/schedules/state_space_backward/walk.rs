@@ -23,6 +23,13 @@ struct Sums {
     rows: Vec<Vec<Option<Operand>>>,
 }
 
+/// One of the lane's rows, and one of its states.
+#[derive(Clone, Copy)]
+struct RowState {
+    row: usize,
+    state: u32,
+}
+
 /// One term of a sum.
 pub(super) struct Term<'p> {
     pub sum: &'p Sum,
@@ -169,8 +176,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         self.load_states(b, &mut lane_rows, lane, tile, 0, column);
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
-            for r in 0..lane.rows.len() {
-                self.walk_on(b, lane, carry, &mut lane_rows, (j, r, state), &mut sums);
+            for row in 0..lane.rows.len() {
+                let own = RowState { row, state };
+                self.walk_on(b, lane, carry, &mut lane_rows, j, own, &mut sums);
             }
             if state + 1 < self.schedule.states {
                 self.load_states(b, &mut lane_rows, lane, tile, state + 1, column);
@@ -178,8 +186,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                 self.take_up_next(b, lane, carry, j);
             }
             self.put(b, lane, &sums, state, false);
-            for r in 0..lane.rows.len() {
-                self.walk_back(b, lane, carry, &mut lane_rows, r, state, &mut sums);
+            for row in 0..lane.rows.len() {
+                let own = RowState { row, state };
+                self.walk_back(b, lane, carry, &mut lane_rows, own, &mut sums);
             }
             self.put(b, lane, &sums, state, true);
             if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
@@ -279,18 +288,19 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane,
         carry: &Carry,
         lane_rows: &mut LaneRows,
-        (j, r, state): (u32, usize, u32),
+        j: u32,
+        own: RowState,
         sums: &mut Sums,
     ) {
+        let RowState { row: r, state } = own;
         // A copy: the state of a later sub-tile is loaded before this one is walked back.
         let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
         for step in self.in_order(SUBTILE) {
             let at = StateStep { state, step };
             now = self.step_on(b, lane_rows, r, at, now);
-            let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
-            self.add_terms(b, lane, evaluator, eight, (r, at), sums, false);
+            self.add_terms(b, lane, lane_rows, r, at, sums, false);
         }
-        self.add_totals(b, carry, lane_rows, r, state, false);
+        self.add_totals(b, carry, lane_rows, own, false);
     }
 
     /// The state after a step; the state before it where the step does not exist.
@@ -318,10 +328,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane,
         carry: &Carry,
         lane_rows: &mut LaneRows,
-        r: usize,
-        state: u32,
+        own: RowState,
         sums: &mut Sums,
     ) {
+        let RowState { row: r, state } = own;
         let reg = carry.cotangents[r][state as usize];
         let mut chain = Chain::Carried(reg.into());
         let mut order = self.in_order(SUBTILE);
@@ -329,12 +339,11 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for step in order {
             let at = StateStep { state, step };
             chain = self.step_back(b, lane_rows, r, at, chain);
-            let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
-            self.add_terms(b, lane, evaluator, eight, (r, at), sums, true);
+            self.add_terms(b, lane, lane_rows, r, at, sums, true);
         }
         let next = chain.carried(b);
         b.assign(reg, next);
-        self.add_totals(b, carry, lane_rows, r, state, true);
+        self.add_totals(b, carry, lane_rows, own, true);
     }
 
     // ---- sums
@@ -344,12 +353,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane: &Lane,
-        evaluator: &mut Evaluator,
-        eight: &mut Eight,
-        (r, at): (usize, StateStep),
+        lane_rows: &mut LaneRows,
+        r: usize,
+        at: StateStep,
         sums: &mut Sums,
         late: bool,
     ) {
+        let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
         let step = at.step as usize;
         for (i, sum) in self.parts.sums.iter().enumerate().filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
             let mask = self.masks.sums[i].then_some(lane.state_exists[at.state as usize]);
@@ -386,7 +396,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     /// Adds the terms of eight steps to the sums over time of maps of states.
-    fn add_totals(&self, b: &mut Builder, carry: &Carry, lane_rows: &mut LaneRows, r: usize, state: u32, late: bool) {
+    fn add_totals(&self, b: &mut Builder, carry: &Carry, lane_rows: &mut LaneRows, own: RowState, late: bool) {
+        let RowState { row: r, state } = own;
         for (i, sum) in self.parts.state_totals.iter().enumerate() {
             if self.parts.is_late(sum.element) != late {
                 continue;
