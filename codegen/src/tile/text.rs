@@ -1,4 +1,4 @@
-//! The text form of kernels: what [`Kernel`]'s `Display` writes and [`parse`](super::parse) reads.
+//! The text form of kernels: what [`Kernel`]'s `Display` writes and [`Source::parse`](super::Source::parse) reads.
 //!
 //! A verified kernel is the same after printing and parsing, and a text that is printed, parsed and printed again is the
 //! same text.

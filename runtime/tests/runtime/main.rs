@@ -9,6 +9,7 @@ mod element_types;
 mod explain;
 mod gradients;
 mod growth;
+mod lost;
 mod memory;
 mod ordered;
 mod packed;

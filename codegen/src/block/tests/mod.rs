@@ -1,5 +1,6 @@
 //! The parts of a block in kernels of their own, which the simulator runs against plain loops.
 
+mod args;
 mod carry;
 mod evaluate;
 mod lane_sum;

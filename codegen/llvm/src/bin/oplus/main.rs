@@ -5,6 +5,7 @@ mod explain;
 mod generate;
 mod models;
 mod picture;
+mod pressure;
 mod programs;
 mod receipts;
 mod survey;
