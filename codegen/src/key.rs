@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::schedules::Strategy;
+use crate::schedules::strategy::Strategy;
 use crate::stage::Stage;
 use crate::target::Isa;
 use crate::tile::Kernel;

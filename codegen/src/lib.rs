@@ -8,7 +8,6 @@ pub mod key;
 pub mod math;
 mod operands;
 pub mod passes;
-pub mod path;
 pub mod plan;
 pub mod schedules;
 pub mod simulate;

@@ -81,6 +81,7 @@
 
 mod layout;
 mod parse;
+pub mod path;
 mod print;
 pub mod text;
 

@@ -8,8 +8,6 @@ use super::{Arg, Call, Choice, Launch, Plan};
 use crate::abi::Role;
 use crate::key::Key;
 use crate::schedules::Saving;
-use crate::schedules::state_space::saved_len;
-use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::ir::{Axis, Program};
 
@@ -24,12 +22,13 @@ pub struct Residual {
 
 impl Residual {
     /// That of a stage of a program, for a call.
-    fn of(program: &Program, stage: &Stage, call: &Call) -> Option<Residual> {
+    fn of(program: &Program, launch: &Launch, call: &Call) -> Option<Residual> {
+        let stage = &launch.stage;
         let size = |axis: Axis| merged(call, &stage.axes[axis.0 as usize]);
         let axes = stage.outer_axes().iter().chain(stage.axis()).chain(stage.state_axis());
         let whole = axes.flat_map(|axis| stage.axes[axis.0 as usize].iter());
         let axes = whole.map(|axis| program.axis_name(*axis).to_owned()).collect();
-        Some(Residual { len: saved_len(stage, size)?, axes })
+        Some(Residual { len: launch.schedule.saved_len(stage, &size)?, axes })
     }
 }
 
@@ -39,7 +38,7 @@ pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -
     let mut found = saving.enumerate().filter_map(|(step, launch)| Some((step, launch?)));
     let (Some((step, launch)), None) = (found.next(), found.next()) else { return None };
     drop(found);
-    let residual = Residual::of(program, &launch.stage, call)?;
+    let residual = Residual::of(program, &launch, call)?;
     plan.steps[step] = launch;
     Some((plan, residual))
 }
@@ -64,7 +63,7 @@ pub(super) fn is_save(launch: &Launch) -> bool {
 pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &Residual) -> Option<Plan> {
     let saving = |launch: &Launch| launch.schedule.saved_states();
     let walk = plan.steps.iter_mut().find(|launch| saving(launch) == Some(Saving::Reader))?;
-    if Residual::of(program, &walk.stage, call).as_ref() != Some(residual) {
+    if Residual::of(program, walk, call).as_ref() != Some(residual) {
         return None;
     }
     let slots = walk.schedule.abi(&walk.stage);

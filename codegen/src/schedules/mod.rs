@@ -38,7 +38,7 @@ mod segments;
 mod shape;
 pub mod state_space;
 pub mod state_space_backward;
-mod strategy;
+pub(crate) mod strategy;
 #[cfg(test)]
 mod tests;
 mod unit;

@@ -252,6 +252,12 @@ pub trait Strategy: Debug + Display + Send + Sync {
         None
     }
 
+    /// How many numbers the states of a stage take that are saved for its gradient, for axes of these sizes; `None` where none
+    /// are saved, or 63 bits cannot count them.
+    fn saved_len(&self, _stage: &Stage, _size: &dyn Fn(Axis) -> i64) -> Option<u64> {
+        None
+    }
+
     // ---- time
 
     /// The share of the bandwidth of memory that its accesses reach.

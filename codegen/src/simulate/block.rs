@@ -5,10 +5,10 @@ use std::rc::Rc;
 use oplus_dsl::Elem;
 
 use super::clocks::{Clocks, Knowledge};
-use super::copies::{Copy, Group};
 use super::fault::Hazard;
 use super::lanes::LANES;
 use super::memory::size;
+use super::pending::{Copy, Group};
 use super::program::Program;
 use super::shadow::{Access, Cell};
 use crate::tile::SharedKind;

@@ -5,50 +5,11 @@ use super::clocks::bits;
 use super::device::{Device, InFlight};
 use super::fault::{Hazard, Hit, SimError};
 use super::memory::size;
+use super::pending::{Copy, Group, Waited};
 use super::run::{Flow, Run};
 use super::shadow::{Access, By};
 use super::warp::Status;
 use crate::tile::{Mbarrier, Memory, Operand, ParamId, SharedId, Stmt};
-
-/// A copy between global and shared memory.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Copy {
-    /// Its number among all copies of the launch.
-    pub id: u32,
-    /// The statement that started it.
-    pub at: u32,
-    /// The thread that started it.
-    pub thread: usize,
-    /// The global buffer and the element there.
-    pub global: (usize, usize),
-    /// The shared array and the element there.
-    pub shared: (usize, usize),
-    /// How many elements.
-    pub count: usize,
-    /// Whether zeros are written instead of what is in global memory.
-    pub zeros: bool,
-}
-
-/// A bulk store of a thread.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Group {
-    pub copy: Copy,
-    /// Whether it has happened.
-    pub landed: bool,
-    /// How far the thread has waited for it.
-    pub waited: Waited,
-}
-
-/// How far a thread has waited for a bulk store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Waited {
-    /// Not at all.
-    No,
-    /// Its source has been read.
-    Read,
-    /// Its destination has been written.
-    Complete,
-}
 
 /// The groups that a wait for all but the last `pending` ones concerns, latest first: earlier waits have dealt with
 /// those before.

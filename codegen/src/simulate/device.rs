@@ -1,10 +1,10 @@
 //! What all blocks share: global memory with its history, and everything that is under way.
 
 use super::block::{Array, Block};
-use super::copies::Copy;
 use super::fault::SimError;
 use super::lanes::{LANES, Lanes, literal};
 use super::memory::Buffer;
+use super::pending::Copy;
 use super::program::Program;
 use super::shadow::Cell;
 use super::view::{Names, View};

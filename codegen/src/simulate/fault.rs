@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::path::Path;
+use crate::tile::path::Path;
 use crate::verify::VerifyError;
 
 /// Why a simulation stopped.

@@ -5,13 +5,13 @@ use oplus_dsl::Elem;
 use super::fault::Hit;
 use super::lanes::{LANES, Lanes, Value, unpack};
 use super::memory::size;
+use super::pending::ROWS;
 use super::run::{Flow, Run};
 use crate::tile::{Memory, Operand, Reg, SharedId};
 
 /// Rows of a matrix that is loaded, and columns of a result.
 pub(super) const EIGHT: usize = 8;
-/// Rows of a left factor.
-pub(super) const ROWS: usize = 16;
+
 /// Bytes of a row that is loaded.
 const ROW_BYTES: usize = 16;
 

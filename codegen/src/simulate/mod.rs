@@ -38,6 +38,7 @@ pub(crate) mod lanes;
 mod matrix;
 mod memory;
 mod messages;
+mod pending;
 mod program;
 mod random;
 mod run;

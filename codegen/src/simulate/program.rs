@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use oplus_dsl::Ty;
 
 use super::lanes::{Operation, literal};
-use crate::path::{Path, Step};
+use crate::tile::path::{Path, Step};
 use crate::tile::{Expr, Kernel, Operand, ParamId, Reg, Special, Stmt};
 
 /// A register or a constant of a [`Program`].

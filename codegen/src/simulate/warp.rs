@@ -6,8 +6,8 @@ use oplus_dsl::ir::Binary;
 use super::clocks::bits;
 use super::fault::{Hazard, Hit};
 use super::lanes::{LANES, Lanes, Operation, Value, compute};
+use super::pending::Product;
 use super::program::{Instruction, Program, Slot};
-use super::warpgroup::Product;
 use std::collections::VecDeque;
 
 /// Warps of a block run independently, the lanes of one in lockstep.

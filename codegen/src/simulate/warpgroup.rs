@@ -5,32 +5,13 @@ use oplus_dsl::Elem;
 
 use super::fault::Hit;
 use super::lanes::{LANES, Lanes, Value};
-use super::matrix::{EIGHT, ROWS, left, place};
+use super::matrix::{EIGHT, left, place};
+use super::pending::{Place, Product, ROWS, Rows};
 use super::run::{Flow, Run};
 use crate::tile::{Left, Memory, Panels, Reg, Stmt};
 
 /// Warps of a warpgroup.
 const WARPS: usize = 4;
-
-/// A product that has started.
-#[derive(Clone, Debug)]
-pub(super) struct Product {
-    sums: Vec<Reg>,
-    /// The sums before it.
-    totals: Vec<Lanes>,
-    steps: Vec<(Rows, Place)>,
-    transposed: bool,
-}
-
-/// The warp's rows of a left factor.
-#[derive(Clone, Debug)]
-enum Rows {
-    Known(Vec<[f32; ROWS]>),
-    Shared(Place),
-}
-
-/// A factor in shared memory and the index of its first element.
-type Place = (Panels, i64);
 
 impl Run<'_, '_> {
     pub(super) fn warpgroup_mma(&mut self, stmt: &Stmt) -> Result<Flow, Hit> {

@@ -21,7 +21,7 @@ use oplus_dsl::{Elem, Ty};
 use self::lex::{Placed, Token};
 use self::registers::Registers;
 use super::{Kernel, Param, ParamId, ParamKind, Shared, SharedId, SharedKind};
-use crate::path::{Path, Step};
+use crate::tile::path::{Path, Step};
 
 /// The longest text that is read, in bytes.
 const MAX_BYTES: usize = 1 << 26;

@@ -1,7 +1,7 @@
 //! Definite assignment, and the structure of loops.
 
 use super::{Checker, Fault};
-use crate::path::Step;
+use crate::tile::path::Step;
 use crate::tile::{Operand, Reg, Stmt};
 
 /// The registers that are assigned on every path to a point.

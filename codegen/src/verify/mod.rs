@@ -36,8 +36,8 @@ use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};
 
 use self::flow::Assigned;
-use crate::path::{Path, Step};
 use crate::target::Target;
+use crate::tile::path::{Path, Step};
 use crate::tile::{Kernel, Memory, Operand, ParamKind, Reg, SharedKind, Stmt};
 
 /// A rule that a kernel breaks, and where.

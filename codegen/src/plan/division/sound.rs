@@ -51,11 +51,11 @@ impl Division {
 mod tests {
     use super::*;
     use crate::explain::Explanation;
-    use crate::path::Path;
     use crate::plan::{Call, Launch, Layout, PlanError};
     use crate::schedules::Unsound;
     use crate::stage::{CutKind, cut};
     use crate::target::Target;
+    use crate::tile::path::Path;
     use crate::verify::{Fault, VerifyError};
     use oplus_dsl::ir::Program;
 

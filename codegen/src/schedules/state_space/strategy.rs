@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::candidates::{scalar, with_vectors};
 use super::cost::{Walk, estimate};
-use super::{StateSpace, can_save, can_segment, ends_len, with_ends};
+use super::{StateSpace, can_save, can_segment, ends_len, saved_len, with_ends};
 use crate::schedules::cost::{Cost, Memory};
 use crate::schedules::error::LowerError;
 use crate::schedules::misfit::{Misfit, Wanted};
@@ -118,6 +118,10 @@ impl Strategy for StateSpace {
         }
         let len = ends_len(problem.stage, self.segments(problem).count, |axis| problem.size(axis))?;
         Some(vec![len])
+    }
+
+    fn saved_len(&self, stage: &Stage, size: &dyn Fn(Axis) -> i64) -> Option<u64> {
+        saved_len(stage, size)
     }
 
     fn lane_axis(&self, stage: &Stage) -> Option<Axis> {

@@ -14,7 +14,7 @@ use crate::schedules::pieces::Piece;
 use crate::schedules::problem::Problem;
 use crate::schedules::segments::Segments;
 use crate::schedules::shape::{blocks_of_rows, vector};
-use crate::schedules::state_space::States;
+use crate::schedules::state_space::{States, saved_len};
 use crate::schedules::strategy::{Access, Saving, Strategy};
 use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
@@ -151,6 +151,10 @@ impl Strategy for StateSpaceBackward {
             Pass::Walk => Some(Saving::Reader),
             Pass::Carry | Pass::Sum => None,
         }
+    }
+
+    fn saved_len(&self, stage: &Stage, size: &dyn Fn(Axis) -> i64) -> Option<u64> {
+        saved_len(stage, size)
     }
 
     fn lane_axis(&self, stage: &Stage) -> Option<Axis> {

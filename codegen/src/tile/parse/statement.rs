@@ -6,7 +6,7 @@ use super::super::{Left, Panels, PollEntry, Reg, Stmt};
 use super::lex::Token;
 use super::{Parsed, Parser};
 use crate::build::zero;
-use crate::path::Step;
+use crate::tile::path::Step;
 
 impl Parser {
     /// Statements up to the end of the text or a `}`.

@@ -7,7 +7,7 @@ mod simulate;
 use crate::Outcome;
 use crate::programs::parse_isa;
 use arguments::Given;
-use oplus_codegen::path::Path;
+use oplus_codegen::tile::path::Path;
 use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::{Kernel, Source, Stmt};
 use oplus_codegen::verify::verify;

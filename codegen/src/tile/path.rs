@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::tile::{Kernel, Stmt};
+use super::{Kernel, Stmt};
 
 /// The way from a kernel's body to one statement, written `3.then.0.body.2`: the third statement of the loop that is
 /// the first statement of the branch taken by statement 3.
