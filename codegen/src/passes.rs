@@ -35,7 +35,7 @@ pub struct PassError {
     /// The pass.
     pub pass: &'static str,
     /// What is wrong with the program.
-    pub fault: VerifyError,
+    pub fault: Box<VerifyError>,
 }
 
 /// The program after some passes, each of them verified.
@@ -49,7 +49,7 @@ pub fn run(passes: &[Pass], program: &Program) -> Result<Program, PassError> {
         if let Err(faults) = verify(&program)
             && let Some(fault) = faults.into_iter().next()
         {
-            return Err(PassError { pass: pass.name, fault });
+            return Err(PassError { pass: pass.name, fault: Box::new(fault) });
         }
     }
     Ok(program)
