@@ -192,7 +192,7 @@ pub enum NotTaken {
         room: u64,
     },
     /// The plan is estimated to be slower.
-    #[error("about {micros:.1} µs")]
+    #[error("it would take about {micros:.1} µs")]
     Slower {
         /// The estimate, microseconds.
         micros: f64,

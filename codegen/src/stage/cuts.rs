@@ -186,7 +186,7 @@ fn of_contracted(stage: &Stage) -> Vec<Refusal> {
 impl Display for CutKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            CutKind::Plain => "plain",
+            CutKind::Plain => "into plain stages",
             CutKind::Contracted => "with sums of states in their scans",
             CutKind::BackwardScan => "with scans both ways",
             CutKind::Pairwise => "with sums over pairs",

@@ -23,6 +23,7 @@ fn an_explanation_reads_well() {
         (launch.division, launch.grid) = ("how the work is divided".into(), "blocks of threads".into());
         launch.symbol = "symbol".into();
     }
+    explanation.other_cuts = vec![("in another way".into(), "what the program lacks for it".into())];
     insta::assert_snapshot!(explanation);
 }
 
