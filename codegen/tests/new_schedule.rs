@@ -134,7 +134,7 @@ impl Leaves for Here<'_> {
         let tensor = Tensor::Param(param);
         let index = self.args.offset(b, tensor, self.indices);
         let nothing = zero(elem(self.stage, tensor).value());
-        b.load(Space::Global(self.args.pointer(tensor)), index, 1, None, nothing)[0].into()
+        b.load(Space::Global(self.args.pointer(tensor)), index, 1, None, nothing)[0]
     }
 
     fn state(&mut self, _: &mut Builder, _: Value, _: u32, _: Position) -> Operand {

@@ -19,6 +19,9 @@ use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
 use crate::stage::{Bound, Collapsed, Cut, CutKind, Placed, Sink, Source, Stage, collapse};
 use crate::target::Target;
 
+/// What is known of kernels, each named by the number of its stage, whether axes are merged, and its schedule.
+type OfKernels<T> = Mutex<HashMap<(usize, bool, Schedule), T>>;
+
 /// One way of cutting a program.
 #[derive(Debug)]
 pub(super) struct Division {
@@ -29,11 +32,11 @@ pub(super) struct Division {
     pub(super) cut: Cut,
     stages: Vec<Ready>,
     /// The keys and symbols of kernels that a plan has launched.
-    names: Mutex<HashMap<(usize, bool, Schedule), (Key, String)>>,
+    names: OfKernels<(Key, String)>,
     /// The shared memory of kernels that a plan has weighed.
-    shared_bytes: Mutex<HashMap<(usize, bool, Schedule), u32>>,
+    shared_bytes: OfKernels<u32>,
     /// The reasons why kernels of schedules that were taken cannot run, if they cannot.
-    faults: Mutex<HashMap<(usize, bool, Schedule), Option<Misfit>>>,
+    faults: OfKernels<Option<Misfit>>,
 }
 
 /// A stage and its schedules.
@@ -157,7 +160,11 @@ impl Division {
     /// Whether a stage, its axes as they are, can run under a schedule.
     fn must_fit(&self, index: usize, form: &Form, schedule: Schedule, problem: &Problem<'_>) -> Result<(), PlanError> {
         let fits = fits(&*schedule, problem).and_then(|()| self.has_room(index, false, form, schedule));
-        fits.map_err(|misfit| PlanError::Misfit { stage: form.stage.program.name.clone(), schedule, misfit })
+        fits.map_err(|misfit| PlanError::Misfit {
+            stage: form.stage.program.name.clone(),
+            schedule,
+            misfit: Box::new(misfit),
+        })
     }
 
     fn problem<'a>(&'a self, stage: &'a Stage, bound: &'a Bound) -> Problem<'a> {

@@ -128,7 +128,7 @@ pub enum PlanError {
         /// The schedule.
         schedule: Schedule,
         /// Why it does not fit.
-        misfit: Misfit,
+        misfit: Box<Misfit>,
     },
     /// What was asked for takes no stage of the program, however that is cut.
     #[error("the program has no such stage")]

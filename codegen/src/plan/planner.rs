@@ -206,7 +206,7 @@ impl Planner {
             others.push(OtherCut { how, why });
         }
         let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
-        let best = best.unwrap_or_else(|| Err(PlanError::NoStage));
+        let best = best.unwrap_or(Err(PlanError::NoStage));
         best.map(|plan| Plan { cut: taken, other_cuts: others.into_iter().chain(refused).collect(), ..plan })
     }
 

@@ -81,7 +81,7 @@ impl<'a> Case<'a> {
         };
         let args = schedule.abi(self.stage).into_iter().map(|slot| arg(slot.role)).collect();
         let form = self.stage.kind().pairwise().expect("has the form");
-        let points: usize = flash::outer_axes(&form).iter().map(|a| self.size(a)).product();
+        let points: usize = flash::outer_axes(form).iter().map(|a| self.size(a)).product();
         let blocks = points * self.size(form.row).div_ceil(schedule.rows() as usize);
         let launch = Launch { grid: [blocks as u32, 1], args };
         let options = Options { order, ..Options::default() };

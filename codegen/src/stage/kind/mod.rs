@@ -23,6 +23,7 @@ use super::{Refusal, Stage};
 
 /// What a stage is.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a stage has one, behind an `Arc`")]
 pub enum Kind {
     /// No scan.
     Map,
