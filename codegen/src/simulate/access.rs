@@ -14,13 +14,14 @@ impl Run<'_, '_> {
     pub(super) fn load(
         &mut self,
         dst: &[Reg],
-        place: (Memory, Operand),
+        memory: Memory,
+        index: Operand,
         guard: Option<Operand>,
         otherwise: Operand,
     ) -> Result<Flow, Hit> {
         let mut values: [Lanes; WIDEST] = [*self.value(otherwise); WIDEST];
-        let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(place));
-        let (mut view, who) = self.view(place.0);
+        let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(memory, index));
+        let (mut view, who) = self.view(memory);
         let bytes = dst.len() * size(view.elem);
         for lane in bits(guarded) {
             let hit = |hazard| Hit { lane, hazard };
@@ -38,7 +39,8 @@ impl Run<'_, '_> {
 
     pub(super) fn store(
         &mut self,
-        place: (Memory, Operand),
+        memory: Memory,
+        index: Operand,
         values: &[Operand],
         guard: Option<Operand>,
     ) -> Result<Flow, Hit> {
@@ -46,8 +48,8 @@ impl Run<'_, '_> {
         for (to, operand) in lanes.iter_mut().zip(values) {
             *to = *self.value(*operand);
         }
-        let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(place));
-        let (mut view, who) = self.view(place.0);
+        let (at, guarded, indices) = (self.at(), self.guarded(guard), self.indices(memory, index));
+        let (mut view, who) = self.view(memory);
         let bytes = values.len() * size(view.elem);
         for lane in bits(guarded) {
             let hit = |hazard| Hit { lane, hazard };

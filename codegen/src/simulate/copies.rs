@@ -258,7 +258,8 @@ impl Device<'_> {
     pub(super) fn land_arrival(
         &mut self,
         block: &mut Block,
-        (thread, at): (usize, u32),
+        thread: usize,
+        at: u32,
         copies: &[Copy],
         mbarrier: usize,
     ) -> Result<(), SimError> {

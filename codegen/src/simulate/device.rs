@@ -140,7 +140,7 @@ impl<'a> Device<'a> {
                 Ok(())
             }
             (InFlight::Arrive { thread, at, copies, mbarrier, .. }, Some(block)) => {
-                self.land_arrival(block, (thread, at), &copies, mbarrier)
+                self.land_arrival(block, thread, at, &copies, mbarrier)
             }
             (_, None) => Ok(()),
         }

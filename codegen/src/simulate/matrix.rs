@@ -30,7 +30,7 @@ impl Run<'_, '_> {
     ) -> Result<Flow, Hit> {
         self.converged()?;
         let (at, memory) = (self.at(), Memory::Shared(array));
-        let indices = self.indices((memory, index));
+        let indices = self.indices(memory, index);
         let (mut view, who) = self.view(memory);
         let (bytes, count) = (size(view.elem), ROW_BYTES / size(view.elem));
         let mut rows = [0; LANES];

@@ -50,7 +50,8 @@ impl Run<'_, '_> {
 
     pub(super) fn publish(
         &mut self,
-        (messages, index): (ParamId, Operand),
+        messages: ParamId,
+        index: Operand,
         values: &[Operand],
         tag: Operand,
         guard: Option<Operand>,

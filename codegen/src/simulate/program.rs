@@ -44,11 +44,11 @@ pub(super) enum Instruction<'k> {
     For { ty: Ty, var: Slot, from: Slot, step: Slot },
     /// Lanes whose variable has reached the bound leave the loop.
     ForTest { ty: Ty, var: Slot, to: Slot, end: usize },
-    /// The next round of a counted loop.
+    /// The next iteration of a counted loop.
     ForNext { ty: Ty, var: Slot, step: Slot, test: usize },
     /// Starts an endless loop.
     Loop,
-    /// The next round of an endless loop.
+    /// The next iteration of an endless loop.
     LoopNext { start: usize },
     /// Lanes leave the innermost endless loop.
     Break { condition: Slot },

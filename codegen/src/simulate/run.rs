@@ -74,10 +74,8 @@ impl Run<'_, '_> {
 
     fn statement(&mut self, stmt: &Stmt) -> Result<Flow, Hit> {
         match stmt {
-            Stmt::Load { dst, memory, index, guard, otherwise } => {
-                self.load(dst, (*memory, *index), *guard, *otherwise)
-            }
-            Stmt::Store { memory, index, values, guard } => self.store((*memory, *index), values, *guard),
+            Stmt::Load { dst, memory, index, guard, otherwise } => self.load(dst, *memory, *index, *guard, *otherwise),
+            Stmt::Store { memory, index, values, guard } => self.store(*memory, *index, values, *guard),
             Stmt::Shuffle { dst, value, mode, lane } => self.shuffle(*dst, *value, *mode, *lane),
             Stmt::All { dst, condition } => self.all(*dst, *condition),
             Stmt::LoadMatrix { dst, array, index, transposed } => self.load_matrix(dst, *array, *index, *transposed),
@@ -104,7 +102,7 @@ impl Run<'_, '_> {
             Stmt::DrawTicket { ticket, tag, control } => self.draw_ticket(*ticket, *tag, *control),
             Stmt::ResetTickets { control, tag } => self.reset_tickets(*control, *tag),
             Stmt::Publish { messages, index, values, tag, guard } => {
-                self.publish((*messages, *index), values, *tag, *guard)
+                self.publish(*messages, *index, values, *tag, *guard)
             }
             Stmt::Poll { messages, entries, tag } => self.poll(*messages, entries, *tag),
             Stmt::Let(..) | Stmt::If { .. } | Stmt::For { .. } | Stmt::Loop(_) | Stmt::Break(_) => Ok(Flow::Next),
@@ -147,7 +145,7 @@ impl Run<'_, '_> {
     }
 
     /// An index into a memory in every lane.
-    pub(super) fn indices(&self, (memory, index): (Memory, Operand)) -> [i64; LANES] {
+    pub(super) fn indices(&self, memory: Memory, index: Operand) -> [i64; LANES] {
         match memory {
             Memory::Global(_) => self.value(index).map(i64::from_lane),
             Memory::Shared(_) => self.value(index).map(|bits| i64::from(i32::from_lane(bits))),

@@ -65,9 +65,9 @@ impl<'a> Machine<'a> {
             }
             if self.is_random() && self.random.one_in(4) && self.land_any()? {
                 patience = PATIENCE;
-            } else if let Some(next) = self.choose() {
+            } else if let Some((block, warp)) = self.choose() {
                 patience = PATIENCE;
-                self.execute(next)?;
+                self.execute(block, warp)?;
             } else if self.land_any()? {
                 patience = PATIENCE;
             } else if patience > 0 {
@@ -127,7 +127,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn execute(&mut self, (b, w): (usize, usize)) -> Result<(), SimError> {
+    fn execute(&mut self, b: usize, w: usize) -> Result<(), SimError> {
         let slice = if self.is_random() { 1 + self.random.below(64) } else { SLICE };
         self.last = (b, w);
         let Resident { block, warps } = &mut self.resident[b];
@@ -175,13 +175,13 @@ impl<'a> Machine<'a> {
 
     /// Every polling warp looks again.
     fn spin(&mut self) -> Result<(), SimError> {
-        let polling = |machine: &Self, (b, w): (usize, usize)| {
+        let polling = |machine: &Self, b: usize, w: usize| {
             let warps = machine.resident.get(b).map(|r| &r.warps);
             warps.and_then(|w2| w2.get(w)).is_some_and(|warp| matches!(warp.status, Status::Polling { .. }))
         };
-        for next in self.warps().collect::<Vec<_>>() {
-            if polling(self, next) {
-                self.execute(next)?;
+        for (block, warp) in self.warps().collect::<Vec<_>>() {
+            if polling(self, block, warp) {
+                self.execute(block, warp)?;
             }
         }
         Ok(())

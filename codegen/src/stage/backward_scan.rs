@@ -58,11 +58,11 @@ fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
         let over = pair.axes.without(pair.time);
         for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
             let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
-                Some(row) => whole(&program, (number, pair.time), [state, row])?,
+                Some(row) => whole(&program, number, pair.time, [state, row])?,
                 None => (program.clone(), None),
             };
             let Some(pair) = pairs(&program).into_iter().nth(number) else { continue };
-            let Some(outline) = Outline::of(&program, &pair, (state, sums)) else { continue };
+            let Some(outline) = Outline::of(&program, &pair, state, sums) else { continue };
             let before = ahead.as_ref().map_or(0, Ahead::outputs);
             let cut = outline.cut()?;
             cuts.push((before, ahead.into_iter().chain(flags.clone()).fold(cut, |cut, ahead| ahead.before(cut))));
@@ -74,11 +74,7 @@ fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
 
 /// The program as a stage of matrices over these two axes takes it, and what is computed before; `number` says which pair of
 /// scans that has, along which time.
-fn whole(
-    program: &Program,
-    (number, time): (usize, Axis),
-    axes: [Axis; 2],
-) -> Result<(Program, Option<Ahead>), CutError> {
+fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> Result<(Program, Option<Ahead>), CutError> {
     let program = inward(program, axes, time);
     let pairs = pairs(&program);
     let Pair { forward, back, time, .. } = &pairs[number];
@@ -124,7 +120,7 @@ struct Outline<'p> {
 
 impl<'p> Outline<'p> {
     /// With states along an axis; `None` where some output needs the states themselves.
-    fn of(program: &'p Program, pair: &'p Pair, (state, sums): (Axis, Sums)) -> Option<Outline<'p>> {
+    fn of(program: &'p Program, pair: &'p Pair, state: Axis, sums: Sums) -> Option<Outline<'p>> {
         let (levels, direct, exports) = (vec![], BTreeMap::new(), BTreeSet::new());
         let mut outline = Outline { program, pair, state, sums, levels, direct, exports };
         for i in 0..program.nodes.len() {
@@ -330,7 +326,7 @@ impl<'p> Outline<'p> {
         Ok(Cut { stages, buffers, part_axis: None })
     }
 
-    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time lies together.
+    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time is contiguous.
     fn buffer(&self, value: Value) -> Temporary {
         let node = self.program.node(value);
         let within = match self.sums {

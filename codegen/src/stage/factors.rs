@@ -41,15 +41,16 @@ impl Matrices<'_> {
         let [depth, width] = self.axes;
         let along = [(depth, width), (width, depth)];
         let of_states = |element: &Value| self.axes.iter().all(|axis| program.node(*element).axes.contains(*axis));
-        let factors =
-            elements.filter(of_states).flat_map(|element| along.map(|axes| self.factor(program, element, axes)));
+        let factors = elements
+            .filter(of_states)
+            .flat_map(|element| along.map(|(own, other)| self.factor(program, element, own, other)));
         let factors: BTreeSet<Value> = factors.flatten().collect();
         let stored = |value: Value| Some((value, stored_as(program, value)?));
         factors.into_iter().filter_map(stored).collect()
     }
 
     /// The factor of a product along one of the axes, if it lacks the other and is no parameter.
-    fn factor(&self, program: &Program, element: Value, (own, other): (Axis, Axis)) -> Option<Value> {
+    fn factor(&self, program: &Program, element: Value, own: Axis, other: Axis) -> Option<Value> {
         let has = |value: Value, axis: Axis| program.node(value).axes.contains(axis);
         let mut value = element;
         loop {

@@ -115,7 +115,7 @@ impl Assembly<'_> {
                 self.exclusive(import, *inner, *fill)
             }
             Op::Shift { axis, by, value: inner, fill } if !self.is_scanned(*axis) => {
-                self.view(import, (self.axis(*axis)?, *by), (*inner, *fill), place)
+                self.view(import, self.axis(*axis)?, *by, *inner, *fill, place)
             }
             op => {
                 let mut operands = HashMap::new();
@@ -158,8 +158,10 @@ impl Assembly<'_> {
     fn view(
         &mut self,
         import: &mut Import<'_>,
-        (axis, by): (Axis, i64),
-        (inner, fill): (Value, Value),
+        axis: Axis,
+        by: i64,
+        inner: Value,
+        fill: Value,
         place: &Place,
     ) -> Built {
         let there = place.shifted(axis, by);

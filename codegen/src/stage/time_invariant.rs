@@ -92,9 +92,9 @@ impl Role {
         let [mut decay, mut added] = if self.is_sum { [one, elements[0]] } else { [elements[0], elements[1]] };
         let mut end = init.first().copied();
         if self.is_back {
-            decay = one_later(program, decay, (*axis, *reverse), one);
+            decay = one_later(program, decay, *axis, *reverse, one);
         }
-        if let (false, Some((source, last))) = (self.is_sum, apart(program, added, (*axis, *reverse))) {
+        if let (false, Some((source, last))) = (self.is_sum, apart(program, added, *axis, *reverse)) {
             (added, end) = (source, Some(last));
         }
         (*operator, *elements) = (affine, vec![decay, added]);
@@ -110,7 +110,7 @@ fn one(program: &mut Program) -> Value {
 }
 
 /// A decay that lacks the axis, one element earlier in the direction of a scan.
-fn one_later(program: &mut Program, decay: Value, (axis, reverse): (Axis, bool), fill: Value) -> Value {
+fn one_later(program: &mut Program, decay: Value, axis: Axis, reverse: bool, fill: Value) -> Value {
     let axes = program.node(decay).axes.with(axis);
     let value = push(program, Node { op: Op::Broadcast(decay), ty: Ty::F32, axes });
     let by = if reverse { -1 } else { 1 };
@@ -118,7 +118,7 @@ fn one_later(program: &mut Program, decay: Value, (axis, reverse): (Axis, bool),
 }
 
 /// What is added at every element, and what at the first one in the direction of a scan alone.
-fn apart(program: &Program, added: Value, (axis, reverse): (Axis, bool)) -> Option<(Value, Value)> {
+fn apart(program: &Program, added: Value, axis: Axis, reverse: bool) -> Option<(Value, Value)> {
     let Op::Binary(Binary::Add, x, y) = program.node(added).op else { return None };
     let op = |v: Value| &program.node(v).op;
     let is_integer = |v: Value, wanted: i64| matches!(op(v), Op::Const(Literal::Int(n)) if *n == wanted);

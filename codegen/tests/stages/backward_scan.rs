@@ -143,3 +143,36 @@ fn every_schedule_of_a_stage_with_rounded_sums_can_be_lowered() {
     }
     assert!(lowered > 100, "{lowered}");
 }
+
+/// Kernels whose gradients have outputs that are no sums over rows: without rows, and with factors that rows share or have by themselves.
+const WITHOUT_ROWS: [&str; 4] = [
+    "fn f(a: [T, N], b: [T, N], c: [T, N], x: [T]) -> (y: [T]) { y = sum(N, c * scan(T, Affine(a, b * x)).b); }",
+    "fn f(a: [N], b: [T, N], c: [T, N]) -> (y: [T]) { y = sum(N, c * scan(T, Affine(a, b)).b); }",
+    "fn f(a: [B, T, N], b: [B, T, N], c: [B, T, N]) -> (y: [B, T]) { y = sum(N, c * scan(T, Affine(a, b)).b); }",
+    "fn f(a: [B, N], x: [B, T], c: [B, N], d: [B, T]) -> (y: [B, T]) { y = d * sum(N, c * scan(T, Affine(a, x)).b) + x; }",
+];
+
+#[test]
+fn the_kernels_of_every_walk_back_can_be_made() {
+    let mut made = 0;
+    let texts = WITHOUT_ROWS.iter().map(|text| {
+        let programs =
+            oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        programs[0].instantiate(Elem::F32)
+    });
+    for program in texts.chain((0..60).map(|seed| recurrence(seed, Elem::F32))) {
+        let gradient = adjoint(&program).expect("a gradient");
+        let Some(cut) = cut_backward_scan(&gradient).expect("cuts") else { continue };
+        for stage in cut.stages.iter().filter(|stage| stage.opposite_scans().is_some()) {
+            if stage.kind().walk_back().is_err() {
+                continue;
+            }
+            let all = variants(stage, Isa::Sm90a);
+            for (_, schedule) in all.iter().filter(|(_, s)| matches!(s, Schedule::StateSpaceBackward(_))).step_by(7) {
+                lower(stage, schedule, Isa::Sm90a).unwrap_or_else(|e| panic!("{schedule}: {e}\n{gradient}"));
+                made += 1;
+            }
+        }
+    }
+    assert!(made >= 50, "{made}");
+}

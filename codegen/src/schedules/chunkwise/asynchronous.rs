@@ -6,10 +6,9 @@
 use super::ChunkwiseKernel;
 use super::products::finish;
 use super::read::Started;
-use super::state::State;
-use super::walk::Chunk;
+use super::walk::{Chunk, Running};
 use crate::build::Builder;
-use crate::tile::{Reg, Stmt};
+use crate::tile::Stmt;
 
 impl ChunkwiseKernel<'_> {
     /// Starts the products that need no decays.
@@ -20,13 +19,8 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Computes the rest of the chunk.
-    pub(super) fn finish_chunk(
-        &self,
-        b: &mut Builder,
-        (state, logs): (&State, Reg),
-        chunk: &Chunk,
-        started: Option<Started>,
-    ) {
+    pub(super) fn finish_chunk(&self, b: &mut Builder, running: Running, chunk: &Chunk, started: Option<Started>) {
+        let Running { state, logs } = running;
         let decays = self.decays(b, chunk.iteration);
         let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
         let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
@@ -46,7 +40,7 @@ impl ChunkwiseKernel<'_> {
             finish(b, &y, 0);
             let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
             let values = self.values(b);
-            self.store_outputs(b, values, (chunk.iteration, chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values, chunk, queries, &y);
         }
     }
 }

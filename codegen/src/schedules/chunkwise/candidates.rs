@@ -31,7 +31,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
     };
     let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
     let kinds = |(warps, depth)| {
-        let kinds = KINDS.into_iter().filter(move |kind| is_meant((elem, form.channels), (warps, depth), *kind));
+        let kinds = KINDS.into_iter().filter(move |kind| is_meant(elem, form.channels, warps, depth, *kind));
         kinds.map(move |kind| of(warps, depth, kind))
     };
     shapes.flat_map(kinds).collect()
@@ -40,7 +40,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
 /// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too
 /// short for the most depth, but in `tf32` those of four may be too large: where products are short, or single elements are
 /// copied, they lack registers for what is loaded ahead. Of `f32` and sums of channels shared memory has no room for the most depth.
-fn is_meant((elem, channels): (Elem, bool), (warps, depth): (u32, u32), (_, wide, vector): (bool, bool, u32)) -> bool {
+fn is_meant(elem: Elem, channels: bool, warps: u32, depth: u32, (_, wide, vector): (bool, bool, u32)) -> bool {
     let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
     match (elem, warps) {
         (Elem::F32, 4) if channels && is_most => false,

@@ -19,6 +19,7 @@ pub(crate) use sums::{PAD, sums_len};
 
 use super::decay::f32;
 use super::products::{Blocks, Factor, map_left, mma};
+use super::read::ReadFactors;
 use super::state::State;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::build::{Builder, zero};
@@ -29,11 +30,8 @@ use sums::Log;
 
 impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.
-    pub(super) fn read_channels(
-        &self,
-        b: &mut Builder,
-        (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
-    ) -> Blocks {
+    pub(super) fn read_channels(&self, b: &mut Builder, factors: &ReadFactors) -> Blocks {
+        let ReadFactors { queries, keys, values: in_time, states } = *factors;
         let y = match self.is_tf32 {
             true => self.read_tf32_state(b, queries, states),
             false => self.read_state(b, queries, states),
@@ -49,8 +47,8 @@ impl ChunkwiseKernel<'_> {
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
             b.for_(Operand::i32(0), self.warp, Operand::i32(1), |b, earlier| {
                 let scores = match self.is_tf32 {
-                    true => self.tf32_scores(b, (queries, keys), (earlier, before)),
-                    false => self.scores_of_earlier(b, &left, keys, (earlier, before)),
+                    true => self.tf32_scores(b, queries, keys, earlier, before),
+                    false => self.scores_of_earlier(b, &left, keys, earlier, before),
                 };
                 self.add_weighted(b, &y, scores, (in_time, earlier));
             });
@@ -76,15 +74,15 @@ impl ChunkwiseKernel<'_> {
 
     /// The warp's queries of 16 channels as a left factor, times what is left since a time, or since the chunk's start.
     fn scaled_queries(&self, b: &mut Builder, queries: Factor, sixteen: u32, since: Option<Operand>) -> [Operand; 4] {
-        let words = queries.four(b, 0, sixteen, false);
+        let packed = queries.four(b, 0, sixteen, false);
         let (row, column) = (self.first_row(b), self.first_column(b));
-        map_left(b, words, (row, column, sixteen), |b, word, (time, channel)| {
+        map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
             let mut exponents = self.sums_at(b, time, channel, 2);
             if let Some(since) = since {
                 let from = self.sums_at(b, since, channel, 2);
                 exponents = exponents.iter().zip(from).map(|(sum, from)| sum.since(b, from)).collect();
             }
-            self.scaled(b, word, &exponents)
+            self.scaled(b, pair, &exponents)
         })
     }
 
@@ -94,16 +92,17 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         left: &Blocks,
         keys: Factor,
-        (earlier, before): (Operand, Operand),
+        earlier: Operand,
+        before: Operand,
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
         let first = b.mul(earlier, Operand::i32(ROWS as i32));
         let (row, column) = (b.add(first, self.group), self.first_column(b));
         let mut scores: Blocks = vec![zeros(); 2];
         for (sixteen, left) in (0..).zip(left) {
-            let words = keys.four(b, 0, sixteen, false);
+            let packed = keys.four(b, 0, sixteen, false);
             let mut register = 0;
-            let [a, c, d, e] = words.map(|word| {
+            let [a, c, d, e] = packed.map(|pair| {
                 // Registers 0 and 1 have the first eight keys, 1 and 3 the channels from the eighth on.
                 let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
                 register += 1;
@@ -112,7 +111,7 @@ impl ChunkwiseKernel<'_> {
                 let exponents = self.sums_at(b, before, channel, 2);
                 let own = self.sums_at(b, time, channel, 2);
                 let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();
-                self.scaled(b, word, &exponents)
+                self.scaled(b, pair, &exponents)
             });
             mma(b, self.elem(), &mut scores[0], *left, [a, c]);
             mma(b, self.elem(), &mut scores[1], *left, [d, e]);
@@ -185,7 +184,7 @@ impl ChunkwiseKernel<'_> {
         let left = self.packed(b, weights);
         let in_time = self.sixteen_later(b, in_time, sub_chunk);
         let mut sums: Blocks = y.iter().map(|block| block.map(Operand::Reg)).collect();
-        self.multiply_in_time(b, &mut sums, (&left, in_time));
+        self.multiply_in_time(b, &mut sums, &left, in_time);
         for (block, sums) in y.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
@@ -197,9 +196,9 @@ impl ChunkwiseKernel<'_> {
         Factor { start: b.add(factor.start, by), ..factor }
     }
 
-    /// The two elements of a word times two to the power of two exponents.
-    fn scaled(&self, b: &mut Builder, word: Operand, exponents: &[Log]) -> Operand {
-        let both = b.unpack(self.elem(), word);
+    /// The two elements of a packed pair times two to the power of two exponents.
+    fn scaled(&self, b: &mut Builder, pair: Operand, exponents: &[Log]) -> Operand {
+        let both = b.unpack(self.elem(), pair);
         let mut scaled = |k: usize| {
             let power = exponents[k].power(b);
             b.mul(both[k], power)
@@ -217,10 +216,10 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
-    pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, factors: (&[[Operand; 4]], Factor)) {
+    pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) {
         let sums = match self.is_tf32 {
-            true => self.advanced_singles(b, state, factors),
-            false => self.advanced(b, state, factors),
+            true => self.advanced_tf32(b, state, left, keys),
+            false => self.advanced(b, state, left, keys),
         };
         for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
@@ -228,7 +227,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The state scaled to the chunk's end, for blocks from a number on.
-    fn left_of_state(&self, b: &mut Builder, (first, blocks): (u32, &[[Reg; 4]])) -> Blocks {
+    fn left_of_state(&self, b: &mut Builder, first: u32, blocks: &[[Reg; 4]]) -> Blocks {
         let column = self.first_column(b);
         let left = (first..).zip(blocks).map(|(k, block)| {
             let channel = b.add(column, Operand::i32((k * COLUMNS) as i32));
@@ -245,17 +244,17 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The state at the chunk's end.
-    fn advanced(&self, b: &mut Builder, state: &State, (left, keys): (&[[Operand; 4]], Factor)) -> Blocks {
-        let mut sums = self.left_of_state(b, (0, &state.blocks));
+    fn advanced(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) -> Blocks {
+        let mut sums = self.left_of_state(b, 0, &state.blocks);
         let column = self.first_column(b);
         for pair in 0..sums.len() / 2 {
             let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));
             let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
             let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
-                let words = keys.four(b, sixteen * ROWS, pair as u32, true);
+                let packed = keys.four(b, sixteen * ROWS, pair as u32, true);
                 let mut register = 0;
-                let [a, c, d, e] = words.map(|word| {
+                let [a, c, d, e] = packed.map(|pair| {
                     // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
                     let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS + sixteen * ROWS);
                     register += 1;
@@ -264,7 +263,7 @@ impl ChunkwiseKernel<'_> {
                         let own = self.sums_at(b, time, channels[of], 1)[0];
                         if self.form.reverse { own } else { end_logs[of].since(b, own) }
                     });
-                    self.scaled(b, word, &exponents)
+                    self.scaled(b, pair, &exponents)
                 });
                 mma(b, self.elem(), &mut sums[2 * pair], *left, [a, c]);
                 mma(b, self.elem(), &mut sums[2 * pair + 1], *left, [d, e]);

@@ -41,12 +41,13 @@ impl Rates {
     pub(crate) fn at(
         b: &mut Builder,
         values: &mut Values,
-        places: &[Index],
-        (decay, gains): (Option<Decay>, &[&[Value]]),
+        times: &[Index],
+        decay: Option<Decay>,
+        gains: &[&[Value]],
     ) -> Rates {
         let mut rates = Rates { logs: vec![], gains: vec![vec![]; gains.len()] };
-        for (k, place) in (0..).zip(places) {
-            values.set_row(k, *place);
+        for (k, time) in (0..).zip(times) {
+            values.set_row(k, *time);
             rates.logs.push(logarithm(b, values, decay, k));
             for (own, factors) in rates.gains.iter_mut().zip(gains) {
                 own.push(gain(b, values, factors, k));
@@ -56,12 +57,12 @@ impl Rates {
     }
 
     /// Sums the logarithms over the lanes, and where `guard` holds writes sums and gains of each kind to these arrays.
-    pub(crate) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], (at, guard): (Operand, Operand)) {
+    pub(crate) fn store(&self, b: &mut Builder, lane: Operand, arrays: &[SharedId], at: Operand, guard: Operand) {
         let mut sums: Vec<Operand> = vec![];
         for log in &self.logs {
             sums.push(sums.last().map_or(*log, |sum| b.add(*sum, *log)));
         }
-        let before = sum_before(b, lane, (Ty::F32, sums[sums.len() - 1]));
+        let before = sum_before(b, lane, Ty::F32, sums[sums.len() - 1]);
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(before, sum)).collect();
         for (array, own) in arrays.iter().zip([&sums].into_iter().chain(&self.gains)) {
             b.store(Memory::Shared(*array), at, own, Some(guard));
@@ -77,15 +78,17 @@ impl Rates {
         &self,
         b: &mut Builder,
         lane: Operand,
-        (of_sums, of_gains): (SharedId, &[SharedId]),
-        (at, further): (Operand, u32),
+        of_sums: SharedId,
+        of_gains: &[SharedId],
+        at: Operand,
+        further: u32,
     ) {
         let mut sums: Vec<Operand> = vec![];
         for log in &self.logs {
             let log = b.convert(Ty::F64, *log);
             sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
         }
-        let before = sum_before(b, lane, (Ty::F64, sums[sums.len() - 1]));
+        let before = sum_before(b, lane, Ty::F64, sums[sums.len() - 1]);
         let two = sums.into_iter().map(|sum| {
             let sum = b.add(before, sum);
             split_sum(b, sum).into()
@@ -116,7 +119,7 @@ impl ChunkwiseKernel<'_> {
             self.index_along(b, at, self.form.time)
         };
         let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
-        Rates::at(b, &mut values.clone(), &places, (self.form.decay, &[&self.form.gain]))
+        Rates::at(b, &mut values.clone(), &places, self.form.decay, &[&self.form.gain])
     }
 
     /// Writes the rates of an iteration, by the first warp.
@@ -126,10 +129,10 @@ impl ChunkwiseKernel<'_> {
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
         if self.has_rounding_errors() {
-            let (arrays, further) = ((self.sums, &[self.gains][..]), self.schedule.times());
-            return b.if_(is_first, |b| rates.store_split(b, self.lane, arrays, (at, further)));
+            let (gains, further) = (&[self.gains][..], self.schedule.times());
+            return b.if_(is_first, |b| rates.store_split(b, self.lane, self.sums, gains, at, further));
         }
-        rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));
+        rates.store(b, self.lane, &[self.sums, self.gains], at, is_first);
     }
 
     /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
@@ -244,7 +247,7 @@ pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], numb
 }
 
 /// The sum of the lanes before.
-fn sum_before(b: &mut Builder, lane: Operand, (ty, own): (Ty, Operand)) -> Operand {
+fn sum_before(b: &mut Builder, lane: Operand, ty: Ty, own: Operand) -> Operand {
     let mut sum = own;
     for by in [1, 2, 4, 8, 16] {
         let other = b.shuffle(Shuffle::Up, sum, Operand::i32(by));

@@ -1,7 +1,7 @@
 //! Gates: what outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
 //!
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
-//! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
+//! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours at once.
 
 use super::products::block_of;
 use super::{ChunkwiseKernel, origin_at};
@@ -51,19 +51,13 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Reads the gates at the thread's two rows, and two columns of a block: the copied one after [`Self::wait_gate`].
-    pub(super) fn read_gates(
-        &self,
-        b: &mut Builder,
-        values: &mut Values,
-        (row, column): (Operand, Operand),
-        block: u32,
-    ) {
+    pub(super) fn read_gates(&self, b: &mut Builder, values: &mut Values, row: Operand, column: Operand, block: u32) {
         for param in all(self.stage, self.form) {
             let copied = self.gate.as_ref().filter(|tile| tile.param == param);
             let four = match copied {
                 Some(tile) => {
-                    let place = (Operand::i32(block as i32), column);
-                    block_of(b, (tile, Operand::i32(0)), row, place).to_vec()
+                    let (start, piece) = (Operand::i32(0), Operand::i32(block as i32));
+                    block_of(b, tile, start, row, piece, column).to_vec()
                 }
                 None if self.is_along_width(param) => (0..2).flat_map(|h| self.two(b, values, param, h)).collect(),
                 None => continue,

@@ -42,7 +42,7 @@ pub(crate) mod work;
 
 pub use parameters::Chunkwise;
 
-use super::flash::tile::{Source, Tile};
+use super::flash::tile::{Source, Tile, TileOf, TileShape};
 use super::flash::values::Values;
 use super::{LowerError, Strategy};
 use crate::abi::Tensor;
@@ -108,8 +108,8 @@ fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
 /// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
-    let has_words = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
-    let ends = match has_words {
+    let is_packed = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
+    let ends = match is_packed {
         true => Chunkwise { stages: 3, blocks: blocks_of_ends(schedule.vector), ..ends },
         false => ends,
     };
@@ -128,7 +128,7 @@ pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl 
 
 /// The length of the segment carries of so many recurrences and segments; `None` when 63 bits cannot count
 /// it.
-pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u64> {
+pub fn scratch(rows: u64, segments: u64, width: u32, depth: u32) -> Option<u64> {
     rows.checked_mul(segments::segment_carries_len(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
@@ -190,16 +190,18 @@ impl<'s> ChunkwiseKernel<'s> {
     ) -> Self {
         let (times, stages) = (schedule.times(), schedule.stages);
         let mut tile = |param: u32, inner: Axis, depth: u32| {
-            Tile::declare(b, stage, (param, form.time, inner), (times, depth, stages))
+            Tile::declare(b, stage, TileOf { param, along: form.time, inner }, TileShape { rows: times, depth, stages })
         };
         let mut queries = form.readout.as_ref().map(|readout| tile(readout.query, form.depth, schedule.depth));
         let mut keys = tile(form.key, form.depth, schedule.depth);
         let mut values = tile(form.value, form.width, schedule.width());
-        let mut gate = Self::gate_of(stage, form, schedule)
-            .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
+        let mut gate = Self::gate_of(stage, form, schedule).map(|param| {
+            let of = TileOf { param, along: form.time, inner: form.width };
+            Tile::declare(b, stage, of, TileShape { rows: times, depth: schedule.width(), stages: 1 })
+        });
         let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
         let of_states = if is_tf32 { Elem::F32 } else { keys.elem };
-        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
+        let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, schedule.width(), schedule.depth));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
         let all_full = is_tf32.then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
@@ -221,7 +223,7 @@ impl<'s> ChunkwiseKernel<'s> {
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
-        let segment = Segment::of(b, &args, (form.outer, parts), schedule.ends);
+        let segment = Segment::of(b, &args, form.outer, parts, schedule.ends);
         let (point, part) = match parts {
             None => (segment.row, None),
             Some(parts) => {

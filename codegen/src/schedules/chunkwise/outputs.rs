@@ -3,6 +3,7 @@
 use super::products::{Blocks, Factor, block_of};
 use super::staged::Staged;
 use super::state::State;
+use super::walk::Chunk;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::abi::{Tensor, axes};
 use crate::block::args::Args;
@@ -18,9 +19,11 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         mut values: Values,
-        (iteration, first, y): (Operand, Operand, &Blocks),
-        (stage, queries): (Operand, Factor),
+        chunk: &Chunk,
+        queries: Factor,
+        y: &Blocks,
     ) {
+        let Chunk { iteration, first, values: Factor { start: stage, .. }, .. } = *chunk;
         let Some(readout) = &self.form.readout else { return };
         self.wait_gate(b, iteration);
         let staged = self.staged(b, queries);
@@ -42,8 +45,8 @@ impl ChunkwiseKernel<'_> {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
                 values.set_column(c, self.index_along(b, at, self.form.width));
             }
-            self.read_gates(b, &mut values, (row, column), block as u32);
-            let own = block_of(b, (&self.values, stage), row, (Operand::i32(block as i32), column));
+            self.read_gates(b, &mut values, row, column, block as u32);
+            let own = block_of(b, &self.values, stage, row, Operand::i32(block as i32), column);
             for h in 0..2 {
                 let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, coordinates) in coordinates.into_iter().enumerate() {
@@ -51,7 +54,7 @@ impl ChunkwiseKernel<'_> {
                     let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, coordinates);
                     values.set_state((readout.tuple, 0), coordinates, sum.unwrap_or(y[2 * h as usize + c]));
                 }
-                self.store_two(b, &mut values, staged, (h, block as u32), coordinates);
+                self.store_two(b, &mut values, staged, h, block as u32, coordinates);
             }
         }
         self.store_staged(b, &values, first, staged);
@@ -63,12 +66,13 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         values: &mut Values,
         staged: Option<Staged>,
-        (h, block): (u32, u32),
+        h: u32,
+        block: u32,
         coordinates: [Coordinates; 2],
     ) {
         for output in (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output)) {
             let two = coordinates.map(|coordinates| values.value(b, self.output(output), coordinates));
-            if !self.stage(b, staged, (output, h, block), &two) {
+            if !self.stage(b, staged, output, h, block, &two) {
                 self.store(b, values, output, coordinates);
             }
         }
@@ -90,7 +94,7 @@ impl ChunkwiseKernel<'_> {
         self.set_width(b, &mut values, row);
         for (block, sums) in state.blocks.iter().enumerate() {
             let mut values = values.clone();
-            let coordinates = self.coordinates(b, &mut values, (column, block as u32));
+            let coordinates = self.coordinates(b, &mut values, column, block as u32);
             for (coordinates, sum) in coordinates.into_iter().zip(sums) {
                 lasts.iter().for_each(|last| values.set(*last, coordinates, (*sum).into()));
             }
@@ -120,20 +124,28 @@ impl ChunkwiseKernel<'_> {
     fn store(&self, b: &mut Builder, values: &mut Values, output: usize, coordinates: [Coordinates; 2]) {
         let unit = if self.stage.is_final(output) { self.form.depth } else { self.form.width };
         let units = AxisSet::of(self.form.depth).with(self.form.width);
-        let tensor = (self.stage, &self.args, output);
-        store_two(b, values, tensor, (unit, units.minus(AxisSet::of(unit)), self.schedule.vector), coordinates);
+        let (other, vector) = (units.minus(AxisSet::of(unit)), self.schedule.vector);
+        let stored = StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector };
+        store_two(b, values, &stored, coordinates);
     }
 }
 
-/// Stores an output of a stage at two places, neighbours along the axis `unit`; `other` are the axes along which tensors have
-/// stride 1 that lack it.
-pub(crate) fn store_two(
-    b: &mut Builder,
-    values: &mut Values,
-    (stage, args, output): (&Stage, &Args, usize),
-    (unit, other, vector): (Axis, AxisSet, u32),
-    coordinates: [Coordinates; 2],
-) {
+/// An output of a stage that is stored two by two.
+pub(crate) struct StoredOutput<'s> {
+    pub stage: &'s Stage,
+    pub args: &'s Args,
+    pub output: usize,
+    /// The axis along which the two are neighbours.
+    pub unit: Axis,
+    /// The axes along which tensors that lack that axis have stride 1.
+    pub other: AxisSet,
+    /// Elements per access.
+    pub vector: u32,
+}
+
+/// Stores an output at two places that are neighbours along its unit axis.
+pub(crate) fn store_two(b: &mut Builder, values: &mut Values, stored: &StoredOutput, coordinates: [Coordinates; 2]) {
+    let StoredOutput { stage, args, output, unit, other, vector } = *stored;
     let tensor = Tensor::Output(output as u32);
     let value = stage.program.outputs[output].value;
     let memory = Memory::Global(args.pointer(tensor));

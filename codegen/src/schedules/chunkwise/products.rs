@@ -12,25 +12,27 @@ use oplus_dsl::{Elem, Ty};
 /// `row` and `column` are those of the thread's first pair.
 pub(crate) fn map_left(
     b: &mut Builder,
-    words: [Operand; 4],
-    (row, column, sixteen): (Operand, Operand, u32),
-    map: impl Fn(&mut Builder, Operand, (Operand, Operand)) -> Operand,
+    packed: [Operand; 4],
+    row: Operand,
+    column: Operand,
+    sixteen: u32,
+    map: impl Fn(&mut Builder, Operand, Operand, Operand) -> Operand,
 ) -> [Operand; 4] {
     let mut register = 0;
-    words.map(|word| {
+    packed.map(|pair| {
         // Registers 0 and 2 have the first eight rows, 2 and 3 the columns from the eighth on.
         let (rows, columns) = (register % 2 * COLUMNS, register / 2 * COLUMNS + sixteen * ROWS);
         register += 1;
         let row = b.add(row, Operand::i32(rows as i32));
         let column = b.add(column, Operand::i32(columns as i32));
-        map(b, word, (row, column))
+        map(b, pair, row, column)
     })
 }
 
 /// Adds left·rightᵀ over the depth.
-pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
+pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, left: Factor, right: Factor) {
     if right.tile.elem == Elem::F32 {
-        return tf32::multiply(b, sums, (left, right));
+        return tf32::multiply(b, sums, left, right);
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
@@ -67,7 +69,7 @@ pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (
 }
 
 /// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
-pub(super) fn start(b: &mut Builder, (left, right): (Factor, Factor)) -> Vec<[Reg; 4]> {
+pub(super) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4]> {
     let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
     let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
         let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
@@ -90,13 +92,13 @@ pub(super) fn pack(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> [Operan
 }
 
 /// The elements of a left factor's fragment times a number for each of its two rows.
-pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, words: [Operand; 4], rows: [Operand; 2]) -> [Operand; 4] {
+pub(crate) fn scale_rows(b: &mut Builder, elem: Elem, packed: [Operand; 4], rows: [Operand; 2]) -> [Operand; 4] {
     let mut register = 0;
-    words.map(|word| {
+    packed.map(|pair| {
         // Registers 0 and 2 have the first eight rows, 1 and 3 the others.
         let scale = rows[register % 2];
         register += 1;
-        let [low, high] = b.unpack(elem, word);
+        let [low, high] = b.unpack(elem, pair);
         let (low, high) = (b.mul(low, scale), b.mul(high, scale));
         b.pack(elem, low, high)
     })
@@ -117,9 +119,11 @@ pub(crate) fn piece_index(b: &mut Builder, tile: &Tile, row: Operand, piece: Ope
 /// The elements of a tile's stage in a block: of the rows `row` and `row` + 8, two from element `column` of piece `piece` on.
 pub(crate) fn block_of(
     b: &mut Builder,
-    (tile, start): (&Tile, Operand),
+    tile: &Tile,
+    start: Operand,
     row: Operand,
-    (piece, column): (Operand, Operand),
+    piece: Operand,
+    column: Operand,
 ) -> [Operand; 4] {
     // Of `f32` eight elements are two pieces.
     let (piece, column) = match tile.elem {

@@ -16,22 +16,30 @@ pub(super) struct Started {
     y: Vec<[Reg; 4]>,
 }
 
+/// The factors of a readout.
+#[derive(Clone, Copy)]
+pub(super) struct ReadFactors<'a> {
+    pub queries: Factor<'a>,
+    /// Keys over the depth.
+    pub keys: Factor<'a>,
+    /// Values over time.
+    pub values: Factor<'a>,
+    /// The state before the chunk.
+    pub states: Factor<'a>,
+}
+
 impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.
-    pub(super) fn read(
-        &self,
-        b: &mut Builder,
-        decays: &Decays,
-        (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
-    ) -> Blocks {
+    pub(super) fn read(&self, b: &mut Builder, decays: &Decays, factors: &ReadFactors) -> Blocks {
+        let ReadFactors { queries, keys, values: in_time, states } = *factors;
         let width = (self.schedule.width() / COLUMNS) as usize;
         let mut y: Blocks = vec![zeros(); width];
-        multiply(b, &mut y, (queries, states));
+        multiply(b, &mut y, queries, states);
         let mut y: Blocks = y.iter().map(|block| from_start(b, decays, block)).collect();
         let mut scores: Blocks = vec![zeros(); (self.schedule.times() / COLUMNS) as usize];
-        multiply(b, &mut scores, (queries, keys));
+        multiply(b, &mut scores, queries, keys);
         let packed = self.weights(b, decays, &scores);
-        self.multiply_in_time(b, &mut y, (&packed, in_time));
+        self.multiply_in_time(b, &mut y, &packed, in_time);
         y
     }
 
@@ -39,7 +47,7 @@ impl ChunkwiseKernel<'_> {
     /// would take a quarter of the registers.
     pub(super) fn start_read(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
         let (queries, states) = chunk.queries.zip(chunk.states)?;
-        let [scores, y] = [chunk.keys, states].map(|right| start(b, (queries, right)));
+        let [scores, y] = [chunk.keys, states].map(|right| start(b, queries, right));
         Some(Started { scores, y })
     }
 
@@ -65,7 +73,7 @@ impl ChunkwiseKernel<'_> {
 
     /// The weights of pairs of times as left factors.
     fn weights(&self, b: &mut Builder, decays: &Decays, scores: &Blocks) -> Blocks {
-        let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, (j, scores)));
+        let weights = scores.iter().enumerate().map(|(j, scores)| self.weigh(b, decays, j, scores));
         let weights: Blocks = weights.collect();
         self.packed(b, weights)
     }
@@ -79,7 +87,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The weights of a block of pairs of times; no row sees later columns.
-    fn weigh(&self, b: &mut Builder, decays: &Decays, (block, scores): (usize, &[Operand; 4])) -> [Operand; 4] {
+    fn weigh(&self, b: &mut Builder, decays: &Decays, block: usize, scores: &[Operand; 4]) -> [Operand; 4] {
         let [sums, gains] = self.columns(b, decays, block as u32);
         let rounding_errors = self.rounding_errors(b, decays, block as u32);
         [0, 1, 2, 3].map(|r: usize| {

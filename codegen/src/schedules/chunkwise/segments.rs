@@ -47,7 +47,8 @@ impl Segment {
     pub(super) fn of(
         b: &mut Builder,
         args: &Args,
-        (outer, parts): (AxisSet, Option<Operand>),
+        outer: AxisSet,
+        parts: Option<Operand>,
         without_last: bool,
     ) -> Segment {
         let rows = args.rows(b, outer);

@@ -45,7 +45,9 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         staged: Option<Staged>,
-        (output, h, block): (usize, u32, u32),
+        output: usize,
+        h: u32,
+        block: u32,
         two: &[Operand; 2],
     ) -> bool {
         let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };

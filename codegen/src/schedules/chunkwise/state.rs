@@ -49,7 +49,7 @@ impl ChunkwiseKernel<'_> {
             None => [0; 4].map(|_| b.var(zero(Ty::F32))),
             Some(init) => {
                 let mut values = values.clone();
-                let coordinates = self.coordinates(b, &mut values, (column, block));
+                let coordinates = self.coordinates(b, &mut values, column, block);
                 coordinates.map(|coordinates| {
                     let value = values.value(b, init, coordinates);
                     b.var(value)
@@ -64,7 +64,8 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (column, block): (Operand, u32),
+        column: Operand,
+        block: u32,
     ) -> [Coordinates; 4] {
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
@@ -104,12 +105,12 @@ impl ChunkwiseKernel<'_> {
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
             let index = b.add(rows, values.start);
-            let words = load_four(b, values.tile, index, true);
+            let packed = load_four(b, values.tile, index, true);
             // Registers 0 and 1 have the first eight times, 2 and 3 the others.
             let remaining = [0, 1].map(|half| remaining(b, 2 * sixteen + half));
             [0, 1, 2, 3].map(|register: usize| {
                 let [first, second] = remaining[register / 2];
-                let [low, high] = b.unpack(self.elem(), words[register]);
+                let [low, high] = b.unpack(self.elem(), packed[register]);
                 let (low, high) = (b.mul(low, first), b.mul(high, second));
                 b.pack(self.elem(), low, high)
             })
@@ -118,27 +119,20 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// S_next = decay·S + Σ scaled value⊗key.
-    pub(super) fn advance(
-        &self,
-        b: &mut Builder,
-        state: &State,
-        decays: &Decays,
-        (left, keys): (&[[Operand; 4]], Factor),
-    ) {
+    pub(super) fn advance(&self, b: &mut Builder, state: &State, decays: &Decays, left: &[[Operand; 4]], keys: Factor) {
         let mut sums: Blocks =
             state.blocks.iter().map(|block| block.map(|reg| b.mul(reg.into(), decays.whole))).collect();
-        self.multiply_in_time(b, &mut sums, (left, keys));
+        self.multiply_in_time(b, &mut sums, left, keys);
         for (block, sums) in state.blocks.iter().zip(sums) {
             block.iter().zip(sums).for_each(|(reg, sum)| b.assign(*reg, sum));
         }
     }
 
     /// Adds left·right over the chunk's times.
-    pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, factors: (&[[Operand; 4]], Factor)) {
+    pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, left: &[[Operand; 4]], right: Factor) {
         if self.is_tf32 {
-            return tf32::multiply_in_time(b, self.rematerialiser, sums, factors);
+            return tf32::multiply_in_time(b, self.rematerialiser, sums, left, right);
         }
-        let (left, right) = factors;
         for (sixteen, left) in left.iter().enumerate() {
             multiply_in_time(b, sums, (*left, right), sixteen as u32);
         }
@@ -161,14 +155,14 @@ impl ChunkwiseKernel<'_> {
 
     /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
     /// engine only starts the copy.
-    pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
+    pub(super) fn save_state(&self, b: &mut Builder, chunk: Operand, chunks: Operand) {
         let Some((Saved { to, bulk }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
         let before = b.mul(self.segment.row, chunks);
         let number = b.add(before, chunk);
         let to_index = b.mul(number, Operand::i64(i64::from(states.len())));
         if !bulk {
-            return self.save_pieces(b, states, (to, to_index));
+            return self.save_pieces(b, states, to, to_index);
         }
         let (from, from_index) = (states.array, Operand::i32(0));
         let count = Operand::i32(states.len() as i32);
@@ -177,7 +171,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.
-    fn save_pieces(&self, b: &mut Builder, tile: &Tile, (to, first): (ParamId, Operand)) {
+    fn save_pieces(&self, b: &mut Builder, tile: &Tile, to: ParamId, first: Operand) {
         let own = b.mul(self.thread, Operand::i32(tile.piece() as i32));
         let from = b.convert(Ty::I64, own);
         let to_own = b.add(first, from);
@@ -202,7 +196,7 @@ impl ChunkwiseKernel<'_> {
         let Some(states) = &self.states else { return };
         if self.is_tf32 {
             let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
-            blocks.for_each(|block| self.store_tf32(b, states, block));
+            blocks.for_each(|(k, block)| self.store_tf32(b, states, k, block));
             if self.saved.is_some_and(|saved| saved.bulk) {
                 b.push(Stmt::FenceAsync);
             }

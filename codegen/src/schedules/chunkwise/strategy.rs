@@ -73,7 +73,7 @@ impl Strategy for Chunkwise {
 
     fn blocks(&self, problem: &Problem<'_>) -> u64 {
         let form = problem.stage.kind().matrices();
-        form.map_or(0, |form| recurrences(form, (self.wide, self.width()), problem.bound))
+        form.map_or(0, |form| recurrences(form, self.wide, self.width(), problem.bound))
     }
 
     fn blocks_of_recurrence(&self, problem: &Problem<'_>) -> Option<u64> {
@@ -86,7 +86,7 @@ impl Strategy for Chunkwise {
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().matrices().ok()?;
         let segments = Work::of(self, form, problem).segments(problem.target);
-        Some(vec![scratch(self.blocks(problem), segments, (self.width(), self.depth))?])
+        Some(vec![scratch(self.blocks(problem), segments, self.width(), self.depth)?])
     }
 
     fn cost(&self, problem: &Problem<'_>, _memory: &Memory) -> Cost {

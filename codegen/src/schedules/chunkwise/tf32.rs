@@ -77,15 +77,16 @@ impl Sums {
 
 /// Adds left·rightᵀ over the depth. The right factor is of `f32`; if the left one is not, it has the places of the depth in
 /// the order of fragments, see [`ChunkwiseKernel::store_tf32`].
-pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
-    multiply_by(b, sums, (left.tile, right), |b, step| rows_of(b, left, step));
+pub(super) fn multiply(b: &mut Builder, sums: &mut Blocks, left: Factor, right: Factor) {
+    multiply_by(b, sums, left.tile, right, |b, step| rows_of(b, left, step));
 }
 
 /// Adds left·rightᵀ over the depth, from the fragments of eight places that a step of the left factor gives.
 pub(super) fn multiply_by(
     b: &mut Builder,
     sums: &mut Blocks,
-    (left, right): (&Tile, Factor),
+    left: &Tile,
+    right: Factor,
     rows_of: impl Fn(&mut Builder, u32) -> Vec<[Operand; 4]>,
 ) {
     let elem = left.elem;
@@ -129,7 +130,8 @@ pub(super) fn multiply_in_time(
     b: &mut Builder,
     rematerialiser: Rematerialiser,
     sums: &mut Blocks,
-    (left, right): (&[[Operand; 4]], Factor),
+    left: &[[Operand; 4]],
+    right: Factor,
 ) {
     let elem = right.tile.elem;
     let at_once = Sums::at_once(elem, sums.len());
@@ -138,9 +140,9 @@ pub(super) fn multiply_in_time(
         if elem == Elem::F32 {
             // High and low parts of the left factor would be kept for all groups: twice its registers.
             let half = rematerialiser.of_bits(b, HALF);
-            add_in_time(b, &mut own, (left, right), (group * at_once as u32, half));
+            add_in_time(b, &mut own, left, right, group * at_once as u32, half);
         } else {
-            add_words_in_time(b, &mut own, (left, right), 0);
+            add_packed_in_time(b, &mut own, left, right, 0);
         }
         own.finish(b, sums);
     }
@@ -152,7 +154,8 @@ pub(super) fn multiply_in_time(
 pub(crate) fn product_in_time(
     b: &mut Builder,
     elem: Elem,
-    (first, count): (u32, u32),
+    first: u32,
+    count: u32,
     left: impl Fn(&mut Builder, u32) -> [[Operand; 4]; 2],
     right: Factor,
 ) -> Blocks {
@@ -163,8 +166,8 @@ pub(crate) fn product_in_time(
         let below = b.add(right.start, Operand::i32((sixteen * ROWS * right.tile.panel()) as i32));
         let right = Factor { start: below, ..right };
         match right.tile.elem {
-            Elem::F32 => add_in_time(b, &mut own, (&left, right), (first, HALF)),
-            _ => add_words_in_time(b, &mut own, (&left, right), first),
+            Elem::F32 => add_in_time(b, &mut own, &left, right, first, HALF),
+            _ => add_packed_in_time(b, &mut own, &left, right, first),
         }
         // Loads for later products, moved up, would take registers now.
         b.push(Stmt::SyncWarp);
@@ -180,12 +183,7 @@ pub(crate) fn blocks_at_once(blocks: u32) -> u32 {
 
 /// Adds left·right over rows for blocks from a number on, of tiles of `f32`: lanes read the elements of rows 2t and 2t + 1
 /// one by one. `half` is the rounding constant of [`split`] for the left factor.
-fn add_in_time(
-    b: &mut Builder,
-    sums: &mut Sums,
-    (left, right): (&[[Operand; 4]], Factor),
-    (first, half): (u32, Operand),
-) {
+fn add_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], right: Factor, first: u32, half: Operand) {
     let below = right.tile.lanes_below(b, right.lanes);
     for (eight, left) in (0..).zip(left) {
         let left = sums.left(b, *left, half);
@@ -202,13 +200,13 @@ fn add_in_time(
 }
 
 /// Adds left·right over rows for blocks from a number on, of tiles of 16 bits.
-fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operand; 4]], Factor), first: u32) {
+fn add_packed_in_time(b: &mut Builder, sums: &mut Sums, left: &[[Operand; 4]], right: Factor, first: u32) {
     for (sixteen, left) in (0..).zip(left.chunks(2)) {
         for pair in 0..sums.large.len() / 2 {
-            let words = right.four(b, sixteen * ROWS, first / 2 + pair as u32, true);
-            for (k, words) in words.chunks(2).enumerate() {
-                for (left, word) in left.iter().zip(words) {
-                    let columns = b.unpack(right.tile.elem, *word).map(|x| b.bits(Ty::U32, x));
+            let packed = right.four(b, sixteen * ROWS, first / 2 + pair as u32, true);
+            for (k, packed) in packed.chunks(2).enumerate() {
+                for (left, packed_pair) in left.iter().zip(packed) {
+                    let columns = b.unpack(right.tile.elem, *packed_pair).map(|x| b.bits(Ty::U32, x));
                     sums.add(b, 2 * pair + k, &[*left], columns);
                 }
             }
@@ -218,8 +216,8 @@ fn add_words_in_time(b: &mut Builder, sums: &mut Sums, (left, right): (&[[Operan
 }
 
 /// Unpacks a left factor of 16 columns, in packed pairs, into two of eight.
-pub(crate) fn unpacked(b: &mut Builder, elem: Elem, words: [Operand; 4]) -> [[Operand; 4]; 2] {
-    let both = words.map(|word| b.unpack(elem, word).map(|x| b.bits(Ty::U32, x)));
+pub(crate) fn unpacked(b: &mut Builder, elem: Elem, packed: [Operand; 4]) -> [[Operand; 4]; 2] {
+    let both = packed.map(|pair| b.unpack(elem, pair).map(|x| b.bits(Ty::U32, x)));
     // Registers 0 and 1 have the first eight columns.
     [0, 2].map(|r| [both[r][0], both[r + 1][0], both[r][1], both[r + 1][1]])
 }
@@ -253,13 +251,13 @@ pub(super) fn left_of(b: &mut Builder, elem: Elem, [x, y, z, w]: [Operand; 4]) -
 
 /// Transposed elements of a tile in 16 of its rows, of which each eight rows are one factor: of the thread's two columns of
 /// 16, in two rows.
-pub(crate) fn transposed(b: &mut Builder, (from, place): (Factor, Operand), sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
+pub(crate) fn transposed(b: &mut Builder, from: Factor, place: Operand, sixteen: u32) -> [[[Operand; 2]; 2]; 2] {
     let tile = from.tile;
     let start = b.add(from.start, Operand::i32((sixteen * ROWS * tile.panel()) as i32));
     if tile.elem != Elem::F32 {
         let index = b.add(place, start);
-        let words = load_four(b, tile, index, true);
-        return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, words[r + h])));
+        let packed = load_four(b, tile, index, true);
+        return [0, 2].map(|r| [0, 1].map(|h| b.unpack(tile.elem, packed[r + h])));
     }
     let places = [0, COLUMNS].map(|by| {
         // With the swizzle, this is the place eight elements further.
@@ -304,7 +302,7 @@ impl ChunkwiseKernel<'_> {
     ) -> Vec<[Operand; 4]> {
         let mut left = vec![];
         for sixteen in 0..self.schedule.times() / ROWS {
-            for (eight, own) in (2 * sixteen..).zip(transposed(b, (values, place), sixteen)) {
+            for (eight, own) in (2 * sixteen..).zip(transposed(b, values, place, sixteen)) {
                 let remaining = remaining(b, eight);
                 left.push([(0, 0), (1, 0), (0, 1), (1, 1)].map(|(h, c)| {
                     let scaled = b.mul(own[h][c], remaining[c]);
@@ -324,7 +322,7 @@ impl ChunkwiseKernel<'_> {
 
     /// Writes a block of the state for queries, in 16 rows: of `f32` as it is, else rounded, places 2t of the depth before
     /// places 2t + 1.
-    pub(super) fn store_tf32(&self, b: &mut Builder, states: &Tile, (k, block): (u32, [Operand; 4])) {
+    pub(super) fn store_tf32(&self, b: &mut Builder, states: &Tile, k: u32, block: [Operand; 4]) {
         let row = self.first_row(b);
         for (h, two) in (0..).zip(block.chunks(2)) {
             let row = b.add(row, Operand::i32((h * COLUMNS) as i32));

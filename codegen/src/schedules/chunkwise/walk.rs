@@ -2,6 +2,7 @@
 
 use super::decay::{Rates, f32};
 use super::products::Factor;
+use super::read::ReadFactors;
 use super::segments::Iterations;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
@@ -26,6 +27,23 @@ struct AllLanes {
     values_left: Operand,
     /// States as a right factor.
     states: Option<Lanes>,
+}
+
+/// What a recurrence carries from chunk to chunk.
+#[derive(Clone, Copy)]
+pub(super) struct Running<'w> {
+    pub state: &'w State,
+    /// The sum of the decays' logarithms so far.
+    pub logs: Reg,
+}
+
+/// What stays constant from chunk to chunk.
+struct Walk<'w, 's> {
+    /// The offset of every tile's tensor.
+    origins: &'w [Operand],
+    values: &'w Values<'s>,
+    running: Running<'w>,
+    iterations: Iterations,
 }
 
 /// The factors that a chunk's products read.
@@ -55,7 +73,7 @@ impl ChunkwiseKernel<'_> {
         let chunks = b.convert(Ty::I32, chunks);
         let iterations = self.segment.iterations(b, chunks);
         for iteration in 0..self.schedule.stages as i32 - 1 {
-            self.fetch(b, &origins, (Operand::i32(iteration), iterations));
+            self.fetch(b, &origins, Operand::i32(iteration), iterations);
         }
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
@@ -65,13 +83,14 @@ impl ChunkwiseKernel<'_> {
         if self.form.channels {
             self.clear_logs(b);
         } else {
-            let rates = self.rates_at(b, &values, (Operand::i32(0), iterations));
+            let rates = self.rates_at(b, &values, Operand::i32(0), iterations);
             self.store_rates(b, &rates, Operand::i32(0));
         }
         let logs = b.var(f32(0.0));
+        let walk = Walk { origins: &origins, values: &values, running: Running { state: &state, logs }, iterations };
         b.for_(Operand::i32(0), iterations.count, Operand::i32(1), |b, iteration| {
             let kernel = self.rematerialised(b);
-            kernel.as_ref().unwrap_or(self).iteration(b, &origins, (&values, &state, logs), (iteration, iterations));
+            kernel.as_ref().unwrap_or(self).iteration(b, &walk, iteration);
         });
         if self.schedule.ends {
             return self.store_carries(b, &state, logs);
@@ -110,10 +129,10 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Starts the copies of a chunk, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], (iteration, iterations): (Operand, Iterations)) {
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], iteration: Operand, iterations: Iterations) {
         let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
-            let chunk = self.chunk(b, (iteration, iterations));
+            let chunk = self.chunk(b, iteration, iterations);
             let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
             let stage = b.binary(Binary::Rem, iteration, Operand::i32(self.schedule.stages as i32));
             let outer = self.is_scarce().then(|| self.rematerialiser.outer(b, &self.outer));
@@ -127,7 +146,7 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The chunk of an iteration of the segment.
-    fn chunk(&self, b: &mut Builder, (iteration, iterations): (Operand, Iterations)) -> Operand {
+    fn chunk(&self, b: &mut Builder, iteration: Operand, iterations: Iterations) -> Operand {
         let iteration = b.add(iterations.first, iteration);
         if !self.form.reverse {
             return iteration;
@@ -158,21 +177,16 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Computes one chunk.
-    fn iteration(
-        &self,
-        b: &mut Builder,
-        origins: &[Operand],
-        (values, state, logs): (&Values, &State, Reg),
-        (iteration, iterations): (Operand, Iterations),
-    ) {
+    fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
+        let Walk { origins, values, running, iterations } = *walk;
         let rematerialised = self.is_scarce().then(|| self.values(b));
         let values = rematerialised.as_ref().unwrap_or(values);
         let stages = Operand::i32(self.schedule.stages as i32);
         let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
         let parity = b.binary(Binary::And, filling, Operand::i32(1));
-        let chunk = self.chunk(b, (iteration, iterations));
+        let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
-        self.store_state(b, state);
+        self.store_state(b, running.state);
         if self.form.channels {
             // The sums of the chunk before are read until its end.
             b.barrier();
@@ -182,22 +196,22 @@ impl ChunkwiseKernel<'_> {
         b.barrier();
         self.fetch_gate(b, first);
         let next = b.add(iteration, Operand::i32(self.schedule.stages as i32 - 1));
-        self.fetch(b, origins, (next, iterations));
-        self.save_state(b, (chunk, iterations.all));
+        self.fetch(b, origins, next, iterations);
+        self.save_state(b, chunk, iterations.all);
         for (array, _) in self.mbarriers() {
             b.push(Stmt::MbarrierWait(Mbarrier { array, index: stage }, parity));
         }
         let lanes = self.lanes(b);
-        let chunk = self.tiles_of(b, &lanes, (iteration, first, stage));
+        let chunk = self.tiles_of(b, &lanes, iteration, first, stage);
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
         // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();
-        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, (iteration, iterations)));
+        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, iteration, iterations));
         match started {
-            Some(started) => self.finish_chunk(b, (state, logs), &chunk, started),
-            None => self.by_warps(b, values, (state, logs), &chunk),
+            Some(started) => self.finish_chunk(b, running, &chunk, started),
+            None => self.by_warps(b, values, running, &chunk),
         }
-        let rates = if late { Some(self.next_rates(b, values, (iteration, iterations))) } else { rates };
+        let rates = if late { Some(self.next_rates(b, values, iteration, iterations)) } else { rates };
         if let Some(rates) = rates {
             let following = b.add(iteration, Operand::i32(1));
             self.store_rates(b, &rates, following);
@@ -209,7 +223,9 @@ impl ChunkwiseKernel<'_> {
         &'a self,
         b: &mut Builder,
         lanes: &'a AllLanes,
-        (iteration, first, stage): (Operand, Operand, Operand),
+        iteration: Operand,
+        first: Operand,
+        stage: Operand,
     ) -> Chunk<'a> {
         let keys = Factor::of(b, &self.keys, &lanes.keys, stage);
         let keys_in_time = Factor { lanes: &lanes.keys_in_time, ..keys };
@@ -222,15 +238,16 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Computes one chunk by products of warps.
-    fn by_warps(&self, b: &mut Builder, values: &Values, (state, logs): (&State, Reg), chunk: &Chunk) {
+    fn by_warps(&self, b: &mut Builder, values: &Values, running: Running, chunk: &Chunk) {
+        let Running { state, logs } = running;
         let decays = (!self.form.channels).then(|| self.decays(b, chunk.iteration));
         if let Some((queries, states)) = chunk.queries.zip(chunk.states) {
-            let factors = (queries, chunk.keys, chunk.values, states);
+            let factors = ReadFactors { queries, keys: chunk.keys, values: chunk.values, states };
             let y = match &decays {
-                Some(decays) => self.read(b, decays, factors),
-                None => self.read_channels(b, factors),
+                Some(decays) => self.read(b, decays, &factors),
+                None => self.read_channels(b, &factors),
             };
-            self.store_outputs(b, values.clone(), (chunk.iteration, chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values.clone(), chunk, queries, &y);
         }
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),
@@ -241,11 +258,11 @@ impl ChunkwiseKernel<'_> {
         b.barrier();
         match &decays {
             Some(decays) => {
-                self.advance(b, state, decays, (&left, chunk.keys_in_time));
+                self.advance(b, state, decays, &left, chunk.keys_in_time);
                 let sum = b.add(logs.into(), decays.end);
                 b.assign(logs, sum);
             }
-            None => self.advance_channels(b, state, (&left, chunk.keys_in_time)),
+            None => self.advance_channels(b, state, &left, chunk.keys_in_time),
         }
     }
 
@@ -257,15 +274,15 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Reads the rates of the next iteration from memory.
-    fn next_rates(&self, b: &mut Builder, values: &Values, (iteration, iterations): (Operand, Iterations)) -> Rates {
+    fn next_rates(&self, b: &mut Builder, values: &Values, iteration: Operand, iterations: Iterations) -> Rates {
         let (next, last) = (b.add(iteration, Operand::i32(1)), b.sub(iterations.count, Operand::i32(1)));
         let known = b.binary(Binary::Min, next, last);
-        self.rates_at(b, values, (known, iterations))
+        self.rates_at(b, values, known, iterations)
     }
 
     /// Reads the rates of an iteration; past the last one, of times that need not exist.
-    fn rates_at(&self, b: &mut Builder, values: &Values, at: (Operand, Iterations)) -> Rates {
-        let chunk = self.chunk(b, at);
+    fn rates_at(&self, b: &mut Builder, values: &Values, iteration: Operand, iterations: Iterations) -> Rates {
+        let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.rates(b, values, first)
     }

@@ -61,7 +61,7 @@ impl Work {
     pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
         let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
         let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
-        let rows = recurrences(form, (schedule.wide, schedule.width()), problem.bound);
+        let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound);
         if !has_words {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
@@ -104,6 +104,6 @@ impl Work {
 }
 
 /// Recurrences that blocks walk apart: of each part of the width, if that is wide.
-pub(crate) fn recurrences(form: &MatrixRecurrence, (wide, width): (bool, u32), bound: &Bound) -> u64 {
+pub(crate) fn recurrences(form: &MatrixRecurrence, wide: bool, width: u32, bound: &Bound) -> u64 {
     bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
 }

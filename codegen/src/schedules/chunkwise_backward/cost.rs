@@ -11,8 +11,8 @@ use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::words::counted;
 use oplus_dsl::Elem;
 
-/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels: of words, of words beside
-/// states in `tf32`, and of `f32` in two parts.
+/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels: of packed pairs, of packed pairs beside
+/// states in `tf32`, and of `f32` in high and low parts.
 const PRODUCTS: f64 = 0.52e6;
 const BY_UNPACKED: f64 = 0.3e6;
 const BY_PARTS: f64 = 0.12e6;
@@ -28,7 +28,7 @@ pub(super) fn work(schedule: &ChunkwiseBackward, form: &MatrixRecurrenceBackward
     let Problem { stage, bound, target } = *problem;
     let chunks = (bound.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
     let walk = Walk { blocks: blocks_of_walks(stage, form, schedule.depth, target.isa), alone: 0.6, iteration: 1.0 };
-    let rows = recurrences(&form.states, (schedule.wide, TIMES), bound);
+    let rows = recurrences(&form.states, schedule.wide, TIMES, bound);
     Work { rows, chunks, walk, carries: Walk { iteration: 0.6, ..walk } }
 }
 

@@ -97,7 +97,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    with_kernel(&mut b, (stage, isa), form, schedule, |b, kernel| match kernel {
+    with_kernel(&mut b, stage, isa, form, schedule, |b, kernel| match kernel {
         Either::Walk(kernel) => kernel.body(b),
         Either::Chunk(kernel) if form.states.channels => kernel.channels_body(b),
         Either::Chunk(kernel) => kernel.body(b),
@@ -109,7 +109,7 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
 pub fn shared_bytes(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> u32 {
     let Ok(form) = stage.kind().matrices_back() else { return 0 };
     let mut b = Builder::new("", WARP);
-    with_kernel(&mut b, (stage, isa), form, schedule, |_, _| ());
+    with_kernel(&mut b, stage, isa, form, schedule, |_, _| ());
     b.finish().shared_layout().1
 }
 
@@ -187,7 +187,8 @@ enum Either<'k, 's> {
 
 fn with_kernel(
     b: &mut Builder,
-    (stage, isa): (&Stage, Isa),
+    stage: &Stage,
+    isa: Isa,
     form: &MatrixRecurrenceBackward,
     schedule: &ChunkwiseBackward,
     then: impl FnOnce(&mut Builder, Either<'_, '_>),
@@ -197,7 +198,7 @@ fn with_kernel(
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients => {
-            let kernel = ChunkwiseBackwardKernel::declare(b, (stage, isa), form, schedule, args);
+            let kernel = ChunkwiseBackwardKernel::declare(b, stage, isa, form, schedule, args);
             return then(b, Either::Chunk(&kernel));
         }
     };
@@ -268,7 +269,8 @@ struct ChunkwiseBackwardKernel<'s> {
 impl<'s> ChunkwiseBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
-        (stage, isa): (&'s Stage, Isa),
+        stage: &'s Stage,
+        isa: Isa,
         form: &'s MatrixRecurrenceBackward,
         schedule: &'s ChunkwiseBackward,
         args: Args,

@@ -4,12 +4,12 @@ use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::outputs::store_two;
+use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
-use oplus_dsl::ir::AxisSet;
+use oplus_dsl::ir::{Axis, AxisSet};
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
@@ -17,7 +17,8 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         values: &Values,
-        (stage, part): (Operand, Option<Operand>),
+        stage: Operand,
+        part: Option<Operand>,
         found: &Blocks,
     ) {
         let Some((tuple, factors)) = &self.form.contraction else { return };
@@ -32,7 +33,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 values.set_column(c, self.index_along(b, at, self.form.states.width));
             }
             let [own, cotangents] =
-                [&self.values, &self.cotangents].map(|tile| self.own_block(b, (tile, stage), block as u32));
+                [&self.values, &self.cotangents].map(|tile| self.own_block(b, tile, stage, block as u32));
             for h in 0..2 {
                 let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
                 for (c, coordinates) in coordinates.into_iter().enumerate() {
@@ -43,7 +44,7 @@ impl ChunkwiseBackwardKernel<'_> {
                     values.set_state((*tuple, 0), coordinates, sum);
                 }
                 self.store_maps(b, &mut values, coordinates);
-                self.add_shares(b, &mut values, (coordinates, h as usize), &mut shares);
+                self.add_shares(b, &mut values, coordinates, h as usize, &mut shares);
             }
         }
         for (number, shares) in shares.into_iter().enumerate() {
@@ -61,11 +62,16 @@ impl ChunkwiseBackwardKernel<'_> {
         }
     }
 
+    /// An output that is stored two by two along an axis.
+    fn stored(&self, output: usize, unit: Axis, other: AxisSet) -> StoredOutput<'_> {
+        StoredOutput { stage: self.stage, args: &self.args, output, unit, other, vector: self.schedule.vector }
+    }
+
     fn store_maps(&self, b: &mut Builder, values: &mut Values, coordinates: [Coordinates; 2]) {
         let (width, other) = (self.form.states.width, AxisSet::of(self.form.states.depth));
         for (output, _) in self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Values) {
-            let tensor = (self.stage, &self.args, output);
-            store_two(b, values, tensor, (width, other, self.schedule.vector), coordinates);
+            let stored = self.stored(output, width, other);
+            store_two(b, values, &stored, coordinates);
         }
     }
 
@@ -74,7 +80,8 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (coordinates, h): ([Coordinates; 2], usize),
+        coordinates: [Coordinates; 2],
+        h: usize,
         shares: &mut Vec<[Option<Operand>; 2]>,
     ) {
         let sums = self.form.outputs.iter().filter_map(|kind| match kind {
@@ -101,13 +108,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Stores the sums over heads, over times and the depth.
-    pub(super) fn store_depth(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        first: Operand,
-        (kind, sums): (Cotangent, &Blocks),
-    ) {
+    pub(super) fn store_depth(&self, b: &mut Builder, values: &Values, first: Operand, kind: Cotangent, sums: &Blocks) {
         let mut values = values.clone();
         let first = self.late(b, first);
         self.set_rows(b, &mut values, first);
@@ -129,8 +130,8 @@ impl ChunkwiseBackwardKernel<'_> {
                     for (c, coordinates) in coordinates.into_iter().enumerate() {
                         values.set(value, coordinates, sums[2 * h as usize + c]);
                     }
-                    let tensor = (self.stage, &self.args, output);
-                    store_two(b, &mut values, tensor, (depth, other, self.schedule.vector), coordinates);
+                    let stored = self.stored(output, depth, other);
+                    store_two(b, &mut values, &stored, coordinates);
                 }
             }
         }

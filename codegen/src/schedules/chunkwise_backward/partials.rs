@@ -16,7 +16,7 @@ pub(super) struct Partials {
 }
 
 /// Adds a product to a sum that may have none yet.
-pub(super) fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Operand)) {
+pub(super) fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, [x, y]: [Operand; 2]) {
     *sum = Some(match *sum {
         None => b.mul(x, y),
         Some(sum) => b.fma(x, y, sum),
@@ -25,13 +25,13 @@ pub(super) fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Op
 
 impl Partials {
     /// Adds E·G of row h and column c.
-    pub(super) fn add_pair(&mut self, b: &mut Builder, (h, c): (usize, usize), factors: (Operand, Operand)) {
+    pub(super) fn add_pair(&mut self, b: &mut Builder, h: usize, c: usize, factors: [Operand; 2]) {
         self.columns.resize(self.columns.len().max(c + 1), None);
         accumulate(b, &mut self.pairs[h], factors);
         accumulate(b, &mut self.columns[c], factors);
     }
 
-    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: [Operand; 2]) {
         accumulate(b, &mut self.values[h], factors);
     }
 
@@ -42,7 +42,7 @@ impl Partials {
         }
     }
 
-    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: [Operand; 2]) {
         accumulate(b, &mut self.queries[h], factors);
     }
 }

@@ -1,6 +1,7 @@
 //! The products of a chunk's pairs of times.
 
 use super::partials::Partials;
+use super::tf32::Left;
 use super::walk::{AllViews, Head, Sums};
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
@@ -25,12 +26,12 @@ impl ChunkwiseBackwardKernel<'_> {
         let mut products: Blocks = vec![zeros(); sums.pairs.len()];
         let left = Factor::of(b, &self.values, &views.wide.left, stage);
         let right = views.wide.right(b, &self.cotangents, stage);
-        multiply(b, &mut products, (left, right));
+        multiply(b, &mut products, left, right);
         let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
         let column = b.add(half, column);
         let weigh = |(block, products): (usize, &[Operand; 4])| {
             let mut weights = match self.scores {
-                Some(array) => self.own(b, (array, block as u32)),
+                Some(array) => self.own(b, array, block as u32),
                 None => scores[block],
             };
             let columns = self.columns(b, decays, block as u32);
@@ -52,7 +53,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 let product = b.mul(product, decay);
                 let sum = b.add(sums.pairs[block][r].into(), product);
                 b.assign(sums.pairs[block][r], sum);
-                partials.add_pair(b, (h, c), (product, *weight));
+                partials.add_pair(b, h, c, [product, *weight]);
                 *weight = b.mul(*weight, decay);
             }
             weights
@@ -61,13 +62,13 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Keeps a block of four numbers for every pair of the thread in an array, in elements of its own.
-    pub(super) fn store_own(&self, b: &mut Builder, (array, block): (SharedId, u32), four: &[Operand; 4]) {
+    pub(super) fn store_own(&self, b: &mut Builder, array: SharedId, block: u32, four: &[Operand; 4]) {
         let index = self.own_index(b, block);
         b.store(Memory::Shared(array), index, four, None);
     }
 
     /// Reads what the thread has kept.
-    pub(super) fn own(&self, b: &mut Builder, (array, block): (SharedId, u32)) -> [Operand; 4] {
+    pub(super) fn own(&self, b: &mut Builder, array: SharedId, block: u32) -> [Operand; 4] {
         let index = self.own_index(b, block);
         let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
         [four[0], four[1], four[2], four[3]]
@@ -102,12 +103,12 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
-    pub(super) fn own_block(&self, b: &mut Builder, (tile, stage): (&Tile, Operand), k: u32) -> [Operand; 4] {
+    pub(super) fn own_block(&self, b: &mut Builder, tile: &Tile, stage: Operand, k: u32) -> [Operand; 4] {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let start = b.mul(stage, Operand::i32(tile.len() as i32));
         let half = b.mul(self.half, Operand::i32((tile.depth / 2 / COLUMNS) as i32));
         let piece = b.add(half, Operand::i32(k as i32));
-        block_of(b, (tile, start), row, (piece, column))
+        block_of(b, tile, start, row, piece, column)
     }
 
     /// The first term of value': what D adds.
@@ -116,12 +117,12 @@ impl ChunkwiseBackwardKernel<'_> {
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         let left = Factor::of(b, &self.keys, &views.deep.left, Operand::i32(0));
         let right = views.states().right(b, &self.duals, stage);
-        multiply(b, &mut found, (left, right));
+        multiply(b, &mut found, left, right);
         for (k, block) in (0..).zip(&mut found) {
-            let values = self.own_block(b, (&self.values, stage), k);
+            let values = self.own_block(b, &self.values, stage, k);
             for (r, found) in block.iter_mut().enumerate() {
                 *found = b.mul(*found, decays.to_end[r / 2]);
-                partials.add_value(b, r / 2, (*found, values[r]));
+                partials.add_value(b, r / 2, [*found, values[r]]);
             }
         }
         partials.scale_values(b, decays);
@@ -134,7 +135,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
         let right = views.wide.in_time(b, &self.cotangents, stage);
         if self.is_tf32 {
-            return self.add_rows(b, found, (left, views.weights()), right);
+            return self.add_rows(b, found, Left { factor: left, views: views.weights() }, right);
         }
         for sixteen in 0..SIXTEENS {
             let left = left.four(b, 0, sixteen, false);
@@ -152,22 +153,22 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.values, &views.wide.left, stage);
         let right = views.states().in_time(b, &self.duals, stage);
         if self.is_tf32 {
-            return self.add_tf32_keys(b, scales, (left, &views.wide), right);
+            return self.add_tf32_keys(b, scales, Left { factor: left, views: &views.wide }, right);
         }
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         for sixteen in 0..SIXTEENS {
-            let words = left.four(b, 0, sixteen, false);
-            let words = scale_rows(b, self.values.elem, words, scales);
-            multiply_in_time(b, &mut found, (words, right), sixteen);
+            let packed = left.four(b, 0, sixteen, false);
+            let packed = scale_rows(b, self.values.elem, packed, scales);
+            multiply_in_time(b, &mut found, (packed, right), sixteen);
         }
         for (block, found) in (0..).zip(&found) {
-            self.store_own(b, (self.key_sums, block), found);
+            self.store_own(b, self.key_sums, block, found);
         }
     }
 
     /// The sums over the heads so far that an array has.
     pub(super) fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
-        (0..blocks).map(|block| self.own(b, (array, block))).collect()
+        (0..blocks).map(|block| self.own(b, array, block)).collect()
     }
 
     /// Adds the first term of query' of a head.
@@ -177,19 +178,19 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.cotangents, &views.wide.left, stage);
         let right = views.states().in_time(b, &self.states, stage);
         if self.is_tf32 {
-            return self.add_tf32_queries(b, (head, scales), partials, (left, &views.wide), right);
+            return self.add_tf32_queries(b, head, scales, partials, Left { factor: left, views: &views.wide }, right);
         }
-        let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
+        let packed: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
         for pair in 0..self.schedule.depth / 2 / ROWS {
-            let queries = [0, 1].map(|k| self.own_block(b, (&self.queries, Operand::i32(0)), 2 * pair + k));
+            let queries = [0, 1].map(|k| self.own_block(b, &self.queries, Operand::i32(0), 2 * pair + k));
             let mut found = [zeros(); 2];
-            for (sixteen, left) in words.iter().enumerate() {
+            for (sixteen, left) in packed.iter().enumerate() {
                 let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair, true);
                 mma(b, self.values.elem, &mut found[0], *left, [x, y]);
                 mma(b, self.values.elem, &mut found[1], *left, [z, w]);
             }
             for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
-                self.add_query(b, (sums, k), partials, (found, scales, queries));
+                self.add_query(b, sums, k, partials, found, scales, queries);
             }
         }
     }
@@ -198,16 +199,19 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn add_query(
         &self,
         b: &mut Builder,
-        (sums, k): (&Sums, u32),
+        sums: &Sums,
+        k: u32,
         partials: &mut Partials,
-        (found, scales, queries): (&[Operand; 4], [Operand; 2], [Operand; 4]),
+        found: &[Operand; 4],
+        scales: [Operand; 2],
+        queries: [Operand; 4],
     ) {
-        let place = k.checked_sub(self.query_blocks.registers);
-        let place = self.query_sums.zip(place);
-        let mut kept = place.map(|place| self.own(b, place));
+        let in_shared = k.checked_sub(self.query_blocks.registers);
+        let in_shared = self.query_sums.zip(in_shared);
+        let mut kept = in_shared.map(|(array, block)| self.own(b, array, block));
         for r in 0..4 {
             let term = b.mul(found[r], scales[r / 2]);
-            partials.add_query(b, r / 2, (term, queries[r]));
+            partials.add_query(b, r / 2, [term, queries[r]]);
             if let Some(block) = sums.queries.get(k as usize) {
                 let sum = b.add(block[r].into(), term);
                 b.assign(block[r], sum);
@@ -216,8 +220,8 @@ impl ChunkwiseBackwardKernel<'_> {
                 kept[r] = b.add(kept[r], term);
             }
         }
-        if let Some((place, kept)) = place.zip(kept) {
-            self.store_own(b, place, &kept);
+        if let Some(((array, block), kept)) = in_shared.zip(kept) {
+            self.store_own(b, array, block, &kept);
         }
     }
 
@@ -227,7 +231,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let right = views.deep.in_time(b, &self.queries, Operand::i32(0));
         let mut found = self.kept(b, self.key_sums, self.deep_blocks());
         if self.is_tf32 {
-            self.add_rows(b, &mut found, (left, views.weights()), right);
+            self.add_rows(b, &mut found, Left { factor: left, views: views.weights() }, right);
             return found;
         }
         for sixteen in 0..SIXTEENS {

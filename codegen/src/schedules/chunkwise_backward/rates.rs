@@ -49,7 +49,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let mut values = Values::new(self.stage, &self.args, [states.time, states.width], outer.to_vec());
         let times = self.own_times(b, first);
         let decay = states.decay.filter(|_| !states.channels);
-        Rates::at(b, &mut values, &times, (decay, &[&states.gain, &cotangents.gain]))
+        Rates::at(b, &mut values, &times, decay, &[&states.gain, &cotangents.gain])
     }
 
     /// Writes the rates of an iteration, by the first warp.
@@ -59,10 +59,10 @@ impl ChunkwiseBackwardKernel<'_> {
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
         if self.has_rounding_errors() {
-            let arrays = (self.rates[0], &self.rates[1..]);
-            return b.if_(is_first, |b| rates.store_split(b, self.lane, arrays, (at, ROUNDING_ERRORS)));
+            let [of_sums, of_gains @ ..] = &self.rates;
+            return b.if_(is_first, |b| rates.store_split(b, self.lane, *of_sums, of_gains, at, ROUNDING_ERRORS));
         }
-        rates.store(b, self.lane, &self.rates, (at, is_first));
+        rates.store(b, self.lane, &self.rates, at, is_first);
     }
 
     /// Whether running sums are two numbers, a sum and its rounding error.

@@ -1,6 +1,6 @@
 //! Copies of saved states to shared memory.
 
-use super::walk::HeadPart;
+use super::walk::{Chunk, HeadPart};
 use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::flash::tile::Tile;
@@ -10,27 +10,21 @@ use oplus_dsl::ir::{Axis, Binary};
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of S before and D after a chunk into a stage.
-    pub(super) fn fetch_states(
-        &self,
-        b: &mut Builder,
-        (own, parts): (&HeadPart, Operand),
-        (chunk, chunks): (Operand, Operand),
-        stage: Operand,
-    ) {
+    pub(super) fn fetch_states(&self, b: &mut Builder, own: &HeadPart, chunk: &Chunk, stage: Operand) {
         let row = self.recurrence(b, &own.outer);
         let row = match own.part {
             None => row,
             Some(part) => {
-                let [part, parts] = [part, parts].map(|x| b.convert(Ty::I64, x));
+                let [part, parts] = [part, chunk.parts].map(|x| b.convert(Ty::I64, x));
                 let before = b.mul(row, parts);
                 b.add(before, part)
             }
         };
-        let before = b.mul(row, chunks);
-        let number = b.add(before, chunk);
+        let before = b.mul(row, chunk.count);
+        let number = b.add(before, chunk.number);
         let from = b.mul(number, Operand::i64(i64::from(TIMES * self.schedule.depth)));
-        self.fill_saved(b, (&self.states, 0), from, stage);
-        self.fill_saved(b, (&self.duals, 1), from, stage);
+        self.fill_saved(b, &self.states, 0, from, stage);
+        self.fill_saved(b, &self.duals, 1, from, stage);
     }
 
     /// The number of a recurrence: that of its block in the first sweeps.
@@ -43,7 +37,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
-    fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
+    fn fill_saved(&self, b: &mut Builder, tile: &Tile, scratch: usize, from: Operand, stage: Operand) {
         let piece = tile.piece();
         let own = b.mul(self.thread, Operand::i32(piece as i32));
         let start = b.mul(stage, Operand::i32(tile.len() as i32));

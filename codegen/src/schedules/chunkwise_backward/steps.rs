@@ -91,13 +91,13 @@ impl ChunkwiseBackwardKernel<'_> {
         let piece = self.states.piece();
         let own = b.mul(self.thread, Operand::i32(piece as i32));
         let from = b.add(start, own);
-        let per_turn = self.schedule.threads() * piece;
+        let per_iteration = self.schedule.threads() * piece;
         let mut sum = None;
-        for iteration in 0..self.states.len() / per_turn {
-            let at = b.add(from, Operand::i32((iteration * per_turn) as i32));
+        for iteration in 0..self.states.len() / per_iteration {
+            let at = b.add(from, Operand::i32((iteration * per_iteration) as i32));
             let [states, duals] = [&self.states, &self.duals]
                 .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
-            states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));
+            states.into_iter().zip(duals).for_each(|(x, y)| accumulate(b, &mut sum, [x, y]));
         }
         let sum = self.sum_lanes(b, sum.unwrap_or(f32(0.0)), &[1, 2, 4, 8, 16]);
         let own = b.eq(self.lane, Operand::i32(0));
@@ -132,12 +132,12 @@ impl ChunkwiseBackwardKernel<'_> {
                     _ => continue,
                 };
                 match part {
-                    None => self.store_at_times(b, &mut values, (output, *kind), two),
+                    None => self.store_at_times(b, &mut values, output, *kind, two),
                     Some((part, chunk)) => {
                         let all = self.add_part(b, number as u32, part, two);
                         let next = b.add(part, Operand::i32(1));
                         let is_last = b.eq(next, chunk.parts);
-                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), (output, *kind), all));
+                        b.if_(is_last, |b| self.store_at_times(b, &mut values.clone(), output, *kind, all));
                     }
                 }
             }
@@ -159,7 +159,8 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (output, kind): (usize, Cotangent),
+        output: usize,
+        kind: Cotangent,
         two: [Operand; PER_LANE as usize],
     ) {
         let tensor = Tensor::Output(output as u32);

@@ -80,7 +80,7 @@ impl Strategy for ChunkwiseBackward {
         if scratch(form, self, |axis| problem.size(axis)).is_none() {
             return Err(Misfit::TooManyStates);
         }
-        Misfit::count(recurrences(&form.states, (wide, TIMES), problem.bound), "recurrences")?;
+        Misfit::count(recurrences(&form.states, wide, TIMES, problem.bound), "recurrences")?;
         counted(problem.size(form.states.time), TIMES * stages)
     }
 
@@ -91,7 +91,7 @@ impl Strategy for ChunkwiseBackward {
                 let chunks = (problem.size(form.states.time) as u64).div_ceil(u64::from(TIMES));
                 problem.bound.count(form.shared().iter()).saturating_mul(chunks)
             }
-            _ => recurrences(&form.states, (self.wide, TIMES), problem.bound),
+            _ => recurrences(&form.states, self.wide, TIMES, problem.bound),
         }
     }
 
@@ -108,9 +108,9 @@ impl Strategy for ChunkwiseBackward {
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().matrices_back().ok()?;
         let [states, cotangents] = scratch(form, self, |axis| problem.size(axis))?;
-        let rows = recurrences(&form.states, (self.wide, TIMES), problem.bound);
+        let rows = recurrences(&form.states, self.wide, TIMES, problem.bound);
         let segments = work(self, form, problem).segments(problem.target);
-        Some(vec![states, cotangents, chunkwise::scratch(rows, segments, (TIMES, self.depth))?])
+        Some(vec![states, cotangents, chunkwise::scratch(rows, segments, TIMES, self.depth)?])
     }
 
     fn cost(&self, problem: &Problem<'_>, _memory: &Memory) -> Cost {

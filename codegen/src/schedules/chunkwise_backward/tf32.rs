@@ -18,32 +18,45 @@ use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// A left factor by rows, and how they are read.
-type Left<'a> = (Factor<'a>, &'a OperandViews);
+/// A left factor by rows.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a> {
+    pub factor: Factor<'a>,
+    /// How its rows are read.
+    pub views: &'a OperandViews,
+}
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
     /// coordinates, and writes its shares. Kept, these were a third of the registers.
-    pub(super) fn in_phases(&self, b: &mut Builder, sums: &Sums, at: (Operand, Operand)) -> (Blocks, Decays) {
-        self.phase(b, sums, at, |own, b, head, partials| {
+    pub(super) fn in_phases(
+        &self,
+        b: &mut Builder,
+        sums: &Sums,
+        iteration: Operand,
+        stage: Operand,
+    ) -> (Blocks, Decays) {
+        self.phase(b, sums, iteration, stage, |own, b, head, partials| {
             let weights = own.weigh(b, head, partials);
             own.store_weights(b, &weights);
         });
-        self.phase(b, sums, at, |own, b, head, _| own.add_keys(b, head));
-        self.phase(b, sums, at, |own, b, head, partials| own.add_queries(b, head, partials));
-        let mut found = self.phase(b, sums, at, |own, b, head, partials| own.through_duals(b, head, partials));
-        self.share_energy(b, at.1);
+        self.phase(b, sums, iteration, stage, |own, b, head, _| own.add_keys(b, head));
+        self.phase(b, sums, iteration, stage, |own, b, head, partials| own.add_queries(b, head, partials));
+        let mut found =
+            self.phase(b, sums, iteration, stage, |own, b, head, partials| own.through_duals(b, head, partials));
+        self.share_energy(b, stage);
         // The weights of all warps are complete.
         b.barrier();
-        self.phase(b, sums, at, |own, b, head, _| own.through_pairs(b, head, &mut found));
-        (found, self.decays(b, at.0))
+        self.phase(b, sums, iteration, stage, |own, b, head, _| own.through_pairs(b, head, &mut found));
+        (found, self.decays(b, iteration))
     }
 
     fn phase<T>(
         &self,
         b: &mut Builder,
         sums: &Sums,
-        (iteration, stage): (Operand, Operand),
+        iteration: Operand,
+        stage: Operand,
         product: impl FnOnce(&Self, &mut Builder, &Head, &mut Partials) -> T,
     ) -> T {
         b.push(Stmt::SyncWarp);
@@ -88,16 +101,16 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The warp's rows of a left factor, in 16 columns: two factors of eight.
-    fn rows_of(&self, b: &mut Builder, (left, views): Left, sixteen: u32) -> [[Operand; 4]; 2] {
-        let Some(lanes) = &views.neighbours else {
-            let words = left.four(b, 0, sixteen, false);
-            return unpacked(b, left.tile.elem, words);
+    fn rows_of(&self, b: &mut Builder, left: Left, sixteen: u32) -> [[Operand; 4]; 2] {
+        let Some(lanes) = &left.views.neighbours else {
+            let packed = left.factor.four(b, 0, sixteen, false);
+            return unpacked(b, left.factor.tile.elem, packed);
         };
         [0, 1].map(|k| {
             let [above, below] = [0, COLUMNS].map(|row| {
-                let index = left.tile.index(b, lanes, row, 2 * sixteen + k);
-                let index = b.add(index, left.start);
-                let two = b.load(Memory::Shared(left.tile.array), index, 2, None, zero(Ty::F32));
+                let index = left.factor.tile.index(b, lanes, row, 2 * sixteen + k);
+                let index = b.add(index, left.factor.start);
+                let two = b.load(Memory::Shared(left.factor.tile.array), index, 2, None, zero(Ty::F32));
                 [two[0], two[1]]
             });
             [above[0], below[0], above[1], below[1]].map(|x| b.bits(Ty::U32, x))
@@ -114,7 +127,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let place = first_transposed(b, &self.weights, [self.group, self.member], self.block);
         let left = Factor { tile: &self.weights, start: Operand::i32(0), ..right };
         let columns_of = |b: &mut Builder, sixteen: u32| {
-            let columns = transposed(b, (left, place), sixteen);
+            let columns = transposed(b, left, place, sixteen);
             columns.map(|own| [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(h, c): (usize, usize)| b.bits(Ty::U32, own[h][c])))
         };
         self.add_products(b, sums, columns_of, right);
@@ -129,7 +142,7 @@ impl ChunkwiseBackwardKernel<'_> {
     ) {
         let each = blocks_at_once(sums.len() as u32);
         for (first, sums) in (0..).step_by(each as usize).zip(sums.chunks_mut(each as usize)) {
-            let found = product_in_time(b, self.keys.elem, (first, each), &left, right);
+            let found = product_in_time(b, self.keys.elem, first, each, &left, right);
             for (sums, found) in sums.iter_mut().zip(found) {
                 *sums = std::array::from_fn(|r| b.add(sums[r], found[r]));
             }
@@ -141,11 +154,11 @@ impl ChunkwiseBackwardKernel<'_> {
         let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
-                product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
+                product_in_time(b, self.keys.elem, first, each, |b, sixteen| self.rows_of(b, left, sixteen), right);
             for (block, found) in (first..).zip(found) {
-                let kept = self.own(b, (self.key_sums, block));
+                let kept = self.own(b, self.key_sums, block);
                 let sums = std::array::from_fn(|r| b.fma(found[r], scales[r / 2], kept[r]));
-                self.store_own(b, (self.key_sums, block), &sums);
+                self.store_own(b, self.key_sums, block, &sums);
             }
         }
     }
@@ -154,7 +167,8 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn add_tf32_queries(
         &self,
         b: &mut Builder,
-        (head, scales): (&Head, [Operand; 2]),
+        head: &Head,
+        scales: [Operand; 2],
         partials: &mut Partials,
         left: Left,
         right: Factor,
@@ -162,10 +176,10 @@ impl ChunkwiseBackwardKernel<'_> {
         let each = blocks_at_once(self.deep_blocks());
         for first in (0..self.deep_blocks()).step_by(each as usize) {
             let found =
-                product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
+                product_in_time(b, self.keys.elem, first, each, |b, sixteen| self.rows_of(b, left, sixteen), right);
             for (k, found) in (first..).zip(&found) {
-                let queries = self.own_block(b, (&self.queries, Operand::i32(0)), k);
-                self.add_query(b, (head.sums, k), partials, (found, scales, queries));
+                let queries = self.own_block(b, &self.queries, Operand::i32(0), k);
+                self.add_query(b, head.sums, k, partials, found, scales, queries);
             }
         }
     }

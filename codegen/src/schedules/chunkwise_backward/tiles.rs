@@ -3,7 +3,7 @@
 use super::TIMES;
 use crate::build::Builder;
 use crate::schedules::ChunkwiseBackward;
-use crate::schedules::flash::tile::Tile;
+use crate::schedules::flash::tile::{Tile, TileOf, TileShape};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::tile::SharedKind;
@@ -31,7 +31,12 @@ impl Tiles {
         let (elem, depth) = (form.state_elem(stage), schedule.depth);
         let [states, dual] = [&form.states, &form.cotangents];
         let mut tile = |param: u32, inner: Axis, depth: u32, stages: u32| {
-            Tile::declare(b, stage, (param, states.time, inner), (TIMES, depth, stages))
+            Tile::declare(
+                b,
+                stage,
+                TileOf { param, along: states.time, inner },
+                TileShape { rows: TIMES, depth, stages },
+            )
         };
         let mut keys = tile(states.key, states.depth, depth, 1);
         let mut queries = tile(dual.key, states.depth, depth, 1);
@@ -44,7 +49,7 @@ impl Tiles {
             Tile { array, full: array, name: name.to_owned(), rows: TIMES, depth, elem, ..keys.clone() }
         };
         let [mut states, mut duals] = ["states", "duals"].map(&mut saved);
-        let weights = Tile::bare(b, "weights", elem, (TIMES, TIMES));
+        let weights = Tile::bare(b, "weights", elem, TIMES, TIMES);
         for (tile, stages) in [(&mut keys, 1), (&mut queries, 1)] {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         }

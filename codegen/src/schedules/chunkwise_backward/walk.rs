@@ -59,9 +59,12 @@ pub(super) struct Sums {
 
 /// The constants of a block over all its heads.
 pub(super) struct Chunk {
-    /// The indices of the shared axes, the chunk's number and how many there are, its first time.
+    /// The indices of the shared axes.
     pub shared: Vec<(Axis, Operand)>,
-    number: (Operand, Operand),
+    /// The chunk's number, and how many there are, `i64`.
+    pub number: Operand,
+    pub count: Operand,
+    /// Its first time, `i32`.
     pub first: Operand,
     /// The number of heads, each part of a wide one counted, `i32`.
     heads: Operand,
@@ -150,12 +153,12 @@ impl ChunkwiseBackwardKernel<'_> {
         if let Some(array) = self.scores {
             let views = self.views(b, &self.keys);
             for (block, scores) in (0..).zip(&self.scores_of(b, &views)) {
-                self.store_own(b, (array, block), scores);
+                self.store_own(b, array, block, scores);
             }
         }
         let queries = self.query_sums.map(|array| (array, self.query_blocks.shared));
         for (array, blocks) in [(self.key_sums, self.deep_blocks())].into_iter().chain(queries) {
-            (0..blocks).for_each(|block| self.store_own(b, (array, block), &zeros()));
+            (0..blocks).for_each(|block| self.store_own(b, array, block, &zeros()));
         }
     }
 
@@ -164,7 +167,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, &self.keys, &views.left, Operand::i32(0));
         let right = views.right(b, &self.queries, Operand::i32(0));
         let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-        multiply(b, &mut scores, (left, right));
+        multiply(b, &mut scores, left, right);
         scores
     }
 
@@ -206,7 +209,7 @@ impl ChunkwiseBackwardKernel<'_> {
             Operand::i32(1)
         };
         let heads = if self.schedule.wide { b.mul(heads, parts) } else { heads };
-        Chunk { shared, number: (number, chunks), first, heads, parts }
+        Chunk { shared, number, count: chunks, first, heads, parts }
     }
 
     pub(super) fn all_views(&self, b: &mut Builder) -> AllViews {
@@ -270,7 +273,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 let origin = origin_at(b, tile, &source, place);
                 tile.fill(b, &source, origin, chunk.first, stage);
             }
-            self.fetch_states(b, (&head, chunk.parts), chunk.number, stage);
+            self.fetch_states(b, &head, chunk, stage);
         });
     }
 
@@ -288,9 +291,9 @@ impl ChunkwiseBackwardKernel<'_> {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
         let (found, decays) = if self.is_tf32 {
-            self.in_phases(b, sums, (iteration, stage))
+            self.in_phases(b, sums, iteration, stage)
         } else {
-            self.at_once(b, sums, (iteration, stage))
+            self.at_once(b, sums, iteration, stage)
         };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
             let iteration = self.rematerialiser.of(b, iteration);
@@ -302,7 +305,7 @@ impl ChunkwiseBackwardKernel<'_> {
             b.binary(Binary::Rem, iteration, chunk.parts)
         });
         let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
-        self.store_values(b, &rows, (stage, place), &found);
+        self.store_values(b, &rows, stage, place, &found);
         self.store_rates(b, &rates, next);
         // From here on no thread reads the tiles of this head.
         b.barrier();
@@ -313,7 +316,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Computes all that is summed of a head at once: value', and the decays.
-    fn at_once(&self, b: &mut Builder, sums: &Sums, (iteration, stage): (Operand, Operand)) -> (Blocks, Decays) {
+    fn at_once(&self, b: &mut Builder, sums: &Sums, iteration: Operand, stage: Operand) -> (Blocks, Decays) {
         let decays = self.decays(b, iteration);
         let mut partials = Partials::default();
         let views = self.all_views(b);
@@ -380,7 +383,7 @@ impl ChunkwiseBackwardKernel<'_> {
                 Cotangent::Keys => self.finish_keys(b, &views),
                 _ => self.finish_queries(b, &views, &sums.queries),
             };
-            self.store_depth(b, &values, chunk.first, (kind, &found));
+            self.store_depth(b, &values, chunk.first, kind, &found);
         }
     }
 }

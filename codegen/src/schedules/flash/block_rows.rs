@@ -24,9 +24,9 @@ pub(super) struct BlockRows {
 }
 
 impl BlockRows {
-    /// Where rows see different columns those that see most come first, of some outer points together: they have the most to
-    /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part come together.
-    pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, (form, schedule): (&Pairwise, &Flash)) -> BlockRows {
+    /// Where rows see different columns those that see most come first; several outer points alternate: they have the most to
+    /// do. Else the blocks of an outer point are neighbours, which read the same columns. Those of a part are neighbours, too.
+    pub(super) fn of(b: &mut Builder, stage: &Stage, args: &Args, form: &Pairwise, schedule: &Flash) -> BlockRows {
         let block = b.special(Special::Block);
         let outer = outer_axes(form);
         let rows = Operand::i64(i64::from(schedule.rows()));

@@ -24,7 +24,7 @@ pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Flash> {
         let vector = if is_f32 { vector.min(4) } else { vector };
         let light = is_light(&stage.program, form, padded);
         let numbers =
-            if is_f32 { by_tf32(form, length, isa, vector) } else { numbers(form, length, isa, (vector, light)) }?;
+            if is_f32 { by_tf32(form, length, isa, vector) } else { numbers(form, length, isa, vector, light) }?;
         Some(Flash { padded, vector, ..numbers })
     };
     let exact = EXACT.map(|length| of(length, false, 8));
@@ -74,7 +74,7 @@ fn by_tf32(form: &Pairwise, length: u32, isa: Isa, vector: u32) -> Option<Flash>
 
 /// Warps and tiles of 16-bit numbers for axes of a length, so that sums and pairs fit the registers of a thread and tiles the
 /// shared memory; copies of single elements need registers, too. The fastest of those measured.
-fn numbers(form: &Pairwise, length: u32, isa: Isa, (vector, light): (u32, bool)) -> Option<Flash> {
+fn numbers(form: &Pairwise, length: u32, isa: Isa, vector: u32, light: bool) -> Option<Flash> {
     let careful = vector == 1;
     let weighted = weighted(form);
     let sums = weighted * length / 2;

@@ -15,21 +15,21 @@ impl FlashKernel<'_> {
     /// Stores the outputs of the thread's rows.
     pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
-        // Where registers are scarce, all rows are stored together: their offsets are then needed for one output alone.
+        // Where registers are scarce, all rows of an output are stored in succession: their offsets are then needed for one output alone.
         let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
         for first in (0..thread_tile.rows).step_by(at_once as usize) {
             for output in 0..self.stage.program.outputs.len() {
-                self.store(b, &mut values, sums, (first..first + at_once, output));
+                self.store(b, &mut values, sums, first..first + at_once, output);
             }
         }
     }
 
     /// Stores an output of some of the thread's rows.
-    fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, (rows, output): (Range<u32>, usize)) {
+    fn store(&self, b: &mut Builder, values: &mut Values, sums: &Sums, rows: Range<u32>, output: usize) {
         let own = axes(self.stage, Tensor::Output(output as u32));
         match own.iter().find(|a| self.form.inner.contains(a)) {
-            Some(axis) => self.store_places(b, values, sums, (rows, output, *axis)),
-            None => rows.for_each(|row| self.store_row(b, values, (row, output))),
+            Some(axis) => self.store_places(b, values, sums, rows, output, *axis),
+            None => rows.for_each(|row| self.store_row(b, values, row, output)),
         }
     }
 
@@ -53,7 +53,7 @@ impl FlashKernel<'_> {
     }
 
     /// An output with one element per row: by the first lane of its group.
-    fn store_row(&self, b: &mut Builder, values: &mut Values, (row, output): (u32, usize)) {
+    fn store_row(&self, b: &mut Builder, values: &mut Values, row: u32, output: usize) {
         let value = self.stage.program.outputs[output].value;
         let value = values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
         let first = b.eq(self.member, Operand::i32(0));
@@ -72,13 +72,7 @@ impl FlashKernel<'_> {
     }
 
     /// Stores the elements that the thread holds of some rows of an output.
-    fn store_places(
-        &self,
-        b: &mut Builder,
-        values: &Values,
-        sums: &Sums,
-        (rows, output, axis): (Range<u32>, usize, Axis),
-    ) {
+    fn store_places(&self, b: &mut Builder, values: &Values, sums: &Sums, rows: Range<u32>, output: usize, axis: Axis) {
         let tensor = Tensor::Output(output as u32);
         let origins: Vec<Operand> = rows.clone().map(|row| self.offset(b, output, values.row(row).at)).collect();
         let (stride, size) = (self.args.stride(tensor, axis), self.args.size(axis));
@@ -102,7 +96,7 @@ impl FlashKernel<'_> {
                 let exists = b.and(index.exists, inside);
                 values.set_inner(c, axis, Index { at, exists });
                 let coordinates = Coordinates { row: Some(row), column: None, inner: Some(c) };
-                self.set_sums(b, &mut values, sums, (row, block, c), axis);
+                self.set_sums(b, &mut values, sums, row, block, c, axis);
                 let at = if own.is_some() { Operand::i64(i64::from(block * COLUMNS + c)) } else { at };
                 let at = b.mul(at, stride);
                 let offset = b.add(*from, at);
@@ -119,19 +113,12 @@ impl FlashKernel<'_> {
     }
 
     /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
-    fn set_sums(
-        &self,
-        b: &mut Builder,
-        values: &mut Values,
-        sums: &Sums,
-        (row, block, c): (u32, u32, u32),
-        axis: Axis,
-    ) {
+    fn set_sums(&self, b: &mut Builder, values: &mut Values, sums: &Sums, row: u32, block: u32, c: u32, axis: Axis) {
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             if let (PayloadSums::Blocks(blocks), Some((param, own))) = (sums, payload.leaf)
                 && own == axis
             {
-                let sum = blocks.get(b, self.place_of(param, row, (block, c)));
+                let sum = blocks.get(b, self.sum_of_thread(param, row, block, c));
                 let coordinates = Coordinates { row: Some(row), column: None, inner: Some(c) };
                 let total = values.product(b, Some(sum), &payload.outside, coordinates);
                 values.set_state(payload.state, coordinates, total.unwrap_or(zero(Ty::F32)));

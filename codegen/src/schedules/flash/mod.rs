@@ -58,7 +58,7 @@ use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
-use tile::{Lanes, Tile, left_rows, right_rows};
+use tile::{Lanes, Tile, TileOf, TileShape, left_rows, right_rows};
 use vectors::Vector;
 
 /// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
@@ -144,14 +144,14 @@ impl<'s> FlashKernel<'s> {
         let args = Args::declare(b, stage, schedule.abi(stage));
         let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
         let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
-            Tile::declare(b, stage, (param, along, inner), (rows, depth(inner), stages))
+            Tile::declare(b, stage, TileOf { param, along, inner }, TileShape { rows, depth: depth(inner), stages })
         };
         let mut row_tiles: Vec<Tile> =
             form.row_leaves().into_iter().map(|leaf| tile(b, form.row, leaf, schedule.rows(), 1)).collect();
         let columns = form.column_leaves().into_iter();
         let mut column_tiles: Vec<Tile> =
             columns.map(|leaf| tile(b, form.column, leaf, schedule.columns, schedule.stages)).collect();
-        let vectors = Vector::all(b, stage, form, (schedule.columns, schedule.stages));
+        let vectors = Vector::all(b, stage, form, schedule.columns, schedule.stages);
         let full = |b: &mut Builder, tile: &mut Tile, stages| {
             tile.full = b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
         };
@@ -167,7 +167,7 @@ impl<'s> FlashKernel<'s> {
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, (form, schedule));
+        let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, form, schedule);
         let mut kernel = FlashKernel {
             stage,
             form,

@@ -27,6 +27,16 @@ struct Shares {
     count: u32,
 }
 
+/// A payload whose tiles may have non-finite elements in columns that some rows do not see.
+struct HiddenPayload<'w> {
+    payload: &'w Payload,
+    /// The parameter of its leaf.
+    param: u32,
+    sums: &'w BlockSums,
+    /// The number of the parameter among those with flags.
+    number: u32,
+}
+
 impl FlashKernel<'_> {
     /// The number of flags of all shares of a tile, for all weighted parameters.
     pub(super) fn flags(&self) -> u32 {
@@ -82,7 +92,7 @@ impl FlashKernel<'_> {
         let Shares { each, count } = self.shares();
         b.for_(self.thread, Operand::i32(count as i32), Operand::i32(self.schedule.threads() as i32), |b, share| {
             let [column, first] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, share, Operand::i32(each as i32)));
-            let non_finite = self.clean(b, tile, start, (column, first));
+            let non_finite = self.clean(b, tile, start, column, first);
             let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
             let at = b.add(share, Operand::i32((number * count) as i32));
             b.store(Memory::Shared(self.flags), at, &[flag], None);
@@ -90,7 +100,7 @@ impl FlashKernel<'_> {
     }
 
     /// Replaces the non-finite elements in a column's pieces from the first one on by 0; gives whether there were any.
-    fn clean(&self, b: &mut Builder, tile: &Tile, start: Operand, (column, first): (Operand, Operand)) -> Operand {
+    fn clean(&self, b: &mut Builder, tile: &Tile, start: Operand, column: Operand, first: Operand) -> Operand {
         let memory = Memory::Shared(tile.array);
         let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
             let step = Operand::i32(self.shares().each as i32);
@@ -145,23 +155,17 @@ impl FlashKernel<'_> {
             let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
             let Some(number) = non_finite.iter().position(|(own, _)| *own == param) else { continue };
             b.if_(non_finite[number].1, |b| {
-                self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32))
+                self.put_back_columns(b, walk, &HiddenPayload { payload, param, sums, number: number as u32 }, first)
             });
         }
     }
 
     /// Adds the columns with non-finite elements, by the flags of the parameter of that number.
-    fn put_back_columns(
-        &self,
-        b: &mut Builder,
-        walk: &Walk,
-        payload: (&Payload, u32, &BlockSums),
-        (first, number): (Operand, u32),
-    ) {
+    fn put_back_columns(&self, b: &mut Builder, walk: &Walk, hidden: &HiddenPayload, first: Operand) {
         let Shares { each, count } = self.shares();
         b.for_(Operand::i32(0), Operand::i32(self.schedule.columns as i32), Operand::i32(1), |b, column| {
             let own = b.mul(column, Operand::i32(each as i32));
-            let own = b.add(own, Operand::i32((number * count) as i32));
+            let own = b.add(own, Operand::i32((hidden.number * count) as i32));
             let flags = (0..each).fold(Operand::i32(0), |all, k| {
                 let at = b.add(own, Operand::i32(k as i32));
                 let flag = b.load1(Memory::Shared(self.flags), at);
@@ -170,19 +174,14 @@ impl FlashKernel<'_> {
             let flagged = b.ne(flags, Operand::i32(0));
             b.if_(flagged, |b| {
                 let at = b.add(first, column);
-                self.add_column(b, walk, payload, at);
+                self.add_column(b, walk, hidden, at);
             });
         });
     }
 
     /// Adds the non-finite elements of a column.
-    fn add_column(
-        &self,
-        b: &mut Builder,
-        walk: &Walk,
-        (payload, param, sums): (&Payload, u32, &BlockSums),
-        column: Operand,
-    ) {
+    fn add_column(&self, b: &mut Builder, walk: &Walk, hidden: &HiddenPayload, column: Operand) {
+        let HiddenPayload { payload, param, sums, .. } = *hidden;
         let (tile, tensor) = (self.column_tile(param), Tensor::Param(param));
         let at = b.convert(Ty::I64, column);
         let mut values = walk.values.clone();
@@ -201,28 +200,22 @@ impl FlashKernel<'_> {
         let origin = tile.origin(b, walk.source);
         let origin = b.add(origin, of_column);
         let twice = b.mul(self.member, Operand::i32(2));
-        for place in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
-            let addend = self.addend(b, (payload, tile), origin, (twice, place));
+        for (block, c) in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
+            let column = b.add(twice, Operand::i32((block * COLUMNS + c) as i32));
+            let addend = self.addend(b, payload, tile, origin, column);
             for (row, counts) in counts.iter().enumerate() {
                 let more = b.select(*counts, addend, zero(Ty::F32));
-                sums.add(b, self.place_of(param, row as u32, place), more);
+                sums.add(b, self.sum_of_thread(param, row as u32, block, c), more);
             }
         }
     }
 
-    /// What an element of the column adds: a non-finite one itself under a positive weight, else NaN; 0 for a finite number.
-    fn addend(
-        &self,
-        b: &mut Builder,
-        (payload, tile): (&Payload, &Tile),
-        origin: Operand,
-        (twice, (block, c)): (Operand, (u32, u32)),
-    ) -> Operand {
+    /// What the element of a payload at an index of the inner axis adds: a non-finite one itself under a positive weight, else NaN; 0 for a finite number.
+    fn addend(&self, b: &mut Builder, payload: &Payload, tile: &Tile, origin: Operand, column: Operand) -> Operand {
         let tensor = Tensor::Param(tile.param);
-        let place = b.add(twice, Operand::i32((block * COLUMNS + c) as i32));
-        let place = b.convert(Ty::I64, place);
-        let exists = b.lt(place, self.args.size(tile.inner));
-        let offset = b.mul(place, self.args.stride(tensor, tile.inner));
+        let inner = b.convert(Ty::I64, column);
+        let exists = b.lt(inner, self.args.size(tile.inner));
+        let offset = b.mul(inner, self.args.stride(tensor, tile.inner));
         let offset = b.add(origin, offset);
         let x = b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(exists), zero(Ty::F32))[0];
         let nothing = b.sub(x, x);

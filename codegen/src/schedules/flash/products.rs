@@ -17,12 +17,13 @@ impl FlashKernel<'_> {
         &self,
         b: &mut Builder,
         contraction: &Contraction,
-        (left_lanes, right_lanes): (&Lanes, &Lanes),
+        left_lanes: &Lanes,
+        right_lanes: &Lanes,
         start: Operand,
     ) -> Grid {
         let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
         if self.schedule.unit == Unit::Warpgroup {
-            return self.contract_asynchronously(b, (left, right), start);
+            return self.contract_asynchronously(b, left, right, start);
         }
         let blocks = (self.schedule.columns / COLUMNS) as usize;
         let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
@@ -52,7 +53,7 @@ impl FlashKernel<'_> {
     }
 
     /// Σ left·right by warpgroups: an asynchronous product that is only started.
-    fn contract_asynchronously(&self, b: &mut Builder, (left, right): (&Tile, &Tile), start: Operand) -> Grid {
+    fn contract_asynchronously(&self, b: &mut Builder, left: &Tile, right: &Tile, start: Operand) -> Grid {
         let first = self.first_row_of_group(b);
         let zero = Operand::i32(0);
         let mut grid = vec![];
@@ -94,11 +95,12 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         tile: &Tile,
         lanes: &[Lanes],
-        (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
+        weights: &[Vec<[Operand; 4]>],
+        sums: &[[Reg; 4]],
         start: Operand,
     ) {
         if self.schedule.unit == Unit::Warpgroup {
-            return self.accumulate_asynchronously(b, tile, (weights, sums), start);
+            return self.accumulate_asynchronously(b, tile, weights, sums, start);
         }
         let blocks = (tile.depth / COLUMNS) as usize;
         for (sixteen, _) in (0..self.schedule.columns).step_by(ROWS as usize).enumerate() {
@@ -120,7 +122,8 @@ impl FlashKernel<'_> {
         &self,
         b: &mut Builder,
         tile: &Tile,
-        (weights, sums): (&[Vec<[Operand; 4]>], &[[Reg; 4]]),
+        weights: &[Vec<[Operand; 4]>],
+        sums: &[[Reg; 4]],
         start: Operand,
     ) {
         for (weights, sums) in weights.iter().zip(sums.chunks((tile.depth / COLUMNS) as usize)) {

@@ -72,9 +72,17 @@ impl SharedSums {
     }
 }
 
+/// Which of a thread's sums: the block, and the number in it.
+#[derive(Clone, Copy)]
+pub(super) struct SumOfThread {
+    block: u32,
+    number: u32,
+}
+
 impl BlockSums {
-    /// A thread's sum of a number in a block.
-    pub(super) fn get(&self, b: &mut Builder, (block, number): (u32, u32)) -> Operand {
+    /// One sum of a thread.
+    pub(super) fn get(&self, b: &mut Builder, sum: SumOfThread) -> Operand {
+        let SumOfThread { block, number } = sum;
         match self {
             BlockSums::Registers(blocks) => blocks[block as usize][number as usize].into(),
             BlockSums::Shared(sums) => {
@@ -85,9 +93,10 @@ impl BlockSums {
         }
     }
 
-    /// Adds to a thread's sum of a number in a block.
-    pub(super) fn add(&self, b: &mut Builder, (block, number): (u32, u32), more: Operand) {
-        let before = self.get(b, (block, number));
+    /// Adds to one sum of a thread.
+    pub(super) fn add(&self, b: &mut Builder, sum: SumOfThread, more: Operand) {
+        let SumOfThread { block, number } = sum;
+        let before = self.get(b, sum);
         let sum = b.add(before, more);
         match self {
             BlockSums::Registers(blocks) => b.assign(blocks[block as usize][number as usize], sum),
@@ -118,9 +127,9 @@ impl FlashKernel<'_> {
         self.column_tile(param).depth / COLUMNS
     }
 
-    /// The block, and the number in it, of the sum that its thread has at a position of a row.
-    pub(super) fn place_of(&self, param: u32, row: u32, (block, c): (u32, u32)) -> (u32, u32) {
-        (row / 2 * self.blocks_of_rows(param) + block, 2 * (row % 2) + c)
+    /// The sum that its thread has in a row, of a block of 8 columns at the thread's column `c` of two.
+    pub(super) fn sum_of_thread(&self, param: u32, row: u32, block: u32, c: u32) -> SumOfThread {
+        SumOfThread { block: row / 2 * self.blocks_of_rows(param) + block, number: 2 * (row % 2) + c }
     }
 
     /// The sums before any column.

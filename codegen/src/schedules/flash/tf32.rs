@@ -26,7 +26,9 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         tile: &Tile,
         lanes: &[Lanes],
-        (weights, sums, shrink): (&[Vec<[Operand; 4]>], &SharedSums, &[Operand]),
+        weights: &[Vec<[Operand; 4]>],
+        sums: &SharedSums,
+        shrink: &[Operand],
         start: Operand,
     ) {
         let within = b.binary(Binary::Rem, self.group, Operand::i32(4));
@@ -36,7 +38,7 @@ impl FlashKernel<'_> {
             // Each block has numbers of two rows of the thread.
             let shrink = shrink.get(2 * k..2 * k + 2).map(|rows| [rows[0], rows[0], rows[1], rows[1]]);
             for some in blocks.chunks(BLOCKS_AT_ONCE) {
-                let products = self.products_of_blocks(b, (tile, lanes, start), weights, some);
+                let products = self.products_of_blocks(b, tile, lanes, start, weights, some);
                 for (block, product) in some.iter().zip(products) {
                     sums.add(b, k as u32 * blocks.len() as u32 + block, product, shrink);
                 }
@@ -48,7 +50,9 @@ impl FlashKernel<'_> {
     fn products_of_blocks(
         &self,
         b: &mut Builder,
-        (tile, lanes, start): (&Tile, &[Lanes], Operand),
+        tile: &Tile,
+        lanes: &[Lanes],
+        start: Operand,
         weights: &[[Operand; 4]],
         blocks: &[u32],
     ) -> Grid {

@@ -39,6 +39,28 @@ pub(crate) struct Tile {
     pub elem: Elem,
 }
 
+/// What a tile holds.
+#[derive(Clone, Copy)]
+pub(crate) struct TileOf {
+    /// The parameter.
+    pub param: u32,
+    /// Its axis along the tile.
+    pub along: Axis,
+    /// Its axis within rows.
+    pub inner: Axis,
+}
+
+/// The lengths of a tile.
+#[derive(Clone, Copy)]
+pub(crate) struct TileShape {
+    /// Rows.
+    pub rows: u32,
+    /// Elements of a row, a multiple of 16.
+    pub depth: u32,
+    /// How many tiles are in flight.
+    pub stages: u32,
+}
+
 /// What all threads of a block copy.
 pub(crate) struct Source<'s> {
     /// The stage's parameters.
@@ -89,13 +111,10 @@ struct CopiedPiece {
 pub(crate) struct Lanes(Vec<Operand>);
 
 impl Tile {
-    /// Declares a tile of a parameter, of which `stages` are in flight.
-    pub(crate) fn declare(
-        b: &mut Builder,
-        stage: &Stage,
-        (param, along, inner): (u32, Axis, Axis),
-        (rows, depth, stages): (u32, u32, u32),
-    ) -> Tile {
+    /// Declares a tile of a parameter.
+    pub(crate) fn declare(b: &mut Builder, stage: &Stage, of: TileOf, shape: TileShape) -> Tile {
+        let TileOf { param, along, inner } = of;
+        let TileShape { rows, depth, stages } = shape;
         let name = stage.program.params[param as usize].name.clone();
         let elem = elem(stage, Tensor::Param(param));
         // Every tile begins at a multiple of 1024 bytes, which the swizzle needs.
@@ -105,7 +124,7 @@ impl Tile {
     }
 
     /// A tile that no parameter is copied to, of rows and elements of a row.
-    pub(crate) fn bare(b: &mut Builder, name: &str, elem: Elem, (rows, depth): (u32, u32)) -> Tile {
+    pub(crate) fn bare(b: &mut Builder, name: &str, elem: Elem, rows: u32, depth: u32) -> Tile {
         let array = b.shared(name, SharedKind::Elem(elem), rows * depth);
         Tile { param: 0, along: Axis(0), inner: Axis(0), array, full: array, name: name.to_owned(), rows, depth, elem }
     }

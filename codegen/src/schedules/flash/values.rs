@@ -101,7 +101,8 @@ impl<'s> Values<'s> {
     }
 
     /// Sets the value of a tuple's field at coordinates.
-    pub(crate) fn set_state(&mut self, (tuple, field): (Value, u32), coordinates: Coordinates, value: Operand) {
+    pub(crate) fn set_state(&mut self, state: (Value, u32), coordinates: Coordinates, value: Operand) {
+        let (tuple, field) = state;
         let nodes = &self.stage.program.nodes;
         for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
             self.set(Value(i), coordinates, value);
@@ -175,7 +176,7 @@ impl<'s> Values<'s> {
         let node = self.stage.program.node(value);
         Some(match &node.op {
             Op::Param(p) => match (self.numbers.get(p), coordinates.column) {
-                (Some(numbers), Some(column)) => self.numbers(b, value, *numbers, column),
+                (Some((array, first)), Some(column)) => self.numbers(b, value, *array, *first, column),
                 _ => self.param(b, *p, coordinates),
             },
             Op::Index(axis) => self.index(*axis, coordinates),
@@ -273,7 +274,7 @@ impl<'s> Values<'s> {
     }
 
     /// The element for a column, read in one access with that for the column beside it.
-    fn numbers(&mut self, b: &mut Builder, value: Value, (array, first): (SharedId, Operand), column: u32) -> Operand {
+    fn numbers(&mut self, b: &mut Builder, value: Value, array: SharedId, first: Operand, column: u32) -> Operand {
         let index = b.add(first, Operand::i32((column / 2 * COLUMNS) as i32));
         let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
         for (column, element) in [column / 2 * 2, column / 2 * 2 + 1].into_iter().zip(&two) {

@@ -25,7 +25,7 @@ pub(super) struct Vector {
 
 impl Vector {
     /// Declares the arrays of a stage's vectors: of 32-bit elements, which can be copied one by one.
-    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Pairwise, (columns, stages): (u32, u32)) -> Vec<Vector> {
+    pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Pairwise, columns: u32, stages: u32) -> Vec<Vector> {
         let inner: AxisSet = form.inner.iter().copied().collect();
         let has_columns = |axes: &[Axis]| {
             let axes: AxisSet = axes.iter().copied().collect();
@@ -47,7 +47,9 @@ impl Vector {
         b: &mut Builder,
         source: &Source,
         column: Axis,
-        (origin, first, stage): (Operand, Operand, Operand),
+        origin: Operand,
+        first: Operand,
+        stage: Operand,
     ) {
         let start = b.mul(stage, Operand::i32(self.columns as i32));
         let size = b.convert(Ty::I32, source.args.size(column));
@@ -60,9 +62,9 @@ impl Vector {
             let number = b.add(source.thread, Operand::i32(from as i32));
             if self.columns - from < source.threads {
                 let inside = b.lt(number, Operand::i32(self.columns as i32));
-                b.if_(inside, |b| self.copy(b, source, (origin, stride), (left, start, number)));
+                b.if_(inside, |b| self.copy(b, source, origin, stride, left, start, number));
             } else {
-                self.copy(b, source, (origin, stride), (left, start, number));
+                self.copy(b, source, origin, stride, left, start, number);
             }
         }
     }
@@ -71,8 +73,11 @@ impl Vector {
         &self,
         b: &mut Builder,
         source: &Source,
-        (origin, stride): (Operand, Operand),
-        (left, start, number): (Operand, Operand, Operand),
+        origin: Operand,
+        stride: Operand,
+        left: Operand,
+        start: Operand,
+        number: Operand,
     ) {
         let tensor = Tensor::Param(self.param);
         let exists = b.lt(number, left);

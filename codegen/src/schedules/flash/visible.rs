@@ -53,7 +53,7 @@ impl Tiles {
     }
 
     /// The iterations of one of several parts, which differ in length by one iteration at most.
-    fn of_part(self, b: &mut Builder, (part, parts): (Operand, Operand)) -> Tiles {
+    fn of_part(self, b: &mut Builder, part: Operand, parts: Operand) -> Tiles {
         let [each, more] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.count, parts));
         let whole = b.mul(part, each);
         let longer = b.binary(Binary::Min, part, more);
@@ -117,7 +117,7 @@ impl FlashKernel<'_> {
         let (tail, before) = (b.add(head, tail), Operand::i32(0));
         let all = Tiles { first, head, behind, tail, before, partial: tail, count: b.sub(end, first) };
         match self.part {
-            Some(part) => all.of_part(b, part),
+            Some((part, parts)) => all.of_part(b, part, parts),
             None => all,
         }
     }

@@ -62,7 +62,7 @@ impl FlashKernel<'_> {
         let origins = self.origins(b, &source, &iterations);
         let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
         for iteration in 0..self.schedule.stages as i32 {
-            self.fetch(b, &source, &origins, (&iterations, ahead), Operand::i32(iteration));
+            self.fetch(b, &source, &origins, &iterations, ahead, Operand::i32(iteration));
         }
         values.fast = self.elem() != Elem::F32;
         self.hoist(b, &mut values, thread_tile);
@@ -172,7 +172,8 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         source: &Source,
         origins: &[Origin],
-        (iterations, ahead): (&Iterations, Cursor),
+        iterations: &Iterations,
+        ahead: Cursor,
         iteration: Operand,
     ) {
         let exists = b.lt(iteration, iterations.count);
@@ -182,7 +183,7 @@ impl FlashKernel<'_> {
             let stage = self.stage_of(b, iteration);
             let (of_tiles, of_vectors) = origins.split_at(self.column_tiles.len());
             for (vector, origin) in self.vectors.iter().zip(of_vectors) {
-                vector.fill(b, source, self.form.column, (origin.offset, first, stage));
+                vector.fill(b, source, self.form.column, origin.offset, first, stage);
             }
             for (tile, origin) in self.column_tiles.iter().zip(of_tiles) {
                 tile.fill(b, source, origin.offset, first, stage);
@@ -206,12 +207,12 @@ impl FlashKernel<'_> {
             outer.push((axis, index));
         }
         let source = Source { outer: &outer, ..*walk.source };
-        self.walk_tile(b, &Walk { source: &source, values: &values, ..*walk }, (iteration, tile), partial);
+        self.walk_tile(b, &Walk { source: &source, values: &values, ..*walk }, iteration, tile, partial);
         walk.iterations.advance(b, walk.here, &[]);
     }
 
     /// Computes the tile of an iteration.
-    fn walk_tile(&self, b: &mut Builder, walk: &Walk, (iteration, tile): (Operand, Operand), partial: bool) {
+    fn walk_tile(&self, b: &mut Builder, walk: &Walk, iteration: Operand, tile: Operand, partial: bool) {
         let stage = self.stage_of(b, iteration);
         let filling = b.binary(Binary::Div, iteration, Operand::i32(self.schedule.stages as i32));
         let parity = b.binary(Binary::And, filling, Operand::i32(1));
@@ -235,7 +236,7 @@ impl FlashKernel<'_> {
             walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
-            products.push(self.contract(b, contraction, (left, right), start));
+            products.push(self.contract(b, contraction, left, right, start));
         }
         self.refill(b, walk, iteration);
         let mut values = walk.values.clone();
@@ -247,7 +248,7 @@ impl FlashKernel<'_> {
             self.know(b, &mut values, &products[number], number);
         }
         let weights = match &self.form.gauge {
-            Some(gauge) => self.gauged(b, gauge, &mut values, (&products, walk.sums), seen.as_deref()),
+            Some(gauge) => self.gauged(b, gauge, &mut values, &products, walk.sums, seen.as_deref()),
             None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
         };
         // All weights are packed first: no factor may change while products are under way.
@@ -265,9 +266,9 @@ impl FlashKernel<'_> {
                 let tile = self.column_tile(param);
                 let start = b.mul(stage, Operand::i32(tile.len() as i32));
                 match sums {
-                    BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, (packed, sums), start),
+                    BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, packed, sums, start),
                     BlockSums::Shared(sums) => {
-                        self.accumulate_split(b, tile, lanes, (packed, sums, &weights.shrink), start);
+                        self.accumulate_split(b, tile, lanes, packed, sums, &weights.shrink, start);
                     }
                 }
             }
@@ -289,7 +290,7 @@ impl FlashKernel<'_> {
             let (stage, filling) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
             let parity = b.binary(Binary::And, filling, Operand::i32(1));
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.empty, index: stage }, parity));
-            self.fetch(b, walk.source, walk.origins, (&walk.iterations, walk.ahead), next);
+            self.fetch(b, walk.source, walk.origins, &walk.iterations, walk.ahead, next);
         });
     }
 

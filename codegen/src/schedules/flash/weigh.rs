@@ -94,7 +94,7 @@ impl FlashKernel<'_> {
     }
 
     /// Whether a row sees a column, both by number; `None` where every row sees every column.
-    fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, (row, column): (u32, u32)) -> Option<Operand> {
+    fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, row: u32, column: u32) -> Option<Operand> {
         let range = seen?[row as usize];
         let at = Operand::i32((column / 2 * COLUMNS + column % 2) as i32);
         let below = b.binary(Binary::Gt, range.to, at);
@@ -111,7 +111,7 @@ impl FlashKernel<'_> {
         let mut grids = vec![empty; self.form.payloads.len()];
         for (row, column) in self.pairs() {
             let coordinates = Coordinates { row: Some(row), column: Some(column), inner: None };
-            let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
+            let sees = self.sees(b, seen, row, column).unwrap_or(Operand::bool(true));
             let holds = values.all(b, &self.form.conditions, coordinates);
             let counts = b.and(sees, holds);
             let (block, at) = of_grid(self.blocks(), row, column);
@@ -132,7 +132,8 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         gauge: &Gauge,
         values: &mut Values,
-        (products, sums): (&[Grid], &Sums),
+        products: &[Grid],
+        sums: &Sums,
         seen: Option<&[Range]>,
     ) -> Weights {
         let thread_tile = self.thread_tile();
@@ -142,7 +143,7 @@ impl FlashKernel<'_> {
         for row in 0..thread_tile.rows {
             let mut most: Operand = sums.maximum[row as usize].into();
             for column in 0..thread_tile.columns {
-                let score = self.score(b, gauge, values, (products, seen), (row, column));
+                let score = self.score(b, gauge, values, products, seen, row, column);
                 let (block, at) = of_grid(self.blocks(), row, column);
                 scores[block][at] = score;
                 most = b.binary(Binary::Max, most, score);
@@ -197,8 +198,10 @@ impl FlashKernel<'_> {
         b: &mut Builder,
         gauge: &Gauge,
         values: &mut Values,
-        (products, seen): (&[Grid], Option<&[Range]>),
-        (row, column): (u32, u32),
+        products: &[Grid],
+        seen: Option<&[Range]>,
+        row: u32,
+        column: u32,
     ) -> Operand {
         let (block, place) = of_grid(self.blocks(), row, column);
         let (score, holds) = if self.is_scaled() {
@@ -208,7 +211,7 @@ impl FlashKernel<'_> {
             let holds = values.all(b, &self.form.conditions, coordinates);
             (values.value(b, gauge.score, coordinates), holds)
         };
-        let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
+        let sees = self.sees(b, seen, row, column).unwrap_or(Operand::bool(true));
         let counts = b.and(sees, holds);
         b.select(counts, score, number(f64::NEG_INFINITY))
     }

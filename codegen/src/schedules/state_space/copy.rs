@@ -4,7 +4,7 @@
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
 use super::evaluate::{Evaluator, StateStep};
-use super::global::Global;
+use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
 use super::{CHUNK, StateSpaceKernel, Time, height};
@@ -20,11 +20,20 @@ pub(crate) const BARRIER: u32 = 1;
 /// How many registers the loads of all tiles take at once, so that they are all on their way.
 const EARLY: u32 = 32;
 
+/// A thread that copies.
+#[derive(Clone, Copy)]
+pub(crate) struct Copier<'a> {
+    /// Its number in its team, `i32`.
+    pub thread: Operand,
+    pub anchors: &'a Anchors,
+}
+
 impl StateSpaceKernel<'_> {
     /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread);
+        let copier = Copier { thread, anchors: &anchors };
         let at = self.cursor(b, team);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let iterations = b.add(self.own_tiles(), stages);
@@ -34,7 +43,7 @@ impl StateSpaceKernel<'_> {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
                 let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, (at.stage.into(), drained_parity), &time, (thread, &anchors));
+                self.drain(b, at.stage.into(), drained_parity, &time, copier);
                 if !self.keeps_pieces() {
                     self.meet(b, team);
                 }
@@ -42,7 +51,7 @@ impl StateSpaceKernel<'_> {
             let more = b.lt(number, self.own_tiles());
             b.if_(more, |b| {
                 let time = self.time(b, number);
-                self.fill(b, at.stage.into(), &time, (thread, &anchors));
+                self.fill(b, at.stage.into(), &time, copier);
             });
             self.advance(b, &at, self.schedule.teams);
         });
@@ -78,24 +87,27 @@ impl StateSpaceKernel<'_> {
         shapes.all(|shape| Some(shape) == first)
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
         let shapes: Vec<Shape> = self.values.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
-        self.fill_tiles(b, (stage, &shapes, EARLY), time, copier, |b, i, pieces, sources| {
-            self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
+        self.fill_tiles(b, stage, &shapes, EARLY, time, copier, |b, i, pieces, sources| {
+            self.store_pieces(b, i, stage, pieces, sources, shapes[i]);
         });
     }
 
     /// Brings tiles of these shapes into a stage; `store` writes what it computes of those that are no plain copies. Loads
-    /// of all tiles are on their way together, as far as `early_words` registers hold them.
+    /// of all tiles are in flight at once, as far as `early_registers` registers hold them.
     pub(crate) fn fill_tiles(
         &self,
         b: &mut Builder,
-        (stage, shapes, early_words): (Operand, &[Shape], u32),
+        stage: Operand,
+        shapes: &[Shape],
+        early_registers: u32,
         time: &Time,
-        (thread, anchors): (Operand, &Anchors),
+        copier: Copier,
         store: impl Fn(&mut Builder, usize, &[Piece], Vec<Global>),
     ) {
-        let (mut early, mut words) = (vec![], 0);
+        let Copier { thread, anchors } = copier;
+        let (mut early, mut registers) = (vec![], 0);
         for (i, (tile, shape)) in self.values.tiles.iter().zip(shapes).enumerate() {
             let beneath = params_beneath(&self.stage.program, tile.value);
             let sources = |b: &mut Builder, pieces: &[Piece]| {
@@ -106,19 +118,19 @@ impl StateSpaceKernel<'_> {
                 };
                 pieces.iter().map(source).collect::<Vec<_>>()
             };
-            let own = self.words(*shape, &beneath);
-            if self.copied(tile).is_none() && words + own <= early_words {
+            let own = self.registers_of_loads(*shape, &beneath);
+            if self.copied(tile).is_none() && registers + own <= early_registers {
                 let pieces = self.few_pieces(b, *shape, thread).unwrap_or_default();
                 let mut sources = sources(b, &pieces);
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
                 early.push((i, pieces, sources));
-                words += own;
+                registers += own;
                 continue;
             }
-            self.each_piece(b, (*shape, beneath.len()), thread, |b, pieces| {
+            self.each_piece(b, *shape, beneath.len(), thread, |b, pieces| {
                 let mut sources = sources(b, pieces);
                 if let Some(param) = self.copied(tile) {
-                    return self.copy_pieces(b, (i, stage), (param, pieces), &sources, *shape);
+                    return self.copy_pieces(b, i, stage, param, pieces, &sources, *shape);
                 }
                 sources.iter_mut().for_each(|source| source.preload(b, &beneath));
                 store(b, i, pieces, sources);
@@ -139,11 +151,11 @@ impl StateSpaceKernel<'_> {
         let mut anchors = Anchors(HashMap::new());
         for tile in &self.values.tiles {
             let Op::Param(param) = self.stage.program.node(tile.value).op else { continue };
-            anchors.add(b, self, (Tensor::Param(param), tile), (self.tile_shape(tile), thread));
+            anchors.add(b, self, Tensor::Param(param), tile, self.tile_shape(tile), thread);
         }
         for k in self.body_outputs() {
             let rows = Tile { value: self.stage.program.outputs[k].value, rows: true, states: false };
-            anchors.add(b, self, (Tensor::Output(k as u32), &rows), (self.output_shape(k), thread));
+            anchors.add(b, self, Tensor::Output(k as u32), &rows, self.output_shape(k), thread);
         }
         anchors
     }
@@ -182,18 +194,20 @@ impl StateSpaceKernel<'_> {
 
     /// The values at a piece of a tile.
     fn source(&self, b: &mut Builder, tile: &Tile, time: &Time, piece: &Piece, width: u32) -> Global<'_, '_> {
-        let place = self.row_and_state(b, tile, piece.row);
+        let (row, state) = self.row_and_state(b, tile, piece.row);
         let column = b.convert(Ty::I64, piece.column);
-        let step = b.add(time.first, column);
+        let first = b.add(time.first, column);
         let exists = b.lt(piece.column, time.steps);
-        Global::at(self, place, (step, exists), width)
+        Global::at(self, row, state, Steps { first, exists }, width)
     }
 
     fn copy_pieces(
         &self,
         b: &mut Builder,
-        (i, stage): (usize, Operand),
-        (param, pieces): (u32, &[Piece]),
+        i: usize,
+        stage: Operand,
+        param: u32,
+        pieces: &[Piece],
         sources: &[Global],
         shape: Shape,
     ) {
@@ -208,7 +222,7 @@ impl StateSpaceKernel<'_> {
     }
 
     /// How many registers a thread's loads of a tile take; a number above all limits if its pieces are too many.
-    fn words(&self, shape: Shape, beneath: &[u32]) -> u32 {
+    fn registers_of_loads(&self, shape: Shape, beneath: &[u32]) -> u32 {
         let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
         let each: u32 = beneath.iter().map(bytes).sum();
         self.piece_count(shape).map_or(u32::MAX / 2, |count| (count * shape.width * each).div_ceil(4))
@@ -218,7 +232,8 @@ impl StateSpaceKernel<'_> {
     fn store_pieces(
         &self,
         b: &mut Builder,
-        (i, stage): (usize, Operand),
+        i: usize,
+        stage: Operand,
         pieces: &[Piece],
         mut sources: Vec<Global>,
         shape: Shape,
@@ -256,8 +271,10 @@ impl Anchors {
         &mut self,
         b: &mut Builder,
         kernel: &StateSpaceKernel,
-        (tensor, tile): (Tensor, &Tile),
-        (shape, thread): (Shape, Operand),
+        tensor: Tensor,
+        tile: &Tile,
+        shape: Shape,
+        thread: Operand,
     ) {
         let lanes = kernel.schedule.lanes;
         let Some(rows) = kernel.row_step(shape) else { return };

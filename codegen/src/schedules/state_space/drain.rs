@@ -1,8 +1,8 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
-use super::copy::Anchors;
+use super::copy::Copier;
 use super::evaluate::{Evaluator, Source, StateStep};
-use super::global::Global;
+use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
@@ -30,13 +30,8 @@ impl StateSpaceKernel<'_> {
 
     /// Waits for a tile to have been walked, and writes its outputs. Loads from global memory are on their way
     /// meanwhile.
-    pub(super) fn drain(
-        &self,
-        b: &mut Builder,
-        (stage, parity): (Operand, Operand),
-        time: &Time,
-        (thread, anchors): (Operand, &Anchors),
-    ) {
+    pub(super) fn drain(&self, b: &mut Builder, stage: Operand, parity: Operand, time: &Time, copier: Copier) {
+        let Copier { thread, anchors } = copier;
         let mut early = vec![];
         for k in self.body_outputs() {
             let shape = self.output_shape(k);
@@ -63,7 +58,7 @@ impl StateSpaceKernel<'_> {
                         b.if_(walked, |b| self.write(b, k, shape, source));
                     }
                 }
-                None => self.each_piece(b, (shape, 1), thread, |b, pieces| {
+                None => self.each_piece(b, shape, 1, thread, |b, pieces| {
                     for piece in pieces {
                         let walked = self.is_walked(b, piece, time);
                         b.if_(walked, |b| {
@@ -86,7 +81,7 @@ impl StateSpaceKernel<'_> {
         let column = b.convert(Ty::I64, piece.column);
         let step = b.add(time.first, column);
         let exists = b.lt(piece.column, time.steps);
-        let global = Global::at(self, (piece.row, Operand::i32(0)), (step, exists), width);
+        let global = Global::at(self, piece.row, Operand::i32(0), Steps { first: step, exists }, width);
         Drain { kernel: self, global, stage, piece: *piece, loaded: HashMap::new() }
     }
 
@@ -135,7 +130,7 @@ impl Drain<'_, '_> {
     }
 
     /// The steps of the piece in a tile or a sum.
-    fn shared(&mut self, b: &mut Builder, value: Value, (array, rows): (Memory, bool), step: u32) -> Operand {
+    fn shared(&mut self, b: &mut Builder, value: Value, array: Memory, rows: bool, step: u32) -> Operand {
         if !self.loaded.contains_key(&value) {
             let kernel = self.kernel;
             let height = if rows { kernel.schedule.rows() } else { 1 };
@@ -158,12 +153,12 @@ impl Source for Drain<'_, '_> {
     fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(sum) = kernel.values.sum(&kernel.stage.program, value) {
-            return Some(self.shared(b, value, (Memory::Shared(kernel.sums[sum]), true), at.step));
+            return Some(self.shared(b, value, Memory::Shared(kernel.sums[sum]), true, at.step));
         }
         if let Some(i) = kernel.values.tile(value).filter(|i| !kernel.values.tiles[*i].states) {
             let tile = &kernel.values.tiles[i];
             debug_assert!(height(kernel.schedule, tile) == if tile.rows { kernel.schedule.rows() } else { 1 });
-            return Some(self.shared(b, value, (Memory::Shared(kernel.tiles[i]), tile.rows), at.step));
+            return Some(self.shared(b, value, Memory::Shared(kernel.tiles[i]), tile.rows, at.step));
         }
         self.global.leaf(b, value, at)
     }

@@ -9,6 +9,14 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Op, Value};
 use std::collections::HashMap;
 
+/// The steps at which values are taken: all exist, or none.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps {
+    /// The first one, `i64`.
+    pub first: Operand,
+    pub exists: Operand,
+}
+
 /// The source of values at a row, from state `state` and step `time` on.
 #[derive(Clone)]
 pub(crate) struct Global<'k, 's> {
@@ -18,8 +26,8 @@ pub(crate) struct Global<'k, 's> {
     /// The state of index 0, `i32`.
     pub(crate) state: Operand,
     /// The step of index 0, `i64`, and whether it exists.
-    pub(crate) time: (Operand, Operand),
-    /// How many steps exist or do not exist together.
+    pub(crate) steps: Steps,
+    /// How many steps exist, all of them or none.
     pub(super) width: u32,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,
@@ -30,21 +38,16 @@ pub(crate) struct Global<'k, 's> {
 impl<'k, 's> Global<'k, 's> {
     /// Values at a row and a state, without time.
     pub(crate) fn timeless(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand) -> Self {
-        let time = (Operand::i64(0), Operand::bool(true));
-        Global { kernel, row, state, time, width: 1, known: HashMap::new(), loaded: HashMap::new() }
+        let steps = Steps { first: Operand::i64(0), exists: Operand::bool(true) };
+        Global { kernel, row, state, steps, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
     /// Values at `width` steps of a row and a state.
-    pub(crate) fn at(
-        kernel: &'k StateSpaceKernel<'s>,
-        (row, state): (Operand, Operand),
-        time: (Operand, Operand),
-        width: u32,
-    ) -> Self {
-        Global { kernel, row, state, time, width, known: HashMap::new(), loaded: HashMap::new() }
+    pub(crate) fn at(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand, steps: Steps, width: u32) -> Self {
+        Global { kernel, row, state, steps, width, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// Loads parameters at the first state, so that the loads are in flight together.
+    /// Loads parameters at the first state, so that the loads are in flight at once.
     pub(super) fn preload(&mut self, b: &mut Builder, params: &[u32]) {
         params.iter().for_each(|param| _ = self.load(b, *param, StateStep::default()));
     }
@@ -92,8 +95,8 @@ impl<'k, 's> Global<'k, 's> {
             exists = b.and(exists, inside);
         }
         if axes.contains(&kernel.scan.axis) {
-            indices.push((kernel.scan.axis, self.time.0));
-            exists = b.and(exists, self.time.1);
+            indices.push((kernel.scan.axis, self.steps.first));
+            exists = b.and(exists, self.steps.exists);
         }
         let known = self.known.get(&tensor).copied();
         (known.unwrap_or_else(|| kernel.args.offset(b, tensor, &indices)), exists)
@@ -107,7 +110,7 @@ impl<'k, 's> Global<'k, 's> {
     fn index(&self, b: &mut Builder, axis: Axis, at: StateStep) -> Operand {
         let kernel = self.kernel;
         if axis == kernel.scan.axis {
-            return b.add(self.time.0, Operand::i64(i64::from(at.step)));
+            return b.add(self.steps.first, Operand::i64(i64::from(at.step)));
         }
         if axis == kernel.values.state {
             let own = b.add(self.state, Operand::i32(at.state as i32));

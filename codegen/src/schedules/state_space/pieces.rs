@@ -125,7 +125,8 @@ impl StateSpaceKernel<'_> {
     pub(crate) fn each_piece(
         &self,
         b: &mut Builder,
-        (shape, loads): (Shape, usize),
+        shape: Shape,
+        loads: usize,
         thread: Operand,
         mut body: impl FnMut(&mut Builder, &[Piece]),
     ) {

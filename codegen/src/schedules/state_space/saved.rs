@@ -70,7 +70,7 @@ pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32)
 
 impl Room {
     /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
-    pub(crate) fn find(b: &mut Builder, (capacity, padded): (u32, bool), states: Operand) -> Room {
+    pub(crate) fn find(b: &mut Builder, capacity: u32, padded: bool, states: Operand) -> Room {
         if !padded {
             return Room { row_len: Operand::i64(i64::from(capacity)), padded };
         }
@@ -96,7 +96,7 @@ impl Saved {
         let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
         let subtiles = b.binary(Binary::Div, up, Operand::i64(i64::from(SUBTILE)));
         let (schedule, states) = (kernel.schedule, b.convert(Ty::I64, kernel.state_count));
-        let room = Room::find(b, (schedule.capacity(), schedule.padded), states);
+        let room = Room::find(b, schedule.capacity(), schedule.padded, states);
         Saved { point, subtiles, rows, room }
     }
 
@@ -121,7 +121,9 @@ impl StateSpaceKernel<'_> {
         &self,
         b: &mut Builder,
         saved: &Saved,
-        (step, row, first): (Operand, Operand, Operand),
+        step: Operand,
+        row: Operand,
+        first: Operand,
         states: &[Operand],
         guard: Operand,
     ) {

@@ -23,7 +23,7 @@ use oplus_dsl::ir::{Axis, Binary, Literal};
 
 /// How many chunks the loop of the kernel that finds ends takes at once.
 const CARRIES_UNROLL: u32 = 4;
-/// States of a lane times segments whose elements are loaded together, and the most such segments.
+/// States of a lane times segments whose elements are loaded at once, and the most such segments.
 const LOADED_STATES: u32 = 16;
 const MOST_SEGMENTS: u32 = 4;
 
@@ -106,7 +106,7 @@ impl StateSpaceKernel<'_> {
         };
         let rows = self.args.rows(b, self.stage.outer_axes());
         let states = b.convert(Ty::I64, self.state_count);
-        let room = Room::find(b, (self.schedule.capacity(), self.schedule.padded), states);
+        let room = Room::find(b, self.schedule.capacity(), self.schedule.padded, states);
         CarryCoordinates { row, rows, room, first: b.convert(Ty::I64, state), exists }
     }
 
@@ -134,7 +134,7 @@ impl StateSpaceKernel<'_> {
     }
 
     /// Stores the elements that the steps of the block's segment combine to.
-    pub(crate) fn store_segment_carries(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
+    pub(crate) fn store_segment_carries(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
         let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
@@ -147,7 +147,7 @@ impl StateSpaceKernel<'_> {
     }
 
     /// Applies the elements of the segments before the block's own to its states.
-    pub(crate) fn join(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
+    pub(crate) fn join(&self, b: &mut Builder, row: Operand, first: Operand, states: &[Vec<Reg>]) {
         let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
         let coordinates = self.carry_coordinates(b, row, first);
         // Several segments are loaded at once.
@@ -156,7 +156,7 @@ impl StateSpaceKernel<'_> {
             let of = |k: u32| {
                 let number = b.add(first, Operand::i64(k.into()));
                 let is_before = b.lt(number, segment.number);
-                (is_before, self.load_segment_carries(b, (carries, &coordinates), (number, is_before), states))
+                (is_before, self.load_segment_carries(b, carries, &coordinates, number, is_before, states))
             };
             let elements: Vec<_> = (0..at_once).map(of).collect();
             for (is_before, elements) in elements {
@@ -174,8 +174,10 @@ impl StateSpaceKernel<'_> {
     fn load_segment_carries(
         &self,
         b: &mut Builder,
-        (carries, coordinates): (ParamId, &CarryCoordinates),
-        (segment, exists): (Operand, Operand),
+        carries: ParamId,
+        coordinates: &CarryCoordinates,
+        segment: Operand,
+        exists: Operand,
         states: &[Vec<Reg>],
     ) -> Vec<Fields> {
         let mut elements = vec![];

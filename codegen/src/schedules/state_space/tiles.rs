@@ -56,7 +56,7 @@ impl Values {
         let row = stage.outer_axes().iter().last();
         let over = |value: Value, axis: Option<Axis>| axis.is_some_and(|a| program.node(value).axes.contains(a));
         let tile = |value| Tile { value, rows: over(value, row), states: over(value, Some(state)) };
-        let tiles: Vec<Tile> = tile_values(program, (scan.axis, state), &roots).into_iter().map(tile).collect();
+        let tiles: Vec<Tile> = tile_values(program, scan.axis, state, &roots).into_iter().map(tile).collect();
         let constants = constant_along(program, scan.axis, roots.into_iter());
         let mut values = Values { row, state, tiles, constants, sums, over: vec![] };
         values.over = values.overwritten(stage, scan.axis);
@@ -96,7 +96,7 @@ fn sums(program: &Program) -> Vec<(Value, Value)> {
 }
 
 /// The values beneath some roots that are tiled.
-fn tile_values(program: &Program, (time, state): (Axis, Axis), roots: &[Value]) -> BTreeSet<Value> {
+fn tile_values(program: &Program, time: Axis, state: Axis, roots: &[Value]) -> BTreeSet<Value> {
     let (mut tiles, mut seen, mut stack) = (BTreeSet::new(), BTreeSet::new(), roots.to_vec());
     while let Some(value) = stack.pop() {
         let node = program.node(value);

@@ -59,7 +59,7 @@ impl StateSpaceKernel<'_> {
             self.advance(b, &at, 1);
         });
         if self.schedule.ends {
-            return self.store_segment_carries(b, (lane.row, lane.first_state), &lane.states);
+            return self.store_segment_carries(b, lane.row, lane.first_state, &lane.states);
         }
         self.finals(b, &lane);
     }
@@ -113,7 +113,7 @@ impl StateSpaceKernel<'_> {
             })
             .collect();
         if !self.schedule.ends {
-            self.join(b, (lane.row, lane.first_state), &lane.states);
+            self.join(b, lane.row, lane.first_state, &lane.states);
         }
     }
 
@@ -170,12 +170,12 @@ impl StateSpaceKernel<'_> {
                 let sums = self.chunk(b, lane, tile, column, false);
                 let back = if self.scan.reverse { CHUNK as i32 } else { -(CHUNK as i32) };
                 let earlier = b.add(column, Operand::i32(back));
-                self.store(b, lane, tile, (earlier, &pending), (j == 0).then_some(later));
+                self.store(b, lane, tile, earlier, &pending, (j == 0).then_some(later));
                 self.finish(b, lane, &sums, &pending);
             }
         });
         let last = if self.scan.reverse { 0 } else { steps - CHUNK as i32 };
-        self.store(b, lane, tile, (Operand::i32(last), &pending), None);
+        self.store(b, lane, tile, Operand::i32(last), &pending, None);
     }
 
     /// Walks the chunks of a tile in which time ends.
@@ -191,7 +191,7 @@ impl StateSpaceKernel<'_> {
             self.save(b, lane, tile, at, column);
             let sums = self.chunk(b, lane, tile, column, self.schedule.vector == 1);
             self.finish(b, lane, &sums, &pending);
-            self.store(b, lane, tile, (column, &pending), None);
+            self.store(b, lane, tile, column, &pending, None);
         });
     }
 
@@ -209,7 +209,7 @@ impl StateSpaceKernel<'_> {
         let step = b.add(tile.time.first, column);
         let position = b.mul(lane.lanes.position, Operand::i32(self.schedule.states as i32));
         let states: Vec<Operand> = lane.states.iter().map(|fields| fields[0].into()).collect();
-        self.store_states(b, saved, (step, lane.row, position), &states, guard);
+        self.store_states(b, saved, step, lane.row, position, &states, guard);
     }
 
     /// Loads the chunk at a column of all tiles without states.
@@ -258,7 +258,7 @@ impl StateSpaceKernel<'_> {
                 for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
                     let so_far = &mut sum[step as usize];
                     let mask = lane.exists[state as usize];
-                    *so_far = Some(self.accumulate(b, &mut evaluator, &mut source, (*element, at), *so_far, mask));
+                    *so_far = Some(self.accumulate(b, &mut evaluator, &mut source, *element, at, *so_far, mask));
                 }
             }
             assign(b, &lane.states[state as usize], &now);
@@ -299,7 +299,8 @@ impl StateSpaceKernel<'_> {
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        (element, at): (Value, StateStep),
+        element: Value,
+        at: StateStep,
         so_far: Option<Operand>,
         exists: Operand,
     ) -> Operand {
@@ -340,7 +341,8 @@ impl StateSpaceKernel<'_> {
         b: &mut Builder,
         lane: &Lane,
         tile: &Tile,
-        (column, pending): (Operand, &[Vec<Reg>]),
+        column: Operand,
+        pending: &[Vec<Reg>],
         guard: Option<Operand>,
     ) {
         if self.values.over.iter().any(Option::is_some) {

@@ -52,7 +52,7 @@ fn is_dear(op: &Op) -> bool {
         || matches!(op, Op::Binary(Binary::Div, ..))
 }
 
-/// Instructions of a node; those that are rounded together with a product count with it.
+/// Instructions of a node; those that are rounded with a product count with it.
 fn instructions(nodes: &[Node], node: &Node) -> f64 {
     let product = |v: &oplus_dsl::ir::Value| matches!(nodes[v.0 as usize].op, Op::Binary(Binary::Mul, ..));
     match &node.op {

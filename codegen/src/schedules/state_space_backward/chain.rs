@@ -31,13 +31,14 @@ impl StateSpaceBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         lane_rows: &mut LaneRows,
-        (r, at): (usize, StateStep),
+        r: usize,
+        at: StateStep,
         behind: Chain,
     ) -> Chain {
         let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
-        let cotangent = self.cotangent(b, (evaluator, eight), at, behind);
+        let cotangent = self.cotangent(b, evaluator, eight, at, behind);
         eight.cotangents.insert(at, cotangent);
-        let decay = self.decay(b, lane_rows, (r, at));
+        let decay = self.decay(b, lane_rows, r, at);
         if !self.masks.steps {
             return Chain::Behind(decay, cotangent);
         }
@@ -46,7 +47,7 @@ impl StateSpaceBackwardKernel<'_> {
         Chain::Carried(b.select(lane_rows.exists[at.step as usize], product, behind))
     }
 
-    pub(super) fn decay(&self, b: &mut Builder, lane_rows: &mut LaneRows, (r, at): (usize, StateStep)) -> Operand {
+    pub(super) fn decay(&self, b: &mut Builder, lane_rows: &mut LaneRows, r: usize, at: StateStep) -> Operand {
         lane_rows.evaluators[r].value(b, &mut lane_rows.eights[r], self.parts.decay, at)
     }
 
@@ -54,7 +55,8 @@ impl StateSpaceBackwardKernel<'_> {
     fn cotangent(
         &self,
         b: &mut Builder,
-        (evaluator, eight): (&mut Evaluator, &mut Eight),
+        evaluator: &mut Evaluator,
+        eight: &mut Eight,
         at: StateStep,
         chain: Chain,
     ) -> Operand {

@@ -5,8 +5,8 @@ use super::{StateSpaceBackwardKernel, height};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
 use crate::schedules::Pass;
-use crate::schedules::state_space::copy::{Anchors, BARRIER};
-use crate::schedules::state_space::global::Global;
+use crate::schedules::state_space::copy::{Anchors, BARRIER, Copier};
+use crate::schedules::state_space::global::{Global, Steps};
 use crate::schedules::state_space::pieces::{Piece, Shape};
 use crate::schedules::state_space::tiles::{Tile, params_beneath};
 use crate::schedules::state_space::{CHUNK, Time};
@@ -23,6 +23,7 @@ impl StateSpaceBackwardKernel<'_> {
         let team = if teams == 1 { Operand::i32(0) } else { base.team(b) };
         let thread = base.copy_thread(b);
         let anchors = self.anchors(b, thread);
+        let copier = Copier { thread, anchors: &anchors };
         let at = base.cursor(b, team);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
@@ -38,7 +39,7 @@ impl StateSpaceBackwardKernel<'_> {
                 let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
                 b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, drained_parity));
                 b.push(Stmt::SyncWarp);
-                self.drain(b, at.stage.into(), &time, (thread, &anchors));
+                self.drain(b, at.stage.into(), &time, copier);
                 if !self.keeps_pieces() {
                     b.push(Stmt::Barrier { id: BARRIER, threads: self.schedule.team_threads() });
                 }
@@ -46,17 +47,17 @@ impl StateSpaceBackwardKernel<'_> {
             let more = b.lt(number, base.own_tiles());
             b.if_(more, |b| {
                 let time = base.time(b, number);
-                self.fill(b, at.stage.into(), &time, (thread, &anchors));
+                self.fill(b, at.stage.into(), &time, copier);
             });
             base.advance(b, &at, teams);
         });
     }
 
-    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
+    fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
         let shapes: Vec<Shape> = self.tiles.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
         // No registers are set aside for loads: walking warps leave few.
-        self.base.fill_tiles(b, (stage, &shapes, 0), time, copier, |b, i, pieces, sources| {
-            self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
+        self.base.fill_tiles(b, stage, &shapes, 0, time, copier, |b, i, pieces, sources| {
+            self.store_pieces(b, i, stage, pieces, sources, shapes[i]);
         });
     }
 
@@ -64,7 +65,8 @@ impl StateSpaceBackwardKernel<'_> {
     fn store_pieces(
         &self,
         b: &mut Builder,
-        (i, stage): (usize, Operand),
+        i: usize,
+        stage: Operand,
         pieces: &[Piece],
         mut sources: Vec<Global>,
         shape: Shape,
@@ -88,7 +90,7 @@ impl StateSpaceBackwardKernel<'_> {
 
     /// Whether the row, the state and the steps of a piece exist.
     fn piece_exists(&self, b: &mut Builder, tile: &Tile, source: &Global) -> Operand {
-        let mut exists = source.time.1;
+        let mut exists = source.steps.exists;
         if tile.rows {
             let inside = b.lt(source.row, self.base.block.rows);
             exists = b.and(exists, inside);
@@ -101,17 +103,19 @@ impl StateSpaceBackwardKernel<'_> {
     }
 
     /// Writes the outputs of a tile that has been walked.
-    fn drain(&self, b: &mut Builder, stage: Operand, time: &Time, (thread, anchors): (Operand, &Anchors)) {
+    fn drain(&self, b: &mut Builder, stage: Operand, time: &Time, copier: Copier) {
+        let Copier { thread, anchors } = copier;
         let base = &self.base;
         for (k, array) in self.bodies().zip(&self.outputs) {
             let (shape, tensor) = (self.output_shape(k), Tensor::Output(k as u32));
-            base.each_piece(b, (shape, 1), thread, |b, pieces| {
+            base.each_piece(b, shape, 1, thread, |b, pieces| {
                 for piece in pieces {
                     b.if_(piece.held, |b| {
                         let column = b.convert(Ty::I64, piece.column);
                         let step = b.add(time.first, column);
                         let exists = b.lt(piece.column, time.steps);
-                        let mut to = Global::at(base, (piece.row, Operand::i32(0)), (step, exists), shape.width);
+                        let mut to =
+                            Global::at(base, piece.row, Operand::i32(0), Steps { first: step, exists }, shape.width);
                         to.known = anchors.offsets(b, base, time, piece);
                         let (offset, exists) = to.offset(b, tensor, 0);
                         let from = base.element(b, shape.height, stage, piece.row, piece.column);
@@ -146,12 +150,12 @@ impl StateSpaceBackwardKernel<'_> {
         for tile in &self.tiles.tiles {
             let Op::Param(param) = program.node(tile.value).op else { continue };
             let shape = self.tile_shape(tile);
-            anchors.add(b, &self.base, (Tensor::Param(param), tile), (shape, thread));
+            anchors.add(b, &self.base, Tensor::Param(param), tile, shape, thread);
         }
         for k in self.bodies() {
             let rows = Tile { value: program.outputs[k].value, rows: true, states: false };
             let shape = self.output_shape(k);
-            anchors.add(b, &self.base, (Tensor::Output(k as u32), &rows), (shape, thread));
+            anchors.add(b, &self.base, Tensor::Output(k as u32), &rows, shape, thread);
         }
         anchors
     }

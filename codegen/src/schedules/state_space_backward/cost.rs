@@ -21,7 +21,7 @@ const SCHEDULERS: f64 = 4.0;
 const WALK: [f64; 2] = [11.5, 89.0];
 const SAVE: [f64; 2] = [3.7, 38.0];
 const CARRY: [f64; 2] = [4.0, 28.0];
-/// The walk's slots with one row per lane against those with two.
+/// The walk's issue slots with one row per lane against those with two.
 const ONE_ROW: f64 = 1.28;
 /// Microseconds from a block's start to its first tile, and from its last one to its end.
 const BLOCK: f64 = 4.0;
@@ -56,7 +56,7 @@ impl Work {
         2 * self.multiprocessors * u64::from(self.schedule().blocks) / self.blocks[1].max(1) + 1
     }
 
-    /// Microseconds of blocks of some tiles, for slots per update and per step of a row; and walking warps of a
+    /// Microseconds of blocks of some tiles, for issue slots per update and per step of a row; and walking warps of a
     /// multiprocessor.
     fn micros(&self, own: &StateSpaceBackward, [update, step]: [f64; 2], blocks: u64, tiles: u64) -> (f64, f64) {
         let of_one = blocks.div_ceil(self.multiprocessors) as f64;

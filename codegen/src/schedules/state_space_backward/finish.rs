@@ -3,6 +3,7 @@
 use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
 use super::subtile::{Carry, TileAt, Totals};
+use super::walk::Term;
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
@@ -69,8 +70,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             for step in 0..count {
                 let at = b.add(column, Operand::i32(step as i32));
                 let exists = self.masks.row_totals[i].then(|| b.lt(at, tile.time.steps));
-                let from = (&mut evaluator, &mut source as &mut dyn Source);
-                total = self.add_term(b, from, (sum, StateStep { state: 0, step }), Some(total), exists);
+                let term = Term { sum, at: StateStep { state: 0, step }, exists };
+                total = self.add_term(b, &mut evaluator, &mut source, &term, Some(total));
             }
             b.assign(carry.totals.rows[i], total);
         }
@@ -96,7 +97,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                     self.write_states(b, lane, (k, last), &carry.cotangents);
                 }
                 Given::States(i) => match &self.base.segment {
-                    Some(segment) => self.store_state_totals(b, lane, (segment, *i), &carry.totals.states[*i]),
+                    Some(segment) => self.store_state_totals(b, lane, segment, *i, &carry.totals.states[*i]),
                     None => self.write_states(b, lane, (k, Operand::bool(true)), &carry.totals.states[*i]),
                 },
                 Given::Steps(i) => self.write_row(b, lane, (k, *i), carry.totals.rows[*i]),
@@ -130,7 +131,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         }
         let leads = b.eq(lanes.position, Operand::i32(0));
         if let Some(segment) = &self.base.segment {
-            return self.store_row_total(b, lane, (segment, i), (sum, leads));
+            return self.store_row_total(b, lane, segment, i, sum, leads);
         }
         let (offset, exists) = lane.sources[0].offset(b, tensor, 0);
         let guard = b.and(leads, exists);
@@ -144,7 +145,7 @@ impl Source for Finish<'_, '_> {
         if let Some(i) = kernel.tiles.place(value) {
             if !self.tiles.contains_key(&i) {
                 let row = if kernel.tiles.tiles[i].rows { self.row } else { Operand::i32(0) };
-                let steps = kernel.tile_steps(b, (i, self.stage), row, self.column, self.count);
+                let steps = kernel.tile_steps(b, i, self.stage, row, self.column, self.count);
                 self.tiles.insert(i, steps);
             }
             return Some(self.tiles[&i][at.step as usize]);

@@ -37,16 +37,16 @@ pub(super) struct Lane<'k, 's> {
 impl<'s> StateSpaceBackwardKernel<'s> {
     /// The lane's coordinates; values without time beneath `roots` are computed here.
     pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
-        self.lane_at(b, (self.base.warp, self.base.lane), roots)
+        self.lane_at(b, self.base.warp, self.base.lane, roots)
     }
 
     /// The lane's coordinates, rematerialised: what was computed of them before is not kept in registers.
     pub(super) fn rematerialised_lane(&self, b: &mut Builder) -> Lane<'_, 's> {
         let shuffled = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
-        self.lane_at(b, (shuffled[0], shuffled[1]), &[])
+        self.lane_at(b, shuffled[0], shuffled[1], &[])
     }
 
-    fn lane_at(&self, b: &mut Builder, (warp, own): (Operand, Operand), roots: &[Value]) -> Lane<'_, 's> {
+    fn lane_at(&self, b: &mut Builder, warp: Operand, own: Operand, roots: &[Value]) -> Lane<'_, 's> {
         let count = self.schedule.lanes;
         let shift = u32::from((2..=16).contains(&count));
         let bits = count.trailing_zeros();

@@ -84,7 +84,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Resu
     }
     let states = states_schedule(schedule);
     let stage = stage.rewritten(parts.program.clone());
-    let kernel = StateSpaceBackwardKernel::declare(&mut b, (&stage, parts), schedule, &states).ok_or_else(refused)?;
+    let kernel = StateSpaceBackwardKernel::declare(&mut b, &stage, parts, schedule, &states).ok_or_else(refused)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -114,7 +114,7 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
     let mut b = Builder::new("", WARP);
     if schedule.pass != Pass::Sum {
         let stage = stage.rewritten(parts.program.clone());
-        StateSpaceBackwardKernel::declare(&mut b, (&stage, parts), schedule, &states_schedule(schedule));
+        StateSpaceBackwardKernel::declare(&mut b, &stage, parts, schedule, &states_schedule(schedule));
     }
     b.finish().shared_layout().1
 }
@@ -157,7 +157,8 @@ struct StateSpaceBackwardKernel<'s> {
 impl<'s> StateSpaceBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
-        (stage, parts): (&'s Stage, &'s BackwardScan),
+        stage: &'s Stage,
+        parts: &'s BackwardScan,
         schedule: &'s StateSpaceBackward,
         states: &'s StateSpace,
     ) -> Option<Self> {
@@ -190,7 +191,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             outputs.push(free.next().map_or_else(|| own(b), |i| arrays[i]));
         }
         let row_sums = if walks { RowSums::declare(b, parts, schedule) } else { None };
-        let base = base(b, (stage, parts), (schedule, states), args, (tiles.tiles.clone(), arrays))?;
+        let base = base(b, stage, parts, schedule, states, args, tiles.tiles.clone(), arrays)?;
         let scratch = Scratch::find(b, &base, parts, schedule);
         let masks = Masks::of(parts, &tiles, schedule);
         Some(StateSpaceBackwardKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
@@ -274,10 +275,13 @@ fn height(schedule: &StateSpaceBackward, tile: &Tile) -> u32 {
 /// The part of the kernel that the forward schedule shares: tensors, tiles of time, rows of the block.
 fn base<'s>(
     b: &mut Builder,
-    (stage, parts): (&'s Stage, &'s BackwardScan),
-    (schedule, states): (&StateSpaceBackward, &'s StateSpace),
+    stage: &'s Stage,
+    parts: &'s BackwardScan,
+    schedule: &StateSpaceBackward,
+    states: &'s StateSpace,
     args: Args,
-    (tiles, arrays): (Vec<Tile>, Vec<SharedId>),
+    tiles: Vec<Tile>,
+    arrays: Vec<SharedId>,
 ) -> Option<StateSpaceKernel<'s>> {
     let mut scan = stage.scan()?;
     scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);

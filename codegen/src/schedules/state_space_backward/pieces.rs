@@ -1,4 +1,4 @@
-//! Pieces of rows: less memory for what the passes of a backward-scan stage hand on.
+//! Pieces of rows: less memory for what the passes of a backward-scan stage store for later ones.
 //!
 //! The passes store saved states and sums of blocks. Where these would take more than the stage's tensors account for, the
 //! passes take some of the rows at a time, in the same memory; sums over rows go on from piece to piece.

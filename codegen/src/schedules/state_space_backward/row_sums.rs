@@ -71,7 +71,7 @@ impl RowShape {
         self.groups() * self.lanes
     }
 
-    /// The distance between groups on the heap: groups of lanes that read together are in different banks.
+    /// The distance between groups on the heap: groups of lanes that read at once are in different banks.
     fn pitch(&self) -> u32 {
         WARP + self.lanes.min(8)
     }
@@ -88,7 +88,8 @@ impl StateSpaceBackwardKernel<'_> {
         b: &mut Builder,
         sums: &RowSums,
         lane: &Lane,
-        (sum, state): (usize, u32),
+        sum: usize,
+        state: u32,
         values: &[Operand],
     ) {
         let shape = sums.shape();
@@ -192,7 +193,7 @@ impl StateSpaceBackwardKernel<'_> {
             let all = HALF * sums.batches * sums.shape().outputs();
             let threads = self.schedule.copy_warps * WARP;
             b.for_(thread, Operand::i32(all as i32), Operand::i32(threads as i32), |b, o| {
-                self.take(b, sums, (half, i, o), time);
+                self.take(b, sums, half, i, o, time);
             });
             b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.taken, index: half }));
             let next = b.add(number.into(), Operand::i32(1));
@@ -201,7 +202,7 @@ impl StateSpaceBackwardKernel<'_> {
     }
 
     /// Writes one number of a half: `i` is the half's index in its tile, `o` the number's in the half.
-    fn take(&self, b: &mut Builder, sums: &RowSums, (half, i, o): (Operand, Operand, Operand), time: &Time) {
+    fn take(&self, b: &mut Builder, sums: &RowSums, half: Operand, i: Operand, o: Operand, time: &Time) {
         let shape = sums.shape();
         let outputs = Operand::i32(shape.outputs() as i32);
         let (place, number) = (b.binary(Binary::Div, o, outputs), b.binary(Binary::Rem, o, outputs));
@@ -219,7 +220,7 @@ impl StateSpaceBackwardKernel<'_> {
         };
         let terms: Vec<Vec<Operand>> = (0..self.schedule.warps).map(|warp| load(b, warp)).collect();
         let total = added(b, terms);
-        let (to, exists) = self.sum_element(b, sums, (i, place, number), time);
+        let (to, exists) = self.sum_element(b, sums, i, place, number, time);
         b.store(Memory::Global(self.base.args.scratch[1]), to, &total, Some(exists));
     }
 
@@ -228,7 +229,9 @@ impl StateSpaceBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         sums: &RowSums,
-        (i, place, number): (Operand, Operand, Operand),
+        i: Operand,
+        place: Operand,
+        number: Operand,
         time: &Time,
     ) -> (Operand, Operand) {
         let (lanes, batch, batches) = (sums.lanes as i32, sums.batch as i32, sums.batches as i32);

@@ -13,11 +13,11 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let lane = self.lane(b, &[self.parts.after]);
         let mut states: Vec<Vec<Reg>> = vec![];
         for r in 0..lane.rows.len() {
-            states.push(self.initial(b, &lane, (r, self.parts.init[0])));
+            states.push(self.initial(b, &lane, r, self.parts.init[0]));
         }
         let first = self.first_state(b, &lane);
         let fields: Vec<Vec<Reg>> = states[0].iter().map(|state| vec![*state]).collect();
-        self.base.join(b, (lane.rows[0], first), &fields);
+        self.base.join(b, lane.rows[0], first, &fields);
         self.each_subtile(b, |b, tile, column| {
             self.save(b, &lane, tile, column, &states);
             self.walk_states(b, &lane, tile, column, &states);
@@ -34,7 +34,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (r, states) in states.iter().enumerate() {
             let guard = b.and(inside, lane.row_exists[r]);
             let values: Vec<Operand> = states.iter().map(|reg| (*reg).into()).collect();
-            self.base.store_states(b, saved, (step, lane.rows[r], first), &values, guard);
+            self.base.store_states(b, saved, step, lane.rows[r], first, &values, guard);
         }
     }
 
@@ -42,12 +42,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     fn walk_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
         for state in 0..self.schedule.states {
-            self.load_states(b, &mut lane_rows, lane, tile, (state, column));
+            self.load_states(b, &mut lane_rows, lane, tile, state, column);
             for (r, regs) in states.iter().enumerate() {
                 let reg = regs[state as usize];
                 let mut now: Operand = reg.into();
                 for step in self.in_order(SUBTILE) {
-                    now = self.step_on(b, &mut lane_rows, (r, StateStep { state, step }), now);
+                    now = self.step_on(b, &mut lane_rows, r, StateStep { state, step }, now);
                 }
                 b.assign(reg, now);
             }

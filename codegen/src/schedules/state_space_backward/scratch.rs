@@ -121,7 +121,7 @@ impl Scratch {
         let points = args.rows(b, parts.others());
         let above = b.add(args.size(parts.time), Operand::i64(i64::from(CHUNK) - 1));
         let steps = b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK)));
-        let room = Room::find(b, (schedule.capacity(), schedule.padded), args.size(parts.state));
+        let room = Room::find(b, schedule.capacity(), schedule.padded, args.size(parts.state));
         Scratch { point: zero, points, group: zero, groups, steps, room, saved: None }
     }
 

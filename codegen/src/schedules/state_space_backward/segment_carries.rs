@@ -17,7 +17,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             (0..self.schedule.states).map(|_| identity.iter().map(|x| b.var(*x)).collect()).collect();
         self.each_subtile(b, |b, tile, column| self.segment_carries_subtile(b, &lane, tile, column, &states));
         let first = self.first_state(b, &lane);
-        self.base.store_segment_carries(b, (lane.rows[0], first), &states);
+        self.base.store_segment_carries(b, lane.rows[0], first, &states);
     }
 
     /// Goes through the sub-tiles of the block's segment, in the direction of the walk.
@@ -48,7 +48,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     ) {
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
         for (state, regs) in (0..).zip(states) {
-            self.load_states(b, &mut lane_rows, lane, tile, (state, column));
+            self.load_states(b, &mut lane_rows, lane, tile, state, column);
             let mut now: Fields = regs.iter().map(|reg| (*reg).into()).collect();
             for step in self.in_order(SUBTILE) {
                 let (evaluator, eight) = (&mut lane_rows.evaluators[0], &mut lane_rows.eights[0]);

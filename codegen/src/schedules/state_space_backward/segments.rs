@@ -93,7 +93,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             lane.rows.iter().map(|_| states(b)).collect::<Vec<_>>()
         };
         let (products, own) = (registers(b, 1.0), registers(b, 0.0));
-        self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, (&products, &own)));
+        self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, &products, &own));
         let layout = self.segment_layout(b);
         for (r, (products, own)) in products.iter().zip(&own).enumerate() {
             let at = self.carry_index(b, &lane, &layout, segment.number, r);
@@ -119,18 +119,19 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane<'_, 's>,
         tile: &TileAt,
         column: Operand,
-        (products, own): (&[Vec<Reg>], &[Vec<Reg>]),
+        products: &[Vec<Reg>],
+        own: &[Vec<Reg>],
     ) {
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
         for state in 0..self.schedule.states {
-            self.load_states(b, &mut lane_rows, lane, tile, (state, column));
+            self.load_states(b, &mut lane_rows, lane, tile, state, column);
             for r in 0..lane.rows.len() {
                 let (product, own) = (products[r][state as usize], own[r][state as usize]);
                 let (mut all, mut chain) = (Operand::from(product), Chain::Carried(own.into()));
                 for step in self.in_order(SUBTILE).into_iter().rev() {
                     let at = StateStep { state, step };
-                    chain = self.step_back(b, &mut lane_rows, (r, at), chain);
-                    let decay = self.decay(b, &mut lane_rows, (r, at));
+                    chain = self.step_back(b, &mut lane_rows, r, at, chain);
+                    let decay = self.decay(b, &mut lane_rows, r, at);
                     let next = b.mul(all, decay);
                     all = if self.masks.steps { b.select(lane_rows.exists[step as usize], next, all) } else { next };
                 }
@@ -151,13 +152,13 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                 for (part, regs) in regs.chunks(CHUNK as usize).enumerate() {
                     let exists = self.holds(b, lane, part as u32, lane.row_exists[r]);
                     let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
-                    self.join_states(b, (at, layout.row_len), regs, exists);
+                    self.join_states(b, at, layout.row_len, regs, exists);
                 }
             }
         });
     }
 
-    fn join_states(&self, b: &mut Builder, (at, apart): (Operand, Operand), regs: &[Reg], exists: Operand) {
+    fn join_states(&self, b: &mut Builder, at: Operand, apart: Operand, regs: &[Reg], exists: Operand) {
         let own = b.add(at, apart);
         let memory = Memory::Global(self.base.args.scratch[3]);
         let [products, own] = [at, own].map(|at| b.load(memory, at, regs.len() as u32, Some(exists), zero(Ty::F32)));
@@ -200,7 +201,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane: &Lane,
-        (segment, i): (&Segment, usize),
+        segment: &Segment,
+        i: usize,
         values: &[Vec<Reg>],
     ) {
         let layout = self.segment_layout(b);
@@ -210,7 +212,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
             let position = b.convert(Ty::I64, position);
             let within = b.add(row, position);
-            let at = self.total_index(b, &layout, (segment, Total::States(i)), within);
+            let at = self.total_index(b, &layout, segment, Total::States(i), within);
             for (state, value) in values.iter().enumerate() {
                 let exists = self.holds(b, lane, state as u32 / CHUNK, lane.row_exists[r]);
                 let at = b.add(at, Operand::i64(state as i64));
@@ -224,12 +226,14 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane: &Lane,
-        (segment, i): (&Segment, usize),
-        (value, guard): (Operand, Operand),
+        segment: &Segment,
+        i: usize,
+        value: Operand,
+        guard: Operand,
     ) {
         let layout = self.segment_layout(b);
         let row = self.row_of_all(b, lane.rows[0]);
-        let at = self.total_index(b, &layout, (segment, Total::Rows(i)), row);
+        let at = self.total_index(b, &layout, segment, Total::Rows(i), row);
         let guard = b.and(guard, lane.row_exists[0]);
         b.store(Memory::Global(self.base.args.scratch[4]), at, &[value], Some(guard));
     }
@@ -238,7 +242,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         layout: &SegmentLayout,
-        (segment, total): (&Segment, Total),
+        segment: &Segment,
+        total: Total,
         within: Operand,
     ) -> Operand {
         let before = b.mul(segment.number, layout.apart);

@@ -17,7 +17,7 @@ use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-/// Blocks or segments whose sums are loaded together.
+/// Blocks or segments whose sums are loaded at once.
 const LOADED_AT_ONCE: u32 = 8;
 
 /// Emits the kernel's body.
@@ -48,12 +48,12 @@ pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedul
         let own = b.eq(sum, Operand::i64(i as i64));
         let own = b.and(own, exists);
         b.if_(own, |b| {
-            let total = sums.total(b, i, (point, state, step));
+            let total = sums.total(b, i, point, state, step);
             let keep = |b: &mut Builder| {
-                let at = sums.so_far(b, i, (point, state, step));
+                let at = sums.so_far(b, i, point, state, step);
                 b.store(Memory::Global(args.scratch[2]), at, &total, None);
             };
-            b.if_else(goes_on, keep, |b| sums.write(b, i, (point, state, step), &total));
+            b.if_else(goes_on, keep, |b| sums.write(b, i, point, state, step, &total));
         });
     }
     if let Some(each) = args.segment_tiles {
@@ -87,13 +87,13 @@ struct Sums<'a> {
 
 impl Sums<'_> {
     /// Four steps of a sum over all blocks.
-    fn total(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand)) -> Vec<Operand> {
+    fn total(&self, b: &mut Builder, sum: usize, point: Operand, state: Operand, step: Operand) -> Vec<Operand> {
         let scratch = self.scratch;
         let first = scratch.sums(b, sum);
-        let within = self.within(b, (point, state, step));
+        let within = self.within(b, point, state, step);
         let first = b.add(first, within);
         let apart = self.points(b);
-        let before = self.so_far(b, sum, (point, state, step));
+        let before = self.so_far(b, sum, point, state, step);
         let before = b.load(Memory::Global(self.args.scratch[2]), before, CHUNK, Some(self.continues), zero(Ty::F32));
         let total: Vec<_> = before.into_iter().map(|x| b.var(x)).collect();
         b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, group| {
@@ -122,7 +122,7 @@ impl Sums<'_> {
     }
 
     /// The index of a step among the numbers of a sum.
-    fn within(&self, b: &mut Builder, (point, state, step): (Operand, Operand, Operand)) -> Operand {
+    fn within(&self, b: &mut Builder, point: Operand, state: Operand, step: Operand) -> Operand {
         let row = b.mul(point, self.scratch.room.row_len);
         let row = b.add(row, state);
         let row = b.mul(row, self.scratch.steps);
@@ -130,10 +130,10 @@ impl Sums<'_> {
     }
 
     /// The index of a sum over the pieces before this one.
-    fn so_far(&self, b: &mut Builder, sum: usize, place: (Operand, Operand, Operand)) -> Operand {
+    fn so_far(&self, b: &mut Builder, sum: usize, point: Operand, state: Operand, step: Operand) -> Operand {
         let points = self.points(b);
         let before = b.mul(points, Operand::i64(sum as i64));
-        let within = self.within(b, place);
+        let within = self.within(b, point, state, step);
         b.add(before, within)
     }
 
@@ -146,15 +146,15 @@ impl Sums<'_> {
         let (below, above) = (b.lt(number, layout.apart), b.ge(number, Operand::i64(0)));
         let exists = b.and(below, above);
         b.if_(exists, |b| {
-            let total = self.over_segments(b, number, (segments, layout.apart));
+            let total = self.over_segments(b, number, segments, layout.apart);
             let states = (0..self.parts.state_totals.len()).map(Total::States);
             for sum in states.chain((0..self.parts.row_totals.len()).map(Total::Rows)) {
-                self.write_total(b, &layout, sum, (number, total));
+                self.write_total(b, &layout, sum, number, total);
             }
         });
     }
 
-    fn over_segments(&self, b: &mut Builder, number: Operand, (segments, apart): (Operand, Operand)) -> Operand {
+    fn over_segments(&self, b: &mut Builder, number: Operand, segments: Operand, apart: Operand) -> Operand {
         let total = b.var(zero(Ty::F32));
         b.for_(Operand::i64(0), segments, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, segment| {
             let mut loads = vec![];
@@ -174,7 +174,7 @@ impl Sums<'_> {
     }
 
     /// Writes a total to the output that has it, if its number is one of that sum.
-    fn write_total(&self, b: &mut Builder, layout: &SegmentLayout, sum: Total, (number, total): (Operand, Operand)) {
+    fn write_total(&self, b: &mut Builder, layout: &SegmentLayout, sum: Total, number: Operand, total: Operand) {
         let first = layout.sum(b, self.parts, sum);
         let (given, width) = match sum {
             Total::States(i) => (Given::States(i), layout.row_len),
@@ -195,7 +195,7 @@ impl Sums<'_> {
     }
 
     /// Writes four steps of a sum to the output that has it.
-    fn write(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand), total: &[Operand]) {
+    fn write(&self, b: &mut Builder, sum: usize, point: Operand, state: Operand, step: Operand, total: &[Operand]) {
         let axes = self.parts.others();
         let mut indices: Vec<(Axis, Operand)> = self.args.indices(b, point, axes);
         indices.push((self.parts.state, state));

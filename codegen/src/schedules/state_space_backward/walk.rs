@@ -23,6 +23,21 @@ struct Sums {
     rows: Vec<Vec<Option<Operand>>>,
 }
 
+/// One of the lane's rows, and one of its states.
+#[derive(Clone, Copy)]
+struct RowState {
+    row: usize,
+    state: u32,
+}
+
+/// One term of a sum.
+pub(super) struct Term<'p> {
+    pub sum: &'p Sum,
+    pub at: StateStep,
+    /// Whether there is such a term; `None` where there is.
+    pub exists: Option<Operand>,
+}
+
 impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let roots = [self.parts.walked(), self.parts.finished()].concat();
@@ -46,7 +61,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                 let subtile = b.add(before, Operand::i32(j as i32));
                 let subtile = self.subtile(b, subtile);
                 let column = b.mul(subtile, Operand::i32(SUBTILE as i32));
-                self.walk_subtile(b, lane, carry, tile, (column, half.unwrap_or(Operand::i32(0)), j));
+                self.walk_subtile(b, lane, carry, tile, column, half.unwrap_or(Operand::i32(0)), j);
             }
             if let (Some(sums), Some(half)) = (&self.row_sums, half) {
                 self.close_half(b, sums, half);
@@ -60,7 +75,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let (lane_rows, states) = (lane.rows.len(), self.schedule.states);
         let mut cotangents = vec![];
         for r in 0..lane_rows {
-            cotangents.push(self.initial(b, lane, (r, self.parts.init[1])));
+            cotangents.push(self.initial(b, lane, r, self.parts.init[1]));
         }
         self.join(b, lane, &cotangents);
         let nothing = zero(Ty::F32);
@@ -94,7 +109,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane: &Lane<'_, 's>,
-        (own_row, value): (usize, Option<Value>),
+        own_row: usize,
+        value: Option<Value>,
     ) -> Vec<Reg> {
         let (mut constants, mut source) = (lane.constants[own_row].clone(), lane.sources[own_row].clone());
         let value = |state| {
@@ -149,26 +165,30 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane<'_, 's>,
         carry: &Carry,
         tile: &TileAt,
-        (column, half, j): (Operand, Operand, u32),
+        column: Operand,
+        half: Operand,
+        j: u32,
     ) {
         let mut lane_rows = self.lane_rows(b, lane, tile, column);
         let rows = self.parts.row_sums.len();
         let steps = || vec![None; SUBTILE as usize];
         let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.parts.sums.len()], rows: vec![] };
-        self.load_states(b, &mut lane_rows, lane, tile, (0, column));
+        self.load_states(b, &mut lane_rows, lane, tile, 0, column);
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
-            for r in 0..lane.rows.len() {
-                self.walk_on(b, lane, carry, &mut lane_rows, (j, r, state), &mut sums);
+            for row in 0..lane.rows.len() {
+                let own = RowState { row, state };
+                self.walk_on(b, lane, carry, &mut lane_rows, j, own, &mut sums);
             }
             if state + 1 < self.schedule.states {
-                self.load_states(b, &mut lane_rows, lane, tile, (state + 1, column));
+                self.load_states(b, &mut lane_rows, lane, tile, state + 1, column);
             } else {
                 self.take_up_next(b, lane, carry, j);
             }
             self.put(b, lane, &sums, state, false);
-            for r in 0..lane.rows.len() {
-                self.walk_back(b, lane, carry, &mut lane_rows, (r, state), &mut sums);
+            for row in 0..lane.rows.len() {
+                let own = RowState { row, state };
+                self.walk_back(b, lane, carry, &mut lane_rows, own, &mut sums);
             }
             self.put(b, lane, &sums, state, true);
             if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
@@ -197,19 +217,19 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(i, own)| self.tiles.walked[*i] && !own.states)
             {
                 let row = if own.rows { *row } else { Operand::i32(0) };
-                let load = |b: &mut Builder| self.tile_steps(b, (i, tile.stage), row, column, SUBTILE);
+                let load = |b: &mut Builder| self.tile_steps(b, i, tile.stage, row, column, SUBTILE);
                 let values = if own.rows { load(b) } else { shared.entry(i).or_insert_with(|| load(b)).clone() };
                 tiles.insert((i, 0), values);
             }
             let (before, after, cotangents) = (HashMap::new(), HashMap::new(), HashMap::new());
             eights.push(Eight { kernel: self, tiles, before, after, cotangents, first });
         }
-        let exists = (0..SUBTILE).map(|step| self.step_exists(b, tile, (column, step))).collect();
+        let exists = (0..SUBTILE).map(|step| self.step_exists(b, tile, column, step)).collect();
         LaneRows { evaluators: lane.constants.clone(), eights, exists }
     }
 
     /// Whether a step exists, if that matters.
-    fn step_exists(&self, b: &mut Builder, tile: &TileAt, (column, step): (Operand, u32)) -> Operand {
+    fn step_exists(&self, b: &mut Builder, tile: &TileAt, column: Operand, step: u32) -> Operand {
         if !self.masks.steps && !self.masks.state_totals.contains(&true) {
             return Operand::bool(true);
         }
@@ -221,7 +241,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn tile_steps(
         &self,
         b: &mut Builder,
-        (i, stage): (usize, Operand),
+        i: usize,
+        stage: Operand,
         row: Operand,
         column: Operand,
         count: u32,
@@ -238,7 +259,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane_rows: &mut LaneRows,
         lane: &Lane,
         tile: &TileAt,
-        (state, column): (u32, Operand),
+        state: u32,
+        column: Operand,
     ) {
         for (i, own) in self.tiles.tiles.iter().enumerate().filter(|(_, own)| own.states) {
             let within = b.add(lane.position, Operand::i32((state * self.schedule.lanes) as i32));
@@ -250,7 +272,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
                         let row = if own.rows { *row } else { Operand::i32(0) };
                         let above = b.mul(row, Operand::i32(self.schedule.capacity() as i32));
                         let row = b.add(above, within);
-                        self.tile_steps(b, (i, tile.stage), row, column, SUBTILE)
+                        self.tile_steps(b, i, tile.stage, row, column, SUBTILE)
                     }
                 };
                 shared = Some(values.clone());
@@ -266,18 +288,19 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane,
         carry: &Carry,
         lane_rows: &mut LaneRows,
-        (j, r, state): (u32, usize, u32),
+        j: u32,
+        own: RowState,
         sums: &mut Sums,
     ) {
+        let RowState { row: r, state } = own;
         // A copy: the state of a later sub-tile is loaded before this one is walked back.
         let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
         for step in self.in_order(SUBTILE) {
             let at = StateStep { state, step };
-            now = self.step_on(b, lane_rows, (r, at), now);
-            let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
-            self.add_terms(b, lane, (evaluator, eight), (r, at), sums, false);
+            now = self.step_on(b, lane_rows, r, at, now);
+            self.add_terms(b, lane, lane_rows, r, at, sums, false);
         }
-        self.add_totals(b, carry, lane_rows, (r, state), false);
+        self.add_totals(b, carry, lane_rows, own, false);
     }
 
     /// The state after a step; the state before it where the step does not exist.
@@ -285,7 +308,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane_rows: &mut LaneRows,
-        (r, at): (usize, StateStep),
+        r: usize,
+        at: StateStep,
         now: Operand,
     ) -> Operand {
         let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
@@ -304,22 +328,22 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         lane: &Lane,
         carry: &Carry,
         lane_rows: &mut LaneRows,
-        (r, state): (usize, u32),
+        own: RowState,
         sums: &mut Sums,
     ) {
+        let RowState { row: r, state } = own;
         let reg = carry.cotangents[r][state as usize];
         let mut chain = Chain::Carried(reg.into());
         let mut order = self.in_order(SUBTILE);
         order.reverse();
         for step in order {
             let at = StateStep { state, step };
-            chain = self.step_back(b, lane_rows, (r, at), chain);
-            let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
-            self.add_terms(b, lane, (evaluator, eight), (r, at), sums, true);
+            chain = self.step_back(b, lane_rows, r, at, chain);
+            self.add_terms(b, lane, lane_rows, r, at, sums, true);
         }
         let next = chain.carried(b);
         b.assign(reg, next);
-        self.add_totals(b, carry, lane_rows, (r, state), true);
+        self.add_totals(b, carry, lane_rows, own, true);
     }
 
     // ---- sums
@@ -329,22 +353,24 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         &self,
         b: &mut Builder,
         lane: &Lane,
-        (evaluator, eight): (&mut Evaluator, &mut Eight),
-        (r, at): (usize, StateStep),
+        lane_rows: &mut LaneRows,
+        r: usize,
+        at: StateStep,
         sums: &mut Sums,
         late: bool,
     ) {
+        let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
         let step = at.step as usize;
         for (i, sum) in self.parts.sums.iter().enumerate().filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
             let mask = self.masks.sums[i].then_some(lane.state_exists[at.state as usize]);
             let so_far = &mut sums.states[i][r][step];
-            *so_far = Some(self.add_term(b, (evaluator, eight), (sum, at), *so_far, mask));
+            *so_far = Some(self.add_term(b, evaluator, eight, &Term { sum, at, exists: mask }, *so_far));
         }
         let rows = self.parts.row_sums.iter().enumerate();
         for (i, sum) in rows.filter(|(_, sum)| self.parts.is_late(sum.element) == late) {
             let mask = self.masks.row_sums[i].then_some(lane.row_exists[r]);
             let so_far = &mut sums.rows[i][step];
-            *so_far = Some(self.add_term(b, (evaluator, eight), (sum, at), *so_far, mask));
+            *so_far = Some(self.add_term(b, evaluator, eight, &Term { sum, at, exists: mask }, *so_far));
         }
     }
 
@@ -352,11 +378,12 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn add_term(
         &self,
         b: &mut Builder,
-        (evaluator, source): (&mut Evaluator, &mut dyn Source),
-        (sum, at): (&Sum, StateStep),
+        evaluator: &mut Evaluator,
+        source: &mut dyn Source,
+        term: &Term,
         so_far: Option<Operand>,
-        exists: Option<Operand>,
     ) -> Operand {
+        let Term { sum, at, exists } = *term;
         if let (Op::Binary(Binary::Mul, x, y), Some(so_far), None) =
             (&self.parts.program.node(sum.element).op, so_far, exists)
         {
@@ -369,14 +396,8 @@ impl<'s> StateSpaceBackwardKernel<'s> {
     }
 
     /// Adds the terms of eight steps to the sums over time of maps of states.
-    fn add_totals(
-        &self,
-        b: &mut Builder,
-        carry: &Carry,
-        lane_rows: &mut LaneRows,
-        (r, state): (usize, u32),
-        late: bool,
-    ) {
+    fn add_totals(&self, b: &mut Builder, carry: &Carry, lane_rows: &mut LaneRows, own: RowState, late: bool) {
+        let RowState { row: r, state } = own;
         for (i, sum) in self.parts.state_totals.iter().enumerate() {
             if self.parts.is_late(sum.element) != late {
                 continue;
@@ -386,9 +407,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
             let mut order = self.in_order(SUBTILE);
             order.reverse();
             for step in order {
-                let mask = self.masks.state_totals[i].then_some(lane_rows.exists[step as usize]);
-                let source = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r] as &mut dyn Source);
-                total = self.add_term(b, source, (sum, StateStep { state, step }), Some(total), mask);
+                let exists = self.masks.state_totals[i].then_some(lane_rows.exists[step as usize]);
+                let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
+                let term = Term { sum, at: StateStep { state, step }, exists };
+                total = self.add_term(b, evaluator, eight, &term, Some(total));
             }
             b.assign(reg, total);
         }
@@ -400,7 +422,7 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         for (i, sum) in self.parts.row_sums.iter().enumerate() {
             if self.parts.is_late(sum.element) == late {
                 let values: Vec<Operand> = sums.rows[i].iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
-                self.heap(b, rows, lane, (i, state % rows.batch), &values);
+                self.heap(b, rows, lane, i, state % rows.batch, &values);
             }
         }
     }

@@ -22,8 +22,8 @@ fn product(elem: Elem, transposed: bool) -> Kernel {
     let (rows, columns) = if transposed { (DEPTH, 8) } else { (8, DEPTH) };
     let a_tile = b.shared("a_tile", SharedKind::Elem(elem), 16 * DEPTH as u32);
     let b_tile = b.shared("b_tile", SharedKind::Elem(elem), 8 * DEPTH as u32);
-    copy_in(&mut b, (left, a_tile), (16, DEPTH));
-    copy_in(&mut b, (right, b_tile), (rows, columns));
+    copy_in(&mut b, left, a_tile, 16, DEPTH);
+    copy_in(&mut b, right, b_tile, rows, columns);
     b.push(Stmt::SyncWarp);
     let accumulator: [Reg; 4] = std::array::from_fn(|_| b.var(zero(Ty::F32)));
     let step = 2 * per_piece(elem);
@@ -32,7 +32,7 @@ fn product(elem: Elem, transposed: bool) -> Kernel {
         [(Binary::Rem, 8), (Binary::Div, 8), (Binary::Div, 16)].map(|(op, n)| b.binary(op, lane, Operand::i32(n)));
     let odd = b.binary(Binary::Rem, eighth, Operand::i32(2));
     for k in 0..DEPTH / step {
-        // Matrices of A: rows 0, rows 8, then the same of the next piece.
+        // Matrices of A: rows 0, rows 8, then those of the next piece.
         let below = b.mul(odd, Operand::i32(8));
         let row = b.add(low, below);
         let piece = b.add(half, Operand::i32(2 * k));
@@ -73,7 +73,7 @@ fn element(b: &mut Builder, elem: Elem, row: Operand, piece: Operand, columns: i
 }
 
 /// Copies a matrix element by element, a lane at a time.
-fn copy_in(b: &mut Builder, (from, to): (ParamId, SharedId), (rows, columns): (i32, i32)) {
+fn copy_in(b: &mut Builder, from: ParamId, to: SharedId, rows: i32, columns: i32) {
     let elem = b.elem(Place::Shared(to));
     let lane = b.special(Special::Lane);
     b.for_(lane, Operand::i32(rows * columns), Operand::i32(32), |b, i| {

@@ -59,7 +59,7 @@ fn ring(mistake: Mistake) -> Kernel {
     b.finish()
 }
 
-/// A tile's number, stage and the parity of its round.
+/// A tile's number, stage and the parity of its iteration.
 struct Tile {
     number: Operand,
     stage: Operand,
@@ -70,8 +70,8 @@ fn tiles(b: &mut Builder, body: impl FnOnce(&mut Builder, &Tile)) {
     b.for_(Operand::i32(0), Operand::i32(8), Operand::i32(1), |b, number| {
         use oplus_dsl::ir::Binary;
         let stage = b.binary(Binary::And, number, Operand::i32(1));
-        let round = b.binary(Binary::Shr, number, Operand::i32(1));
-        let parity = b.binary(Binary::And, round, Operand::i32(1));
+        let iteration = b.binary(Binary::Shr, number, Operand::i32(1));
+        let parity = b.binary(Binary::And, iteration, Operand::i32(1));
         body(b, &Tile { number, stage, parity });
     });
 }
@@ -90,7 +90,7 @@ fn produce(
     empty: &dyn Fn(Operand) -> Mbarrier,
 ) {
     let (to_index, from_index) = offsets(b, tile);
-    // The stages start empty: the first round must not wait.
+    // The stages start empty: the first iteration must not wait.
     let parity = if mistake == Mistake::WrongParity { tile.parity } else { b.sub(Operand::i32(1), tile.parity) };
     if mistake != Mistake::NoWaitForEmpty {
         b.push(Stmt::MbarrierWait(empty(tile.stage), parity));

@@ -16,9 +16,9 @@ enum Act {
     Compute(Binary, usize, usize, usize),
     /// Two branches on r[a] < r[b].
     If(usize, usize, Vec<Act>, Vec<Act>),
-    /// A loop of this many rounds more than r[a] mod 4; the number of the round goes to a register.
+    /// A loop of this many iterations more than r[a] mod 4; the number of the iteration goes to a register.
     For(usize, usize, Vec<Act>),
-    /// At most so many rounds.
+    /// At most so many iterations.
     Loop(i32, Vec<Act>),
     /// Leaves the innermost endless loop, if there is one, where r[a] < r[b].
     Break(usize, usize),
@@ -64,19 +64,19 @@ fn emit(b: &mut Builder, regs: &[Reg], acts: &[Act], in_loop: bool) {
             }
             Act::For(x, dst, body) => {
                 let extra = b.binary(Binary::And, regs[*x].into(), Operand::i32(3));
-                let rounds = b.add(extra, Operand::i32(1));
-                b.for_(Operand::i32(0), rounds, Operand::i32(1), |b, i| {
+                let iterations = b.add(extra, Operand::i32(1));
+                b.for_(Operand::i32(0), iterations, Operand::i32(1), |b, i| {
                     b.assign(regs[*dst], i);
                     emit(b, regs, body, in_loop);
                 });
             }
-            Act::Loop(rounds, body) => {
-                let round = b.var(Operand::i32(0));
+            Act::Loop(iterations, body) => {
+                let iteration = b.var(Operand::i32(0));
                 b.loop_(|b| {
-                    let over = b.ge(round.into(), Operand::i32(*rounds));
+                    let over = b.ge(iteration.into(), Operand::i32(*iterations));
                     b.break_if(over);
-                    let next = b.add(round.into(), Operand::i32(1));
-                    b.assign(round, next);
+                    let next = b.add(iteration.into(), Operand::i32(1));
+                    b.assign(iteration, next);
                     emit(b, regs, body, true);
                 });
             }
@@ -105,8 +105,8 @@ fn interpret(regs: &mut [i32; REGS], acts: &[Act], in_loop: bool) -> bool {
             regs[*dst] = i;
             interpret(regs, body, in_loop)
         }),
-        Act::Loop(rounds, body) => {
-            let _left = (0..*rounds).any(|_| interpret(regs, body, true));
+        Act::Loop(iterations, body) => {
+            let _left = (0..*iterations).any(|_| interpret(regs, body, true));
             false
         }
         Act::Break(x, y) => in_loop && regs[*x] < regs[*y],

@@ -103,7 +103,7 @@ impl MatrixRecurrence {
         if scan.reverse {
             return Err(Refusal::Reverse);
         }
-        let mut form = MatrixRecurrence::of_scan(program, &scan, (tuple, field), (depth, width), decay)?;
+        let mut form = MatrixRecurrence::of_scan(program, &scan, tuple, field, depth, width, decay)?;
         form.readout(program)?;
         match form.elem(program)? {
             Elem::Bf16 | Elem::F16 | Elem::F32 => Ok(form),
@@ -115,8 +115,10 @@ impl MatrixRecurrence {
     pub(super) fn of_scan(
         program: &Program,
         scan: &Scan<'_>,
-        (tuple, field): (Value, u32),
-        (depth, width): (Axis, Axis),
+        tuple: Value,
+        field: u32,
+        depth: Axis,
+        width: Axis,
         decay: Option<Decay>,
     ) -> Result<MatrixRecurrence, Refusal> {
         let state = axes_of(program, tuple, field).without(scan.axis);

@@ -82,9 +82,9 @@ impl MatrixRecurrenceBackward {
             (true, false) => return Err(Refusal::Channels { axis: name(width) }),
             (false, _) => {}
         }
-        let of_scan = |scan, own| MatrixRecurrence::of_scan(program, scan, own, (depth, width), decay);
-        let states = of_scan(&forward, (tuple, field))?;
-        let cotangents = of_scan(&back, (dual, dual_field))?;
+        let of_scan = |scan, tuple, field| MatrixRecurrence::of_scan(program, scan, tuple, field, depth, width, decay);
+        let states = of_scan(&forward, tuple, field)?;
+        let cotangents = of_scan(&back, dual, dual_field)?;
         if states.reverse || !cotangents.reverse {
             return Err(Refusal::Reverse);
         }
@@ -141,7 +141,7 @@ impl MatrixRecurrenceBackward {
         // The sum of λ times states of the step before is no such sum, and is only a part of the decay's.
         for (tuple, element) in sums.filter(|(tuple, e)| !of_all(*tuple) && !self.is_energy(program, *e)) {
             let refusal = || Refusal::NotQuery { axis: program.axis_name(depth).to_owned() };
-            let factors = self.factors(program, element, (self.cotangents.state, self.states.key), depth);
+            let factors = self.factors(program, element, self.cotangents.state, self.states.key, depth);
             if found.replace((tuple, factors.ok_or_else(refusal)?)).is_some() {
                 return Err(refusal());
             }
@@ -154,7 +154,8 @@ impl MatrixRecurrenceBackward {
         &self,
         program: &Program,
         element: Value,
-        (state, param): ((Value, u32), u32),
+        state: (Value, u32),
+        param: u32,
         axis: Axis,
     ) -> Option<Vec<Value>> {
         let mut product = Product::of(program, element);
@@ -224,7 +225,7 @@ impl MatrixRecurrenceBackward {
             gain.sort();
             own == gain
         };
-        let of = |state, form: &MatrixRecurrence| self.factors(program, element, (state, form.value), width);
+        let of = |state, form: &MatrixRecurrence| self.factors(program, element, state, form.value, width);
         if of(dual.state, states).is_some_and(|own| same(own, &states.gain)) {
             return Some(Cotangent::Keys);
         }

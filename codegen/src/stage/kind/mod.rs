@@ -36,7 +36,7 @@ pub enum Kind {
     /// A scan whose states are summed away.
     Contracted(Contracted),
     /// Two scans in opposite directions whose states are summed away.
-    Backward(Backward),
+    Backward(Box<Backward>),
     /// Sums over pairs of a row and a column, or what they lack.
     Pairwise(Result<Pairwise, Refusal>),
 }
@@ -67,7 +67,7 @@ impl Kind {
         }
         if stage.opposite_scans().is_some() {
             let (walk, matrices) = (BackwardScan::of(stage), MatrixRecurrenceBackward::of(stage));
-            return Kind::Backward(Backward { walk, matrices });
+            return Kind::Backward(Box::new(Backward { walk, matrices }));
         }
         if stage.part_axis.is_some() {
             return Kind::PartialSums(PartialSums::of(stage));

@@ -124,7 +124,7 @@ impl Pairwise {
         };
         let mut common: Option<Vec<Value>> = None;
         for (tuple, inner) in sums.into_iter().zip(inner) {
-            form.sum(program, (tuple, inner), &mut common)?;
+            form.sum(program, tuple, inner, &mut common)?;
         }
         form.divide_conditions(program, common.unwrap_or_default());
         form.collect_inner()?;
@@ -158,7 +158,8 @@ impl Pairwise {
     fn sum(
         &mut self,
         program: &Program,
-        (tuple, inner): (Value, Value),
+        tuple: Value,
+        inner: Value,
         common: &mut Option<Vec<Value>>,
     ) -> Result<(), Refusal> {
         let Some((axis, operator, elements)) = reduction(program, inner) else { return Err(Refusal::NoPairs) };

@@ -4,7 +4,7 @@ use oplus_dsl::ir::{Axis, Binary, Literal, Op, Program, Unary, Value};
 use oplus_dsl::walk::{WorkList, follow};
 use std::collections::HashMap;
 
-/// A product has at most so many factors; those beyond are taken together.
+/// A product has at most so many factors; those beyond are one factor.
 const MAX_FACTORS: usize = 1 << 10;
 
 /// A value as a product that is zero wherever one of its conditions is false.

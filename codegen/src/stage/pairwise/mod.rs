@@ -2,7 +2,7 @@
 //!
 //! Attention sums over the keys, for every query, a weight that is a map of a *contraction*: a product of a row and a column
 //! that is summed over the axis within them. [`cut`](super::cut()) would store the contraction, which is as large as all pairs.
-//! Here a *pair sum*, a sum or a softmax merge along an axis of such contractions, is a stage together with them:
+//! Here a *pair sum*, a sum or a softmax merge along an axis of such contractions, is one stage with them:
 //!
 //! * its outputs are maps of the pair sums of one axis, the *columns*, over the same pairs;
 //! * beneath a pair sum there are maps of parameters, indices and sizes, and contractions. Whatever else is computed from
@@ -14,7 +14,7 @@
 //!
 //! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
 //! the registers. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
-//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
+//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split_k`]: for few rows.
 
 mod extract;
 mod find;

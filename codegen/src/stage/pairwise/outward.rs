@@ -64,7 +64,7 @@ fn exchange(program: &Program, tuple: Value) -> Result<Program, TypeError> {
         let op = node.op.map_operands(|v| place[v.0 as usize]);
         let value = match (&op, inner_sum(program, Value(i as u32))) {
             (Op::Reduce { axis, operator, .. }, Some(inner)) if i == tuple.0 as usize => {
-                exchanged(&mut b, program, (Value(i as u32), *axis, *operator), inner, &place)?
+                exchanged(&mut b, program, Value(i as u32), *axis, *operator, inner, &place)?
             }
             _ => b.append(op, node.ty, node.axes)?,
         };
@@ -78,7 +78,9 @@ fn exchange(program: &Program, tuple: Value) -> Result<Program, TypeError> {
 fn exchanged(
     b: &mut Builder,
     program: &Program,
-    (tuple, axis, operator): (Value, Axis, OperatorId),
+    tuple: Value,
+    axis: Axis,
+    operator: OperatorId,
     inner: Value,
     place: &[Value],
 ) -> Result<Value, TypeError> {

@@ -51,7 +51,7 @@ impl SplitK {
             let op = node.op.map_operands(|v| place[v.0 as usize]);
             let value = match (&op, &node.op) {
                 (Op::Reduce { .. }, _) if pairs.contains(tuple) => {
-                    let fields = in_parts(&mut b, program, (tuple, axis), &place, &mut parts)?;
+                    let fields = in_parts(&mut b, program, tuple, axis, &place, &mut parts)?;
                     // Nothing reads the tuple but its fields.
                     let first = fields[0];
                     joined.insert(tuple, fields);
@@ -72,7 +72,8 @@ impl SplitK {
 fn in_parts(
     b: &mut Builder,
     program: &Program,
-    (tuple, part): (Value, Axis),
+    tuple: Value,
+    part: Axis,
     place: &[Value],
     parts: &mut HashMap<Value, Value>,
 ) -> Result<Vec<Value>, TypeError> {

@@ -65,7 +65,7 @@ impl ChunkwiseKernel<'_> {
             values.set_inner(0, self.form.depth, place);
             let sum = b.var(zero(self.ty_of_sums()));
             b.for_(Operand::i32(0), Operand::i32(times as i32), Operand::i32(LOADS as i32), |b, from| {
-                self.sum_times(b, values, (first, from, channel), sum);
+                self.sum_times(b, values, first, from, channel, sum);
             });
             let index = self.log_index(b, channel);
             let before = b.load1(Memory::Shared(self.sums), index);
@@ -124,7 +124,9 @@ impl ChunkwiseKernel<'_> {
         &self,
         b: &mut Builder,
         mut values: Values,
-        (first, from, channel): (Operand, Operand, Operand),
+        first: Operand,
+        from: Operand,
+        channel: Operand,
         sum: Reg,
     ) {
         let time = b.add(first, from);

@@ -1,7 +1,7 @@
 //! Decays per channel beside products in `tf32`: factors are scaled in `f32`, and rounded or split after that.
 //!
 //! Fragments have eight channels or times. A thread has two of these channels: of `f32` those four apart, of `f16`
-//! the neighbours of a word.
+//! the neighbours of a packed pair.
 
 use super::sums::Log;
 use crate::build::Builder;
@@ -18,7 +18,7 @@ impl ChunkwiseKernel<'_> {
     /// What queries read of the state before the chunk.
     pub(super) fn read_tf32_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
-        multiply_by(b, &mut y, (queries.tile, states), |b, step| self.scaled_rows(b, queries, step, None));
+        multiply_by(b, &mut y, queries.tile, states, |b, step| self.scaled_rows(b, queries, step, None));
         y
     }
 
@@ -26,8 +26,10 @@ impl ChunkwiseKernel<'_> {
     pub(super) fn tf32_scores(
         &self,
         b: &mut Builder,
-        (queries, keys): (Factor, Factor),
-        (earlier, before): (Operand, Operand),
+        queries: Factor,
+        keys: Factor,
+        earlier: Operand,
+        before: Operand,
     ) -> Blocks {
         let keys = self.sixteen_later(b, keys, earlier);
         let first = b.mul(earlier, Operand::i32(ROWS as i32));
@@ -35,7 +37,7 @@ impl ChunkwiseKernel<'_> {
         let mut own = Sums::of(self.elem(), &scores);
         for step in 0..self.schedule.depth / keys.tile.step() {
             let rows = self.scaled_rows(b, queries, step, Some(before));
-            let columns = self.scaled_columns(b, keys, step, (first, before));
+            let columns = self.scaled_columns(b, keys, step, first, before);
             for (rows, columns) in rows.into_iter().zip(columns) {
                 let rows = own.left(b, rows, HALF);
                 (0..).zip(columns).for_each(|(block, columns)| own.add(b, block, &rows, columns));
@@ -48,17 +50,12 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// The state at the chunk's end.
-    pub(super) fn advanced_singles(
-        &self,
-        b: &mut Builder,
-        state: &State,
-        (left, keys): (&[[Operand; 4]], Factor),
-    ) -> Blocks {
+    pub(super) fn advanced_tf32(&self, b: &mut Builder, state: &State, left: &[[Operand; 4]], keys: Factor) -> Blocks {
         let at_once = Sums::at_once(self.elem(), state.blocks.len());
         let mut all = vec![];
         for (group, blocks) in (0..).zip(state.blocks.chunks(at_once)) {
             let first = group * at_once as u32;
-            let mut sums = self.left_of_state(b, (first, blocks));
+            let mut sums = self.left_of_state(b, first, blocks);
             let mut own = Sums::of(self.elem(), &sums);
             // High and low parts of the left factor would be kept for all groups.
             let half = self.rematerialiser.of_bits(b, HALF);
@@ -70,7 +67,7 @@ impl ChunkwiseKernel<'_> {
                     if pair == 0 || self.schedule.depth > 64 {
                         b.push(Stmt::SyncWarp);
                     }
-                    let columns = self.keys_in_time(b, keys, (sixteen, first / 2 + pair));
+                    let columns = self.keys_in_time(b, keys, sixteen, first / 2 + pair);
                     for (block, columns) in (2 * pair..).zip(columns) {
                         for (left, columns) in left.iter().zip(columns) {
                             own.add(b, block as usize, left, columns);
@@ -108,9 +105,10 @@ impl ChunkwiseKernel<'_> {
         b: &mut Builder,
         keys: Factor,
         step: u32,
-        (first, at): (Operand, Operand),
+        first: Operand,
+        at: Operand,
     ) -> Vec<[[Operand; 2]; 2]> {
-        let words = keys.four(b, 0, step, false);
+        let packed = keys.four(b, 0, step, false);
         let row = b.add(first, self.group);
         let times = [0, COLUMNS].map(|by| b.add(row, Operand::i32(by as i32)));
         let mut columns = vec![];
@@ -120,8 +118,8 @@ impl ChunkwiseKernel<'_> {
             columns.push([0, 1].map(|block| {
                 let own = self.logs_of_two(b, keys.tile, times[block], eight);
                 let two = match keys.tile.elem {
-                    Elem::F32 => [words[2 * block], words[2 * block + 1]],
-                    elem => b.unpack(elem, words[2 * block + k as usize]).map(|x| b.bits(Ty::U32, x)),
+                    Elem::F32 => [packed[2 * block], packed[2 * block + 1]],
+                    elem => b.unpack(elem, packed[2 * block + k as usize]).map(|x| b.bits(Ty::U32, x)),
                 };
                 [0, 1].map(|c| {
                     let log = end_logs[c].since(b, own[c]);
@@ -134,8 +132,8 @@ impl ChunkwiseKernel<'_> {
 
     /// Keys of 16 times and 16 channels as a right factor, times what is left of them at the chunk's end; in reverse, before its
     /// first time: for both eights of the channels, both of the times.
-    fn keys_in_time(&self, b: &mut Builder, keys: Factor, (sixteen, pair): (u32, u32)) -> [[[Operand; 2]; 2]; 2] {
-        let own = self.key_elements(b, keys, (sixteen, pair));
+    fn keys_in_time(&self, b: &mut Builder, keys: Factor, sixteen: u32, pair: u32) -> [[[Operand; 2]; 2]; 2] {
+        let own = self.key_elements(b, keys, sixteen, pair);
         let column = self.first_column(b);
         [0, 1].map(|block| {
             let channel = b.add(self.group, Operand::i32((pair * ROWS + block * COLUMNS) as i32));
@@ -153,11 +151,11 @@ impl ChunkwiseKernel<'_> {
     }
 
     /// Keys of 16 times and 16 channels as they are in the tile.
-    fn key_elements(&self, b: &mut Builder, keys: Factor, (sixteen, pair): (u32, u32)) -> [[[Operand; 2]; 2]; 2] {
+    fn key_elements(&self, b: &mut Builder, keys: Factor, sixteen: u32, pair: u32) -> [[[Operand; 2]; 2]; 2] {
         if keys.tile.elem != Elem::F32 {
-            let words = keys.four(b, sixteen * ROWS, pair, true);
-            let two = |b: &mut Builder, word| b.unpack(keys.tile.elem, word).map(|x| b.bits(Ty::U32, x));
-            return [0, 2].map(|block| [0, 1].map(|half| two(b, words[block + half])));
+            let packed = keys.four(b, sixteen * ROWS, pair, true);
+            let two = |b: &mut Builder, pair| b.unpack(keys.tile.elem, pair).map(|x| b.bits(Ty::U32, x));
+            return [0, 2].map(|block| [0, 1].map(|half| two(b, packed[block + half])));
         }
         let below = keys.tile.lanes_below(b, keys.lanes);
         [0, 1].map(|block| {

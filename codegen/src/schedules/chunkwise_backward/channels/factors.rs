@@ -34,9 +34,9 @@ impl Scale {
 }
 
 impl ChunkwiseBackwardKernel<'_> {
-    /// The two elements of a word times two numbers.
-    fn scaled(&self, b: &mut Builder, word: Operand, by: [Operand; 2]) -> Operand {
-        let [low, high] = b.unpack(self.keys.elem, word);
+    /// The two elements of a packed pair times two numbers.
+    fn scaled(&self, b: &mut Builder, pair: Operand, by: [Operand; 2]) -> Operand {
+        let [low, high] = b.unpack(self.keys.elem, pair);
         let (low, high) = (b.mul(low, by[0]), b.mul(high, by[1]));
         b.pack(self.keys.elem, low, high)
     }
@@ -46,12 +46,13 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (time, channel): (Operand, Operand),
+        time: Operand,
+        channel: Operand,
         scale: Scale,
     ) -> [Operand; 2] {
         let after = b.add(time, Operand::i32(1));
-        let own = self.sums_at(b, arrays, (after, channel), 2);
-        let border = self.sums_at(b, arrays, (scale.border, channel), 2);
+        let own = self.sums_at(b, arrays, after, channel, 2);
+        let border = self.sums_at(b, arrays, scale.border, channel, 2);
         [0, 1].map(|c| scale.power(b, own[c], border[c]))
     }
 
@@ -61,10 +62,10 @@ impl ChunkwiseBackwardKernel<'_> {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {
-            let words = left.four(b, 0, sixteen, false);
-            map_left(b, words, (row, column, sixteen), |b, word, place| {
-                let powers = self.powers(b, own.arrays, place, scale);
-                self.scaled(b, word, powers)
+            let packed = left.four(b, 0, sixteen, false);
+            map_left(b, packed, row, column, sixteen, |b, pair, time, channel| {
+                let powers = self.powers(b, own.arrays, time, channel, scale);
+                self.scaled(b, pair, powers)
             })
         };
         (0..self.schedule.depth / ROWS).map(sixteen).collect()
@@ -75,20 +76,20 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        words: [Operand; 4],
+        packed: [Operand; 4],
         (first, sixteen): (Operand, u32),
         scale: Scale,
     ) -> [Operand; 4] {
         let (row, column) = (b.add(first, self.group), self.first_column(b));
         let mut register = 0;
-        words.map(|word| {
+        packed.map(|pair| {
             // Registers 0 and 1 have the first eight times, 1 and 3 the channels from the eighth on.
             let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
             register += 1;
             let time = b.add(row, Operand::i32(rows as i32));
             let channel = b.add(column, Operand::i32(channels as i32));
-            let powers = self.powers(b, arrays, (time, channel), scale);
-            self.scaled(b, word, powers)
+            let powers = self.powers(b, arrays, time, channel, scale);
+            self.scaled(b, pair, powers)
         })
     }
 
@@ -97,25 +98,25 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        words: [Operand; 4],
+        packed: [Operand; 4],
         (first, channel): (Operand, Operand),
         scale: Scale,
     ) -> [Operand; 4] {
         let column = self.first_column(b);
         let time = b.add(first, column);
         let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
-        let borders = channels.map(|channel| self.sums_at(b, arrays, (scale.border, channel), 1)[0]);
+        let borders = channels.map(|channel| self.sums_at(b, arrays, scale.border, channel, 1)[0]);
         let mut register = 0;
-        words.map(|word| {
+        packed.map(|pair| {
             // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
             let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS);
             register += 1;
             let powers = [0, 1].map(|k| {
                 let after = b.add(time, Operand::i32((times + k + 1) as i32));
-                let own = self.sums_at(b, arrays, (after, channels[of]), 1)[0];
+                let own = self.sums_at(b, arrays, after, channels[of], 1)[0];
                 scale.power(b, own, borders[of])
             });
-            self.scaled(b, word, powers)
+            self.scaled(b, pair, powers)
         })
     }
 }

@@ -60,7 +60,7 @@ pub(super) struct Arrays {
 impl Arrays {
     pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
         let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
-        let pairs = Tile::bare(b, "pairs", elem, (TIMES, TIMES));
+        let pairs = Tile::bare(b, "pairs", elem, TIMES, TIMES);
         let [totals, later, energies, end_terms] = ["totals", "later", "channel_energies", "ends"]
             .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
         Arrays { sums, pairs, own_queries, totals, later, energies, end_terms }
@@ -88,19 +88,19 @@ impl ChunkwiseBackwardKernel<'_> {
             tile.fill(b, &source, origin, chunk.first, none);
         }
         self.fetch(b, &chunk, none);
-        let place = self.head(b, &chunk, none);
-        let rates = self.rates(b, &place.outer, chunk.first);
+        let head = self.head(b, &chunk, none);
+        let rates = self.rates(b, &head.outer, chunk.first);
         self.store_rates(b, &rates, none);
         let (time, width) = (self.form.states.time, self.form.states.width);
-        let values = Values::new(self.stage, &self.args, [time, width], place.outer.clone());
+        let values = Values::new(self.stage, &self.args, [time, width], head.outer.clone());
         self.sum_channels(b, arrays, &values, chunk.first);
         if self.schedule.wide {
-            return self.all_parts(b, arrays, (&chunk, &place), &values);
+            return self.all_parts(b, arrays, &chunk, &head, &values);
         }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
         }
-        let (rows, steps) = self.early(b, &place, chunk.first);
+        let (rows, steps) = self.early(b, &head, chunk.first);
         self.channel_energies(b, arrays, None);
         // From here on all threads see sums and rates.
         b.barrier();
@@ -113,10 +113,10 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
-        let head = Head { views: &views, stage: none, decays: &decays, sums: &sums };
-        let found = self.channel_values(b, &own, &head);
-        self.store_values(b, &rows, (none, None), &found);
-        self.after_pairs(b, &own, None, (&values, chunk.first));
+        let one = Head { views: &views, stage: none, decays: &decays, sums: &sums };
+        let found = self.channel_values(b, &own, &one);
+        self.store_values(b, &rows, none, None, &found);
+        self.after_pairs(b, &own, None, &values, chunk.first);
         self.store_steps(b, &steps, &decays, None);
     }
 
@@ -128,16 +128,23 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Computes what needs M: key', query' and the cotangents of the logarithms. The products over all of the width with D
     /// and S are given, or computed from the tiles.
-    fn after_pairs(&self, b: &mut Builder, own: &Steps, through: Option<(Blocks, Blocks)>, at: (&Values, Operand)) {
+    fn after_pairs(
+        &self,
+        b: &mut Builder,
+        own: &Steps,
+        through: Option<(Blocks, Blocks)>,
+        values: &Values,
+        first: Operand,
+    ) {
         self.pairs_of_own(b, own.arrays);
         b.push(Stmt::SyncWarp);
         let (keys, queries) = through.unzip();
-        self.channel_keys(b, own, keys, at);
-        self.channel_queries(b, own, queries, at);
+        self.channel_keys(b, own, keys, values, first);
+        self.channel_queries(b, own, queries, values, first);
         b.push(Stmt::SyncWarp);
         self.sum_later_channels(b, own.arrays);
         b.barrier();
-        self.store_channels(b, own.arrays, at);
+        self.store_channels(b, own.arrays, values, first);
     }
 
     /// The row of the sums at the start of the warp's 16 times, or so many times 16 further.

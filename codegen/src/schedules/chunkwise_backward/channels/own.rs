@@ -19,12 +19,12 @@ impl ChunkwiseBackwardKernel<'_> {
             let after = b.add(first, Operand::i32(1));
             let sums = self.channel_index(b, after, channel);
             let sums = self.of_times(b, arrays.sums, sums, super::row(self.schedule.depth));
-            let queries = self.of_tile(b, &self.queries, (first, channel));
-            let keys = self.of_tile(b, &self.keys, (first, channel));
+            let queries = self.of_tile(b, &self.queries, first, channel);
+            let keys = self.of_tile(b, &self.keys, first, channel);
             let mut to_queries = vec![zero(Ty::F32); ROWS as usize];
             let to = self.channel_index(b, first, channel);
             for (j, key) in keys.into_iter().enumerate() {
-                let weights = self.weights_of(b, arrays, (first, j as u32));
+                let weights = self.weights_of(b, arrays, first, j as u32);
                 let mut to_key = zero(Ty::F32);
                 for i in j..ROWS as usize {
                     let apart = b.sub(sums[i], sums[j]);
@@ -63,7 +63,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// A channel of a tile at 16 times.
-    fn of_tile(&self, b: &mut Builder, tile: &Tile, (first, channel): (Operand, Operand)) -> Vec<Operand> {
+    fn of_tile(&self, b: &mut Builder, tile: &Tile, first: Operand, channel: Operand) -> Vec<Operand> {
         let [piece, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, channel, Operand::i32(COLUMNS as i32)));
         let one = |k: u32| {
             let time = b.add(first, Operand::i32(k as i32));
@@ -76,7 +76,7 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// M with its gains of time number j of a block and the block's times; those of the first eight only where they may be
     /// later.
-    fn weights_of(&self, b: &mut Builder, arrays: &Arrays, (first, j): (Operand, u32)) -> Vec<Operand> {
+    fn weights_of(&self, b: &mut Builder, arrays: &Arrays, first: Operand, j: u32) -> Vec<Operand> {
         let row = b.add(first, Operand::i32(j as i32));
         let piece = b.binary(Binary::Div, first, Operand::i32(COLUMNS as i32));
         let mut weights = vec![zero(Ty::F32); ROWS as usize];

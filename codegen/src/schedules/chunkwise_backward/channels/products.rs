@@ -34,7 +34,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let row = b.add(first, row);
         let right = head.views.wide.in_time(b, &self.cotangents, Operand::i32(0));
         let last = Operand::i32(BLOCKS as i32);
-        self.through_blocks(b, found, (self.block, last), |b, found, later| {
+        self.through_blocks(b, found, self.block, last, |b, found, later| {
             let index = self.weights.lanes_at(b, row, piece, later);
             let left = load_four(b, &self.weights, index, false);
             let right = self.of_block(b, right, later);
@@ -53,7 +53,8 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         sums: Blocks,
-        (from, to): (Operand, Operand),
+        from: Operand,
+        to: Operand,
         add: impl FnOnce(&mut Builder, &mut Blocks, Operand),
     ) -> Blocks {
         let regs: Vec<_> = sums.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
@@ -86,9 +87,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let first = b.mul(block, Operand::i32(ROWS as i32));
         let right = self.of_block(b, right, block);
         for pair in 0..sums.len() as u32 / 2 {
-            let words = right.four(b, 0, pair, true);
+            let packed = right.four(b, 0, pair, true);
             let (channel, _) = self.channels_of(b, 2 * pair);
-            let [x, y, z, w] = self.scaled_in_time(b, own.arrays, words, (first, channel), scale);
+            let [x, y, z, w] = self.scaled_in_time(b, own.arrays, packed, (first, channel), scale);
             mma(b, self.keys.elem, &mut sums[2 * pair as usize], left, [x, y]);
             mma(b, self.keys.elem, &mut sums[2 * pair as usize + 1], left, [z, w]);
         }
@@ -100,8 +101,10 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         own: &Steps,
-        (kind, given): (Cotangent, Option<Blocks>),
-        (from, to): (Operand, Operand),
+        kind: Cotangent,
+        given: Option<Blocks>,
+        from: Operand,
+        to: Operand,
     ) -> Blocks {
         let mut found = given.unwrap_or_else(|| {
             let mut found: Blocks = vec![zeros(); self.deep_blocks() as usize];
@@ -110,7 +113,7 @@ impl ChunkwiseBackwardKernel<'_> {
         });
         for (block, found) in (0..).zip(&mut found) {
             let (_, channel) = self.channels_of(b, block);
-            let [from, to] = [from, to].map(|row| self.sums_at(b, own.arrays, (row, channel), 2));
+            let [from, to] = [from, to].map(|row| self.sums_at(b, own.arrays, row, channel, 2));
             for (r, found) in found.iter_mut().enumerate() {
                 let apart = b.sub(to[r % 2], from[r % 2]);
                 let power = b.let_(Ty::F32, Expr::Exp2Fast(apart));
@@ -132,18 +135,18 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = Factor::of(b, tile, &own.views.wide.left, none);
         let right = own.views.deep.in_time(b, states, none);
         for sixteen in 0..SIXTEENS {
-            let words = left.four(b, 0, sixteen, false);
-            let words = scale_rows(b, tile.elem, words, gains);
-            multiply_in_time(b, found, (words, right), sixteen);
+            let packed = left.four(b, 0, sixteen, false);
+            let packed = scale_rows(b, tile.elem, packed, gains);
+            multiply_in_time(b, found, (packed, right), sixteen);
         }
     }
 
     /// The powers of the thread's times and channels of a block.
-    fn own_powers(&self, b: &mut Builder, own: &Steps, (block, scale): (u32, Scale)) -> [Operand; 4] {
+    fn own_powers(&self, b: &mut Builder, own: &Steps, block: u32, scale: Scale) -> [Operand; 4] {
         let (row, (_, channel)) = (self.first_row(b), self.channels_of(b, block));
         let [[x, y], [z, w]] = [0, COLUMNS].map(|by| {
             let time = b.add(row, Operand::i32(by as i32));
-            self.powers(b, own.arrays, (time, channel), scale)
+            self.powers(b, own.arrays, time, channel, scale)
         });
         [x, y, z, w]
     }
@@ -163,10 +166,11 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         own: &Steps,
         given: Option<Blocks>,
-        (values, first): (&Values, Operand),
+        values: &Values,
+        first: Operand,
     ) {
         let none = Operand::i32(0);
-        let through = self.through_states(b, own, (Cotangent::Keys, given), (own.end, Operand::i32(TIMES as i32)));
+        let through = self.through_states(b, own, Cotangent::Keys, given, own.end, Operand::i32(TIMES as i32));
         let scale = Scale { factor: ScaledFactor::Key, border: own.end };
         if self.has_channels() {
             self.store_end_terms(b, own, &through, scale);
@@ -177,19 +181,19 @@ impl ChunkwiseBackwardKernel<'_> {
         let right = own.views.deep.in_time(b, &self.queries, none);
         let next = b.add(self.block, Operand::i32(1));
         let last = Operand::i32(BLOCKS as i32);
-        let found = self.through_blocks(b, through, (next, last), |b, found, later| {
+        let found = self.through_blocks(b, through, next, last, |b, found, later| {
             let index = own.arrays.pairs.lanes_at(b, row, piece, later);
             let left = load_four(b, &own.arrays.pairs, index, false);
             let scale = Scale { factor: ScaledFactor::Query, border: own.end };
             self.add_scaled(b, own, found, ((left, right), later, scale));
         });
-        let found = self.with_own(b, own, &found, (self.key_sums, scale));
+        let found = self.with_own(b, own, &found, self.key_sums, scale);
         if self.needs(Cotangent::Keys) {
-            self.store_depth(b, values, first, (Cotangent::Keys, &found));
+            self.store_depth(b, values, first, Cotangent::Keys, &found);
         }
         if self.has_channels() {
             self.store_product(b, &found, |b, block, r, found| {
-                let keys = self.own_block(b, (&self.keys, none), block);
+                let keys = self.own_block(b, &self.keys, none, block);
                 let product = b.mul(keys[r], found);
                 b.sub(zero(Ty::F32), product)
             });
@@ -202,14 +206,15 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         own: &Steps,
         given: Option<Blocks>,
-        (values, first): (&Values, Operand),
+        values: &Values,
+        first: Operand,
     ) {
         let none = Operand::i32(0);
-        let through = self.through_states(b, own, (Cotangent::Queries, given), (none, own.start));
+        let through = self.through_states(b, own, Cotangent::Queries, given, none, own.start);
         let (row, piece) = right_rows(b, self.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
         let right = own.views.deep.in_time(b, &self.keys, none);
-        let found = self.through_blocks(b, through, (none, self.block), |b, found, earlier| {
+        let found = self.through_blocks(b, through, none, self.block, |b, found, earlier| {
             let rows = b.mul(earlier, Operand::i32((ROWS * TIMES) as i32));
             let index = b.add(lanes, rows);
             let left = load_four(b, &own.arrays.pairs, index, true);
@@ -220,15 +225,16 @@ impl ChunkwiseBackwardKernel<'_> {
             b,
             own,
             &found,
-            (own.arrays.own_queries, Scale { factor: ScaledFactor::Query, border: own.start }),
+            own.arrays.own_queries,
+            Scale { factor: ScaledFactor::Query, border: own.start },
         );
         if self.needs(Cotangent::Queries) {
-            self.store_depth(b, values, first, (Cotangent::Queries, &found));
+            self.store_depth(b, values, first, Cotangent::Queries, &found);
         }
         if self.has_channels() {
             let of_block: Vec<_> = (0..self.deep_blocks()).map(|block| self.block_at(b, block)).collect();
             self.store_product(b, &found, |b, block, r, found| {
-                let queries = self.own_block(b, (&self.queries, none), block);
+                let queries = self.own_block(b, &self.queries, none, block);
                 let at = b.add(of_block[block as usize][r / 2], Operand::i32((r % 2) as i32));
                 let before = b.load1(Memory::Shared(self.key_sums), at);
                 b.fma(queries[r], found, before)
@@ -237,10 +243,10 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Sums scaled to the thread's times, with what pairs of its block add.
-    fn with_own(&self, b: &mut Builder, own: &Steps, found: &Blocks, (array, scale): (SharedId, Scale)) -> Blocks {
+    fn with_own(&self, b: &mut Builder, own: &Steps, found: &Blocks, array: SharedId, scale: Scale) -> Blocks {
         let mut all = vec![];
         for (block, found) in (0..).zip(found) {
-            let powers = self.own_powers(b, own, (block, scale));
+            let powers = self.own_powers(b, own, block, scale);
             let of_block = self.block_at(b, block);
             let [x, y] = of_block.map(|at| b.load(Memory::Shared(array), at, 2, None, zero(Ty::F32)));
             let add = [x[0], x[1], y[0], y[1]];
@@ -269,8 +275,8 @@ impl ChunkwiseBackwardKernel<'_> {
         let is_first = b.eq(self.group, Operand::i32(0));
         let from = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
         for (block, through) in (0..).zip(through) {
-            let powers = self.own_powers(b, own, (block, scale));
-            let keys = self.own_block(b, (&self.keys, Operand::i32(0)), block);
+            let powers = self.own_powers(b, own, block, scale);
+            let keys = self.own_block(b, &self.keys, Operand::i32(0), block);
             let terms = [0, 1, 2, 3].map(|r: usize| {
                 let first = b.mul(through[r], powers[r]);
                 b.mul(first, keys[r])

@@ -77,7 +77,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Stores the cotangents at the warp's times and the channels of its half.
-    pub(super) fn store_channels(&self, b: &mut Builder, arrays: &Arrays, (values, first): (&Values, Operand)) {
+    pub(super) fn store_channels(&self, b: &mut Builder, arrays: &Arrays, values: &Values, first: Operand) {
         if !self.has_channels() {
             return;
         }
@@ -86,16 +86,15 @@ impl ChunkwiseBackwardKernel<'_> {
             self.own_channels(b, |b, channel| {
                 let [later, energies, end_terms] =
                     [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
-                let blocks =
-                    self.total_of(b, (later, channel), |b, other| b.lt(self.block, Operand::i32(other as i32)));
+                let blocks = self.total_of(b, later, channel, |b, other| b.lt(self.block, Operand::i32(other as i32)));
                 let all = |_: &mut Builder, _| Operand::bool(true);
-                let energy = self.total_of(b, (energies, channel), all);
-                let end_terms = self.total_of(b, (end_terms, channel), all);
-                let end = self.sums_at(b, arrays, (Operand::i32(TIMES as i32), channel), 1)[0];
+                let energy = self.total_of(b, energies, channel, all);
+                let end_terms = self.total_of(b, end_terms, channel, all);
+                let end = self.sums_at(b, arrays, Operand::i32(TIMES as i32), channel, 1)[0];
                 let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
                 let constant = b.fma(whole, energy, end_terms);
                 let constant = b.add(constant, blocks);
-                self.store_times(b, arrays, values.clone(), (output, first), (channel, constant));
+                self.store_times(b, arrays, values.clone(), output, first, channel, constant);
             });
         }
     }
@@ -106,8 +105,10 @@ impl ChunkwiseBackwardKernel<'_> {
         b: &mut Builder,
         arrays: &Arrays,
         mut values: Values,
-        (output, first): (usize, Operand),
-        (channel, constant): (Operand, Operand),
+        output: usize,
+        first: Operand,
+        channel: Operand,
+        constant: Operand,
     ) {
         let (depth, tensor) = (self.form.states.depth, Tensor::Output(output as u32));
         let value = self.stage.program.outputs[output].value;

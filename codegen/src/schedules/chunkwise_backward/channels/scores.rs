@@ -25,9 +25,9 @@ impl ChunkwiseBackwardKernel<'_> {
             let right = Factor { tile: &self.queries, lanes: &lanes, start };
             let mut scores: Blocks = vec![zeros(); 2];
             for (sixteen, left) in (0..).zip(&left) {
-                let words = right.four(b, 0, sixteen, false);
+                let packed = right.four(b, 0, sixteen, false);
                 let scale = Scale { factor: ScaledFactor::Query, border: own.end };
-                let [x, y, z, w] = self.scaled_right(b, own.arrays, words, (first, sixteen), scale);
+                let [x, y, z, w] = self.scaled_right(b, own.arrays, packed, (first, sixteen), scale);
                 mma(b, right.tile.elem, &mut scores[0], *left, [x, y]);
                 mma(b, right.tile.elem, &mut scores[1], *left, [z, w]);
             }
@@ -103,7 +103,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// The sums of two neighbouring channels up to and with a time.
     fn sums_after(&self, b: &mut Builder, arrays: &Arrays, time: Operand, channel: Operand) -> Vec<Operand> {
         let row = b.add(time, Operand::i32(1));
-        self.sums_at(b, arrays, (row, channel), 2)
+        self.sums_at(b, arrays, row, channel, 2)
     }
 
     /// Computes M of the warp's times j and the times i of its half, with all gains.
@@ -118,7 +118,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let none = Operand::i32(0);
         let left = Factor::of(b, &self.values, &own.views.wide.left, none);
         let right = own.views.wide.right(b, &self.cotangents, none);
-        multiply(b, products, (left, right));
+        multiply(b, products, left, right);
     }
 
     /// Writes M from these products.

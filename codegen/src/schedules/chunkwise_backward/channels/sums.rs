@@ -36,7 +36,7 @@ impl ChunkwiseBackwardKernel<'_> {
     /// Sums the logarithms of each thread's channels along the times of a block, and adds the sums of blocks before.
     pub(super) fn sum_channels(&self, b: &mut Builder, arrays: &Arrays, values: &Values, first: Operand) {
         let items = self.items(b);
-        let sums: Vec<Vec<Operand>> = items.iter().map(|item| self.sum_times(b, values, (item, first))).collect();
+        let sums: Vec<Vec<Operand>> = items.iter().map(|item| self.sum_times(b, values, item, first)).collect();
         let depth = Operand::i32(self.schedule.depth as i32);
         let totals = Memory::Shared(arrays.totals);
         for (item, sums) in items.iter().zip(&sums) {
@@ -47,7 +47,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         for (item, sums) in items.iter().zip(&sums) {
             let before =
-                self.total_of(b, (totals, item.channel), |b, other| b.lt(Operand::i32(other as i32), item.block));
+                self.total_of(b, totals, item.channel, |b, other| b.lt(Operand::i32(other as i32), item.block));
             let first = b.mul(item.block, Operand::i32(ROWS as i32));
             let index = self.channel_index(b, first, item.channel);
             for (k, sum) in (1..).zip(sums) {
@@ -64,7 +64,8 @@ impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn total_of(
         &self,
         b: &mut Builder,
-        (memory, channel): (Memory, Operand),
+        memory: Memory,
+        channel: Operand,
         counts: impl Fn(&mut Builder, u32) -> Operand,
     ) -> Operand {
         (0..BLOCKS).fold(f32(0.0), |sum, block| {
@@ -77,7 +78,7 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// The sums of an item's logarithms up to each of its times.
-    fn sum_times(&self, b: &mut Builder, values: &Values, (item, first): (&Item, Operand)) -> Vec<Operand> {
+    fn sum_times(&self, b: &mut Builder, values: &Values, item: &Item, first: Operand) -> Vec<Operand> {
         let mut values = values.clone();
         let place = self.index_along(b, item.channel, self.form.states.depth);
         values.set_inner(0, self.form.states.depth, place);
@@ -106,7 +107,8 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (row, channel): (Operand, Operand),
+        row: Operand,
+        channel: Operand,
         count: u32,
     ) -> Vec<Operand> {
         let index = self.channel_index(b, row, channel);

@@ -18,19 +18,13 @@ use oplus_dsl::ir::Binary;
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes what follows the sums of channels: A, the parts, and what needs the sums of all parts.
-    pub(super) fn all_parts(
-        &self,
-        b: &mut Builder,
-        arrays: &Arrays,
-        (chunk, place): (&Chunk, &HeadPart),
-        values: &Values,
-    ) {
+    pub(super) fn all_parts(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, head: &HeadPart, values: &Values) {
         let none = Operand::i32(0);
         for tile in [&self.keys, &self.queries] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
         }
         for array in [self.key_sums, arrays.own_queries] {
-            (0..self.deep_blocks()).for_each(|block| self.store_own(b, (array, block), &zeros()));
+            (0..self.deep_blocks()).for_each(|block| self.store_own(b, array, block, &zeros()));
         }
         // From here on all threads see sums and rates.
         b.barrier();
@@ -39,7 +33,7 @@ impl ChunkwiseBackwardKernel<'_> {
         self.score_earlier(b, &own);
         self.score_own(b);
         let pairs: Vec<[Reg; 4]> = (0..TIMES / 2 / COLUMNS).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
-        b.for_(none, chunk.parts, Operand::i32(1), |b, part| self.part(b, arrays, (chunk, place), (&pairs, part)));
+        b.for_(none, chunk.parts, Operand::i32(1), |b, part| self.part(b, arrays, chunk, head, &pairs, part));
         let pairs: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weighed(b, arrays, pairs);
         let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.kept(b, array, self.deep_blocks()));
@@ -47,7 +41,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.barrier();
         let views = self.all_views(b);
         let own = self.steps(b, arrays, &views);
-        self.after_pairs(b, &own, Some((keys, queries)), (values, chunk.first));
+        self.after_pairs(b, &own, Some((keys, queries)), values, chunk.first);
     }
 
     /// Computes one part: value' at its places, and what it adds to the sums.
@@ -55,8 +49,10 @@ impl ChunkwiseBackwardKernel<'_> {
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (chunk, place): (&Chunk, &HeadPart),
-        (pairs, part): (&[[Reg; 4]], Operand),
+        chunk: &Chunk,
+        head: &HeadPart,
+        pairs: &[[Reg; 4]],
+        part: Operand,
     ) {
         let none = Operand::i32(0);
         // The weights of all warps are complete, and no thread reads the sums over the width of the part before.
@@ -74,14 +70,14 @@ impl ChunkwiseBackwardKernel<'_> {
             b.assign(*reg, *product);
         }
         for (array, kind) in [(self.key_sums, Cotangent::Keys), (arrays.own_queries, Cotangent::Queries)] {
-            self.add_to(b, &own, (array, kind));
+            self.add_to(b, &own, array, kind);
         }
-        let (rows, steps) = self.early(b, place, chunk.first);
+        let (rows, steps) = self.early(b, head, chunk.first);
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
         let found = self.channel_values(b, &own, &Head { views: &views, stage: none, decays: &decays, sums: &sums });
         let first = b.mul(part, Operand::i32(TIMES as i32));
-        self.store_values(b, &rows, (none, Some(first)), &found);
+        self.store_values(b, &rows, none, Some(first), &found);
         // No thread reads the tiles of this part any more.
         b.barrier();
         let next = b.add(part, Operand::i32(1));
@@ -90,11 +86,11 @@ impl ChunkwiseBackwardKernel<'_> {
     }
 
     /// Adds the product of a part to the first term of key' or query'.
-    fn add_to(&self, b: &mut Builder, own: &Steps, (array, kind): (SharedId, Cotangent)) {
+    fn add_to(&self, b: &mut Builder, own: &Steps, array: SharedId, kind: Cotangent) {
         let mut sums = self.kept(b, array, self.deep_blocks());
         self.add_states(b, own, kind, &mut sums);
         for (block, sums) in (0..).zip(&sums) {
-            self.store_own(b, (array, block), sums);
+            self.store_own(b, array, block, sums);
         }
     }
 }
