@@ -131,6 +131,9 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 pub use compile::{Position, TextError, TextMistake, compile, compile_source_file};
+/// The text of the standard models, the body of a `scan!`.
+pub use library::MODELS;
+
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use extent::Extent;
 pub use items::Item;

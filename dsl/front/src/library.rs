@@ -19,7 +19,7 @@ pub(crate) const OPERATORS: &str = include_str!("../standard/operators.rs");
 pub(crate) const KERNELS: &str = include_str!("../standard/kernels.rs");
 
 /// The text of the standard models, the body of a `scan!`.
-pub(crate) const MODELS: &str = concat!(
+pub const MODELS: &str = concat!(
     include_str!("../standard/models.rs"),
     include_str!("../standard/linear.rs"),
     include_str!("../standard/attention.rs"),
