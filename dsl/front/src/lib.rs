@@ -131,12 +131,10 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 pub use compile::{Position, TextError, TextMistake, compile, compile_source_file};
-/// The text of the standard models, the body of a `scan!`.
-pub use library::MODELS;
-
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use extent::Extent;
 pub use items::Item;
+pub use library::{KERNELS, MODELS};
 pub use mistake::Mistake;
 pub use source::{SourceError, scan_source_file};
 
