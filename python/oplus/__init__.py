@@ -12,9 +12,8 @@ array([1.  , 1.5 , 1.75])
 from . import _symbols, kernels, models
 from ._associative import associative_scan
 from ._kernel import Kernel
+from ._modes import ordered, record
 from ._native import Error, Explanation, __version__
-from ._native import Ordered as _Ordered
-from ._native import Recording as _Recording
 from ._symbols import where
 from ._text import Kernels, ScanError, kernel, scan, scan_file
 
@@ -70,20 +69,3 @@ sin = _symbols.function("sin", "The sine.")
 softplus = _symbols.function("softplus", "ln(1 + exp(x)).")
 sqrt = _symbols.function("sqrt", "The square root.")
 tanh = _symbols.function("tanh", "The hyperbolic tangent.")
-
-
-def ordered() -> _Ordered:
-    """Inside `with oplus.ordered():` the calls of this thread combine in order.
-
-    Every scan and every sum takes one element after the other, so that a sequence has the same outputs and states, to the bit,
-    when it is read at once, in chunks of any lengths, or step by step. It costs speed.
-    """
-    return _Ordered()
-
-
-def record() -> _Recording:
-    """Inside `with oplus.record():` calls on a GPU save states for their gradients, which are then faster.
-
-    The gradient of a recorded call must be taken before its inputs are overwritten.
-    """
-    return _Recording()

@@ -20,6 +20,8 @@ class Derived:
         self.names = [param.name for param in self.params] + [output.name for output in self.outputs]
         self.cotangents = {f"{output.name}.bar": at for at, output in enumerate(self.outputs)}
         self.is_differentiable = bool(floats) and any(is_float(param.elem) for param in self.params)
+        # Parameters that may store one of two types of floats, which their gradients then store.
+        self.has_choice = self.is_differentiable and any(p.other and is_float(p.elem) for p in self.params)
         self._gradient: Derived | None = None
         self._parts: dict[tuple[bool, ...], _native.Kernel] = {}
         self._batched: dict[tuple[bool, ...], tuple[Derived, list[bool]]] = {}

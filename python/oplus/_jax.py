@@ -60,7 +60,7 @@ def _function(derived: Derived) -> Any:
             raise TypeError(f"`{derived.native.name}` has no gradient: none of its parameters and outputs are floats")
         both = (*args, *outputs)
         # What was left out must be known when the gradient is traced: it is part of the structure.
-        given = tuple(None if x is None else () for x in args)
+        given = tuple(None if x is None else jnp.zeros(0, x.dtype) for x in args)
         return outputs, (given, [both[at] for at in derived.saved])
 
     def backward(kept: Any, cotangents: Arrays) -> Arrays:
@@ -71,7 +71,7 @@ def _function(derived: Derived) -> Any:
         chosen = tuple(at in wanted for at, param in enumerate(derived.params) if is_float(param.elem))
         part = derived_of(derived.part(chosen))
         found = iter(_function(part)(*[cotangents[at] if is_bar else saved[at] for is_bar, at in derived.sources]))
-        return tuple(next(found) if at in wanted else None for at in range(len(derived.params)))
+        return tuple(next(found).astype(given[at].dtype) if at in wanted else None for at in range(len(derived.params)))
 
     function.defvjp(forward, backward)
     _functions[id(derived)] = function

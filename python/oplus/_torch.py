@@ -14,6 +14,7 @@ from torch.nn import Parameter
 
 from . import _native
 from ._derived import Derived, derived_of, is_float
+from ._modes import is_recording
 
 if TYPE_CHECKING:
     from ._kernel import Kernel
@@ -48,6 +49,8 @@ def _allocator(args: Tensors) -> Any:
     device = next(x.device for x in args if x is not None)
     found = _allocators.get(device)
     if found is None:
+        if device.type == "cuda":
+            _native.use_allocator(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
 
         def found(elem: str, shape: tuple[int, ...]) -> torch.Tensor:
             return _empty(shape, dtype=_DTYPES[elem], device=device)
@@ -100,24 +103,35 @@ def call(kernel: Kernel, args: Tensors) -> Tensors:
 
 def _backward(ctx: Any, *cotangents: Any) -> Tensors:
     derived: Derived = ctx.derived
-    saved = ctx.saved_tensors
+    nothing = (None,) * (len(derived.params) + 1)
     if not derived.is_differentiable or all(x is None for x in cotangents):
-        return (None,) * (len(derived.params) + 1)
-    args = tuple(cotangents[at] if is_bar else saved[at] for is_bar, at in derived.sources)
+        return nothing
     needed = ctx.needs_input_grad[1:]
-    if torch.is_grad_enabled() or not _is_eager(args):
-        given = [x is not None for x in args]
-        function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
-        if any(given):
-            found = iter(function.apply(derived.gradient, *args))
-            every = [next(found) if is_float(param.elem) else None for param in derived.params]
-            return (None, *[x if needs else None for x, needs in zip(every, needed)])
     wanted = tuple(needs for param, needs in zip(derived.params, needed) if is_float(param.elem))
     if not any(wanted):
-        return (None,) * (len(derived.params) + 1)
+        return nothing
+    saved = ctx.saved_tensors
+    kept = [saved[at] for at in derived.saved] if ctx.is_whole else saved
+    args = tuple(cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources)
     with _Order(ctx.ordered):
-        found = iter(_run(derived.part(wanted), args))
+        if torch.is_grad_enabled() or not _is_eager(args):
+            function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
+            every = iter(function.apply(derived.gradient, *args))
+            found = iter([x for x, needs in zip(every, wanted) if needs])
+        elif ctx.is_whole:
+            found = iter(_gradient(ctx, saved, cotangents, wanted))
+        else:
+            found = iter(_run(derived.part(wanted), args))
     return (None, *[next(found) if needs and is_float(p.elem) else None for p, needs in zip(derived.params, needed)])
+
+
+def _gradient(ctx: Any, saved: Tensors, cotangents: Tensors, wanted: tuple[bool, ...]) -> Tensors:
+    """The gradient of a call of which all inputs are kept, with the states that it has saved."""
+    derived: Derived = ctx.derived
+    count = len(derived.params)
+    inputs, outputs = saved[:count], saved[count : count + len(derived.outputs)]
+    given = tuple(x for x, output in zip(cotangents, derived.outputs) if is_float(output.elem))
+    return derived.native.backward(inputs, outputs, given, wanted, _allocator(inputs), saved[-1], ctx.form)
 
 
 class _Order:
@@ -135,11 +149,18 @@ class _Order:
             self._mode.__exit__(*exception)
 
 
-def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors) -> None:
+def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors, states: Any = None, form: Any = None) -> None:
     ctx.derived = derived
     ctx.ordered = _native.is_ordered()
-    if derived.is_differentiable:
-        both = (*inputs, *outputs)
+    # Saved states belong to a call with all its inputs, and so do types that are chosen tensor by tensor.
+    ctx.is_whole = form is not None or derived.has_choice
+    ctx.form = form
+    both = (*inputs, *outputs)
+    if ctx.is_whole:
+        read = set(derived.saved)
+        kept = [x if at in read or at < len(inputs) else None for at, x in enumerate(both)]
+        ctx.save_for_backward(*kept, states)
+    elif derived.is_differentiable:
         ctx.save_for_backward(*[both[at] for at in derived.saved])
     if derived.integers:
         ctx.mark_non_differentiable(*[outputs[at] for at in derived.integers])
@@ -151,8 +172,12 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, derived: Derived, *args: Any) -> Tensors:
-        outputs = _run(derived.native, args)
-        _remember(ctx, derived, args, outputs)
+        states = form = None
+        if derived.is_differentiable and is_recording():
+            outputs, states, form = derived.native.call_saving(args, _allocator(args))
+        else:
+            outputs = _run(derived.native, args)
+        _remember(ctx, derived, args, outputs, states, form)
         return outputs
 
     backward = staticmethod(_backward)
@@ -178,7 +203,6 @@ class _Transformed(torch.autograd.Function):
         moved = [x.movedim(at, 0) if has else x for x, at, has in zip(args, in_dims[1:], mapped)]
         found = _Transformed.apply(wider, *moved)
         return found, tuple(0 if has else None for has in outputs)
-
 
 
 from . import _torch_library  # noqa: E402  (it needs what is above)

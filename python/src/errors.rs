@@ -18,6 +18,8 @@ pub(crate) fn exception(py: Python<'_>, error: &oplus::Error) -> PyErr {
         | E::TooLarge { .. }
         | E::TooManyElements { .. }
         | E::View { .. }
+        | E::Misaligned { .. }
+        | E::ReadOnly { .. }
         | E::Overlap { .. }
         | E::SelfOverlap { .. }
         | E::UnknownSize { .. }

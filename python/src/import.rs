@@ -20,6 +20,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{IntoPyObjectExt, intern};
 
+use crate::allocator;
 use crate::elements::elem_of;
 use crate::errors::exception;
 
@@ -214,6 +215,7 @@ fn cuda_device(device: DLDevice, stream: *mut c_void) -> Result<CudaDevice, oplu
     // SAFETY: the stream is the producer's current one. PyTorch's and JAX's streams live as long as the process.
     let borrowed = unsafe { context.wrap_borrowed_stream(stream.cast()) };
     let Device::Cuda(found) = Device::from_stream(borrowed)? else { return Ok(own) };
+    allocator::install(&found);
     known.insert((device.device_id, stream.addr()), found.clone());
     Ok(found)
 }

@@ -1,15 +1,14 @@
 //! Kernels, called with tensors of other libraries.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use oplus::{Device, Elem, Tensor};
 use oplus_dsl::ir::Program;
-use pyo3::exceptions::{PyNotImplementedError, PyTypeError, PyValueError};
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::arguments::TensorType;
+use crate::call::{Allocate, Backward, Saved, forward, gradient, tensors};
 use crate::errors::exception;
 use crate::explain::{Explanation, shapes};
 use crate::import;
@@ -21,13 +20,11 @@ pub(crate) struct Kernel {
     kernel: OnceLock<Result<oplus::Kernel, oplus::Error>>,
     program: Program,
     docs: String,
-    /// Whether a call has been made, so that the next one need not compile anything.
-    is_warm: AtomicBool,
 }
 
 impl Kernel {
     pub(crate) fn of(program: Program, docs: String) -> Kernel {
-        Kernel { kernel: OnceLock::new(), program, docs, is_warm: AtomicBool::new(false) }
+        Kernel { kernel: OnceLock::new(), program, docs }
     }
 }
 
@@ -58,8 +55,8 @@ impl Kernel {
     }
 
     /// The parameters.
-    #[getter]
-    fn params(&self) -> Vec<TensorType> {
+    #[getter(params)]
+    fn param_types(&self) -> Vec<TensorType> {
         self.program.params.iter().map(|param| TensorType::of_param(&self.program, param)).collect()
     }
 
@@ -72,32 +69,47 @@ impl Kernel {
     /// Computes the outputs. `inputs` has one entry per parameter, `None` for those left out; `allocate(elem, shape)` makes an
     /// array for an output.
     fn call<'py>(&self, inputs: &Bound<'py, PyTuple>, allocate: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-        let py = inputs.py();
-        let kernel = self.kernel(py)?;
-        let tensors = self.import(inputs)?;
-        let given: Vec<Option<&Tensor>> = tensors.iter().map(Option::as_ref).collect();
-        let Some(shapes) = output_shapes(&self.program, &given) else {
-            return Err(match kernel.call(&given) {
-                Err(error) => exception(py, &error),
-                Ok(_) => PyValueError::new_err("the sizes of the outputs are unknown"),
-            });
+        let tensors = tensors("inputs", self.params(), inputs)?;
+        forward(self.kernel(inputs.py())?, tensors, &Allocate(allocate), false).map(|(arrays, _)| arrays)
+    }
+
+    /// A call that saves states for its gradient if it can: the outputs, the array of the states, and what they are.
+    fn call_saving<'py>(
+        &self,
+        inputs: &Bound<'py, PyTuple>,
+        allocate: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyAny>>, Option<Saved>)> {
+        let tensors = tensors("inputs", self.params(), inputs)?;
+        let (arrays, saved) = forward(self.kernel(inputs.py())?, tensors, &Allocate(allocate), true)?;
+        let (array, saved) = saved.unzip();
+        Ok((arrays, array, saved))
+    }
+
+    /// The gradients of a call with these inputs and outputs, of which those may be `None` that the gradient does not read, for
+    /// the cotangents of the outputs that store floats. `wanted` has an entry for every parameter that stores floats; the result
+    /// has an array for each that is wanted and was given. `states` and `saved` are what `call_saving` gave.
+    #[pyo3(signature = (inputs, outputs, cotangents, wanted, allocate, states = None, saved = None))]
+    #[expect(clippy::too_many_arguments, reason = "it is called from Python, by position, where every object costs")]
+    fn backward<'py>(
+        &self,
+        inputs: &Bound<'py, PyTuple>,
+        outputs: &Bound<'py, PyTuple>,
+        cotangents: &Bound<'py, PyTuple>,
+        wanted: Vec<bool>,
+        allocate: &Bound<'py, PyAny>,
+        states: Option<&Bound<'py, PyAny>>,
+        saved: Option<&Bound<'py, Saved>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let floats: Vec<&str> = self.program.outputs.iter().filter(|o| o.elem.is_float()).map(|o| &*o.name).collect();
+        let states = states.map(|states| import::tensor("states", states)).transpose()?;
+        let backward = Backward {
+            inputs: tensors("inputs", self.params(), inputs)?,
+            outputs: tensors("outputs", self.program.outputs.iter().map(|output| &*output.name), outputs)?,
+            cotangents: tensors("cotangents", floats.into_iter(), cotangents)?,
+            wanted,
+            saved: states.zip(saved.map(Bound::get)),
         };
-        let arrays = shapes.into_iter().map(|(elem, shape)| allocated(allocate, elem, &shape));
-        let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
-        let outputs =
-            self.program.outputs.iter().zip(&arrays).map(|(output, array)| import::tensor(&output.name, array));
-        let outputs = outputs.collect::<PyResult<Vec<Tensor>>>()?;
-        let sinks: Vec<&Tensor> = outputs.iter().collect();
-        let on_gpu = matches!(outputs.first().map(Tensor::device), Some(Device::Cuda(_)));
-        // A launch takes less time than another thread takes to begin.
-        let called = if on_gpu && self.is_warm.load(Ordering::Relaxed) {
-            kernel.call_into(&given, &sinks)
-        } else {
-            py.detach(|| kernel.call_into(&given, &sinks))
-        };
-        called.map_err(|e| exception(py, &e))?;
-        self.is_warm.store(true, Ordering::Relaxed);
-        PyTuple::new(py, arrays)
+        gradient(self.kernel(inputs.py())?, backward, &Allocate(allocate))
     }
 
     /// The kernel of the gradient, with those outputs only whose place in `wanted` is true.
@@ -155,43 +167,7 @@ impl Kernel {
         made.as_ref().map_err(|e| exception(py, e))
     }
 
-    fn import(&self, inputs: &Bound<'_, PyTuple>) -> PyResult<Vec<Option<Tensor>>> {
-        let params = &self.program.params;
-        if inputs.len() != params.len() {
-            let (name, expected, found) = (&self.program.name, params.len(), inputs.len());
-            return Err(PyTypeError::new_err(format!("`{name}` takes {expected} tensors, {found} were given")));
-        }
-        let import = |(param, object): (&oplus_dsl::ir::Param, Bound<'_, PyAny>)| {
-            if object.is_none() { Ok(None) } else { import::tensor(&param.name, &object).map(Some) }
-        };
-        params.iter().zip(inputs.iter()).map(import).collect()
+    fn params(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.program.params.iter().map(|param| &*param.name)
     }
-}
-
-/// An array of the framework for an output.
-fn allocated<'py>(allocate: &Bound<'py, PyAny>, elem: Elem, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
-    let py = allocate.py();
-    allocate.call1((PyString::intern(py, elem.name()), PyTuple::new(py, shape)?))
-}
-
-/// The element types and shapes of a call's outputs, if its inputs tell them. Whether the inputs agree with each other, the
-/// call itself checks.
-fn output_shapes(program: &Program, inputs: &[Option<&Tensor>]) -> Option<Vec<(Elem, Vec<usize>)>> {
-    let mut sizes = vec![None; program.axes.len()];
-    // What may be stored as `wide` tells the type of the call only where nothing else does.
-    let (mut call, mut other) = (None, None);
-    for (param, tensor) in program.params.iter().zip(inputs) {
-        let Some(tensor) = tensor else { continue };
-        for (axis, size) in param.axes.iter().zip(tensor.shape()) {
-            sizes[axis.0 as usize].get_or_insert(*size);
-        }
-        if param.elem == Elem::Call {
-            let known = if param.or.is_none() { &mut call } else { &mut other };
-            known.get_or_insert(tensor.elem());
-        }
-    }
-    let call = call.or(other).unwrap_or(Elem::F32);
-    let shape =
-        |axes: &[oplus_dsl::ir::Axis]| axes.iter().map(|axis| sizes[axis.0 as usize]).collect::<Option<Vec<_>>>();
-    program.outputs.iter().map(|o| Some((o.elem.in_call(call), shape(&o.axes)?))).collect()
 }

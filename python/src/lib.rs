@@ -2,7 +2,9 @@
 //!
 //! What Python sees of it is `_native.pyi`; the Python layer beside it knows NumPy, PyTorch and JAX.
 
+mod allocator;
 mod arguments;
+mod call;
 mod compile;
 mod elements;
 mod errors;
@@ -17,7 +19,11 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    use super::allocator::use_allocator;
+    #[pymodule_export]
     use super::arguments::TensorType;
+    #[pymodule_export]
+    use super::call::Saved;
     #[pymodule_export]
     use super::compile::{compile, standard};
     #[pymodule_export]
@@ -29,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use super::kernel::Kernel;
     #[pymodule_export]
-    use super::modes::{Ordered, Recording, is_ordered, is_recording};
+    use super::modes::{Ordered, is_ordered};
 
     use super::*;
 

@@ -1,4 +1,7 @@
-"""Kernels that several tests call."""
+"""Kernels that several tests call. With `OPLUS_TEST_DEVICE=cuda` the tests of PyTorch run on a GPU."""
+
+import os
+import sys
 
 import pytest
 
@@ -34,3 +37,17 @@ TEXT = """
 @pytest.fixture(scope="session")
 def rnn():
     return oplus.scan(TEXT)
+
+
+@pytest.fixture(autouse=True)
+def device():
+    """The device on which PyTorch makes tensors."""
+    where = os.environ.get("OPLUS_TEST_DEVICE")
+    torch = sys.modules.get("torch")
+    if where is None or torch is None:
+        yield
+        return
+    before = torch.get_default_device()
+    torch.set_default_device(where)
+    yield
+    torch.set_default_device(before)

@@ -140,11 +140,21 @@ def test_explain_names_equations_and_launches(rnn):
 
 
 def test_modes_end_with_their_block():
-    from oplus import _native
+    from oplus import _modes, _native
 
-    with oplus.ordered(), oplus.record():
-        assert _native.is_ordered() and _native.is_recording()
-        with pytest.raises(ZeroDivisionError), oplus.ordered():
+    assert not _native.is_ordered() and _modes.is_recording()
+    with oplus.ordered(), oplus.record(False):
+        assert _native.is_ordered() and not _modes.is_recording()
+        with pytest.raises(ZeroDivisionError), oplus.ordered(), oplus.record():
+            assert _modes.is_recording()
             1 / 0
-        assert _native.is_ordered()
-    assert not _native.is_ordered() and not _native.is_recording()
+        assert _native.is_ordered() and not _modes.is_recording()
+    assert not _native.is_ordered() and _modes.is_recording()
+
+
+def test_a_type_that_follows_from_the_call_beside_one_that_does_not():
+    import ml_dtypes
+
+    x = np.ones((2, 3), ml_dtypes.bfloat16)
+    out = oplus.kernels.log_decay(np.zeros((2, 3), np.float32), x)
+    assert out.s.dtype == x.dtype and out.s.astype(float).tolist() == [[1, 2, 3]] * 2

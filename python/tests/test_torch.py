@@ -8,7 +8,7 @@ import oplus  # noqa: E402
 
 
 def inputs(rows=3, length=7, seed=0, gradient=True):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
     shapes = [(rows, length), (rows, length), (rows,)]
     return [torch.rand(s, dtype=torch.float64, generator=generator).requires_grad_(gradient) for s in shapes]
 
@@ -113,12 +113,33 @@ def test_views_and_empty_tensors(rnn):
     assert out.h.shape == (2, 0) and out.h_last.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_decays_may_be_wider_than_what_they_decay(mixed):
+    x = torch.ones(2, 5, dtype=torch.bfloat16, requires_grad=True)
+    g = torch.full((2, 5), -0.1, dtype=torch.float32 if mixed else torch.bfloat16, requires_grad=True)
+    out = oplus.kernels.log_decay(g, x)
+    assert out.s.dtype == torch.bfloat16
+    found = torch.autograd.grad(out.s_last.sum(), (g, x))
+    assert [t.dtype for t in found] == [g.dtype, x.dtype]
+    wide = [t.detach().double().requires_grad_() for t in (g, x)]
+    s = torch.zeros(2, dtype=torch.float64)
+    for t in range(5):
+        s = wide[0][:, t].exp() * s + wide[1][:, t]
+    expected = torch.autograd.grad(s.sum(), wide)
+    # The gradient reads the states that the call gave, which are rounded.
+    torch.testing.assert_close(found[0].double(), expected[0], rtol=5e-3, atol=5e-3)
+    torch.testing.assert_close(found[1].double(), expected[1], rtol=1e-2, atol=1e-2)
+    if mixed:
+        twice = torch.autograd.grad(oplus.kernels.log_decay(g, x).s_last.sum(), g, create_graph=True)[0]
+        assert torch.autograd.grad(twice.sum(), x)[0].dtype == x.dtype
+
+
 def test_wrong_tensors_are_named(rnn):
     x = torch.ones(2, 3)
     with pytest.raises(TypeError, match="`x` stores complex numbers"):
         rnn.total(x.to(torch.complex64))
     with pytest.raises(TypeError, match="`x` must be a tensor of PyTorch as the others are, but it is a ndarray"):
-        rnn.affine(x, x.numpy())
+        rnn.affine(x, x.cpu().numpy())
     with pytest.raises(ValueError, match="axis B has size 2 in `a` but 3 in `x`"):
         rnn.affine(x, torch.ones(3, 3))
 
