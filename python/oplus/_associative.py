@@ -94,7 +94,8 @@ def _written(
     names = ", ".join("T" if at == axis else f"A{at}" for at in range(axes))
     params, outputs = (", ".join(f"{name}{at}: {typed[at]}[{names}]" for at in count) for name in "xy")
     given = "\n        ".join(trace.lines)
-    values = ", ".join(f"h.f{at}" for at in count) if len(field) > 1 else "h"
+    states = ", ".join(f"h.f{at}" for at in count) if len(field) > 1 else "h"
+    many = len(elems) > 1
     return f"""
 op Traced({', '.join(field)}){domain} {{
     identity ({', '.join(zeros)});
@@ -105,7 +106,7 @@ op Traced({', '.join(field)}){domain} {{
 }}
 fn associative_scan({params}) -> ({outputs}) {{
     let h = scan(T, Traced({', '.join(elements)}){', reverse' if reverse else ''});
-    {'(' if len(elems) > 1 else ''}{', '.join(f'y{at}' for at in count)}{')' if len(elems) > 1 else ''} = {f'({values})' if len(elems) > 1 else values};
+    {'(' * many}{', '.join(f'y{at}' for at in count)}{')' * many} = {'(' * many}{states}{')' * many};
 }}
 """
 

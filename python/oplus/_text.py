@@ -97,20 +97,26 @@ def _place(text: str, frame: FrameType | None, function: Callable[..., object] |
         if function is not None:
             lines, first = inspect.getsourcelines(function)
             tree = ast.parse(textwrap.dedent("".join(lines)))
-            literals = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-            found = next(node for node in literals if isinstance(node.value, str) and inspect.cleandoc(node.value) == text)
-            skipped = len(found.value) - len(found.value.lstrip("\n"))
+            found, written = next(one for one in _strings(tree) if inspect.cleandoc(one[1]) == text)
+            skipped = len(written) - len(written.lstrip("\n"))
             return inspect.getsourcefile(function) or "<text>", first + found.lineno - 2 + skipped
         if frame is not None:
             filename = frame.f_code.co_filename
             lines, _ = inspect.findsource(frame)
-            for node in ast.walk(ast.parse("".join(lines))):
-                is_text = isinstance(node, ast.Constant) and node.value == text
-                if is_text and node.lineno <= frame.f_lineno + text.count("\n") + 1 and node.end_lineno >= frame.f_lineno:
+            last = frame.f_lineno + text.count("\n") + 1
+            for node, written in _strings(ast.parse("".join(lines))):
+                if written == text and node.lineno <= last and (node.end_lineno or 0) >= frame.f_lineno:
                     return filename, node.lineno - 1
     except (OSError, SyntaxError, StopIteration, TypeError):
         pass
     return "<oplus.scan>", 0
+
+
+def _strings(tree: ast.AST) -> Iterator[tuple[ast.Constant, str]]:
+    """The literals of strings in a source."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node, node.value
 
 
 def error_of(text: str, mistakes: list[_native.Mistake], filename: str, before: int = 0) -> ScanError:

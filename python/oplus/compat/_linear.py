@@ -42,12 +42,13 @@ def simple_gla(
     def run(q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, g: Tensor | None) -> Any:
         if g is None and g_gamma is None:
             return models.linear_attention(q, k, v, s0)
+        gamma = None if g_gamma is None else g_gamma.to(wide(q))
         if g is None:
-            return models.retention(q, k, v, g_gamma.to(wide(q)), s0)
-        decay = g if g_gamma is None else g.to(wide(q)) + g_gamma.to(wide(q))[:, None]
+            return models.retention(q, k, v, gamma, s0)
+        decay = g if gamma is None else g.to(wide(q)) + gamma[:, None]
         return models.monoid_attention(q, k, v, decay, s0=s0)
 
-    def alone(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor | None:
+    def alone(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
         decay = torch.zeros_like(q[..., 0]) if g is None else g.transpose(1, 2)
         if g_gamma is not None:
             decay = decay.to(wide(q)) + g_gamma.to(wide(q))[:, None]
@@ -221,7 +222,7 @@ def _attended(
     v: Tensor,
     decays: tuple[Tensor | None, ...],
     options: _Options,
-    alone: Callable[..., Tensor | None] | None,
+    alone: Callable[..., Tensor] | None,
 ) -> Result:
     """Brings times behind heads, and packed sequences and reversed times to what the models know.
 
@@ -253,7 +254,8 @@ def _attended(
     else:
         _one(q)
         if alone is not None and initial is None and not options.wants_state and not options.reverse:
-            return alone(*[x.transpose(1, 2) for x in (q, k, v)], options.cu_seqlens).transpose(1, 2), None
+            whole = alone(*[x.transpose(1, 2) for x in (q, k, v)], options.cu_seqlens)
+            return whole.transpose(1, 2), None
         o, states = packed(options.cu_seqlens, initial, part)
         state = torch.cat(states)
     if not options.wants_state:
