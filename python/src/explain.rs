@@ -81,12 +81,15 @@ impl Part {
         html += &self.cpu.as_ref().map(|plan| format!("<p>on the CPU</p>{}", pre(plan))).unwrap_or_default();
         if let Some(gpu) = &self.gpu {
             let cell = |text: &str| format!("<td style='text-align:left'>{}</td>", escaped(text));
-            let row = |(name, task, division, grid, schedule, micros): &(String, String, String, String, String, f64)| {
-                let cells: String = [name, task, division, grid, schedule].into_iter().map(|text| cell(text)).collect();
-                format!("<tr>{cells}<td>{micros:.1}</td></tr>")
-            };
-            let head: String =
-                ["launch", "task", "division", "grid", "schedule", "µs"].map(|name| format!("<th>{name}</th>")).concat();
+            let row =
+                |(name, task, division, grid, schedule, micros): &(String, String, String, String, String, f64)| {
+                    let cells: String =
+                        [name, task, division, grid, schedule].into_iter().map(|text| cell(text)).collect();
+                    format!("<tr>{cells}<td>{micros:.1}</td></tr>")
+                };
+            let head: String = ["launch", "task", "division", "grid", "schedule", "µs"]
+                .map(|name| format!("<th>{name}</th>"))
+                .concat();
             let rows: String = self.launches.iter().map(row).collect();
             html += &format!("<p>{}</p><table><tr>{head}</tr>{rows}</table>", escaped(gpu));
         }

@@ -168,12 +168,7 @@ impl Described {
         Ok(Described { address, bytes: elements.wrapping_mul(size), offset, shape, strides })
     }
 
-    fn on_host(
-        self,
-        elem: Elem,
-        is_read_only: bool,
-        owner: dlpark::AllocationDeleter,
-    ) -> Result<Tensor, oplus::Error> {
+    fn on_host(self, elem: Elem, is_read_only: bool, owner: dlpark::AllocationDeleter) -> Result<Tensor, oplus::Error> {
         let elements = [self.bytes / elem.bytes().unwrap_or(1)];
         let layout = (&elements[..], &[1_i64][..]);
         let (address, bytes) = (self.address, self.bytes);
@@ -193,8 +188,7 @@ impl Described {
         let elements = [self.bytes / elem.bytes().unwrap_or(1)];
         let layout = (&elements[..], &[1_i64][..]);
         // SAFETY: as on the host; the memory is freed in the order of the producer's stream, on which the device queues.
-        let memory =
-            unsafe { Tensor::from_device_ptr(self.address as u64, self.bytes, elem, layout, device, owner)? };
+        let memory = unsafe { Tensor::from_device_ptr(self.address as u64, self.bytes, elem, layout, device, owner)? };
         memory.as_strided(&self.shape, &self.strides, self.offset)
     }
 }

@@ -38,6 +38,21 @@ def chunk_simple_gla(
     )
 
 
+def fused_chunk_simple_gla(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    g: Tensor | None = None,
+    g_gamma: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> Result:
+    """`chunk_simple_gla` by another name."""
+    return chunk_simple_gla(q, k, v, g, g_gamma, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
+
+
 def fused_recurrent_simple_gla(
     q: Tensor,
     k: Tensor,
@@ -67,10 +82,11 @@ def parallel_simple_gla(
     output_attentions: bool = False,
     cu_seqlens: Tensor | None = None,
     cu_seqlens_cpu: Tensor | None = None,
+    **kwargs: Any,
 ) -> Result:
     """`chunk_simple_gla` without states; gives (output, None)."""
     refuse("parallel_simple_gla", output_attentions=output_attentions)
-    return _linear.simple_gla(q, k, v, g, scale=scale, cu_seqlens=cu_seqlens)
+    return _linear.simple_gla(q, k, v, g, scale=scale, cu_seqlens=cu_seqlens, **kwargs)
 
 
 def chunk_retention(
@@ -110,10 +126,11 @@ def parallel_retention(
     scale: float | None = None,
     output_attentions: bool = False,
     cu_seqlens: Tensor | None = None,
+    **kwargs: Any,
 ) -> Result:
     """`chunk_retention` without states; gives (output, None)."""
     refuse("parallel_retention", output_attentions=output_attentions)
-    return _linear.retention(q, k, v, scale, cu_seqlens=cu_seqlens)
+    return _linear.retention(q, k, v, scale, cu_seqlens=cu_seqlens, **kwargs)
 
 
 def chunk_lightning_attn(
@@ -246,7 +263,10 @@ def _not_here(name: str) -> Callable[..., Any]:
     return function
 
 
+# These have the arguments of the chunked ones.
 fused_chunk_gla = chunk_gla
+fused_chunk_retention = chunk_retention
+fused_chunk_linear_attn = chunk_linear_attn
 chunk_delta_rule = _not_here("chunk_delta_rule")
 fused_chunk_delta_rule = _not_here("fused_chunk_delta_rule")
 fused_recurrent_delta_rule = _not_here("fused_recurrent_delta_rule")

@@ -203,7 +203,8 @@ class _Form:
     """Which attention a call asks for."""
 
     def __init__(self, causal: bool, window: Window, softcap: float, alibi: bool, packed: bool) -> None:
-        left, right = window[0], 0 if causal else window[1]
+        # Tests of flash-attn give tensors here.
+        left, right = int(window[0]), 0 if causal else int(window[1])
         self.packed, self.alibi, self.left, self.right = packed, alibi, left, right
         self.softcap = softcap if softcap > 0 else 0.0
         self.causal = left < 0 and right == 0
