@@ -24,10 +24,7 @@ from oplus import compat
 # What the drop-ins do not do, by a part of a test's name, and why.
 LEFT_OUT = {
     "mamba_ssm": {"mamba_inner": "the whole Mamba block, with convolution and projections: no drop-in"},
-    "fla": {
-        "output_attentions": "attention matrices as outputs",
-        "parallel_retention_attn": "attention matrices as outputs",
-    },
+    "fla": {},
     "flash_attn": {
         "kvcache": "keys in a cache, which is written in place",
         "splitkv": "keys in a cache, which is written in place",

@@ -119,6 +119,14 @@ def test_retention_and_lightning_attention(qkv):
     same(ours, loop(*qkv, constant(gamma, B, T, H, K)), qkv)
 
 
+@pytest.mark.parametrize("name", ["parallel_retention", "parallel_simple_gla"])
+def test_attention_matrices_times_values_are_the_output(qkv, name):
+    g = () if name == "parallel_retention" else (-torch.rand(B, T, H, dtype=torch.float64),)
+    o, weights = getattr(fla, name)(*qkv, *g, scale=0.3, output_attentions=True)
+    assert weights.shape == (B, H, T, T) and (weights.triu(1) == 0).all()
+    torch.testing.assert_close(torch.einsum("bhts,bshv->bthv", weights, qkv[2]), o)
+
+
 def test_normalised_linear_attention(qkv):
     q, k, v = (x.abs().detach().requires_grad_() for x in qkv)
     h0, z0 = rand(B, H, K, V), rand(B, 1, H, K).abs().detach().requires_grad_()
@@ -162,8 +170,8 @@ def test_what_is_not_done_says_so(qkv):
     for name in ("chunk_delta_rule", "fused_recurrent_gated_delta_rule"):
         with pytest.raises(compat.Unsupported, match=f"`{name}`: the step of a delta rule"):
             getattr(fla, name)(*qkv, qkv[0][..., 0])
-    with pytest.raises(compat.Unsupported, match="does not do `output_attentions`"):
-        fla.parallel_retention(*qkv, output_attentions=True)
+    with pytest.raises(compat.Unsupported, match="`parallel_retention with cu_seqlens` of oplus.compat does not do `output_att"):
+        fla.parallel_retention(*qkv, output_attentions=True, cu_seqlens=torch.tensor([0, 9]))
     with pytest.raises(ValueError, match="with `cu_seqlens` the batch must be 1, it is 2"):
         fla.chunk_retention(*qkv, cu_seqlens=torch.tensor([0, 9]))
     with pytest.raises(ValueError, match="axis T has size 8 in `k`, it must have 9"):

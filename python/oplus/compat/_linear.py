@@ -58,6 +58,25 @@ def simple_gla(
     return _attended(run, q, k, v, (g,), options, alone)
 
 
+def weights(q: Tensor, k: Tensor, g: Tensor | None, g_gamma: Tensor | None, scale: float | None) -> Tensor:
+    """What each time takes from each earlier one, [B, H, T, T]: the product of query and key times the decays in between."""
+    learned = wide(q)
+    found = torch.einsum("bthk,bshk->bhts", q.to(learned), k.to(learned))
+    found = found * (q.shape[-1] ** -0.5 if scale is None else scale)
+    steps = torch.zeros(1, q.shape[1], q.shape[2], dtype=learned, device=q.device)
+    steps = steps if g is None else steps + g.to(learned)
+    steps = steps if g_gamma is None else steps + g_gamma.to(learned)
+    total = steps.cumsum(1).transpose(1, 2)
+    # Above the diagonal a difference may be large; it is cut off before and behind the exponential.
+    return found * (total.unsqueeze(-1) - total.unsqueeze(-2)).tril().exp().tril()
+
+
+def retention_decays(q: Tensor) -> Tensor:
+    """The logarithm of the decay of each head of retention, 1 - 2^(-5 - h)."""
+    heads = torch.arange(q.shape[2], dtype=wide(q), device=q.device)
+    return torch.log1p(-torch.exp2(-5.0 - heads))
+
+
 def retention(
     q: Tensor,
     k: Tensor,
@@ -71,8 +90,7 @@ def retention(
     **kwargs: Any,
 ) -> Result:
     """Retention: the decay of head h is 1 - 2^(-5 - h) at all times."""
-    heads = torch.arange(q.shape[2], dtype=wide(q), device=q.device)
-    gamma = torch.log1p(-torch.exp2(-5.0 - heads))
+    gamma = retention_decays(q)
     return simple_gla(
         q, k, v, None, gamma, scale, initial_state, output_final_state, reverse, state_v_first, cu_seqlens, **kwargs
     )

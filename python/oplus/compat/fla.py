@@ -84,9 +84,10 @@ def parallel_simple_gla(
     cu_seqlens_cpu: Tensor | None = None,
     **kwargs: Any,
 ) -> Result:
-    """`chunk_simple_gla` without states; gives (output, None)."""
-    refuse("parallel_simple_gla", output_attentions=output_attentions)
-    return _linear.simple_gla(q, k, v, g, scale=scale, cu_seqlens=cu_seqlens, **kwargs)
+    """`chunk_simple_gla` without states; gives (output, None or what each time takes from each other, [B, H, T, T])."""
+    refuse("parallel_simple_gla with cu_seqlens", output_attentions=output_attentions and cu_seqlens is not None)
+    o, _ = _linear.simple_gla(q, k, v, g, scale=scale, cu_seqlens=cu_seqlens, **kwargs)
+    return o, _linear.weights(q, k, g, None, scale) if output_attentions else None
 
 
 def chunk_retention(
@@ -128,9 +129,10 @@ def parallel_retention(
     cu_seqlens: Tensor | None = None,
     **kwargs: Any,
 ) -> Result:
-    """`chunk_retention` without states; gives (output, None)."""
-    refuse("parallel_retention", output_attentions=output_attentions)
-    return _linear.retention(q, k, v, scale, cu_seqlens=cu_seqlens, **kwargs)
+    """`chunk_retention` without states; gives (output, None or what each time takes from each other, [B, H, T, T])."""
+    refuse("parallel_retention with cu_seqlens", output_attentions=output_attentions and cu_seqlens is not None)
+    o, _ = _linear.retention(q, k, v, scale, cu_seqlens=cu_seqlens, **kwargs)
+    return o, _linear.weights(q, k, None, _linear.retention_decays(q), scale) if output_attentions else None
 
 
 def chunk_lightning_attn(
