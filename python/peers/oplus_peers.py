@@ -2,7 +2,8 @@
 
 The suites are theirs and stay as they are: their tolerances, sizes and references. What is replaced are the functions under test, and the
 compiled extensions that their packages import. Where there is no GPU, tensors for `cuda` are made on the CPU. `--peer` names the package,
-`--keep` says how many of a thousand cases run, chosen by a fixed hash of their names.
+`--source` its folder. `--few` keeps some values of every parameter, before cases are made (flash-attn has hundreds of thousands), `--keep`
+some of a thousand cases, both chosen by a fixed hash.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class OnCpu(TorchFunctionMode):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--peer", choices=sorted(MODULES))
     parser.addoption("--source", type=Path, help="the folder in which the package lies")
+    parser.addoption("--few", type=int, help="how many values of each parameter are taken")
     parser.addoption("--keep", type=int, default=1000, help="how many of a thousand cases run")
 
 
@@ -102,6 +104,22 @@ def _bare(peer: str, source: Path) -> None:
     }
     for name in stubs[peer]:
         sys.modules[name] = Anything(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    few = metafunc.config.getoption("--few")
+    if few is None:
+        return
+    make = metafunc.parametrize
+
+    def parametrize(names: Any, values: Any, *args: Any, **kwargs: Any) -> None:
+        chosen = list(values)
+        if len(chosen) > few and "ids" not in kwargs:
+            chosen = sorted(chosen, key=lambda value: zlib.crc32(f"{metafunc.function.__name__} {names} {value}".encode()))[:few]
+        make(names, chosen, *args, **kwargs)
+
+    metafunc.parametrize = parametrize  # type: ignore[method-assign]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
