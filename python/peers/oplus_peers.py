@@ -3,7 +3,7 @@
 The suites are theirs and stay as they are: their tolerances, sizes and references. What is replaced are the functions under test, and the
 compiled extensions that their packages import. Where there is no GPU, tensors for `cuda` are made on the CPU. `--peer` names the package,
 `--source` its folder. `--few` keeps some values of every parameter, before cases are made (flash-attn has hundreds of thousands), `--keep`
-some of a thousand cases, both chosen by a fixed hash.
+some of a thousand cases, both chosen by a fixed hash; `--largest` leaves large ones to a GPU.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--peer", choices=sorted(MODULES))
     parser.addoption("--source", type=Path, help="the folder in which the package lies")
     parser.addoption("--few", type=int, help="how many values of each parameter are taken")
+    parser.addoption("--largest", type=int, help="cases with a larger whole number among their parameters do not run")
     parser.addoption("--keep", type=int, default=1000, help="how many of a thousand cases run")
 
 
@@ -145,8 +146,18 @@ def _reason(config: pytest.Config, item: pytest.Item) -> str | None:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if parameters.get("dropout_p", 0.0) != 0.0:
         return "dropout"
+    largest = config.getoption("--largest")
+    if largest is not None and any(number > largest for value in parameters.values() for number in _numbers(value)):
+        return f"a size above {largest}"
     # `hash` of Python differs from run to run.
     return None if zlib.crc32(item.name.encode()) % 1000 < config.getoption("--keep") else "not in the sample"
+
+
+def _numbers(value: Any) -> list[int]:
+    """The whole numbers of a parameter."""
+    if isinstance(value, (list, tuple)):
+        return [number for part in value for number in _numbers(part)]
+    return [value] if isinstance(value, int) else []
 
 
 @pytest.hookimpl(wrapper=True)
