@@ -91,6 +91,13 @@ class Kernel:
         """
         return self._native.explain(list(sizes.items()), elem, device, list(without))
 
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        """A kernel has no state: copies of a model share it."""
+        return self
+
     def __repr__(self) -> str:
         params, outputs = (", ".join(map(repr, tensors)) for tensors in (self._params, self.outputs))
         return f"fn {self.__name__}({params}) -> ({outputs})\n{self.equations.rstrip()}"

@@ -1,5 +1,6 @@
 """Texts, their mistakes, and where these are shown."""
 
+import copy
 import inspect
 
 import pytest
@@ -72,6 +73,11 @@ def test_kernels_say_what_they_are(rnn):
     assert repr(rnn.peaks.params[2]) == "h0: state[B] = -inf" and rnn.peaks.params[2].default == float("-inf")
     with pytest.raises(AttributeError, match="has no kernel `peeks`; its kernels are peaks"):
         rnn.peeks
+
+
+def test_copies_of_a_model_share_its_kernels(rnn):
+    model = {"kernel": rnn.peaks}
+    assert copy.deepcopy(model)["kernel"] is copy.copy(rnn.peaks) is rnn.peaks
 
 
 def test_the_standard_models_are_there():
