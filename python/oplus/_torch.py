@@ -37,16 +37,15 @@ _PLAIN = (torch.Tensor, Parameter)
 _empty = torch.empty
 
 
-def _allocate_on_cpu(elem: str, shape: tuple[int, ...]) -> torch.Tensor:
-    return _empty(shape, dtype=_DTYPES[elem])
-
-
-_allocators: dict[torch.device, Any] = {torch.device("cpu"): _allocate_on_cpu}
+_allocators: dict[torch.device, Any] = {}
 
 
 def _allocator(args: Tensors) -> Any:
     """What makes outputs where the first tensor is."""
-    device = next(x.device for x in args if x is not None)
+    for x in args:
+        if x is not None:
+            break
+    device = x.device
     found = _allocators.get(device)
     if found is None:
         if device.type == "cuda":
@@ -86,19 +85,27 @@ def call(kernel: Kernel, args: Tensors) -> Tensors:
     """Runs a kernel on tensors of PyTorch."""
     if torch.compiler.is_compiling():
         return _torch_library.call(kernel._key, args)
-    for x, param in zip(args, kernel._params):
-        if x is not None and not isinstance(x, torch.Tensor):
-            raise TypeError(f"`{param.name}` must be a tensor of PyTorch as the others are, but it is a {type(x).__qualname__}")
-    derived = derived_of(kernel._native)
-    if not _is_eager(args):
-        if torch._C._are_functorch_transforms_active():
-            return _Transformed.apply(derived, *args)
-        return _torch_library.call(kernel._key, args)
-    if torch.is_grad_enabled():
-        for x in args:
-            if x is not None and x.requires_grad:
-                return _Eager.apply(derived, *args)
-    return _run(kernel._native, args)
+    needs_gradient = False
+    is_plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
+    for at, x in enumerate(args):
+        if x is None:
+            continue
+        if type(x) not in _PLAIN:
+            _check(kernel._params[at].name, x)
+            is_plain = False
+        needs_gradient = needs_gradient or x.requires_grad
+    if is_plain:
+        if needs_gradient and torch.is_grad_enabled():
+            return _Eager.apply(derived_of(kernel._native), *args)
+        return _run(kernel._native, args)
+    if torch._C._are_functorch_transforms_active():
+        return _Transformed.apply(derived_of(kernel._native), *args)
+    return _torch_library.call(kernel._key, args)
+
+
+def _check(name: str, x: Any) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"`{name}` must be a tensor of PyTorch as the others are, but it is a {type(x).__qualname__}")
 
 
 def _backward(ctx: Any, *cotangents: Any) -> Tensors:

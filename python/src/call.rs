@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use oplus::{Call, Device, Elem, Error, Residual, Tensor};
+use oplus_dsl::ir::Op;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -61,12 +62,19 @@ pub(crate) fn forward<'py>(
     let py = allocate.0.py();
     let told = |e: Error| exception(py, &e);
     let shapes = kernel.output_shapes(&given(&inputs)).map_err(told)?;
-    let names = kernel.program().map_err(told)?.outputs.iter().map(|output| &output.name);
+    let program = kernel.program().map_err(told)?;
+    let names = program.outputs.iter().map(|output| &output.name);
     let made = names.zip(&shapes).map(|(name, (elem, shape))| allocate.made(name, *elem, shape));
     let (arrays, outputs): (Vec<_>, Vec<_>) = made.collect::<PyResult<Vec<_>>>()?.into_iter().unzip();
     let sinks: Vec<&Tensor> = outputs.iter().collect();
     let on_gpu = matches!(outputs.first().map(Tensor::device), Some(Device::Cuda(_)));
-    let len = if is_saving && on_gpu { kernel.residual_shape(&given(&inputs), &sinks).map_err(told)? } else { None };
+    let sums = || program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }));
+    // Only states that are summed away are ever saved: other calls need not ask.
+    let len = if is_saving && on_gpu && sums() {
+        kernel.residual_shape(&given(&inputs), &sinks).map_err(told)?
+    } else {
+        None
+    };
     let states = len.map(|shape| allocate.made("residual", Elem::F32, &shape)).transpose()?;
     // Memory of a GPU may come from an allocator in Python, so that no lock of the runtime is waited for with Python's held.
     let place = states.as_ref().map(|(_, tensor)| tensor);

@@ -2,13 +2,14 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cudarc::driver::CudaContext;
 use dlpark::DlpackFlags;
-use dlpark::ffi::{DLDevice, DLDeviceType};
+use dlpark::ffi::{DLDevice, DLDeviceType, DLTensor};
 use dlpark::python::consumer::exchange::ExchangeApi;
 use dlpark::python::consumer::stream;
 use dlpark::python::{DlpackStream, ImportRequest, ImportedDlpack, StreamArg, from_dlpack};
@@ -25,14 +26,20 @@ use crate::elements::elem_of;
 use crate::errors::exception;
 
 /// The tensor that a Python object is, seen where it lies. `name` is what messages call it.
+///
+/// Whoever calls this keeps the object until the tensor has been dropped: taking part in its ownership would cost more than a launch.
 pub(crate) fn tensor(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let py = object.py();
     if object.get_type().is(numpy_array(py)?) {
         return of_numpy(name, object);
     }
     if let Some(api) = ExchangeApi::from_object(object.as_borrowed())? {
-        let (managed, current) = api.import_managed_no_sync(object.as_borrowed())?.into_parts();
-        return view(py, name, ImportedDlpack::Versioned(managed), current, None);
+        let seen = |raw: &DLTensor, current: *mut c_void| {
+            // SAFETY: the producer has just described the tensor, and its shape and strides live as long as this function runs.
+            let described = unsafe { TensorRef::from_raw(raw) }.map_err(|e| invalid(name, e))?;
+            seen(py, name, &described, Seen { current, stored: None, is_read_only: false }, ())
+        };
+        return api.with_tensor_view_no_sync(object.as_borrowed(), seen)?;
     }
     let request = ImportRequest::new(object.as_borrowed()).map_err(|e| not_a_tensor(name, object, e))?;
     let device = request.device().map_err(|e| not_a_tensor(name, object, e))?;
@@ -115,29 +122,47 @@ fn view(
     current: *mut c_void,
     stored: Option<Elem>,
 ) -> PyResult<Tensor> {
-    let told = |reason: String| PyTypeError::new_err(format!("`{name}` {reason}"));
-    let invalid = |e: dlpark::tensor::Error| PyValueError::new_err(format!("`{name}` is not a valid tensor: {e}"));
-    let described = imported.validate().map_err(invalid)?;
-    let elem = stored.map_or_else(|| elem_of(described.dtype()), Ok).map_err(told)?;
-    let layout = Described::of(&described, elem).map_err(invalid)?;
-    let device = described.device();
     let is_read_only = imported.flags().contains(DlpackFlags::READ_ONLY);
-    let owner = imported.into_deleter();
-    let made = match device.device_type {
-        DLDeviceType::CPU | DLDeviceType::CUDAHOST => layout.on_host(elem, is_read_only, owner),
-        DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED => {
-            let device = cuda_device(device, current).map_err(|e| exception(py, &e))?;
-            layout.on_gpu(elem, &device, owner)
-        }
-        other => {
-            return Err(told(format!("is on a device of DLPack type {}; kernels run on the CPU and on CUDA", other.0)));
-        }
-    };
-    made.map_err(|e| exception(py, &e))
+    let validated = imported.validate().map_err(|e| invalid(name, e))?;
+    let described = Described::of(&validated, elem_in(name, &validated, stored)?).map_err(|e| invalid(name, e))?;
+    let seen = Seen { current, stored, is_read_only };
+    described.tensor(py, name, &seen, imported.into_deleter())
+}
+
+/// What a described tensor shows, as a tensor of ours.
+fn seen(
+    py: Python<'_>,
+    name: &str,
+    tensor: &TensorRef<'_>,
+    seen: Seen,
+    owner: impl Any + Send + Sync,
+) -> PyResult<Tensor> {
+    let described = Described::of(tensor, elem_in(name, tensor, seen.stored)?).map_err(|e| invalid(name, e))?;
+    described.tensor(py, name, &seen, owner)
+}
+
+fn invalid(name: &str, error: dlpark::tensor::Error) -> PyErr {
+    PyValueError::new_err(format!("`{name}` is not a valid tensor: {error}"))
+}
+
+fn elem_in(name: &str, tensor: &TensorRef<'_>, stored: Option<Elem>) -> PyResult<Elem> {
+    let elem = stored.map_or_else(|| elem_of(tensor.dtype()), Ok);
+    elem.map_err(|reason| PyTypeError::new_err(format!("`{name}` {reason}")))
+}
+
+/// What DLPack's description of a tensor leaves open.
+struct Seen {
+    /// The producer's current stream.
+    current: *mut c_void,
+    /// What its bits stand for where DLPack cannot tell.
+    stored: Option<Elem>,
+    is_read_only: bool,
 }
 
 /// Where the elements of an exported tensor are.
 struct Described {
+    elem: Elem,
+    device: DLDevice,
     /// The address of the lowest element.
     address: usize,
     /// From the lowest to the end of the highest element.
@@ -150,12 +175,13 @@ struct Described {
 
 impl Described {
     fn of(tensor: &TensorRef<'_>, elem: Elem) -> Result<Described, dlpark::tensor::Error> {
+        let device = tensor.device();
         let shape: Vec<usize> = tensor.shape().iter().map(|&n| n as usize).collect();
         let strides = tensor.strides_or_compact()?.into_owned();
         let size = elem.bytes().unwrap_or(1);
         if shape.contains(&0) {
             // The address of nothing may be null; an aligned one serves every element type.
-            return Ok(Described { address: align_of::<u64>(), bytes: 0, offset: 0, shape, strides });
+            return Ok(Described { elem, device, address: align_of::<u64>(), bytes: 0, offset: 0, shape, strides });
         }
         let reach = |n: usize, stride: i64| i128::from(stride) * (n as i128 - 1);
         let reaches = || shape.iter().zip(&strides).map(|(&n, &stride)| reach(n, stride));
@@ -165,30 +191,53 @@ impl Described {
         // SAFETY: the producer vouches for the pointer of a tensor that has elements; only its address is taken.
         let start = unsafe { tensor.offset_bytes_ptr()? }.expose_provenance();
         let address = start.wrapping_sub(offset.wrapping_mul(size));
-        Ok(Described { address, bytes: elements.wrapping_mul(size), offset, shape, strides })
+        Ok(Described { elem, device, address, bytes: elements.wrapping_mul(size), offset, shape, strides })
     }
 
-    fn on_host(self, elem: Elem, is_read_only: bool, owner: dlpark::AllocationDeleter) -> Result<Tensor, oplus::Error> {
-        let elements = [self.bytes / elem.bytes().unwrap_or(1)];
+    fn tensor(self, py: Python<'_>, name: &str, seen: &Seen, owner: impl Any + Send + Sync) -> PyResult<Tensor> {
+        let made = match self.device.device_type {
+            DLDeviceType::CPU | DLDeviceType::CUDAHOST => self.on_host(seen.is_read_only, owner),
+            DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED => {
+                let device = cuda_device(self.device, seen.current).map_err(|e| exception(py, &e))?;
+                self.on_gpu(&device, owner)
+            }
+            other => {
+                return Err(PyTypeError::new_err(format!(
+                    "`{name}` is on a device of DLPack type {}; kernels run on the CPU and on CUDA",
+                    other.0
+                )));
+            }
+        };
+        made.map_err(|e| exception(py, &e))
+    }
+
+    fn on_host(self, is_read_only: bool, owner: impl Any + Send + Sync) -> Result<Tensor, oplus::Error> {
+        let elements = [self.bytes / self.elem.bytes().unwrap_or(1)];
         let layout = (&elements[..], &[1_i64][..]);
-        let (address, bytes) = (self.address, self.bytes);
-        // SAFETY: a DLPack tensor's elements stay where they are until its deleter runs, which `owner` does. Nobody is to write
-        // them during a call, as of any array that is given away; a kernel writes only into outputs, which the Python layer
-        // allocates for every call.
+        let (address, bytes, elem) = (self.address, self.bytes, self.elem);
+        // SAFETY: a DLPack tensor's elements stay where they are until its deleter runs, which `owner` does, or the object is let
+        // go, which the caller of `tensor` does after the tensor. Nobody is to write them during a call, as of any array that is
+        // given away; a kernel writes only into outputs, which the Python layer allocates for every call.
         let memory = unsafe {
             match is_read_only {
                 true => Tensor::from_host_ptr_read_only(address, bytes, elem, layout, owner)?,
                 false => Tensor::from_host_ptr(address, bytes, elem, layout, owner)?,
             }
         };
-        memory.as_strided(&self.shape, &self.strides, self.offset)
+        self.under(&memory)
     }
 
-    fn on_gpu(self, elem: Elem, device: &CudaDevice, owner: dlpark::AllocationDeleter) -> Result<Tensor, oplus::Error> {
-        let elements = [self.bytes / elem.bytes().unwrap_or(1)];
+    fn on_gpu(self, device: &CudaDevice, owner: impl Any + Send + Sync) -> Result<Tensor, oplus::Error> {
+        let elements = [self.bytes / self.elem.bytes().unwrap_or(1)];
         let layout = (&elements[..], &[1_i64][..]);
         // SAFETY: as on the host; the memory is freed in the order of the producer's stream, on which the device queues.
-        let memory = unsafe { Tensor::from_device_ptr(self.address as u64, self.bytes, elem, layout, device, owner)? };
+        let memory =
+            unsafe { Tensor::from_device_ptr(self.address as u64, self.bytes, self.elem, layout, device, owner)? };
+        self.under(&memory)
+    }
+
+    /// The memory under the tensor's shape and strides.
+    fn under(&self, memory: &Tensor) -> Result<Tensor, oplus::Error> {
         memory.as_strided(&self.shape, &self.strides, self.offset)
     }
 }

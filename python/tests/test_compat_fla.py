@@ -73,6 +73,14 @@ def test_states_with_values_first(qkv):
     same(ours, (o, s.transpose(-1, -2)), [*qkv, h0])
 
 
+def test_the_former_name_of_an_argument_is_known(qkv):
+    with pytest.warns(DeprecationWarning, match="`transpose_state_layout` is called `state_v_first` now"):
+        _, state = fla.fused_recurrent_gla(*qkv, output_final_state=True, transpose_state_layout=True)
+    assert state.shape == (B, H, V, K)
+    with pytest.raises(ValueError, match="give one of them"):
+        fla.chunk_simple_gla(*qkv, state_v_first=True, transpose_state_layout=True)
+
+
 @pytest.mark.parametrize("states", [False, True])
 @pytest.mark.parametrize("kind", ["simple", "retention", "gla", "linear"])
 def test_packed_sequences(kind, states):

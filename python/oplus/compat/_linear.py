@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -32,6 +33,7 @@ def simple_gla(
     **kwargs: Any,
 ) -> Result:
     """Linear attention with a decay for each head and time, `g`, or for each head, `g_gamma`, or both."""
+    state_v_first = _renamed(state_v_first, kwargs)
     _only(kwargs)
     batch, length, heads, _ = q.shape
     if g is not None:
@@ -164,6 +166,7 @@ def gla(
     **kwargs: Any,
 ) -> Result:
     """Gated linear attention: a decay for each channel of the keys, `gk`, of the values, `gv`, or of both."""
+    state_v_first = _renamed(state_v_first, kwargs)
     _only(kwargs)
 
     def run(q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, gk: Tensor | None, gv: Tensor | None) -> Any:
@@ -284,6 +287,17 @@ def _attended(
 def _one(q: Tensor) -> None:
     if q.shape[0] != 1:
         raise ValueError(f"with `cu_seqlens` the batch must be 1, it is {q.shape[0]}")
+
+
+def _renamed(state_v_first: bool, kwargs: dict[str, Any]) -> bool:
+    """`state_v_first` by its own or its former name."""
+    former = kwargs.pop("transpose_state_layout", None)
+    if former is None:
+        return state_v_first
+    if state_v_first:
+        raise ValueError("`transpose_state_layout` is the former name of `state_v_first`; give one of them")
+    warnings.warn("`transpose_state_layout` is called `state_v_first` now", DeprecationWarning, stacklevel=4)
+    return bool(former)
 
 
 def _only(kwargs: dict[str, Any]) -> None:
