@@ -2,12 +2,12 @@
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
-use crate::schedule::{Form, Pass, Schedule, StateSpace};
 use crate::stage::Stage;
+pub use crate::stage::tensor::{Tensor, axes, elem, name, tensors};
 use crate::tile::{Param, ParamKind};
-use oplus_dsl::Ty;
+use oplus_dsl::{Elem, Ty};
 
-/// A parameter of a stage's kernel and what it stands for.
+/// A parameter of a stage's kernel and its role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
     /// The kernel's parameter.
@@ -16,7 +16,7 @@ pub struct Slot {
     pub role: Role,
 }
 
-/// What a kernel's parameter stands for.
+/// The role of a kernel's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A tensor's first element.
@@ -25,8 +25,8 @@ pub enum Role {
     Stride(Tensor, Axis),
     /// The size of an axis of the stage, `i64`.
     Size(Axis),
-    /// The first of the numbers that kernels of one stage hand on: the saved states, the sums of blocks and those of pieces so
-    /// far, the ends, carries and totals of segments.
+    /// The first number of scratch memory through which kernels of one stage pass values on: saved states, sums of blocks and
+    /// of pieces so far, carries and totals of segments.
     Scratch(u32),
     /// Whether a launch takes one of several pieces of the rows, see [`Piece`], `i64`.
     Piece,
@@ -34,7 +34,7 @@ pub enum Role {
     SegmentTiles,
     /// Message words between blocks.
     Messages,
-    /// The control words of the launch.
+    /// The control word of the launch.
     Control,
 }
 
@@ -43,28 +43,32 @@ pub enum Role {
 pub struct Piece;
 
 impl Piece {
-    /// There are pieces before it.
+    /// Pieces of rows come before this one.
     pub const CONTINUES: i64 = 1;
-    /// There are pieces after it.
+    /// Pieces of rows come after this one.
     pub const GOES_ON: i64 = 2;
 }
 
-/// A tensor of a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Tensor {
-    /// The stage's parameter of that index.
-    Param(u32),
-    /// The stage's output of that index.
-    Output(u32),
+/// What a kernel takes beside the tensors of its stage and their sizes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Extras {
+    /// The axes along which a tensor has stride 1, so that it is not passed: of each tensor the last that it has of them.
+    pub unit_axes: AxisSet,
+    /// The names and types of the numbers that the kernels of a stage hand to one another.
+    pub scratch: Vec<(&'static str, Elem)>,
+    /// Whether it takes the tiles of a segment of time.
+    pub has_segments: bool,
+    /// Whether it takes which pieces of the rows there are.
+    pub has_pieces: bool,
+    /// Whether it takes messages and control words.
+    pub has_messages: bool,
 }
 
-/// The parameters of a stage's kernel under a schedule, in order: the pointers of the stage's parameters and outputs,
-/// the sizes of the stage's axes, the strides of every tensor along each of its axes (but its unit axis, where it
-/// is 1), for schedules that save states their scratch, for those with segments the tiles of one, for sums over rows their
-/// piece, and for schedules with look-back the messages and the control words.
-pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
+/// The parameters of a stage's kernel, in order: the pointers of the stage's parameters and outputs, the sizes of the stage's
+/// axes, the strides of every tensor along each of its axes (but its unit axis, where it is 1), and then the extras.
+pub fn abi(stage: &Stage, extras: &Extras) -> Vec<Slot> {
     let program = &stage.program;
-    let unit = schedule.unit_axes(stage);
+    let unit = extras.unit_axes;
     let mut slots: Vec<Slot> = tensors(stage).map(|t| pointer(stage, t)).collect();
     slots.extend(
         (0..program.axes.len() as u32)
@@ -78,91 +82,27 @@ pub fn abi(stage: &Stage, schedule: &Schedule) -> Vec<Slot> {
         };
         slots.extend(strided.map(stride));
     }
-    let names: &[&str] = match schedule {
-        Schedule::StateSpaceBackward(s) if s.segmented => {
-            &["saved_states", "block_sums", "sums_so_far", "segment_carries", "segment_totals", "segment_ends"]
-        }
-        Schedule::StateSpaceBackward(_) => &["saved_states", "block_sums", "sums_so_far"],
-        Schedule::StateSpace(StateSpace { save: true, segmented: false, .. }) => &["saved_states"],
-        Schedule::StateSpace(StateSpace { save: true, segmented: true, .. }) => &["saved_states", "segment_ends"],
-        Schedule::StateSpace(StateSpace { segmented: true, .. }) => &["segment_ends"],
-        Schedule::Chunkwise(_) => &["ends"],
-        Schedule::ChunkwiseBackward(_) => &["saved_states", "saved_cotangents", "ends"],
-        _ => &[],
+    let scratch = |(i, (name, elem)): (u32, &(&str, Elem))| Slot {
+        param: param(name, ParamKind::Write(*elem)),
+        role: Role::Scratch(i),
     };
-    let scratch = |(i, name): (u32, &str)| {
-        let elem = scratch_elem(stage, schedule, i);
-        Slot { param: param(name, ParamKind::Write(elem)), role: Role::Scratch(i) }
-    };
-    slots.extend((0..).zip(names.iter().copied()).map(scratch));
-    if schedule.is_segmented() {
+    slots.extend((0..).zip(&extras.scratch).map(scratch));
+    if extras.has_segments {
         slots.push(scalar("segment_tiles".to_owned(), Role::SegmentTiles));
     }
-    if matches!(schedule, Schedule::StateSpaceBackward(s) if s.pass == Pass::Sum) {
+    if extras.has_pieces {
         slots.push(scalar("piece".to_owned(), Role::Piece));
     }
-    if looks_back(schedule) {
+    if extras.has_messages {
         slots.push(Slot { param: param("messages", ParamKind::Messages), role: Role::Messages });
         slots.push(Slot { param: param("control", ParamKind::Control), role: Role::Control });
     }
     slots
 }
 
-/// The type of the numbers that kernels of one stage hand on, of one kind.
-pub fn scratch_elem(stage: &Stage, schedule: &Schedule, number: u32) -> oplus_dsl::Elem {
-    let rounds = matches!(schedule, Schedule::ChunkwiseBackward(_)) && number < 2;
-    let back = rounds.then(|| stage.kind().matrices_back().ok()).flatten();
-    back.map_or(oplus_dsl::Elem::F32, |form| form.state_elem(stage))
-}
-
-/// Every tensor of a stage: parameters, then outputs.
-pub fn tensors(stage: &Stage) -> impl Iterator<Item = Tensor> + use<> {
-    let (params, outputs) = (stage.program.params.len() as u32, stage.program.outputs.len() as u32);
-    (0..params).map(Tensor::Param).chain((0..outputs).map(Tensor::Output))
-}
-
-/// The axes of a tensor in the order of its declaration.
-pub fn axes(stage: &Stage, tensor: Tensor) -> &[Axis] {
-    match tensor {
-        Tensor::Param(i) => &stage.program.params[i as usize].axes,
-        Tensor::Output(i) => &stage.program.outputs[i as usize].axes,
-    }
-}
-
-/// The unit axis of a tensor: the last that it has of a schedule's unit axes.
+/// The unit axis of a tensor: the last that it has of some unit axes.
 pub fn unit_axis(stage: &Stage, unit: AxisSet, tensor: Tensor) -> Option<Axis> {
     axes(stage, tensor).iter().rev().copied().find(|axis| unit.contains(*axis))
-}
-
-/// The name of a tensor.
-pub fn name(stage: &Stage, tensor: Tensor) -> &str {
-    match tensor {
-        Tensor::Param(i) => &stage.program.params[i as usize].name,
-        Tensor::Output(i) => &stage.program.outputs[i as usize].name,
-    }
-}
-
-/// The element type of a tensor.
-pub fn elem(stage: &Stage, tensor: Tensor) -> oplus_dsl::Elem {
-    match tensor {
-        Tensor::Param(i) => stage.program.params[i as usize].elem,
-        Tensor::Output(i) => stage.program.outputs[i as usize].elem,
-    }
-}
-
-/// Whether blocks exchange messages under a schedule.
-pub fn looks_back(schedule: &Schedule) -> bool {
-    match schedule {
-        Schedule::Map(_)
-        | Schedule::Rows(_)
-        | Schedule::StateSpace(_)
-        | Schedule::Flash(_)
-        | Schedule::StateSpaceBackward(_)
-        | Schedule::Chunkwise(_)
-        | Schedule::ChunkwiseBackward(_) => false,
-        Schedule::LookBack(_) => true,
-        Schedule::Columns(s) => s.form == Form::Ring,
-    }
 }
 
 fn pointer(stage: &Stage, tensor: Tensor) -> Slot {

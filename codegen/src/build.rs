@@ -94,8 +94,9 @@ impl Builder {
 
     // ---- computations
 
-    /// Appends a statement.
-    pub fn push(&mut self, stmt: Stmt) {
+    /// Appends a statement. Its constants of type `f32` are rounded.
+    pub fn push(&mut self, mut stmt: Stmt) {
+        stmt.round_constants();
         self.blocks.last_mut().expect("a builder always has an open block").push(stmt);
     }
 
@@ -210,7 +211,7 @@ impl Builder {
         }
     }
 
-    /// The same bits as another type of the same size.
+    /// Reinterprets the bits as another type of the same size.
     pub fn bits(&mut self, ty: Ty, x: Operand) -> Operand {
         if self.ty(x) == ty { x } else { self.let_(ty, Expr::Bits(x)) }
     }

@@ -5,11 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
-use crate::plan::{Choice, Launch, Plan};
-use crate::schedule::{
-    Chunkwise, Columns, Flash, Form, LookBack, Map, Pass, Rows, Schedule, StateSpace, StateSpaceBackward, Sweep, WARP,
-};
-use crate::stage::{Sink, Source, Stage};
+use crate::plan::{Choice, Launch, NotTaken, OtherCut, Plan};
+use crate::schedules::Schedule;
+use crate::stage::{CutRefusal, Sink, Source, Stage};
 use crate::words::{Bytes, counted, width};
 
 /// What a plan does and why; prints as text: the equations, and the launches with the reasons for each.
@@ -27,6 +25,8 @@ pub struct Explanation {
     pub temporary_bytes: u64,
     /// 64-bit words for messages between blocks.
     pub message_words: u64,
+    /// The other ways to cut the program that a plan could have taken, and why it does not.
+    pub other_cuts: Vec<(String, String)>,
     /// What plan this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
     pub instead_of: Option<String>,
 }
@@ -72,6 +72,7 @@ impl Explanation {
             skipped: plan.choices.iter().filter(|c| c.step.is_none()).count(),
             temporary_bytes: plan.buffers.iter().map(temporary).sum(),
             message_words: plan.message_words,
+            other_cuts: other_cuts(plan),
             instead_of: None,
         }
     }
@@ -97,7 +98,7 @@ impl Explained {
             reads: reads(stage),
             writes: writes(stage),
             equations: equations(&stage.program),
-            division: division(stage, schedule, &launch.sizes()),
+            division: schedule.words(stage, &launch.sizes()),
             grid: format!(
                 "{} of {threads} threads{shared}",
                 counted(grid.map(u64::from).iter().product::<u64>(), "block")
@@ -109,6 +110,12 @@ impl Explained {
             facts: vec![],
         }
     }
+}
+
+/// The other ways to cut a program, but those that it has nothing for.
+fn other_cuts(plan: &Plan) -> Vec<(String, String)> {
+    let is_there = |other: &&OtherCut| !matches!(other.why, NotTaken::Cut(CutRefusal::Absent { .. }));
+    plan.other_cuts.iter().filter(is_there).map(|other| (other.how.to_string(), other.why.to_string())).collect()
 }
 
 /// Every schedule that fits, once, though it may fit in several ways: with the least estimate.
@@ -128,21 +135,13 @@ fn refused(stage: &Stage, choice: &Choice) -> Vec<(String, String)> {
     let fits = |schedule: &Schedule| choice.candidates.iter().any(|c| c.schedule == *schedule);
     let own = choice.refused.iter().filter(|(schedule, _)| !fits(schedule));
     let mut refused: Vec<(String, String)> = vec![];
-    for (schedule, why) in own.map(|(s, why)| (s.to_string(), why.clone())).chain(no_chunks(stage)) {
+    let of_kinds = Schedule::refusals(stage).into_iter().map(|(name, why)| (name.to_owned(), why.to_string()));
+    for (schedule, why) in own.map(|(s, why)| (s.to_string(), why.to_string())).chain(of_kinds) {
         if refused.iter().all(|(known, _)| *known != schedule) {
             refused.push((schedule, why));
         }
     }
     refused
-}
-
-/// Why states that are summed away are not computed by products of matrices, if they are not.
-fn no_chunks(stage: &Stage) -> Option<(String, String)> {
-    let why = match (stage.two_way(), stage.state_axis()) {
-        (Some(_), _) => stage.kind().matrices_back().err()?,
-        (None, axis) => axis.and_then(|_| stage.kind().matrices().err())?,
-    };
-    Some(("chunkwise".to_owned(), why.to_string()))
 }
 
 /// Map, scan or reduction, along what and by what.
@@ -153,7 +152,7 @@ fn task(stage: &Stage) -> String {
     let direction = if scan.reverse { "reverse " } else { "" };
     let kind = if stage.is_reduction() { "reduction" } else { "scan" };
     let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
-    let kind = if stage.two_way().is_some() { "scans both ways" } else { kind };
+    let kind = if stage.opposite_scans().is_some() { "scans both ways" } else { kind };
     format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())
 }
 
@@ -174,100 +173,6 @@ fn writes(stage: &Stage) -> Vec<String> {
     outputs.map(|(o, sink)| tensor(stage, &o.name, &o.axes, o.elem) + note(sink)).collect()
 }
 
-/// How a schedule divides the work.
-fn division(stage: &Stage, schedule: &Schedule, sizes: &[i64]) -> String {
-    let outer: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
-    let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
-    let axis = |lane: u32| stage.program.axes[lane as usize].as_str();
-    let rows = counted(outer, "row");
-    match schedule {
-        Schedule::Map(Map { lane, vector, vectors, .. }) => {
-            format!("{}; a thread takes {vectors} × {vector} along {}", counted(outer, "point"), axis(*lane))
-        }
-        Schedule::Rows(s) => format!("{rows} of {length}; {}", team(s)),
-        Schedule::LookBack(s @ LookBack { scan_warps, vectors, vector, stages, .. }) => format!(
-            "{rows} of {length}; tiles of {} = {} × {vectors} × {WARP} lanes × {vector}, {stages} in flight",
-            s.tile(),
-            counted(scan_warps, "warp")
-        ),
-        Schedule::Columns(Columns { lane, form: Form::Walk, vector, steps, .. }) => {
-            format!(
-                "{} along {} of {length}; a thread walks {vector} with {steps} steps in flight",
-                counted(outer, "column"),
-                axis(*lane)
-            )
-        }
-        Schedule::StateSpace(s @ StateSpace { states, lanes, steps, stages, segmented, ends, .. }) => {
-            let cut = match (segmented, ends) {
-                (_, true) => "; what each segment of time does to its states",
-                (true, false) => "; in segments of time",
-                (false, false) => "",
-            };
-            format!(
-                "{rows} of {length}, {} per block; {} × {} per row; tiles of {steps} steps, {stages} in flight{cut}",
-                s.rows(),
-                counted(lanes, "lane"),
-                counted(states, "state")
-            )
-        }
-        Schedule::Flash(s @ Flash { columns, stages, .. }) => {
-            let parts =
-                stage.part_axis.map(|part| format!(", divided into {}", counted(sizes[part.0 as usize], "part")));
-            let parts = parts.unwrap_or_default();
-            format!("{} per block; tiles of {columns} columns{parts}, {stages} in flight", counted(s.rows(), "row"))
-        }
-        Schedule::StateSpaceBackward(s) => two_way(s, &rows, length),
-        Schedule::Chunkwise(s @ Chunkwise { stages, .. }) => {
-            let ends = if s.ends { ", only their ends" } else { "" };
-            format!("a block per segment of a recurrence{ends}; chunks of {} times, {stages} in flight", s.times())
-        }
-        Schedule::ChunkwiseBackward(s) => match s.sweep {
-            Sweep::StateEnds => "a block per segment of a recurrence, only their ends".to_owned(),
-            Sweep::States => "a block per segment of a recurrence; the state before every 64 times saved".to_owned(),
-            Sweep::CotangentEnds => "a block per segment of a recurrence, backwards, only their ends".to_owned(),
-            Sweep::Cotangents => {
-                "a block per segment of a recurrence, backwards; the state's cotangent after every 64 times saved"
-                    .to_owned()
-            }
-            Sweep::Gradients => "a block per 64 times and group of heads; head by head".to_owned(),
-        },
-        Schedule::Columns(s) => format!(
-            "{} along {} of {length}; tiles of {} steps × {} columns, {} in flight",
-            counted(outer, "column"),
-            axis(s.lane),
-            s.tile_rows(),
-            s.tile_columns(),
-            s.stages
-        ),
-    }
-}
-
-fn two_way(schedule: &StateSpaceBackward, rows: &str, length: i64) -> String {
-    let StateSpaceBackward { pass, states, rows: own, lanes, steps, stages, segmented, .. } = *schedule;
-    let what = match pass {
-        Pass::Ends => "what each segment of time does to its states",
-        Pass::Save => "every eighth state saved",
-        Pass::Carry => "what each segment of time does to its cotangent",
-        Pass::Walk => "every eight steps computed anew and walked back",
-        Pass::Sum if segmented => return "the sums of all blocks and segments".to_owned(),
-        Pass::Sum => return "the sums over rows of all blocks".to_owned(),
-    };
-    format!(
-        "{rows} of {length}, {} per block; {} × {} × {}; tiles of {steps} steps, {stages} in flight; {what}",
-        schedule.block_rows(),
-        counted(lanes, "lane"),
-        counted(own, "row"),
-        counted(states, "state")
-    )
-}
-
-fn team(schedule: &Rows) -> String {
-    let Rows { row_warps, lanes, rows, vector, vectors, .. } = *schedule;
-    let warps = if row_warps > 1 { format!("{row_warps} warps × ") } else { String::new() };
-    let rows = if rows > 1 { format!(", {rows} rows at once") } else { String::new() };
-    format!("tiles of {} = {warps}{vectors} × {} × {vector}{rows}", schedule.tile(), counted(lanes, "lane"))
-}
-
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n\n{}", self.equations.trim_end(), self.plan())
@@ -279,7 +184,7 @@ pub struct PlanInWords<'a>(&'a Explanation);
 
 impl Display for PlanInWords<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Explanation { launches, skipped, temporary_bytes, instead_of, .. } = self.0;
+        let Explanation { launches, skipped, temporary_bytes, other_cuts, instead_of, .. } = self.0;
         for (i, launch) in launches.iter().enumerate() {
             launch.picture(f, i + 1, launches.len())?;
         }
@@ -287,6 +192,7 @@ impl Display for PlanInWords<'_> {
             let verb = if *skipped == 1 { "produces" } else { "produce" };
             writeln!(f, "{} {verb} nothing for these sizes", counted(skipped, "stage"))?;
         }
+        other_cuts.iter().try_for_each(|(how, why)| writeln!(f, "not cut {how}: {why}"))?;
         instead_of.iter().try_for_each(|plan| writeln!(f, "taken instead of {plan}"))?;
         let total: u64 = launches.iter().map(|l| l.bytes).sum();
         let (launches, total, micros) = (counted(launches.len(), "launch"), Bytes(total), self.0.micros());

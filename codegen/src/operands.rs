@@ -90,6 +90,55 @@ impl Stmt {
         }
     }
 
+    /// Rounds the constants of type `f32`, without those of the statements inside it.
+    pub fn round_constants(&mut self) {
+        self.for_each_operand(|operand| {
+            if let Operand::Const(Ty::F32, Literal::Float(x)) = operand {
+                *x = f64::from(*x as f32);
+            }
+        });
+    }
+
+    /// Visits the operands, registers that are also assigned left out, without those of the statements inside it.
+    fn for_each_operand(&mut self, mut f: impl FnMut(&mut Operand)) {
+        match self {
+            Stmt::Let(_, expr) => expr.for_each_operand(f),
+            Stmt::If { condition, .. } | Stmt::Break(condition) | Stmt::All { condition, .. } => f(condition),
+            Stmt::For { from, to, step, .. } => [from, to, step].into_iter().for_each(f),
+            Stmt::Load { index, guard, otherwise, .. } => [index, otherwise].into_iter().chain(guard).for_each(f),
+            Stmt::Store { index, values, guard, .. } => values.iter_mut().chain(guard).chain([index]).for_each(f),
+            Stmt::Shuffle { value, lane, .. } => [value, lane].into_iter().for_each(f),
+            Stmt::LoadMatrix { index, .. } => f(index),
+            Stmt::WarpgroupMma { steps, .. } => {
+                for (left, right) in steps {
+                    match left {
+                        Left::Registers(registers) => registers.iter_mut().for_each(&mut f),
+                        Left::Shared(panels) => f(&mut panels.index),
+                    }
+                    f(&mut right.index);
+                }
+            }
+            Stmt::Mma { a, b, c, .. } => a.iter_mut().chain(b).chain(c).for_each(f),
+            Stmt::MbarrierInit(m, _) | Stmt::MbarrierArrive(m) | Stmt::CopyAsyncArrive(m) => f(&mut m.index),
+            Stmt::MbarrierExpect(m, x) | Stmt::MbarrierWait(m, x) => [&mut m.index, x].into_iter().for_each(f),
+            Stmt::BulkLoad { to_index, from_index, count, mbarrier, .. } => {
+                [to_index, from_index, count, &mut mbarrier.index].into_iter().for_each(f);
+            }
+            Stmt::BulkStore { to_index, from_index, count, .. } => {
+                [to_index, from_index, count].into_iter().for_each(f);
+            }
+            Stmt::CopyAsync { to_index, from_index, guard, .. } => {
+                [to_index, from_index].into_iter().chain(guard).for_each(f);
+            }
+            Stmt::ResetTickets { tag, .. } => f(tag),
+            Stmt::Publish { index, values, tag, guard, .. } => {
+                values.iter_mut().chain(guard).chain([index, tag]).for_each(f);
+            }
+            Stmt::Poll { entries, tag, .. } => entries.iter_mut().map(|e| &mut e.index).chain([tag]).for_each(f),
+            _ => {}
+        }
+    }
+
     /// Visits the registers that a statement other than control flow assigns.
     pub fn for_each_definition(&self, mut f: impl FnMut(Reg)) {
         match self {
@@ -110,6 +159,23 @@ impl Expr {
     /// Visits the operands.
     pub fn for_each_use(&self, mut f: impl FnMut(Operand)) {
         match *self {
+            Expr::Copy(a)
+            | Expr::Unary(_, a)
+            | Expr::Convert(_, a)
+            | Expr::Bits(a)
+            | Expr::Exp2Fast(a)
+            | Expr::Log2Fast(a)
+            | Expr::TanhFast(a)
+            | Expr::RecipFast(a)
+            | Expr::Unpack(_, _, a) => f(a),
+            Expr::Binary(_, a, b) | Expr::Pack(_, a, b) => [a, b].into_iter().for_each(f),
+            Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
+            Expr::Param(_) | Expr::Special(_) => {}
+        }
+    }
+
+    fn for_each_operand(&mut self, mut f: impl FnMut(&mut Operand)) {
+        match self {
             Expr::Copy(a)
             | Expr::Unary(_, a)
             | Expr::Convert(_, a)

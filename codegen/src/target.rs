@@ -4,6 +4,12 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::words::counted;
 
+/// Lanes of a warp.
+pub const WARP: u32 = 32;
+
+/// Registers of a multiprocessor.
+pub(crate) const REGISTERS: u32 = 65536;
+
 /// The instruction set a kernel is compiled for. Part of every kernel's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {

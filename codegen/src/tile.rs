@@ -1,6 +1,6 @@
 //! The tile IR: one GPU kernel as a structured SIMT program. This file is the whole of it (what follows from it, types and
 //! places in memory, is in `layout`), and these docs are its specification; `verify` checks it, `simulate` runs it on the
-//! CPU, `oplus-llvm` lowers it to PTX.
+//! CPU, `oplus-llvm` lowers it to PTX. [`text`] specifies how kernels are printed and read back.
 //!
 //! # Execution
 //!
@@ -10,8 +10,8 @@
 //! [`Stmt::Loop`] with [`Stmt::Break`]); threads of a warp that take different branches meet again at its end.
 //!
 //! *Warp-collective* statements ([`Stmt::Shuffle`], [`Stmt::All`], [`Stmt::SyncWarp`], [`Stmt::LoadMatrix`],
-//! [`Stmt::Mma`], [`Stmt::WarpgroupMma`], [`Stmt::WarpgroupWait`]) must be reached by all 32 lanes of a warp together, [`Stmt::Barrier`] by all threads it counts. A
-//! branch that contains one must be uniform there.
+//! [`Stmt::Mma`], [`Stmt::WarpgroupMma`], [`Stmt::WarpgroupWait`]) must be reached by all 32 lanes of a warp together,
+//! [`Stmt::Barrier`] by all threads it counts. A branch that contains one must be uniform there.
 //!
 //! # Registers and operands
 //!
@@ -73,12 +73,18 @@
 //! # Messages between blocks
 //!
 //! A *message word* is 64 bits in global scratch: a 32-bit value and the 32-bit *tag* of the launch. It is written
-//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered.
-//! A word is published once with one tag. [`Stmt::Poll`] reads again those entries whose tags are still missing; a
-//! loop around it waits. Tickets are drawn with [`Stmt::DrawTicket`], the only atomic: the *control word* is 64 bits, the next ticket in its lower half
-//! and the tag of the launch in its upper half, so that one addition gives both. There are no float atomics.
+//! ([`Stmt::Publish`]) and read ([`Stmt::Poll`]) whole, so the tag proves the value and nothing else need be ordered. A
+//! word is published once with one tag. [`Stmt::Poll`] reads again those entries whose tags are still missing; a loop
+//! around it waits. Tickets are drawn with [`Stmt::DrawTicket`], the only atomic: the *control word* is 64 bits, the next
+//! ticket in its lower half and the tag of the launch in its upper half, so that one addition gives both. There are no
+//! float atomics.
 
 mod layout;
+mod parse;
+mod print;
+pub mod text;
+
+pub use parse::{ParseError, Source};
 
 use oplus_dsl::ir::{Binary, Literal, Unary};
 use oplus_dsl::{Elem, Ty};
@@ -166,7 +172,7 @@ pub struct SharedId(pub u32);
 pub enum Operand {
     /// The register's value.
     Reg(Reg),
-    /// A constant.
+    /// A constant that its type holds: of `f32`, a number that is rounded to it already.
     Const(Ty, Literal),
 }
 
@@ -203,7 +209,7 @@ pub enum Expr {
     Select(Operand, Operand, Operand),
     /// Conversion to the register's type, through the rounding of an element type.
     Convert(Elem, Operand),
-    /// The same bits as the register's type, of the same size (`f32` and `u32`/`i32`, `f64` and `u64`/`i64`).
+    /// Bits reinterpreted as the register's type, of the same size (`f32` and `u32`/`i32`, `f64` and `u64`/`i64`).
     Bits(Operand),
     /// A scalar parameter.
     Param(ParamId),

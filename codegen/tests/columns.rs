@@ -3,8 +3,8 @@
 #[allow(dead_code, reason = "every test uses some of these stages")]
 mod common;
 
-use oplus_codegen::schedule::{Columns, Form};
 use oplus_codegen::schedules::columns;
+use oplus_codegen::schedules::{Columns, Form};
 use oplus_codegen::target::Target;
 use oplus_codegen::verify::verify;
 

@@ -3,8 +3,8 @@
 #[allow(dead_code, reason = "every test uses some of these stages")]
 mod common;
 
-use oplus_codegen::schedule::{Fold, Loader, LookBack};
 use oplus_codegen::schedules::lookback::{self, Form};
+use oplus_codegen::schedules::{Fold, Loader, LookBack};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Target;
 use oplus_codegen::verify::verify;

@@ -12,24 +12,42 @@ const TEXT: &str = concat!(
     include_str!("../../dsl/front/standard/options.rs"),
 );
 
-/// What else computes a model: the beginning of its name, and the function that it replaces.
+/// What else computes a model: the beginning of its name, and the function that it replaces. The first entry that fits counts.
 const PEERS: &[(&str, &str)] = &[
-    ("ema", "a loop over time, or `scipy.signal.lfilter`"),
-    ("ssm_", "a loop over time, or `scipy.signal.lfilter`"),
+    ("ema_constant", "a loop over time, or `scipy.signal.lfilter` where all rows share one weight"),
+    ("ssm_constant", "a loop over time, or `scipy.signal.lfilter` where all rows share their coefficients"),
+    ("ema", "a loop over time, or `jax.lax.associative_scan`"),
+    ("ssm_", "a loop over time, or `jax.lax.associative_scan`"),
     ("multi_state", "a loop over time, or `jax.lax.associative_scan`"),
+    ("monoid_states", "a loop over time, or `jax.lax.associative_scan`"),
+    ("selective_scan_packed", "`selective_scan_fn` of mamba-ssm, called for each sequence"),
     ("selective_scan", "`selective_scan_fn` of mamba-ssm"),
+    ("mamba_packed", "`selective_scan_fn` of mamba-ssm, called for each sequence"),
     ("mamba2", "`mamba_chunk_scan_combined` of mamba-ssm"),
     ("mamba", "`selective_scan_fn` of mamba-ssm"),
+    ("ssd_packed", "`mamba_chunk_scan_combined` of mamba-ssm with `seq_idx`"),
     ("ssd", "`mamba_chunk_scan_combined` of mamba-ssm"),
-    ("s4d", "`jax.lax.associative_scan`, as reference implementations have it"),
+    ("s4d", "a convolution by FFT, as the reference implementation of S4D has it"),
     ("s5", "`jax.lax.associative_scan`, as reference implementations have it"),
     ("lru", "`jax.lax.associative_scan`, as reference implementations have it"),
-    ("monoid", "`chunk_simple_gla` of flash-linear-attention (fla)"),
-    ("retention", "`chunk_retention` of flash-linear-attention (fla)"),
-    ("linear_attention", "`chunk_linear_attn` of flash-linear-attention (fla)"),
-    ("gated_linear", "`chunk_gla` of flash-linear-attention (fla)"),
-    ("attention", "`scaled_dot_product_attention` of PyTorch, FlashAttention, cuDNN"),
-    ("merge", "a few lines of elementwise PyTorch"),
+    ("monoid", "`chunk_simple_gla` of flash-linear-attention (fla) with `scale=1`"),
+    (
+        "retention",
+        "`chunk_simple_gla` of flash-linear-attention (fla) with `g_gamma` and `scale=1`, or its `chunk_retention`, whose decays are fixed",
+    ),
+    ("linear_attention", "`chunk_linear_attn` of flash-linear-attention (fla) with `scale=1` and `normalize=False`"),
+    ("gated_linear", "`chunk_gla` of flash-linear-attention (fla) with `scale=1`"),
+    (
+        "attention_causal",
+        "`flash_attn_func` of FlashAttention with `causal=True`, and where M = N `scaled_dot_product_attention` of PyTorch with `is_causal=True`",
+    ),
+    ("attention_window", "`flash_attn_func` of FlashAttention with `window_size`"),
+    ("attention_bias", "`scaled_dot_product_attention` of PyTorch with `attn_mask`"),
+    ("attention_softcap", "`flash_attn_func` of FlashAttention with `causal=True` and `softcap`"),
+    ("attention_packed", "`flash_attn_varlen_func` of FlashAttention"),
+    ("attention", "`scaled_dot_product_attention` of PyTorch, `flash_attn_func` of FlashAttention, and cuDNN"),
+    ("merge_parts", "a few lines of elementwise PyTorch, or `merge_states` of FlashInfer"),
+    ("merge", "a few lines of elementwise PyTorch, or `merge_state` of FlashInfer"),
 ];
 
 /// The documentation of a model, with links between pages.

@@ -106,7 +106,7 @@ impl Forward {
         Ok(())
     }
 
-    /// The same operation on the tangents of two operands.
+    /// Applies a linear operation to the tangents of its two operands.
     fn linear(
         &mut self,
         y: Value,

@@ -200,7 +200,7 @@ pub enum Op {
     /// Conversion to the node's type; when the element type is half-precision, rounding to it (the value stays f32).
     Convert(Elem, Value),
     // ---- axes
-    /// The same value over more axes (the node's).
+    /// Broadcast of a value to more axes (those of the node).
     Broadcast(Value),
     /// Combination of all elements along an axis; a tuple.
     Reduce {
@@ -377,7 +377,7 @@ impl Op {
         }
     }
 
-    /// The same operation on other operands.
+    /// Replaces every operand by what `f` gives for it.
     #[must_use]
     pub fn map_operands(&self, mut f: impl FnMut(Value) -> Value) -> Op {
         let mut op = self.clone();

@@ -54,7 +54,7 @@ pub enum StepError {
     SeveralAxes {
         /// One axis.
         first: String,
-        /// Another one.
+        /// The other axis.
         second: String,
     },
     /// A scan that begins at the last index.

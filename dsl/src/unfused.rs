@@ -1,7 +1,7 @@
 //! Products that are rounded before they are added.
 //!
-//! Schedules compute a·b + c with one rounding wherever it stands in a program, and not where the product reaches the sum
-//! from elsewhere, as an element of a scan does. Where two programs must give the same bits though they are written
+//! Schedules compute a·b + c with one rounding where product and sum are maps of one program, and with two where the product
+//! reaches the sum from elsewhere, as an element of a scan does. Where two programs must give the same bits though they are written
 //! differently, no product may be fused: it goes through a conversion to its own type, which changes nothing.
 
 use crate::ir::{Binary, Node, Op, Operator, Program, Value};

@@ -1,4 +1,4 @@
-//! What of a program's values is used, found once for all of them.
+//! Finds which values of a program are used, once for all of them.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! Checks that a program means something.
 //!
-//! Every pass hands on a program that verifies; what follows a verification need not look again. Checked are:
+//! Every pass gives a program that verifies; what follows a verification does not look again. Checked are:
 //!
 //! * **Program**: its name is a name ([`crate::names::is_name`]); it has at most 64 axes.
 //! * **Axes**: names are names, no two the same.
@@ -13,7 +13,7 @@
 //!   are bools among them.
 //! * **Nodes**: operands are earlier nodes; parameters, axes, operators and fields that are referred to exist; scans
 //!   and reductions give one element (and initial value) of its type per field, and the initial state does not vary
-//!   along the axis; what stands in for absent elements (`empty`, `fill`) does not either; tuples are only taken
+//!   along the axis; the values for absent elements (`empty`, `fill`) do not either; tuples are only taken
 //!   apart; type and axes are those that the rules give.
 //! * **Outputs**: names are names, no two the same; axes exist, none twice, and include those of the value; the value
 //!   exists and is of the element's value type.
@@ -113,7 +113,7 @@ pub enum Reason {
     /// A value of another type than it is declared to have.
     #[error("the value is `{found}`, not `{expected}`")]
     ValueType {
-        /// As declared.
+        /// The type that is declared.
         expected: Ty,
         /// The value's.
         found: Ty,

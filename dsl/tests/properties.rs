@@ -15,7 +15,7 @@ use proptest::test_runner::RngSeed;
 /// Awkward sizes of axes.
 const SIZES: [usize; 8] = [0, 1, 2, 3, 7, 8, 17, 33];
 
-/// The same cases every time.
+/// A fixed seed, so that every run tries the same cases.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, rng_seed: RngSeed::Fixed(0x0005_ca45), failure_persistence: None, ..Default::default() }
 }

@@ -82,7 +82,7 @@ enum Piece<'a> {
 /// Which indices of a tensor are printed.
 struct Printed<'a> {
     layout: &'a Layout,
-    /// Of every axis the indices, with `None` for those left out between them.
+    /// The indices along every axis, with `None` for those left out between them.
     indices: Vec<Vec<Option<usize>>>,
 }
 

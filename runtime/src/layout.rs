@@ -28,7 +28,7 @@ impl Layout {
         Ok(Layout { shape: shape.to_vec(), strides, offset: 0 })
     }
 
-    /// The same elements with strides of the caller's choice; every index must fall into a memory of `len` elements.
+    /// A layout with strides of the caller's choice; every index must fall into a memory of `len` elements.
     pub(crate) fn strided(shape: &[usize], strides: &[i64], offset: usize, len: usize) -> Result<Layout, Error> {
         let fail = |reason: String| Error::View { shape: shape.to_vec(), reason };
         if shape.len() != strides.len() {
@@ -156,7 +156,7 @@ impl Layout {
 /// whole tiles.
 const MOST_ELEMENTS: i64 = i64::MAX / 16;
 
-/// So many elements, `size` times, an empty axis counted as one element; `None` when they are too many.
+/// The product of a number of elements and a size, an empty axis counted as one element; `None` when it is too large.
 fn extended(elements: i64, size: usize) -> Option<i64> {
     elements.checked_mul(i64::try_from(size.max(1)).ok()?).filter(|&n| n <= MOST_ELEMENTS)
 }

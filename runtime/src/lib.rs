@@ -46,8 +46,8 @@
 //!   are processors (or `RAYON_NUM_THREADS`), in vector instructions.
 //! * Nothing is compiled at run time; a call's plan is kept for the next one of the same sizes and strides.
 //!
-//! The same call gives the same bits every time, on either device. Different calls that mean the same, such as a sequence
-//! read at once and step by step, do so while [`ordered`] is alive.
+//! A call gives the same bits every time, on either device. Different calls that mean the same thing, such as a sequence read
+//! at once and step by step, give the same bits while [`ordered`] is alive.
 
 mod bind;
 mod call;

@@ -9,33 +9,33 @@ thread_local! {
     static ORDERS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While it is alive, calls that this thread makes, and gradients that it takes, combine in order: every scan and every
-/// reduction takes one element after the other, from one end to the other, with the operations of the program, each
-/// rounded once, and no others.
+/// A guard of [`ordered`]: while it is alive, calls that this thread makes, and gradients that it takes, combine in order:
+/// every scan and every reduction takes one element after the other, from one end to the other, with the operations of the
+/// program, each rounded once, and no others.
 ///
-/// Then a sequence has the same outputs and states, to the bit, when it is read at once, in chunks of any lengths that
-/// hand on the state, or step by step with `kernel::step` (where the operator's `combine` is the step: the fields that come
-/// out are those that go in). So have the gradients of all that has a time, and of the state; the gradients of what all
-/// times share are sums over time, which chunks add up in another order (and gradients of calls in bf16 and f16 may read
-/// outputs, rounded, where a chunk has its first state). On both devices; between the CPU and a GPU elementary functions
-/// may differ in the last place.
+/// A sequence then has the same outputs and states, to the bit, when it is read at once, in chunks of any lengths that each start
+/// from the last state of the one before, or step by step with `kernel::step` (where the operator's `combine` is the step: the
+/// fields that come out are those that go in). This also holds for the gradients of all that has a time, and of the state. The
+/// gradients of what all times share are sums over time, which chunks add up in another order, and gradients of calls in bf16 and
+/// f16 may read outputs, rounded, where a chunk has its first state. It holds on both devices; between the CPU and a GPU
+/// elementary functions may differ in the last place.
 ///
 /// Two kinds of recurrences have gradients that agree within rounding only. In one, a field of the state feeds another and is
 /// not fed by it, as the velocity v feeds the position p where `combine` has p + v·n: v̄ gets what comes back from p and from
-/// later v. The whole adds the first of these to the cotangent of the same time before it adds the second; a chunk is handed
+/// later v. The whole adds the first of these to the cotangent of the same time before it adds the second; a chunk is given
 /// both as one number, and adds the cotangent of its last time to that. (Fields that feed each other, as those of complex
 /// numbers and matrices, are one sum in both, and so are fields that feed nothing but themselves.) In the other, the states
 /// before and the states behind each element are both read: the state's cotangent is then the sum of two scans.
 ///
 /// Without it, a whole and its chunks agree within rounding, and to the bit where chunks begin at certain borders. On the
 /// CPU scans have them at every 16,384th time, counted from the start of the sequence in both directions: outputs, states
-/// and the gradients of all that has a time, and of the state, are those of the whole, whatever the number of threads. (Within
-/// rounding there: gradients of exclusive scans whose first state is given, of states one of whose fields feeds another and
-/// is not fed by it, and where only the last state has a cotangent.) On a GPU they
-/// are where the tiles of one schedule begin that hands on what it carries itself: rows at multiples of a tile, walks of columns
-/// at every time, selective scans that save their states ([`record`](crate::record())) and walk time in one piece at
-/// multiples of 32 times. Where a plan takes look-back, rings of columns, chunks or pairs, or other schedules for other
-/// lengths, a state that is handed on has been combined in another order than one that is not. `kernel::explain` names the
+/// and the gradients of all that has a time, and of the state, are those of the whole, whatever the number of threads.
+/// (Within rounding there: gradients of exclusive scans whose first state is given, of states one of whose fields feeds
+/// another and is not fed by it, and where only the last state has a cotangent.) On a GPU borders are where the tiles of a
+/// schedule begin that gives out the state with which it goes on: rows at multiples of a tile, walks of columns at every
+/// time, selective scans that save their states ([`record`](crate::record())) and walk time in one piece at multiples of 32
+/// times. Where a plan takes look-back, rings of columns, chunkwise or flash, or other schedules for other lengths, the
+/// state that a chunk gives out has been combined in another order than inside the whole. `kernel::explain` names the
 /// schedule of a call.
 ///
 /// Orders differ most where decays are above 1: the product of many may overflow, while every state is finite. On the CPU
@@ -44,9 +44,8 @@ thread_local! {
 /// forgotten in `f32`, even if it would grow again within the stretch.) On a GPU ordered calls keep such states too; others
 /// give no number where the product of a tile's or a segment's decays is not finite.
 ///
-/// It costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are
-/// stored. Kernels of ordered calls are others than those of the same calls without: `oplus bake --ordered` makes them
-/// ahead of time.
+/// Order costs speed, and memory where a program sums its states away (Mamba, attention with decays): on a GPU they are
+/// stored. Ordered calls have kernels of their own; `oplus bake --ordered` makes them ahead of time.
 ///
 /// ```
 /// use oplus::Tensor;

@@ -9,9 +9,10 @@ thread_local! {
     static RECORDINGS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// While it is alive, calls that this thread makes on a GPU save some of their states for their gradients, where a schedule
-/// can: a scan whose states are summed away saves the state before every eighth step, N/8 numbers for each of its rows and
-/// steps. The gradient is then faster by the pass that would compute them again. They are freed with the call's output.
+/// A guard of [`record`]: while it is alive, calls that this thread makes on a GPU save some of their states for their
+/// gradients, where a schedule can: a scan whose states are summed away saves the state before every eighth step, N/8
+/// numbers for each of its rows and steps. The gradient then leaves out the pass that would compute them again. They are
+/// freed with the call's output.
 ///
 /// The gradient of a recorded call must be taken before its inputs are overwritten.
 #[must_use = "recording ends when this is dropped"]

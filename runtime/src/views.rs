@@ -172,7 +172,7 @@ impl Layout {
         Ok(wider)
     }
 
-    /// Another shape for the elements in row-major order, by NumPy's rule.
+    /// The layout of the elements in row-major order under another shape, by NumPy's rule.
     fn reshape(&self, shape: &[usize]) -> Result<Layout, Error> {
         let row_major = Layout { offset: self.offset, ..Layout::contiguous(shape)? };
         if row_major.len() != self.len() {

@@ -7,7 +7,7 @@ use oplus::{Tensor, scan};
 /// Kernels of the crate's interface.
 pub mod public {
     oplus::scan! {
-        /// Addition, written anew.
+        /// Addition, written out once more.
         pub op Plus(s) {
             identity (0);
             combine(l, r) (l.s + r.s);

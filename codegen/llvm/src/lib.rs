@@ -26,8 +26,8 @@ pub fn compile(kernel: &Kernel, isa: Isa) -> Result<String, CompileError> {
     compile_with(kernel, isa, Effort::Full)
 }
 
-/// The same in about half the time: LLVM leaves it to whoever assembles the text to see that instructions are equal or
-/// can be one. The text is longer, its results are the same.
+/// Lowers a tile kernel to PTX in about half the time of [`compile`]: LLVM leaves it to whoever assembles the text to find
+/// equal instructions and those that can be fused. The text is longer and gives the same results.
 ///
 /// # Errors
 ///

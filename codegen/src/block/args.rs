@@ -1,8 +1,7 @@
 //! The kernel's parameters, declared in the order of the ABI and found by what they stand for.
 
-use crate::abi::{Role, Tensor, abi, axes, tensors};
+use crate::abi::{Role, Slot, Tensor, axes, tensors};
 use crate::build::Builder;
-use crate::schedule::Schedule;
 use crate::stage::{Stage, View};
 use crate::tile::{Operand, ParamId};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -17,7 +16,7 @@ pub struct Args {
     sizes: Vec<Operand>,
     outer: AxisSet,
     views: Vec<Vec<View>>,
-    /// What kernels of one stage hand on.
+    /// Scratch memory through which kernels of one stage pass values on.
     pub scratch: Vec<ParamId>,
     /// The tiles of a segment of time, `i64`.
     pub segment_tiles: Option<Operand>,
@@ -30,11 +29,11 @@ pub struct Args {
 }
 
 impl Args {
-    /// Declares the parameters of a stage's kernel and reads the scalars.
-    pub fn declare(b: &mut Builder, stage: &Stage, schedule: &Schedule) -> Args {
+    /// Declares the parameters of a stage's kernel, in the order of its ABI, and reads the scalars.
+    pub fn declare(b: &mut Builder, stage: &Stage, slots: Vec<Slot>) -> Args {
         let (mut pointers, mut scalars, mut sizes) = (HashMap::new(), HashMap::new(), vec![]);
         let (mut scratch, mut segment_tiles, mut piece, mut messages, mut control) = (vec![], None, None, None, None);
-        for slot in abi(stage, schedule) {
+        for slot in slots {
             let id = b.param(slot.param.name, slot.param.kind);
             match slot.role {
                 Role::Pointer(tensor) => drop(pointers.insert(tensor, id)),

@@ -1,10 +1,10 @@
 //! Emitting a value with all that it is computed from, without recursion: values may be of any depth.
 
-use super::point::{Term, fused};
 use super::scalar::emit_map;
 use crate::build::Builder;
 use crate::tile::Operand;
-use oplus_dsl::ir::{Node, Value};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Node, Op, Unary, Value};
 
 /// Where values come from that may be maps of others.
 pub(crate) trait Evaluate {
@@ -84,5 +84,50 @@ pub(crate) fn evaluate<E: Evaluate>(from: &mut E, b: &mut Builder, value: Value,
         if let (true, Some(made)) = (open.is_empty(), made) {
             return made;
         }
+    }
+}
+
+/// An operand of a fused multiply-add, possibly negated.
+pub(crate) struct Term {
+    /// The value.
+    pub value: Value,
+    negate: bool,
+}
+
+impl Term {
+    /// An operand as it is.
+    pub(crate) fn plain(value: Value) -> Term {
+        Term { value, negate: false }
+    }
+
+    /// The operand's value, given that of the node.
+    pub(crate) fn signed(&self, b: &mut Builder, value: Operand) -> Operand {
+        if self.negate { b.unary(Unary::Neg, value) } else { value }
+    }
+}
+
+/// x·y + z when the operation is a float sum or difference with a product in it.
+///
+/// The product is rounded once with the sum wherever this pattern stands, in operators and in maps alike, so that the
+/// same equations give the same bits in every schedule.
+pub(crate) fn fused<'a>(op: &Op, ty: Ty, node: impl Fn(Value) -> &'a Op) -> Option<[Term; 3]> {
+    let negated = |value| Term { value, negate: true };
+    let product = |v| match node(v) {
+        Op::Binary(Binary::Mul, x, y) => Some((*x, *y)),
+        _ => None,
+    };
+    match op {
+        _ if !ty.is_float() => None,
+        Op::Binary(Binary::Add, l, r) => match (product(*l), product(*r)) {
+            (Some((x, y)), _) => Some([Term::plain(x), Term::plain(y), Term::plain(*r)]),
+            (None, Some((x, y))) => Some([Term::plain(x), Term::plain(y), Term::plain(*l)]),
+            _ => None,
+        },
+        Op::Binary(Binary::Sub, l, r) => match (product(*l), product(*r)) {
+            (Some((x, y)), _) => Some([Term::plain(x), Term::plain(y), negated(*r)]),
+            (None, Some((x, y))) => Some([negated(x), Term::plain(y), Term::plain(*l)]),
+            _ => None,
+        },
+        _ => None,
     }
 }

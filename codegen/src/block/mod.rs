@@ -6,5 +6,10 @@ pub(crate) mod evaluate;
 pub(crate) mod lane_sum;
 pub mod persistent;
 pub mod point;
+pub mod pressure;
 pub mod reads;
+pub(crate) mod rematerialise;
 pub mod scalar;
+pub mod steps;
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ mod roles;
 use super::args::Args;
 use super::carry::Fields;
 use crate::build::Builder;
-use crate::schedule::WARP;
+use crate::target::WARP;
 use crate::tile::{Mbarrier, Memory, Operand, ParamId, Reg, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
@@ -85,7 +85,7 @@ impl Persistent {
         let [drawn_tile, reduced_tile] =
             ["drawn_tile", "reduced_tile"].map(|name| b.shared_values(name, Ty::I32, SLOTS));
         let tag = b.shared("tag", SharedKind::Elem(Elem::U32), 1);
-        let control = args.control.expect("the ABI of a schedule that looks back has control words");
+        let control = args.control.expect("the ABI of a schedule that looks back has a control word");
         let messages = args.messages.expect("the ABI of a schedule that looks back has message words");
         Persistent {
             stages,

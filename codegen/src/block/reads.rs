@@ -1,6 +1,6 @@
-//! Which parameters a stage reads along its scan axis, and what does not change along it.
+//! Which parameters a stage reads along its scan axis, what does not change along it, and which fields of states it reads.
 
-use crate::stage::Stage;
+use crate::stage::{Scan, Stage};
 use oplus_dsl::ir::{Axis, Op, Program, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ pub fn displacements(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Valu
     ranges
 }
 
-/// The same for a tile that holds the point and `reach` elements on both sides of it: the point is in every range, and what
-/// is farther away in none.
+/// The ranges in which parameters are read around a tile that holds the point and `reach` elements on both sides of it: the
+/// point is in every range, and what is farther away in none.
 pub fn near(stage: &Stage, axis: Axis, roots: impl Iterator<Item = Value>, reach: i64) -> BTreeMap<u32, (i64, i64)> {
     let has_axis = |param: u32| stage.program.params[param as usize].axes.contains(&axis);
     let (mut ranges, mut seen) = (BTreeMap::new(), BTreeSet::new());
@@ -81,4 +81,17 @@ fn has_state(program: &Program, value: Value) -> bool {
         stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v)));
     }
     false
+}
+
+/// Which fields of the states outputs read.
+pub fn used_fields(stage: &Stage, scan: &Scan) -> Vec<bool> {
+    let mut used = vec![false; stage.program.operator(scan.operator).fields.len()];
+    for node in &stage.program.nodes {
+        if let Op::Field(tuple, k) = node.op
+            && matches!(stage.program.node(tuple).op, Op::Scan { .. })
+        {
+            used[k as usize] = true;
+        }
+    }
+    used
 }

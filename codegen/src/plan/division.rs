@@ -3,41 +3,37 @@
 mod sound;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use oplus_dsl::ir::Axis;
 
-use super::bound::{Bound, Placed};
 use super::choosing::Choosing;
-use super::collapse::{Collapsed, collapse};
 use super::cost::estimate;
 use super::fits::fits;
-use super::geometry::{grid, message_words, parts, threads};
-use super::pieces::{Piece, handed_on as handed_on_by_pieces, pieces};
-use super::segments::{blocks_of_row, ends};
 use super::sizes::{are_countable, count, merged, shape};
-use super::time::Segments;
-use super::variants::{all_schedules, kernels, ordered_schedules, scalar_schedules};
-use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError};
-use crate::abi::{Role, Tensor, abi, axes, scratch_elem, tensors};
-use crate::key::Key;
-use crate::schedule::Schedule;
-use crate::schedules::chunkwise_backward;
-use crate::schedules::shared_bytes;
-use crate::schedules::state_space::ends_len;
-use crate::stage::{Cut, Sink, Source, Stage};
+use super::variants::all_schedules;
+use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError, Reasons};
+use crate::abi::{Role, Tensor, axes, tensors};
+use crate::key::{Key, StageKey};
+use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
+use crate::stage::{Bound, Collapsed, Cut, CutKind, Placed, Sink, Source, Stage, collapse};
 use crate::target::Target;
 
 /// One way of cutting a program.
 #[derive(Debug)]
 pub(super) struct Division {
     target: Target,
+    /// How the program is cut.
+    pub(super) how: CutKind,
     /// The stages and the buffers between them.
     pub(super) cut: Cut,
     stages: Vec<Ready>,
-    kernels: Mutex<HashMap<(usize, bool, Schedule), Kernel>>,
-    /// Of the schedules that were taken, why their kernels cannot run, if they cannot.
-    faults: Mutex<HashMap<(usize, bool, Schedule), Option<String>>>,
+    /// The keys and symbols of kernels that a plan has launched.
+    names: Mutex<HashMap<(usize, bool, Schedule), (Key, String)>>,
+    /// The shared memory of kernels that a plan has weighed.
+    shared_bytes: Mutex<HashMap<(usize, bool, Schedule), u32>>,
+    /// The reasons why kernels of schedules that were taken cannot run, if they cannot.
+    faults: Mutex<HashMap<(usize, bool, Schedule), Option<Misfit>>>,
 }
 
 /// A stage and its schedules.
@@ -51,6 +47,14 @@ struct Ready {
 struct Form {
     stage: Arc<Stage>,
     schedules: Vec<Schedule>,
+    /// What its keys have in common, once a launch needs one.
+    key: OnceLock<StageKey>,
+}
+
+impl Form {
+    fn new(stage: &Stage, schedules: Vec<Schedule>) -> Form {
+        Form { stage: Arc::new(stage.clone()), schedules, key: OnceLock::new() }
+    }
 }
 
 /// A form of a stage for a call.
@@ -61,44 +65,50 @@ struct Bindings<'d> {
 }
 
 /// The schedules that may be taken, the fastest first, and why not the others.
-type Offers = (Vec<Estimate>, Vec<(Schedule, String)>);
-
-/// Why a schedule that fits may not be taken.
-const NOT_THERE: &str = "its kernel is not there";
-
-/// What a launch needs to know of its kernel.
-#[derive(Clone, Debug)]
-struct Kernel {
-    key: Key,
-    symbol: String,
-    shared_bytes: u32,
-}
+type Offers = (Vec<Estimate>, Vec<(Schedule, Misfit)>);
 
 impl Division {
     /// Lists the schedules of every stage on a target.
-    pub(super) fn new(cut: Cut, target: &Target) -> Division {
+    pub(super) fn new(how: CutKind, cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
-            let form = |stage: &Stage, schedules| Form { stage: Arc::new(stage.clone()), schedules };
+            let form = Form::new;
             match collapse(stage) {
                 None => Ready { plain: form(stage, all_schedules(stage, target.isa)), merged: None },
                 Some(merged) => {
                     let simple = form(&merged.stage, all_schedules(&merged.stage, target.isa));
-                    Ready { plain: form(stage, scalar_schedules(stage, target.isa)), merged: Some((merged, simple)) }
+                    let plain = form(stage, Schedule::candidates(stage, target.isa, Access::Unmerged));
+                    Ready { plain, merged: Some((merged, simple)) }
                 }
             }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
+        Division {
+            target: *target,
+            how,
+            cut,
+            stages,
+            names: Mutex::default(),
+            shared_bytes: Mutex::default(),
+            faults: Mutex::default(),
+        }
     }
 
-    /// The same where every stage combines one element after the other.
+    /// The stages with schedules that combine one element after the other.
     pub(super) fn ordered(cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
-            let plain = Form { stage: Arc::new(stage.clone()), schedules: ordered_schedules(stage) };
+            let plain = Form::new(stage, Schedule::ordered(stage));
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division { target: *target, cut, stages, kernels: Mutex::default(), faults: Mutex::default() }
+        Division {
+            how: CutKind::Plain,
+            target: *target,
+            cut,
+            stages,
+            names: Mutex::default(),
+            shared_bytes: Mutex::default(),
+            faults: Mutex::default(),
+        }
     }
 
     /// The plan of a call.
@@ -106,7 +116,7 @@ impl Division {
         let mut call = self.with_parts(call, 1);
         self.check(&call)?;
         let buffers = self.buffers(&call)?;
-        let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
+        let mut plan = self.empty(buffers);
         for index in 0..self.stages.len() {
             if let Some(parts) = self.step((&call, choosing), index, &mut plan)? {
                 call = self.with_parts(&call, parts);
@@ -115,6 +125,11 @@ impl Division {
             }
         }
         Ok(plan)
+    }
+
+    /// A plan without launches.
+    fn empty(&self, buffers: Vec<Buffer>) -> Plan {
+        Plan { cut: self.how, steps: vec![], buffers, message_words: 0, choices: vec![], other_cuts: vec![] }
     }
 
     /// The call with a size for the part axis, if there is one.
@@ -127,16 +142,26 @@ impl Division {
         call
     }
 
-    /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible.
-    pub(super) fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
+    /// The launch of one stage, its axes as they are, under any schedule.
+    pub(super) fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, PlanError> {
         let form = &self.stages[stage].plain;
         let call = self.with_parts(call, 1);
-        self.check(&call).map_err(|e| e.to_string())?;
+        self.check(&call)?;
         let bound = self.bind(&call, &form.stage);
-        fits(&form.stage, &schedule, &bound, &self.target)?;
-        self.has_room(stage, false, form, schedule)?;
-        let segments = Segments::of(&form.stage, &schedule, &bound, &self.target);
-        Ok(self.launch_of((stage, false), form, schedule, &bound, (segments, 0)))
+        let problem = self.problem(&form.stage, &bound);
+        self.must_fit(stage, form, schedule, &problem)?;
+        let segments = schedule.segments(&problem);
+        Ok(self.launch_of((stage, false), form, schedule, &problem, (segments, 0)))
+    }
+
+    /// Whether a stage, its axes as they are, can run under a schedule.
+    fn must_fit(&self, index: usize, form: &Form, schedule: Schedule, problem: &Problem<'_>) -> Result<(), PlanError> {
+        let fits = fits(&*schedule, problem).and_then(|()| self.has_room(index, false, form, schedule));
+        fits.map_err(|misfit| PlanError::Misfit { stage: form.stage.program.name.clone(), schedule, misfit })
+    }
+
+    fn problem<'a>(&'a self, stage: &'a Stage, bound: &'a Bound) -> Problem<'a> {
+        Problem { stage, bound, target: &self.target }
     }
 
     fn launch_of(
@@ -144,20 +169,19 @@ impl Division {
         (index, merged): (usize, bool),
         form: &Form,
         schedule: Schedule,
-        bound: &Bound,
+        problem: &Problem<'_>,
         (segments, piece): (Segments, i64),
     ) -> Launch {
-        let kernel = self.kernel(index, merged, form, schedule);
-        let [blocks, ..] = grid(&form.stage, &schedule, bound, &self.target);
+        let (key, symbol) = self.name(index, merged, form, schedule);
         Launch {
             stage: form.stage.clone(),
             schedule,
-            key: kernel.key,
-            symbol: kernel.symbol,
-            grid: [blocks, segments.blocks(&schedule), 1],
-            threads: threads(&schedule),
-            shared_bytes: kernel.shared_bytes,
-            args: args(&form.stage, &schedule, bound, (segments, piece)),
+            key,
+            symbol,
+            grid: [schedule.grid(problem), schedule.blocks_along_time(segments), 1],
+            threads: schedule.threads(),
+            shared_bytes: self.shared_bytes(index, merged, form, schedule),
+            args: args(&schedule, problem, (segments, piece)),
             offsets: vec![],
         }
     }
@@ -171,19 +195,19 @@ impl Division {
     ) -> Result<Option<u64>, PlanError> {
         let ready = &self.stages[index];
         let bound = self.bind(call, &ready.plain.stage);
-        let empty = ready.plain.stage.two_way().is_some() && bound.sizes.contains(&0);
+        let empty = ready.plain.stage.opposite_scans().is_some() && bound.sizes.contains(&0);
         if !empty && !produces(&ready.plain.stage, &bound) {
             plan.choices.push(Choice { step: None, candidates: vec![], refused: vec![] });
             return Ok(None);
         }
         let (Bindings { form, is_merged, bound }, (candidates, refused)) = self.fitting((call, index), choosing);
         let Some(best) = candidates.first() else {
-            let reasons = refused.iter().map(|(s, why)| format!("{s}: {why}")).collect::<Vec<_>>().join("; ");
-            return Err(PlanError::NoSchedule { stage: form.stage.program.name.clone(), reasons });
+            let stage = form.stage.program.name.clone();
+            return Err(PlanError::NoSchedule { stage, reasons: Reasons(refused) });
         };
         let schedule = best.schedule;
         let (bound, parts) = self.bound_under((call, index), (form, is_merged), bound, &schedule);
-        plan.message_words = plan.message_words.max(message_words(&form.stage, &schedule, &bound));
+        plan.message_words = plan.message_words.max(schedule.message_words(&self.problem(&form.stage, &bound)));
         self.launches((index, is_merged), form, schedule, &bound, (plan, Choice { step: None, candidates, refused }));
         Ok(parts)
     }
@@ -227,12 +251,12 @@ impl Division {
         bound: Bound,
         schedule: &Schedule,
     ) -> (Bound, Option<u64>) {
-        let parts = form.stage.part_axis.and_then(|_| parts(&form.stage, schedule, &bound, &self.target));
+        let parts = form.stage.part_axis.and_then(|_| schedule.parts(&self.problem(&form.stage, &bound)));
         let Some(parts) = parts else { return (bound, None) };
         (self.bindings((&self.with_parts(call, parts), index), is_merged).bound, Some(parts))
     }
 
-    /// Adds the launches of a stage to a plan: one, or several with what they hand on.
+    /// Adds the launches of a stage to a plan: one, or several with their scratch memory.
     fn launches(
         &self,
         (index, merged): (usize, bool),
@@ -242,10 +266,10 @@ impl Division {
         (plan, choice): (&mut Plan, Choice),
     ) {
         let first = plan.buffers.len() as u32;
-        let pieces = pieces(&form.stage, &schedule, bound, &self.target);
-        let lens = handed_on(&form.stage, &schedule, &pieces, bound, &self.target);
-        let elem = |k| scratch_elem(&form.stage, &schedule, k);
-        plan.buffers.extend((0..).zip(lens).map(|(k, len)| Buffer { elem: elem(k), len }));
+        let problem = self.problem(&form.stage, bound);
+        let lens = schedule.scratch_lens(&problem, &schedule.pieces(&problem)).unwrap_or_default();
+        let elems = schedule.scratch(&form.stage).into_iter().map(|(_, elem)| elem);
+        plan.buffers.extend(elems.zip(lens).map(|(elem, len)| Buffer { elem, len }));
         let mut choice = Some(choice);
         for (piece, bound, mut launch) in self.launched((index, merged), form, schedule, bound) {
             place(&mut launch, (first, piece), &bound);
@@ -266,39 +290,42 @@ impl Division {
     ) -> Vec<(Piece, Bound, Launch)> {
         let of = |(piece, own): (Piece, Schedule)| {
             let bound = piece.bound(&form.stage, bound);
-            let segments = Segments::of(&form.stage, &schedule, &bound, &self.target).of_kernel(&own);
-            let is_empty =
-                blocks_of_row(&form.stage, &own, &bound, &self.target) == Some(0) || segments.blocks(&own) == 0;
+            let problem = self.problem(&form.stage, &bound);
+            let segments = own.own_segments(schedule.segments(&problem));
+            let is_empty = own.blocks_of_recurrence(&problem) == Some(0) || own.blocks_along_time(segments) == 0;
             (!is_empty).then(|| {
-                let launch = self.launch_of((index, merged), form, own, &bound, (segments, piece.bits));
-                (piece, bound, launch)
+                let launch = self.launch_of((index, merged), form, own, &problem, (segments, piece.bits));
+                (piece, bound.clone(), launch)
             })
         };
-        let pieces = pieces(&form.stage, &schedule, bound, &self.target).into_iter();
+        let pieces = schedule.pieces(&self.problem(&form.stage, bound)).into_iter();
         pieces
-            .flat_map(|piece| kernels(&form.stage, &schedule, self.target.isa).into_iter().map(move |own| (piece, own)))
+            .flat_map(|piece| schedule.kernels(&form.stage, self.target.isa).into_iter().map(move |own| (piece, own)))
             .filter_map(of)
             .collect()
     }
 
     /// The plan of a call in which the stages with states have one schedule.
-    pub(super) fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
-        self.check(call).map_err(|e| e.to_string())?;
-        let buffers = self.buffers(call).map_err(|e| e.to_string())?;
-        let mut plan = Plan { steps: vec![], buffers, message_words: 0, choices: vec![] };
+    pub(super) fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, PlanError> {
+        self.check(call)?;
+        let mut plan = self.empty(self.buffers(call)?);
         for (index, ready) in self.stages.iter().enumerate() {
             let form = &ready.plain;
             if form.stage.state_axis().is_none() {
-                self.step((call, Choosing::default()), index, &mut plan).map_err(|e| e.to_string())?;
+                self.step((call, Choosing::default()), index, &mut plan)?;
                 continue;
             }
             let bound = self.bind(call, &form.stage);
-            fits(&form.stage, &schedule, &bound, &self.target)?;
-            self.has_room(index, false, form, schedule)?;
+            self.must_fit(index, form, schedule, &self.problem(&form.stage, &bound))?;
             let choice = Choice { step: None, candidates: vec![], refused: vec![] };
             self.launches((index, false), form, schedule, &bound, (&mut plan, choice));
         }
         Ok(plan)
+    }
+
+    /// Whether some stage is of a kind that a schedule takes.
+    pub(super) fn is_for(&self, schedule: &Schedule) -> bool {
+        self.cut.stages.iter().any(|stage| schedule.is_for(stage))
     }
 
     /// The schedules of a form.
@@ -311,11 +338,12 @@ impl Division {
         let (mut candidates, mut refused) = (vec![], vec![]);
         for schedule in &form.schedules {
             let (bound, _) = self.bound_under((call, index), (form, *is_merged), bound.clone(), schedule);
-            let fits = fits(&form.stage, schedule, &bound, &self.target)
+            let problem = self.problem(&form.stage, &bound);
+            let fits = fits(&**schedule, &problem)
                 .and_then(|()| self.has_room(index, *is_merged, form, *schedule))
                 .and_then(|()| self.is_there((index, *is_merged), form, *schedule, &bound, choosing));
             match fits {
-                Ok(()) => candidates.push(self.estimate(&form.stage, schedule, &bound)),
+                Ok(()) => candidates.push(estimate_of_pieces(schedule, &problem)),
                 Err(why) => refused.push((*schedule, why)),
             }
         }
@@ -330,40 +358,31 @@ impl Division {
         schedule: Schedule,
         bound: &Bound,
         choosing: Choosing<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Misfit> {
         let Some(is_there) = choosing.is_there else { return Ok(()) };
         let launched = self.launched(stage, form, schedule, bound);
         let all = launched.iter().all(|(.., launch)| is_there(launch));
-        if all { Ok(()) } else { Err(NOT_THERE.to_owned()) }
+        if all { Ok(()) } else { Err(Misfit::NotThere) }
     }
 
-    /// The estimate of a schedule for all pieces of the rows.
-    fn estimate(&self, stage: &Stage, schedule: &Schedule, bound: &Bound) -> Estimate {
-        let pieces = pieces(stage, schedule, bound, &self.target);
-        let of = |piece: &Piece| estimate(stage, schedule, &piece.bound(stage, bound), &self.target);
-        let mut all = of(&pieces[0]);
-        if pieces.len() > 1 {
-            all.micros = pieces.iter().map(|piece| of(piece).micros).sum();
-            all.bytes = bound.total_bytes(stage);
-            all.why = format!("{} pieces of the rows to save memory, each: {}", pieces.len(), all.why);
-        }
-        all
+    fn has_room(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Result<(), Misfit> {
+        let (needed, limit) = (self.shared_bytes(index, merged, form, schedule), self.target.shared_bytes);
+        if needed <= limit { Ok(()) } else { Err(Misfit::SharedMemory { needed, limit }) }
     }
 
-    fn has_room(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Result<(), String> {
-        let (needed, limit) = (self.kernel(index, merged, form, schedule).shared_bytes, self.target.shared_bytes);
-        let message = || format!("it takes {needed} bytes of shared memory, the device has {limit}");
-        if needed <= limit { Ok(()) } else { Err(message()) }
-    }
-
-    fn kernel(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Kernel {
-        let mut kernels = self.kernels.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let make = || {
-            let key = Key::of(&form.stage, &schedule, self.target.isa);
-            let symbol = key.symbol(&form.stage, &schedule);
-            Kernel { key, symbol, shared_bytes: shared_bytes(&form.stage, &schedule, self.target.isa) }
+    fn name(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> (Key, String) {
+        let mut known = self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let find = || {
+            let key = form.key.get_or_init(|| StageKey::of(&form.stage)).of_kernel(&*schedule, self.target.isa);
+            (key, key.symbol(&form.stage, &*schedule))
         };
-        kernels.entry((index, merged, schedule)).or_insert_with(make).clone()
+        known.entry((index, merged, schedule)).or_insert_with(find).clone()
+    }
+
+    fn shared_bytes(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> u32 {
+        let mut known = self.shared_bytes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let find = || schedule.shared_bytes(&form.stage, self.target.isa);
+        *known.entry((index, merged, schedule)).or_insert_with(find)
     }
 
     // ---- sizes and layouts
@@ -432,22 +451,17 @@ fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
     Placed { strides, align: 16 }
 }
 
-/// The sizes of what the kernels of a stage hand on.
-fn handed_on(stage: &Stage, schedule: &Schedule, pieces: &[Piece], bound: &Bound, target: &Target) -> Vec<u64> {
-    let size = |axis| bound.size(axis);
-    let sizes = match schedule {
-        Schedule::StateSpaceBackward(s) => handed_on_by_pieces(stage, s, pieces, bound, target),
-        Schedule::StateSpace(s) if s.segmented => {
-            ends_len(stage, Segments::of(stage, schedule, bound, target).count, size).map(|len| vec![len])
-        }
-        Schedule::Chunkwise(_) => ends(stage, schedule, bound, target).map(|len| vec![len]),
-        Schedule::ChunkwiseBackward(s) => stage.kind().matrices_back().ok().and_then(|form| {
-            let [states, cotangents] = chunkwise_backward::scratch(form, s, size)?;
-            Some(vec![states, cotangents, ends(stage, schedule, bound, target)?])
-        }),
-        _ => None,
-    };
-    sizes.unwrap_or_default()
+/// The estimate of a schedule for all pieces of the rows.
+fn estimate_of_pieces(schedule: &Schedule, problem: &Problem<'_>) -> Estimate {
+    let pieces = schedule.pieces(problem);
+    let of = |piece: &Piece| estimate(schedule, &problem.with(&piece.bound(problem.stage, problem.bound)));
+    let mut all = of(&pieces[0]);
+    if pieces.len() > 1 {
+        all.micros = pieces.iter().map(|piece| of(piece).micros).sum();
+        all.bytes = problem.bound.total_bytes(problem.stage);
+        all.why = format!("{} pieces of the rows to save memory, each: {}", pieces.len(), all.why);
+    }
+    all
 }
 
 /// Whether a stage writes anything.
@@ -459,7 +473,7 @@ fn produces(stage: &Stage, bound: &Bound) -> bool {
 
 /// Gives a launch the buffers that a plan has for it from `first` on, and the tensors from its piece of the rows on.
 fn place(launch: &mut Launch, (first, piece): (u32, Piece), bound: &Bound) {
-    for (i, slot) in abi(&launch.stage, &launch.schedule).iter().enumerate() {
+    for (i, slot) in launch.schedule.abi(&launch.stage).iter().enumerate() {
         match slot.role {
             Role::Scratch(k) => launch.args[i] = Arg::Buffer(first + k),
             Role::Pointer(tensor) => match piece.offset(&launch.stage, tensor, bound) {
@@ -472,7 +486,8 @@ fn place(launch: &mut Launch, (first, piece): (u32, Piece), bound: &Bound) {
 }
 
 /// What a launch passes.
-fn args(stage: &Stage, schedule: &Schedule, bound: &Bound, (segments, piece): (Segments, i64)) -> Vec<Arg> {
+fn args(schedule: &Schedule, problem: &Problem<'_>, (segments, piece): (Segments, i64)) -> Vec<Arg> {
+    let (stage, bound) = (problem.stage, problem.bound);
     let pointer = |tensor| match tensor {
         Tensor::Param(i) => match stage.sources[i as usize] {
             Source::Param(k) => Arg::Param(k),
@@ -494,5 +509,5 @@ fn args(stage: &Stage, schedule: &Schedule, bound: &Bound, (segments, piece): (S
         Role::Messages => Arg::Messages,
         Role::Control => Arg::Control,
     };
-    abi(stage, schedule).into_iter().map(|slot| arg(slot.role)).collect()
+    schedule.abi(stage).into_iter().map(|slot| arg(slot.role)).collect()
 }

@@ -7,41 +7,31 @@
 //! A [`Planner`] holds what depends on the program and the target only; planning one call is then a matter of
 //! microseconds.
 
-mod bound;
 mod choosing;
-mod chunkwise;
-mod chunkwise_backward;
-mod collapse;
 mod cost;
 mod division;
 mod fits;
-mod flash;
-mod geometry;
-mod pieces;
 mod planner;
-mod registers;
 mod residual;
-mod segments;
 mod sizes;
-mod state_space;
-mod state_space_backward;
-mod time;
 mod variants;
 
+pub use crate::stage::{Cuts, cuts};
 pub use choosing::IsThere;
-pub use planner::{Cuts, Planner, cuts, plan};
-pub use registers::{register_limit, registers};
+pub use planner::{Planner, plan};
 pub use residual::Residual;
-pub use variants::{conversions, general_variant, ordered_variants, temporaries, variants, words_per_element};
+pub use variants::{general_variant, ordered_variants, variants};
 
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
 use thiserror::Error;
 
 use crate::key::Key;
-use crate::schedule::Schedule;
-use crate::stage::{CutError, Stage};
+use crate::schedules::{Misfit, Schedule};
+use crate::stage::{CutError, CutKind, CutRefusal, Stage};
+use crate::words::Bytes;
 
 /// What a program is called with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -127,9 +117,35 @@ pub enum PlanError {
     NoSchedule {
         /// The stage's name.
         stage: String,
-        /// What each schedule lacks.
-        reasons: String,
+        /// Why each schedule does not fit.
+        reasons: Reasons,
     },
+    /// The schedule that was asked for cannot run a stage.
+    #[error("`{schedule}` cannot run `{stage}`: {misfit}")]
+    Misfit {
+        /// The stage's name.
+        stage: String,
+        /// The schedule.
+        schedule: Schedule,
+        /// Why it does not fit.
+        misfit: Misfit,
+    },
+    /// What was asked for takes no stage of the program, however that is cut.
+    #[error("the program has no such stage")]
+    NoStage,
+}
+
+/// Schedules, and why each does not fit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reasons(pub Vec<(Schedule, Misfit)>);
+
+impl Display for Reasons {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, (schedule, why)) in self.0.iter().enumerate() {
+            write!(f, "{}{schedule}: {why}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
 }
 
 /// A program's launches in order, and the scratch memory that they need.
@@ -143,6 +159,44 @@ pub struct Plan {
     pub message_words: u64,
     /// How the plan came about.
     pub choices: Vec<Choice>,
+    /// How the program is cut.
+    pub cut: CutKind,
+    /// The other ways to cut it, and why they are not taken.
+    pub other_cuts: Vec<OtherCut>,
+}
+
+/// A way to cut a program that a plan does not take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherCut {
+    /// The way.
+    pub how: CutKind,
+    /// Why it is not taken.
+    pub why: NotTaken,
+}
+
+/// Why a way to cut a program is not taken.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum NotTaken {
+    /// The program is not cut so, whatever the call.
+    #[error(transparent)]
+    Cut(CutRefusal),
+    /// The call has no plan.
+    #[error(transparent)]
+    Plan(Box<PlanError>),
+    /// The plan takes too much memory between its launches.
+    #[error("it takes {} of temporary tensors, more than {}", Bytes(*bytes), Bytes(*room))]
+    Memory {
+        /// Bytes that it takes.
+        bytes: u64,
+        /// Bytes that a plan may take.
+        room: u64,
+    },
+    /// The plan is estimated to be slower.
+    #[error("about {micros:.1} µs")]
+    Slower {
+        /// The estimate, microseconds.
+        micros: f64,
+    },
 }
 
 /// A temporary tensor.
@@ -215,7 +269,7 @@ pub struct Choice {
     /// fastest on.
     pub candidates: Vec<Estimate>,
     /// The schedules that do not fit, and why.
-    pub refused: Vec<(Schedule, String)>,
+    pub refused: Vec<(Schedule, Misfit)>,
 }
 
 /// An estimate of a schedule's time.
@@ -232,9 +286,6 @@ pub struct Estimate {
 }
 
 impl Plan {
-    /// 32-bit control words that the launches share.
-    pub const CONTROL_WORDS: usize = 2;
-
     /// Bytes of all buffers.
     pub fn buffer_bytes(&self) -> u64 {
         let bytes = |buffer: &Buffer| buffer.len.saturating_mul(buffer.elem.bytes().unwrap_or(8) as u64);

@@ -1,22 +1,16 @@
 //! From a call to launches.
 
-use std::iter;
-
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
 use super::choosing::{Choosing, IsThere};
-use super::collapse::collapse;
 use super::division::Division;
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
-use super::{Arg, Call, Launch, Layout, Plan, PlanError};
-use crate::schedule::Schedule;
-use crate::stage::{
-    Cut, CutError, Stage, cut, cut_apart, cut_chunked, cut_contracted, cut_gathered, cut_ordered, cut_paired,
-    cut_parted, cut_split, cut_two_way,
-};
+use super::{Arg, Call, Launch, Layout, NotTaken, OtherCut, Plan, PlanError};
+use crate::schedules::Schedule;
+use crate::stage::{Cut, CutKind, CutRefusal, cut_ordered, cuts};
 use crate::target::Target;
 
 /// At most so many schedules of a two-way stage fit a call.
@@ -41,59 +35,6 @@ pub fn plan(program: &Program, call: &Call, target: &Target) -> Result<Plan, Pla
     Ok(plan)
 }
 
-/// The ways in which a plan may cut a program.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cuts {
-    /// Without contractions.
-    pub plain: Cut,
-    /// With sums kept with their scans, if there are such and every stage that has them is of a kind that one schedule takes.
-    pub contracted: Option<Cut>,
-    /// With a two-way stage, if there is one and the schedule takes it.
-    pub two_way: Option<Cut>,
-    /// With sums over pairs kept with what they sum, if there are such and the schedule takes them.
-    pub paired: Option<Cut>,
-    /// The same with a stage for each of these sums, if one has several.
-    pub apart: Option<Cut>,
-    /// The same with sums over an axis that repeats pairs, if there are such.
-    pub gathered: Option<Cut>,
-    /// The same with their columns in parts, if there is one such stage.
-    pub split: Option<Cut>,
-    /// With a two-way stage that takes all sums, if there is one and chunks take it.
-    pub chunked: Option<Cut>,
-    /// With sums over columns in parts, if there are such and one kernel takes them with their scan.
-    pub parted: Option<Cut>,
-}
-
-impl Cuts {
-    /// All of them.
-    pub fn all(self) -> impl Iterator<Item = Cut> {
-        let Cuts { plain, contracted, two_way, paired, apart, gathered, split, chunked, parted } = self;
-        let others = [contracted, two_way, paired, apart, gathered, split, chunked, parted];
-        iter::once(plain).chain(others.into_iter().flatten())
-    }
-}
-
-/// Cuts a program in every way in which it can run.
-pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
-    let states = |s: &Stage| s.kind().walk().is_ok() || s.kind().matrices().is_ok();
-    let known = |s: &Stage| s.state_axis().is_none() || states(s);
-    let whole = |cut: &Cut| cut.stages.iter().all(known);
-    let both = |cut: &Cut| cut.stages.iter().all(|s| s.two_way().is_none() || s.kind().walk_back().is_ok());
-    let in_parts = |s: &Stage| {
-        collapse(s).map_or_else(|| s.kind().parted().is_ok(), |merged| merged.stage.kind().parted().is_ok())
-    };
-    let parts = |cut: &Cut| cut.stages.iter().all(|s| s.part_axis.is_none() || in_parts(s));
-    let (contracted, two_way) = (cut_contracted(program)?.filter(whole), cut_two_way(program)?.filter(both));
-    let pairs = |cut: &Cut| cut.stages.iter().all(|s| !s.is_paired() || s.kind().pairs().is_ok());
-    let (paired, apart) = (cut_paired(program)?.filter(pairs), cut_apart(program)?.filter(pairs));
-    let (gathered, split) = (cut_gathered(program)?.filter(pairs), cut_split(program)?.filter(pairs));
-    let parted = cut_parted(program)?.filter(parts);
-    let back = |s: &Stage| if s.two_way().is_some() { s.kind().matrices_back().is_ok() } else { known(s) };
-    let back = |cut: &Cut| cut.stages.iter().all(back);
-    let chunked = cut_chunked(program)?.into_iter().find(back);
-    Ok(Cuts { plain: cut(program)?, contracted, two_way, paired, apart, gathered, split, chunked, parted })
-}
-
 /// A program made ready for planning.
 ///
 /// Parameters that calls leave out must be gone from it (`oplus_dsl::specialize`), or unread.
@@ -101,54 +42,31 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 pub struct Planner {
     program: Program,
     target: Target,
-    plain: Division,
-    contracted: Option<Division>,
-    two_way: Option<Division>,
-    paired: Option<Division>,
-    apart: Option<Division>,
-    gathered: Option<Division>,
-    split: Option<Division>,
-    chunked: Option<Division>,
-    parted: Option<Division>,
+    /// In the order in which plans are compared.
+    divisions: Vec<Division>,
+    /// The ways in which the program is not cut, and why.
+    refused: Vec<(CutKind, CutRefusal)>,
 }
 
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let cuts = cuts(program)?;
-        let division = |cut| Division::new(cut, target);
-        Ok(Planner {
-            program: program.clone(),
-            target: *target,
-            plain: division(cuts.plain),
-            contracted: cuts.contracted.map(division),
-            two_way: cuts.two_way.map(division),
-            paired: cuts.paired.map(division),
-            apart: cuts.apart.map(division),
-            gathered: cuts.gathered.map(division),
-            split: cuts.split.map(division),
-            chunked: cuts.chunked.map(division),
-            parted: cuts.parted.map(division),
-        })
+        let (mut divisions, mut refused) = (vec![], vec![]);
+        for (how, cut) in cuts(program)?.0 {
+            match cut {
+                Ok(cut) => divisions.push(Division::new(how, cut, target)),
+                Err(refusal) => refused.push((how, refusal)),
+            }
+        }
+        Ok(Planner { program: program.clone(), target: *target, divisions, refused })
     }
 
     /// A planner whose plans combine one element after the other, in all scans and reductions, by the operations of the
     /// program and no others. A call in pieces, each from the state that the one before left, and a call of one-step
     /// forms give the bits of the whole. States that the program sums away are stored in between.
     pub fn ordered(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        Ok(Planner {
-            program: program.clone(),
-            target: *target,
-            plain: Division::ordered(cut_ordered(program)?, target),
-            contracted: None,
-            two_way: None,
-            paired: None,
-            apart: None,
-            gathered: None,
-            split: None,
-            chunked: None,
-            parted: None,
-        })
+        let divisions = vec![Division::ordered(cut_ordered(program)?, target)];
+        Ok(Planner { program: program.clone(), target: *target, divisions, refused: vec![] })
     }
 
     /// The program.
@@ -156,36 +74,27 @@ impl Planner {
         &self.program
     }
 
-    /// The stages and the buffers between them, without sums kept with their scans.
-    pub fn cut(&self) -> &Cut {
-        &self.plain.cut
+    /// The stages of one way to cut the program, and the buffers between them; `None` where the program is not cut so.
+    pub fn cut(&self, how: CutKind) -> Option<&Cut> {
+        self.division(how).map(|division| &division.cut)
     }
 
-    /// The same with sums over states kept with their scans, if the program has such and they are of a kind that one kernel can take.
-    pub fn contracted_cut(&self) -> Option<&Cut> {
-        self.contracted.as_ref().map(|division| &division.cut)
+    /// The ways in which the program is not cut, and why.
+    pub fn refused_cuts(&self) -> &[(CutKind, CutRefusal)] {
+        &self.refused
     }
 
-    /// The same with a two-way stage, if the program has one that the schedule takes.
-    pub fn two_way_cut(&self) -> Option<&Cut> {
-        self.two_way.as_ref().map(|division| &division.cut)
+    fn division(&self, how: CutKind) -> Option<&Division> {
+        self.divisions.iter().find(|division| division.how == how)
     }
 
-    /// The same with sums over pairs kept with what they sum, if the program has such that the schedule takes.
-    pub fn paired_cut(&self) -> Option<&Cut> {
-        self.paired.as_ref().map(|division| &division.cut)
-    }
-
-    /// The same with a two-way stage that takes all sums, if the program has one that chunks take.
-    pub fn chunked_cut(&self) -> Option<&Cut> {
-        self.chunked.as_ref().map(|division| &division.cut)
-    }
-
-    /// The plan of a call by chunks; `None` where there is none.
+    /// The plan of a call with the stages of one way to cut the program, whether or not that is fastest; every stage takes the
+    /// schedule that is estimated to be the `rank`-th after the fastest. `None` where the program is not cut so.
     ///
     /// For tests and measurements, as [`Planner::launch`].
-    pub fn plan_chunked(&self, call: &Call, rank: usize) -> Option<Plan> {
-        self.chunked.as_ref().and_then(|division| division.plan(call, Choosing::ranked(rank)).ok())
+    pub fn plan_of(&self, how: CutKind, call: &Call, rank: usize) -> Result<Option<Plan>, PlanError> {
+        self.check(call)?;
+        self.division(how).map(|division| division.plan(call, Choosing::ranked(rank))).transpose()
     }
 
     /// The plan of a call.
@@ -210,7 +119,7 @@ impl Planner {
         self.save(call, Choosing::default())
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a call that saves states for its gradient, among plans whose kernels are there.
     pub fn plan_saving_among(
         &self,
         call: &Call,
@@ -228,7 +137,7 @@ impl Planner {
         self.start_from(call, residual, None)
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a gradient's call that starts from saved states, among plans whose kernels are there.
     pub fn plan_saved_among(
         &self,
         call: &Call,
@@ -246,7 +155,7 @@ impl Planner {
 
     fn save(&self, call: &Call, choosing: Choosing<'_>) -> Result<Option<(Plan, Residual)>, PlanError> {
         self.check(call)?;
-        let plan = self.contracted.as_ref().and_then(|division| division.plan(call, choosing).ok());
+        let plan = self.division(CutKind::Contracted).and_then(|division| division.plan(call, choosing).ok());
         Ok(plan.and_then(|plan| saving(&self.program, plan, call, self.target.isa)))
     }
 
@@ -257,7 +166,7 @@ impl Planner {
         is_there: Option<&IsThere<'_>>,
     ) -> Result<Option<Plan>, PlanError> {
         self.check(call)?;
-        let Some(division) = &self.two_way else { return Ok(None) };
+        let Some(division) = self.division(CutKind::BackwardScan) else { return Ok(None) };
         // The fastest schedules may want the states in another form.
         let of_rank = |rank| {
             let plan = division.plan(call, Choosing { rank, is_there, sound: false }).ok()?;
@@ -269,29 +178,54 @@ impl Planner {
     /// The fastest plan of all cuts.
     fn choose(&self, call: &Call, choosing: Choosing<'_>) -> Result<Plan, PlanError> {
         self.check(call)?;
-        let of =
-            |division: &Option<Division>| division.as_ref().and_then(|division| division.plan(call, choosing).ok());
-        let (plain, two_way) = (self.plain.plan(call, choosing), of(&self.two_way));
+        let plans: Vec<(CutKind, Result<Plan, PlanError>)> =
+            self.divisions.iter().map(|division| (division.how, division.plan(call, choosing))).collect();
         // Stages that hand on all states may be fast, but where states are many they take memory without bound.
-        let contracted = of(&self.contracted);
-        let leanest = match choosing.is_there {
-            None => least_bytes([&two_way, &contracted]),
-            Some(_) => {
-                let any = |d: &Option<Division>| d.as_ref()?.plan(call, Choosing::ranked(choosing.rank)).ok();
-                least_bytes([&any(&self.two_way), &any(&self.contracted)])
-            }
+        let room = self.leanest(call, &plans, choosing).map(|least| least.max(self.room(call)));
+        let excess = |how: CutKind, plan: &Plan| {
+            let (bytes, room) = (plan.buffer_bytes(), room?);
+            (how.may_store_states() && bytes > room).then_some(NotTaken::Memory { bytes, room })
         };
-        let room = leanest.map(|least| least.max(self.room(call)));
-        let lean = |plan: &Plan| room.is_none_or(|room| plan.buffer_bytes() <= room);
-        let stored = [contracted, of(&self.parted)].into_iter().flatten().filter(lean);
-        let pairs = [&self.paired, &self.apart, &self.gathered, &self.split];
-        let fused = [two_way, of(&self.chunked)].into_iter().chain(pairs.map(of)).flatten();
-        let other = stored.chain(fused).min_by(|a, b| a.micros().total_cmp(&b.micros()));
-        match (plain, other) {
-            (Ok(plain), Some(other)) if lean(&plain) && plain.micros() <= other.micros() => Ok(plain),
-            (_, Some(other)) => Ok(other),
-            (plain, None) => plain,
+        let of_kept = |(how, plan): &(CutKind, Result<Plan, PlanError>)| {
+            let plan = plan.as_ref().ok()?;
+            excess(*how, plan).is_none().then_some((*how, plan.micros()))
+        };
+        let fastest = plans.iter().filter_map(of_kept).min_by(|(_, a), (_, b)| a.total_cmp(b));
+        // Where every plan takes too much memory the plain one is as good as any.
+        let taken = fastest.map_or(CutKind::Plain, |(how, _)| how);
+        let (mut best, mut others) = (None, vec![]);
+        for (how, plan) in plans {
+            let why = match plan {
+                plan if how == taken => {
+                    best = Some(plan);
+                    continue;
+                }
+                Ok(plan) => excess(how, &plan).unwrap_or(NotTaken::Slower { micros: plan.micros() }),
+                Err(error) => NotTaken::Plan(Box::new(error)),
+            };
+            others.push(OtherCut { how, why });
         }
+        let refused = self.refused.iter().map(|(how, why)| OtherCut { how: *how, why: NotTaken::Cut(why.clone()) });
+        let best = best.unwrap_or_else(|| Err(PlanError::NoStage));
+        best.map(|plan| Plan { cut: taken, other_cuts: others.into_iter().chain(refused).collect(), ..plan })
+    }
+
+    /// Bytes of the buffers of the leanest plan that stores no states but saved ones. Whether its kernels are there does not
+    /// matter.
+    fn leanest(
+        &self,
+        call: &Call,
+        plans: &[(CutKind, Result<Plan, PlanError>)],
+        choosing: Choosing<'_>,
+    ) -> Option<u64> {
+        let is_lean = |how: CutKind| matches!(how, CutKind::BackwardScan | CutKind::Contracted);
+        if choosing.is_there.is_none() {
+            let lean = plans.iter().filter(|(how, _)| is_lean(*how));
+            return lean.filter_map(|(_, plan)| Some(plan.as_ref().ok()?.buffer_bytes())).min();
+        }
+        let lean = self.divisions.iter().filter(|division| is_lean(division.how));
+        lean.filter_map(|division| Some(division.plan(call, Choosing::ranked(choosing.rank)).ok()?.buffer_bytes()))
+            .min()
     }
 
     /// Bytes that a plan's buffers may take: twice the call's tensors.
@@ -304,39 +238,34 @@ impl Planner {
         params.chain(outputs).fold(0, u64::saturating_add).saturating_mul(2)
     }
 
-    /// The launch of one stage, its axes as they are, under any schedule; `Err` says why that is not possible. Stages with
-    /// contractions, for the states schedule, are those of [`Planner::contracted_cut`].
+    /// The launch of one stage, its axes as they are, under any schedule. The stage is one of the first way to cut the program
+    /// that has a stage for the schedule.
     ///
     /// For tests and measurements: [`Planner::plan`] chooses among the [`variants`](super::variants()) of a stage.
-    pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, String> {
-        let division = match schedule {
-            Schedule::StateSpace(_) => self.contracted.as_ref().ok_or("the program has no contractions")?,
-            Schedule::Flash(_) => {
-                self.gathered.as_ref().or(self.paired.as_ref()).ok_or("the program has no sums over pairs")?
-            }
-            _ => &self.plain,
-        };
-        division.launch(call, stage, schedule)
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    pub fn launch(&self, call: &Call, stage: usize, schedule: Schedule) -> Result<Launch, PlanError> {
+        self.division_for(&schedule)?.launch(call, stage, schedule)
     }
 
-    /// The plan of a call with the columns of pairs in parts, whether or not that is fastest; `None` where there is none.
-    ///
-    /// For tests and measurements, as [`Planner::launch`].
-    pub fn plan_split(&self, call: &Call) -> Result<Option<Plan>, PlanError> {
-        self.check(call)?;
-        self.split.as_ref().map(|division| division.plan(call, Choosing::default())).transpose()
+    /// The way to cut the program whose stages a schedule takes.
+    fn division_for(&self, schedule: &Schedule) -> Result<&Division, PlanError> {
+        // Sums over repeated pairs are all that there is to sums over pairs, where there are such.
+        let mut kinds = CutKind::ALL.to_vec();
+        kinds.sort_by_key(|how| matches!(how, CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::SplitK));
+        let mut all = kinds.into_iter().filter_map(|how| self.division(how));
+        all.find(|division| division.is_for(schedule)).ok_or(PlanError::NoStage)
     }
 
-    /// The plan of a call in which the stages with states have this schedule, a states or a two-way one; `Err` says why that
-    /// is not possible.
+    /// The plan of a call in which the stages with states have this schedule.
     ///
     /// For tests and measurements, as [`Planner::launch`].
-    pub fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, String> {
-        let division = match schedule {
-            Schedule::StateSpaceBackward(_) => self.two_way.as_ref().ok_or("the program has no two-way stage")?,
-            _ => self.contracted.as_ref().ok_or("the program has no contractions")?,
-        };
-        division.plan_states(call, schedule)
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    pub fn plan_states(&self, call: &Call, schedule: Schedule) -> Result<Plan, PlanError> {
+        self.division_for(&schedule)?.plan_states(call, schedule)
     }
 
     fn check(&self, call: &Call) -> Result<(), PlanError> {
@@ -395,9 +324,4 @@ impl Planner {
     fn is_read(&self, param: u32) -> bool {
         self.program.nodes.iter().any(|n| n.op == Op::Param(param))
     }
-}
-
-/// The temporary memory of the leanest plan.
-fn least_bytes(plans: [&Option<Plan>; 2]) -> Option<u64> {
-    plans.into_iter().flatten().map(Plan::buffer_bytes).min()
 }

@@ -5,10 +5,10 @@
 
 use super::sizes::merged;
 use super::{Arg, Call, Choice, Launch, Plan};
-use crate::abi::{Role, abi};
+use crate::abi::Role;
 use crate::key::Key;
-use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward};
-use crate::schedules::state_space::{can_save, saved_len};
+use crate::schedules::Saving;
+use crate::schedules::state_space::saved_len;
 use crate::stage::Stage;
 use crate::target::Isa;
 use oplus_dsl::ir::{Axis, Program};
@@ -46,44 +46,38 @@ pub(super) fn saving(program: &Program, mut plan: Plan, call: &Call, isa: Isa) -
 
 /// A launch that walks under the states schedule with its states saved; `None` for others.
 pub(super) fn with_saved(launch: &Launch, isa: Isa) -> Option<Launch> {
-    let Schedule::StateSpace(schedule @ StateSpace { ends: false, .. }) = launch.schedule else { return None };
-    if !can_save(&launch.stage) {
-        return None;
-    }
-    let schedule = Schedule::StateSpace(StateSpace { save: true, ..schedule });
-    let key = Key::of(&launch.stage, &schedule, isa);
-    let symbol = key.symbol(&launch.stage, &schedule);
+    let schedule = launch.schedule.saving(&launch.stage)?;
+    let key = Key::of(&launch.stage, &*schedule, isa);
+    let symbol = key.symbol(&launch.stage, &*schedule);
     let mut args = launch.args.clone();
-    let at = abi(&launch.stage, &schedule).iter().position(|slot| slot.role == Role::Scratch(0))?;
+    let at = schedule.abi(&launch.stage).iter().position(|slot| slot.role == Role::Scratch(0))?;
     args.insert(at, Arg::Residual);
     Some(Launch { schedule, key, symbol, args, ..launch.clone() })
 }
 
 /// Whether a launch finds what a call could have saved.
 pub(super) fn is_save(launch: &Launch) -> bool {
-    matches!(launch.schedule, Schedule::StateSpaceBackward(StateSpaceBackward { pass: Pass::Save | Pass::Ends, .. }))
+    matches!(launch.schedule.saved_states(), Some(Saving::States | Saving::Ends))
 }
 
 /// A plan whose two-way stage starts from states saved by an earlier call; `None` where those have another form.
 pub(super) fn saved(program: &Program, mut plan: Plan, call: &Call, residual: &Residual) -> Option<Plan> {
-    let pass = |launch: &Launch| match launch.schedule {
-        Schedule::StateSpaceBackward(s) => Some(s.pass),
-        _ => None,
-    };
-    let walk = plan.steps.iter_mut().find(|launch| pass(launch) == Some(Pass::Walk))?;
+    let saving = |launch: &Launch| launch.schedule.saved_states();
+    let walk = plan.steps.iter_mut().find(|launch| saving(launch) == Some(Saving::Reader))?;
     if Residual::of(program, &walk.stage, call).as_ref() != Some(residual) {
         return None;
     }
-    let slots = abi(&walk.stage, &walk.schedule);
+    let slots = walk.schedule.abi(&walk.stage);
     let at = slots.iter().position(|slot| slot.role == Role::Scratch(0))?;
     let buffer = std::mem::replace(&mut walk.args[at], Arg::Residual);
     if let Arg::Buffer(k) = buffer {
         plan.buffers[k as usize].len = 0;
     }
     // Pieces of the rows save states of their own.
-    let steps = |plan: &Plan, own| (0..plan.steps.len()).rev().filter(|i| pass(&plan.steps[*i]) == Some(own)).collect();
-    let saves: Vec<usize> = steps(&plan, Pass::Save);
-    let ends: Vec<usize> = steps(&plan, Pass::Ends);
+    let steps =
+        |plan: &Plan, own| (0..plan.steps.len()).rev().filter(|i| saving(&plan.steps[*i]) == Some(own)).collect();
+    let saves: Vec<usize> = steps(&plan, Saving::States);
+    let ends: Vec<usize> = steps(&plan, Saving::Ends);
     if saves.len() != 1 {
         return None;
     }

@@ -1,121 +1,83 @@
-//! The schedules, a folder each, and the emission of a tile kernel from a stage and a schedule.
+//! The schedules: how a stage runs on a GPU. A folder each, behind one trait.
+//!
+//! A schedule holds what specialises the code of a kernel; sizes and strides are run-time values. Its parameters are plain data
+//! with a text form, which is part of a kernel's key. `vector` is its alignment class: with more than one element per access, the
+//! stage's tensors have stride 1 along the *unit axis* and every access is aligned ([`Strategy::unit_axes`]); with one,
+//! nothing is assumed.
+//!
+//! A schedule's folder has:
+//!
+//! * `parameters.rs`: its numbers, with their text form;
+//! * `strategy.rs`: its [`Strategy`], all that the rest of the compiler knows of it: the stages that it takes, what it fits, how
+//!   many blocks, tiles and segments there are, its words and its picture;
+//! * `candidates.rs`: the parameters that a plan may choose; `cost.rs`: what they cost;
+//! * `mod.rs` and the others: the emission of its kernels.
+//!
+//! To add a schedule, add its folder, with a `mod` and a line of the list in this file.
+
+#[macro_use]
+mod text;
+#[macro_use]
+mod list;
 
 pub mod chunkwise;
 pub mod chunkwise_backward;
 pub mod columns;
+mod cost;
+mod emit;
+mod error;
 pub mod flash;
 pub mod lookback;
 pub mod map;
+mod misfit;
+pub mod picture;
+mod pieces;
+mod problem;
 pub mod rows;
+mod segments;
+mod shape;
 pub mod state_space;
 pub mod state_space_backward;
+mod strategy;
+#[cfg(test)]
+mod tests;
+mod unit;
 
-use crate::key::Key;
-use crate::schedule::Schedule;
+pub use chunkwise_backward::Sweep;
+pub use columns::Form;
+pub use cost::{Cost, Memory};
+pub use emit::{lower, lower_sound, stand_in};
+pub use error::{LowerError, Unsound};
+pub use lookback::{Fold, Loader};
+pub use misfit::{Misfit, Wanted};
+pub use pieces::Piece;
+pub use problem::Problem;
+pub use segments::Segments;
+pub use state_space_backward::Pass;
+pub use strategy::{Access, Saving, Strategy};
+pub use text::ParseScheduleError;
+pub use unit::Unit;
+
 use crate::stage::{Refusal, Stage};
-use crate::target::{Isa, Target};
-use crate::tile::Kernel;
-use crate::verify::{VerifyError, verify};
-use thiserror::Error;
+use crate::target::Isa;
 
-/// The tile kernel of a stage under a schedule, for an instruction set; its symbol is that of its key.
-pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, LowerError> {
-    let symbol = Key::of(stage, schedule, isa).symbol(stage, schedule);
-    match schedule {
-        Schedule::Map(s) => map::lower(stage, s, &symbol),
-        Schedule::Rows(s) => rows::lower(stage, s, &symbol),
-        Schedule::LookBack(s) => lookback::lower(stage, s, &symbol, lookback::Form::Fast),
-        Schedule::Columns(s) => columns::lower(stage, s, &symbol),
-        Schedule::StateSpace(s) => state_space::lower(stage, s, &symbol),
-        Schedule::Flash(s) => flash::lower(stage, s, &symbol),
-        Schedule::StateSpaceBackward(s) => state_space_backward::lower(stage, s, &symbol),
-        Schedule::Chunkwise(s) => chunkwise::lower(stage, s, &symbol),
-        Schedule::ChunkwiseBackward(s) => chunkwise_backward::lower(stage, s, isa, &symbol),
-    }
-}
-
-/// That kernel, if it keeps the rules of the tile IR on a target.
-///
-/// # Errors
-/// [`Unsound`] says what is wrong with it. A plan takes another schedule then.
-pub fn lower_sound(stage: &Stage, schedule: &Schedule, target: &Target) -> Result<Kernel, Unsound> {
-    let isa = schedule.isa(target.isa);
-    let kernel = lower(stage, schedule, isa)?;
-    match verify(&kernel, &Target { isa, ..*target }) {
-        Ok(()) => Ok(kernel),
-        Err(faults) => Err(Unsound::Invalid(faults)),
-    }
-}
-
-/// A kernel that may stand in for that one until it is compiled: it computes the same bits with the same arguments,
-/// launches and messages, is slower, but compiled in less than half the time. Only look-back has kernels so long that it
-/// is needed.
-pub fn stand_in(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Option<Kernel>, LowerError> {
-    let Schedule::LookBack(look_back) = schedule else { return Ok(None) };
-    let symbol = Key::of(stage, schedule, isa).symbol(stage, schedule);
-    lookback::lower(stage, look_back, &symbol, lookback::Form::Short).map(Some)
-}
-
-/// The shared memory of that kernel, in bytes.
-pub fn shared_bytes(stage: &Stage, schedule: &Schedule, isa: Isa) -> u32 {
-    match schedule {
-        Schedule::Map(_) => 0,
-        Schedule::Rows(s) => rows::shared_bytes(stage, s),
-        Schedule::LookBack(s) => lookback::shared_bytes(stage, s),
-        Schedule::Columns(s) => columns::shared_bytes(stage, s),
-        Schedule::StateSpace(s) => state_space::shared_bytes(stage, s),
-        Schedule::Flash(s) => flash::shared_bytes(stage, s),
-        Schedule::StateSpaceBackward(s) => state_space_backward::shared_bytes(stage, s),
-        Schedule::Chunkwise(s) => chunkwise::shared_bytes(stage, s),
-        Schedule::ChunkwiseBackward(s) => chunkwise_backward::shared_bytes(stage, s, isa),
-    }
-}
-
-/// Why a schedule gives a stage no kernel that can run.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum Unsound {
-    /// There is no such kernel.
-    #[error(transparent)]
-    Lower(#[from] LowerError),
-    /// The kernel breaks rules of the tile IR: a fault of the lowering, which another schedule may not have.
-    #[error("its kernel is not valid: {}", first(.0))]
-    Invalid(Vec<VerifyError>),
-}
-
-/// The first fault, and how many there are besides.
-fn first(faults: &[VerifyError]) -> String {
-    let more = faults.len().saturating_sub(1);
-    let first = faults.first().map(ToString::to_string).unwrap_or_default();
-    if more > 0 { format!("{first}, and {more} more") } else { first }
-}
-
-/// Why a stage has no kernel under a schedule.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum LowerError {
-    /// The schedule needs a scan.
-    #[error("the schedule `{schedule}` needs a scan, and the stage has none")]
-    NoScan {
-        /// The schedule's name.
-        schedule: &'static str,
-    },
-    /// The schedule is for stages without a scan.
-    #[error("the schedule `{schedule}` is for stages without a scan")]
-    HasScan {
-        /// The schedule's name.
-        schedule: &'static str,
-    },
-    /// The stage is not of a kind that the schedule takes.
-    #[error("the schedule `{schedule}` does not take the stage: {refusal}")]
-    Kind {
-        /// The schedule's name.
-        schedule: &'static str,
-        /// What the stage lacks.
-        refusal: Refusal,
-    },
-    /// The schedule's numbers are out of range.
-    #[error("`{schedule}` has numbers that no kernel can have")]
-    Parameters {
-        /// The schedule.
-        schedule: Schedule,
-    },
+schedules! {
+    /// No scan: every thread computes its own elements.
+    map::Map,
+    /// A row by the lanes of one or several warps, tile after tile, the carry in registers.
+    rows::Rows,
+    /// Long rows in one pass: tiles of many blocks publish their aggregates, and fold those of their predecessors.
+    lookback::LookBack,
+    /// Lanes along an axis that is not scanned, time in registers.
+    columns::Columns,
+    /// A scan whose states are summed away: states in registers, time walked step by step.
+    state_space::StateSpace,
+    /// Sums over all pairs of a row and a column, by matrix products.
+    flash::Flash,
+    /// Two scans in opposite directions whose states are summed away.
+    state_space_backward::StateSpaceBackward,
+    /// A recurrence of matrices in chunks, by matrix products.
+    chunkwise::Chunkwise,
+    /// The gradient of such a recurrence.
+    chunkwise_backward::ChunkwiseBackward,
 }

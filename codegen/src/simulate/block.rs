@@ -25,7 +25,7 @@ pub(super) struct Block {
     pub first_mbarrier: Vec<usize>,
     /// The barriers by id.
     pub barriers: [Barrier; 16],
-    /// Who knows what.
+    /// The clocks: which accesses each thread knows of.
     pub clocks: Clocks,
     /// The bulk stores of each thread, oldest first.
     pub groups: Vec<Vec<Group>>,
@@ -67,9 +67,9 @@ pub(super) struct Mbarrier {
     pub bytes: i64,
     /// Completed phases.
     pub phase: u32,
-    /// What those who arrived knew.
+    /// The knowledge of the threads that have arrived in the present phase.
     pub arrived: Knowledge,
-    /// The same at the end of the last completed phase.
+    /// The knowledge of all threads that had arrived when the last phase completed.
     pub completed: Rc<Knowledge>,
 }
 
@@ -141,13 +141,14 @@ impl Mbarrier {
         }
     }
 
-    /// Arrivals; whether the phase completes. `None` when there are more than the phase misses.
+    /// Counts arrivals; gives whether the phase completes. `None` when there are more than the phase misses.
     pub(super) fn arrive(&mut self, count: u32, agent: usize) -> Option<bool> {
         self.pending = self.pending.checked_sub(count)?;
         Some(self.complete(agent))
     }
 
-    /// Bytes of a copy that was started in a phase; whether the phase completes. The error is how many were too many.
+    /// Counts bytes of a copy that was started in a phase; gives whether the phase completes. The error is how many were
+    /// too many.
     pub(super) fn receive(&mut self, bytes: i64, phase: u32, agent: usize) -> Result<bool, i64> {
         if phase != self.phase {
             return Err(bytes);

@@ -35,7 +35,7 @@ impl Clocks {
         self.threads + mbarrier
     }
 
-    /// Nothing known.
+    /// Knowledge of nothing.
     pub(super) fn ignorance(&self) -> Knowledge {
         vec![0; self.known[0].len()]
     }
@@ -55,7 +55,7 @@ impl Clocks {
         agent == thread || self.known[thread][agent] >= time
     }
 
-    /// Whether, in addition, the agent has fenced it before it released it.
+    /// Whether, in addition, the agent has fenced what it did before it released it.
     pub(super) fn knows_fenced(&self, thread: usize, agent: usize, time: u32) -> bool {
         let fences = &self.fences[agent];
         let first = fences.partition_point(|fence| *fence < time);
@@ -85,7 +85,7 @@ impl Clocks {
         }
     }
 
-    /// Lets lanes of a warp know what is known elsewhere.
+    /// Adds what is known elsewhere to what lanes of a warp know.
     pub(super) fn acquire(&mut self, warp: usize, lanes: u32, from: &Knowledge) {
         let mut last: Option<(Rc<Knowledge>, Rc<Knowledge>)> = None;
         for lane in bits(lanes) {
@@ -104,7 +104,7 @@ impl Clocks {
         }
     }
 
-    /// Everything that the threads of these warps have done happens before everything they do next.
+    /// Orders everything that the threads of these warps have done before everything they do next.
     pub(super) fn synchronise(&mut self, warps: impl Iterator<Item = usize> + Clone) {
         let mut all = self.ignorance();
         for warp in warps.clone() {

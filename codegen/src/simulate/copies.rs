@@ -1,4 +1,4 @@
-//! Asynchronous copies: they are under way until they land, some time before somebody who waited goes on.
+//! Asynchronous copies: they are under way until they land, which is before a thread that waited for them goes on.
 
 use super::block::Block;
 use super::clocks::bits;
@@ -33,9 +33,9 @@ pub(super) struct Copy {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     pub copy: Copy,
-    /// It has happened.
+    /// Whether it has happened.
     pub landed: bool,
-    /// What the thread has waited for.
+    /// How far the thread has waited for it.
     pub waited: Waited,
 }
 
@@ -143,7 +143,7 @@ impl Run<'_, '_> {
         Ok(Flow::Next)
     }
 
-    /// What a waited-for bulk store has read and written now counts as accesses of the waiting thread.
+    /// Counts what a waited-for bulk store has read and written as accesses of the waiting thread.
     fn finish(&mut self, lane: usize, group: usize, wanted: Waited) {
         let now = self.accessor(lane).access(self.at());
         let group = &mut self.block.groups[self.warp.thread(lane)][group];
@@ -250,7 +250,7 @@ impl Run<'_, '_> {
 }
 
 impl Device<'_> {
-    /// A copy into shared memory happens; from now on it counts as done by the mbarrier in its phase.
+    /// Performs a copy into shared memory; from now on it counts as done by the mbarrier in its phase.
     fn copy_in(&mut self, block: &mut Block, copy: &Copy, mbarrier: usize) {
         let time = block.mbarriers[mbarrier].phase + 1;
         let access = Access { block: block.number, by: By::Mbarrier(mbarrier as u32), lanes: 1, time, at: copy.at };
@@ -270,7 +270,7 @@ impl Device<'_> {
         array.cells[copy.shared.1..][..copy.count].iter_mut().for_each(|c| c.finish_write(copy.id, access));
     }
 
-    /// A bulk load lands.
+    /// Lands a bulk load.
     pub(super) fn land_load(
         &mut self,
         block: &mut Block,
@@ -293,7 +293,7 @@ impl Device<'_> {
         }
     }
 
-    /// A thread's copies land, and arrive on their mbarrier.
+    /// Lands a thread's copies, which then arrive on their mbarrier.
     pub(super) fn land_arrival(
         &mut self,
         block: &mut Block,
@@ -315,7 +315,7 @@ impl Device<'_> {
         }
     }
 
-    /// A bulk store happens: its source is read only now.
+    /// Performs a bulk store: its source is read only now.
     pub(super) fn land_store(&mut self, block: &mut Block, copy: &Copy, group: usize) {
         let array = &block.arrays[copy.shared.0];
         let bytes = size(array.elem);

@@ -22,7 +22,7 @@ pub(super) struct Device<'a> {
     pub cells: Vec<Option<Vec<Cell>>>,
     /// Copies and messages under way, oldest first.
     pub in_flight: Vec<InFlight>,
-    /// Messages that have arrived, and changes of control words.
+    /// Messages that have arrived, and changes of the control word.
     pub events: u64,
     copies: u32,
 }
@@ -80,7 +80,7 @@ impl<'a> Device<'a> {
         Device { program, launch, memory, scalars, cells, in_flight: vec![], events: 0, copies: 0 }
     }
 
-    /// What is needed to name accesses.
+    /// The names by which accesses are reported.
     pub(super) fn names(&self) -> Names<'a> {
         Names { program: self.program, grid: self.launch.grid }
     }

@@ -15,7 +15,7 @@ pub(super) const ROWS: usize = 16;
 /// Bytes of a row that is loaded.
 const ROW_BYTES: usize = 16;
 
-/// What a lane holds of a fragment: its group and its place in it.
+/// The coordinates of a lane in a fragment: lane / 4 and lane mod 4.
 pub(super) fn place(lane: usize) -> (usize, usize) {
     (lane / 4, lane % 4)
 }

@@ -1,4 +1,5 @@
-//! Runs a kernel on the CPU as a GPU might in its worst hour, and reports what a GPU would not.
+//! Runs a kernel on the CPU, with its warps, blocks and copies in the least favourable order that a GPU may take, and
+//! reports what a GPU would not.
 //!
 //! # What runs
 //!

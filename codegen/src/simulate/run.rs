@@ -20,11 +20,11 @@ pub(super) struct Run<'r, 'a> {
 
 /// What becomes of a warp after a statement.
 pub(super) enum Flow {
-    /// It goes on.
+    /// The warp goes on.
     Next,
-    /// It goes on behind the statement when it can.
+    /// The warp goes on behind the statement when it can.
     Then(Status),
-    /// It executes the statement again when it can.
+    /// The warp executes the statement again when it can.
     Again(Status),
 }
 

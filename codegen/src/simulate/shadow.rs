@@ -54,7 +54,7 @@ pub(super) enum Conflict {
     Unwritten,
     /// Not ordered with that access.
     Race(Access),
-    /// That copy has not been waited for.
+    /// The copy has not been waited for.
     InFlight(Access),
     /// The generic write was not fenced before the asynchronous access.
     Unfenced(Access),

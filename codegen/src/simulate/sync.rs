@@ -69,7 +69,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The same for asynchronous copies, which also need the initialisation fenced.
+    /// The number of an mbarrier whose initialisation the lane's thread knows of and has fenced, as asynchronous copies need it.
     pub(super) fn fenced_mbarrier(&self, mbarrier: Mbarrier, lane: usize) -> Result<usize, Hit> {
         let number = self.known_mbarrier(mbarrier, lane)?;
         if self.block.mbarriers[number].init.is_some_and(|init| self.block.init_is_fenced(&init)) {

@@ -30,15 +30,15 @@ pub(super) struct Warp {
 /// Whether a warp can go on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Status {
-    /// It can.
+    /// The warp can go on.
     Ready,
     /// Once the barrier of that id has completed that many times.
     Barrier { id: usize, completed: u64 },
     /// Once something has happened in the block since that count of events.
     Block { events: u64 },
-    /// It polls; worth another look once a message has arrived since that count.
+    /// The warp polls; it can go on once a message has arrived since that count.
     Polling { events: u64 },
-    /// It has executed everything.
+    /// The warp has executed everything.
     Done,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Status {
 struct Frame {
     /// Lanes that go on behind it.
     after: u32,
-    /// Of a branch: lanes that take the second one.
+    /// The lanes that take the second path of a branch.
     second: u32,
     /// Whether `Break` ends it.
     is_loop: bool,

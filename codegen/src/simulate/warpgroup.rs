@@ -1,4 +1,4 @@
-//! Products of warpgroups: every warp computes its own 16 rows, from what it reads itself. It does so when it waits for a
+//! Products of warpgroups: every warp computes its own 16 rows from what it reads. It does so when it waits for a
 //! product, with what shared memory holds then; until then the sums are not numbers.
 
 use oplus_dsl::Elem;
@@ -110,7 +110,7 @@ impl Run<'_, '_> {
         self.read_panels(factor, (0..columns).map(column).collect())
     }
 
-    /// The elements at places (row, place), 16 by 16.
+    /// The elements at coordinates (row, place), 16 by 16.
     fn read_panels(
         &mut self,
         (panels, first): Place,

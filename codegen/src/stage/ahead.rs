@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Op, Output, Param, Program, Value};
+use oplus_dsl::ir::{Op, Output, Param, Program, Value};
 use oplus_dsl::simplify::simplify;
 
-use super::cut::{CutError, cut_kept};
+use super::cut::cut_kept;
+use super::cutter::memory_order;
+use super::error::CutError;
 use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// The stages that write values, and outputs of the program that come from nothing else.
@@ -104,15 +106,5 @@ fn moved(stage: &mut Stage, place: impl Fn(u32) -> Place, first: u32) {
                 Place::Output(k) => Sink::Output(k),
             },
         };
-    }
-}
-
-/// Axes in the order of the first tensor that has them all, else of their declaration.
-pub(super) fn memory_order(program: &Program, axes: AxisSet) -> Vec<Axis> {
-    let tensors = program.params.iter().map(|p| &p.axes).chain(program.outputs.iter().map(|o| &o.axes));
-    let has_all = |tensor: &&Vec<Axis>| axes.minus(tensor.iter().copied().collect()).is_empty();
-    match tensors.into_iter().find(has_all) {
-        Some(tensor) => tensor.iter().copied().filter(|a| axes.contains(*a)).collect(),
-        None => axes.iter().collect(),
     }
 }

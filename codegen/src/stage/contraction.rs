@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, OperatorId, Program, Value};
 
-use super::needs::{Course, course, depends};
+use super::course::{Course, course, depends};
 
 /// A sum that stays with its scan.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use oplus_dsl::ir::{Axis, Binary, Op, Program, Value};
 
 use super::ahead::Ahead;
 use super::copy::beneath;
-use super::cut::CutError;
+use super::error::CutError;
 
 /// Two recurrences along `time` in opposite directions, of matrices over two axes, of which queries sum over the first.
 pub(super) struct Matrices<'a> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Op, OperatorId, Value};
 
-use super::cut::Cutter;
+use super::cutter::Cutter;
 use super::needs::Context;
 use super::product::closure;
 

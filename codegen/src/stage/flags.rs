@@ -8,7 +8,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Op, Program, Value};
 
 use super::ahead::Ahead;
-use super::cut::CutError;
+use super::error::CutError;
 
 /// A program with its flags as further parameters, and what writes them; the program itself where it has none.
 pub(super) fn flagged(program: Program) -> Result<(Program, Option<Ahead>), CutError> {

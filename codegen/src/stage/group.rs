@@ -2,9 +2,9 @@
 
 use oplus_dsl::ir::{Axis, AxisSet, Op};
 
-use super::cut::{Cutter, Root};
+use super::course::Course;
+use super::cutter::{Cutter, Root};
 use super::family::families;
-use super::needs::Course;
 
 /// More fields than this are not carried by one kernel if it can be avoided.
 const MAX_FIELDS: usize = 12;

@@ -8,7 +8,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Value};
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::WorkList;
 
-use super::assemble::{Assembly, Built, Running};
+use super::assembly::{Assembly, Built, Running};
 use super::contraction::Contraction;
 use super::family::Family;
 use super::needs::{dependent, is_reduction};

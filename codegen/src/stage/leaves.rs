@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 
-use super::cut::Cutter;
+use super::cutter::Cutter;
 use super::family::Family;
 use super::needs::position_axis;
 

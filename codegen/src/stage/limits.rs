@@ -5,13 +5,7 @@
 
 use oplus_dsl::ir::{Op, Program, Unary};
 
-use super::cut::CutError;
-
-/// The most operations of a program, those of its operators included.
-pub const MAX_OPERATIONS: usize = 10_000;
-
-/// How many scans, reductions, positions and exponentials may depend on each other.
-pub const MAX_NESTED: usize = 200;
+use super::error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 
 /// Refuses a program that is too large.
 pub(super) fn check(program: &Program) -> Result<(), CutError> {

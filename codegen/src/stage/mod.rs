@@ -17,16 +17,16 @@
 //! * a *contraction* is an [`Op::Reduce`] by the sum, over an axis of the states, of a map of states and point values. It
 //!   stands in body outputs like a point value. All contractions of a stage are over one axis, the *state axis*, and body
 //!   outputs lack it. Only [`cut_contracted`] makes such stages;
-//! * a *two-way* stage ([`Stage::two_way`]) has a second scan along the same axis in the opposite direction, an affine one
+//! * a *backward-scan* stage ([`Stage::opposite_scans`]) has a second scan along the same axis in the opposite direction, an affine one
 //!   whose decay is that of a step before, `Shift`ed. The first `Reduce` of its program is over the state axis. Its
 //!   outputs are maps of contractions; sums of maps of states over the *row axis*, the last outer one; sums over time of
 //!   maps of states or of maps of contractions; and the product of decay and second state at the end of the second scan.
-//!   Only [`cut_two_way`] and [`cut_chunked`] make such stages; those of the latter also sum over rows what was summed over the
+//!   Only [`cut_backward_scan`] and [`cut_matrix_backward`] make such stages; those of the latter also sum over rows what was summed over the
 //!   state axis, and sums of states over outer axes. Flags of packed sequences are a parameter, and so are factors that are
 //!   maps, written by stages before;
 //! * a *part output* has the stage's *part axis*, the scan axis and the outer axes but the last ones; it is the broadcast over the
 //!   part axis of a sum over those last ones of a map of states and point values, and is stored in parts, each the sum over some
-//!   of the columns. Only [`cut_parted`] makes such outputs. Of a sum over pairs ([`cut_split`]) every output has the part axis,
+//!   of the columns. Only [`cut_partial_sums`] makes such outputs. Of a sum over pairs ([`cut_split_k`]) every output has the part axis,
 //!   and is the sum over some of the columns of pairs;
 //! * all outputs of a stage have the same axes up to the scan axis and the state axis, the stage's *outer axes* (in the order of the
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
@@ -37,9 +37,17 @@
 
 mod ahead;
 mod assemble;
+mod assembly;
+mod backward_scan;
+mod bound;
+mod collapse;
 mod contraction;
 mod copy;
+mod course;
 mod cut;
+mod cuts;
+mod cutter;
+mod error;
 mod factors;
 mod family;
 mod flags;
@@ -50,19 +58,22 @@ mod leaves;
 mod limits;
 mod needs;
 mod opposite;
-mod paired;
-mod parts;
+mod pairwise;
+mod partial_sums;
 mod product;
 mod refusal;
-mod steady;
-mod two_way;
+pub mod tensor;
+mod time_invariant;
 
-pub use cut::{CutError, cut, cut_contracted, cut_ordered, cut_parted};
+pub use backward_scan::{cut_backward_scan, cut_matrix_backward};
+pub use bound::{Bound, Placed};
+pub use collapse::{Collapsed, collapse};
+pub use cut::{cut, cut_contracted, cut_ordered, cut_partial_sums};
+pub use cuts::{CutKind, CutRefusal, Cuts, cuts};
+pub use error::{CutError, MAX_NESTED, MAX_OPERATIONS};
 pub use kind::Kind;
-pub use limits::{MAX_NESTED, MAX_OPERATIONS};
-pub use paired::{cut_apart, cut_gathered, cut_paired, cut_split};
+pub use pairwise::{cut_grouped_query, cut_pairwise, cut_pairwise_separate, cut_split_k};
 pub use refusal::Refusal;
-pub use two_way::{cut_chunked, cut_two_way};
 
 use std::sync::Arc;
 
@@ -161,10 +172,10 @@ pub struct Scan<'a> {
     pub exclusive: Option<Value>,
 }
 
-/// The scans of a two-way stage.
+/// The scans of a backward-scan stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TwoWay<'a> {
-    /// The states, computed anew.
+pub struct OppositeScans<'a> {
+    /// The scan of the states, which are rematerialised.
     pub forward: Scan<'a>,
     /// Their cotangents, in the opposite direction.
     pub back: Scan<'a>,
@@ -212,16 +223,16 @@ impl Stage {
         Stage { program, ..self.clone() }
     }
 
-    /// The scan, if there is one; of a two-way stage the one whose decay is not shifted.
+    /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.
     pub fn scan(&self) -> Option<Scan<'_>> {
         let back = self.back().map(|(value, _)| value);
         self.scan_of(|value| Some(value) != back)
     }
 
-    /// The two scans of a two-way stage.
-    pub fn two_way(&self) -> Option<TwoWay<'_>> {
+    /// The two scans of a backward-scan stage.
+    pub fn opposite_scans(&self) -> Option<OppositeScans<'_>> {
         let (back, decay) = self.back()?;
-        Some(TwoWay {
+        Some(OppositeScans {
             forward: self.scan()?,
             back: self.scan_of(|value| value == back)?,
             decay,
@@ -229,7 +240,7 @@ impl Stage {
         })
     }
 
-    /// The second scan of a two-way stage, and its decay before the shift.
+    /// The second scan of a backward-scan stage, and its decay before the shift.
     fn back(&self) -> Option<(Value, Value)> {
         let scans = self.program.nodes.iter().enumerate().filter_map(|(i, node)| match &node.op {
             Op::Scan { axis, elements, reverse, .. } => Some((Value(i as u32), *axis, elements, *reverse)),
@@ -283,7 +294,7 @@ impl Stage {
     }
 
     /// Whether the stage is a sum over pairs: it has reductions, and no scan.
-    pub fn is_paired(&self) -> bool {
+    pub fn is_pairwise(&self) -> bool {
         let scans = self.program.nodes.iter().any(|node| matches!(node.op, Op::Scan { .. }));
         !scans && self.program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }))
     }
@@ -297,13 +308,13 @@ impl Stage {
     }
 
     /// Whether an output is a sum over columns that is stored in parts.
-    pub fn is_parted(&self, output: usize) -> bool {
+    pub fn has_partial_sums(&self, output: usize) -> bool {
         self.part_axis.is_some_and(|part| self.program.outputs[output].axes.contains(&part))
     }
 
     /// The tuples of the sums that are stored in parts, output by output.
     pub fn part_sums(&self) -> impl Iterator<Item = Value> {
-        (0..self.program.outputs.len()).filter(|k| self.is_parted(*k)).filter_map(|k| self.part_sum(k))
+        (0..self.program.outputs.len()).filter(|k| self.has_partial_sums(*k)).filter_map(|k| self.part_sum(k))
     }
 
     /// The tuple of the sum that an output stores in parts.

@@ -6,15 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 
 use super::contraction::contraction;
-
-/// The axis and the direction of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Course {
-    /// The axis scanned.
-    pub axis: Axis,
-    /// From the last index to the first.
-    pub reverse: bool,
-}
+use super::course::{Course, course, depends};
 
 /// What a value is computed from: see [`needs`].
 #[derive(Debug, Default)]
@@ -60,22 +52,6 @@ pub(super) fn needs(
     walk.needs
 }
 
-/// Whether a value depends on a scan that is not beneath one of the values in `read`.
-pub(super) fn depends(program: &Program, value: Value, read: &BTreeSet<Value>) -> bool {
-    let mut seen = HashSet::new();
-    let mut stack = vec![value];
-    while let Some(value) = stack.pop() {
-        if read.contains(&value) || !seen.insert(value) {
-            continue;
-        }
-        match &program.node(value).op {
-            Op::Field(..) => return true,
-            op => stack.extend(op.operands()),
-        }
-    }
-    false
-}
-
 /// Whether each value of the program depends on a field of a scan, other than through the values that are read.
 pub(super) fn dependent(program: &Program, read: &BTreeSet<Value>) -> Vec<bool> {
     let mut dependent: Vec<bool> = Vec::with_capacity(program.nodes.len());
@@ -84,20 +60,6 @@ pub(super) fn dependent(program: &Program, read: &BTreeSet<Value>) -> Vec<bool> 
         dependent.push(own && !read.contains(&Value(i as u32)));
     }
     dependent
-}
-
-/// The course along which a node takes a state: a field, or a `last` or `first` at the end of a scan.
-pub(super) fn course(program: &Program, value: Value) -> Option<Course> {
-    match &program.node(value).op {
-        Op::Field(tuple, _) => match program.node(*tuple).op {
-            Op::Scan { axis, reverse, .. } => Some(Course { axis, reverse }),
-            Op::Reduce { axis, .. } => Some(Course { axis, reverse: false }),
-            _ => None,
-        },
-        Op::Last { axis, .. } => Some(Course { axis: *axis, reverse: false }),
-        Op::First { axis, .. } => Some(Course { axis: *axis, reverse: true }),
-        _ => None,
-    }
 }
 
 /// Whether a `last` or `first` takes the final state of a scan, and nothing else of scans.

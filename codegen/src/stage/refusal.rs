@@ -5,6 +5,14 @@ use thiserror::Error;
 /// What a stage lacks to be of a kind.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
+    // ---- maps and scans
+    /// The stage has a scan.
+    #[error("it has a scan")]
+    Scanned,
+    /// No states of a scan are written, nor maps of them.
+    #[error("it has no scan whose states are written")]
+    NoScan,
+
     // ---- recurrences of matrices, and their gradients
     /// Nothing is scanned, or nothing of the states is summed away.
     #[error("no states are summed away")]
@@ -107,6 +115,9 @@ pub enum Refusal {
     /// What is summed at every state and step is a sum itself.
     #[error("it sums sums over rows over the states")]
     SumOfSums,
+    /// An output at every row and step is a map of a sum over rows or times, which no lane has.
+    #[error("an output is a map of a sum over rows or times")]
+    MapOfSum,
     /// There are more sums over rows than a block has room for.
     #[error("it has {sums} sums over rows, more than {most}")]
     RowSums {
@@ -200,4 +211,12 @@ pub enum Refusal {
     /// Rows and columns are not of one type that tiles can have.
     #[error("rows and columns are not all bf16, all f16 or all f32")]
     PairTypes,
+}
+
+impl Refusal {
+    /// Whether the stage is of quite another sort, and lacks nothing that stages of the schedule's sort have.
+    pub fn is_of_another_sort(&self) -> bool {
+        use Refusal::{NoContraction, NoPairs, NoParts, NoScan, OneDirection, Scanned};
+        matches!(self, Scanned | NoScan | NoContraction | OneDirection | NoParts | NoPairs)
+    }
 }

@@ -133,7 +133,8 @@ impl Checker<'_> {
 /// Whether a type can hold a constant.
 fn fits(ty: Ty, literal: Literal) -> bool {
     match (ty, literal) {
-        (Ty::F32 | Ty::F64, Literal::Float(_)) | (Ty::Bool, Literal::Bool(_)) => true,
+        (Ty::F64, Literal::Float(_)) | (Ty::Bool, Literal::Bool(_)) => true,
+        (Ty::F32, Literal::Float(x)) => Literal::Float(f64::from(x as f32)) == literal,
         (Ty::I32, Literal::Int(i)) => i32::try_from(i).is_ok(),
         (Ty::U32, Literal::Int(i)) => u32::try_from(i).is_ok(),
         (Ty::I64 | Ty::U64, Literal::Int(_)) => true,

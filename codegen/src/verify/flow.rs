@@ -9,7 +9,7 @@ use crate::tile::{Operand, Reg, Stmt};
 pub(super) struct Assigned(Vec<u64>);
 
 impl Assigned {
-    /// No register of `count`.
+    /// A set without registers, of `count`.
     pub(super) fn none(count: usize) -> Assigned {
         Assigned(vec![0; count.div_ceil(64)])
     }

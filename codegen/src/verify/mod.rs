@@ -67,9 +67,9 @@ pub enum Fault {
     /// The shared arrays are too large.
     #[error("shared arrays take {bytes} bytes, the target has {limit}")]
     SharedBytes {
-        /// What they take.
+        /// The bytes that the arrays take.
         bytes: u64,
-        /// What there is.
+        /// The bytes that the target has.
         limit: u32,
     },
     /// A register, parameter or array has no concrete type.

@@ -7,7 +7,7 @@ use super::{Checker, Fault};
 use crate::tile::{Left, Mbarrier, Memory, Operand, Panels, ParamId, ParamKind, PollEntry, SharedId, SharedKind, Stmt};
 
 impl Checker<'_> {
-    /// Types, kinds and sizes of one statement, not of those inside it.
+    /// Checks types, kinds and sizes of one statement, not of those inside it.
     pub(super) fn statement(&mut self, stmt: &Stmt) {
         match stmt {
             Stmt::Let(dst, expr) => self.assignment(*dst, expr),

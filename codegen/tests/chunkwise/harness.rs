@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
-use oplus_codegen::schedule::{Chunkwise, Schedule};
+use oplus_codegen::abi::{Role, Tensor, axes, elem};
 use oplus_codegen::schedules::chunkwise::{self, scratch, with_ends};
+use oplus_codegen::schedules::{Chunkwise, Strategy};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::{Stage, cut_contracted};
 use oplus_dsl::Elem;
@@ -27,7 +27,7 @@ pub(crate) fn written(text: &str) -> Program {
     written_in(text, Elem::Bf16)
 }
 
-/// The same in a type.
+/// The program of a text of the language, in calls of an element type.
 pub(crate) fn written_in(text: &str, elem: Elem) -> Program {
     let programs = oplus_front::programs(text.parse().expect("tokens")).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     programs[0].instantiate(elem)
@@ -75,7 +75,7 @@ impl<'a> Case<'a> {
         Case { stage, sizes, inputs }
     }
 
-    /// Other numbers for an input, from their place and those it has.
+    /// Replaces each number of an input by what `to` gives for its index and value.
     pub(crate) fn change(&mut self, name: &str, to: impl Fn(usize, f64) -> f64) {
         for (param, input) in self.stage.program.params.iter().zip(&mut self.inputs) {
             if let (true, Data::Float(numbers)) = (param.name == name, &mut input.data) {
@@ -127,7 +127,7 @@ impl<'a> Case<'a> {
                 continue;
             }
             let kernel = chunkwise::lower(self.stage, &own, "k").unwrap_or_else(|e| panic!("{own}: {e}"));
-            let args = abi(self.stage, &Schedule::Chunkwise(own)).into_iter().map(|slot| arg(slot.role)).collect();
+            let args = own.abi(self.stage).into_iter().map(|slot| arg(slot.role)).collect();
             let launch = Launch { grid: [blocks as u32, 1], args };
             let options = Options { order, ..Options::default() };
             simulate(&kernel, &launch, &mut memory, &options).unwrap_or_else(|e| panic!("{own} {:?}: {e}", self.sizes));
@@ -147,7 +147,7 @@ impl<'a> Case<'a> {
         self.check_segments(schedule, 1, order);
     }
 
-    /// The same in so many segments.
+    /// The kernel, with time in so many segments, gives what the program means, within the bounds of [`Self::check`].
     pub(crate) fn check_segments(&self, schedule: &Chunkwise, segments: usize, order: Order) {
         let (wanted, found) = (self.wanted(), self.run(schedule, (segments, order)));
         let form = self.stage.kind().matrices().expect("has the form");

@@ -1,7 +1,7 @@
 //! Which stages are recurrences of matrices that chunks can compute, and why others are not.
 
 use oplus_codegen::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
-use oplus_codegen::stage::{Refusal, Stage, cut_chunked};
+use oplus_codegen::stage::{Refusal, Stage, cut_matrix_backward};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -65,11 +65,11 @@ fn back_of_text(text: &str) -> Result<MatrixRecurrenceBackward, Refusal> {
 
 fn back_stage(program: &Program) -> Stage {
     let gradient = adjoint(program).expect("differentiable");
-    let mut stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
-    stages.find(|stage| stage.two_way().is_some()).expect("two scans")
+    let mut stages = cut_matrix_backward(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
+    stages.find(|stage| stage.opposite_scans().is_some()).expect("two scans")
 }
 
-/// Beside factors of `f16`, which has not the range of states, these are in `f32`.
+/// States beside factors of `f16` are in `f32`, since `f16` does not have their range.
 #[test]
 fn their_states_have_the_range_of_f32() {
     for name in ["ssd", "retention"] {

@@ -1,6 +1,6 @@
 //! Kernels against the interpreter.
 
-use oplus_codegen::schedule::{Chunkwise, Unit};
+use oplus_codegen::schedules::{Chunkwise, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
 

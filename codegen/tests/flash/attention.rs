@@ -1,6 +1,6 @@
 //! Softmax attention: what hides keys, and awkward sizes.
 
-use oplus_codegen::schedule::{Flash, Unit};
+use oplus_codegen::schedules::{Flash, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
 use oplus_dsl::Elem;

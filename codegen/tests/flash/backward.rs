@@ -1,6 +1,6 @@
 //! The gradients of softmax attention: sums without a gauge, along queries and along keys.
 
-use oplus_codegen::schedule::{Flash, Unit};
+use oplus_codegen::schedules::{Flash, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::Stage;
 use oplus_dsl::interpret::Data;
@@ -52,7 +52,7 @@ fn gradients_of_keys_and_values() {
 fn heads_that_share_keys_are_rounds() {
     let together = Flash { warps: 4, unit: Unit::Warpgroup, columns: 32, depth: 32, ..SMALL };
     for stage in SEEN.map(|seen| backward_shared_keys("f16", seen)) {
-        let over = stage.kind().pairs().unwrap().over.map(|axis| stage.program.axis_name(axis).to_owned());
+        let over = stage.kind().pairwise().unwrap().grouped.map(|axis| stage.program.axis_name(axis).to_owned());
         assert_eq!(over.as_deref(), Some("R"));
         for (r, m, n) in [(1, 1, 1), (2, 1, 37), (3, 31, 16), (1, 33, 33), (5, 37, 61), (2, 65, 20), (4, 20, 70)] {
             check(&stage, [1, 2, r, m, n, 24, 16], &Flash { depth: 32, ..SMALL });
@@ -76,7 +76,7 @@ fn strays_of_every_round() {
 
 #[test]
 fn masks_are_ranges_of_columns_in_both_directions() {
-    let limits = |stage: &Stage| stage.kind().pairs().unwrap().limits.iter().map(|l| l.above).collect::<Vec<_>>();
+    let limits = |stage: &Stage| stage.kind().pairwise().unwrap().limits.iter().map(|l| l.above).collect::<Vec<_>>();
     assert_eq!(limits(&causal("bf16")), [true]);
     assert_eq!(limits(&backward_queries("bf16", SEEN[1])), [true]);
     assert_eq!(limits(&backward_keys("bf16", SEEN[1])), [false]);

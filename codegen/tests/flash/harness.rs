@@ -1,8 +1,8 @@
 //! One stage under a schedule of pairs, simulated.
 
-use oplus_codegen::abi::{Role, Tensor, abi, axes, elem};
-use oplus_codegen::schedule::{Flash, Schedule};
+use oplus_codegen::abi::{Role, Tensor, axes, elem};
 use oplus_codegen::schedules::flash;
+use oplus_codegen::schedules::{Flash, Strategy};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::Stage;
 use oplus_dsl::Elem;
@@ -49,7 +49,7 @@ impl<'a> Case<'a> {
         interpret_sized(&self.stage.program, &given, &sizes, Mode::default()).expect("runs")
     }
 
-    /// Some elements of an input are infinite or NaN: those that `strays` names.
+    /// Some elements of an input are infinite or NaN: those that `strays` gives.
     pub(crate) fn stray(&mut self, input: usize, strays: &[(usize, f64)]) {
         let Data::Float(numbers) = &mut self.inputs[input].data else { return };
         let len = numbers.len();
@@ -79,8 +79,8 @@ impl<'a> Case<'a> {
                 panic!("blocks do not talk to each other")
             }
         };
-        let args = abi(self.stage, &Schedule::Flash(*schedule)).into_iter().map(|slot| arg(slot.role)).collect();
-        let form = self.stage.kind().pairs().expect("has the form");
+        let args = schedule.abi(self.stage).into_iter().map(|slot| arg(slot.role)).collect();
+        let form = self.stage.kind().pairwise().expect("has the form");
         let points: usize = flash::outer_axes(&form).iter().map(|a| self.size(a)).product();
         let blocks = points * self.size(form.row).div_ceil(schedule.rows() as usize);
         let launch = Launch { grid: [blocks as u32, 1], args };

@@ -139,12 +139,12 @@ fn where_seen(condition: &str, seen: &str, axes: &str) -> String {
     format!("{condition}\n    {selects}\n    {}", merged("%80", "%81", "%82"))
 }
 
-/// Of all keys.
+/// Attention to all keys.
 pub(crate) fn plain(elem: &str) -> Stage {
     attention(elem, "", &merged("%9", "%10", "%2"))
 }
 
-/// Of the keys up to the query's own position, the last query at the last key.
+/// Attention to the keys up to the query's own position, the last query at the last key.
 pub(crate) fn causal(elem: &str) -> Stage {
     attention(elem, "", &where_seen("%20: bool[M, N] = %14 <= %18;", "%20", "M, N"))
 }

@@ -1,6 +1,6 @@
 //! Whole = chunks threaded through the state, to the bit, where chunks begin at borders that a schedule's parameters give.
 
-use oplus_codegen::schedule::{Fold, Loader, LookBack, Rows, Schedule};
+use oplus_codegen::schedules::{Fold, Loader, LookBack, Rows, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Ty;

@@ -5,8 +5,9 @@ mod portable;
 mod single;
 
 use oplus_codegen::plan::{Launch, Planner};
-use oplus_codegen::schedule::{ChunkwiseBackward, Schedule, Sweep};
+use oplus_codegen::schedules::{ChunkwiseBackward, Schedule, Sweep};
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -86,7 +87,8 @@ fn check(program: &Program, sizes: &[(&str, usize)], placed: (Placement, usize),
     check_with(program, sizes, placed, order, |_, _, own| own)
 }
 
-/// The same with other numbers: of a parameter's name, a place and what there would be.
+/// Checks both plans as [`check`] does, on inputs that `change` gives from a parameter's name, an element's index and the random
+/// number that would stand there.
 fn check_with(
     program: &Program,
     sizes: &[(&str, usize)],
@@ -102,7 +104,7 @@ fn check_with(
     own
 }
 
-/// The same on one target. The schedules of the sweeps.
+/// The plan by chunks for one target gives what the program means, within the same bounds; gives the schedules of its sweeps.
 fn check_on(
     target: &Target,
     (program, sizes): (&Program, &[(&str, usize)]),
@@ -113,7 +115,8 @@ fn check_on(
     let size = |name: &String| sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, n)| *n);
     let sizes: Vec<usize> = program.axes.iter().map(size).collect();
     let planner = Planner::new(program, target).expect("cuts");
-    let plan = planner.plan_chunked(&call(program, &sizes, placement), rank).expect("takes chunks");
+    let plan = planner.plan_of(CutKind::MatrixBackward, &call(program, &sizes, placement), rank);
+    let plan = plan.expect("plans").expect("takes chunks");
     let sweep = |step: &Launch| match step.schedule {
         Schedule::ChunkwiseBackward(s) => Some(s),
         _ => None,

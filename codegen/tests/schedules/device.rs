@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oplus_codegen::plan::{self, Arg, Call, Launch, Layout};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::simulate::{self, Buffer, BufferId, Memory, Options, Order, simulate};
 use oplus_codegen::target::Isa;
@@ -97,7 +97,7 @@ pub(crate) fn run(
     run_handing(program, work, inputs, sizes, how, Buffer::unwritten(Elem::F32, 0)).0
 }
 
-/// The same with a residual, which it gives back.
+/// Runs the launches with a residual; gives the outputs and the residual.
 pub(crate) fn run_handing(
     program: &Program,
     work: &Work,
@@ -124,7 +124,7 @@ impl Region {
     }
 }
 
-/// The same with any kernels for the launches.
+/// Runs the launches with the kernels that `kernel` gives for them.
 pub(crate) fn run_kernels(
     program: &Program,
     work: &Work,
@@ -138,7 +138,7 @@ pub(crate) fn run_kernels(
     run_on_region(program, work, inputs, sizes, how, (residual, &mut region), kernel)
 }
 
-/// The same with messages in a region that earlier launches may have used.
+/// Runs the launches with messages in a region that earlier launches may have used.
 pub(crate) fn run_on_region(
     program: &Program,
     work: &Work,

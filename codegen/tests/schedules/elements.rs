@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use oplus_codegen::plan::variants;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{lower_sound, stand_in};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::{Stage, cut};

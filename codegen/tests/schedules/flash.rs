@@ -1,8 +1,9 @@
 //! Plans of attention and of its gradient: sums over pairs, whatever hides keys from queries.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -97,7 +98,7 @@ fn single_precision_too() {
 #[test]
 fn double_precision_has_no_sums_over_pairs() {
     let planner = Planner::new(&model("attention", Elem::F64), &Target::H200).expect("cuts");
-    assert_eq!(planner.paired_cut(), None);
+    assert_eq!(planner.cut(CutKind::Pairwise), None);
 }
 
 #[test]

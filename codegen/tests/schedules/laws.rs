@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use oplus_codegen::plan::{Plan, Planner, Residual};
 use oplus_codegen::simulate::{Buffer, Order};
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -206,8 +207,8 @@ fn chunks_that_begin_where_tiles_do_are_the_whole() {
     let mut checked = 0;
     for law in oplus_front::model_programs().iter().filter_map(|model| Law::of(model, false)) {
         let planner = |program: &Program| Planner::new(program, &Target::H200).expect("cuts");
-        let fused =
-            planner(&law.whole).contracted_cut().is_some() && planner(&law.gradients[0]).two_way_cut().is_some();
+        let fused = planner(&law.whole).cut(CutKind::Contracted).is_some()
+            && planner(&law.gradients[0]).cut(CutKind::BackwardScan).is_some();
         if fused && law.saves() {
             law.check(&[Part::Chunk(32), Part::Chunk(32), Part::Chunk(5)]);
             checked += 1;

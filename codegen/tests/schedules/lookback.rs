@@ -1,6 +1,6 @@
 //! The look-back schedule: lengths around a tile, both loaders, directions, neighbours, final states, element types.
 
-use oplus_codegen::schedule::{Fold, Loader, LookBack, Schedule};
+use oplus_codegen::schedules::{Fold, Loader, LookBack, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;

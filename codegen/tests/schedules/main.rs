@@ -10,6 +10,7 @@ mod elements;
 mod flash;
 mod laws;
 mod lookback;
+mod lost;
 mod map;
 mod matrix;
 mod models;

@@ -1,6 +1,6 @@
 //! The map schedule.
 
-use oplus_codegen::schedule::{Map, Schedule};
+use oplus_codegen::schedules::{Map, Schedule};
 use oplus_codegen::simulate::Order;
 
 use crate::device::Placement;

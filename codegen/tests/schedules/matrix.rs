@@ -3,7 +3,7 @@
 
 use oplus_codegen::explain::Explanation;
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;

@@ -1,12 +1,12 @@
 //! What the outputs of a program must be.
 
-use oplus_codegen::abi::{Role, abi};
+use oplus_codegen::abi::Role;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};
-use oplus_codegen::schedule::{Schedule, StateSpace};
 use oplus_codegen::schedules::state_space::ends_len;
+use oplus_codegen::schedules::{Schedule, StateSpace};
 use oplus_codegen::schedules::{lower, stand_in};
 use oplus_codegen::simulate::{Buffer, Order};
-use oplus_codegen::stage::Cut;
+use oplus_codegen::stage::{Cut, CutKind};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -44,12 +44,12 @@ impl Case<'_> {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
         let launch = |i| planner.launch(&call, i, schedule).unwrap_or_else(|e| panic!("{schedule}: {e}"));
-        let cut = planner.cut();
+        let cut = planner.cut(CutKind::Plain).expect("a cut");
         let launches: Vec<Launch> = (0..cut.stages.len()).map(launch).collect();
         Work { launches, buffers: self.buffers(cut), message_words: 1 << 12 }
     }
 
-    /// The kernels that stand in for those of this schedule compute the same bits.
+    /// The kernels of this schedule in the fast-compile tier compute the same bits as its own kernels.
     pub(crate) fn check_stand_ins(&self, schedule: Schedule) {
         let (work, given) = (self.work(schedule), given(self.program, self.sizes));
         let how = (self.placement, self.order, Isa::Sm90a);
@@ -89,7 +89,8 @@ impl Case<'_> {
         self.check_states_on(schedule, &Target::H200);
     }
 
-    /// The same on a target. Gives the numbers of segments of time and of pieces of the rows.
+    /// The plan for a target with the stages of states under this schedule gives what the program means. Gives the numbers of
+    /// segments of time and of pieces of the rows.
     pub(crate) fn check_states_on(&self, schedule: Schedule, target: &Target) -> (u32, usize) {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
@@ -101,7 +102,8 @@ impl Case<'_> {
         (segments, pieces)
     }
 
-    /// The same for one-way states whose time is cut into segments of so many tiles, whatever a planner would choose.
+    /// The plan with a state_space schedule, its time cut into segments of so many tiles whatever a planner would choose, gives what
+    /// the program means.
     pub(crate) fn check_segments(&self, schedule: StateSpace, tiles: u64) {
         let planner = Planner::new(self.program, &Target::H200).expect("cuts");
         let schedule = StateSpace { segmented: true, ..schedule };
@@ -116,7 +118,7 @@ impl Case<'_> {
             let segments = time.div_ceil(u64::from(own.steps)).div_ceil(tiles);
             let number = segments - u64::from(own.ends);
             launch.grid[1] = number.max(1) as u32;
-            for (slot, arg) in abi(&launch.stage, &launch.schedule).iter().zip(&mut launch.args) {
+            for (slot, arg) in launch.schedule.abi(&launch.stage).iter().zip(&mut launch.args) {
                 match (slot.role, &arg) {
                     (Role::SegmentTiles, _) => *arg = Arg::I64(tiles as i64),
                     (Role::Scratch(0), Arg::Buffer(k)) => {
@@ -174,7 +176,7 @@ impl Case<'_> {
         gradient.params.iter().zip(own).map(input).collect()
     }
 
-    /// The same for a program of one stage, if the schedule fits its layout; gives whether it does.
+    /// If the schedule fits the layout of a program of one stage, its kernel gives what the program means; gives whether it fits.
     pub(crate) fn check_if_it_fits(&self, schedule: Schedule, target: &Target) -> bool {
         let planner = Planner::new(self.program, target).expect("cuts");
         let launch = planner.launch(&call(self.program, self.sizes, self.placement), 0, schedule);
@@ -190,7 +192,7 @@ impl Case<'_> {
     pub(crate) fn check_split(&self, target: &Target) -> i64 {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);
-        let plan = planner.plan_split(&call).expect("plans").expect("columns in parts");
+        let plan = planner.plan_of(CutKind::SplitK, &call, 0).expect("plans").expect("columns in parts");
         let parts = |launch: &Launch| {
             let axis = launch.stage.part_axis?;
             let pointers = |arg: &&plan::Arg| matches!(arg, plan::Arg::I64(_));
@@ -210,7 +212,7 @@ impl Case<'_> {
         self.check_ranked(target, 0);
     }
 
-    /// The same for the plan of that rank.
+    /// The plan of that rank, 0 being the fastest, gives what the program means.
     pub(crate) fn check_ranked(&self, target: &Target, rank: usize) {
         let planner = Planner::new(self.program, target).expect("cuts");
         let call = call(self.program, self.sizes, self.placement);

@@ -1,7 +1,7 @@
 //! Sums over the columns of a scan, in parts.
 
 use oplus_codegen::plan::{Planner, cuts, variants};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::{Isa, Target};

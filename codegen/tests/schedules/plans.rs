@@ -1,7 +1,7 @@
 //! Whole plans of random programs, on both instruction sets.
 
 use oplus_codegen::plan::variants;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::stage::cut;
 use oplus_codegen::target::Target;

@@ -1,6 +1,6 @@
 //! The rows schedule: awkward lengths, teams of every shape, directions, layouts, element types, operators.
 
-use oplus_codegen::schedule::{Rows, Schedule};
+use oplus_codegen::schedules::{Rows, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::build::{Builder, Direction};
 use oplus_dsl::ir::{Axis, Binary, Operator, Program};
@@ -20,7 +20,7 @@ pub(crate) fn scan(operator: &Operator, reverse: bool, elem: Option<Elem>) -> Pr
     along(operator, reverse, elem, &["B", "L"])
 }
 
-/// The same over tensors with these axes, one of them L.
+/// A scan of an operator, as in [`scan`], over tensors with these axes, one of them L.
 pub(crate) fn along(operator: &Operator, reverse: bool, elem: Option<Elem>, axes: &[&str; 2]) -> Program {
     let mut b = Builder::new(&operator.name);
     let all = axes.map(|name| b.axis(name).expect("a new axis"));

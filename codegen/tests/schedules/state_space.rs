@@ -1,7 +1,7 @@
 //! The states schedule: scans whose states are summed away.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::{Schedule, StateSpace};
+use oplus_codegen::schedules::{Schedule, StateSpace};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::ir::Program;
@@ -23,7 +23,7 @@ pub(crate) const SELECTIVE: &str = concat!(
     %18: f32[B, D, L] = %5 * %0; %19: f32[B, D, L] = %17 + %18; output y: f32[B, D, L] = %19; }"
 );
 
-/// The same in bf16, with initial and final state, groups of rows that share b and c, softplus(δ + bias) and a gate.
+/// A selective scan in bf16 with initial and final state, groups of rows that share b and c, softplus(δ + bias) and a gate.
 pub(crate) const GATED: &str = concat!(
     "program gated { axes B, G, E, N, L; param u: bf16[B, G, E, L]; param delta: bf16[B, G, E, L];
     param bias: f32[G, E]; param a: f32[G, E, N]; param b: bf16[B, G, N, L]; param c: bf16[B, G, N, L];

@@ -1,8 +1,9 @@
 //! The two-way schedule: gradients of scans whose states are summed away.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
+use oplus_codegen::schedules::{Pass, Schedule, StateSpaceBackward};
 use oplus_codegen::simulate::Order;
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -144,7 +145,7 @@ fn initial_states_where_nothing_reads_the_final_ones() {
     }
 }
 
-/// Many states of many rows: what the passes hand on would take more than twice the tensors.
+/// Many states of many rows: what one pass stores for the next would take more than twice the bytes of the tensors.
 #[test]
 fn pieces_of_rows() {
     let schedule = StateSpaceBackward { states: 4, lanes: 16, padded: true, ..SMALL };
@@ -249,7 +250,7 @@ fn random_recurrences() {
     for seed in 0..60 {
         let program = adjoint(&recurrence(seed, Elem::F32)).expect("differentiable");
         let planner = Planner::new(&program, &Target::H200).expect("cuts");
-        if planner.two_way_cut().is_some() {
+        if planner.cut(CutKind::BackwardScan).is_some() {
             check(&program, &[2, 3, 4, 19], Placement::Contiguous, SMALL, seed);
             let schedule = StateSpaceBackward { states: 4, lanes: 4, rows: 2, padded: true, ..SMALL };
             check(&program, &[1, 5, 9, 33], Placement::Contiguous, schedule, seed);

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{Launch, Plan, PlanError, Planner, general_variant};
-use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
+use oplus_codegen::schedules::{Misfit, Pass, Schedule, StateSpaceBackward};
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -50,7 +51,7 @@ fn schedules_are_taken_in_the_order_of_their_estimates() {
         let plan = planner.plan_among(&call, &|launch| !gone.contains(&launch.key)).expect("plans");
         let ranked = planner.plan_ranked(&call, rank).expect("plans");
         assert_eq!((plan.steps, plan.choices[0].candidates.len()), (ranked.steps.clone(), count - rank));
-        let not_there = plan.choices[0].refused.iter().filter(|(_, why)| why == "its kernel is not there").count();
+        let not_there = plan.choices[0].refused.iter().filter(|(_, why)| *why == Misfit::NotThere).count();
         assert_eq!(not_there, rank);
         gone.extend(keys(&ranked));
     }
@@ -82,14 +83,14 @@ fn general_kernels_run_every_call() {
     let wide = programs::CUMSUM.replace("[B, L]", "[B, H, L]").replace("axes B, L", "axes B, H, L");
     for program in [program(&wide), program(programs::DECAY_BACKWARD), adjoint(&mamba()).expect("differentiable")] {
         let planner = planner(&program);
-        let general: BTreeSet<Key> = planner
-            .cut()
+        let plain = planner.cut(CutKind::Plain).expect("a cut");
+        let general: BTreeSet<Key> = plain
             .stages
             .iter()
             .filter_map(general_variant)
-            .map(|(stage, schedule)| Key::of(&stage, &schedule, Isa::Sm80))
+            .map(|(stage, schedule)| Key::of(&stage, &*schedule, Isa::Sm80))
             .collect();
-        assert_eq!(general.len(), planner.cut().stages.len(), "{program}");
+        assert_eq!(general.len(), plain.stages.len(), "{program}");
         for n in [0, 1, 3, 100, 5000] {
             let sizes: Vec<i64> = (0..program.axes.len()).map(|axis| if axis == 2 { n } else { 3 }).collect();
             let plan = planner.plan_among(&call(&program, &sizes), &|launch| general.contains(&launch.key));

@@ -1,6 +1,6 @@
 //! Cutting programs into stages: the stages, run one after another, give what the program gives.
 
-use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut, cut_contracted, cut_parted};
+use oplus_codegen::stage::{Cut, Kind, Sink, Source, cut, cut_contracted, cut_partial_sums};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
@@ -110,7 +110,7 @@ fn a_sum_over_columns_is_stored_in_parts_where_that_is_asked_for() {
     let program = program(programs::DECAY_OF_COLUMNS_BACKWARD);
     let plain = cut(&program).expect("cuts");
     assert_eq!(kinds(&plain), [Kind::Scan, Kind::Reduce, Kind::Reduce]);
-    let cut = cut_parted(&program).expect("cuts").expect("has a sum over columns");
+    let cut = cut_partial_sums(&program).expect("cuts").expect("has a sum over columns");
     check(&program, &cut);
     assert_eq!(kinds(&cut), [Kind::Scan, Kind::Reduce]);
     let [scan, sum] = &cut.stages[..] else { panic!("{} stages", cut.stages.len()) };
@@ -186,7 +186,7 @@ fn random_programs_are_cut_into_stages_that_compute_them() {
 
 /// Checks the stages with sums over columns in parts; gives whether there are any.
 fn check_parted(program: &Program) -> bool {
-    let cut = cut_parted(program).expect("cuts");
+    let cut = cut_partial_sums(program).expect("cuts");
     cut.iter().for_each(|cut| check(program, cut));
     cut.is_some_and(|cut| cut.stages.iter().any(|s| s.part_axis.is_some()))
 }

@@ -2,14 +2,14 @@
 
 mod absent;
 mod among;
+mod backward_scan;
 mod cut;
 mod depth;
 mod explain;
 mod memory;
-mod paired;
+mod pairwise;
 mod plan;
 mod programs;
 mod registers;
 mod run;
 mod sizes;
-mod two_way;

@@ -11,7 +11,7 @@
 //!   B·G·P·⌈T/8⌉·⌈N⌉₄ + 2·B·G·(P/R + 1)·⌈N⌉₄·⌈T⌉₄ with P rows of a piece.
 
 use oplus_codegen::plan::{Plan, Planner};
-use oplus_codegen::schedule::{Pass, Schedule, StateSpaceBackward};
+use oplus_codegen::schedules::{Pass, Schedule, StateSpaceBackward};
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -66,7 +66,7 @@ fn tensors(program: &Program, sizes: &[i64]) -> i64 {
 }
 
 /// The two-way schedule of a plan, and in how many pieces it takes the rows.
-fn two_way(plan: &Plan) -> (StateSpaceBackward, i64) {
+fn backward_scan(plan: &Plan) -> (StateSpaceBackward, i64) {
     let walk = |schedule: Schedule| match schedule {
         Schedule::StateSpaceBackward(s) if s.pass == Pass::Walk => Some(s),
         _ => None,
@@ -110,7 +110,7 @@ fn its_gradient_allocates_saved_states_and_sums_of_blocks() {
             let program = adjoint(&model(name, elem)).expect("differentiable");
             let (planner, own) = (planner(&program), own(&program, sizes));
             let plan = planner.plan(&call(&program, &own)).expect("plans");
-            let (schedule, pieces) = two_way(&plan);
+            let (schedule, pieces) = backward_scan(&plan);
             let rows = i64::from(schedule.block_rows());
             let (states, steps, blocks) = (4 * up(n, 4), 4 * up(t, 4), up(up(d, rows), pieces));
             let saved = 4 * b * g * d.min(rows * blocks) * up(t, 8) * states;

@@ -1,8 +1,7 @@
 //! Plans: which schedule a call gets, what is launched, what is refused.
 
-use oplus_codegen::abi::abi;
 use oplus_codegen::plan::{Arg, Call, Layout, Plan, PlanError, Planner, cuts, plan, variants};
-use oplus_codegen::schedule::{Form, Loader, Schedule};
+use oplus_codegen::schedules::{Form, Loader, Schedule};
 use oplus_codegen::target::{Isa, Target};
 use oplus_codegen::tile::ParamKind;
 use oplus_dsl::ir::{Axis, Program};
@@ -185,7 +184,7 @@ fn arguments_are_those_of_the_abi() {
     let plan = plan(&program, &call(&program, &[2, 300, 16, 8]), &Target::H200).expect("plans");
     assert_eq!(plan.steps.len(), 3);
     for launch in &plan.steps {
-        let slots = abi(&launch.stage, &launch.schedule);
+        let slots = launch.schedule.abi(&launch.stage);
         assert_eq!(slots.len(), launch.args.len());
         for (slot, arg) in slots.iter().zip(&launch.args) {
             let agrees = match slot.param.kind {

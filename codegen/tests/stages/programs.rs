@@ -107,7 +107,7 @@ pub(crate) const STATE_SPACE: &str = concat!(
     output y: f32[B, D, L] = %7; }"
 );
 
-/// An affine scan that starts anew where a segment begins.
+/// An affine scan that starts from its initial state again wherever a segment begins.
 pub(crate) const SEGMENTED: &str = concat!(
     "program segmented { axes B, L, S; param a: f32[B, L]; param b: f32[B, L]; param offsets: i64[S];",
     affine!(),

@@ -1,9 +1,10 @@
 //! Schedules by look-back whose registers suffice by the planner's estimate: operators with many fields have smaller windows and
 //! tiles, and fewer warps; those with few keep what they have.
 
-use oplus_codegen::plan::{cuts, register_limit, registers, variants};
-use oplus_codegen::schedule::{LookBack, Schedule};
-use oplus_codegen::stage::Stage;
+use oplus_codegen::plan::{cuts, variants};
+use oplus_codegen::schedules::lookback::{register_limit, registers};
+use oplus_codegen::schedules::{LookBack, Schedule};
+use oplus_codegen::stage::{CutKind, Stage};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -15,7 +16,8 @@ const SURVEY: &str = include_str!("../../llvm/survey/operators.rs");
 /// The schedules by look-back of a program and its gradient.
 fn look_back(program: &Program, elem: Elem) -> Vec<(Stage, LookBack)> {
     let both = [Some(program.clone()), adjoint(program).ok()].into_iter().flatten();
-    let stages = both.flat_map(|program| cuts(&program.instantiate(elem)).expect("cuts").plain.stages);
+    let plain = |program: Program| cuts(&program.instantiate(elem)).expect("cuts").get(CutKind::Plain).cloned();
+    let stages = both.filter_map(plain).flat_map(|cut| cut.stages);
     let all = stages.flat_map(|stage| Isa::ALL.map(|isa| variants(&stage, isa))).flatten();
     all.filter_map(|(stage, schedule)| if let Schedule::LookBack(s) = schedule { Some((stage, s)) } else { None })
         .collect()

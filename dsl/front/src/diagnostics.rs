@@ -8,7 +8,7 @@ use quote::{quote, quote_spanned};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
 
-/// So many mistakes are told at once; the others when these are mended.
+/// How many mistakes are reported at once; the others are reported when these are mended.
 const MOST: usize = 500;
 
 /// One mistake and the tokens that are wrong.

@@ -94,7 +94,7 @@
 //! * `init = …`, the state before the first element: `(x, y)` gives all fields, `(b: x)` some by name, a state of the same
 //!   operator all of its own; a single value means the *payload*, the one field that no other field's combination depends
 //!   on (`b` of the affine operator). Fields that are not given start at the identity.
-//! * For `segmented(Op)(…)`, a scan that begins anew in each segment: `reset = flags`, true at the elements before which the
+//! * For `segmented(Op)(…)`, a scan that begins again in each segment: `reset = flags`, true at the elements before which the
 //!   state is forgotten, in the order in which the scan visits them; or `offsets = cu_seqlens`, a sorted list of the
 //!   indices at which segments begin.
 //!

@@ -50,7 +50,7 @@ pub(crate) struct Library {
     pub(crate) sum: Option<Template>,
     /// The helper functions of the block.
     pub(crate) helpers: Rc<[HelperItem]>,
-    /// Those of them that something called.
+    /// The helper functions that something called.
     inlined: RefCell<HashSet<String>>,
     /// Operators whose laws are broken already where they are declared.
     broken: RefCell<HashSet<String>>,

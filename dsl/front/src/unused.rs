@@ -76,7 +76,7 @@ struct Declared {
 #[derive(Default)]
 struct Uses {
     declared: Vec<Declared>,
-    /// Those in sight.
+    /// The declarations in sight.
     open: Vec<usize>,
     /// By name, what it means from the outermost declaration to the innermost.
     scope: HashMap<String, Vec<usize>>,

@@ -20,13 +20,13 @@ use super::{AdjointError, gauge, rules};
 /// The axes of everything that meets in a combination, field by field.
 #[derive(Clone, Debug)]
 pub(crate) struct Axes {
-    /// Of s[t−1].
+    /// The axes of s[t−1].
     pub(crate) left: Vec<AxisSet>,
-    /// Of e[t].
+    /// The axes of e[t].
     pub(crate) right: Vec<AxisSet>,
-    /// Of the combination as it is available.
+    /// The axes of the combination as it is available.
     pub(crate) after: Vec<AxisSet>,
-    /// Of the combination at every t: what the cotangents are summed over.
+    /// The axes of the combination at every t: what the cotangents are summed over.
     pub(crate) full: Vec<AxisSet>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Released {
     pub(crate) z: Vec<Option<Value>>,
 }
 
-/// Those of all totals.
+/// The normal forms of all totals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Normals {
     of: HashMap<Value, Normal>,

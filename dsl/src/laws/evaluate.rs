@@ -11,7 +11,7 @@ use super::approx::Approx;
 pub(super) struct Number {
     /// Its value as computed.
     pub(super) literal: Literal,
-    /// Of a float, the bound of its error.
+    /// The bound of the error, if it is a float.
     error: f64,
     /// Whether it hangs on a comparison that rounding may have turned.
     turned: bool,

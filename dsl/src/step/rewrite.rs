@@ -6,7 +6,7 @@ use crate::typing::TypeError;
 
 use super::StepError;
 
-/// The same program where an axis has the size 1, and does not appear.
+/// Rewrites a program for calls in which an axis has the size 1; the axis does not appear in the result.
 pub(super) fn one_index(program: &Program, axis: Axis) -> Result<Program, StepError> {
     let mut rewrite = Rewrite { from: program, axis, into: Builder::new(&format!("{}_step", program.name)) };
     let mut images: Vec<Image> = vec![];

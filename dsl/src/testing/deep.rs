@@ -31,7 +31,7 @@ pub enum Deep {
 }
 
 impl Deep {
-    /// All of them.
+    /// Every kind of deep program.
     pub const ALL: [Deep; 10] = [
         Deep::Chain,
         Deep::Maps,

@@ -85,7 +85,7 @@ fn discrete(ty: Ty) -> Vec<Family> {
     ]
 }
 
-/// The same operator seen from the right: r ⊕ l.
+/// The opposite operator: l and r change places, r ⊕ l.
 fn opposite(family: &Family) -> Family {
     let name = format!("{}Opposite", family.operator.name);
     rebuilt(family, &name, &family.operator.identity, |body, l, r| inlined(body, &family.operator, r, l))

@@ -3,7 +3,7 @@
 /// A part of a sequence, as calls are given it.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
-    /// So many times, through the kernel of the whole.
+    /// Some times together, through the kernel of the whole.
     Chunk(usize),
     /// A single time, through the kernel of one step.
     Step,

@@ -41,14 +41,14 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// The same with one parameter given.
+    /// Sets one parameter of floats.
     pub(crate) fn with(mut self, param: &str, data: impl Into<Vec<f64>>) -> Case<'a> {
         let sizes = self.inputs[param].sizes.clone();
         self.inputs.insert(param.to_owned(), Array::floats(&sizes, data));
         self
     }
 
-    /// The same with the parameters of these names moved into (0.5, 1.5), if there are such.
+    /// Moves the parameters of these names, if there are such, into (0.5, 1.5).
     pub(crate) fn positive(mut self, params: &[&str]) -> Case<'a> {
         for param in params {
             if let Some(Data::Float(xs)) = self.inputs.get_mut(*param).map(|array| &mut array.data) {
@@ -58,7 +58,7 @@ impl<'a> Case<'a> {
         self
     }
 
-    /// The same with one integer parameter given.
+    /// Sets one parameter of integers.
     pub(crate) fn with_ints(mut self, param: &str, data: &[i64]) -> Case<'a> {
         let sizes = self.inputs[param].sizes.clone();
         self.inputs.insert(param.to_owned(), Array::ints(&sizes, data));

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 /// Losses while training.
 #[derive(Default)]
 pub(crate) struct Curve {
-    /// Of every step, on the text that it trained on.
+    /// The loss of every step, on the text that it trained on.
     pub(crate) steps: Vec<f32>,
     /// After some steps, on text that the model has not seen.
     pub(crate) held_out: Vec<(usize, f32)>,

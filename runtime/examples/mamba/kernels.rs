@@ -48,7 +48,7 @@ scan! {
         y = if all == byte { 1 } else { 0 };
     }
 
-    /// The same elements in memory of their own, in the order of the axes.
+    /// A contiguous copy, in the order of the axes.
     pub fn copied(x: [B, T, G, D]) -> (y: [B, T, G, D]) {
         y = x;
     }

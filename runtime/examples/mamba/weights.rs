@@ -24,7 +24,7 @@ impl Init {
         Tensor::from_vec(elements, shape)?.to_device(&self.device)
     }
 
-    /// The same value everywhere.
+    /// A tensor whose elements all have one value.
     pub(crate) fn full(&mut self, value: f32, shape: &[usize]) -> Result<Tensor, Error> {
         self.of(shape, |_| value)
     }

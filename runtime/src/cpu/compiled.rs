@@ -45,7 +45,7 @@ impl Compiled {
         Ok(Compiled { program: program.clone(), ordered, workers: usize::MAX, latest: Mutex::new(None) })
     }
 
-    /// The same, on at most so many threads.
+    /// Bounds the number of threads.
     #[cfg(test)]
     pub(super) fn with_workers(self, workers: usize) -> Compiled {
         Compiled { workers, ..self }

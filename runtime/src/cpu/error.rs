@@ -98,7 +98,7 @@ pub(crate) enum CpuError {
          too many to be planned together; split it into several kernels"
     )]
     TooManyOperations {
-        /// All of them.
+        /// All operations.
         operations: usize,
         /// Scans and reductions.
         combinations: usize,

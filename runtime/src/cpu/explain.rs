@@ -29,7 +29,7 @@ pub struct Walk {
     pub writes: Vec<String>,
     /// The axes and their sizes, outermost first.
     pub axes: Vec<(String, usize)>,
-    /// The axis along which states are handed on, by a scan or a sum, and whether from the last index to the first.
+    /// The axis along which states pass from element to element, by a scan or a sum, and whether from the last index to the first.
     pub along: Option<(String, bool)>,
     /// Indices of a tile along every axis.
     pub tile: Vec<usize>,
@@ -37,7 +37,7 @@ pub struct Walk {
     pub task: Vec<usize>,
     /// How many tasks there are.
     pub tasks: usize,
-    /// In how many parts of tasks of their own the axis is along which states are handed on.
+    /// The number of parts into which the axis along which states pass is divided, each with tasks of its own.
     pub parts: usize,
     /// Whether there is too little to do for more than one thread.
     pub is_small: bool,

@@ -58,7 +58,7 @@ pub(super) enum Manner {
 /// How the first element of a sweep is combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum First {
-    /// As the others.
+    /// The first element is combined as the others are.
     #[default]
     AsOthers,
     /// By itself, each operation rounded: what follows it is combined with the result.
@@ -150,9 +150,9 @@ pub(super) struct Block<'a> {
 /// The elements that each kernel of a combination sweeps.
 #[derive(Clone, Copy)]
 pub(super) struct Elements<'a> {
-    /// Those of [`Combination::scan`].
+    /// The elements of [`Combination::scan`].
     pub(super) scan: &'a [Operand<'a>],
-    /// Those of [`Combination::total`].
+    /// The elements of [`Combination::total`].
     pub(super) total: &'a [Operand<'a>],
 }
 

@@ -20,7 +20,7 @@ use super::simd::{ARCH, simd};
 pub(super) enum Coefficient<'a> {
     /// One per element.
     Each(&'a [f32]),
-    /// The same for all.
+    /// One for all elements.
     All(f32),
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Coefficient<'a> {
 const BLOCK: usize = 64;
 
 impl<'a> Coefficient<'a> {
-    /// Those from one element on.
+    /// The coefficients from one element on.
     fn from(self, start: usize) -> Coefficient<'a> {
         if let Coefficient::Each(c) = self { Coefficient::Each(&c[start..]) } else { self }
     }
@@ -127,7 +127,8 @@ fn linear_in_blocks(c: Coefficient<'_>, x: &[f32], out: &mut [f32], before: f32)
     (is_finite || !before.is_finite()).then_some(last)
 }
 
-/// The same from s[0] on: in its block the identity takes the first element's place.
+/// Sweeps s[t] = c[t]·s[t−1] + x[t] where `state` is s[0] already: in the first block the identity takes the place of the first
+/// element.
 fn linear_after_first(c: Coefficient<'_>, x: &[f32], out: &mut [f32], state: f32) -> f32 {
     let n = x.len().min(BLOCK);
     let (first_c, first_x) = without_first(c, &x[..n]);

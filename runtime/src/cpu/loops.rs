@@ -30,8 +30,8 @@ impl<const N: usize> Loops<N> {
         Loops { outer: nest, run, step }
     }
 
-    /// The same nest if the elements of a run are neighbours (or one and the same) in every operand, else one with runs
-    /// of a single element.
+    /// Makes runs of single elements, unless the elements of a run are neighbours (or one and the same element) in every
+    /// operand; such a nest stays as it is.
     pub(super) fn unit(mut self) -> Self {
         if self.run != 1 && self.step.iter().any(|step| !matches!(step, 0 | 1)) {
             self.outer.push((self.run, self.step));

@@ -57,7 +57,7 @@ pub(super) fn select(loops: &Loops<4>, dst: &mut Values, c: Slice<'_>, a: Slice<
     with_type!(dst.ty(), T => select_typed::<T>(loops, dst.room(n), c.of(), a.of(), b.of()));
 }
 
-/// The same values, broadcast.
+/// Copies values, broadcast along axes of stride 0.
 pub(super) fn copy(loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
     let n = loops.len();
     with_type!(dst.ty(), T => each(loops, dst.room::<T>(n), a.of::<T>(), #[inline(always)] |x| x));
@@ -80,7 +80,7 @@ pub(super) fn starts(flags: &mut [bool], offsets: Slice<'_>) {
     }
 }
 
-/// The same values at other places: `at` is where the block begins in the result and in the operand.
+/// Copies a block of values to another position; `at` is where the block begins in the result and in the operand.
 pub(super) fn place(loops: &Loops<2>, dst: &mut Values, at: [isize; 2], a: Slice<'_>) {
     with_type!(dst.ty(), T => place_typed::<T>(loops, dst.all(), at, a.of()));
 }

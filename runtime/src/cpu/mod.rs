@@ -11,8 +11,9 @@
 //! Operations are those of the program IR in the storage type; elementary functions of `f32` are within 4 units in the
 //! last place ([`math`]), those of `f64` are the standard library's. Scans and reductions combine in an order that
 //! depends on the sizes, the strides and the instruction set only: neither the number of threads nor their timing
-//! changes a bit. How a scan combines does not even depend on the length of its axis ([`plan`]): where a sequence is cut
-//! at a multiple of 16,384, counted from its start, and handed on state by state, its parts have the bits of the whole.
+//! changes a bit. How a scan combines does not even depend on the length of its axis ([`plan`]): where a sequence is cut at
+//! multiples of 16,384, counted from its start, and each part starts from the last state of the one before, the parts have the
+//! bits of the whole.
 //!
 //! One thing that depends on the numbers: a stretch of elements whose total loses a finite state, as where the product of
 //! decays above 1 overflows, is taken step by step instead ([`lost`]). Whether it does depends on its own elements and on the

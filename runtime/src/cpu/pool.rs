@@ -9,7 +9,7 @@ use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// As many threads as rayon takes by default; `None` where no thread can be made.
+/// The engine's threads, as many as rayon takes by default; `None` where no thread can be made.
 static POOL: LazyLock<Option<ThreadPool>> =
     LazyLock::new(|| ThreadPoolBuilder::new().thread_name(|k| format!("oplus-{k}")).build().ok());
 

@@ -27,11 +27,11 @@ pub(super) struct Geometry {
     pub(super) steps: usize,
     /// Sizes of the lanes' axes, outermost first.
     pub(super) lanes: Vec<usize>,
-    /// Of every element of the kernel.
+    /// The strides of every element of the kernel.
     pub(super) elements: Vec<Strides>,
-    /// Of the state of every field (0 steps), dense over the axes with a stride.
+    /// The strides of the state of every field (0 steps), dense over the axes with a stride.
     pub(super) states: Vec<Vec<isize>>,
-    /// Of the output of every field, if it has one.
+    /// The strides of the output of every field, if it has one.
     pub(super) outputs: Vec<Strides>,
     /// Whether rows along contiguous memory may be swept in blocks; else each operation is rounded, step by step.
     pub(super) in_blocks: bool,

@@ -142,7 +142,7 @@ impl Values {
         with_type!(ty, T => T::erase(&[]).to_values())
     }
 
-    /// The same value n times.
+    /// One value, n times.
     pub(super) fn filled(ty: Ty, n: usize, literal: Literal) -> Values {
         let mut values = Values::empty(ty);
         values.fill(n, literal);

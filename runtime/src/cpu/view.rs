@@ -58,7 +58,7 @@ macro_rules! element_types {
         }
 
         impl DataMut<'_> {
-            /// The same elements, for a while.
+            /// Borrows the elements for a shorter time.
             pub(super) fn borrow(&mut self) -> DataMut<'_> {
                 match self {
                     $(DataMut::$variant(all) => DataMut::$variant(all),)*

@@ -35,7 +35,7 @@ enum Kind {
     Given(Option<u64>),
 }
 
-/// That something cannot be freed now.
+/// Says that something cannot be freed now.
 pub(super) struct NotNow;
 
 /// Things whose destructors call the driver, dropped where that is not allowed: in a stream that is being captured, or in

@@ -31,7 +31,7 @@ pub(crate) struct Context {
 }
 
 /// Plans kept per context. Programs that see ever new sizes must not grow without bound: when it is reached, the cache
-/// starts anew (planning takes microseconds; the kernels stay loaded).
+/// starts empty again (planning takes microseconds; the kernels stay loaded).
 const MAX_PREPARED: usize = 4096;
 
 /// A context that is known. A primary context is kept, so that a program that drops its last tensor does not pay for a

@@ -142,7 +142,7 @@ impl Step {
         }
         let mut args: Vec<*mut c_void> = values.iter_mut().map(|v| (&raw mut *v).cast()).collect();
         let [x, y, z] = self.grid;
-        // A graph keeps the kernel that it is given, so that no other may stand in for it.
+        // A graph keeps the kernel that it is given, so it must not get one of the fast-compile tier.
         let function = self.function.now(|| stream.is_capturing().unwrap_or(false));
         // SAFETY: the plan lists the arguments of the kernel that its key names, in order; the caller has checked that
         // the tensors hold every element that their layouts name; `values` outlives the call, which copies them.

@@ -38,9 +38,9 @@ enum Owner {
 
 /// Keeps others from using a memory out of order until the work of a call is queued.
 pub(crate) enum Held<'m> {
-    /// Others may use it as far as they need not wait.
+    /// Shared use: other calls may use the memory as far as they need not wait.
     Together(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'m, Sharing<CudaDevice>>),
-    /// Others wait.
+    /// Exclusive use: other calls wait.
     Alone(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'m, Sharing<CudaDevice>>),
 }
 

@@ -23,13 +23,14 @@ pub(crate) struct Function {
     pub(crate) registers: u32,
     /// Bytes of local memory per thread: what did not fit into registers.
     pub(crate) local_bytes: u32,
-    /// If it stands in for another, that one once it is loaded; `None` when it could not be.
+    /// The kernel that a kernel of the fast-compile tier replaces, once it is loaded; `None` inside when it could not be.
     itself: Option<Box<OnceLock<Option<Function>>>>,
     _module: Module,
 }
 
 impl Function {
-    /// The kernel that a launch runs now: of a stand-in the other, when that is there or the launch `must` wait for it.
+    /// The kernel that a launch runs now: in place of one of the fast-compile tier the kernel itself, when that is loaded or the
+    /// launch `must` wait for it.
     pub(crate) fn now(&self, must: impl FnOnce() -> bool) -> &Function {
         let Some(itself) = &self.itself else { return self };
         let loaded = match itself.get() {
@@ -67,7 +68,7 @@ impl Drop for Module {
     }
 }
 
-/// The kernel for which a function stands in, to be loaded on the thread of the background.
+/// A kernel that a function of the fast-compile tier replaces for now, to be loaded on the background thread.
 struct Awaited {
     function: Arc<Function>,
     context: Arc<Context>,
@@ -104,8 +105,8 @@ enum Effort {
     Little,
 }
 
-/// The driver's optimisation level for kernels that stand in for others. It takes them a tenth less time than the
-/// highest and makes them 3 % slower; level 0 another tenth less, but ten times slower.
+/// The driver's optimisation level for kernels of the fast-compile tier: it compiles them sooner than the highest level does,
+/// and they run nearly as fast. Level 0 makes them many times slower.
 const LITTLE_EFFORT: usize = 1;
 
 impl Context {

@@ -1,7 +1,7 @@
-//! Message and control words of look-back kernels: one region per stream, set up once.
+//! Message words and control word of look-back kernels: one region per stream, set up once.
 //!
-//! A region starts with the control words `{0, 1}` (ticket counter and tag of the launch) and zeroed message words. The
-//! last block of a launch resets the counter and raises the tag, so launches that follow each other on a stream share a
+//! A region starts with the control word (64 bits: ticket 0 in the lower half, tag 1 in the upper half) and zeroed message words. The
+//! last block of a launch resets the ticket and raises the tag in one store, so launches that follow each other on a stream share a
 //! region without anything being cleared between them. Launches that may run at the same time must not share one: every
 //! stream has its own, and so has every captured graph, which keeps it alive: a graph's launches must follow each other.
 
@@ -23,13 +23,13 @@ pub(super) struct Scratch {
     captured: Option<(u64, Weak<Region>)>,
 }
 
-/// Control words, then message words.
+/// The control word, then message words.
 pub(crate) struct Region {
     memory: Allocation,
     words: u64,
 }
 
-/// Bytes kept for the control words, so that the message words start at a cache line.
+/// Bytes kept for the control word, so that the message words start at a cache line.
 const CONTROL_BYTES: usize = 128;
 /// The least number of message words in a region.
 const MIN_WORDS: u64 = 1 << 13;
@@ -59,7 +59,7 @@ impl Scratch {
 }
 
 impl Region {
-    /// Address of the control words.
+    /// Address of the control word.
     pub(super) fn control(&self) -> u64 {
         self.memory.address
     }
@@ -98,7 +98,7 @@ impl Stream {
 
     /// Queues the setting up of a region.
     fn initialise(&self, region: &Region, bytes: usize, stream: sys::CUstream) -> Result<(), Error> {
-        // SAFETY: the region holds `bytes` bytes, the tag is its second 32-bit word.
+        // SAFETY: the region holds `bytes` bytes, the tag is the upper half of its first 64-bit word.
         unsafe {
             let clear = sys::cuMemsetD8Async(region.control(), 0, bytes, stream);
             self.context.check("cuMemsetD8Async", clear)?;

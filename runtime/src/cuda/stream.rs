@@ -142,6 +142,7 @@ impl CudaDevice {
 
     /// For tests and measurements: calls on this stream run under the schedules that are estimated to be the `rank`-th
     /// after the fastest, 0 again for the fastest. Where a stage has fewer, it takes the slowest.
+    /// [`explain`](crate::Kernel::explain) for this device says which they are.
     pub fn set_schedule_rank(&self, rank: usize) {
         self.0.schedule_rank.store(rank, Ordering::Relaxed);
     }

@@ -81,7 +81,7 @@ impl Variant {
         planned?.map_or_else(|| Ok((self.plan(call, target, 0)?, None)), Ok)
     }
 
-    /// The same among plans whose kernels are there.
+    /// The plan of a call, among plans whose kernels are there.
     pub(crate) fn plan_among(
         &self,
         call: &plan::Call,

@@ -55,9 +55,9 @@ pub struct GpuPlan {
 /// Whose GPU a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// This machine's, which has loaded the kernels.
+    /// The GPU of this machine, which has loaded the kernels.
     Here,
-    /// That of another machine, since this one has none.
+    /// The GPU of another machine, since this one has none.
     Elsewhere,
     /// The one that the shapes name, wherever it is.
     Named,
@@ -136,9 +136,11 @@ fn explain_on_gpu(
     target: &Target,
     device: Option<&Device>,
 ) -> Result<Planned, Error> {
-    let fastest = variant.plan(call, target, 0)?;
+    let rank = if let Some(Device::Cuda(device)) = device { device.0.schedule_rank() } else { 0 };
+    let fastest = variant.plan(call, target, rank)?;
     let is_there = |launch: &Launch| source::has(launch, target.isa);
-    let missing = fastest.steps.iter().find(|launch| !is_there(launch));
+    // Calls under slower schedules take no others in their place.
+    let missing = fastest.steps.iter().find(|launch| rank == 0 && !is_there(launch));
     let slower = missing.and_then(|_| variant.plan_among(call, target, Hand::Nothing, &is_there).ok());
     let plan = slower.as_ref().map_or(&fastest, |(plan, _)| plan);
     let mut planned = Planned::of(&variant.program, plan);

@@ -113,7 +113,7 @@ impl<C: Compile> DiskCache<C> {
         entry.open(&kept).map(str::to_owned)
     }
 
-    /// What stands in for a kernel that is not kept. It is not kept itself.
+    /// A kernel of the fast-compile tier, if the kernel itself is not kept. It is not kept itself.
     fn unless_kept(
         &self,
         entry: &Entry,

@@ -105,7 +105,7 @@ static STAND_INS: AtomicBool = AtomicBool::new(true);
 /// # Safety
 /// The code that the source gives is run on the GPU as it is. For every launch its entry `launch.symbol` must take the
 /// arguments `launch.args`, in their order and types, and with any sizes and strides read and write nothing but the elements
-/// of the launch's tensors, its buffers, and its message and control words, as the kernel does that oplus compiles for that
+/// of the launch's tensors, its buffers, and its message words and control word, as the kernel does that oplus compiles for that
 /// key. Machine code must be of the same kernel as the PTX.
 ///
 /// ```no_run
@@ -159,9 +159,10 @@ pub(crate) fn falls_back_to_cpu() -> bool {
     FALL_BACK_TO_CPU.load(Ordering::Relaxed)
 }
 
-/// Whether a call whose kernels take long to compile runs others in their place until they are there, which compute the
-/// same bits but are slower; they are compiled on a thread of the library's own, and the process does not end before
-/// they are. At first it does. Otherwise such a call waits for its kernels, as one does that is captured into a graph.
+/// Chooses what a call does whose kernels take long to compile. With `true`, the default, it runs kernels of a fast-compile tier
+/// until its own are there. These compute the same bits but are slower. The call's own kernels are compiled meanwhile on a thread of
+/// the library, and the process does not end before they are. With `false` the call waits for its kernels, as every call does
+/// that is captured into a graph.
 pub fn use_stand_ins(yes: bool) {
     STAND_INS.store(yes, Ordering::Relaxed);
 }
@@ -169,7 +170,7 @@ pub fn use_stand_ins(yes: bool) {
 /// A kernel that a call can have now.
 pub(crate) struct Found {
     pub(crate) code: Code,
-    /// If it only stands in, what gives the kernel itself.
+    /// What gives the kernel itself, if `code` is of the fast-compile tier.
     pub(crate) itself: Option<Later>,
 }
 
@@ -182,8 +183,8 @@ impl From<Code> for Found {
     }
 }
 
-/// The kernel of a launch of the kernel `name` on devices of `isa`, or one that stands in for it, from the first source
-/// that has it.
+/// The kernel of a launch of the kernel `name` on devices of `isa`, or one of the fast-compile tier for it, from the first
+/// source that has it.
 pub(crate) fn find_soon(name: &str, launch: &Launch, isa: Isa) -> Result<Found, Error> {
     let isa = launch.schedule.isa(isa);
     let stand_ins = STAND_INS.load(Ordering::Relaxed);
@@ -227,7 +228,7 @@ fn sources() -> Vec<Arc<dyn KernelSource>> {
     sources
 }
 
-/// That no source has the kernel of a launch of the kernel `name`.
+/// The error that no source has the kernel of a launch of the kernel `name`.
 pub(crate) fn missing(name: &str, launch: &Launch) -> Error {
     let key = format!("{} of `{name}`, {}", launch.key, launch.schedule);
     Error::NoKernel { key, command: format!("oplus bake --kernel {name}") }

@@ -10,6 +10,7 @@ mod explain;
 mod foreign;
 mod gradients;
 mod growth;
+mod lost;
 mod memory;
 mod ordered;
 mod packed;

@@ -123,7 +123,7 @@ fn repeated(tensor: &Tensor, size: usize) -> Tensor {
     tensor.as_strided(&shape, &strides, first as usize).unwrap()
 }
 
-/// Another shape of as many elements.
+/// A random shape of `len` elements.
 fn other_shape(len: usize, cuts: &[Index]) -> Vec<usize> {
     let mut shape = vec![];
     let mut left = len.max(1);

@@ -19,7 +19,7 @@ pub enum Group {
     Attention,
     /// Mamba-2's state-space dual.
     Ssd,
-    /// Other recurrences of matrices.
+    /// Recurrences of matrices other than SSD.
     Linear,
 }
 

@@ -21,7 +21,8 @@ pub fn line(case: &Case, seed: u64) -> Line {
     let plan = Some(format!("{} threads", rayon::current_num_threads()));
     let [ms, copy_ms] = [0, 1].map(|k| times.map(|times| times[k]));
     let ratio = times.map(|[ms, copy]| ms / copy);
-    Line { case: case.name.clone(), implementation: "oplus-cpu", ms, copy_ms, ratio, bytes: case.bytes, plan, error }
+    let (case, bytes) = (case.name.clone(), case.bytes);
+    Line { case, implementation: "oplus-cpu", ms, copy_ms, ratio, bytes, plan, candidate: None, error }
 }
 
 /// The least milliseconds of the case and of the copy.
@@ -29,7 +30,7 @@ fn run(case: &Case, seed: u64) -> Result<[f64; 2], BenchError> {
     let mut copy = Copy::of(case.bytes);
     let prepared = match case.work {
         Work::Copy(_) => None,
-        _ => Some(Prepared::new(case, &Device::Cpu, seed)?),
+        _ => Some(Prepared::new(case, &Device::Cpu, seed, true)?),
     };
     let mut least = [f64::INFINITY; 2];
     for _ in 0..TURNS {

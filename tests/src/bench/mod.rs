@@ -1,5 +1,6 @@
 //! The bench program's parts: what is timed, and how.
 
+pub mod candidates;
 pub mod cases;
 pub mod document;
 pub mod host;

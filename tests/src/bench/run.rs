@@ -1,11 +1,12 @@
 //! One case: inputs, check against the CPU, time.
 
 use cudarc::driver::CudaSlice;
-use oplus::{Call, Device, Elem, Element, Kernel, Shapes, Tensor};
+use oplus::{Call, Device, Elem, Element, Kernel, Tensor};
 use oplus_dsl::ir::Axis;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::candidates::Candidate;
 use super::cases::{Case, Work};
 use super::random;
 use super::sample::Sample;
@@ -34,6 +35,9 @@ pub struct Line {
     /// The schedules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// How many plans are estimated to be faster, where several are timed, and what they are a choice of.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<Candidate>,
     /// Why there is no time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -44,56 +48,74 @@ pub struct Line {
 pub struct How {
     /// Whether results are compared with the CPU's first.
     pub check: bool,
-    /// How many of the next schedules in the planner's order run as well.
+    /// How many of the next schedules in the planner's order run as well. Gradients then compute what they need of the forward
+    /// pass themselves, as only the fastest plan starts from what a call has kept.
     pub more: usize,
     /// Whether kernels are those for all devices.
     pub portable: bool,
 }
 
-/// Runs a case and gives its lines, one for the schedules taken and one for each of the next `more` in the planner's order; a
-/// failure is part of the line.
+/// Runs a case and gives its lines, one for the schedules taken and one for each other plan among the next `more` in the
+/// planner's order; a failure is part of the line.
 pub fn lines(case: &Case, timer: &mut Timer, seed: u64, how: How) -> Vec<Line> {
-    let line = |result: Result<(f64, String), BenchError>| {
+    let line = |result: Result<(f64, String), BenchError>, candidate: Option<Candidate>| {
         let (ms, plan, error) = match result {
             Ok((ms, plan)) => (Some(ms), Some(plan), None),
-            Err(error) => (None, None, Some(error.to_string())),
+            Err(error) => (None, candidate.as_ref().map(Candidate::plan), Some(error.to_string())),
         };
-        let (copy_ms, ratio) = (None, None);
-        Line { case: case.name.clone(), implementation: "oplus", ms, copy_ms, ratio, bytes: case.bytes, plan, error }
+        let (case, bytes, implementation) = (case.name.clone(), case.bytes, "oplus");
+        Line { case, implementation, ms, copy_ms: None, ratio: None, bytes, plan, candidate, error }
     };
     if let Work::Copy(n) = case.work {
-        return vec![line(copy(n, timer).map(|ms| (ms, "cuMemcpyDtoDAsync".into())))];
+        return vec![line(copy(n, timer).map(|ms| (ms, "cuMemcpyDtoDAsync".into())), None)];
     }
     let prepare = |timer: &Timer| -> Result<_, BenchError> {
         let device = Device::from_stream(timer.stream().clone())?;
         if let Device::Cuda(cuda) = &device {
             cuda.set_portable(how.portable);
         }
-        Ok((Prepared::new(case, &device, seed)?, device))
+        Ok((Prepared::new(case, &device, seed, how.more == 0)?, device, timer.stream().context().name()?))
     };
-    match prepare(timer) {
-        Ok((prepared, device)) => {
-            (0..=how.more).map(|rank| line(time(case, timer, (&prepared, &device), (how.check, rank)))).collect()
+    let (prepared, device, name) = match prepare(timer) {
+        Ok(prepared) => prepared,
+        Err(error) => return vec![line(Err(error), None)],
+    };
+    let (mut lines, mut last): (Vec<Line>, Option<String>) = (vec![], None);
+    for rank in 0..=how.more {
+        let candidate = Candidate::of(case, &device, &name, rank);
+        let plan = candidate.as_ref().map(Candidate::plan).ok();
+        if rank > 0 && plan == last {
+            // Every stage has its slowest schedule.
+            break;
         }
-        Err(error) => vec![line(Err(error))],
+        let is_known = rank > 0 && lines.iter().any(|line| plan.is_some() && line.plan == plan);
+        last = plan;
+        if is_known {
+            continue;
+        }
+        // The first one is timed with care: it is what users get.
+        let most = (rank > 0).then_some(MOST_OF_OTHERS);
+        let time = candidate.as_ref().map_err(ToString::to_string).cloned();
+        let timed = candidate.and_then(|c| Ok((time_of(case, timer, (&prepared, how.check), most)?, c.plan())));
+        lines.push(line(timed, time.ok().filter(|_| how.more > 0)));
     }
+    lines
 }
 
-/// Milliseconds with the schedules of that rank, and which they are.
-fn time(
+/// Milliseconds of all runs of a plan that is not the planner's choice, unless fewer runs take longer.
+const MOST_OF_OTHERS: f64 = 400.0;
+
+/// Milliseconds with the schedules that the device is set to.
+fn time_of(
     case: &Case,
     timer: &mut Timer,
-    (prepared, device): (&Prepared, &Device),
-    (check, rank): (bool, usize),
-) -> Result<(f64, String), BenchError> {
-    if let Device::Cuda(cuda) = device {
-        cuda.set_schedule_rank(rank);
-    }
+    (prepared, check): (&Prepared, bool),
+    most: Option<f64>,
+) -> Result<f64, BenchError> {
     if check {
         prepared.check(case)?;
     }
-    let ms = timer.median(|| prepared.run().map_err(Into::into))?;
-    Ok((ms, prepared.plan(case, device, rank)?))
+    timer.median_within(most, || prepared.run().map_err(Into::into))
 }
 
 fn copy(n: usize, timer: &mut Timer) -> Result<f64, BenchError> {
@@ -120,8 +142,8 @@ struct Backward {
 }
 
 impl Prepared {
-    /// Random inputs of the seed, and room for the results.
-    pub(super) fn new(case: &Case, device: &Device, seed: u64) -> Result<Prepared, oplus::Error> {
+    /// Random inputs of the seed, and room for the results; the forward call of a gradient keeps what it needs, if that is wanted.
+    pub(super) fn new(case: &Case, device: &Device, seed: u64, records: bool) -> Result<Prepared, oplus::Error> {
         let program = case.kernel.program()?;
         let mut inputs = vec![];
         for (k, (shape, fill)) in case.inputs.iter().enumerate() {
@@ -131,7 +153,7 @@ impl Prepared {
         }
         inputs.resize(program.params.len(), None);
         // As in training: the forward call keeps what its gradient needs.
-        let recording = matches!(case.work, Work::Backward).then(oplus::record);
+        let recording = (records && matches!(case.work, Work::Backward)).then(oplus::record);
         let (outputs, call) = case.kernel.call(&borrowed(&inputs))?;
         drop(recording);
         let backward = match case.work {
@@ -190,30 +212,6 @@ impl Prepared {
             }
         }
         Ok(())
-    }
-
-    /// The schedules of the launches, of that rank.
-    fn plan(&self, case: &Case, device: &Device, rank: usize) -> Result<String, oplus::Error> {
-        let program = self.kernel.program()?;
-        let mut shapes = Shapes::new().elem(case.elem).device(device);
-        for (param, (shape, _)) in program.params.iter().zip(&case.inputs) {
-            for (axis, size) in param.axes.iter().zip(shape) {
-                shapes = shapes.axis(program.axis_name(*axis), *size);
-            }
-        }
-        for param in &program.params[case.inputs.len()..] {
-            shapes = shapes.without(&param.name);
-        }
-        let explanation = self.kernel.explain(&shapes)?;
-        let explained = if self.backward.is_some() { explanation.gradient? } else { explanation.forward };
-        let launches = explained.gpu.map_or(Ok(vec![]), |gpu| gpu.plan.map(|plan| plan.launches))?;
-        // The first candidate is the one taken at rank 0.
-        let of_rank = |count: usize| rank.min(count.saturating_sub(1));
-        let schedules = launches.into_iter().filter_map(|l| {
-            let place = of_rank(l.candidates.len());
-            l.candidates.into_iter().nth(place)
-        });
-        Ok(schedules.map(|(schedule, ..)| schedule).collect::<Vec<_>>().join("; "))
     }
 }
 

@@ -10,7 +10,7 @@ const MOST: u128 = 1 << 32;
 pub(super) struct Sample(Vec<(Axis, usize)>);
 
 impl Sample {
-    /// Of a call with these first parameters: no more than [`MOST`] points, as far as axes are [free](is_free).
+    /// The sample of a call with these first parameters: no more than [`MOST`] points, as far as axes are [free](is_free).
     pub(super) fn new(program: &Program, shapes: &[Vec<usize>]) -> Sample {
         let sizes: Vec<(Axis, usize)> = (0..program.axes.len() as u32)
             .filter_map(|axis| Some((Axis(axis), size(program, shapes, Axis(axis))?)))
@@ -27,7 +27,7 @@ impl Sample {
         Sample(kept)
     }
 
-    /// That part of a tensor over these axes.
+    /// The sampled part of a tensor over these axes.
     pub(super) fn of(&self, tensor: &Tensor, axes: &[Axis]) -> Result<Tensor, oplus::Error> {
         self.0.iter().try_fold(tensor.clone(), |tensor, &(axis, keep)| match axes.iter().position(|a| *a == axis) {
             Some(place) => tensor.slice(place, 0..keep),

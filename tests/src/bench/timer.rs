@@ -9,6 +9,8 @@ use super::BenchError;
 
 const WARM_UP: usize = 10;
 const RUNS: usize = 50;
+/// Of work that takes long.
+const LEAST_RUNS: usize = 3;
 /// What is overwritten between runs; several times the L2 cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
@@ -41,13 +43,28 @@ impl Timer {
     ///
     /// # Errors
     /// Those of the work and of the driver.
-    pub fn median(&mut self, mut work: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
-        for _ in 0..WARM_UP {
+    pub fn median(&mut self, work: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
+        self.median_within(None, work)
+    }
+
+    /// The median of as many runs, but no more than take so many milliseconds all together, and at least three.
+    ///
+    /// # Errors
+    /// Those of the work and of the driver.
+    pub fn median_within(
+        &mut self,
+        most: Option<f64>,
+        mut work: impl FnMut() -> Result<(), BenchError>,
+    ) -> Result<f64, BenchError> {
+        work()?;
+        let first = f64::from(self.once(&mut work)?);
+        let runs = most.map_or(RUNS, |most| ((most / first.max(1e-3)) as usize).clamp(LEAST_RUNS, RUNS));
+        for _ in 2..WARM_UP.min(runs) {
             work()?;
         }
-        let mut times = (0..RUNS).map(|_| self.once(&mut work)).collect::<Result<Vec<f32>, _>>()?;
+        let mut times = (0..runs).map(|_| self.once(&mut work)).collect::<Result<Vec<f32>, _>>()?;
         times.sort_by(f32::total_cmp);
-        Ok(f64::from(times[RUNS / 2]))
+        Ok(f64::from(times[runs / 2]))
     }
 
     fn once(&mut self, work: &mut impl FnMut() -> Result<(), BenchError>) -> Result<f32, BenchError> {

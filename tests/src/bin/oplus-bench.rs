@@ -34,7 +34,8 @@ struct Args {
     /// Do not compare results of a GPU with the CPU before timing them.
     #[arg(long)]
     unchecked: bool,
-    /// On a GPU, time this many of the next schedules in the planner's order as well.
+    /// On a GPU, time this many of the next plans in the planner's order as well, and write the lines that `oplus tune` reads, with
+    /// the estimates and the whole call. Gradients then compute what they need of the forward pass themselves.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     more: usize,
     /// On a GPU, take the kernels for all devices, which GPUs before Hopper run.

@@ -58,7 +58,7 @@ struct Args {
     /// Runs only these cases and tells another process of them.
     #[arg(long, value_name = "K/N", hide = true)]
     part: Option<Part>,
-    /// Of the committed kernels' cases those at these places.
+    /// Runs only the cases of committed kernels at these places
     #[arg(long, value_delimiter = ',', value_name = "PLACES", hide = true, requires = "committed")]
     cases: Option<Vec<usize>>,
     /// Only what becomes of a context after a fault, from which it does not recover.

@@ -9,7 +9,7 @@ use super::CheckError;
 use super::oracle::Agreement;
 use super::scenario::{Scenario, World, bits, equal, unexpected};
 
-/// All of them.
+/// All scenarios of faults.
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = vec![
         Scenario::new("faults/out of memory", out_of_memory),

@@ -13,7 +13,7 @@ use super::case::Extent;
 use super::oracle::Agreement;
 use super::scenario::{Scenario, World};
 
-/// All of them.
+/// All scenarios of large tensors.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let sum = |name, kernel: &'static Kernel, ranks, lanes| {
         Scenario::new(name, move |world| {

@@ -15,7 +15,7 @@ pub struct Expected {
     elem: Elem,
     values: Array,
     cells: Vec<Cell>,
-    /// The same where no number counts as whole: for schedules that round what others need not.
+    /// The cells with bounds for which no number counts as whole: for schedules that round what others keep exact.
     rounded: Vec<Cell>,
 }
 

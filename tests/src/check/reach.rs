@@ -224,7 +224,7 @@ fn of_group(
     let reached = |place: &usize| Ok((*place, cases[*place].cost(), keys(&cases[*place], &programs)?));
     let mut reached: Vec<(usize, u64, BTreeSet<String>)> =
         group.iter().map(reached).collect::<Result<_, CheckError>>()?;
-    // Those that cost more ask more of a kernel: they come first, unless they are dear.
+    // Those that cost more ask more of a kernel: they come first, unless they cost too much.
     reached.sort_by_key(|(_, cost, _)| (*cost > DEAR, if *cost > DEAR { *cost } else { DEAR - cost }));
     let (mut counts, mut chosen) = (BTreeMap::new(), vec![]);
     for (place, cost, keys) in reached {
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use crate::check::case::committed_cases;
 
-    /// So a run on one GPU of the newest kind gives every committed kernel its receipt.
+    /// Every committed kernel is run by a case, so that a run on one GPU of the newest kind gives each its receipt.
     #[test]
     fn every_committed_kernel_is_reached_by_a_case() {
         let cases = committed_cases();

@@ -26,7 +26,7 @@ const EPSILON: f64 = f32::EPSILON as f64 / 2.0;
 /// Numbers of states: all powers of two up to 256, and their neighbours.
 const STATES: [usize; 20] = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 255, 256];
 
-/// All of them.
+/// All scenarios of selective scans.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     if extent == Extent::Quick {
         return vec![];
@@ -44,7 +44,7 @@ pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     all
 }
 
-/// Of one sequence.
+/// The sizes of one sequence.
 #[derive(Clone, Copy)]
 struct Sizes {
     channels: usize,

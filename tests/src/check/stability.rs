@@ -1,4 +1,5 @@
-//! The same bits every run: forward and backward, alone and beside a busy stream, with carries that do not die out.
+//! Checks that every run gives the same bits: forward and backward, alone and beside a busy stream, with carries that do not
+//! die out.
 
 use oplus::{Call, Device, Elem, Kernel, Tensor, kernels};
 use oplus_dsl::rng::Rng;
@@ -34,7 +35,7 @@ fn subjects() -> Vec<Subject> {
     ]
 }
 
-/// All of them.
+/// All scenarios of stability.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let runs = match extent {
         Extent::Quick => 3,
@@ -103,7 +104,7 @@ fn filled(shape: &[usize], (low, high): (f64, f64), seed: u64, device: &Device) 
     Ok(Tensor::from_vec(values, shape)?.to_device(device)?)
 }
 
-/// Another stream with work of its own.
+/// Work on another stream, to be busy beside a call.
 struct Busy {
     input: Tensor,
     output: Tensor,

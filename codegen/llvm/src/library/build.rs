@@ -4,8 +4,9 @@ use super::manifest::{Cubin, MACHINE};
 use super::{Entry, Manifest, shards};
 use crate::CompileError;
 use crate::ptxas::{Ptxas, PtxasError};
+use oplus_codegen::block::steps::can_lose_states;
 use oplus_codegen::key::{Key, tile_hash};
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{LowerError, lower};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
@@ -66,7 +67,7 @@ pub struct Built {
 /// Kernels that were made, and those that could not be, each in order.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Those that were made.
+    /// The kernels that were made.
     pub built: Vec<Built>,
     /// Why others were not.
     pub failed: Vec<BuildError>,
@@ -107,10 +108,14 @@ pub fn counts(left_out: &[BuildError]) -> Vec<String> {
     programs.into_iter().map(line).collect()
 }
 
+/// The bytes that kernels may spill whose scans can lose a state, stores and loads together: numbers that only the branch of single
+/// steps reads, which is not taken while states are finite.
+const STEPS_SPILL: u32 = 128;
+
 /// What kernels have to pass.
 #[derive(Clone, Copy, Default)]
 pub struct Checks<'a> {
-    /// The assembler, on every device that the kernel is for: no spills, no local memory, no slow code.
+    /// The assembler, on every device that the kernel is for: no slow code, and no spills but a few bytes for the branch of single steps.
     pub ptxas: Option<&'a Ptxas>,
     /// Kernels that have passed it before.
     pub older: Option<Older<'a>>,
@@ -149,7 +154,7 @@ pub fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl
 impl Variant {
     /// What the kernel is found by.
     pub fn key(&self) -> Key {
-        Key::of(&self.stage, &self.schedule, self.isa)
+        Key::of(&self.stage, &*self.schedule, self.isa)
     }
 
     fn build(&self, checks: Checks<'_>, command: &str) -> Result<Built, BuildError> {
@@ -182,7 +187,8 @@ impl Variant {
             cubin: None,
             receipt: None,
         };
-        let cubin = checks.assemble(&mut entry, &code, self.isa)?;
+        let spills = if can_lose_states(&self.stage) { STEPS_SPILL } else { 0 };
+        let cubin = checks.assemble(&mut entry, &code, (self.isa, spills))?;
         Ok(Built { entry, text, cubin })
     }
 
@@ -195,7 +201,12 @@ impl Variant {
 
 impl Checks<'_> {
     /// Assembles a kernel that has not passed before, or must again; completes its entry, gives the machine code.
-    fn assemble(&self, entry: &mut Entry, code: &str, isa: Isa) -> Result<Option<Vec<u8>>, PtxasError> {
+    fn assemble(
+        &self,
+        entry: &mut Entry,
+        code: &str,
+        (isa, spills): (Isa, u32),
+    ) -> Result<Option<Vec<u8>>, PtxasError> {
         let known = self.older.and_then(|older| older.manifest.same_text(entry));
         let kept = known.and_then(|known| self.older?.cubin(known));
         entry.registers = known.and_then(|known| known.registers);
@@ -207,7 +218,7 @@ impl Checks<'_> {
         let devices = Isa::ALL.into_iter().filter(|device| *device == isa || isa == Isa::Sm80);
         let mut assembled = vec![];
         for device in devices {
-            assembled.push((device, ptxas.assemble(code, device)?));
+            assembled.push((device, ptxas.assemble_within(code, device, spills)?));
         }
         // Of a kernel for all devices, those of the first.
         entry.registers = assembled.first().map(|(_, first)| first.facts.registers);
@@ -241,7 +252,7 @@ impl Older<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oplus_codegen::schedule::{Fold, Loader, LookBack};
+    use oplus_codegen::schedules::{Fold, Loader, LookBack};
 
     fn cumsum() -> Stage {
         let text = "program cumsum {

@@ -16,8 +16,8 @@
 //! sm90/shards/<family>.<n>.cubin.zst  its kernels
 //! ```
 //!
-//! Loading machine code takes the driver 0.1 ms, compiling the PTX 30 to 300 ms. Drivers that do not take it, because they
-//! are older than the `ptxas` that made it, are given the PTX.
+//! The driver loads machine code at once and has to compile PTX. Drivers that do not take the machine code, because they are
+//! older than the `ptxas` that made it, are given the PTX.
 //!
 //! A folder is a function of the kernels in it and of the version of `ptxas`: made again, it is the same to the byte.
 //! Another version leaves the machine code of unchanged kernels as it is. Only receipts come from elsewhere, and stay as

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::Manifest;
 
-/// A shard has at most so many bytes before it is compressed, unless a single kernel has more. Unpacking it takes a
-/// program about 8 ms.
+/// The most bytes of a shard before it is compressed, unless a single kernel has more. A program unpacks a whole shard for the
+/// first kernel that it takes from it.
 const MOST_BYTES: usize = 512 << 10;
 
-/// The level of compression. Packing all kernels takes half a minute of processor time.
+/// The level of compression: high, as kernels are packed once.
 const LEVEL: i32 = 19;
 
 /// A crate of committed kernels.

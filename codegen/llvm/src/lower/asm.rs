@@ -29,7 +29,7 @@ impl<'c> Asm<'c> {
         Asm { text: text.into(), outputs: vec![], constraints: vec![], inputs: vec![], kind: Kind::Effect }
     }
 
-    /// The same operands with other instructions.
+    /// Replaces the instructions and keeps the operands.
     pub(super) fn with_text(self, text: String) -> Asm<'c> {
         Asm { text, ..self }
     }

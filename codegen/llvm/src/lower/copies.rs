@@ -10,12 +10,11 @@ use oplus_codegen::tile::{Mbarrier, Memory, Operand, ParamId, SharedId};
 const TRY_WAIT: &str = "{\n\t.reg .pred done;\nagain:\n\t\
     mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n\t@!done bra again;\n\t}";
 
-/// The same where `try_wait` does not exist.
+/// Waits in a loop of tests, on devices where `try_wait` does not exist.
 const TEST_WAIT: &str = "{\n\t.reg .pred done;\nagain:\n\t\
     mbarrier.test_wait.parity.shared::cta.b64 done, [$0], $1;\n\t@!done bra again;\n\t}";
 
-/// The L2 cache is asked to keep what is read rather than what is written. On an H200 a scan of 2²⁸ numbers takes 0.506 ms
-/// with this hint, as long as a copy, and 0.525 without; kernels that follow find the cache as useful as before.
+/// A bulk copy that asks the L2 cache to keep what is read rather than what is written (`docs/decisions/0007`).
 const BULK_LOAD: &str = "{\n\t.reg .b64 keep;\n\tcreatepolicy.fractional.L2::evict_last.b64 keep, 1.0;\n\t\
     cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], $2, [$3], keep;\n\t}";
 

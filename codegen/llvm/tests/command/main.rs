@@ -1,5 +1,8 @@
 //! The command `oplus`, as a user runs it.
 
+mod tile;
+mod tune;
+
 use oplus_codegen::plan::{Call, Layout, Planner};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;

@@ -9,7 +9,7 @@ pub(crate) fn ptx(kernel: &Kernel, isa: Isa) -> String {
     assembled(kernel, isa).0
 }
 
-/// The same, with the assembler's facts.
+/// The PTX of a kernel, which `ptxas` accepts without spills, and the assembler's facts.
 pub(crate) fn assembled(kernel: &Kernel, isa: Isa) -> (String, Facts) {
     let ptx = oplus_llvm::compile(kernel, isa).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
     let facts = assembled_from(&ptx, &kernel.name, isa);

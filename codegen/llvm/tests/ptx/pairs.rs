@@ -3,7 +3,7 @@
 use crate::check::{contains, ptx};
 use crate::programs::{SEEN, backward_keys, backward_queries, backward_shared_keys, causal, plain};
 use oplus_codegen::plan::variants;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 

@@ -3,9 +3,9 @@
 use crate::check::{assembled_from, ptx};
 use crate::common::{affine, affine_backward, stage};
 use oplus_codegen::plan::variants;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{lower, stand_in};
-use oplus_codegen::stage::cut_chunked;
+use oplus_codegen::stage::cut_matrix_backward;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -57,7 +57,7 @@ fn gradients_with_decays_of_channels_do_not_spill() {
     let models = oplus_front::model_programs();
     let model = models.into_iter().find(|model| model.name == "gated_linear_attention").expect("a model");
     let gradient = adjoint(&model.instantiate(Elem::Bf16)).expect("differentiable");
-    let stages = cut_chunked(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
+    let stages = cut_matrix_backward(&gradient).expect("cuts").into_iter().flat_map(|cut| cut.stages);
     let stage =
         stages.into_iter().find(|stage| stage.kind().matrices_back().is_ok()).expect("a stage that chunks take");
     let mut assembled = 0;

@@ -3,8 +3,8 @@
 use crate::check::ptx;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
-use oplus_codegen::schedule::{Chunkwise, Schedule, Sweep, Unit};
 use oplus_codegen::schedules::lower;
+use oplus_codegen::schedules::{Chunkwise, Schedule, Sweep, Unit};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -28,7 +28,7 @@ pub(crate) fn assemble(program: &Program, isa: Isa, is_meant: impl Fn(&Schedule)
     let mut seen = BTreeSet::new();
     for (stage, schedule) in all.filter(|(_, schedule)| is_meant(schedule)) {
         let own = schedule.isa(isa);
-        if seen.insert(Key::of(&stage, &schedule, own).to_string()) {
+        if seen.insert(Key::of(&stage, &*schedule, own).to_string()) {
             ptx(&lower(&stage, &schedule, own).expect("lowers"), own);
         }
     }
@@ -62,7 +62,8 @@ fn gates_of_warpgroups_do_not_spill() {
     assert!(assemble(&model("mamba2"), Isa::Sm90a, is_meant) >= 3);
 }
 
-/// Of this model; others spill at the most depth, and so do here those of `f16` by single elements and some parts of the width.
+/// Kernels of `mamba2` alone: those of other models spill at the greatest depth, and so do kernels of `mamba2` in `f16` by single
+/// elements and some parts of the width.
 #[test]
 fn products_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {
@@ -73,7 +74,7 @@ fn products_in_tf32_do_not_spill() {
     }
 }
 
-/// Of `f32` some spill at the most depth.
+/// Some kernels of `f32` spill at the greatest depth and are left out.
 #[test]
 fn decays_of_channels_in_tf32_do_not_spill() {
     for elem in [Elem::F16, Elem::F32] {

@@ -4,8 +4,8 @@
 use crate::check::ptx;
 use oplus_codegen::key::Key;
 use oplus_codegen::plan::{cuts, variants};
-use oplus_codegen::schedule::{Flash, Schedule, Unit};
 use oplus_codegen::schedules::lower;
+use oplus_codegen::schedules::{Flash, Schedule, Unit};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -34,7 +34,7 @@ fn kernels(programs: &[Program], is_meant: impl Fn(&Flash) -> bool) -> Vec<Varia
         for (stage, schedule) in variants(&stage, isa) {
             if matches!(&schedule, Schedule::Flash(pairs) if is_meant(pairs)) {
                 let own = schedule.isa(isa);
-                found.insert(Key::of(&stage, &schedule, own).to_string(), (stage, schedule, own));
+                found.insert(Key::of(&stage, &*schedule, own).to_string(), (stage, schedule, own));
             }
         }
     }

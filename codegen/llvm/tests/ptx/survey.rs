@@ -1,7 +1,7 @@
 //! Kernels by look-back of operators with many fields fit the registers: a sample of what `oplus survey` reports.
 
 use crate::spills::assemble;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;

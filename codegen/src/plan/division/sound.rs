@@ -6,9 +6,7 @@
 
 use super::{Division, Form, Offers};
 use crate::plan::choosing::Choosing;
-use crate::plan::variants::kernels;
-use crate::schedule::Schedule;
-use crate::schedules::lower_sound;
+use crate::schedules::{Misfit, Schedule, lower_sound};
 
 /// Puts the candidate of a rank first, or the slowest where there are fewer.
 fn ranked((mut candidates, refused): Offers, rank: usize) -> Offers {
@@ -39,11 +37,11 @@ impl Division {
     }
 
     /// Why the kernels of a schedule cannot run, if they cannot.
-    fn fault(&self, (index, merged): (usize, bool), form: &Form, schedule: Schedule) -> Option<String> {
+    fn fault(&self, (index, merged): (usize, bool), form: &Form, schedule: Schedule) -> Option<Misfit> {
         let mut faults = self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let find = || {
-            let all = kernels(&form.stage, &schedule, self.target.isa);
-            all.iter().find_map(|own| lower_sound(&form.stage, own, &self.target).err()).map(|fault| fault.to_string())
+            let all = schedule.kernels(&form.stage, self.target.isa);
+            all.iter().find_map(|own| lower_sound(&form.stage, own, &self.target).err()).map(Misfit::from)
         };
         faults.entry((index, merged, schedule)).or_insert_with(find).clone()
     }
@@ -53,9 +51,12 @@ impl Division {
 mod tests {
     use super::*;
     use crate::explain::Explanation;
+    use crate::path::Path;
     use crate::plan::{Call, Launch, Layout, PlanError};
-    use crate::stage::cut;
+    use crate::schedules::Unsound;
+    use crate::stage::{CutKind, cut};
     use crate::target::Target;
+    use crate::verify::{Fault, VerifyError};
     use oplus_dsl::ir::Program;
 
     fn cumsum() -> Program {
@@ -72,14 +73,17 @@ mod tests {
     }
 
     fn division() -> Division {
-        Division::new(cut(&cumsum()).expect("cuts"), &Target::H200)
+        Division::new(CutKind::Plain, cut(&cumsum()).expect("cuts"), &Target::H200)
     }
 
-    const FAULT: &str = "its kernel is not valid: 0.1 `store`: a fault";
+    fn fault() -> Misfit {
+        let name = VerifyError { path: Path::default(), line: String::new(), fault: Fault::Name("?".into()) };
+        Misfit::from(Unsound::Invalid(vec![name]))
+    }
 
     impl Division {
         fn has_fault(&self, merged: bool, schedule: Schedule) {
-            self.faults.lock().unwrap().insert((0, merged, schedule), Some(FAULT.to_owned()));
+            self.faults.lock().unwrap().insert((0, merged, schedule), Some(fault()));
         }
     }
 
@@ -94,9 +98,9 @@ mod tests {
             [plan(0), division.plan(&call(), Choosing { sound: true, ..Choosing::among(&is_there) }).expect("plans")]
         {
             assert_eq!(found.steps, second.steps);
-            assert!(found.choices[0].refused.contains(&(best.steps[0].schedule, FAULT.to_owned())));
+            assert!(found.choices[0].refused.contains(&(best.steps[0].schedule, fault())));
             let shown = Explanation::of(&cumsum(), &found).to_string();
-            assert!(shown.contains(&format!("{}: {FAULT}", best.steps[0].schedule)), "{shown}");
+            assert!(shown.contains(&format!("{}: {}", best.steps[0].schedule, fault())), "{shown}");
         }
     }
 
@@ -111,6 +115,6 @@ mod tests {
         let Err(PlanError::NoSchedule { reasons, .. }) = division.plan(&call(), Choosing::sound()) else {
             panic!("no kernel can run it")
         };
-        assert!(reasons.contains(FAULT), "{reasons}");
+        assert!(reasons.0.iter().any(|(_, why)| *why == fault()), "{reasons}");
     }
 }

@@ -1,4 +1,4 @@
-//! Decays of their own for the channels of the depth: chunks of 16 times within chunks.
+//! Decays per channel of the depth: sub-chunks of 16 times within chunks.
 //!
 //! Such a decay belongs into the products over the depth. With s\[t, n\] the running sums of the logarithms of channel n,
 //!
@@ -7,35 +7,35 @@
 //! S_next = 2^s[end]·S + Σ_j gain[j]·value[j]⊗(2^(s[end] − s[j])·key[j])
 //! ```
 //!
-//! The inner sum is no product of a matrix of queries and one of keys, as 2^(−s[j]) may be infinite. But a warp's 16 times, a
-//! sub-chunk, and an earlier one are divided by the time r before the warp's: 2^(s[i] − s[r]) of the queries and 2^(s[r] − s[j])
-//! of the keys are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et al., "Gated
-//! linear attention transformers with hardware-efficient training", 2023, §4.3.
+//! The inner sum is no product of a matrix of queries and one of keys, as 2^(−s[j]) may be infinite. But the queries of a
+//! sub-chunk, a warp's 16 times, and the keys of an earlier one can be scaled to the border r between them: 2^(s[i] − s[r])
+//! and 2^(s[r] − s[j]) are at most 1. Pairs of times within a sub-chunk are summed channel by channel in `f32`. Yang et
+//! al., "Gated linear attention transformers with hardware-efficient training", 2023, §4.3.
 
-mod single;
 mod sums;
+mod tf32;
 
 pub(crate) use sums::{PAD, sums_len};
 
 use super::decay::f32;
 use super::products::{Blocks, Factor, map_left, mma};
 use super::state::State;
-use super::{COLUMNS, ChunksKernel, ROWS, zeros};
+use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use sums::Log;
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.
     pub(super) fn read_channels(
         &self,
         b: &mut Builder,
         (queries, keys, in_time, states): (Factor, Factor, Factor, Factor),
     ) -> Blocks {
-        let y = match self.is_single {
-            true => self.read_single_state(b, queries, states),
+        let y = match self.is_tf32 {
+            true => self.read_tf32_state(b, queries, states),
             false => self.read_state(b, queries, states),
         };
         let y: Vec<[Reg; 4]> = y.into_iter().map(|block| block.map(|sum| b.var(sum))).collect();
@@ -43,13 +43,13 @@ impl ChunksKernel<'_> {
         b.if_(not_first, |b| {
             let first = b.mul(self.warp, Operand::i32(ROWS as i32));
             let before = b.sub(first, Operand::i32(1));
-            // In `tf32` they would take twice as many registers, and are scaled for every sub-chunk.
-            let sixteens = if self.is_single { 0 } else { self.schedule.depth / ROWS };
+            // In `tf32` scaled queries would take twice as many registers; there they are scaled again for every sub-chunk.
+            let sixteens = if self.is_tf32 { 0 } else { self.schedule.depth / ROWS };
             let left: Blocks =
                 (0..sixteens).map(|sixteen| self.scaled_queries(b, queries, sixteen, Some(before))).collect();
             b.for_(Operand::i32(0), self.warp, Operand::i32(1), |b, earlier| {
-                let scores = match self.is_single {
-                    true => self.single_scores(b, (queries, keys), (earlier, before)),
+                let scores = match self.is_tf32 {
+                    true => self.tf32_scores(b, (queries, keys), (earlier, before)),
                     false => self.scores_of_earlier(b, &left, keys, (earlier, before)),
                 };
                 self.add_weighted(b, &y, scores, (in_time, earlier));
@@ -132,7 +132,7 @@ impl ChunksKernel<'_> {
         let pieces = Operand::i32((self.schedule.depth / elements) as i32);
         b.for_(Operand::i32(0), pieces, Operand::i32(1), |b, piece| {
             let place = |b: &mut Builder, factor: Factor, time: Operand| {
-                let index = factor.tile.place(b, time, piece);
+                let index = factor.tile.piece_index(b, time, piece);
                 b.add(index, factor.start)
             };
             let (of_rows, of_columns) =
@@ -216,9 +216,9 @@ impl ChunksKernel<'_> {
         [two[0], two[1]]
     }
 
-    /// S_next = decay·S + Σ value⊗scaled key, of which is left what is so at the chunk's end; in reverse, before its first time.
+    /// S_next = decay·S + Σ value⊗scaled key, both scaled to the chunk's end; in reverse, to before its first time.
     pub(super) fn advance_channels(&self, b: &mut Builder, state: &State, factors: (&[[Operand; 4]], Factor)) {
-        let sums = match self.is_single {
+        let sums = match self.is_tf32 {
             true => self.advanced_singles(b, state, factors),
             false => self.advanced(b, state, factors),
         };
@@ -227,7 +227,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// What is left of the state at the chunk's end, of blocks from a number on.
+    /// The state scaled to the chunk's end, for blocks from a number on.
     fn left_of_state(&self, b: &mut Builder, (first, blocks): (u32, &[[Reg; 4]])) -> Blocks {
         let column = self.first_column(b);
         let left = (first..).zip(blocks).map(|(k, block)| {
@@ -251,7 +251,7 @@ impl ChunksKernel<'_> {
         for pair in 0..sums.len() / 2 {
             let channel = b.add(self.group, Operand::i32((pair as u32 * ROWS) as i32));
             let channels = [0, COLUMNS].map(|by| b.add(channel, Operand::i32(by as i32)));
-            let ends = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
+            let end_logs = channels.map(|channel| self.sums_at(b, self.last_time(), channel, 1)[0]);
             for (sixteen, left) in (0..).zip(left) {
                 let words = keys.four(b, sixteen * ROWS, pair as u32, true);
                 let mut register = 0;
@@ -262,7 +262,7 @@ impl ChunksKernel<'_> {
                     let exponents = [0, 1].map(|k| {
                         let time = b.add(column, Operand::i32((times + k) as i32));
                         let own = self.sums_at(b, time, channels[of], 1)[0];
-                        if self.form.reverse { own } else { ends[of].since(b, own) }
+                        if self.form.reverse { own } else { end_logs[of].since(b, own) }
                     });
                     self.scaled(b, word, &exponents)
                 });

@@ -1,10 +1,10 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
-use super::{COLUMNS, ChunksKernel};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
-use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Index, Values};
 use crate::stage::kind::Decay;
+use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};
 use oplus_dsl::ir::{Binary, Literal, Value};
 use oplus_dsl::{Elem, Ty};
@@ -13,20 +13,20 @@ use std::f64::consts::LOG2_E;
 /// The least logarithm of a decay.
 const LEAST: f64 = -160.0;
 
-/// What a thread knows of the decays of a chunk.
+/// The decays of a chunk as one thread needs them.
 pub(super) struct Decays {
-    /// Its first row and column among the chunk's times, `i32`.
+    /// The thread's first row and column among the chunk's times, `i32`.
     pub row: Operand,
     pub column: Operand,
-    /// The running sums at its two rows, and 2 to their power.
+    /// The running sums at the thread's two rows, and 2 to their power.
     pub rows: [Operand; 2],
     pub from_start: [Operand; 2],
     /// The running sum at the end, and 2 to its power.
     pub end: Operand,
     pub whole: Operand,
-    /// The rests of the sums at its rows and at the end, where [sums](Rates::store_in_two) are two numbers.
-    rests: Option<[Operand; 3]>,
-    /// Where the chunk's rates are.
+    /// The rounding errors of the sums at the thread's rows and at the end, where [sums](Rates::store_split) are two numbers.
+    rounding_errors: Option<[Operand; 3]>,
+    /// The index of the chunk's rates.
     from: Operand,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Evaluates them at times that lie at these places.
+    /// Evaluates logarithms and gains at times that lie at these indices.
     pub(crate) fn at(
         b: &mut Builder,
         values: &mut Values,
@@ -70,9 +70,10 @@ impl Rates {
 }
 
 impl Rates {
-    /// The same with every sum as two numbers, of which the second ones are so many places further. A sum of large logarithms
-    /// in `f32` alone would be too coarse for those of neighbouring times to be told apart as `f32` can.
-    pub(crate) fn store_in_two(
+    /// Sums the logarithms over the lanes and writes every sum as two numbers: the sum in `f32`, and its rounding error,
+    /// which lies this many elements further. A sum of large logarithms in `f32` alone would be too coarse for those of
+    /// neighbouring times to be told apart as `f32` can.
+    pub(crate) fn store_split(
         &self,
         b: &mut Builder,
         lane: Operand,
@@ -87,21 +88,21 @@ impl Rates {
         let before = sum_before(b, lane, (Ty::F64, sums[sums.len() - 1]));
         let two = sums.into_iter().map(|sum| {
             let sum = b.add(before, sum);
-            in_two(b, sum).into()
+            split_sum(b, sum).into()
         });
-        let (sums, rests): (Vec<Operand>, Vec<Operand>) = two.unzip();
-        let rest = b.add(at, Operand::i32(further as i32));
+        let (sums, rounding_errors): (Vec<Operand>, Vec<Operand>) = two.unzip();
+        let errors_at = b.add(at, Operand::i32(further as i32));
         b.store(Memory::Shared(of_sums), at, &sums, None);
-        b.store(Memory::Shared(of_sums), rest, &rests, None);
+        b.store(Memory::Shared(of_sums), errors_at, &rounding_errors, None);
         for (of_gains, own) in of_gains.iter().zip(&self.gains) {
             b.store(Memory::Shared(*of_gains), at, own, None);
         }
     }
 }
 
-impl ChunksKernel<'_> {
-    /// Whether running sums are two numbers.
-    pub(super) fn has_rests(&self) -> bool {
+impl ChunkwiseKernel<'_> {
+    /// Whether running sums are two numbers, a sum and its rounding error.
+    pub(super) fn has_rounding_errors(&self) -> bool {
         self.elem() == Elem::F32
     }
 
@@ -112,40 +113,40 @@ impl ChunksKernel<'_> {
         let own = b.add(first, own);
         let mut place = |k: u32| {
             let at = b.add(own, Operand::i32(k as i32));
-            self.place(b, at, self.form.time)
+            self.index_along(b, at, self.form.time)
         };
         let places: Vec<Index> = (0..per_lane).map(&mut place).collect();
         Rates::at(b, &mut values.clone(), &places, (self.form.decay, &[&self.form.gain]))
     }
 
-    /// The first warp writes the rates of a turn.
-    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
+    /// Writes the rates of an iteration, by the first warp.
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
         let own = b.mul(self.lane, Operand::i32((self.schedule.times() / WARP) as i32));
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
-        if self.has_rests() {
+        if self.has_rounding_errors() {
             let (arrays, further) = ((self.sums, &[self.gains][..]), self.schedule.times());
-            return b.if_(is_first, |b| rates.store_in_two(b, self.lane, arrays, (at, further)));
+            return b.if_(is_first, |b| rates.store_split(b, self.lane, arrays, (at, further)));
         }
         rates.store(b, self.lane, &[self.sums, self.gains], (at, is_first));
     }
 
-    /// Where the rates of a turn are. In `tf32` there is room for one turn: the next ones are written after the barrier behind
-    /// the last read.
-    fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
-        if self.is_single {
+    /// The index of the rates of an iteration. In `tf32` there is room for one iteration: the next ones are written after
+    /// the barrier behind the last read.
+    fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        if self.is_tf32 {
             return Operand::i32(0);
         }
-        let odd = b.binary(Binary::And, turn, Operand::i32(1));
+        let odd = b.binary(Binary::And, iteration, Operand::i32(1));
         b.mul(odd, Operand::i32(self.schedule.times() as i32))
     }
 
-    /// Reads what the thread needs of the decays of a turn.
-    pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
+    /// Reads what the thread needs of the decays of an iteration.
+    pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
         let (row, column) = (self.first_row(b), self.first_column(b));
         let times = self.schedule.times() as i32;
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let at = |b: &mut Builder, array, index: Operand, by: i32| {
             let index = b.add(from, index);
             let index = b.add(index, Operand::i32(by));
@@ -155,11 +156,11 @@ impl ChunksKernel<'_> {
         let end = at(b, self.sums, Operand::i32(times - 1), 0);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(&mut power), power(end));
-        let rests = self.has_rests().then(|| {
+        let rounding_errors = self.has_rounding_errors().then(|| {
             let places = [(row, 0), (row, 8), (Operand::i32(times - 1), 0)];
             places.map(|(index, by)| at(b, self.sums, index, times + by))
         });
-        Decays { row, column, rows, from_start, end, whole, rests, from }
+        Decays { row, column, rows, from_start, end, whole, rounding_errors, from }
     }
 
     /// The running sums and the gains at the thread's two columns of a block, read where they are needed: registers are
@@ -173,9 +174,14 @@ impl ChunksKernel<'_> {
         })
     }
 
-    /// The rests of the thread's sums, and those at its two columns of a block, where there are such.
-    pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
-        let own = decays.rests?;
+    /// The rounding errors of the thread's sums, and those at its two columns of a block, where sums are two numbers.
+    pub(super) fn rounding_errors(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        block: u32,
+    ) -> Option<([Operand; 3], [Operand; 2])> {
+        let own = decays.rounding_errors?;
         let at = b.add(decays.from, decays.column);
         let at = b.add(at, Operand::i32((self.schedule.times() + block * COLUMNS) as i32));
         let two = b.load(Memory::Shared(self.sums), at, 2, None, f32(0.0));
@@ -183,47 +189,57 @@ impl ChunksKernel<'_> {
     }
 }
 
-/// A sum in `f64` as two numbers of `f32`.
-pub(super) fn in_two(b: &mut Builder, sum: Operand) -> [Operand; 2] {
+/// A sum in `f64` as two numbers of `f32`: the nearest one, and what is left.
+pub(super) fn split_sum(b: &mut Builder, sum: Operand) -> [Operand; 2] {
     let high = b.convert(Ty::F32, sum);
     let same = b.convert(Ty::F64, high);
-    let rest = b.sub(sum, same);
-    [high, b.convert(Ty::F32, rest)]
+    let low = b.sub(sum, same);
+    [high, b.convert(Ty::F32, low)]
 }
 
-/// The difference of two running sums with that of their rests, if there are such.
-pub(crate) fn with_rests(b: &mut Builder, apart: Operand, rests: Option<(Operand, Operand)>) -> Operand {
-    let Some((of_later, of_earlier)) = rests else { return apart };
+/// The difference of two running sums with the difference of their rounding errors, where sums are two numbers.
+pub(crate) fn with_rounding_errors(
+    b: &mut Builder,
+    apart: Operand,
+    rounding_errors: Option<(Operand, Operand)>,
+) -> Operand {
+    let Some((of_later, of_earlier)) = rounding_errors else { return apart };
     let more = b.sub(of_later, of_earlier);
     b.add(apart, more)
 }
 
-/// The logarithm of the decay, to base 2, at the row of a slot; 0 where there is none.
-fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, slot: u32) -> Operand {
-    logarithm_at(b, values, decay, Spot { row: Some(slot), ..Spot::default() })
+/// The logarithm of the decay, to base 2, at the row of a number; 0 where there is none.
+fn logarithm(b: &mut Builder, values: &mut Values, decay: Option<Decay>, number: u32) -> Operand {
+    logarithm_at(b, values, decay, Coordinates { row: Some(number), ..Coordinates::default() })
 }
 
-/// The same at a place of a row.
-pub(crate) fn logarithm_at(b: &mut Builder, values: &mut Values, decay: Option<Decay>, spot: Spot) -> Operand {
-    let exists = spot.row.map_or(Operand::bool(true), |slot| values.row(slot).exists);
+/// The logarithm of the decay, to base 2, at coordinates; 0 where there is none.
+pub(crate) fn logarithm_at(
+    b: &mut Builder,
+    values: &mut Values,
+    decay: Option<Decay>,
+    coordinates: Coordinates,
+) -> Operand {
+    let exists = coordinates.row.map_or(Operand::bool(true), |number| values.row(number).exists);
     let Some(Decay { log, binary, reset }) = decay else { return f32(0.0) };
-    let log = values.value(b, log, spot);
+    let log = values.value(b, log, coordinates);
     let log = if binary { log } else { b.mul(log, f32(LOG2_E)) };
     let log = b.binary(Binary::Max, log, f32(LEAST));
     let log = match reset {
         None => log,
         Some(reset) => {
-            let reset = values.value(b, reset, spot);
+            let reset = values.value(b, reset, coordinates);
             b.select(reset, f32(LEAST), log)
         }
     };
     b.select(exists, log, f32(0.0))
 }
 
-/// The product of the factors of a gain at the row of a slot; 0 where there is none.
-pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], slot: u32) -> Operand {
-    let (exists, spot) = (values.row(slot).exists, Spot { row: Some(slot), ..Spot::default() });
-    let gain = values.product(b, None, factors, spot).unwrap_or(f32(1.0));
+/// The product of the factors of a gain at the row of a number; 0 where there is none.
+pub(super) fn gain(b: &mut Builder, values: &mut Values, factors: &[Value], number: u32) -> Operand {
+    let (exists, coordinates) =
+        (values.row(number).exists, Coordinates { row: Some(number), ..Coordinates::default() });
+    let gain = values.product(b, None, factors, coordinates).unwrap_or(f32(1.0));
     b.select(exists, gain, f32(0.0))
 }
 

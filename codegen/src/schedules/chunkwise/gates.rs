@@ -1,15 +1,15 @@
-//! What outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
+//! Gates: what outputs read beside the state at every time and place of the width, such as the gate of Mamba-2.
 //!
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours together.
 
 use super::products::block_of;
-use super::{ChunksKernel, origin_at};
+use super::{ChunkwiseKernel, origin_at};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
-use crate::schedule::{Chunkwise, Unit};
 use crate::schedules::flash::tile::Source;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
+use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
 use crate::tile::{Mbarrier, Memory, Operand, Stmt};
@@ -27,30 +27,30 @@ fn all(stage: &Stage, form: &MatrixRecurrence) -> Vec<u32> {
     (0..count).filter(is_gate).collect()
 }
 
-impl ChunksKernel<'_> {
-    /// The one that is copied to shared memory, if there is one.
+impl ChunkwiseKernel<'_> {
+    /// The parameter that is copied to shared memory, if there is one.
     pub(super) fn gate_of(stage: &Stage, form: &MatrixRecurrence, schedule: &Chunkwise) -> Option<u32> {
         let is_short = |param: &u32| elem(stage, Tensor::Param(*param)).bytes() == Some(2);
         all(stage, form).into_iter().find(is_short).filter(|_| schedule.unit == Unit::Warpgroup)
     }
 
-    /// Starts the copy of a chunk's, from its first time on. Nothing of where it is copied from is kept: registers are scarce.
+    /// Starts the copy of a chunk's gate, from its first time on. No address is kept for it: registers are scarce.
     pub(super) fn fetch_gate(&self, b: &mut Builder, first: Operand) {
         let Some(tile) = &self.gate else { return };
-        let (outer, thread) = (self.anew.outer(b, &self.outer), self.anew.of(b, self.thread));
+        let (outer, thread) = (self.rematerialiser.outer(b, &self.outer), self.rematerialiser.of(b, self.thread));
         let source = Source { outer: &outer, thread, ..self.source() };
         let origin = origin_at(b, tile, &source, self.part);
         tile.fill(b, &source, origin, first, Operand::i32(0));
     }
 
-    /// Waits for that of a turn.
-    pub(super) fn wait_gate(&self, b: &mut Builder, turn: Operand) {
+    /// Waits for the gate of an iteration.
+    pub(super) fn wait_gate(&self, b: &mut Builder, iteration: Operand) {
         let Some(tile) = &self.gate else { return };
-        let parity = b.binary(Binary::And, turn, Operand::i32(1));
+        let parity = b.binary(Binary::And, iteration, Operand::i32(1));
         b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, parity));
     }
 
-    /// Reads them at the thread's two rows, and two columns of a block: that which was copied after [`Self::wait_gate`].
+    /// Reads the gates at the thread's two rows, and two columns of a block: the copied one after [`Self::wait_gate`].
     pub(super) fn read_gates(
         &self,
         b: &mut Builder,
@@ -69,7 +69,7 @@ impl ChunksKernel<'_> {
                 None => continue,
             };
             for (r, value) in (0..).zip(four) {
-                values.set_param(param, Spot { row: Some(r / 2), column: Some(r % 2), place: None }, value);
+                values.set_param(param, Coordinates { row: Some(r / 2), column: Some(r % 2), inner: None }, value);
             }
         }
     }
@@ -84,7 +84,7 @@ impl ChunksKernel<'_> {
     /// The elements of both columns in a row: both exist, or neither.
     fn two(&self, b: &mut Builder, values: &Values, param: u32, row: u32) -> Vec<Operand> {
         let tensor = Tensor::Param(param);
-        let (indices, exists) = values.indices(b, Spot { row: Some(row), column: Some(0), place: None });
+        let (indices, exists) = values.indices(b, Coordinates { row: Some(row), column: Some(0), inner: None });
         let offset = self.args.offset(b, tensor, &indices);
         let nothing = zero(elem(self.stage, tensor).value());
         b.load(Memory::Global(self.args.pointer(tensor)), offset, 2, Some(exists), nothing)

@@ -1,4 +1,4 @@
-//! Chunks: recurrences of matrices by products of matrices (state-space duality).
+//! Chunkwise: recurrences of matrices by products of matrices (state-space duality).
 //!
 //! A stage in this [form](MatrixRecurrence) has states S that are matrices of width × depth, scaled by a decay and added an outer
 //! product to at every time, and read by queries over the depth. Inside a chunk of times the states are never made; with s
@@ -14,37 +14,46 @@
 //! chunks are copied to shared memory while products are computed. A warp has 16 times of the products over times, and 16
 //! places of the state's width, whose sums stay in its registers in `f32`;
 //! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
-//! (`single`).
+//! (`tf32`).
 //!
 //! Decays may differ along the depth: then there are chunks within chunks (`channels`).
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
 
-pub(crate) mod anew;
+mod asynchronous;
+pub(crate) mod candidates;
 pub(crate) mod channels;
+pub(crate) mod cost;
 pub(crate) mod decay;
+mod factors;
+pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;
+mod parameters;
 pub(crate) mod products;
 mod read;
 mod segments;
-pub(crate) mod single;
 mod staged;
 mod state;
-mod together;
+mod strategy;
+pub(crate) mod tf32;
 mod walk;
+pub(crate) mod work;
 
-pub(crate) use super::LowerError;
+pub use parameters::Chunkwise;
+
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Values;
+use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::{Builder, zero};
-use crate::schedule::{Chunkwise, Schedule, Unit, WARP};
+use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
+use crate::target::WARP;
 use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
-use anew::Anew;
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
@@ -54,9 +63,9 @@ pub(crate) const ROWS: u32 = 16;
 /// Columns of a fragment.
 pub(crate) const COLUMNS: u32 = 8;
 
-/// The tile kernel of a stage under a schedule of chunks.
+/// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::Chunkwise(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let Chunkwise { warps, unit, depth, padded, wide, stages, vector, blocks, .. } = *schedule;
     // A warp sums the decays of two times per lane.
     let widths = matches!(warps, 2 | 4);
@@ -65,19 +74,19 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
     {
         return Err(parameters);
     }
-    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: "chunks", refusal })?;
+    let form = stage.kind().matrices().map_err(|refusal| LowerError::Kind { schedule: Chunkwise::NAME, refusal })?;
     if unit == Unit::Warpgroup && (warps != 4 || form.channels) {
         return Err(parameters);
     }
-    // Warpgroups multiply words alone, and an access has at most 16 bytes.
+    // Warpgroups multiply packed pairs of bf16 alone, and an access has at most 16 bytes.
     let elem = stage.program.params[form.key as usize].elem;
     if elem != Elem::Bf16 && unit == Unit::Warpgroup || elem == Elem::F32 && vector > 4 {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
-    ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
+    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args).body(&mut b);
     Ok(b.finish())
 }
 
@@ -85,18 +94,18 @@ pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel
 pub fn shared_bytes(stage: &Stage, schedule: &Chunkwise) -> u32 {
     let Ok(form) = stage.kind().matrices() else { return 0 };
     let mut b = Builder::new("", WARP);
-    let args = Args::declare(&mut b, stage, &Schedule::Chunkwise(*schedule));
-    ChunksKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
+    let args = Args::declare(&mut b, stage, schedule.abi(stage));
+    ChunkwiseKernel::declare(&mut b, stage, &walked(form, schedule), schedule, args);
     b.finish().shared_layout().1
 }
 
-/// What a kernel walks: where only ends of segments are found nothing is read.
+/// The recurrence that a kernel walks: where only the ends of segments are found, nothing is read from the state.
 fn walked(form: &MatrixRecurrence, schedule: &Chunkwise) -> MatrixRecurrence {
     let readout = form.readout.clone().filter(|_| !schedule.ends);
     MatrixRecurrence { readout, ..form.clone() }
 }
 
-/// The kernels of a schedule, in order: that which finds the ends of segments, and the one itself.
+/// The kernels of a schedule, in order: one that finds the ends of segments, and the schedule's own.
 pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     let ends = Chunkwise { ends: true, ..*schedule };
     let has_words = stage.kind().matrices().is_ok_and(|form| form.elem(&stage.program) == Ok(Elem::Bf16));
@@ -107,33 +116,33 @@ pub fn with_ends(stage: &Stage, schedule: &Chunkwise) -> Vec<Chunkwise> {
     vec![ends, *schedule]
 }
 
-/// Blocks of walks of states alone that share a multiprocessor. Addresses of single elements take registers.
+/// How many blocks of a walk without a readout share a multiprocessor. Addresses of single elements take registers.
 pub(crate) fn blocks_of_ends(vector: u32) -> u32 {
     if vector > 1 { 3 } else { 2 }
 }
 
-/// Parts of the width of so many places each that blocks have, for axes of these sizes.
+/// How many parts of this width blocks have, for axes of these sizes.
 pub(crate) fn parts(form: &MatrixRecurrence, wide: bool, width: u32, size: impl Fn(Axis) -> i64) -> u64 {
     if wide { size(form.width) as u64 / u64::from(width) } else { 1 }
 }
 
-/// The numbers that the first of them hands on, for so many recurrences of so many segments; `None` when 63 bits cannot count
-/// them.
+/// The length of the segment carries of so many recurrences and segments; `None` when 63 bits cannot count
+/// it.
 pub fn scratch(rows: u64, segments: u64, (width, depth): (u32, u32)) -> Option<u64> {
-    rows.checked_mul(segments::handed_on(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
+    rows.checked_mul(segments::segment_carries_len(segments, width, depth)).filter(|len| i64::try_from(*len).is_ok())
 }
 
-/// Where states are written, and how.
+/// The destination of saved states, and how they are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) to: ParamId,
-    /// By a copy engine, or by all threads.
+    /// Whether a copy engine writes them, or all threads.
     pub(crate) bulk: bool,
 }
 
-/// A stage laid over blocks. Immutable while code is emitted.
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-pub(crate) struct ChunksKernel<'s> {
+pub(crate) struct ChunkwiseKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) form: &'s MatrixRecurrence,
     pub(crate) schedule: &'s Chunkwise,
@@ -142,23 +151,23 @@ pub(crate) struct ChunksKernel<'s> {
     pub(crate) queries: Option<Tile>,
     pub(crate) keys: Tile,
     pub(crate) values: Tile,
-    /// What outputs read at every time and place of the width, of this chunk alone.
+    /// The gate: what outputs read at every time and place of the width, of this chunk alone.
     pub(crate) gate: Option<Tile>,
     /// The state as queries read it or it is saved, a row for every place of its width; none where only ends are found.
     pub(crate) states: Option<Tile>,
     /// Whether states and weights are `tf32` in products, and not of the type of the factors from memory.
-    pub(crate) is_single: bool,
+    pub(crate) is_tf32: bool,
     /// The running sums of a chunk, and its gains, in `f32`: of two chunks; sums of channels, and those beside `tf32`, are those
     /// of one.
     pub(crate) sums: SharedId,
     pub(crate) gains: SharedId,
     /// Where the state before every chunk is written, if it is.
     pub(crate) saved: Option<Saved>,
-    /// The block's segment, and the ends of segments.
+    /// The block's segment, and the segment carries.
     pub(crate) segment: Segment,
-    pub(crate) ends: ParamId,
-    /// The outer indices, and whether the segment is the last.
-    pub(crate) anew: Anew,
+    pub(crate) segment_carries: ParamId,
+    /// The rematerialised outer indices, and whether the segment is the last.
+    pub(crate) rematerialiser: Rematerialiser,
     pub(crate) thread: Operand,
     pub(crate) warp: Operand,
     pub(crate) lane: Operand,
@@ -171,7 +180,7 @@ pub(crate) struct ChunksKernel<'s> {
     pub(crate) part: Option<Operand>,
 }
 
-impl<'s> ChunksKernel<'s> {
+impl<'s> ChunkwiseKernel<'s> {
     pub(crate) fn declare(
         b: &mut Builder,
         stage: &'s Stage,
@@ -188,11 +197,11 @@ impl<'s> ChunksKernel<'s> {
         let mut values = tile(form.value, form.width, schedule.width());
         let mut gate = Self::gate_of(stage, form, schedule)
             .map(|param| Tile::declare(b, stage, (param, form.time, form.width), (times, schedule.width(), 1)));
-        let is_single = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
-        let of_states = if is_single { Elem::F32 } else { keys.elem };
+        let is_tf32 = schedule.unit == Unit::Warp && keys.elem != Elem::Bf16;
+        let of_states = if is_tf32 { Elem::F32 } else { keys.elem };
         let states = (!schedule.ends).then(|| Tile::bare(b, "states", of_states, (schedule.width(), schedule.depth)));
         // Two blocks of 64 KB of tiles in flight have no room for more than one array.
-        let all_full = is_single.then(|| b.shared("full", SharedKind::Mbarrier, stages));
+        let all_full = is_tf32.then(|| b.shared("full", SharedKind::Mbarrier, stages));
         for tile in queries.iter_mut().chain([&mut keys, &mut values]) {
             let own = |b: &mut Builder| b.shared(format!("{}_full", tile.name), SharedKind::Mbarrier, stages);
             tile.full = all_full.unwrap_or_else(|| own(b));
@@ -202,15 +211,15 @@ impl<'s> ChunksKernel<'s> {
         }
         let of_sums = match form.channels {
             true => channels::sums_len(keys.elem, schedule),
-            false if is_single && keys.elem != Elem::F32 => times,
+            false if is_tf32 && keys.elem != Elem::F32 => times,
             false => 2 * times,
         };
-        let of_gains = if is_single { times } else { 2 * times };
+        let of_gains = if is_tf32 { times } else { 2 * times };
         let [sums, gains] = [("sums", of_sums), ("gains", of_gains)]
             .map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let anew = Anew::declare(b, form.outer.iter().count() + 1);
+        let rematerialiser = Rematerialiser::declare(b, form.outer.iter().count() + 1);
         let parts = schedule.wide.then(|| parts_of(b, &args, form, schedule.width()));
         let segment = Segment::of(b, &args, (form.outer, parts), schedule.ends);
         let (point, part) = match parts {
@@ -222,8 +231,8 @@ impl<'s> ChunksKernel<'s> {
             }
         };
         let outer = args.indices(b, point, form.outer);
-        let ends = args.scratch[args.scratch.len() - 1];
-        ChunksKernel {
+        let segment_carries = args.scratch[args.scratch.len() - 1];
+        ChunkwiseKernel {
             stage,
             form,
             schedule,
@@ -233,13 +242,13 @@ impl<'s> ChunksKernel<'s> {
             values,
             gate,
             states,
-            is_single,
+            is_tf32,
             sums,
             gains,
             saved: None,
             segment,
-            ends,
-            anew,
+            segment_carries,
+            rematerialiser,
             thread,
             warp,
             lane,
@@ -250,7 +259,7 @@ impl<'s> ChunksKernel<'s> {
         }
     }
 
-    /// What the threads copy together.
+    /// The source of what all threads copy.
     fn source(&self) -> Source<'_> {
         Source {
             args: &self.args,
@@ -264,35 +273,37 @@ impl<'s> ChunksKernel<'s> {
         }
     }
 
-    /// Whether registers are so scarce that where the block is is read anew each time: a warp holds a state of the most depth, or
-    /// factors in `tf32`, which take twice the registers of words.
+    /// Whether registers are so scarce that the block's coordinates are rematerialised at every use: a warp holds a state
+    /// of the greatest depth, or factors in `tf32`, which take twice the registers of packed pairs.
     fn is_scarce(&self) -> bool {
-        self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_single)
+        self.schedule.unit == Unit::Warp && (self.schedule.depth > 64 || self.is_tf32)
     }
 
-    /// The same for a turn. Where single elements are and go takes registers that are not to be kept.
-    fn source_of_turn(&self, b: &mut Builder) -> Source<'_> {
+    /// The source for one iteration. Coordinates of single elements are rematerialised, since they take registers that are
+    /// not to be kept.
+    fn source_of_iteration(&self, b: &mut Builder) -> Source<'_> {
         let source = self.source();
         let is_kept = source.vector > 1 && !self.is_scarce();
         let rolled = source.vector == 1 && self.is_scarce();
-        if is_kept { source } else { Source { thread: self.anew.of(b, self.thread), rolled, ..source } }
+        if is_kept { source } else { Source { thread: self.rematerialiser.of(b, self.thread), rolled, ..source } }
     }
 
-    /// The same kernel as a turn has it where single elements leave the fewest registers: of where the thread is nothing is kept
-    /// from turn to turn but its number. Kernels in `tf32` keep all of it: they spilled when it was computed for every turn.
-    fn of_turn(&self, b: &mut Builder) -> Option<Self> {
-        if !self.is_scarce() || self.is_single || self.schedule.vector > 1 {
+    /// The kernel with thread coordinates that are rematerialised in every iteration, where single elements leave the
+    /// fewest registers. `None` elsewhere, and in `tf32`, whose kernels spill if coordinates are computed in every
+    /// iteration.
+    fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
+        if !self.is_scarce() || self.is_tf32 || self.schedule.vector > 1 {
             return None;
         }
-        let thread = self.anew.of(b, self.thread);
+        let thread = self.rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Some(ChunksKernel { thread, warp, lane, group, member, ..self.clone() })
+        Some(ChunkwiseKernel { thread, warp, lane, group, member, ..self.clone() })
     }
 
-    /// Nothing but where the block is, of which nothing is kept for later.
+    /// An evaluator that knows only the block's coordinates, rematerialised.
     fn values(&self, b: &mut Builder) -> Values<'_> {
-        let outer = self.anew.outer(b, &self.outer);
+        let outer = self.rematerialiser.outer(b, &self.outer);
         Values::new(self.stage, &self.args, [self.form.time, self.form.width], outer)
     }
 
@@ -304,7 +315,7 @@ impl<'s> ChunksKernel<'s> {
     /// The mbarriers of tiles, and how many tiles arrive at each: at one array, or every tile at its own.
     fn mbarriers(&self) -> Vec<(SharedId, u32)> {
         let tiles = self.tiles().map(|tile| (tile.full, 1));
-        if self.is_single { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
+        if self.is_tf32 { vec![(self.keys.full, tiles.count() as u32)] } else { tiles.collect() }
     }
 
     /// The type of factors.

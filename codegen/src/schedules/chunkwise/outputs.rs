@@ -1,77 +1,80 @@
-//! What is written: outputs at every time, and what remains at the end.
+//! The stores: outputs at every time, and final states at the end.
 
 use super::products::{Blocks, Factor, block_of};
 use super::staged::Staged;
 use super::state::State;
-use super::{COLUMNS, ChunksKernel};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::abi::{Tensor, axes};
 use crate::block::args::Args;
 use crate::build::Builder;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::{Axis, AxisSet, Op, Value};
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// Stores the outputs of a chunk: a value for each time and place of the width.
     pub(super) fn store_outputs(
         &self,
         b: &mut Builder,
         mut values: Values,
-        (turn, first, y): (Operand, Operand, &Blocks),
+        (iteration, first, y): (Operand, Operand, &Blocks),
         (stage, queries): (Operand, Factor),
     ) {
         let Some(readout) = &self.form.readout else { return };
-        self.wait_gate(b, turn);
+        self.wait_gate(b, iteration);
         let staged = self.staged(b, queries);
         let own = [self.first_row(b), self.first_column(b)];
-        let [row, column] =
-            if self.gate.is_some() || self.is_scarce() { own.map(|first| self.anew.of(b, first)) } else { own };
+        let [row, column] = if self.gate.is_some() || self.is_scarce() {
+            own.map(|first| self.rematerialiser.of(b, first))
+        } else {
+            own
+        };
         let time = b.add(first, row);
         for h in 0..2 {
             let at = b.add(time, Operand::i32((h * COLUMNS) as i32));
-            values.set_row(h, self.place(b, at, self.form.time));
+            values.set_row(h, self.index_along(b, at, self.form.time));
             values.read_row(b, h);
         }
         for (block, y) in y.iter().enumerate() {
             let mut values = values.clone();
             for c in 0..2 {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
-                values.set_column(c, self.place(b, at, self.form.width));
+                values.set_column(c, self.index_along(b, at, self.form.width));
             }
             self.read_gates(b, &mut values, (row, column), block as u32);
             let own = block_of(b, (&self.values, stage), row, (Operand::i32(block as i32), column));
             for h in 0..2 {
-                let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
-                for (c, spot) in spots.into_iter().enumerate() {
-                    values.set_param(self.form.value, spot, own[2 * h as usize + c]);
-                    let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, spot);
-                    values.set_state((readout.tuple, 0), spot, sum.unwrap_or(y[2 * h as usize + c]));
+                let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
+                for (c, coordinates) in coordinates.into_iter().enumerate() {
+                    values.set_param(self.form.value, coordinates, own[2 * h as usize + c]);
+                    let sum = values.product(b, Some(y[2 * h as usize + c]), &readout.factors, coordinates);
+                    values.set_state((readout.tuple, 0), coordinates, sum.unwrap_or(y[2 * h as usize + c]));
                 }
-                self.store_two(b, &mut values, staged, (h, block as u32), spots);
+                self.store_two(b, &mut values, staged, (h, block as u32), coordinates);
             }
         }
         self.store_staged(b, &values, first, staged);
     }
 
-    /// The outputs with time at two neighbouring places of the width, in row h of the thread's two and a block.
+    /// Stores the outputs with time at two neighbouring places of the width, in row h of the thread's two and a block.
     fn store_two(
         &self,
         b: &mut Builder,
         values: &mut Values,
         staged: Option<Staged>,
         (h, block): (u32, u32),
-        spots: [Spot; 2],
+        coordinates: [Coordinates; 2],
     ) {
         for output in (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output)) {
-            let two = spots.map(|spot| values.value(b, self.output(output), spot));
+            let two = coordinates.map(|coordinates| values.value(b, self.output(output), coordinates));
             if !self.stage(b, staged, (output, h, block), &two) {
-                self.store(b, values, output, spots);
+                self.store(b, values, output, coordinates);
             }
         }
     }
 
-    /// Stores what remains at the end.
+    /// Stores the outputs that are written once, at the end.
     pub(super) fn finals(&self, b: &mut Builder, state: &State) {
         if self.saved.is_some() && !self.form.reverse {
             return;
@@ -82,16 +85,16 @@ impl ChunksKernel<'_> {
             return;
         }
         let lasts = self.lasts();
-        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.anew.of(b, first));
+        let [row, column] = [self.first_row(b), self.first_column(b)].map(|first| self.rematerialiser.of(b, first));
         let mut values = self.values(b);
         self.set_width(b, &mut values, row);
         for (block, sums) in state.blocks.iter().enumerate() {
             let mut values = values.clone();
-            let spots = self.spots(b, &mut values, (column, block as u32));
-            for (spot, sum) in spots.into_iter().zip(sums) {
-                lasts.iter().for_each(|last| values.set(*last, spot, (*sum).into()));
+            let coordinates = self.coordinates(b, &mut values, (column, block as u32));
+            for (coordinates, sum) in coordinates.into_iter().zip(sums) {
+                lasts.iter().for_each(|last| values.set(*last, coordinates, (*sum).into()));
             }
-            for two in spots.chunks(2) {
+            for two in coordinates.chunks(2) {
                 finals.iter().for_each(|output| self.store(b, &mut values, *output, [two[0], two[1]]));
             }
         }
@@ -114,11 +117,11 @@ impl ChunksKernel<'_> {
     }
 
     /// Stores an output at two places, neighbours along the depth if it is final, else along the width.
-    fn store(&self, b: &mut Builder, values: &mut Values, output: usize, spots: [Spot; 2]) {
+    fn store(&self, b: &mut Builder, values: &mut Values, output: usize, coordinates: [Coordinates; 2]) {
         let unit = if self.stage.is_final(output) { self.form.depth } else { self.form.width };
         let units = AxisSet::of(self.form.depth).with(self.form.width);
         let tensor = (self.stage, &self.args, output);
-        store_two(b, values, tensor, (unit, units.minus(AxisSet::of(unit)), self.schedule.vector), spots);
+        store_two(b, values, tensor, (unit, units.minus(AxisSet::of(unit)), self.schedule.vector), coordinates);
     }
 }
 
@@ -129,13 +132,13 @@ pub(crate) fn store_two(
     values: &mut Values,
     (stage, args, output): (&Stage, &Args, usize),
     (unit, other, vector): (Axis, AxisSet, u32),
-    spots: [Spot; 2],
+    coordinates: [Coordinates; 2],
 ) {
     let tensor = Tensor::Output(output as u32);
     let value = stage.program.outputs[output].value;
     let memory = Memory::Global(args.pointer(tensor));
-    let places = spots.map(|spot| values.indices(b, spot));
-    let two = spots.map(|spot| values.value(b, value, spot));
+    let places = coordinates.map(|coordinates| values.indices(b, coordinates));
+    let two = coordinates.map(|coordinates| values.value(b, value, coordinates));
     let mut offset = |k: usize| args.offset(b, tensor, &places[k].0);
     let offsets = [offset(0), offset(1)];
     let is_unit = |axis: &&Axis| **axis == unit || other.contains(**axis);

@@ -1,40 +1,15 @@
 //! Products of matrices on fragments.
 
-use super::{COLUMNS, ROWS, single};
+pub(crate) use super::factors::{Blocks, Factor, load_four, mma};
+use super::{COLUMNS, ROWS, tf32};
 use crate::build::{Builder, swizzle, zero};
-use crate::schedules::flash::tile::{Lanes, Tile};
+use crate::schedules::flash::tile::Tile;
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
-/// A number for every place of the thread in blocks of 16 × 8, side by side.
-pub(crate) type Blocks = Vec<[Operand; 4]>;
-
-/// A tile's stage and its lanes.
-#[derive(Clone, Copy)]
-pub(crate) struct Factor<'a> {
-    pub tile: &'a Tile,
-    pub lanes: &'a Lanes,
-    /// The first element of the stage.
-    pub start: Operand,
-}
-
-impl<'a> Factor<'a> {
-    /// The factor in a stage.
-    pub(crate) fn of(b: &mut Builder, tile: &'a Tile, lanes: &'a Lanes, stage: Operand) -> Factor<'a> {
-        Factor { tile, lanes, start: b.mul(stage, Operand::i32(tile.len() as i32)) }
-    }
-
-    /// Four matrices from row `first`, a multiple of 8, and 16 elements number `sixteen` on.
-    pub(crate) fn four(self, b: &mut Builder, first: u32, sixteen: u32, transposed: bool) -> [Operand; 4] {
-        let index = self.tile.index(b, self.lanes, first, sixteen);
-        let index = b.add(index, self.start);
-        load_four(b, self.tile, index, transposed)
-    }
-}
-
-/// The words of 16 columns of a left factor, number `sixteen`, each mapped with the row and the column of its first element;
-/// `row` and `column` are those of the thread's first word.
+/// Maps the packed pairs of 16 columns of a left factor, number `sixteen`, each with the row and the column of its first element;
+/// `row` and `column` are those of the thread's first pair.
 pub(crate) fn map_left(
     b: &mut Builder,
     words: [Operand; 4],
@@ -52,16 +27,10 @@ pub(crate) fn map_left(
     })
 }
 
-/// Four matrices whose rows lanes name by this index.
-pub(crate) fn load_four(b: &mut Builder, tile: &Tile, index: Operand, transposed: bool) -> [Operand; 4] {
-    let registers = b.load_matrix(tile.array, index, 4, transposed);
-    [registers[0], registers[1], registers[2], registers[3]]
-}
-
 /// Adds left·rightᵀ over the depth.
 pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, (left, right): (Factor, Factor)) {
     if right.tile.elem == Elem::F32 {
-        return single::multiply(b, sums, (left, right));
+        return tf32::multiply(b, sums, (left, right));
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
@@ -112,13 +81,6 @@ pub(super) fn start(b: &mut Builder, (left, right): (Factor, Factor)) -> Vec<[Re
 /// Waits for the sums of a warpgroup's product, after which `later` others have started.
 pub(super) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
     b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });
-}
-
-/// Adds a product to a block.
-pub(crate) fn mma(b: &mut Builder, elem: Elem, sums: &mut [Operand; 4], rows: [Operand; 4], columns: [Operand; 2]) {
-    let dst = [0; 4].map(|_| b.reg(Ty::F32));
-    b.push(Stmt::Mma { elem, dst, a: rows, b: columns, c: *sums });
-    *sums = dst.map(Operand::Reg);
 }
 
 /// Two neighbouring blocks as a left factor.
@@ -172,7 +134,8 @@ pub(crate) fn block_of(
     let from = b.add(start, column);
     let mut two = |by: u32| {
         let row = b.add(row, Operand::i32(by as i32));
-        let index = if tile.elem == Elem::F32 { tile.place(b, row, piece) } else { piece_index(b, tile, row, piece) };
+        let index =
+            if tile.elem == Elem::F32 { tile.piece_index(b, row, piece) } else { piece_index(b, tile, row, piece) };
         let index = b.add(index, from);
         b.load(Memory::Shared(tile.array), index, 2, None, zero(Ty::F32))
     };

@@ -1,10 +1,10 @@
-//! What queries read at the times of a chunk.
+//! The readout: what queries read of the state at the times of a chunk.
 
-use super::decay::{Decays, with_rests};
+use super::decay::{Decays, with_rounding_errors};
 use super::products::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
-use super::single::left_of;
+use super::tf32::left_of;
 use super::walk::Chunk;
-use super::{COLUMNS, ChunksKernel, zeros};
+use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
@@ -16,7 +16,7 @@ pub(super) struct Started {
     y: Vec<[Reg; 4]>,
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The sums over depth of query·S at the chunk's times.
     pub(super) fn read(
         &self,
@@ -43,13 +43,13 @@ impl ChunksKernel<'_> {
         Some(Started { scores, y })
     }
 
-    /// Waits for them.
+    /// Waits for the products of queries.
     pub(super) fn finish_read(&self, b: &mut Builder, Started { scores, y }: &Started) {
         finish(b, &[&scores[..], y].concat(), 0);
     }
 
-    /// [`Self::read`] from what has ended: the last product has only started.
-    pub(super) fn read_together(
+    /// [`Self::read`] by a warpgroup, from products that have ended; the last product is only started.
+    pub(super) fn read_asynchronously(
         &self,
         b: &mut Builder,
         decays: &Decays,
@@ -72,7 +72,7 @@ impl ChunksKernel<'_> {
 
     /// Blocks of sums as left factors.
     pub(super) fn packed(&self, b: &mut Builder, weights: Blocks) -> Blocks {
-        if self.is_single {
+        if self.is_tf32 {
             return weights.into_iter().map(|block| left_of(b, self.elem(), block)).collect();
         }
         weights.chunks(2).map(|two| pack(b, self.elem(), two)).collect()
@@ -81,11 +81,11 @@ impl ChunksKernel<'_> {
     /// The weights of a block of pairs of times; no row sees later columns.
     fn weigh(&self, b: &mut Builder, decays: &Decays, (block, scores): (usize, &[Operand; 4])) -> [Operand; 4] {
         let [sums, gains] = self.columns(b, decays, block as u32);
-        let rests = self.rests(b, decays, block as u32);
+        let rounding_errors = self.rounding_errors(b, decays, block as u32);
         [0, 1, 2, 3].map(|r: usize| {
             let (h, c) = (r / 2, r % 2);
             let apart = b.sub(decays.rows[h], sums[c]);
-            let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[h], columns[c])));
+            let apart = with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (own[h], columns[c])));
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             let decay = b.mul(decay, gains[c]);
             let product = b.mul(scores[r], decay);

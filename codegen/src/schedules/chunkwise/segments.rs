@@ -1,25 +1,25 @@
 //! Segments: few long recurrences are divided in time, a block for each segment.
 //!
-//! A first kernel computes what the state is at the end of every segment but the last, from 0 at its start, and the sum of the
-//! logarithms of its decays; a block of the second takes up the segments before its own, in their order, and goes on.
-//! How many segments a recurrence has the grid says: as many as it has blocks. A segment has the same number of chunks as
+//! A first kernel computes the state at the end of every segment but the last, from 0 at its start, and the sum of the
+//! logarithms of its decays; a block of the second applies those of the segments before its own, in their order, and goes on.
+//! The grid says how many segments a recurrence has: as many as it has blocks. A segment has the same number of chunks as
 //! the others, the last ones may have fewer.
 
 use super::decay::f32;
 use super::state::State;
-use super::{COLUMNS, ChunksKernel};
+use super::{COLUMNS, ChunkwiseKernel};
 use crate::block::args::Args;
 use crate::build::Builder;
 use crate::tile::{Expr, Memory, Operand, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{AxisSet, Binary};
 
-/// Numbers after a segment's state: the sum of logarithms, or those of all channels; a state stays aligned.
+/// The length of the sums after a segment's state: one sum of logarithms, or one for every channel; a state stays aligned.
 fn sums(depth: u32) -> u32 {
     depth.next_multiple_of(8)
 }
 
-/// Where a block is among recurrences and segments.
+/// The recurrence and the segment of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
     /// The recurrence's number, or that of one of its parts, `i64`.
@@ -29,21 +29,21 @@ pub(crate) struct Segment {
     count: Operand,
 }
 
-/// The turns of a segment: the first, `i32`, how many, and those of all segments.
+/// The iterations of a segment: the first, `i32`, how many there are, and those of all segments.
 #[derive(Clone, Copy)]
-pub(super) struct Turns {
+pub(super) struct Iterations {
     pub first: Operand,
     pub count: Operand,
     pub all: Operand,
 }
 
-/// The numbers that the first kernel hands on for a recurrence, of so many segments.
-pub(super) fn handed_on(segments: u64, width: u32, depth: u32) -> u64 {
+/// The length of the segment carries of a recurrence of so many segments.
+pub(super) fn segment_carries_len(segments: u64, width: u32, depth: u32) -> u64 {
     segments.saturating_sub(1).saturating_mul(u64::from(width * depth + sums(depth)))
 }
 
 impl Segment {
-    /// That of the block; without the last segment the grid has one fewer for each recurrence.
+    /// The segment of the block. Without the last segment the grid has one block fewer for each recurrence.
     pub(super) fn of(
         b: &mut Builder,
         args: &Args,
@@ -63,27 +63,27 @@ impl Segment {
         Segment { row, number, count }
     }
 
-    /// Its share of all turns.
-    pub(super) fn turns(self, b: &mut Builder, all: Operand) -> Turns {
+    /// The segment's share of all iterations.
+    pub(super) fn iterations(self, b: &mut Builder, all: Operand) -> Iterations {
         let before = b.sub(self.count, Operand::i32(1));
         let up = b.add(all, before);
         let each = b.binary(Binary::Div, up, self.count);
         let first = b.mul(self.number, each);
         let left = b.sub(all, first);
         let count = b.binary(Binary::Min, left, each);
-        Turns { first, count, all }
+        Iterations { first, count, all }
     }
 
-    /// Whether it is the last.
+    /// Whether the segment is the last.
     pub(super) fn is_last(self, b: &mut Builder) -> Operand {
         let next = b.add(self.number, Operand::i32(1));
         b.eq(next, self.count)
     }
 }
 
-impl ChunksKernel<'_> {
-    /// The first of a segment's numbers among those handed on.
-    fn handed(&self, b: &mut Builder, segment: Operand) -> Operand {
+impl ChunkwiseKernel<'_> {
+    /// The index of a segment's first number among the carries.
+    fn carries_of(&self, b: &mut Builder, segment: Operand) -> Operand {
         let before = b.sub(self.segment.count, Operand::i32(1));
         let [before, segment] = [before, segment].map(|x| b.convert(Ty::I64, x));
         let first = b.mul(self.segment.row, before);
@@ -91,12 +91,12 @@ impl ChunksKernel<'_> {
         b.mul(number, Operand::i64(i64::from(self.state_len() + sums(self.schedule.depth))))
     }
 
-    /// Numbers of a state.
+    /// The length of a state.
     fn state_len(&self) -> u32 {
         self.schedule.width() * self.schedule.depth
     }
 
-    /// Where the thread's pairs of numbers of a state are, of every block its two rows', from its first number on.
+    /// The indices of the thread's pairs of numbers of a state, of every block in its two rows, from the state's first number on.
     fn pairs(&self, b: &mut Builder, from: Operand) -> [Operand; 2] {
         let (row, column) = (self.first_row(b), self.first_column(b));
         [0, COLUMNS].map(|by| {
@@ -108,11 +108,11 @@ impl ChunksKernel<'_> {
         })
     }
 
-    /// Takes up the segments before.
+    /// Applies the carries of the segments before.
     pub(super) fn join(&self, b: &mut Builder, state: &State) {
-        let ends = Memory::Global(self.ends);
+        let carries = Memory::Global(self.segment_carries);
         b.for_(Operand::i32(0), self.segment.number, Operand::i32(1), |b, before| {
-            let from = self.handed(b, before);
+            let from = self.carries_of(b, before);
             let pairs = self.pairs(b, from);
             let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
             let decays = self.decays_of_end(b, sum);
@@ -120,7 +120,7 @@ impl ChunksKernel<'_> {
                 let decays = decays[block as usize % decays.len()];
                 for (h, pair) in pairs.into_iter().enumerate() {
                     let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
-                    let end = b.load(ends, at, 2, None, f32(0.0));
+                    let end = b.load(carries, at, 2, None, f32(0.0));
                     for ((reg, end), decay) in regs[2 * h..].iter().zip(end).zip(decays) {
                         let sum = b.fma((*reg).into(), decay, end);
                         b.assign(*reg, sum);
@@ -132,10 +132,10 @@ impl ChunksKernel<'_> {
 
     /// The decays of a segment at the thread's two columns of every block, or of all, from its sums on.
     fn decays_of_end(&self, b: &mut Builder, sums: Operand) -> Vec<[Operand; 2]> {
-        let ends = Memory::Global(self.ends);
+        let carries = Memory::Global(self.segment_carries);
         let power = |b: &mut Builder, sum| b.let_(Ty::F32, Expr::Exp2Fast(sum));
         if !self.form.channels {
-            let sum = b.load1(ends, sums);
+            let sum = b.load1(carries, sums);
             return vec![[power(b, sum); 2]];
         }
         let column = self.first_column(b);
@@ -144,28 +144,28 @@ impl ChunksKernel<'_> {
         let blocks = 0..self.schedule.depth / COLUMNS;
         let decays = blocks.map(|block| {
             let at = b.add(own, Operand::i64(i64::from(block * COLUMNS)));
-            let two = b.load(ends, at, 2, None, f32(0.0));
+            let two = b.load(carries, at, 2, None, f32(0.0));
             [power(b, two[0]), power(b, two[1])]
         });
         decays.collect()
     }
 
     /// Writes the segment's end: the state, and the sums of logarithms.
-    pub(super) fn store_end(&self, b: &mut Builder, state: &State, logs: Reg) {
-        let ends = Memory::Global(self.ends);
-        let from = self.handed(b, self.segment.number);
+    pub(super) fn store_carries(&self, b: &mut Builder, state: &State, logs: Reg) {
+        let carries = Memory::Global(self.segment_carries);
+        let from = self.carries_of(b, self.segment.number);
         let pairs = self.pairs(b, from);
         for (block, regs) in (0..).zip(&state.blocks) {
             for (h, pair) in pairs.into_iter().enumerate() {
                 let at = b.add(pair, Operand::i64(i64::from(block * COLUMNS)));
-                b.store(ends, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
+                b.store(carries, at, &[regs[2 * h].into(), regs[2 * h + 1].into()], None);
             }
         }
         let sum = b.add(from, Operand::i64(i64::from(self.state_len())));
         if self.form.channels {
-            return self.store_logs(b, ends, sum);
+            return self.store_logs(b, carries, sum);
         }
         let own = b.eq(self.thread, Operand::i32(0));
-        b.store(ends, sum, &[logs.into()], Some(own));
+        b.store(carries, sum, &[logs.into()], Some(own));
     }
 }

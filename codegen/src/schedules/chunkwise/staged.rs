@@ -1,12 +1,12 @@
-//! Outputs that leave in whole rows: a warp writes what it has of them over its own queries, which it has read, and stores
+//! Outputs that are stored by whole rows: a warp writes its part of them over its own queries, which it has read, and stores
 //! 16 bytes at a time.
 
 use super::products::{Factor, piece_index};
-use super::{COLUMNS, ChunksKernel, ROWS};
+use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
 use crate::schedules::flash::values::Values;
+use crate::target::WARP;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Value};
@@ -20,7 +20,7 @@ pub(super) struct Staged<'a> {
     first: Operand,
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     /// The first output with time that the rows of queries have room for, if accesses are of 16 bytes.
     pub(super) fn staged<'a>(&self, b: &mut Builder, queries: Factor<'a>) -> Option<Staged<'a>> {
         let has_room = !self.form.channels && queries.tile.panel() >= self.schedule.width();
@@ -32,7 +32,7 @@ impl ChunksKernel<'_> {
         };
         let mut outputs = (0..self.stage.program.outputs.len()).filter(|output| !self.stage.is_final(*output));
         let output = outputs.find(fits).filter(|_| has_room && self.schedule.vector == COLUMNS)?;
-        // All lanes have read them.
+        // All lanes have read the queries.
         b.push(Stmt::SyncWarp);
         let (row, column) = (self.first_row(b), self.first_column(b));
         let piece = piece_index(b, queries.tile, row, Operand::i32(0));
@@ -40,7 +40,7 @@ impl ChunksKernel<'_> {
         Some(Staged { output, queries, first })
     }
 
-    /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; whether the output is staged.
+    /// Writes two neighbouring numbers in row h of the thread's two and a block of the width; gives whether the output is staged.
     pub(super) fn stage(
         &self,
         b: &mut Builder,
@@ -49,7 +49,7 @@ impl ChunksKernel<'_> {
         two: &[Operand; 2],
     ) -> bool {
         let Some(Staged { queries, first, .. }) = staged.filter(|staged| staged.output == output) else { return false };
-        // Swizzled, a piece's number is ⊻ of what depends on the row, and eight rows further that is the same.
+        // With the swizzle, a piece's number is combined by ⊻ with what depends on the row; eight rows further that is the same.
         let piece = b.binary(Binary::Xor, first, Operand::i32((block * COLUMNS) as i32));
         let index = b.add(piece, Operand::i32((h * COLUMNS * queries.tile.panel()) as i32));
         b.store(Memory::Shared(queries.tile.array), index, two, None);
@@ -65,18 +65,18 @@ impl ChunksKernel<'_> {
         let of_warp = b.mul(self.warp, Operand::i32(ROWS as i32));
         let row = b.add(of_warp, row);
         let column = b.mul(piece, Operand::i32(COLUMNS as i32));
-        let column = self.place(b, column, self.form.width);
+        let column = self.index_along(b, column, self.form.width);
         let time = b.add(first, row);
         let size = b.convert(Ty::I32, self.args.size(self.form.time));
         let left = b.sub(size, time);
         let time = b.convert(Ty::I64, time);
-        let (tensor, per_turn) = (Tensor::Output(output as u32), WARP / pieces);
+        let (tensor, rows_per_pass) = (Tensor::Output(output as u32), WARP / pieces);
         let (outer, _) = values.indices(b, Default::default());
         let own = [(self.form.time, time), (self.form.width, column.at)];
         let indices: Vec<(Axis, Operand)> = outer.iter().copied().chain(own).collect();
         let offset = self.args.offset(b, tensor, &indices);
         let stride = self.args.stride(tensor, self.form.time);
-        for by in (0..ROWS).step_by(per_turn as usize) {
+        for by in (0..ROWS).step_by(rows_per_pass as usize) {
             let row = b.add(row, Operand::i32(by as i32));
             let index = piece_index(b, queries.tile, row, piece);
             let index = b.add(index, queries.start);

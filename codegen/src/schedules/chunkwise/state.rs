@@ -1,12 +1,12 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
-use super::decay::{Decays, with_rests};
+use super::decay::{Decays, with_rounding_errors};
 use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
-use super::{COLUMNS, ChunksKernel, ROWS, Saved, single};
+use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved, tf32};
 use crate::build::{Builder, swizzle, zero};
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::schedules::flash::tile::Tile;
-use crate::schedules::flash::values::{Index, Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Index, Values};
 use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
 use oplus_dsl::Ty;
 
@@ -15,20 +15,20 @@ pub(super) struct State {
     pub blocks: Vec<[Reg; 4]>,
 }
 
-/// The slot of a thread's place in the width among [`Values`]' columns: the second of two rows of the state.
-const ROW_SLOTS: [u32; 2] = [1 << 16, (1 << 16) + 1];
+/// The numbers of a thread's two places in the width among [`Values`]' columns: the second of two rows of the state.
+const WIDTH_COLUMNS: [u32; 2] = [1 << 16, (1 << 16) + 1];
 
-impl ChunksKernel<'_> {
-    /// The thread's places of the width in the state, from its first row on, are columns of [`Values`].
+impl ChunkwiseKernel<'_> {
+    /// Makes the thread's places of the width in the state, from its first row on, columns of [`Values`].
     pub(super) fn set_width(&self, b: &mut Builder, values: &mut Values, row: Operand) {
-        for (h, slot) in ROW_SLOTS.into_iter().enumerate() {
+        for (h, number) in WIDTH_COLUMNS.into_iter().enumerate() {
             let at = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
-            values.set_column(slot, self.place(b, at, self.form.width));
+            values.set_column(number, self.index_along(b, at, self.form.width));
         }
     }
 
     /// An index along an axis, from one of 32 bits; along the width, from one of the block's part.
-    pub(super) fn place(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
+    pub(super) fn index_along(&self, b: &mut Builder, at: Operand, axis: oplus_dsl::ir::Axis) -> Index {
         let at = match self.part.filter(|_| axis == self.form.width) {
             Some(first) => b.add(first, at),
             None => at,
@@ -44,14 +44,14 @@ impl ChunksKernel<'_> {
         let (mut values, column) = (values.clone(), self.first_column(b));
         let row = self.first_row(b);
         self.set_width(b, &mut values, row);
-        // The ends of segments are those from 0.
+        // Where only ends of segments are found, every segment starts from 0.
         let blocks = (0..count).map(|block| match self.form.init.filter(|_| !self.schedule.ends) {
             None => [0; 4].map(|_| b.var(zero(Ty::F32))),
             Some(init) => {
                 let mut values = values.clone();
-                let spots = self.spots(b, &mut values, (column, block));
-                spots.map(|spot| {
-                    let value = values.value(b, init, spot);
+                let coordinates = self.coordinates(b, &mut values, (column, block));
+                coordinates.map(|coordinates| {
+                    let value = values.value(b, init, coordinates);
                     b.var(value)
                 })
             }
@@ -59,23 +59,32 @@ impl ChunksKernel<'_> {
         State { blocks: blocks.collect() }
     }
 
-    /// Where the thread's four places of a block are, from its first column on.
-    pub(super) fn spots(&self, b: &mut Builder, values: &mut Values, (column, block): (Operand, u32)) -> [Spot; 4] {
+    /// The coordinates of the thread's four elements of a block, from its first column on.
+    pub(super) fn coordinates(
+        &self,
+        b: &mut Builder,
+        values: &mut Values,
+        (column, block): (Operand, u32),
+    ) -> [Coordinates; 4] {
         for c in 0..2 {
             let at = b.add(column, Operand::i32((block * COLUMNS + c) as i32));
-            values.set_place(c, self.form.depth, self.place(b, at, self.form.depth));
+            values.set_inner(c, self.form.depth, self.index_along(b, at, self.form.depth));
         }
-        [0, 1, 2, 3].map(|r: usize| Spot { row: None, column: Some(ROW_SLOTS[r / 2]), place: Some(r as u32 % 2) })
+        [0, 1, 2, 3].map(|r: usize| Coordinates {
+            row: None,
+            column: Some(WIDTH_COLUMNS[r / 2]),
+            inner: Some(r as u32 % 2),
+        })
     }
 
-    /// The gains of the thread's two columns of a block times what remains of them at the chunk's end; in reverse, before
+    /// The gains of the thread's two columns of a block, scaled to the chunk's end; in reverse, to before
     /// its first time.
     pub(super) fn remaining(&self, b: &mut Builder, decays: &Decays, block: u32) -> [Operand; 2] {
         let [sums, gains] = self.columns(b, decays, block);
-        let rests = self.rests(b, decays, block).filter(|_| !self.form.reverse);
+        let rounding_errors = self.rounding_errors(b, decays, block).filter(|_| !self.form.reverse);
         [0, 1].map(|c| {
             let apart = if self.form.reverse { sums[c] } else { b.sub(decays.end, sums[c]) };
-            let apart = with_rests(b, apart, rests.map(|(own, columns)| (own[2], columns[c])));
+            let apart = with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (own[2], columns[c])));
             let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
             b.mul(decay, gains[c])
         })
@@ -89,8 +98,8 @@ impl ChunksKernel<'_> {
         remaining: impl Fn(&mut Builder, u32) -> [Operand; 2],
         (values, lanes): (Factor, Operand),
     ) -> Vec<[Operand; 4]> {
-        if self.is_single {
-            return self.scaled_singles(b, remaining, (values, lanes));
+        if self.is_tf32 {
+            return self.scaled_tf32(b, remaining, (values, lanes));
         }
         let scaled = |sixteen: u32| {
             let rows = b.add(lanes, Operand::i32((sixteen * ROWS * values.tile.depth) as i32));
@@ -126,8 +135,8 @@ impl ChunksKernel<'_> {
 
     /// Adds left·right over the chunk's times.
     pub(super) fn multiply_in_time(&self, b: &mut Builder, sums: &mut Blocks, factors: (&[[Operand; 4]], Factor)) {
-        if self.is_single {
-            return single::multiply_in_time(b, self.anew, sums, factors);
+        if self.is_tf32 {
+            return tf32::multiply_in_time(b, self.rematerialiser, sums, factors);
         }
         let (left, right) = factors;
         for (sixteen, left) in left.iter().enumerate() {
@@ -135,7 +144,7 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// The same by a warpgroup: the product only starts.
+    /// Starts S_next = decay·S + Σ scaled value⊗key by a warpgroup.
     pub(super) fn start_advance(
         &self,
         b: &mut Builder,
@@ -151,7 +160,7 @@ impl ChunksKernel<'_> {
     }
 
     /// Copies the rounded state before a chunk to memory, if states are saved: a tile for every chunk of every recurrence. A copy
-    /// engine only starts.
+    /// engine only starts the copy.
     pub(super) fn save_state(&self, b: &mut Builder, (chunk, chunks): (Operand, Operand)) {
         let Some((Saved { to, bulk }, states)) = self.saved.zip(self.states.as_ref()) else { return };
         let [chunk, chunks] = [chunk, chunks].map(|x| b.convert(Ty::I64, x));
@@ -167,7 +176,7 @@ impl ChunksKernel<'_> {
         b.if_(first, |b| b.push(Stmt::BulkStore { to, to_index, from, from_index, count }));
     }
 
-    /// Copies a tile by all threads, 16 bytes each at a time: in memory it lies as in shared memory.
+    /// Copies a tile by all threads, 16 bytes each at a time: its layout in memory is that of shared memory.
     fn save_pieces(&self, b: &mut Builder, tile: &Tile, (to, first): (ParamId, Operand)) {
         let own = b.mul(self.thread, Operand::i32(tile.piece() as i32));
         let from = b.convert(Ty::I64, own);
@@ -191,9 +200,9 @@ impl ChunksKernel<'_> {
     /// Rounds the state for the queries, or to be saved.
     pub(super) fn store_state(&self, b: &mut Builder, state: &State) {
         let Some(states) = &self.states else { return };
-        if self.is_single {
+        if self.is_tf32 {
             let blocks = (0..).zip(&state.blocks).map(|(k, block)| (k, block.map(Operand::Reg)));
-            blocks.for_each(|block| self.store_single(b, states, block));
+            blocks.for_each(|block| self.store_tf32(b, states, block));
             if self.saved.is_some_and(|saved| saved.bulk) {
                 b.push(Stmt::FenceAsync);
             }

@@ -2,11 +2,11 @@
 
 use super::decay::{Rates, f32};
 use super::products::Factor;
-use super::segments::Turns;
+use super::segments::Iterations;
 use super::state::State;
-use super::{ChunksKernel, ROWS, origin_at};
+use super::{ChunkwiseKernel, ROWS, origin_at};
 use crate::build::Builder;
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::schedules::flash::tile::{Lanes, Source, Tile, left_rows, right_rows};
 use crate::schedules::flash::values::Values;
 use crate::tile::{Mbarrier, Operand, Reg, Stmt};
@@ -22,29 +22,29 @@ struct AllLanes {
     keys_in_time: Lanes,
     /// Values as a right factor over time.
     values: Lanes,
-    /// The place of the warp's values as a left factor over time, within 16 times.
+    /// The index of the warp's values as a left factor over time, within 16 times.
     values_left: Operand,
     /// States as a right factor.
     states: Option<Lanes>,
 }
 
-/// What a chunk is read from.
+/// The factors that a chunk's products read.
 pub(super) struct Chunk<'a> {
-    /// Its turn, and its first time, `i32`.
-    pub turn: Operand,
+    /// The iteration of the chunk, and its first time, `i32`.
+    pub iteration: Operand,
     pub first: Operand,
     pub queries: Option<Factor<'a>>,
     /// Keys over the depth, and over time.
     pub keys: Factor<'a>,
     pub keys_in_time: Factor<'a>,
-    /// Values over time, and the place of the warp's as a left factor.
+    /// Values over time, and the index of the warp's own as a left factor.
     pub values: Factor<'a>,
     pub values_left: Operand,
     /// The state before the chunk.
     pub states: Option<Factor<'a>>,
 }
 
-impl ChunksKernel<'_> {
+impl ChunkwiseKernel<'_> {
     pub(crate) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = self.source();
@@ -53,9 +53,9 @@ impl ChunksKernel<'_> {
         let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
         let chunks = b.binary(Binary::Div, up, Operand::i64(times));
         let chunks = b.convert(Ty::I32, chunks);
-        let turns = self.segment.turns(b, chunks);
-        for turn in 0..self.schedule.stages as i32 - 1 {
-            self.fetch(b, &origins, (Operand::i32(turn), turns));
+        let iterations = self.segment.iterations(b, chunks);
+        for iteration in 0..self.schedule.stages as i32 - 1 {
+            self.fetch(b, &origins, (Operand::i32(iteration), iterations));
         }
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
@@ -65,30 +65,30 @@ impl ChunksKernel<'_> {
         if self.form.channels {
             self.clear_logs(b);
         } else {
-            let rates = self.rates_at(b, &values, (Operand::i32(0), turns));
+            let rates = self.rates_at(b, &values, (Operand::i32(0), iterations));
             self.store_rates(b, &rates, Operand::i32(0));
         }
         let logs = b.var(f32(0.0));
-        b.for_(Operand::i32(0), turns.count, Operand::i32(1), |b, turn| {
-            let kernel = self.of_turn(b);
-            kernel.as_ref().unwrap_or(self).turn(b, &origins, (&values, &state, logs), (turn, turns));
+        b.for_(Operand::i32(0), iterations.count, Operand::i32(1), |b, iteration| {
+            let kernel = self.rematerialised(b);
+            kernel.as_ref().unwrap_or(self).iteration(b, &origins, (&values, &state, logs), (iteration, iterations));
         });
         if self.schedule.ends {
-            return self.store_end(b, &state, logs);
+            return self.store_carries(b, &state, logs);
         }
-        let is_last = self.anew.read(b, self.outer.len());
+        let is_last = self.rematerialiser.read(b, self.outer.len());
         let is_last = b.ne(is_last, Operand::i64(0));
         b.if_(is_last, |b| self.finals(b, &state));
     }
 
-    /// One thread makes the mbarriers, and writes what is needed later.
+    /// Initialises the mbarriers and writes the rematerialised numbers, by one thread.
     fn start(&self, b: &mut Builder) {
         let is_last = self.segment.is_last(b);
         let is_last = b.select(is_last, Operand::i64(1), Operand::i64(0));
         let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([is_last]).collect();
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            self.anew.store(b, &numbers);
+            self.rematerialiser.store(b, &numbers);
             for (array, tiles) in self.mbarriers() {
                 for i in 0..self.schedule.stages as i32 {
                     let mbarrier = Mbarrier { array, index: Operand::i32(i) };
@@ -104,20 +104,20 @@ impl ChunksKernel<'_> {
         b.barrier();
     }
 
-    /// Where a tile's tensor begins for the block, at its part of the width.
+    /// The offset at which a tile's tensor begins for the block, at its part of the width.
     fn origin(&self, b: &mut Builder, tile: &Tile, source: &Source) -> Operand {
         origin_at(b, tile, source, self.part.filter(|_| tile.inner == self.form.width))
     }
 
     /// Starts the copies of a chunk, if there is one.
-    fn fetch(&self, b: &mut Builder, origins: &[Operand], (turn, turns): (Operand, Turns)) {
-        let exists = b.lt(turn, turns.count);
+    fn fetch(&self, b: &mut Builder, origins: &[Operand], (iteration, iterations): (Operand, Iterations)) {
+        let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
-            let chunk = self.chunk(b, (turn, turns));
+            let chunk = self.chunk(b, (iteration, iterations));
             let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
-            let stage = b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32));
-            let outer = self.is_scarce().then(|| self.anew.outer(b, &self.outer));
-            let source = self.source_of_turn(b);
+            let stage = b.binary(Binary::Rem, iteration, Operand::i32(self.schedule.stages as i32));
+            let outer = self.is_scarce().then(|| self.rematerialiser.outer(b, &self.outer));
+            let source = self.source_of_iteration(b);
             let source = Source { outer: outer.as_deref().unwrap_or(source.outer), ..source };
             for (tile, origin) in self.tiles().zip(origins) {
                 let origin = if self.is_scarce() { self.origin(b, tile, &source) } else { *origin };
@@ -126,14 +126,14 @@ impl ChunksKernel<'_> {
         });
     }
 
-    /// The chunk of a turn of the segment.
-    fn chunk(&self, b: &mut Builder, (turn, turns): (Operand, Turns)) -> Operand {
-        let turn = b.add(turns.first, turn);
+    /// The chunk of an iteration of the segment.
+    fn chunk(&self, b: &mut Builder, (iteration, iterations): (Operand, Iterations)) -> Operand {
+        let iteration = b.add(iterations.first, iteration);
         if !self.form.reverse {
-            return turn;
+            return iteration;
         }
-        let last = b.sub(turns.all, Operand::i32(1));
-        b.sub(last, turn)
+        let last = b.sub(iterations.all, Operand::i32(1));
+        b.sub(last, iteration)
     }
 
     fn lanes(&self, b: &mut Builder) -> AllLanes {
@@ -157,20 +157,20 @@ impl ChunksKernel<'_> {
         AllLanes { queries, keys, keys_in_time, values, values_left, states }
     }
 
-    /// One chunk.
-    fn turn(
+    /// Computes one chunk.
+    fn iteration(
         &self,
         b: &mut Builder,
         origins: &[Operand],
         (values, state, logs): (&Values, &State, Reg),
-        (turn, turns): (Operand, Turns),
+        (iteration, iterations): (Operand, Iterations),
     ) {
-        let anew = self.is_scarce().then(|| self.values(b));
-        let values = anew.as_ref().unwrap_or(values);
+        let rematerialised = self.is_scarce().then(|| self.values(b));
+        let values = rematerialised.as_ref().unwrap_or(values);
         let stages = Operand::i32(self.schedule.stages as i32);
-        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
-        let parity = b.binary(Binary::And, round, Operand::i32(1));
-        let chunk = self.chunk(b, (turn, turns));
+        let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
+        let parity = b.binary(Binary::And, filling, Operand::i32(1));
+        let chunk = self.chunk(b, (iteration, iterations));
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.store_state(b, state);
         if self.form.channels {
@@ -178,38 +178,38 @@ impl ChunksKernel<'_> {
             b.barrier();
             self.sum_channels(b, values, first);
         }
-        // From here on everybody has the sums and the state, and nobody reads the chunk before.
+        // From here on all threads see the sums and the state, and none reads the chunk before.
         b.barrier();
         self.fetch_gate(b, first);
-        let next = b.add(turn, Operand::i32(self.schedule.stages as i32 - 1));
-        self.fetch(b, origins, (next, turns));
-        self.save_state(b, (chunk, turns.all));
+        let next = b.add(iteration, Operand::i32(self.schedule.stages as i32 - 1));
+        self.fetch(b, origins, (next, iterations));
+        self.save_state(b, (chunk, iterations.all));
         for (array, _) in self.mbarriers() {
             b.push(Stmt::MbarrierWait(Mbarrier { array, index: stage }, parity));
         }
         let lanes = self.lanes(b);
-        let chunk = self.tiles_of(b, &lanes, (turn, first, stage));
+        let chunk = self.tiles_of(b, &lanes, (iteration, first, stage));
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
-        // Their reads take as long as the products, and their registers too.
+        // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();
-        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, (turn, turns)));
+        let rates = (!self.form.channels && !late).then(|| self.next_rates(b, values, (iteration, iterations)));
         match started {
             Some(started) => self.finish_chunk(b, (state, logs), &chunk, started),
             None => self.by_warps(b, values, (state, logs), &chunk),
         }
-        let rates = if late { Some(self.next_rates(b, values, (turn, turns))) } else { rates };
+        let rates = if late { Some(self.next_rates(b, values, (iteration, iterations))) } else { rates };
         if let Some(rates) = rates {
-            let following = b.add(turn, Operand::i32(1));
+            let following = b.add(iteration, Operand::i32(1));
             self.store_rates(b, &rates, following);
         }
     }
 
-    /// What a chunk is read from.
+    /// The factors that a chunk's products read.
     fn tiles_of<'a>(
         &'a self,
         b: &mut Builder,
         lanes: &'a AllLanes,
-        (turn, first, stage): (Operand, Operand, Operand),
+        (iteration, first, stage): (Operand, Operand, Operand),
     ) -> Chunk<'a> {
         let keys = Factor::of(b, &self.keys, &lanes.keys, stage);
         let keys_in_time = Factor { lanes: &lanes.keys_in_time, ..keys };
@@ -218,19 +218,19 @@ impl ChunksKernel<'_> {
         let queries = queries.map(|(tile, lanes)| Factor::of(b, tile, lanes, stage));
         let states = self.states.as_ref().zip(lanes.states.as_ref());
         let states = states.map(|(tile, lanes)| Factor { tile, lanes, start: Operand::i32(0) });
-        Chunk { turn, first, queries, keys, keys_in_time, values, values_left: lanes.values_left, states }
+        Chunk { iteration, first, queries, keys, keys_in_time, values, values_left: lanes.values_left, states }
     }
 
-    /// One chunk by products of warps.
+    /// Computes one chunk by products of warps.
     fn by_warps(&self, b: &mut Builder, values: &Values, (state, logs): (&State, Reg), chunk: &Chunk) {
-        let decays = (!self.form.channels).then(|| self.decays(b, chunk.turn));
+        let decays = (!self.form.channels).then(|| self.decays(b, chunk.iteration));
         if let Some((queries, states)) = chunk.queries.zip(chunk.states) {
             let factors = (queries, chunk.keys, chunk.values, states);
             let y = match &decays {
                 Some(decays) => self.read(b, decays, factors),
                 None => self.read_channels(b, factors),
             };
-            self.store_outputs(b, values.clone(), (chunk.turn, chunk.first, &y), (chunk.values.start, queries));
+            self.store_outputs(b, values.clone(), (chunk.iteration, chunk.first, &y), (chunk.values.start, queries));
         }
         let remaining = |b: &mut Builder, block: u32| match &decays {
             Some(decays) => self.remaining(b, decays, block),
@@ -249,22 +249,22 @@ impl ChunksKernel<'_> {
         }
     }
 
-    /// Whether the next rates are read after the products, which leave them no registers where queries read: those of two parts,
-    /// and those in `tf32` beside single elements.
+    /// Whether the next rates are read after the products, which leave them no registers where queries read: split products,
+    /// and products in `tf32` beside single elements.
     fn is_late(&self) -> bool {
-        let queries = self.is_single && !self.form.channels && !self.schedule.ends;
-        queries && (self.has_rests() || self.schedule.vector == 1)
+        let queries = self.is_tf32 && !self.form.channels && !self.schedule.ends;
+        queries && (self.has_rounding_errors() || self.schedule.vector == 1)
     }
 
-    /// The rates of the turn after: they are read from memory.
-    fn next_rates(&self, b: &mut Builder, values: &Values, (turn, turns): (Operand, Turns)) -> Rates {
-        let (next, last) = (b.add(turn, Operand::i32(1)), b.sub(turns.count, Operand::i32(1)));
+    /// Reads the rates of the next iteration from memory.
+    fn next_rates(&self, b: &mut Builder, values: &Values, (iteration, iterations): (Operand, Iterations)) -> Rates {
+        let (next, last) = (b.add(iteration, Operand::i32(1)), b.sub(iterations.count, Operand::i32(1)));
         let known = b.binary(Binary::Min, next, last);
-        self.rates_at(b, values, (known, turns))
+        self.rates_at(b, values, (known, iterations))
     }
 
-    /// The rates of a turn; past the last, those of times that exist or not.
-    fn rates_at(&self, b: &mut Builder, values: &Values, at: (Operand, Turns)) -> Rates {
+    /// Reads the rates of an iteration; past the last one, of times that need not exist.
+    fn rates_at(&self, b: &mut Builder, values: &Values, at: (Operand, Iterations)) -> Rates {
         let chunk = self.chunk(b, at);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.rates(b, values, first)

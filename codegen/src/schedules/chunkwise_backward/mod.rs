@@ -1,4 +1,4 @@
-//! The gradient of a recurrence of matrices in chunks.
+//! Chunkwise, backward: the gradient of a recurrence of matrices in chunks.
 //!
 //! With S the states before a chunk, D the cotangents of those after it, and s the running sum of the logarithms (to base 2)
 //! of the chunk's decays, the pairs of times i ≥ j of a chunk have weights w\[i,j\] = 2^(s\[i\] − s\[j\])·gain'\[i\], and
@@ -12,42 +12,52 @@
 //! ```
 //!
 //! where decay' is the cotangent of the decay's logarithm, r\[i\] = ⟨query\[i\], first term of query'\[i\]⟩ for one head, and
-//! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. Nothing telescopes over more than a chunk.
+//! q\[j\] = ⟨gain\[j\]·value\[j\], first term of value'\[j\]⟩. No rounding error telescopes over more than a chunk.
 //!
 //! Three kernels, of the [`Sweep`]s: two walk the chunks of a recurrence, one each way, and write S and D of every chunk to
-//! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads that share keys and queries: G is computed
-//! once, and the sums over heads stay in registers. Sums over heads of E come first, then their products.
+//! memory, rounded (few long recurrences in segments); the third has a block for every chunk, which goes through the heads
+//! that share keys and queries: G is computed once, and the sums over heads stay in registers. Sums over heads of E come
+//! first, then their products.
 //!
-//! Of a width of several times 64 the third sweep takes one part after the other, as it does heads: all of the above but value'
+//! A width of several times 64 is taken part by part in the third sweep, as heads are: all of the above but value'
 //! are sums over the width.
 //!
 //! Warps are four blocks of 16 times by two halves: of the pairs' other time, of the width, of the depth.
 //!
-//! Of `f16` and `f32` S, D and weights are in `f32`, and products in `tf32` (`single`).
+//! Beside factors of `f16` and `f32`, S, D and weights are in `f32`, and products in `tf32` (`tf32`).
 //!
-//! Decays of channels of the depth belong into the products: then there are chunks within chunks (`channels`), and of a wide state
-//! the tiles of one part.
+//! Decays per channel of the depth belong into the products: then there are sub-chunks within chunks (`channels`), and
+//! shared memory has the tiles of one part of a wide state.
 
+mod candidates;
 mod channels;
+mod cost;
 mod outputs;
-mod pairs;
+mod parameters;
+mod partials;
+mod products;
 mod rates;
-mod single;
 mod states;
 mod steps;
+mod strategy;
+mod tf32;
 mod tiles;
 mod walk;
 
-use super::chunkwise::anew::Anew;
-use super::chunkwise::{COLUMNS, ChunksKernel, LowerError, ROWS, Saved, blocks_of_ends, parts};
+pub use parameters::{ChunkwiseBackward, Sweep};
+
+use super::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
 use super::flash::tile::{Source, Tile};
 use super::flash::values::Index;
+use super::{LowerError, Strategy};
 use crate::block::args::Args;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
-use crate::schedule::{Chunkwise, ChunkwiseBackward, Schedule, Sweep, Unit, WARP};
+use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::{Cotangent, MatrixRecurrence, MatrixRecurrenceBackward};
 use crate::target::Isa;
+use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use channels::Arrays;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
@@ -56,9 +66,9 @@ use tiles::Tiles;
 
 /// Times of a chunk, and places of the width.
 pub const TIMES: u32 = 64;
-/// Sets of tiles that the third sweep has in shared memory: that of keys and queries, and those of one or two heads.
+/// How many sets of tiles the third sweep has in shared memory: one of keys and queries, and those of one or two heads.
 const SETS: std::ops::RangeInclusive<u32> = 2..=3;
-/// Blocks of 16 times.
+/// How many blocks of 16 times a chunk has.
 const BLOCKS: u32 = TIMES / ROWS;
 /// The longest axis of keys and queries.
 const MOST_DEPTH: u32 = 128;
@@ -71,16 +81,19 @@ pub fn lower(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa, symbol: &str
     let is_possible = depth.is_power_of_two() && (32..=MOST_DEPTH).contains(&depth) && matches!(vector, 1 | 2 | 4 | 8);
     let is_possible = is_possible && (sweep != Sweep::Gradients || SETS.contains(&stages));
     if !is_possible || (padded && wide) || stages < 2 || blocks == 0 {
-        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
-    let form = stage.kind().matrices_back().map_err(|refusal| LowerError::Kind { schedule: "chunks_back", refusal })?;
+    let form = stage
+        .kind()
+        .matrices_back()
+        .map_err(|refusal| LowerError::Kind { schedule: ChunkwiseBackward::NAME, refusal })?;
     // An access has at most 16 bytes.
     if form.elem(stage) == Elem::F32 && vector > 4 {
-        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
-    // Of decays of channels one part has room.
+    // With decays per channel there is room for one part.
     if wide && form.states.channels && sweep == Sweep::Gradients && stages != 2 {
-        return Err(LowerError::Parameters { schedule: Schedule::ChunkwiseBackward(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
@@ -109,8 +122,8 @@ pub fn sweeps(stage: &Stage, schedule: &ChunkwiseBackward, isa: Isa) -> Vec<Chun
     walks.into_iter().map(walk).chain([*schedule]).collect()
 }
 
-/// Blocks of walks that share a multiprocessor: fewer where warps multiply and a state takes most registers, and of `f32`
-/// tiles most shared memory.
+/// How many blocks of a walk share a multiprocessor: fewer where warps multiply and a state takes most registers, and where
+/// tiles of `f32` take most shared memory.
 pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, depth: u32, isa: Isa) -> u32 {
     let is_deep = depth > 64;
     match form.elem(stage) {
@@ -121,8 +134,8 @@ pub(crate) fn blocks_of_walks(stage: &Stage, form: &MatrixRecurrenceBackward, de
     }
 }
 
-/// The numbers that the sweeps hand on, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits cannot count
-/// them.
+/// The lengths of what sweeps store for the third, for axes of these sizes: S, and D, of every chunk; `None` when 63 bits
+/// cannot count them.
 pub fn scratch(
     form: &MatrixRecurrenceBackward,
     schedule: &ChunkwiseBackward,
@@ -136,25 +149,26 @@ pub fn scratch(
 }
 
 /// Whether a block of the third sweep goes through heads, or parts of the width, one after the other.
-pub(crate) fn has_turns(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
+pub(crate) fn is_iterated(form: &MatrixRecurrenceBackward, schedule: &ChunkwiseBackward) -> bool {
     form.heads != AxisSet::EMPTY || schedule.wide
 }
 
-/// Blocks of the sums of query' of a thread: those in registers, and after them those in shared memory.
+/// How many blocks of the sums of query' a thread has in registers, and after them in shared memory.
 #[derive(Clone, Copy)]
 struct QueryBlocks {
     registers: u32,
     shared: u32,
 }
 
-/// As many as there are registers for; beside the deepest tiles of `f32` there is no shared memory.
+/// The division of the sums of query': as many in registers as there is room for; beside the deepest tiles of `f32` shared
+/// memory has no room.
 fn query_blocks(form: &MatrixRecurrenceBackward, elem: Elem, schedule: &ChunkwiseBackward, isa: Isa) -> QueryBlocks {
     let blocks = schedule.depth / 2 / COLUMNS;
     let is_deep = schedule.depth == MOST_DEPTH && !form.states.channels && elem != Elem::F32;
     let (blocks, registers) = match is_deep {
         _ if !form.outputs.contains(&Cotangent::Queries) => (0, 0),
         true if schedule.vector == 1 || schedule.wide => (blocks, 0),
-        true if has_turns(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
+        true if is_iterated(form, schedule) && !isa.has_bulk_copies() => (blocks, blocks / 2),
         _ => (blocks, blocks),
     };
     QueryBlocks { registers, shared: blocks - registers }
@@ -165,10 +179,10 @@ fn unit(walked: &MatrixRecurrence, elem: Elem, isa: Isa) -> Unit {
     if isa.has_warpgroups() && !walked.channels && elem == Elem::Bf16 { Unit::Warpgroup } else { Unit::Warp }
 }
 
-/// A kernel of one of both kinds.
+/// A kernel of one of the two kinds.
 enum Either<'k, 's> {
-    Walk(&'k ChunksKernel<'s>),
-    Chunk(&'k BackKernel<'s>),
+    Walk(&'k ChunkwiseKernel<'s>),
+    Chunk(&'k ChunkwiseBackwardKernel<'s>),
 }
 
 fn with_kernel(
@@ -178,12 +192,12 @@ fn with_kernel(
     schedule: &ChunkwiseBackward,
     then: impl FnOnce(&mut Builder, Either<'_, '_>),
 ) {
-    let args = Args::declare(b, stage, &Schedule::ChunkwiseBackward(*schedule));
+    let args = Args::declare(b, stage, schedule.abi(stage));
     let walked: &MatrixRecurrence = match schedule.sweep {
         Sweep::StateEnds | Sweep::States => &form.states,
         Sweep::CotangentEnds | Sweep::Cotangents => &form.cotangents,
         Sweep::Gradients => {
-            let kernel = BackKernel::declare(b, (stage, isa), form, schedule, args);
+            let kernel = ChunkwiseBackwardKernel::declare(b, (stage, isa), form, schedule, args);
             return then(b, Either::Chunk(&kernel));
         }
     };
@@ -193,20 +207,20 @@ fn with_kernel(
     let chunks = Chunkwise { ends, warps: BLOCKS, unit, depth, padded, wide, stages, vector, blocks };
     let to = args.scratch[usize::from(walked.reverse)];
     let saved = (!sweep.is_ends()).then_some(Saved { to, bulk: isa.has_bulk_copies() });
-    let kernel = ChunksKernel { saved, ..ChunksKernel::declare(b, stage, walked, &chunks, args) };
+    let kernel = ChunkwiseKernel { saved, ..ChunkwiseKernel::declare(b, stage, walked, &chunks, args) };
     then(b, Either::Walk(&kernel));
 }
 
-/// A stage laid over blocks of a chunk each, for the third sweep. Immutable while code is emitted.
+/// The third sweep: a stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-struct BackKernel<'s> {
+struct ChunkwiseBackwardKernel<'s> {
     stage: &'s Stage,
     form: &'s MatrixRecurrenceBackward,
     schedule: &'s ChunkwiseBackward,
     args: Args,
     keys: Tile,
     queries: Tile,
-    /// Of the heads in flight.
+    /// Values of the heads in flight.
     values: Tile,
     cotangents: Tile,
     /// S and D, a row for every place of the width.
@@ -214,30 +228,32 @@ struct BackKernel<'s> {
     duals: Tile,
     /// Weights as a left factor: a row for every time j.
     weights: Tile,
-    /// Whether S, D and weights are `tf32` in products, or `f32` in two parts.
-    is_single: bool,
+    /// Whether S, D and weights are `tf32` in products, or `f32` in split tf32.
+    is_tf32: bool,
     /// G, transposed: the warp's times j and the times i of its half; and key' over the heads so far, at its times and the
-    /// places of the depth of its half. Each thread has places of its own: registers are scarcer than shared memory.
-    /// Where decays are those of channels, what pairs of one block add to query' and key'. Where one head has room and query' is
-    /// there, too, or tiles of `f32` are deepest, G is not: it is computed for each head.
+    /// places of the depth of its half. Each thread has elements of its own: registers are scarcer than shared memory.
+    /// With decays per channel, what pairs of one block add to query' and key'. Where one head has room and query' is
+    /// there, too, or tiles of `f32` are deepest, G has no room and is computed for each head.
     scores: Option<SharedId>,
     key_sums: SharedId,
-    /// Sums of query', as those of key', where they have no registers.
+    /// The sums of query' that have no registers, laid out as those of key'.
     query_sums: Option<SharedId>,
     query_blocks: QueryBlocks,
-    /// What else there is where decays are those of channels.
+    /// The further arrays for decays per channel.
     channels: Option<Arrays>,
-    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers their rests behind.
+    /// The running sums, the gains and gains' of a chunk, in `f32`, of two heads; where sums are two numbers, their
+    /// rounding errors come after.
     rates: [SharedId; 3],
     /// Sums over parts of a row of pairs, a row of times for each of them.
     parts: SharedId,
     /// The warps' shares of ⟨S, D⟩.
     energies: SharedId,
-    /// Whether what the next head and outputs need of memory is read before the products. Where it is not, addresses take no
-    /// registers: those of single elements do, and the compiler has fewer to spare on devices before Hopper.
+    /// Whether what the next head and outputs need from memory is read before the products. Where it is read late, its
+    /// addresses take no registers: addresses of single elements take many, and the compiler has fewer to spare on devices
+    /// before Hopper.
     reads_early: bool,
-    /// For indices by which heads are read: they are needed before those, too.
-    anew: Anew,
+    /// Rematerialised indices by which heads are read: they are needed before the products, too.
+    rematerialiser: Rematerialiser,
     thread: Operand,
     lane: Operand,
     warp: Operand,
@@ -249,7 +265,7 @@ struct BackKernel<'s> {
     member: Operand,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> ChunkwiseBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
         (stage, isa): (&'s Stage, Isa),
@@ -262,7 +278,7 @@ impl<'s> BackKernel<'s> {
             Tiles::declare(b, stage, form, schedule);
         let heads = schedule.stages - 1;
         let queries_of = query_blocks(form, elem, schedule, isa);
-        let is_single = form.state_elem(stage) == Elem::F32;
+        let is_tf32 = form.state_elem(stage) == Elem::F32;
         let mut own = |name: &str, columns: u32| {
             let columns = if form.states.channels { channels::row(depth) } else { columns };
             b.shared(name, SharedKind::Elem(Elem::F32), TIMES * columns)
@@ -280,13 +296,13 @@ impl<'s> BackKernel<'s> {
         let rates = rates.map(|(name, len)| b.shared(name, SharedKind::Elem(Elem::F32), len));
         let parts = b.shared("parts", SharedKind::Elem(Elem::F32), steps::parts(form, schedule.wide) * TIMES);
         let energies = b.shared("energies", SharedKind::Elem(Elem::F32), WARPS);
-        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !has_turns(form, schedule));
-        let reads_early = reads_early && !is_single;
-        let anew = Anew::declare(b, 0);
+        let reads_early = schedule.vector > 1 && (isa.has_bulk_copies() || depth == 32 || !is_iterated(form, schedule));
+        let reads_early = reads_early && !is_tf32;
+        let rematerialiser = Rematerialiser::declare(b, 0);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        BackKernel {
+        ChunkwiseBackwardKernel {
             stage,
             form,
             schedule,
@@ -298,7 +314,7 @@ impl<'s> BackKernel<'s> {
             states,
             duals,
             weights,
-            is_single,
+            is_tf32,
             scores,
             key_sums,
             query_sums,
@@ -308,7 +324,7 @@ impl<'s> BackKernel<'s> {
             parts,
             energies,
             reads_early,
-            anew,
+            rematerialiser,
             thread,
             lane,
             warp,
@@ -319,35 +335,35 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// What the threads copy together, at a point of outer axes.
+    /// The source of what all threads copy, at a point of outer axes.
     fn source<'a>(&'a self, outer: &'a [(Axis, Operand)]) -> Source<'a> {
         let (threads, thread) = (self.schedule.threads(), self.thread);
         let (vector, padded) = (self.schedule.vector, self.schedule.padded);
         Source { args: &self.args, outer, threads, thread, vector, padded, fenced: false, rolled: false }
     }
 
-    /// The same kernel where single elements of one head, or products in `tf32`, leave the fewest registers: nothing is kept of
-    /// where the thread was before but its number.
-    fn again(&self, b: &mut Builder) -> Option<Self> {
-        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.has_turns();
-        if !is_scarce && !self.is_single {
+    /// The kernel with rematerialised thread coordinates, where single elements of one head, or products in `tf32`, leave
+    /// the fewest registers; `None` elsewhere.
+    fn rematerialised(&self, b: &mut Builder) -> Option<Self> {
+        let is_scarce = self.schedule.vector == 1 && self.schedule.depth == MOST_DEPTH && !self.is_iterated();
+        if !is_scarce && !self.is_tf32 {
             return None;
         }
-        let thread = self.anew.of(b, self.thread);
+        let thread = self.rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [half, block] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, warp, Operand::i32(BLOCKS as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        Some(BackKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
+        Some(ChunkwiseBackwardKernel { thread, warp, lane, half, block, group, member, ..self.clone() })
     }
 
-    /// Heads whose tiles are in shared memory: the one that is computed, and that which comes after it where there is room.
+    /// How many heads' tiles are in shared memory: the head that is computed, and the next one where there is room.
     fn heads_in_flight(&self) -> u32 {
         if self.form.states.channels { 1 } else { self.schedule.stages - 1 }
     }
 
     /// Whether a block goes through heads, or parts of the width, one after the other.
-    fn has_turns(&self) -> bool {
-        has_turns(self.form, self.schedule)
+    fn is_iterated(&self) -> bool {
+        is_iterated(self.form, self.schedule)
     }
 
     /// The axes over which blocks are apart, beside chunks.
@@ -372,7 +388,7 @@ impl<'s> BackKernel<'s> {
     }
 
     /// An index along an axis, from one of 32 bits.
-    fn place(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
+    fn index_along(&self, b: &mut Builder, at: Operand, axis: Axis) -> Index {
         let at = b.convert(Ty::I64, at);
         let exists = b.lt(at, self.args.size(axis));
         Index { at, exists }

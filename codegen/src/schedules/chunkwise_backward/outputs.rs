@@ -1,17 +1,17 @@
-//! What the third sweep writes.
+//! The stores of the third sweep.
 
-use super::{BackKernel, TIMES};
+use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::outputs::store_two;
 use crate::schedules::chunkwise::products::Blocks;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::AxisSet;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// Stores the maps of the sums over depth of a head, and the thread's shares of their sums over the width.
     pub(super) fn store_values(
         &self,
@@ -29,21 +29,21 @@ impl BackKernel<'_> {
             let mut values = values.clone();
             for c in 0..2 {
                 let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
-                values.set_column(c, self.place(b, at, self.form.states.width));
+                values.set_column(c, self.index_along(b, at, self.form.states.width));
             }
             let [own, cotangents] =
                 [&self.values, &self.cotangents].map(|tile| self.own_block(b, (tile, stage), block as u32));
             for h in 0..2 {
-                let spots = [0, 1].map(|c| Spot { row: Some(h), column: Some(c), place: None });
-                for (c, spot) in spots.into_iter().enumerate() {
+                let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: Some(c), inner: None });
+                for (c, coordinates) in coordinates.into_iter().enumerate() {
                     let r = 2 * h as usize + c;
-                    values.set_param(self.form.states.value, spot, own[r]);
-                    values.set_param(self.form.cotangents.value, spot, cotangents[r]);
-                    let sum = values.product(b, Some(found[r]), factors, spot).unwrap_or(found[r]);
-                    values.set_state((*tuple, 0), spot, sum);
+                    values.set_param(self.form.states.value, coordinates, own[r]);
+                    values.set_param(self.form.cotangents.value, coordinates, cotangents[r]);
+                    let sum = values.product(b, Some(found[r]), factors, coordinates).unwrap_or(found[r]);
+                    values.set_state((*tuple, 0), coordinates, sum);
                 }
-                self.store_maps(b, &mut values, spots);
-                self.add_shares(b, &mut values, (spots, h as usize), &mut shares);
+                self.store_maps(b, &mut values, coordinates);
+                self.add_shares(b, &mut values, (coordinates, h as usize), &mut shares);
             }
         }
         for (number, shares) in shares.into_iter().enumerate() {
@@ -51,21 +51,21 @@ impl BackKernel<'_> {
         }
     }
 
-    /// The thread's times among rows.
+    /// Sets the indices of the thread's times among rows.
     pub(super) fn set_rows(&self, b: &mut Builder, values: &mut Values, first: Operand) {
         let row = self.first_row(b);
         let row = b.add(first, row);
         for h in 0..2 {
             let at = b.add(row, Operand::i32((h * COLUMNS) as i32));
-            values.set_row(h, self.place(b, at, self.form.states.time));
+            values.set_row(h, self.index_along(b, at, self.form.states.time));
         }
     }
 
-    fn store_maps(&self, b: &mut Builder, values: &mut Values, spots: [Spot; 2]) {
+    fn store_maps(&self, b: &mut Builder, values: &mut Values, coordinates: [Coordinates; 2]) {
         let (width, other) = (self.form.states.width, AxisSet::of(self.form.states.depth));
         for (output, _) in self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Values) {
             let tensor = (self.stage, &self.args, output);
-            store_two(b, values, tensor, (width, other, self.schedule.vector), spots);
+            store_two(b, values, tensor, (width, other, self.schedule.vector), coordinates);
         }
     }
 
@@ -74,7 +74,7 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         values: &mut Values,
-        (spots, h): ([Spot; 2], usize),
+        (coordinates, h): ([Coordinates; 2], usize),
         shares: &mut Vec<[Option<Operand>; 2]>,
     ) {
         let sums = self.form.outputs.iter().filter_map(|kind| match kind {
@@ -83,9 +83,9 @@ impl BackKernel<'_> {
         });
         for (number, element) in sums.enumerate() {
             shares.resize(shares.len().max(number + 1), [None; 2]);
-            for spot in spots {
-                let (_, exists) = values.indices(b, spot);
-                let term = values.value(b, element, spot);
+            for coordinates in coordinates {
+                let (_, exists) = values.indices(b, coordinates);
+                let term = values.value(b, element, coordinates);
                 let term = b.select(exists, term, f32(0.0));
                 let share = &mut shares[number][h];
                 *share = Some(share.map_or(term, |sum| b.add(sum, term)));
@@ -93,11 +93,11 @@ impl BackKernel<'_> {
         }
     }
 
-    /// A number from which addresses are computed; of those of single elements and beside products in `tf32`, which take
-    /// registers, none before they are needed.
+    /// A number from which addresses are computed, rematerialised where addresses take registers before they are needed:
+    /// those of single elements, and those beside products in `tf32`.
     fn late(&self, b: &mut Builder, number: Operand) -> Operand {
-        let is_kept = (self.schedule.vector > 1 && !self.is_single) || self.form.states.channels;
-        if is_kept { number } else { self.anew.of(b, number) }
+        let is_kept = (self.schedule.vector > 1 && !self.is_tf32) || self.form.states.channels;
+        if is_kept { number } else { self.rematerialiser.of(b, number) }
     }
 
     /// Stores the sums over heads, over times and the depth.
@@ -122,15 +122,15 @@ impl BackKernel<'_> {
                 let mut values = values.clone();
                 for c in 0..2 {
                     let at = b.add(column, Operand::i32((block as u32 * COLUMNS + c) as i32));
-                    values.set_place(c, depth, self.place(b, at, depth));
+                    values.set_inner(c, depth, self.index_along(b, at, depth));
                 }
                 for h in 0..2 {
-                    let spots = [0, 1].map(|c| Spot { row: Some(h), column: None, place: Some(c) });
-                    for (c, spot) in spots.into_iter().enumerate() {
-                        values.set(value, spot, sums[2 * h as usize + c]);
+                    let coordinates = [0, 1].map(|c| Coordinates { row: Some(h), column: None, inner: Some(c) });
+                    for (c, coordinates) in coordinates.into_iter().enumerate() {
+                        values.set(value, coordinates, sums[2 * h as usize + c]);
                     }
                     let tensor = (self.stage, &self.args, output);
-                    store_two(b, &mut values, tensor, (depth, other, self.schedule.vector), spots);
+                    store_two(b, &mut values, tensor, (depth, other, self.schedule.vector), coordinates);
                 }
             }
         }

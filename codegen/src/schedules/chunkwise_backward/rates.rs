@@ -1,11 +1,11 @@
 //! Decays and gains of a chunk.
 
-use super::{BackKernel, TIMES};
+use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
-use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::decay::{Rates, f32, with_rests};
+use crate::schedules::chunkwise::decay::{Rates, f32, with_rounding_errors};
 use crate::schedules::flash::values::{Index, Values};
+use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
@@ -13,32 +13,32 @@ use oplus_dsl::{Elem, Ty};
 /// Times of a lane when a warp has all of a chunk.
 pub(super) const PER_LANE: u32 = TIMES / WARP;
 
-/// By how much further than a sum of logarithms its rest is: behind the sums of two heads.
-const RESTS: u32 = 2 * TIMES;
+/// The distance from a sum of logarithms to its rounding error: behind the sums of two heads.
+const ROUNDING_ERRORS: u32 = 2 * TIMES;
 
-/// What a thread knows of a chunk's decays.
+/// The decays of a chunk as one thread needs them.
 pub(super) struct Decays {
-    /// The running sums and both gains at its two times among rows.
+    /// The running sums and both gains at the thread's two times among rows.
     pub rows: [[Operand; 3]; 2],
     /// What remains at the chunk's end of its two times, and 2 to the power of their sums.
     pub to_end: [Operand; 2],
     pub from_start: [Operand; 2],
     /// What remains of the chunk's start at its end.
     pub whole: Operand,
-    /// The rests of the sums at its two times and at the end, where sums are two numbers.
-    rests: Option<[Operand; 3]>,
-    /// Where the rates are.
+    /// The rounding errors of the sums at the thread's two times and at the end, where sums are two numbers.
+    rounding_errors: Option<[Operand; 3]>,
+    /// The index of the rates.
     from: Operand,
 }
 
-impl BackKernel<'_> {
-    /// Where the lane's times of a chunk are.
+impl ChunkwiseBackwardKernel<'_> {
+    /// The indices of the lane's times of a chunk.
     pub(super) fn own_times(&self, b: &mut Builder, first: Operand) -> [Index; PER_LANE as usize] {
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
         let own = b.add(first, own);
         let mut place = |k: i32| {
             let at = b.add(own, Operand::i32(k));
-            self.place(b, at, self.form.states.time)
+            self.index_along(b, at, self.form.states.time)
         };
         [place(0), place(1)]
     }
@@ -47,38 +47,38 @@ impl BackKernel<'_> {
     pub(super) fn rates(&self, b: &mut Builder, outer: &[(Axis, Operand)], first: Operand) -> Rates {
         let [states, cotangents] = [&self.form.states, &self.form.cotangents];
         let mut values = Values::new(self.stage, &self.args, [states.time, states.width], outer.to_vec());
-        let places = self.own_times(b, first);
+        let times = self.own_times(b, first);
         let decay = states.decay.filter(|_| !states.channels);
-        Rates::at(b, &mut values, &places, (decay, &[&states.gain, &cotangents.gain]))
+        Rates::at(b, &mut values, &times, (decay, &[&states.gain, &cotangents.gain]))
     }
 
-    /// The first warp writes the rates of a turn.
-    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, turn: Operand) {
+    /// Writes the rates of an iteration, by the first warp.
+    pub(super) fn store_rates(&self, b: &mut Builder, rates: &Rates, iteration: Operand) {
         let own = b.mul(self.lane, Operand::i32(PER_LANE as i32));
-        let from = self.rates_of(b, turn);
+        let from = self.rates_of(b, iteration);
         let at = b.add(from, own);
         let is_first = b.eq(self.warp, Operand::i32(0));
-        if self.has_rests() {
+        if self.has_rounding_errors() {
             let arrays = (self.rates[0], &self.rates[1..]);
-            return b.if_(is_first, |b| rates.store_in_two(b, self.lane, arrays, (at, RESTS)));
+            return b.if_(is_first, |b| rates.store_split(b, self.lane, arrays, (at, ROUNDING_ERRORS)));
         }
         rates.store(b, self.lane, &self.rates, (at, is_first));
     }
 
-    /// Whether running sums are two numbers.
-    pub(super) fn has_rests(&self) -> bool {
+    /// Whether running sums are two numbers, a sum and its rounding error.
+    pub(super) fn has_rounding_errors(&self) -> bool {
         self.keys.elem == Elem::F32
     }
 
-    /// Where the rates of a turn are.
-    fn rates_of(&self, b: &mut Builder, turn: Operand) -> Operand {
-        let even = b.binary(Binary::And, turn, Operand::i32(1));
+    /// The index of the rates of an iteration.
+    fn rates_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        let even = b.binary(Binary::And, iteration, Operand::i32(1));
         b.mul(even, Operand::i32(TIMES as i32))
     }
 
-    /// Reads what the thread needs of the decays of a turn.
-    pub(super) fn decays(&self, b: &mut Builder, turn: Operand) -> Decays {
-        let from = self.rates_of(b, turn);
+    /// Reads what the thread needs of the decays of an iteration.
+    pub(super) fn decays(&self, b: &mut Builder, iteration: Operand) -> Decays {
+        let from = self.rates_of(b, iteration);
         let [sums, gains, back] = self.rates.map(Memory::Shared);
         let row = self.first_row(b);
         let row = b.add(from, row);
@@ -90,8 +90,8 @@ impl BackKernel<'_> {
         let end = b.load1(sums, last);
         let mut power = |x| b.let_(Ty::F32, Expr::Exp2Fast(x));
         let (from_start, whole) = (rows.map(|row| power(row[0])), power(end));
-        let rests = self.has_rests().then(|| {
-            let further = Operand::i32(RESTS as i32);
+        let rounding_errors = self.has_rounding_errors().then(|| {
+            let further = Operand::i32(ROUNDING_ERRORS as i32);
             [(row, 0), (row, 8), (last, 0)].map(|(at, by)| {
                 let at = b.add(at, Operand::i32(by));
                 let at = b.add(at, further);
@@ -100,10 +100,14 @@ impl BackKernel<'_> {
         });
         let to_end = [0, 1].map(|h: usize| {
             let apart = b.sub(end, rows[h][0]);
-            let apart = with_rests(b, apart, rests.map(|rests| (rests[2], rests[h])));
+            let apart = with_rounding_errors(
+                b,
+                apart,
+                rounding_errors.map(|rounding_errors| (rounding_errors[2], rounding_errors[h])),
+            );
             b.let_(Ty::F32, Expr::Exp2Fast(apart))
         });
-        Decays { rows, to_end, from_start, whole, rests, from }
+        Decays { rows, to_end, from_start, whole, rounding_errors, from }
     }
 
     /// The running sum and gain' at each of the thread's two times of a block among columns, of the warp's half; read where
@@ -115,16 +119,21 @@ impl BackKernel<'_> {
         [[sums[0], back[0]], [sums[1], back[1]]]
     }
 
-    /// The rests of the thread's sums, and those at its two times of a block among columns, where there are such.
-    pub(super) fn rests(&self, b: &mut Builder, decays: &Decays, block: u32) -> Option<([Operand; 3], [Operand; 2])> {
-        let own = decays.rests?;
+    /// The rounding errors of the thread's sums, and those at its two times of a block among columns, where sums are two numbers.
+    pub(super) fn rounding_errors(
+        &self,
+        b: &mut Builder,
+        decays: &Decays,
+        block: u32,
+    ) -> Option<([Operand; 3], [Operand; 2])> {
+        let own = decays.rounding_errors?;
         let at = self.at_columns(b, decays, block);
-        let at = b.add(at, Operand::i32(RESTS as i32));
+        let at = b.add(at, Operand::i32(ROUNDING_ERRORS as i32));
         let two = b.load(Memory::Shared(self.rates[0]), at, 2, None, f32(0.0));
         Some((own, [two[0], two[1]]))
     }
 
-    /// Where the rates at the thread's first time of a block among columns are.
+    /// The index of the rates at the thread's first time of a block among columns.
     fn at_columns(&self, b: &mut Builder, decays: &Decays, block: u32) -> Operand {
         let (half, column) = (self.half_of(b, TIMES), self.first_column(b));
         [half, column, Operand::i32((block * COLUMNS) as i32)].into_iter().fold(decays.from, |at, by| b.add(at, by))

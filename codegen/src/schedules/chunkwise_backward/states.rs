@@ -1,19 +1,19 @@
 //! Copies of saved states to shared memory.
 
-use super::walk::Place;
-use super::{BackKernel, TIMES};
+use super::walk::HeadPart;
+use super::{ChunkwiseBackwardKernel, TIMES};
 use crate::build::Builder;
 use crate::schedules::flash::tile::Tile;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
-impl BackKernel<'_> {
-    /// Starts the copies of S and D before and after a chunk into a stage.
+impl ChunkwiseBackwardKernel<'_> {
+    /// Starts the copies of S before and D after a chunk into a stage.
     pub(super) fn fetch_states(
         &self,
         b: &mut Builder,
-        (own, parts): (&Place, Operand),
+        (own, parts): (&HeadPart, Operand),
         (chunk, chunks): (Operand, Operand),
         stage: Operand,
     ) {
@@ -42,7 +42,7 @@ impl BackKernel<'_> {
         })
     }
 
-    /// Starts the copies of a saved tile, which lies in memory as in shared memory.
+    /// Starts the copies of a saved tile, whose layout in memory is that of shared memory.
     fn fill_saved(&self, b: &mut Builder, (tile, scratch): (&Tile, usize), from: Operand, stage: Operand) {
         let piece = tile.piece();
         let own = b.mul(self.thread, Operand::i32(piece as i32));
@@ -60,10 +60,10 @@ impl BackKernel<'_> {
         b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
     }
 
-    /// The stage of a turn, and the parity of its phase.
-    pub(super) fn stage_of(&self, b: &mut Builder, turn: Operand) -> (Operand, Operand) {
+    /// The stage of an iteration, and the parity of its phase.
+    pub(super) fn stage_of(&self, b: &mut Builder, iteration: Operand) -> (Operand, Operand) {
         let stages = Operand::i32((self.schedule.stages - 1) as i32);
-        let [stage, round] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, turn, stages));
-        (stage, b.binary(Binary::And, round, Operand::i32(1)))
+        let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
+        (stage, b.binary(Binary::And, filling, Operand::i32(1)))
     }
 }

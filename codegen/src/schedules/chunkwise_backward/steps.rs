@@ -1,15 +1,16 @@
-//! What a chunk gives for every time of a head: sums over the width, and the cotangent of the decay's logarithm.
+//! The outputs of a head at every time of a chunk: sums over the width, and the cotangent of the decay's logarithm.
 
+use super::partials::{Partials, accumulate};
 use super::rates::{Decays, PER_LANE};
 use super::walk::Chunk;
-use super::{BLOCKS, BackKernel, TIMES, WARPS};
+use super::{BLOCKS, ChunkwiseBackwardKernel, TIMES, WARPS};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::{Cotangent, MatrixRecurrenceBackward};
+use crate::target::WARP;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 
@@ -21,7 +22,7 @@ const OF_QUERIES: u32 = OF_VALUES + 2;
 /// Sums over the width, by half.
 const OVER_WIDTH: u32 = OF_QUERIES + 2;
 
-/// Rows of times that sums over parts take, and what outputs over time have of the parts of a wide head so far.
+/// How many rows of times the sums over parts take, with what outputs over time have of the parts of a wide head so far.
 pub(super) fn parts(form: &MatrixRecurrenceBackward, wide: bool) -> u32 {
     let over_time = form.outputs.iter().filter(|kind| wide && kind.is_over_time()).count() as u32;
     so_far(form) + over_time
@@ -33,49 +34,7 @@ fn so_far(form: &MatrixRecurrenceBackward) -> u32 {
     OVER_WIDTH + 2 * sums
 }
 
-/// A thread's shares of the cotangent of the decay's logarithm.
-#[derive(Default)]
-pub(super) struct Partials {
-    /// At its two times among rows: of pairs, values and queries.
-    pairs: [Option<Operand>; 2],
-    values: [Option<Operand>; 2],
-    queries: [Option<Operand>; 2],
-    /// At its times among columns.
-    columns: Vec<Option<Operand>>,
-}
-
-fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Operand)) {
-    *sum = Some(match *sum {
-        None => b.mul(x, y),
-        Some(sum) => b.fma(x, y, sum),
-    });
-}
-
-impl Partials {
-    /// E·G of row h and column c.
-    pub(super) fn add_pair(&mut self, b: &mut Builder, (h, c): (usize, usize), factors: (Operand, Operand)) {
-        self.columns.resize(self.columns.len().max(c + 1), None);
-        accumulate(b, &mut self.pairs[h], factors);
-        accumulate(b, &mut self.columns[c], factors);
-    }
-
-    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
-        accumulate(b, &mut self.values[h], factors);
-    }
-
-    /// The gains of the values.
-    pub(super) fn scale_values(&mut self, b: &mut Builder, decays: &Decays) {
-        for (sum, [_, gain, _]) in self.values.iter_mut().zip(decays.rows) {
-            *sum = sum.map(|sum| b.mul(sum, gain));
-        }
-    }
-
-    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
-        accumulate(b, &mut self.queries[h], factors);
-    }
-}
-
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     fn has_decay(&self) -> bool {
         self.form.outputs.contains(&Cotangent::Decay)
     }
@@ -99,7 +58,7 @@ impl BackKernel<'_> {
         b.store(Memory::Shared(self.parts), at, &[sum], Some(own));
     }
 
-    /// Writes the shares of a warp that there are.
+    /// Writes the shares that a warp has.
     pub(super) fn store_partials(&self, b: &mut Builder, partials: &Partials) {
         if !self.has_decay() {
             return;
@@ -134,8 +93,8 @@ impl BackKernel<'_> {
         let from = b.add(start, own);
         let per_turn = self.schedule.threads() * piece;
         let mut sum = None;
-        for turn in 0..self.states.len() / per_turn {
-            let at = b.add(from, Operand::i32((turn * per_turn) as i32));
+        for iteration in 0..self.states.len() / per_turn {
+            let at = b.add(from, Operand::i32((iteration * per_turn) as i32));
             let [states, duals] = [&self.states, &self.duals]
                 .map(|tile| b.load(Memory::Shared(tile.array), at, piece, None, zero(Ty::F32)));
             states.into_iter().zip(duals).for_each(|two| accumulate(b, &mut sum, two));
@@ -145,7 +104,7 @@ impl BackKernel<'_> {
         b.store(Memory::Shared(self.energies), self.warp, &[sum], Some(own));
     }
 
-    /// The first warp stores the outputs of all times of a head.
+    /// Stores the outputs of all times of a head, by the first warp.
     pub(super) fn store_steps(
         &self,
         b: &mut Builder,
@@ -206,13 +165,13 @@ impl BackKernel<'_> {
         let tensor = Tensor::Output(output as u32);
         let value = self.stage.program.outputs[output].value;
         for (k, sum) in two.into_iter().enumerate() {
-            let spot = Spot { row: Some(k as u32), ..Spot::default() };
+            let coordinates = Coordinates { row: Some(k as u32), ..Coordinates::default() };
             match kind {
-                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), spot, sum),
-                _ => values.set(value, spot, sum),
+                Cotangent::Sum(tuple, _) => values.set_state((tuple, 0), coordinates, sum),
+                _ => values.set(value, coordinates, sum),
             }
-            let (indices, exists) = values.indices(b, spot);
-            let stored = values.value(b, value, spot);
+            let (indices, exists) = values.indices(b, coordinates);
+            let stored = values.value(b, value, coordinates);
             let offset = self.args.offset(b, tensor, &indices);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &[stored], Some(exists));
         }

@@ -2,14 +2,14 @@
 
 use super::TIMES;
 use crate::build::Builder;
-use crate::schedule::ChunkwiseBackward;
+use crate::schedules::ChunkwiseBackward;
 use crate::schedules::flash::tile::Tile;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::tile::SharedKind;
 use oplus_dsl::ir::Axis;
 
-/// Tiles as [`BackKernel`](super::BackKernel) has them.
+/// The tiles of a [`ChunkwiseBackwardKernel`](super::ChunkwiseBackwardKernel).
 pub(super) struct Tiles {
     pub keys: Tile,
     pub queries: Tile,
@@ -21,7 +21,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// Declares them, and their mbarriers.
+    /// Declares the tiles and their mbarriers.
     pub(super) fn declare(
         b: &mut Builder,
         stage: &Stage,

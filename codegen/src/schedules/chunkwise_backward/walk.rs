@@ -1,8 +1,8 @@
 //! The third sweep: a block goes through the heads of a chunk.
 
+use super::partials::Partials;
 use super::rates::Decays;
-use super::steps::Partials;
-use super::{BackKernel, ROWS, TIMES};
+use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
 use crate::schedules::chunkwise::products::{Blocks, Factor, multiply};
@@ -14,8 +14,8 @@ use crate::tile::{Mbarrier, Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
-/// How a warp's lanes read tiles of one shape.
-pub(super) struct Sides {
+/// The lanes by which a warp reads tiles of one shape.
+pub(super) struct OperandViews {
     /// The warp's block of rows, as a left factor.
     pub left: Lanes,
     /// The rows of its half, as a right factor over the axis within them, and where they begin.
@@ -28,24 +28,24 @@ pub(super) struct Sides {
     pub neighbours: Option<Lanes>,
 }
 
-/// Those of tiles over the width, or over times; and of tiles over the depth. They take many registers: each turn computes
-/// its own.
-pub(super) struct AllSides {
-    pub wide: Sides,
-    pub deep: Sides,
-    /// The same of weights, and of states, where they are of another type.
-    singles: Option<[Sides; 2]>,
+/// The lanes of tiles over the width, or over times, and of tiles over the depth. They take many registers: each iteration
+/// computes its own.
+pub(super) struct AllViews {
+    pub wide: OperandViews,
+    pub deep: OperandViews,
+    /// The lanes of weights and of states, where these are of another type than the factors.
+    of_other_type: Option<[OperandViews; 2]>,
 }
 
-impl AllSides {
-    /// Those of weights.
-    pub(super) fn weights(&self) -> &Sides {
-        self.singles.as_ref().map_or(&self.wide, |[weights, _]| weights)
+impl AllViews {
+    /// The lanes of weights.
+    pub(super) fn weights(&self) -> &OperandViews {
+        self.of_other_type.as_ref().map_or(&self.wide, |[weights, _]| weights)
     }
 
-    /// Those of S and D.
-    pub(super) fn states(&self) -> &Sides {
-        self.singles.as_ref().map_or(&self.deep, |[_, states]| states)
+    /// The lanes of S and D.
+    pub(super) fn states(&self) -> &OperandViews {
+        self.of_other_type.as_ref().map_or(&self.deep, |[_, states]| states)
     }
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Sums {
     pub queries: Vec<[Reg; 4]>,
 }
 
-/// What does not change over the heads of a block.
+/// The constants of a block over all its heads.
 pub(super) struct Chunk {
-    /// The shared axes' indices, the chunk's number and how many there are, its first time.
+    /// The indices of the shared axes, the chunk's number and how many there are, its first time.
     pub shared: Vec<(Axis, Operand)>,
     number: (Operand, Operand),
     pub first: Operand,
@@ -69,8 +69,8 @@ pub(super) struct Chunk {
     pub parts: Operand,
 }
 
-/// Where a turn is.
-pub(super) struct Place {
+/// The outer indices and the part of the width of an iteration.
+pub(super) struct HeadPart {
     /// The indices along all outer axes.
     pub outer: Vec<(Axis, Operand)>,
     /// The part of the width, `i32`, if that is wide.
@@ -79,14 +79,14 @@ pub(super) struct Place {
 
 /// A head of a chunk.
 pub(super) struct Head<'a> {
-    pub sides: &'a AllSides,
-    /// Where its tiles are.
+    pub views: &'a AllViews,
+    /// The stage of its tiles.
     pub stage: Operand,
     pub decays: &'a Decays,
     pub sums: &'a Sums,
 }
 
-impl Sides {
+impl OperandViews {
     /// Rows of the warp's half as a right factor over the axis within them.
     pub(super) fn right<'a>(&'a self, b: &mut Builder, tile: &'a Tile, stage: Operand) -> Factor<'a> {
         let factor = Factor::of(b, tile, &self.right, stage);
@@ -100,7 +100,7 @@ impl Sides {
     }
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let chunk = self.chunk(b);
@@ -119,14 +119,14 @@ impl BackKernel<'_> {
         }
         self.score(b);
         let sums = self.sums(b);
-        if self.has_turns() {
-            b.for_(none, chunk.heads, Operand::i32(1), |b, turn| {
-                self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, turn);
+        if self.is_iterated() {
+            b.for_(none, chunk.heads, Operand::i32(1), |b, iteration| {
+                self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, iteration);
             });
         } else {
-            self.again(b).as_ref().unwrap_or(self).turn(b, &chunk, &sums, none);
+            self.rematerialised(b).as_ref().unwrap_or(self).iteration(b, &chunk, &sums, none);
         }
-        self.again(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
+        self.rematerialised(b).as_ref().unwrap_or(self).finish(b, &chunk, &sums);
     }
 
     fn sums(&self, b: &mut Builder) -> Sums {
@@ -145,11 +145,11 @@ impl BackKernel<'_> {
         self.schedule.depth / 2 / COLUMNS
     }
 
-    /// Computes G, if it is kept; the sums that are in shared memory are 0 so far.
+    /// Computes G, if it is kept, and sets the sums in shared memory to 0.
     fn score(&self, b: &mut Builder) {
         if let Some(array) = self.scores {
-            let sides = self.sides(b, &self.keys);
-            for (block, scores) in (0..).zip(&self.scores_of(b, &sides)) {
+            let views = self.views(b, &self.keys);
+            for (block, scores) in (0..).zip(&self.scores_of(b, &views)) {
                 self.store_own(b, (array, block), scores);
             }
         }
@@ -160,19 +160,19 @@ impl BackKernel<'_> {
     }
 
     /// G at the warp's times j and the times i of its half.
-    pub(super) fn scores_of(&self, b: &mut Builder, sides: &Sides) -> Blocks {
-        let left = Factor::of(b, &self.keys, &sides.left, Operand::i32(0));
-        let right = sides.right(b, &self.queries, Operand::i32(0));
+    pub(super) fn scores_of(&self, b: &mut Builder, views: &OperandViews) -> Blocks {
+        let left = Factor::of(b, &self.keys, &views.left, Operand::i32(0));
+        let right = views.right(b, &self.queries, Operand::i32(0));
         let mut scores: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         multiply(b, &mut scores, (left, right));
         scores
     }
 
-    /// One thread makes the mbarriers, and the 0.
+    /// Initialises the mbarriers and the rematerialised numbers, by one thread.
     pub(super) fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            self.anew.store(b, &[]);
+            self.rematerialiser.store(b, &[]);
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             let stages = self.heads_in_flight();
             for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
@@ -186,7 +186,7 @@ impl BackKernel<'_> {
         b.barrier();
     }
 
-    /// Where the block is.
+    /// The chunk of the block.
     pub(super) fn chunk(&self, b: &mut Builder) -> Chunk {
         let times = Operand::i64(i64::from(TIMES));
         let up = b.add(self.args.size(self.form.states.time), Operand::i64(i64::from(TIMES) - 1));
@@ -209,26 +209,26 @@ impl BackKernel<'_> {
         Chunk { shared, number: (number, chunks), first, heads, parts }
     }
 
-    pub(super) fn all_sides(&self, b: &mut Builder) -> AllSides {
-        let [wide, deep] = [&self.values, &self.keys].map(|tile| self.sides(b, tile));
+    pub(super) fn all_views(&self, b: &mut Builder) -> AllViews {
+        let [wide, deep] = [&self.values, &self.keys].map(|tile| self.views(b, tile));
         let has_own = self.states.elem != self.keys.elem;
-        let singles = has_own.then(|| [&self.weights, &self.states].map(|tile| self.sides(b, tile)));
-        AllSides { wide, deep, singles }
+        let of_other_type = has_own.then(|| [&self.weights, &self.states].map(|tile| self.views(b, tile)));
+        AllViews { wide, deep, of_other_type }
     }
 
-    fn sides(&self, b: &mut Builder, tile: &Tile) -> Sides {
+    fn views(&self, b: &mut Builder, tile: &Tile) -> OperandViews {
         let (panel, columns) = (tile.panel(), tile.depth / 2);
-        let lane = self.anew.of(b, self.lane);
+        let lane = self.rematerialiser.of(b, self.lane);
         let (row, piece) = left_rows(b, lane);
         let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
         let own = b.add(row, of_block);
         let left = tile.lanes(b, own, piece);
         // Halves of rows are whole panels, or pieces of one.
-        let is_single = tile.elem == Elem::F32;
+        let is_f32 = tile.elem == Elem::F32;
         let lanes = |b: &mut Builder, row, piece| {
-            if is_single { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
+            if is_f32 { self.elements(b, tile, piece) } else { tile.lanes(b, row, piece) }
         };
-        let piece = if is_single { Operand::i32(0) } else { piece };
+        let piece = if is_f32 { Operand::i32(0) } else { piece };
         let (in_time, in_time_start) = if columns >= panel {
             let from = b.mul(self.half, Operand::i32((columns * tile.rows) as i32));
             (lanes(b, row, piece), from)
@@ -240,31 +240,31 @@ impl BackKernel<'_> {
         let (row, piece) = right_rows(b, lane);
         let right = tile.lanes(b, row, piece);
         let right_start = b.mul(self.half, Operand::i32((TIMES / 2 * panel) as i32));
-        let neighbours = is_single.then(|| self.neighbours(b, tile));
-        Sides { left, right, right_start, in_time, in_time_start, neighbours }
+        let neighbours = is_f32.then(|| self.neighbours(b, tile));
+        OperandViews { left, right, right_start, in_time, in_time_start, neighbours }
     }
 
-    /// Where a head is, or a part of one.
-    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> Place {
+    /// The outer indices of a head, and the part of the width.
+    pub(super) fn head(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> HeadPart {
         let (head, part) = match self.schedule.wide {
-            false => (turn, None),
+            false => (iteration, None),
             true => {
-                let (head, part) = divided(b, turn, chunk.parts);
+                let (head, part) = divided(b, iteration, chunk.parts);
                 (head, Some(part))
             }
         };
         let head = b.convert(Ty::I64, head);
         let own = self.args.indices(b, head, self.form.heads);
-        Place { outer: chunk.shared.iter().copied().chain(own).collect(), part }
+        HeadPart { outer: chunk.shared.iter().copied().chain(own).collect(), part }
     }
 
     /// Starts the copies of a head, if there is one.
-    pub(super) fn fetch(&self, b: &mut Builder, chunk: &Chunk, turn: Operand) {
-        let exists = b.lt(turn, chunk.heads);
+    pub(super) fn fetch(&self, b: &mut Builder, chunk: &Chunk, iteration: Operand) {
+        let exists = b.lt(iteration, chunk.heads);
         b.if_(exists, |b| {
-            let head = self.head(b, chunk, turn);
+            let head = self.head(b, chunk, iteration);
             let source = self.source(&head.outer);
-            let (stage, _) = self.stage_of(b, turn);
+            let (stage, _) = self.stage_of(b, iteration);
             for tile in [&self.values, &self.cotangents] {
                 let place = head.part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
                 let origin = origin_at(b, tile, &source, place);
@@ -274,47 +274,50 @@ impl BackKernel<'_> {
         });
     }
 
-    /// One head.
-    fn turn(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, turn: Operand) {
-        let (stage, parity) = self.stage_of(b, turn);
-        // From here on everybody has the rates, and nobody reads the head before.
+    /// Computes one head.
+    fn iteration(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, iteration: Operand) {
+        let (stage, parity) = self.stage_of(b, iteration);
+        // From here on all threads see the rates, and none reads the head before.
         b.barrier();
-        let next = b.add(turn, Operand::i32(1));
+        let next = b.add(iteration, Operand::i32(1));
         if self.heads_in_flight() > 1 {
             self.fetch(b, chunk, next);
         }
-        let early = self.reads_early.then(|| self.reads(b, chunk, turn));
+        let early = self.reads_early.then(|| self.reads(b, chunk, iteration));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
         }
-        let (found, decays) =
-            if self.is_single { self.in_phases(b, sums, (turn, stage)) } else { self.at_once(b, sums, (turn, stage)) };
+        let (found, decays) = if self.is_tf32 {
+            self.in_phases(b, sums, (iteration, stage))
+        } else {
+            self.at_once(b, sums, (iteration, stage))
+        };
         let (rates, (rows, steps)) = early.unwrap_or_else(|| {
-            let turn = self.anew.of(b, turn);
-            self.reads(b, chunk, turn)
+            let iteration = self.rematerialiser.of(b, iteration);
+            self.reads(b, chunk, iteration)
         });
-        // Not kept since then.
+        // Rematerialised here.
         let part = self.schedule.wide.then(|| {
-            let turn = self.anew.of(b, turn);
-            b.binary(Binary::Rem, turn, chunk.parts)
+            let iteration = self.rematerialiser.of(b, iteration);
+            b.binary(Binary::Rem, iteration, chunk.parts)
         });
         let place = part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
         self.store_values(b, &rows, (stage, place), &found);
         self.store_rates(b, &rates, next);
-        // From here on nobody reads the tiles of this head.
+        // From here on no thread reads the tiles of this head.
         b.barrier();
-        if self.heads_in_flight() == 1 && self.has_turns() {
+        if self.heads_in_flight() == 1 && self.is_iterated() {
             self.fetch(b, chunk, next);
         }
         self.store_steps(b, &steps, &decays, part.map(|part| (part, chunk)));
     }
 
-    /// All that is summed of a head: value', and the decays.
-    fn at_once(&self, b: &mut Builder, sums: &Sums, (turn, stage): (Operand, Operand)) -> (Blocks, Decays) {
-        let decays = self.decays(b, turn);
+    /// Computes all that is summed of a head at once: value', and the decays.
+    fn at_once(&self, b: &mut Builder, sums: &Sums, (iteration, stage): (Operand, Operand)) -> (Blocks, Decays) {
+        let decays = self.decays(b, iteration);
         let mut partials = Partials::default();
-        let sides = self.all_sides(b);
-        let head = Head { sides: &sides, stage, decays: &decays, sums };
+        let views = self.all_views(b);
+        let head = Head { views: &views, stage, decays: &decays, sums };
         let weights = self.weigh(b, &head, &mut partials);
         self.store_weights(b, &weights);
         let mut found = self.through_duals(b, &head, &mut partials);
@@ -322,25 +325,25 @@ impl BackKernel<'_> {
         self.add_queries(b, &head, &mut partials);
         self.store_partials(b, &partials);
         self.share_energy(b, stage);
-        // The weights of all warps are there.
+        // The weights of all warps are complete.
         b.barrier();
         self.through_pairs(b, &head, &mut found);
         (found, decays)
     }
 
     /// Reads the rates of the next head, and what outputs of this one need.
-    fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, turn: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
-        let next = b.add(turn, Operand::i32(1));
+    fn reads<'a>(&'a self, b: &mut Builder, chunk: &Chunk, iteration: Operand) -> (Rates, (Values<'a>, Values<'a>)) {
+        let next = b.add(iteration, Operand::i32(1));
         let last = b.sub(chunk.heads, Operand::i32(1));
         let known = b.binary(Binary::Min, next, last);
         let following = self.head(b, chunk, known);
         let rates = self.rates(b, &following.outer, chunk.first);
-        let own = self.head(b, chunk, turn);
+        let own = self.head(b, chunk, iteration);
         (rates, self.early(b, &own, chunk.first))
     }
 
-    /// What outputs need of memory at the thread's times among rows, and at its lane's times.
-    pub(super) fn early(&self, b: &mut Builder, own: &Place, first: Operand) -> (Values<'_>, Values<'_>) {
+    /// Reads what outputs need from memory at the thread's times among rows, and at its lane's times.
+    pub(super) fn early(&self, b: &mut Builder, own: &HeadPart, first: Operand) -> (Values<'_>, Values<'_>) {
         let (time, width) = (self.form.states.time, self.form.states.width);
         let mut rows = Values::new(self.stage, &self.args, [time, width], own.outer.clone());
         let mut steps = rows.clone();
@@ -348,14 +351,14 @@ impl BackKernel<'_> {
         for (k, place) in (0..).zip(self.own_times(b, first)) {
             steps.set_row(k, place);
         }
-        for slot in 0..2 {
-            rows.read_row(b, slot);
-            steps.read_row(b, slot);
+        for row in 0..2 {
+            rows.read_row(b, row);
+            steps.read_row(b, row);
         }
         (rows, steps)
     }
 
-    /// Products of what was summed over heads.
+    /// Multiplies what was summed over heads, and stores it.
     fn finish(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums) {
         if !self.needs(Cotangent::Keys) && !self.needs(Cotangent::Queries) {
             return;
@@ -364,18 +367,18 @@ impl BackKernel<'_> {
         let pairs: Blocks = sums.pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weights(b, &pairs);
         b.barrier();
-        let sides = self.all_sides(b);
+        let views = self.all_views(b);
         let (time, width) = (self.form.states.time, self.form.states.width);
         let values = Values::new(self.stage, &self.args, [time, width], chunk.shared.clone());
         let mut kinds = [Cotangent::Keys, Cotangent::Queries];
-        if self.is_single {
+        if self.is_tf32 {
             // The sums of query' are in registers.
             kinds.reverse();
         }
         for kind in kinds.into_iter().filter(|kind| self.needs(*kind)) {
             let found = match kind {
-                Cotangent::Keys => self.finish_keys(b, &sides),
-                _ => self.finish_queries(b, &sides, &sums.queries),
+                Cotangent::Keys => self.finish_keys(b, &views),
+                _ => self.finish_queries(b, &views, &sums.queries),
             };
             self.store_depth(b, &values, chunk.first, (kind, &found));
         }

@@ -10,7 +10,7 @@ use crate::block::carry::{Fields, select};
 use crate::block::point::{Anchor, Leaves, Point, Position};
 use crate::block::reads::near;
 use crate::build::{Builder, zero};
-use crate::schedule::{Columns, Form};
+use crate::schedules::{Columns, Form};
 use crate::stage::{Scan, Stage};
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::ir::{Axis, Binary, Value};

@@ -22,6 +22,12 @@ struct Turn {
     tag: Operand,
 }
 
+/// A column of the tile of a slot, `i32`.
+struct Column {
+    slot: Operand,
+    column: Operand,
+}
+
 /// The messages of a column that lead to the state before a tile.
 struct Wanted {
     /// Aggregates of the group's earlier tiles.
@@ -89,12 +95,19 @@ impl Ring<'_> {
                 self.publish(b, message, &total, turn);
             });
         }
-        let before = self.state_before(b, turn, &initial, &wanted);
-        let state = earlier.as_ref().map_or(before.clone(), |e| self.layout.monoid.apply(b, &before, e));
+        let place = Column { slot, column };
+        let before = self.state_before(b, turn, &initial, (&wanted, &place));
+        let state = earlier.as_ref().map_or(before.clone(), |e| {
+            let state = self.layout.monoid.apply(b, &before, e);
+            self.step_if_lost_between(b, &place, (&before, state), |b, tile| (self.group_start(b, tile), tile.order))
+        });
         store_fields(b, &self.carry, index, &state);
         b.if_(turn.follows, |b| {
             let total = self.total(b, earlier.as_ref(), index);
             let after = self.layout.monoid.apply(b, &before, &total);
+            let after = self.step_if_lost_between(b, &place, (&before, after), |b, tile| {
+                (self.group_start(b, tile), b.add(tile.order, Operand::i32(1)))
+            });
             let next = b.add(turn.group, Operand::i32(1));
             let message = self.state_message(b, tile.scan, next, column);
             self.publish(b, message, &after, turn);
@@ -102,6 +115,47 @@ impl Ring<'_> {
                 b.if_(turn.last, |b| self.column(b, tile, column).store_finals(b, 0, &after));
             }
         });
+    }
+
+    /// The first tile of a tile's group, `i32`.
+    fn group_start(&self, b: &mut Builder, tile: &Tile) -> Operand {
+        let within = b.binary(Binary::Rem, tile.order, Operand::i32(self.layout.schedule.group as i32));
+        b.sub(tile.order, within)
+    }
+
+    /// The state `after` that tiles give of the state `before` them; where that is lost, from single steps. The tiles are those from the
+    /// first number of the range up to the second, in the order of the scan.
+    fn step_if_lost_between(
+        &self,
+        b: &mut Builder,
+        column: &Column,
+        (before, after): (&[Operand], Fields),
+        range: impl FnOnce(&mut Builder, &Tile) -> (Operand, Operand),
+    ) -> Fields {
+        let lost = self.layout.monoid.loses(b, before, &after);
+        if lost == Operand::bool(false) {
+            return after;
+        }
+        let after: Vec<Reg> = after.into_iter().map(|x| b.var(x)).collect();
+        b.if_(lost, |b| {
+            assign(b, &after, before);
+            let tile = self.drawn_tile(b, column.slot);
+            let (first, end) = range(b, &tile);
+            let end = b.binary(Binary::Min, end, self.time_tiles);
+            let (first, end) = if self.layout.reverse() {
+                (b.sub(self.time_tiles, end), b.sub(self.time_tiles, first))
+            } else {
+                (first, end)
+            };
+            let rows = Operand::i64(i64::from(self.layout.schedule.tile_rows()));
+            let [first, end] = [first, end].map(|tiles| {
+                let tiles = b.convert(Ty::I64, tiles);
+                b.mul(tiles, rows)
+            });
+            let steps = self.steps(b, &tile, column.column);
+            steps.walk(b, &after, (first, end), |_, _| Operand::bool(false));
+        });
+        after.into_iter().map(Operand::Reg).collect()
     }
 
     /// The aggregate of the group up to and with the tile.
@@ -167,14 +221,20 @@ impl Ring<'_> {
     }
 
     /// The state before a group: that before some earlier group, then the aggregates of the groups between.
-    fn state_before(&self, b: &mut Builder, turn: &Turn, initial: &[Operand], wanted: &Wanted) -> Fields {
+    fn state_before(
+        &self,
+        b: &mut Builder,
+        turn: &Turn,
+        initial: &[Operand],
+        (wanted, column): (&Wanted, &Column),
+    ) -> Fields {
         let state: Vec<Reg> = initial.iter().map(|x| b.var(*x)).collect();
         let later = b.binary(Binary::Gt, turn.group, Operand::i32(0));
-        b.if_(later, |b| self.resume(b, wanted, &state));
+        b.if_(later, |b| self.resume(b, wanted, &state, (turn, column)));
         state.into_iter().map(Operand::Reg).collect()
     }
 
-    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg]) {
+    fn resume(&self, b: &mut Builder, wanted: &Wanted, state: &[Reg], (turn, column): (&Turn, &Column)) {
         let chosen = b.var(Operand::i32(0));
         b.loop_(|b| {
             let done = wanted.choose(b, chosen);
@@ -183,6 +243,7 @@ impl Ring<'_> {
             b.push(Stmt::Poll { messages: self.block.messages, entries, tag: wanted.tag });
         });
         let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
+        let any = b.var(Operand::bool(false));
         for (m, (aggregate, start)) in wanted.aggregates.iter().zip(&wanted.starts).enumerate().rev() {
             let starts = b.eq(chosen.into(), Operand::i32(m as i32));
             b.if_(starts, |b| {
@@ -194,9 +255,48 @@ impl Ring<'_> {
                 let element = from_words(b, &types, &values(aggregate));
                 let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
                 let next = self.layout.monoid.apply(b, &now, &element);
+                let lost = self.layout.monoid.loses(b, &now, &next);
+                let lost = b.binary(Binary::Or, any.into(), lost);
+                b.assign(any, lost);
                 assign(b, state, &next);
             });
         }
+        if !self.layout.monoid.at_risk().is_empty() {
+            b.if_(any.into(), |b| self.resume_in_steps(b, column, (chosen.into(), turn.tag), state));
+        }
+    }
+
+    /// Goes from the chosen state on once more; groups that lose the state are stepped through. What each group gives depends
+    /// only on the state before it and its elements, so that the bits are those from every choice.
+    fn resume_in_steps(&self, b: &mut Builder, column: &Column, (chosen, tag): (Operand, Operand), state: &[Reg]) {
+        let (types, state_types) = (self.layout.monoid.types(), self.layout.monoid.state_types());
+        let size = Operand::i32(self.layout.schedule.group as i32);
+        let tile = self.drawn_tile(b, column.slot);
+        let own = b.binary(Binary::Div, tile.order, size);
+        let groups = b.add(chosen, Operand::i32(1));
+        let first = b.sub(own, groups);
+        let initial = self.initial(b, &tile, column.column);
+        let later = b.binary(Binary::Gt, first, Operand::i32(0));
+        let message = self.state_message(b, tile.scan, first, column.column);
+        let start = entry(b, message, words(&state_types), later, tag);
+        let known = to_words(b, &initial);
+        start.values.iter().zip(&known).for_each(|(reg, word)| b.assign(*reg, *word));
+        self.poll_until(b, vec![start.clone()], tag, |b| present(b, &start, tag));
+        let known = from_words(b, &state_types, &values(&start));
+        assign(b, state, &known);
+        b.for_(first, own, Operand::i32(1), |b, group| {
+            let message = self.group_message(b, tile.scan, group, column.column);
+            let aggregate = entry(b, message, self.words, Operand::bool(true), tag);
+            self.poll_until(b, vec![aggregate.clone()], tag, |b| present(b, &aggregate, tag));
+            let element = from_words(b, &types, &values(&aggregate));
+            let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let next = self.layout.monoid.apply(b, &now, &element);
+            let next = self.step_if_lost_between(b, column, (&now, next), |b, _| {
+                let tile = b.mul(group, size);
+                (tile, b.add(tile, size))
+            });
+            assign(b, state, &next);
+        });
     }
 
     /// Polls until the condition holds.

@@ -5,27 +5,30 @@
 //!
 //! Both see a stage as *cells*: rows of time × adjacent columns that one thread holds (`cells`).
 
+mod candidates;
 mod cells;
 mod look_back;
+mod parameters;
 mod parts;
 mod produce;
 mod publish;
 mod ring;
 mod roles;
+mod strategy;
 mod walk;
 
+pub use parameters::{Columns, Form};
 pub use parts::parts;
-pub use ring::{HELPERS, message_words, scans, time_tiles};
+pub use ring::HELPERS;
 
-use super::LowerError;
-use super::lookback::used_fields;
+use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::point::Point;
+use crate::block::reads::used_fields;
 use crate::build::Builder;
-use crate::schedule::{Columns, Form, Schedule};
-use crate::stage::{Scan, Stage};
+use crate::stage::{Refusal, Scan, Stage};
 use crate::tile::{Kernel, Memory, Operand};
 use cells::{Cells, Streams};
 use oplus_dsl::ir::Axis;
@@ -33,14 +36,14 @@ use parts::RowSums;
 
 /// The tile kernel of a stage under a columns schedule.
 pub fn lower(stage: &Stage, schedule: &Columns, symbol: &str) -> Result<Kernel, LowerError> {
-    let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "columns" })?;
+    let scan = stage.scan().ok_or(LowerError::Kind { schedule: Columns::NAME, refusal: Refusal::NoScan })?;
     let ring = schedule.form == Form::Ring;
     let fits = schedule.lanes.is_power_of_two() && schedule.lanes <= 32 && schedule.steps > 0;
     let parted = stage.part_axis.is_some();
-    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().parted().is_ok();
+    let sums = !parted || !ring && schedule.steps.is_power_of_two() && stage.kind().partial_sums().is_ok();
     let fits = fits && sums && (ring || schedule.stages <= 1);
     if !fits || ring && (schedule.stages > 6 || schedule.group == 0 || schedule.window == 0) {
-        return Err(LowerError::Parameters { schedule: Schedule::Columns(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.threads());
     let columns = Layout::declare(&mut b, stage, scan, schedule);
@@ -78,7 +81,7 @@ struct Layout<'s> {
 
 impl<'s> Layout<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s Columns) -> Layout<'s> {
-        let args = Args::declare(b, stage, &Schedule::Columns(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
         let lane = Axis(schedule.lane);
         let streams = Streams::new(stage, &scan, schedule);
@@ -135,7 +138,7 @@ impl<'s> Layout<'s> {
         let after: Vec<Fields> =
             states.iter().zip(elements).map(|(state, element)| self.monoid.apply(b, state, element)).collect();
         for (k, output) in self.stage.program.outputs.iter().enumerate() {
-            if self.stage.is_final(k) || self.stage.is_parted(k) {
+            if self.stage.is_final(k) || self.stage.has_partial_sums(k) {
                 continue;
             }
             let values: Vec<Operand> = (0..self.vector() as usize)

@@ -6,7 +6,8 @@ use crate::abi::Tensor;
 use crate::block::lane_sum::Lanes;
 use crate::block::point::Point;
 use crate::build::{Builder, zero};
-use crate::schedule::{Columns, WARP};
+use crate::schedules::Columns;
+use crate::target::WARP;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Value;
@@ -26,7 +27,7 @@ impl RowSums {
     /// Nothing summed yet.
     pub(super) fn new(layout: &Layout) -> RowSums {
         let nothing = vec![zero(Ty::F32); layout.schedule.steps as usize];
-        let sums = layout.stage.kind().parted().map_or(&[][..], |parted| &parted.sums);
+        let sums = layout.stage.kind().partial_sums().map_or(&[][..], |parted| &parted.sums);
         RowSums { outputs: sums.iter().map(|sum| (sum.output, sum.element, nothing.clone())).collect() }
     }
 

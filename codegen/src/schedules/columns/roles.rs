@@ -1,13 +1,18 @@
 //! The reducers and the scanners.
 
+use super::Layout;
 use super::cells::Cells;
 use super::parts::RowSums;
 use super::ring::{Ring, Tile};
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
+use crate::block::steps::Steps;
 use crate::build::Builder;
-use crate::tile::Operand;
+use crate::tile::{Memory, Operand, Reg};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
+use std::collections::HashMap;
 
 impl Ring<'_> {
     /// Reducer w takes the spans of scan warps w, w + reducers, … of each tile.
@@ -87,11 +92,86 @@ impl Ring<'_> {
             let state = layout.monoid.apply(b, &carry, &before);
             states.push(layout.monoid.apply(b, &state, prefix));
         }
+        let mut states = self.found_again(b, slot, states);
         let mut sums = RowSums::new(layout);
         for row in layout.in_order(layout.schedule.steps) {
             let r = row as usize;
             states = layout.step(b, &cells, row, &mut points[r], &elements[r], (states, &mut sums));
         }
+    }
+
+    /// The states before a thread's rows, column by column; one that is lost is found again by steps from the state before the tile.
+    fn found_again(&self, b: &mut Builder, slot: Operand, states: Vec<Fields>) -> Vec<Fields> {
+        let mut all = Operand::bool(true);
+        for state in &states {
+            let there = self.layout.monoid.are_states(b, state);
+            all = b.and(all, there);
+        }
+        if all == Operand::bool(true) {
+            return states;
+        }
+        let states: Vec<Vec<Reg>> = states.iter().map(|state| state.iter().map(|x| b.var(*x)).collect()).collect();
+        let lost = b.unary(Unary::Not, all);
+        b.if_(lost, |b| {
+            b.for_(Operand::i32(0), Operand::i32(states.len() as i32), Operand::i32(1), |b, v| {
+                self.find_column(b, slot, v, &states);
+            });
+        });
+        states.iter().map(|state| state.iter().map(|r| Operand::Reg(*r)).collect()).collect()
+    }
+
+    /// The state before a thread's rows in its column number `v` (`i32`), by steps if it is lost.
+    fn find_column(&self, b: &mut Builder, slot: Operand, v: Operand, states: &[Vec<Reg>]) {
+        let tile = self.drawn_tile(b, slot);
+        let first = self.lane_column(b);
+        let column = b.add(first, v);
+        let base = self.slot_columns(b, slot);
+        let index = b.add(base, column);
+        let carry = load_fields(b, &self.carry, index);
+        let own = |b: &mut Builder, k: usize| b.eq(v, Operand::i32(k as i32));
+        let mut found = Operand::bool(true);
+        for (k, state) in states.iter().enumerate() {
+            let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let (own, there) = (own(b, k), self.layout.monoid.are_states(b, &state));
+            let other = b.unary(Unary::Not, own);
+            let there = b.binary(Binary::Or, other, there);
+            found = b.and(found, there);
+        }
+        let lost = b.unary(Unary::Not, found);
+        let was = self.layout.monoid.has_states(b, &carry);
+        let lost = b.and(lost, was);
+        b.if_(lost, |b| {
+            let stepped: Vec<Reg> = carry.into_iter().map(|x| b.var(x)).collect();
+            let (place, _) = self.place(b, &tile, self.block.warp, Operand::i32(0));
+            let behind = b.add(place.time, Operand::i64(i64::from(self.layout.schedule.steps)));
+            let tile_end = b.add(tile.time, Operand::i64(i64::from(self.layout.schedule.tile_rows())));
+            let range = if self.layout.reverse() { (behind, tile_end) } else { (tile.time, place.time) };
+            self.steps(b, &tile, column).walk(b, &stepped, range, |_, _| Operand::bool(false));
+            for (k, state) in states.iter().enumerate() {
+                let own = own(b, k);
+                for (state, stepped) in state.iter().zip(&stepped) {
+                    let next = b.select(own, (*stepped).into(), (*state).into());
+                    b.assign(*state, next);
+                }
+            }
+        });
+    }
+
+    /// Where the tile of a slot lies: computed in branches that are seldom taken, so that no register holds it meanwhile.
+    pub(super) fn drawn_tile(&self, b: &mut Builder, slot: Operand) -> Tile {
+        let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
+        self.tile(b, tile)
+    }
+
+    /// A column (`i32`) of a tile, whose elements are read one by one.
+    pub(super) fn steps(&self, b: &mut Builder, tile: &Tile, column: Operand) -> Steps<'_> {
+        let Layout { stage, scan, monoid, args, lane, width, .. } = self.layout;
+        let column = b.convert(Ty::I64, column);
+        let column = b.add(tile.column, column);
+        let exists = b.lt(column, *width);
+        let mut indices = tile.outer.clone();
+        indices.push((*lane, column));
+        Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists }
     }
 
     /// What the lanes earlier in time combine to.

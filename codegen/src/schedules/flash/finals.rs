@@ -1,9 +1,9 @@
 //! The outputs of a block's rows.
 
 use super::sums::{PayloadSums, Sums};
-use super::values::{Index, Spot, Values};
+use super::values::{Coordinates, Index, Values};
 use super::weigh::over_group;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, ThreadTile};
 use crate::abi::{Tensor, axes};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
@@ -11,15 +11,15 @@ use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use std::ops::Range;
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// Stores the outputs of the thread's rows.
-    pub(super) fn finals(&self, b: &mut Builder, mut values: Values, slots: Slots, sums: &Sums) {
+    pub(super) fn finals(&self, b: &mut Builder, mut values: Values, thread_tile: ThreadTile, sums: &Sums) {
         self.set_totals(b, &mut values, sums);
-        // Where registers are scarce the offsets of places are needed for all rows at once, and then no more.
-        let together = if self.is_scarce() { slots.rows } else { 1 };
-        for first in (0..slots.rows).step_by(together as usize) {
+        // Where registers are scarce, all rows are stored together: their offsets are then needed for one output alone.
+        let at_once = if self.is_scarce() { thread_tile.rows } else { 1 };
+        for first in (0..thread_tile.rows).step_by(at_once as usize) {
             for output in 0..self.stage.program.outputs.len() {
-                self.store(b, &mut values, sums, (first..first + together, output));
+                self.store(b, &mut values, sums, (first..first + at_once, output));
             }
         }
     }
@@ -33,21 +33,21 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The states of a row that have no place within columns.
+    /// The fields of the row's totals that have no axis within columns.
     fn set_totals(&self, b: &mut Builder, values: &mut Values, sums: &Sums) {
-        let spot = |row: usize| Spot { row: Some(row as u32), ..Spot::default() };
+        let coordinates = |row: usize| Coordinates { row: Some(row as u32), ..Coordinates::default() };
         if let Some(gauge) = &self.form.gauge {
             for (row, reg) in sums.maximum.iter().enumerate() {
                 let maximum = self.maximum(b, values, *reg);
-                values.set_state(gauge.state, spot(row), maximum);
+                values.set_state(gauge.state, coordinates(row), maximum);
             }
         }
         for (payload, sums) in self.form.payloads.iter().zip(&sums.payloads) {
             let PayloadSums::Rows(rows) = sums else { continue };
             for (row, reg) in rows.iter().enumerate() {
                 let total = over_group(b, Binary::Add, (*reg).into());
-                let total = values.product(b, Some(total), &payload.outside, spot(row));
-                values.set_state(payload.state, spot(row), total.unwrap_or(zero(Ty::F32)));
+                let total = values.product(b, Some(total), &payload.outside, coordinates(row));
+                values.set_state(payload.state, coordinates(row), total.unwrap_or(zero(Ty::F32)));
             }
         }
     }
@@ -55,7 +55,7 @@ impl PairsKernel<'_> {
     /// An output with one element per row: by the first lane of its group.
     fn store_row(&self, b: &mut Builder, values: &mut Values, (row, output): (u32, usize)) {
         let value = self.stage.program.outputs[output].value;
-        let value = values.value(b, value, Spot { row: Some(row), ..Spot::default() });
+        let value = values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
         let first = b.eq(self.member, Operand::i32(0));
         let index = values.row(row);
         let guard = b.and(index.exists, first);
@@ -71,7 +71,7 @@ impl PairsKernel<'_> {
         self.args.offset(b, Tensor::Output(output as u32), &indices)
     }
 
-    /// The elements that the thread holds of some rows of an output.
+    /// Stores the elements that the thread holds of some rows of an output.
     fn store_places(
         &self,
         b: &mut Builder,
@@ -86,8 +86,9 @@ impl PairsKernel<'_> {
         let memory = Memory::Global(self.args.pointer(tensor));
         let twice = b.mul(self.member, Operand::i32(2));
         let twice = b.convert(Ty::I64, twice);
-        // Where registers are scarce the thread's own place belongs to the origin: what is added to that is part of the access.
-        let own = self.anew.filter(|_| self.elem() != Elem::F32).map(|_| b.mul(twice, stride));
+        // Where registers are scarce, the thread's own coordinate belongs to the origin: what is added to that is part of
+        // the access.
+        let own = self.rematerialiser.filter(|_| self.elem() != Elem::F32).map(|_| b.mul(twice, stride));
         let mut of_thread = |from: &Operand| own.map_or(*from, |own| b.add(*from, own));
         let origins: Vec<Operand> = origins.iter().map(&mut of_thread).collect();
         let blocks = 0..self.depth_of(axis) / COLUMNS;
@@ -99,13 +100,13 @@ impl PairsKernel<'_> {
                 let at = b.add(twice, Operand::i64(i64::from(block * COLUMNS + c)));
                 let inside = if self.schedule.padded { b.lt(at, size) } else { Operand::bool(true) };
                 let exists = b.and(index.exists, inside);
-                values.set_place(c, axis, Index { at, exists });
-                let spot = Spot { row: Some(row), column: None, place: Some(c) };
+                values.set_inner(c, axis, Index { at, exists });
+                let coordinates = Coordinates { row: Some(row), column: None, inner: Some(c) };
                 self.set_sums(b, &mut values, sums, (row, block, c), axis);
                 let at = if own.is_some() { Operand::i64(i64::from(block * COLUMNS + c)) } else { at };
                 let at = b.mul(at, stride);
                 let offset = b.add(*from, at);
-                two.push((values.value(b, value, spot), offset, exists));
+                two.push((values.value(b, value, coordinates), offset, exists));
             }
             let [(x, offset, exists), (y, further, also)] = two[..] else { continue };
             if self.schedule.vector > 1 {
@@ -117,7 +118,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The sums with a leaf along an axis that a thread has at a place.
+    /// Makes the sums with a leaf known to the evaluator, at one coordinate along the leaf's axis that the thread has.
     fn set_sums(
         &self,
         b: &mut Builder,
@@ -131,14 +132,14 @@ impl PairsKernel<'_> {
                 && own == axis
             {
                 let sum = blocks.get(b, self.place_of(param, row, (block, c)));
-                let spot = Spot { row: Some(row), column: None, place: Some(c) };
-                let total = values.product(b, Some(sum), &payload.outside, spot);
-                values.set_state(payload.state, spot, total.unwrap_or(zero(Ty::F32)));
+                let coordinates = Coordinates { row: Some(row), column: None, inner: Some(c) };
+                let total = values.product(b, Some(sum), &payload.outside, coordinates);
+                values.set_state(payload.state, coordinates, total.unwrap_or(zero(Ty::F32)));
             }
         }
     }
 
-    /// The places within columns that tiles have along an axis.
+    /// The length of tiles along an axis within columns.
     fn depth_of(&self, axis: Axis) -> u32 {
         if self.form.inner.first() == Some(&axis) { self.schedule.depth } else { self.schedule.width }
     }

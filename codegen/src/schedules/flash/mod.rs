@@ -1,4 +1,4 @@
-//! Pairs: sums over all pairs of a row and a column, by matrix products.
+//! Flash: fused sums over all pairs of a row and a column, by matrix products.
 //!
 //! A stage in this [form](Pairwise) sums over the columns n, for every row m, what a weight of the pair says of the column:
 //!
@@ -9,29 +9,34 @@
 //! ```
 //!
 //! or, with a *gauge*, the softmax merge of (score[m, n], payloads): weights are 2^(κ·(score − M)) with the maximum M so far,
-//! and what has been summed is measured against the new maximum whenever it grows. Attention is of this form, and so
+//! and earlier sums are scaled whenever the maximum grows. Attention is of this form, and so
 //! are both halves of its backward pass. Nothing of the size of all pairs is ever stored. Sums may be added up *over* one axis
-//! more, which only columns have, as that of the queries' heads that share the head of a key: a block goes over it in
-//! `rounds`.
+//! more, which only columns have, such as the query heads that share the head of a key (grouped queries): a block goes over it in
+//! `grouped_query`.
 //!
 //! A block has 16·warps·repeat rows, which it keeps in shared memory, and walks tiles of columns, which come through a ring
-//! of asynchronous copies. Products are matrix fragments with `f32` sums; factors are of 16 bits, or `f32` in two parts, whose
-//! sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of them. The thread with g = lane / 4 and t = lane mod 4 holds of
-//! a 16 × 8 block the rows g and g + 8 at the columns 2t and 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that
-//! weights never leave their registers. Warpgroups (`sm_90a`) multiply straight from shared memory, and their fragments
-//! are the same. All its rows and columns have numbers, *slots*.
+//! of asynchronous copies. Products are matrix fragments with `f32` sums. Factors have 16 bits, or are `f32` in split tf32,
+//! whose sums are in shared memory; a warp has `repeat` blocks of 16 rows, so that each fragment of columns serves all of
+//! them. The thread with g = lane / 4 and t = lane mod 4 holds of a 16 × 8 block the rows g and g + 8 at the columns 2t and
+//! 2t + 1 ([tile IR](crate::tile)): pairs and sums alike, so that weights never leave their registers. Warpgroups
+//! (`sm_90a`) multiply straight from shared memory, and their fragments are the same. The rows and columns of a thread
+//! are numbered.
 //!
-//! Conditions that compare the column with a value of the row are ranges of columns: tiles outside are not visited, and
-//! only tiles that some rows see in part compare pair by pair. Rows, columns and places within them that do not exist are
+//! Conditions that compare the column with a value of the row are ranges of columns: tiles outside of them are not visited, and
+//! only tiles that some rows see in part compare pair by pair. Rows, columns and elements within them that do not exist are
 //! zeros in the tiles.
 
+mod block_rows;
+mod candidates;
+mod cost;
 mod finals;
-mod place;
+mod grouped_query;
+mod non_finite;
+mod parameters;
 mod products;
-mod rounds;
-pub(crate) mod single;
-mod strays;
+mod strategy;
 mod sums;
+pub(crate) mod tf32;
 pub(crate) mod tile;
 pub(crate) mod values;
 mod vectors;
@@ -39,28 +44,34 @@ mod visible;
 mod walk;
 mod weigh;
 
-use super::LowerError;
-use super::chunkwise::anew::Anew;
+pub use parameters::Flash;
+
+use super::{LowerError, Strategy};
 use crate::block::args::Args;
+use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
-use crate::schedule::{Flash, Schedule, Unit, WARP};
+use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;
+use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
+use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
-use place::Place;
 use tile::{Lanes, Tile, left_rows, right_rows};
 use vectors::Vector;
+
+/// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
+type Grid = Vec<[Operand; 4]>;
 
 /// Rows of a fragment.
 const ROWS: u32 = 16;
 /// Columns of a fragment.
 const COLUMNS: u32 = 8;
 
-/// The tile kernel of a stage under a schedule of pairs.
+/// The tile kernel of a stage under a flash schedule.
 pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::Flash(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let Flash { warps, repeat, unit, columns, depth, width, stages, vector, blocks, .. } = *schedule;
     let sixteenths = [columns, depth, width].iter().all(|n| *n > 0 && n.is_multiple_of(ROWS));
     let vectors = matches!(vector, 1 | 2 | 4 | 8);
@@ -68,34 +79,34 @@ pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, Lo
     if !sixteenths || !vectors || !units || [warps, repeat, blocks].contains(&0) || warps > WARP || stages < 2 {
         return Err(parameters);
     }
-    let form = stage.kind().pairs().map_err(|refusal| LowerError::Kind { schedule: "pairs", refusal })?;
+    let form = stage.kind().pairwise().map_err(|refusal| LowerError::Kind { schedule: Flash::NAME, refusal })?;
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(blocks);
-    let kernel = PairsKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
+    let kernel = FlashKernel::declare(&mut b, stage, form, schedule).ok_or(parameters)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
 
 /// The shared memory of the kernel.
 pub fn shared_bytes(stage: &Stage, schedule: &Flash) -> u32 {
-    let Ok(form) = stage.kind().pairs() else { return 0 };
+    let Ok(form) = stage.kind().pairwise() else { return 0 };
     let mut b = Builder::new("", WARP);
-    PairsKernel::declare(&mut b, stage, form, schedule);
+    FlashKernel::declare(&mut b, stage, form, schedule);
     b.finish().shared_layout().1
 }
 
-/// How many of each a thread has.
+/// How many rows and columns a thread has in a tile; each has a number.
 #[derive(Clone, Copy)]
-struct Slots {
+struct ThreadTile {
     /// Rows: 2h' + h is row g + 8h of the warp's block h'.
     rows: u32,
     /// Columns: 2j + c is column 2t + c of block j.
     columns: u32,
 }
 
-/// A stage laid over blocks. Immutable while code is emitted.
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
 #[derive(Clone)]
-struct PairsKernel<'s> {
+struct FlashKernel<'s> {
     stage: &'s Stage,
     form: &'s Pairwise,
     schedule: &'s Flash,
@@ -104,18 +115,18 @@ struct PairsKernel<'s> {
     column_tiles: Vec<Tile>,
     /// What comes with the tiles of columns.
     vectors: Vec<Vector>,
-    /// A stage of the ring has been read, by every thread.
+    /// The mbarriers that say of each stage of the ring that every thread has read it.
     empty: SharedId,
     /// The ends of ranges, of every warp.
     ends: SharedId,
-    /// Where strays were found.
+    /// Flags of the shares of a tile in which non-finite elements were found.
     flags: SharedId,
-    /// The sums of payloads in shared memory, where they are there.
+    /// The sums of payloads that stand in shared memory.
     shared_sums: Vec<Option<SharedId>>,
     thread: Operand,
     warp: Operand,
     lane: Operand,
-    /// g and t.
+    /// lane / 4 and lane mod 4.
     group: Operand,
     member: Operand,
     /// The index along every axis of pairs but those of rows and columns.
@@ -124,13 +135,13 @@ struct PairsKernel<'s> {
     first_row: Operand,
     /// Which part of the columns the block has, and how many there are, `i32`; none where it has all of them.
     part: Option<(Operand, Operand)>,
-    /// The outer indices and the first row, where sums or single elements leave no registers for them.
-    anew: Option<Anew>,
+    /// The rematerialised outer indices and first row, where sums or single elements leave no registers for them.
+    rematerialiser: Option<Rematerialiser>,
 }
 
-impl<'s> PairsKernel<'s> {
+impl<'s> FlashKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, form: &'s Pairwise, schedule: &'s Flash) -> Option<Self> {
-        let args = Args::declare(b, stage, &Schedule::Flash(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let depth = |inner: Axis| if form.inner.first() == Some(&inner) { schedule.depth } else { schedule.width };
         let tile = |b: &mut Builder, along: Axis, (param, inner): (u32, Axis), rows: u32, stages: u32| {
             Tile::declare(b, stage, (param, along, inner), (rows, depth(inner), stages))
@@ -149,15 +160,15 @@ impl<'s> PairsKernel<'s> {
         let empty = b.shared("empty", SharedKind::Mbarrier, schedule.stages);
         let elem = row_tiles.first()?.elem;
         let same = row_tiles.iter().chain(&column_tiles).all(|t| t.elem == elem);
-        let single = elem == Elem::F32 && schedule.unit == Unit::Warp;
-        if !same || !(single || matches!(elem, Elem::Bf16 | Elem::F16)) {
+        let is_f32 = elem == Elem::F32 && schedule.unit == Unit::Warp;
+        if !same || !(is_f32 || matches!(elem, Elem::Bf16 | Elem::F16)) {
             return None;
         }
         let ends = b.shared("ends", SharedKind::Elem(Elem::I32), 4 * schedule.warps);
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let Place { outer, first_row, part } = Place::of(b, stage, &args, (form, schedule));
-        let mut kernel = PairsKernel {
+        let BlockRows { outer, first_row, part } = BlockRows::of(b, stage, &args, (form, schedule));
+        let mut kernel = FlashKernel {
             stage,
             form,
             schedule,
@@ -177,12 +188,12 @@ impl<'s> PairsKernel<'s> {
             outer,
             first_row,
             part,
-            anew: None,
+            rematerialiser: None,
         };
-        // Whole accesses of f16 spilled more with it, in the stores at the end.
+        // Kernels of f16 with whole accesses spill more if the stores at their end rematerialise.
         let has_few = schedule.vector == 1 || schedule.unit == Unit::Warp && elem == Elem::Bf16;
         if kernel.is_scarce() && has_few {
-            kernel.anew = Some(Anew::declare(b, kernel.outer.len() + 1));
+            kernel.rematerialiser = Some(Rematerialiser::declare(b, kernel.outer.len() + 1));
         }
         let flags = kernel.flags();
         if flags > 0 {
@@ -192,31 +203,32 @@ impl<'s> PairsKernel<'s> {
         Some(kernel)
     }
 
-    /// Whether sums and the rows of tiles leave so few registers that no addresses may be kept from copy to copy.
+    /// Whether sums and the rows of tiles leave so few registers that addresses are not kept from copy to copy.
     fn is_scarce(&self) -> bool {
         let several = self.form.contractions.len() > 1;
         self.schedule.width.max(self.schedule.depth) > 128 && (self.schedule.unit == Unit::Warp || several)
     }
 
-    /// Whether lanes are computed anew for every tile, too: copies of single elements leave no registers for them.
+    /// Whether the lanes of factors are rematerialised for every tile, too: copies of single elements leave no registers
+    /// for them.
     fn has_no_lanes(&self) -> bool {
-        self.anew.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
+        self.rematerialiser.is_some() && self.schedule.vector == 1 && self.elem() != Elem::F32
     }
 
-    /// The same kernel; where registers are scarce one of which nothing is kept of where the block and the thread were before.
-    fn afresh(&self, b: &mut Builder) -> Self {
-        let Some(anew) = self.anew else { return self.clone() };
-        let thread = anew.of(b, self.thread);
+    /// The kernel with rematerialised coordinates of block and thread where registers are scarce; else as it is.
+    fn rematerialised(&self, b: &mut Builder) -> Self {
+        let Some(rematerialiser) = self.rematerialiser else { return self.clone() };
+        let thread = rematerialiser.of(b, self.thread);
         let [warp, lane] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, thread, Operand::i32(WARP as i32)));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
-        let outer = anew.outer(b, &self.outer);
-        let first_row = anew.read(b, self.outer.len());
+        let outer = rematerialiser.outer(b, &self.outer);
+        let first_row = rematerialiser.read(b, self.outer.len());
         let first_row = b.convert(Ty::I32, first_row);
-        PairsKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
+        FlashKernel { thread, warp, lane, group, member, outer, first_row, ..self.clone() }
     }
 
-    fn slots(&self) -> Slots {
-        Slots { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
+    fn thread_tile(&self) -> ThreadTile {
+        ThreadTile { rows: 2 * self.schedule.repeat, columns: self.schedule.columns / COLUMNS * 2 }
     }
 
     /// The type of factors.
@@ -234,7 +246,7 @@ impl<'s> PairsKernel<'s> {
         self.row_tiles.iter().find(|t| t.param == param).expect("every leaf has a tile")
     }
 
-    /// The lanes of left factors, right factors, and right factors that are read transposed, of a tile.
+    /// The lanes of a tile as a left factor.
     fn left_lanes(&self, b: &mut Builder, tile: &Tile) -> Lanes {
         let (row, half) = left_rows(b, self.lane);
         let first = self.first_row_of_warp(b);
@@ -262,7 +274,7 @@ impl<'s> PairsKernel<'s> {
         b.mul(group, Operand::i32((4 * ROWS * self.schedule.repeat) as i32))
     }
 
-    /// Rows from 16 rows of a warp to its next.
+    /// The distance in rows from one block of 16 rows of a warp to its next.
     fn row_step(&self) -> u32 {
         match self.schedule.unit {
             Unit::Warp => ROWS,
@@ -291,5 +303,5 @@ impl<'s> PairsKernel<'s> {
 
 /// The axes over which pairs are computed apart.
 pub fn outer_axes(form: &Pairwise) -> AxisSet {
-    form.over.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
+    form.grouped.into_iter().fold(form.pair.without(form.row).without(form.column), AxisSet::without)
 }

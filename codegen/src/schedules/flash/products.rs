@@ -1,21 +1,18 @@
 //! The matrix products of a tile of columns.
 
-use super::single::{Parts, with_rests};
 use super::sums::{BlockSums, PayloadSums, Sums};
+use super::tf32::{FactorParts, with_low_products};
 use super::tile::{Lanes, Tile};
-use super::{COLUMNS, PairsKernel, ROWS};
+use super::{COLUMNS, FlashKernel, Grid, ROWS};
 use crate::build::{Builder, zero};
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
 use crate::tile::{Left, Operand, Reg, Stmt};
 use oplus_dsl::{Elem, Ty};
 
-/// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
-pub(super) type Grid = Vec<[Operand; 4]>;
-
-impl PairsKernel<'_> {
-    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`: by warpgroups it has only
-    /// started, see [`Self::finish`].
+impl FlashKernel<'_> {
+    /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`. By warpgroups the product
+    /// is only started, see [`Self::finish`]. started, see [`Self::finish`].
     pub(super) fn contract(
         &self,
         b: &mut Builder,
@@ -25,17 +22,17 @@ impl PairsKernel<'_> {
     ) -> Grid {
         let (left, right) = (self.row_tile(contraction.left), self.column_tile(contraction.right));
         if self.schedule.unit == Unit::Warpgroup {
-            return self.contract_together(b, (left, right), start);
+            return self.contract_asynchronously(b, (left, right), start);
         }
         let blocks = (self.schedule.columns / COLUMNS) as usize;
         let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
-        let mut rests = grid.clone();
+        let mut low_products = grid.clone();
         for step in 0..left.depth / left.step() {
-            let rows: Vec<Parts<4>> = (0..self.schedule.repeat)
+            let rows: Vec<FactorParts<4>> = (0..self.schedule.repeat)
                 .map(|k| {
                     let index = left.index(b, left_lanes, k * ROWS, step);
                     let rows = four(b.load_matrix(left.array, index, 4, false));
-                    self.parts(b, rows)
+                    self.factor_parts(b, rows)
                 })
                 .collect();
             for pair in 0..blocks / 2 {
@@ -43,19 +40,19 @@ impl PairsKernel<'_> {
                 let index = b.add(index, start);
                 let [x, y, z, w] = four(b.load_matrix(right.array, index, 4, false));
                 for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
-                    let columns = self.parts(b, columns);
+                    let columns = self.factor_parts(b, columns);
                     for (k, rows) in rows.iter().enumerate() {
-                        self.mma_rests(b, &mut rests[k * blocks + j], rows, &columns);
+                        self.mma_low_parts(b, &mut low_products[k * blocks + j], rows, &columns);
                         self.mma(b, &mut grid[k * blocks + j], rows[0], columns[0]);
                     }
                 }
             }
         }
-        if self.elem() == Elem::F32 { with_rests(b, &grid, &rests) } else { grid }
+        if self.elem() == Elem::F32 { with_low_products(b, &grid, &low_products) } else { grid }
     }
 
-    /// The same by warpgroups.
-    fn contract_together(&self, b: &mut Builder, (left, right): (&Tile, &Tile), start: Operand) -> Grid {
+    /// Σ left·right by warpgroups: an asynchronous product that is only started.
+    fn contract_asynchronously(&self, b: &mut Builder, (left, right): (&Tile, &Tile), start: Operand) -> Grid {
         let first = self.first_row_of_group(b);
         let zero = Operand::i32(0);
         let mut grid = vec![];
@@ -91,7 +88,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups it has only started.
+    /// Adds Σ weight·leaf over the columns of a stage to the sums of a payload; by warpgroups the product is only started.
     pub(super) fn accumulate(
         &self,
         b: &mut Builder,
@@ -101,7 +98,7 @@ impl PairsKernel<'_> {
         start: Operand,
     ) {
         if self.schedule.unit == Unit::Warpgroup {
-            return self.accumulate_together(b, tile, (weights, sums), start);
+            return self.accumulate_asynchronously(b, tile, (weights, sums), start);
         }
         let blocks = (tile.depth / COLUMNS) as usize;
         for (sixteen, _) in (0..self.schedule.columns).step_by(ROWS as usize).enumerate() {
@@ -118,8 +115,8 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The same by warpgroups.
-    fn accumulate_together(
+    /// Adds Σ weight·leaf to the sums by warpgroups: an asynchronous product that is only started.
+    fn accumulate_asynchronously(
         &self,
         b: &mut Builder,
         tile: &Tile,

@@ -1,11 +1,11 @@
-//! What a block sums: in registers, or of `f32` in shared memory.
+//! The sums of a block: in registers, or of `f32` in shared memory.
 //!
 //! Tensor cores cut off what does not fit a sum instead of rounding it, so that the errors of many steps have one sign. Sums
 //! of `f32` over all columns are therefore in shared memory: the products of a tile begin at zero and are added to them
-//! there, rounded. Every thread has places of its own, and while it contracts its registers are free.
+//! there, rounded. Every thread has its own elements of them, and its registers are free while it contracts.
 
 use super::tile::Tile;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, ThreadTile};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::ir::Literal;
@@ -13,17 +13,17 @@ use oplus_dsl::{Elem, Ty};
 
 /// What a thread has summed so far.
 pub(super) struct Sums {
-    /// The maximum of every row slot, in the units in which scores are compared.
+    /// The maximum of each of the thread's rows, in the units in which scores are compared.
     pub maximum: Vec<Reg>,
-    /// For every payload.
+    /// The sums of every payload.
     pub payloads: Vec<PayloadSums>,
 }
 
 /// The sums of a payload.
 pub(super) enum PayloadSums {
-    /// With a leaf: of each 16 × 8 block, blocks of one 16 rows side by side.
+    /// Of a payload with a leaf: the sums of each 16 × 8 block, blocks of 16 rows side by side.
     Blocks(BlockSums),
-    /// Without one: the thread's part of the sum of each row slot.
+    /// Of a payload without a leaf: the thread's part of the sum of each of the thread's rows.
     Rows(Vec<Reg>),
 }
 
@@ -50,7 +50,7 @@ impl SharedSums {
         b.add(self.first, Operand::i32((block * self.block) as i32))
     }
 
-    /// Adds numbers to the sums of a block, of which each is first multiplied with what goes with it, if anything.
+    /// Adds numbers to the sums of a block, which are first multiplied with `shrink`, if it is given.
     pub(super) fn add(&self, b: &mut Builder, block: u32, more: [Operand; 4], shrink: Option<[Operand; 4]>) {
         let (memory, index) = (Memory::Shared(self.array), self.index(b, block));
         let before = b.load(memory, index, 4, None, zero(Ty::F32));
@@ -63,7 +63,7 @@ impl SharedSums {
         b.store(memory, index, &sums, None);
     }
 
-    /// They begin at zero.
+    /// Sets all sums to zero.
     fn clear(&self, b: &mut Builder, blocks: u32) {
         for block in 0..blocks {
             let index = self.index(b, block);
@@ -100,11 +100,11 @@ impl BlockSums {
     }
 }
 
-impl PairsKernel<'_> {
-    /// The shared memory for the sums of each payload: of `f32`, of those with a leaf.
+impl FlashKernel<'_> {
+    /// Declares the shared memory for the sums of each payload: of `f32`, of payloads with a leaf.
     pub(super) fn declare_sums(&mut self, b: &mut Builder) {
-        let single = self.elem() == Elem::F32;
-        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| single));
+        let is_f32 = self.elem() == Elem::F32;
+        let leaves = self.form.payloads.iter().map(|p| p.leaf.filter(|_| is_f32));
         let tiles = leaves.map(|leaf| leaf.map(|(param, _)| self.column_tile(param)));
         let mut of_tile = |tile: &Tile| {
             let len = self.schedule.rows() * tile.depth;
@@ -118,16 +118,16 @@ impl PairsKernel<'_> {
         self.column_tile(param).depth / COLUMNS
     }
 
-    /// Where the sum at a place of a row is that its thread has: the block, and the number in it.
+    /// The block, and the number in it, of the sum that its thread has at a position of a row.
     pub(super) fn place_of(&self, param: u32, row: u32, (block, c): (u32, u32)) -> (u32, u32) {
         (row / 2 * self.blocks_of_rows(param) + block, 2 * (row % 2) + c)
     }
 
-    /// Sums of nothing.
-    pub(super) fn sums(&self, b: &mut Builder, slots: Slots) -> Sums {
+    /// The sums before any column.
+    pub(super) fn sums(&self, b: &mut Builder, thread_tile: ThreadTile) -> Sums {
         let nothing = Operand::Const(Ty::F32, Literal::Float(f64::NEG_INFINITY));
         let gauged = self.form.gauge.is_some();
-        let maximum = (0..slots.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
+        let maximum = (0..thread_tile.rows).filter(|_| gauged).map(|_| b.var(nothing)).collect();
         let first = b.mul(self.thread, Operand::i32(4));
         let payloads = self.form.payloads.iter().zip(&self.shared_sums).map(|(p, array)| match (p.leaf, *array) {
             (Some((param, _)), array) => {
@@ -140,7 +140,7 @@ impl PairsKernel<'_> {
                 sums.clear(b, blocks);
                 PayloadSums::Blocks(BlockSums::Shared(sums))
             }
-            (None, _) => PayloadSums::Rows((0..slots.rows).map(|_| b.var(zero(Ty::F32))).collect()),
+            (None, _) => PayloadSums::Rows((0..thread_tile.rows).map(|_| b.var(zero(Ty::F32))).collect()),
         });
         let payloads = payloads.collect();
         Sums { maximum, payloads }

@@ -39,7 +39,7 @@ pub(crate) struct Tile {
     pub elem: Elem,
 }
 
-/// What the threads of a block copy together.
+/// What all threads of a block copy.
 pub(crate) struct Source<'s> {
     /// The stage's parameters.
     pub args: &'s Args,
@@ -53,13 +53,13 @@ pub(crate) struct Source<'s> {
     pub vector: u32,
     /// Whether rows may be shorter than those of tiles.
     pub padded: bool,
-    /// Whether warpgroups read what is copied.
+    /// Whether warpgroups read what is copied, so that it needs a fence.
     pub fenced: bool,
     /// Whether the copies of a thread are a loop, where registers are scarce.
     pub rolled: bool,
 }
 
-/// Where rows are copied from and to.
+/// The rows that are copied, and where to.
 struct Into {
     /// Offset of the parameter's first row, `i64`.
     origin: Operand,
@@ -69,22 +69,22 @@ struct Into {
     start: Operand,
 }
 
-/// A piece to be copied.
+/// A piece that a thread copies.
 #[derive(Clone, Copy)]
-struct Spot {
-    /// Its place in the array.
+struct CopiedPiece {
+    /// Its index in the array.
     to: Operand,
     /// Its offset.
     from: Operand,
     /// Rows from that of the thread's first piece on, `i32`.
     left: Operand,
-    /// By how many rows this one is further.
+    /// By how many rows this piece is further.
     rows: i32,
     /// Its number in the row.
     piece: Operand,
 }
 
-/// The places of a lane in the rows of a panel, for every even piece of it: where its row of a matrix begins.
+/// The indices at which a lane's rows of matrices begin, for every even piece of a panel's row.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes(Vec<Operand>);
 
@@ -98,7 +98,7 @@ impl Tile {
     ) -> Tile {
         let name = stage.program.params[param as usize].name.clone();
         let elem = elem(stage, Tensor::Param(param));
-        // Every tile begins at a multiple of 1024 bytes.
+        // Every tile begins at a multiple of 1024 bytes, which the swizzle needs.
         let len = (rows * depth * stages).next_multiple_of(1024 / bytes(elem));
         let array = b.shared(format!("{name}_tile"), SharedKind::Elem(elem), len);
         Tile { param, along, inner, array, full: array, name, rows, depth, elem }
@@ -126,7 +126,7 @@ impl Tile {
     }
 
     /// The index of a piece of a row in a stage.
-    pub(crate) fn place(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
+    pub(crate) fn piece_index(&self, b: &mut Builder, row: Operand, piece: Operand) -> Operand {
         let pieces = self.panel() / self.piece();
         let [panel, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, piece, Operand::i32(pieces as i32)));
         let place = swizzle(b, row, within, pieces);
@@ -146,7 +146,7 @@ impl Tile {
         self.rows * self.depth
     }
 
-    /// The places of lanes that name rows: lane l names row `row` and, of each step, the piece `half`.
+    /// The indices of lanes that name rows: lane l names row `row` and, of each step, the piece `half`.
     pub(crate) fn lanes(&self, b: &mut Builder, row: Operand, half: Operand) -> Lanes {
         let pieces = self.panel() / self.piece();
         let own = swizzle(b, row, half, pieces);
@@ -159,29 +159,29 @@ impl Tile {
         Lanes((0..pieces).step_by(2).map(|even| place(b, even)).collect())
     }
 
-    /// The places of lanes that read single elements of 32 bits: of each step, element `column` of row `row`.
+    /// The indices of lanes that read single elements of 32 bits: of each step, element `column` of row `row`.
     pub(crate) fn lanes_of_elements(&self, b: &mut Builder, row: Operand, column: Operand) -> Lanes {
         let piece = Operand::i32(self.piece() as i32);
         let [half, within] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, piece));
-        let Lanes(places) = self.lanes(b, row, half);
-        Lanes(places.into_iter().map(|place| b.add(place, within)).collect())
+        let Lanes(indices) = self.lanes(b, row, half);
+        Lanes(indices.into_iter().map(|place| b.add(place, within)).collect())
     }
 
-    /// The places of the same lanes one row further, where rows are even.
-    pub(crate) fn lanes_below(&self, b: &mut Builder, Lanes(places): &Lanes) -> Lanes {
-        Lanes(places.iter().map(|place| self.below(b, *place)).collect())
+    /// The indices of lanes one row further, where rows are even.
+    pub(crate) fn lanes_below(&self, b: &mut Builder, Lanes(indices): &Lanes) -> Lanes {
+        Lanes(indices.iter().map(|place| self.below(b, *place)).collect())
     }
 
-    /// The place of an element of 32 bits one row further, where the row is even.
+    /// The index of an element of 32 bits one row further, where the row is even.
     pub(crate) fn below(&self, b: &mut Builder, place: Operand) -> Operand {
         let panel = self.panel() as i32;
-        // Of eight pieces the row's last bit is in the swizzle.
+        // With eight pieces the last bit of the row is part of the swizzle.
         let is_swizzled = panel as u32 / self.piece() == EIGHT as u32;
         let beside = if is_swizzled { b.binary(Binary::Xor, place, Operand::i32(self.piece() as i32)) } else { place };
         b.add(beside, Operand::i32(panel))
     }
 
-    /// The places of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.
+    /// The indices of lanes in a tile of one panel: of step number `step` of row `row`, the piece `half`.
     pub(crate) fn lanes_at(&self, b: &mut Builder, row: Operand, half: Operand, step: Operand) -> Operand {
         let own = swizzle(b, row, half, self.panel() / self.piece());
         let even = b.mul(step, Operand::i32(2));
@@ -204,7 +204,8 @@ impl Tile {
         source.args.offset(b, Tensor::Param(self.param), source.outer)
     }
 
-    /// The 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or transposed.
+    /// The panels of the 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or
+    /// transposed.
     pub(crate) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
         let panel = self.panel();
         let within = sixteen * 16 / panel * self.rows * panel + sixteen * 16 % panel;
@@ -217,31 +218,31 @@ impl Tile {
     /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
     pub(crate) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
         let pieces = self.depth / self.piece();
-        let (total, per_turn) = (self.rows * pieces, source.threads / pieces);
+        let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
         let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
         if source.rolled {
             let step = Operand::i32(source.threads as i32);
             b.for_(source.thread, Operand::i32(total as i32), step, |b, number| {
-                let spot = self.spot(b, source, &into, number);
-                self.copy_elements(b, source, spot);
+                let copied_piece = self.copied_piece(b, source, &into, number);
+                self.copy_elements(b, source, copied_piece);
             });
             return self.arrive(b, source, stage);
         }
-        let whole = source.threads.is_multiple_of(pieces) && per_turn.is_multiple_of(EIGHT as u32);
-        let base = whole.then(|| self.spot(b, source, &into, source.thread));
-        for turn in 0..total.div_ceil(source.threads) {
-            let number = b.add(source.thread, Operand::i32((turn * source.threads) as i32));
+        let whole = source.threads.is_multiple_of(pieces) && rows_per_pass.is_multiple_of(EIGHT as u32);
+        let base = whole.then(|| self.copied_piece(b, source, &into, source.thread));
+        for pass in 0..total.div_ceil(source.threads) {
+            let number = b.add(source.thread, Operand::i32((pass * source.threads) as i32));
             let copy = |b: &mut Builder| match base {
                 Some(base) => {
-                    let spot = self.further(b, source, base, (turn * per_turn) as i32);
-                    self.copy_elements(b, source, spot);
+                    let copied_piece = self.further(b, source, base, (pass * rows_per_pass) as i32);
+                    self.copy_elements(b, source, copied_piece);
                 }
                 None => {
-                    let spot = self.spot(b, source, &into, number);
-                    self.copy_elements(b, source, spot);
+                    let copied_piece = self.copied_piece(b, source, &into, number);
+                    self.copy_elements(b, source, copied_piece);
                 }
             };
-            if (turn + 1) * source.threads > total {
+            if (pass + 1) * source.threads > total {
                 let inside = b.lt(number, Operand::i32(total as i32));
                 b.if_(inside, copy);
             } else {
@@ -260,17 +261,17 @@ impl Tile {
         b.push(if source.vector > 1 { Stmt::CopyAsyncArrive(mbarrier) } else { Stmt::MbarrierArrive(mbarrier) });
     }
 
-    /// Where the piece of a number is copied from and to.
-    fn spot(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> Spot {
+    /// The source and the destination of the piece of a number.
+    fn copied_piece(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> CopiedPiece {
         let tensor = Tensor::Param(self.param);
         let [row, piece] =
             [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
-        let place = self.place(b, row, piece);
+        let place = self.piece_index(b, row, piece);
         let to = b.add(into.start, place);
         let size = b.convert(Ty::I32, source.args.size(self.along));
         let left = b.sub(size, into.first);
         let left = b.sub(left, row);
-        // What all threads share, and what stays from tile to tile.
+        // Computed by all threads alike, and constant from tile to tile.
         let stride = source.args.stride(tensor, self.along);
         let [of_first, of_row] = [into.first, row].map(|index| {
             let index = b.convert(Ty::I64, index);
@@ -280,18 +281,23 @@ impl Tile {
         let column = b.convert(Ty::I64, column);
         let of_column = b.mul(column, source.args.stride(tensor, self.inner));
         let [shared, own] = [b.add(into.origin, of_first), b.add(of_row, of_column)];
-        Spot { to, from: b.add(shared, own), left, rows: 0, piece }
+        CopiedPiece { to, from: b.add(shared, own), left, rows: 0, piece }
     }
 
-    /// The same piece so many rows further, a multiple of 8.
-    fn further(&self, b: &mut Builder, source: &Source, spot: Spot, rows: i32) -> Spot {
+    /// The piece of the same number in a row that is `rows` further, a multiple of 8.
+    fn further(&self, b: &mut Builder, source: &Source, copied_piece: CopiedPiece, rows: i32) -> CopiedPiece {
         let stride = source.args.stride(Tensor::Param(self.param), self.along);
         let offset = b.mul(stride, Operand::i64(i64::from(rows)));
-        let to = b.add(spot.to, Operand::i32(rows * self.panel() as i32));
-        Spot { to, from: b.add(spot.from, offset), rows: spot.rows + rows, ..spot }
+        let to = b.add(copied_piece.to, Operand::i32(rows * self.panel() as i32));
+        CopiedPiece { to, from: b.add(copied_piece.from, offset), rows: copied_piece.rows + rows, ..copied_piece }
     }
 
-    fn copy_elements(&self, b: &mut Builder, source: &Source, Spot { to, from, left, rows, piece }: Spot) {
+    fn copy_elements(
+        &self,
+        b: &mut Builder,
+        source: &Source,
+        CopiedPiece { to, from, left, rows, piece }: CopiedPiece,
+    ) {
         let tensor = Tensor::Param(self.param);
         let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
         let exists = b.binary(Binary::Gt, left, Operand::i32(rows));
@@ -299,7 +305,7 @@ impl Tile {
         let column = b.convert(Ty::I64, column);
         let stride = source.args.stride(tensor, self.inner);
         let step = source.vector.min(self.piece());
-        let (mut single, mut from_index) = (vec![], from);
+        let (mut elements, mut from_index) = (vec![], from);
         let further = b.mul(Operand::i64(i64::from(step)), stride);
         for k in (0..self.piece()).step_by(step as usize) {
             let place = b.add(column, Operand::i64(i64::from(k)));
@@ -310,17 +316,17 @@ impl Tile {
                 exists
             };
             if step == 1 {
-                single.push(self.load_one(b, pointer, from_index, guard));
+                elements.push(self.load_one(b, pointer, from_index, guard));
             } else {
                 let to_index = b.add(to, Operand::i32(k as i32));
                 let (array, guard) = (self.array, Some(guard));
                 b.push(Stmt::CopyAsync { to: array, to_index, from: pointer, from_index, elements: step, guard });
             }
-            // One after the other: products of the stride would be kept in registers.
+            // Added step by step: multiples of the stride would be kept in registers.
             from_index = b.add(from_index, further);
         }
         if step == 1 {
-            b.store(Memory::Shared(self.array), to, &single, None);
+            b.store(Memory::Shared(self.array), to, &elements, None);
         }
     }
 

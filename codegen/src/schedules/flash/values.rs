@@ -1,4 +1,4 @@
-//! Evaluating a stage's maps at pairs.
+//! The evaluator of a stage's maps at pairs.
 
 use super::COLUMNS;
 use crate::abi::{Tensor, elem};
@@ -13,16 +13,16 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
 
-/// Where a value is taken: one of the thread's rows, columns, and places within a column. What a value does not depend on
-/// does not matter.
+/// Where a value is taken: the number of a row among the thread's rows, of a column among its columns, and of an index among
+/// those of an axis within columns. A coordinate that a value does not depend on does not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Spot {
+pub(crate) struct Coordinates {
     /// The row, if there is one.
     pub row: Option<u32>,
     /// The column, if there is one.
     pub column: Option<u32>,
-    /// The place within a column, if there is one.
-    pub place: Option<u32>,
+    /// The number along the axis within a column, if there is one.
+    pub inner: Option<u32>,
 }
 
 /// An index along an axis that a thread holds.
@@ -46,83 +46,84 @@ pub(crate) struct Values<'s> {
     rows: HashMap<u32, Index>,
     columns: HashMap<u32, Index>,
     /// Indices within a column, along an axis.
-    places: HashMap<u32, (Axis, Index)>,
-    known: HashMap<(Value, Spot), Operand>,
-    /// Parameters whose elements for the columns of a tile are in shared memory, that of the first slot at an index.
+    inner_indices: HashMap<u32, (Axis, Index)>,
+    known: HashMap<(Value, Coordinates), Operand>,
+    /// Parameters whose elements for the columns of a tile are in shared memory, that of the thread's first column at an index.
     numbers: HashMap<u32, (SharedId, Operand)>,
     /// Values times ±log₂ e.
-    scaled: HashMap<(Value, Spot, bool), Operand>,
+    scaled: HashMap<(Value, Coordinates, bool), Operand>,
     /// Whether exponentials are powers of two, with an error of 2⁻²⁴ of the exponent: for weights that are rounded.
     pub fast: bool,
 }
 
 impl<'s> Values<'s> {
-    /// Nothing but where the block is.
+    /// An evaluator that knows only the outer indices.
     pub(crate) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
-        let (places, known, scaled, numbers) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        Values { stage, args, axes, outer, rows, columns, places, known, numbers, scaled, fast: false }
+        let (inner_indices, known, scaled, numbers) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        Values { stage, args, axes, outer, rows, columns, inner_indices, known, numbers, scaled, fast: false }
     }
 
-    /// Where the block is along one more axis.
+    /// Sets the index along one more axis for the whole block.
     pub(crate) fn set_outer(&mut self, axis: Axis, index: Operand) {
         self.outer.push((axis, index));
     }
 
-    /// Where the block is, by other numbers.
+    /// Replaces the registers of the outer indices.
     pub(crate) fn replace_outer(&mut self, outer: &[(Axis, Operand)]) {
         self.outer = outer.to_vec();
     }
 
-    /// Where a row is.
-    pub(crate) fn set_row(&mut self, slot: u32, index: Index) {
-        self.rows.insert(slot, index);
+    /// Sets the index of the thread's row of a number.
+    pub(crate) fn set_row(&mut self, number: u32, index: Index) {
+        self.rows.insert(number, index);
     }
 
-    /// Where a column is.
-    pub(crate) fn set_column(&mut self, slot: u32, index: Index) {
-        self.columns.insert(slot, index);
+    /// Sets the index of the thread's column of a number.
+    pub(crate) fn set_column(&mut self, number: u32, index: Index) {
+        self.columns.insert(number, index);
     }
 
-    /// Where a place within a column is.
-    pub(crate) fn set_place(&mut self, slot: u32, axis: Axis, index: Index) {
-        self.places.insert(slot, (axis, index));
+    /// Sets the index of a number along an axis within columns.
+    pub(crate) fn set_inner(&mut self, number: u32, axis: Axis, index: Index) {
+        self.inner_indices.insert(number, (axis, index));
     }
 
-    /// A parameter's elements for the columns are in shared memory, that of the first slot at `first`, an even index.
+    /// Tells that a parameter's elements for the columns are in shared memory, that of the first
+    /// column at `first`, an even index.
     pub(crate) fn set_numbers(&mut self, param: u32, array: SharedId, first: Operand) {
         self.numbers.insert(param, (array, first));
     }
 
-    /// The row of a slot.
-    pub(crate) fn row(&self, slot: u32) -> Index {
-        self.rows[&slot]
+    /// The thread's row of a number.
+    pub(crate) fn row(&self, number: u32) -> Index {
+        self.rows[&number]
     }
 
-    /// A field of a tuple is that number.
-    pub(crate) fn set_state(&mut self, (tuple, field): (Value, u32), spot: Spot, value: Operand) {
+    /// Sets the value of a tuple's field at coordinates.
+    pub(crate) fn set_state(&mut self, (tuple, field): (Value, u32), coordinates: Coordinates, value: Operand) {
         let nodes = &self.stage.program.nodes;
         for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Field(tuple, field)) {
-            self.set(Value(i), spot, value);
+            self.set(Value(i), coordinates, value);
         }
     }
 
-    /// A node has that value at a spot.
-    pub(crate) fn set(&mut self, value: Value, spot: Spot, known: Operand) {
-        let spot = self.needed(value, spot);
-        self.known.insert((value, spot), known);
+    /// Sets the value of a node at coordinates.
+    pub(crate) fn set(&mut self, value: Value, coordinates: Coordinates, known: Operand) {
+        let coordinates = self.needed(value, coordinates);
+        self.known.insert((value, coordinates), known);
     }
 
-    /// A parameter has that value at a spot.
-    pub(crate) fn set_param(&mut self, param: u32, spot: Spot, known: Operand) {
+    /// Sets the value of a parameter at coordinates.
+    pub(crate) fn set_param(&mut self, param: u32, coordinates: Coordinates, known: Operand) {
         let nodes = &self.stage.program.nodes;
         for i in (0..nodes.len() as u32).filter(|i| nodes[*i as usize].op == Op::Param(param)) {
-            self.set(Value(i), spot, known);
+            self.set(Value(i), coordinates, known);
         }
     }
 
     /// Reads every parameter that varies along rows only, at one of them: once, and early.
-    pub(crate) fn read_row(&mut self, b: &mut Builder, slot: u32) {
+    pub(crate) fn read_row(&mut self, b: &mut Builder, number: u32) {
         let nodes = &self.stage.program.nodes;
         let own = self.outer.iter().fold(AxisSet::of(self.axes[0]), |own, (axis, _)| own.with(*axis));
         let is_own = |i: &u32| {
@@ -130,7 +131,7 @@ impl<'s> Values<'s> {
             matches!(node.op, Op::Param(_)) && node.axes.minus(own) == AxisSet::EMPTY
         };
         for i in (0..nodes.len() as u32).filter(is_own) {
-            self.value(b, Value(i), Spot { row: Some(slot), ..Spot::default() });
+            self.value(b, Value(i), Coordinates { row: Some(number), ..Coordinates::default() });
         }
     }
 
@@ -140,48 +141,48 @@ impl<'s> Values<'s> {
         b: &mut Builder,
         start: Option<Operand>,
         factors: &[Value],
-        spot: Spot,
+        coordinates: Coordinates,
     ) -> Option<Operand> {
         factors.iter().fold(start, |product, factor| {
-            let factor = self.value(b, *factor, spot);
+            let factor = self.value(b, *factor, coordinates);
             Some(product.map_or(factor, |product| b.mul(product, factor)))
         })
     }
 
     /// Whether all of some conditions hold.
-    pub(crate) fn all(&mut self, b: &mut Builder, conditions: &[Value], spot: Spot) -> Operand {
+    pub(crate) fn all(&mut self, b: &mut Builder, conditions: &[Value], coordinates: Coordinates) -> Operand {
         conditions.iter().fold(Operand::bool(true), |all, condition| {
-            let holds = self.value(b, *condition, spot);
+            let holds = self.value(b, *condition, coordinates);
             b.and(all, holds)
         })
     }
 
     /// The value of a node.
-    pub(crate) fn value(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
-        evaluate(self, b, value, spot)
+    pub(crate) fn value(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Operand {
+        evaluate(self, b, value, coordinates)
     }
 
-    /// The parts of a spot that a value depends on.
-    fn needed(&self, value: Value, spot: Spot) -> Spot {
+    /// The coordinates that a value depends on.
+    fn needed(&self, value: Value, coordinates: Coordinates) -> Coordinates {
         let axes = self.stage.program.node(value).axes;
         let [row, column] = self.axes.map(|axis| axes.contains(axis));
-        let place = spot.place.filter(|slot| axes.contains(self.places[slot].0));
-        Spot { row: spot.row.filter(|_| row), column: spot.column.filter(|_| column), place }
+        let inner = coordinates.inner.filter(|number| axes.contains(self.inner_indices[number].0));
+        Coordinates { row: coordinates.row.filter(|_| row), column: coordinates.column.filter(|_| column), inner }
     }
 
-    /// The kind of a value that is no map of other values; `None` for a map.
-    fn leaf(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
+    /// The value of a leaf, which is no map of other values; `None` for a map.
+    fn leaf(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Option<Operand> {
         let node = self.stage.program.node(value);
         Some(match &node.op {
-            Op::Param(p) => match (self.numbers.get(p), spot.column) {
+            Op::Param(p) => match (self.numbers.get(p), coordinates.column) {
                 (Some(numbers), Some(column)) => self.numbers(b, value, *numbers, column),
-                _ => self.param(b, *p, spot),
+                _ => self.param(b, *p, coordinates),
             },
-            Op::Index(axis) => self.index(*axis, spot),
+            Op::Index(axis) => self.index(*axis, coordinates),
             Op::Size(axis) => self.args.size(*axis),
-            Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, spot),
+            Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, coordinates),
             Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
-                self.value(b, *power, spot)
+                self.value(b, *power, coordinates)
             }
             _ => return None,
         })
@@ -199,61 +200,61 @@ impl<'s> Values<'s> {
     }
 
     /// exp(value) as a power of two; of a difference both sides are scaled apart, so that what varies least is scaled once.
-    fn exp(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Operand {
+    fn exp(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Operand {
         let log2_e = Operand::Const(Ty::F32, Literal::Float(LOG2_E));
-        let value = self.taken(b, value, spot);
+        let value = self.taken(b, value, coordinates);
         let exponent = match self.stage.program.node(value).op {
             Op::Binary(Binary::Sub, x, y) => {
-                let less = self.scaled(b, y, -LOG2_E, spot);
-                let x = self.taken(b, x, spot);
+                let less = self.scaled(b, y, -LOG2_E, coordinates);
+                let x = self.taken(b, x, coordinates);
                 match self.stage.program.node(x).op {
                     Op::Binary(Binary::Mul, x, scale) if self.stage.program.node(scale).axes.is_empty() => {
-                        let scale = self.scaled(b, scale, LOG2_E, spot);
-                        let x = self.value(b, x, spot);
+                        let scale = self.scaled(b, scale, LOG2_E, coordinates);
+                        let x = self.value(b, x, coordinates);
                         b.fma(x, scale, less)
                     }
                     _ => {
-                        let x = self.value(b, x, spot);
+                        let x = self.value(b, x, coordinates);
                         b.fma(x, log2_e, less)
                     }
                 }
             }
-            _ => self.scaled(b, value, LOG2_E, spot),
+            _ => self.scaled(b, value, LOG2_E, coordinates),
         };
         b.let_(Ty::F32, Expr::Exp2Fast(exponent))
     }
 
     /// A value times a number.
-    fn scaled(&mut self, b: &mut Builder, value: Value, by: f64, spot: Spot) -> Operand {
-        let spot = self.needed(value, spot);
-        let key = (value, spot, by > 0.0);
+    fn scaled(&mut self, b: &mut Builder, value: Value, by: f64, coordinates: Coordinates) -> Operand {
+        let coordinates = self.needed(value, coordinates);
+        let key = (value, coordinates, by > 0.0);
         if let Some(known) = self.scaled.get(&key) {
             return *known;
         }
-        let x = self.value(b, value, spot);
+        let x = self.value(b, value, coordinates);
         let result = b.mul(x, Operand::Const(Ty::F32, Literal::Float(by)));
         self.scaled.insert(key, result);
         result
     }
 
-    /// What a value is where its conditions are known to hold.
-    fn taken(&mut self, b: &mut Builder, mut value: Value, spot: Spot) -> Value {
+    /// The value that takes the place of a select whose conditions are known to hold.
+    fn taken(&mut self, b: &mut Builder, mut value: Value, coordinates: Coordinates) -> Value {
         loop {
             value = match self.stage.program.node(value).op {
                 Op::Broadcast(x) => x,
-                Op::Select(condition, x, _) if self.value(b, condition, spot) == Operand::bool(true) => x,
+                Op::Select(condition, x, _) if self.value(b, condition, coordinates) == Operand::bool(true) => x,
                 _ => return value,
             };
         }
     }
 
-    /// The indices of a spot, and whether all of them exist.
-    pub(crate) fn indices(&self, b: &mut Builder, spot: Spot) -> (Vec<(Axis, Operand)>, Operand) {
+    /// The indices at coordinates, and whether all of them exist.
+    pub(crate) fn indices(&self, b: &mut Builder, coordinates: Coordinates) -> (Vec<(Axis, Operand)>, Operand) {
         let [row, column] = self.axes;
         let own = [
-            spot.row.map(|slot| (row, self.rows[&slot])),
-            spot.column.map(|slot| (column, self.columns[&slot])),
-            spot.place.map(|slot| self.places[&slot]),
+            coordinates.row.map(|number| (row, self.rows[&number])),
+            coordinates.column.map(|number| (column, self.columns[&number])),
+            coordinates.inner.map(|number| self.inner_indices[&number]),
         ];
         let (mut indices, mut exists) = (self.outer.clone(), Operand::bool(true));
         for (axis, index) in own.into_iter().flatten() {
@@ -263,30 +264,32 @@ impl<'s> Values<'s> {
         (indices, exists)
     }
 
-    fn param(&self, b: &mut Builder, param: u32, spot: Spot) -> Operand {
+    fn param(&self, b: &mut Builder, param: u32, coordinates: Coordinates) -> Operand {
         let tensor = Tensor::Param(param);
-        let (indices, exists) = self.indices(b, spot);
+        let (indices, exists) = self.indices(b, coordinates);
         let offset = self.args.offset(b, tensor, &indices);
         let nothing = zero(elem(self.stage, tensor).value());
         b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(exists), nothing)[0]
     }
 
-    /// The element for a column's slot, read together with that for the column beside it.
-    fn numbers(&mut self, b: &mut Builder, value: Value, (array, first): (SharedId, Operand), slot: u32) -> Operand {
-        let index = b.add(first, Operand::i32((slot / 2 * COLUMNS) as i32));
+    /// The element for a column, read in one access with that for the column beside it.
+    fn numbers(&mut self, b: &mut Builder, value: Value, (array, first): (SharedId, Operand), column: u32) -> Operand {
+        let index = b.add(first, Operand::i32((column / 2 * COLUMNS) as i32));
         let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
-        for (slot, number) in [slot / 2 * 2, slot / 2 * 2 + 1].into_iter().zip(&two) {
-            self.known.insert((value, Spot { column: Some(slot), ..Spot::default() }), *number);
+        for (column, element) in [column / 2 * 2, column / 2 * 2 + 1].into_iter().zip(&two) {
+            self.known.insert((value, Coordinates { column: Some(column), ..Coordinates::default() }), *element);
         }
-        two[(slot % 2) as usize]
+        two[(column % 2) as usize]
     }
 
-    fn index(&self, axis: Axis, spot: Spot) -> Operand {
+    fn index(&self, axis: Axis, coordinates: Coordinates) -> Operand {
         let [row, column] = self.axes;
-        let own = match spot {
-            Spot { row: Some(slot), .. } if axis == row => Some(self.rows[&slot].at),
-            Spot { column: Some(slot), .. } if axis == column => Some(self.columns[&slot].at),
-            Spot { place: Some(slot), .. } if axis == self.places[&slot].0 => Some(self.places[&slot].1.at),
+        let own = match coordinates {
+            Coordinates { row: Some(number), .. } if axis == row => Some(self.rows[&number].at),
+            Coordinates { column: Some(number), .. } if axis == column => Some(self.columns[&number].at),
+            Coordinates { inner: Some(number), .. } if axis == self.inner_indices[&number].0 => {
+                Some(self.inner_indices[&number].1.at)
+            }
             _ => self.outer.iter().find(|(a, _)| *a == axis).map(|(_, index)| *index),
         };
         own.unwrap_or(Operand::i64(0))
@@ -294,24 +297,24 @@ impl<'s> Values<'s> {
 }
 
 impl Evaluate for Values<'_> {
-    type Place = Spot;
+    type Place = Coordinates;
 
     fn node(&self, value: Value) -> &Node {
         self.stage.program.node(value)
     }
 
-    fn known(&mut self, b: &mut Builder, value: Value, spot: Spot) -> Option<Operand> {
-        let spot = self.needed(value, spot);
-        if let Some(known) = self.known.get(&(value, spot)) {
+    fn known(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Option<Operand> {
+        let coordinates = self.needed(value, coordinates);
+        if let Some(known) = self.known.get(&(value, coordinates)) {
             return Some(*known);
         }
-        let leaf = self.leaf(b, value, spot)?;
-        self.known.insert((value, spot), leaf);
+        let leaf = self.leaf(b, value, coordinates)?;
+        self.known.insert((value, coordinates), leaf);
         Some(leaf)
     }
 
-    fn remember(&mut self, value: Value, spot: Spot, made: Operand) {
-        let spot = self.needed(value, spot);
-        self.known.insert((value, spot), made);
+    fn remember(&mut self, value: Value, coordinates: Coordinates, made: Operand) {
+        let coordinates = self.needed(value, coordinates);
+        self.known.insert((value, coordinates), made);
     }
 }

@@ -1,7 +1,7 @@
 //! Numbers of columns: parameters that have one element for each column, as the log-sum-exp of a query has in the gradient of
 //! the keys.
 //!
-//! They come with the tiles, through a ring of the same stages: read at every pair from global memory they would cost more than
+//! They come with the tiles, through a ring of as many stages: read at every pair from global memory they would cost more than
 //! the products.
 
 use super::tile::Source;
@@ -24,7 +24,7 @@ pub(super) struct Vector {
 }
 
 impl Vector {
-    /// Declares those of a stage: of 32-bit elements, which can be copied one by one.
+    /// Declares the arrays of a stage's vectors: of 32-bit elements, which can be copied one by one.
     pub(super) fn all(b: &mut Builder, stage: &Stage, form: &Pairwise, (columns, stages): (u32, u32)) -> Vec<Vector> {
         let inner: AxisSet = form.inner.iter().copied().collect();
         let has_columns = |axes: &[Axis]| {
@@ -41,7 +41,7 @@ impl Vector {
         params.map(declare).collect()
     }
 
-    /// Starts the copies of the columns from `first` (`i32`) on into a stage; the next tile's arrival is theirs, too.
+    /// Starts the copies of the columns from `first` (`i32`) on into a stage; the arrival of the next tile counts for them, too.
     pub(super) fn fill(
         &self,
         b: &mut Builder,

@@ -1,24 +1,24 @@
-//! The columns that rows see: a range for every row, and the tiles of columns that a block visits.
+//! The columns that rows see: a range for every row, and the tiles of columns that a block walks.
 //!
-//! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block visits
+//! Tiles that some but not all pairs of the block see are *partial*: their pairs are compared one by one. A block walks
 //! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
-//! divided into parts, it takes some of these turns, one after the other.
+//! divided into parts, a block takes some of these iterations, one after the other.
 
-use super::values::{Spot, Values};
-use super::{PairsKernel, Slots};
+use super::values::{Coordinates, Values};
+use super::{FlashKernel, ThreadTile};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// The columns from `from` up to but without `to`, `i32`.
+/// The columns from `from` up to and without `to`, `i32`.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     pub from: Operand,
     pub to: Operand,
 }
 
-/// The tiles that a block visits, `i32`.
+/// The tiles that a block walks, `i32`.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles {
     /// The first tile.
@@ -29,7 +29,7 @@ pub(super) struct Tiles {
     behind: Operand,
     /// Partial tiles of all parts.
     tail: Operand,
-    /// Turns of the parts before the block's own.
+    /// The iterations of the parts before the block's own.
     before: Operand,
     /// Partial tiles.
     pub partial: Operand,
@@ -38,21 +38,21 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// The tile visited at turn `turn`.
-    pub(super) fn at(&self, b: &mut Builder, turn: Operand) -> Operand {
-        let turn = b.add(turn, self.before);
-        let after = b.sub(turn, self.head);
-        let in_head = b.lt(turn, self.head);
-        let is_partial = b.lt(turn, self.tail);
-        let [head, tail] = [(self.first, turn), (self.behind, after)].map(|(from, by)| b.add(from, by));
-        let whole_turn = b.sub(turn, self.tail);
+    /// The tile of an iteration.
+    pub(super) fn at(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        let iteration = b.add(iteration, self.before);
+        let after = b.sub(iteration, self.head);
+        let in_head = b.lt(iteration, self.head);
+        let is_partial = b.lt(iteration, self.tail);
+        let [head, tail] = [(self.first, iteration), (self.behind, after)].map(|(from, by)| b.add(from, by));
+        let whole_iteration = b.sub(iteration, self.tail);
         let first_whole = b.add(self.first, self.head);
-        let whole = b.add(first_whole, whole_turn);
+        let whole = b.add(first_whole, whole_iteration);
         let later = b.select(is_partial, tail, whole);
         b.select(in_head, head, later)
     }
 
-    /// The turns of one of so many parts, which are as long as each other up to one turn.
+    /// The iterations of one of several parts, which differ in length by one iteration at most.
     fn of_part(self, b: &mut Builder, (part, parts): (Operand, Operand)) -> Tiles {
         let [each, more] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, self.count, parts));
         let whole = b.mul(part, each);
@@ -68,16 +68,16 @@ impl Tiles {
     }
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     /// The range of every row of the thread.
-    pub(super) fn ranges(&self, b: &mut Builder, values: &mut Values, slots: &Slots) -> Vec<Range> {
+    pub(super) fn ranges(&self, b: &mut Builder, values: &mut Values, thread_tile: &ThreadTile) -> Vec<Range> {
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
-        let mut row = |b: &mut Builder, slot: u32| {
+        let mut row = |b: &mut Builder, number: u32| {
             let mut range = Range { from: Operand::i32(0), to: size };
             for limit in &self.form.limits {
-                let spot = Spot { row: Some(slot), ..Spot::default() };
+                let coordinates = Coordinates { row: Some(number), ..Coordinates::default() };
                 let bound = limit.terms.iter().fold(Operand::i64(limit.shift), |sum, (term, negated)| {
-                    let term = values.value(b, *term, spot);
+                    let term = values.value(b, *term, coordinates);
                     if *negated { b.sub(sum, term) } else { b.add(sum, term) }
                 });
                 // Within the axis a bound fits 32 bits.
@@ -92,7 +92,7 @@ impl PairsKernel<'_> {
             }
             range
         };
-        (0..slots.rows).map(|slot| row(b, slot)).collect()
+        (0..thread_tile.rows).map(|number| row(b, number)).collect()
     }
 
     /// The tiles of the block, from the ranges of all its threads' rows.
@@ -129,8 +129,8 @@ impl PairsKernel<'_> {
         }
         let size = b.convert(Ty::I32, self.args.size(self.form.column));
         let mut ends = [size, Operand::i32(0), Operand::i32(0), size];
-        for (slot, range) in ranges.iter().enumerate() {
-            let exists = values.row(slot as u32).exists;
+        for (number, range) in ranges.iter().enumerate() {
+            let exists = values.row(number as u32).exists;
             let own = [range.from, range.to, range.from, range.to];
             for (k, own) in own.into_iter().enumerate() {
                 let joined = b.binary(WIDEST[k], ends[k], own);

@@ -1,15 +1,14 @@
 //! The walk of a block over its tiles of columns.
 
-use super::products::Grid;
-use super::rounds::{Cursor, Origin, Turns, Visit};
+use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::sums::{BlockSums, PayloadSums, Sums};
 use super::tile::{Lanes, Source};
-use super::values::{Index, Spot, Values};
+use super::values::{Coordinates, Index, Values};
 use super::visible::Range;
-use super::{COLUMNS, PairsKernel, Slots};
+use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
 use crate::build::Builder;
-use crate::schedule::Unit;
+use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
 use crate::tile::{Mbarrier, Operand, Stmt};
 use oplus_dsl::ir::Binary;
@@ -18,25 +17,25 @@ use oplus_dsl::{Elem, Ty};
 /// The lanes of all factors that are read from tiles.
 type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
 
-/// What stays the same from tile to tile.
+/// What stays constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
-    pub slots: Slots,
+    pub thread_tile: ThreadTile,
     pub values: &'w Values<'s>,
     pub ranges: &'w [Range],
-    turns: Turns,
-    /// Where the walk is, and where its copies are.
+    iterations: Iterations,
+    /// The cursors of the walk and of its copies.
     here: Cursor,
     ahead: Cursor,
     /// The offset of each column tile's parameter, then of each vector's.
     origins: &'w [Origin],
-    /// For every contraction the lanes of both factors, for every payload those of the leaf; none where there are no registers
+    /// The lanes of both factors of every contraction, and those of the leaf of every payload; none where there are no registers
     /// for them.
     lanes: Option<&'w AllLanes>,
     pub sums: &'w Sums,
 }
 
-impl PairsKernel<'_> {
+impl FlashKernel<'_> {
     pub(super) fn body(&self, b: &mut Builder) {
         self.start(b);
         let source = Source {
@@ -53,21 +52,21 @@ impl PairsKernel<'_> {
             let origin = tile.origin(b, &source);
             tile.fill(b, &source, origin, self.first_row, Operand::i32(0));
         }
-        let slots = self.slots();
+        let thread_tile = self.thread_tile();
         let axes = [self.form.row, self.form.column];
         let mut values = Values::new(self.stage, &self.args, axes, self.outer.clone());
-        self.set_rows(b, &mut values, slots);
-        let ranges = self.ranges(b, &mut values, &slots);
+        self.set_rows(b, &mut values, thread_tile);
+        let ranges = self.ranges(b, &mut values, &thread_tile);
         let tiles = self.tiles(b, &values, &ranges);
-        let turns = self.turns(b, tiles);
-        let origins = self.origins(b, &source, &turns);
-        let [here, ahead] = [0; 2].map(|_| turns.cursor(b));
-        for turn in 0..self.schedule.stages as i32 {
-            self.fetch(b, &source, &origins, (&turns, ahead), Operand::i32(turn));
+        let iterations = self.iterations(b, tiles);
+        let origins = self.origins(b, &source, &iterations);
+        let [here, ahead] = [0; 2].map(|_| iterations.cursor(b));
+        for iteration in 0..self.schedule.stages as i32 {
+            self.fetch(b, &source, &origins, (&iterations, ahead), Operand::i32(iteration));
         }
         values.fast = self.elem() != Elem::F32;
-        self.hoist(b, &mut values, slots);
-        let sums = self.sums(b, slots);
+        self.hoist(b, &mut values, thread_tile);
+        let sums = self.sums(b, thread_tile);
         let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
         for tile in &self.row_tiles {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
@@ -75,10 +74,10 @@ impl PairsKernel<'_> {
         self.fence(b);
         let walk = Walk {
             source: &source,
-            slots,
+            thread_tile,
             values: &values,
             ranges: &ranges,
-            turns,
+            iterations,
             here,
             ahead,
             origins: &origins,
@@ -86,25 +85,25 @@ impl PairsKernel<'_> {
             sums: &sums,
         };
         let one = Operand::i32(1);
-        b.for_(Operand::i32(0), turns.partial, one, |b, turn| self.turn(b, &walk, turn, true));
-        b.for_(turns.partial, turns.count, one, |b, turn| self.turn(b, &walk, turn, false));
+        b.for_(Operand::i32(0), iterations.partial, one, |b, iteration| self.iteration(b, &walk, iteration, true));
+        b.for_(iterations.partial, iterations.count, one, |b, iteration| self.iteration(b, &walk, iteration, false));
         values.fast = false;
-        let kernel = self.afresh(b);
-        if self.anew.is_some() {
+        let kernel = self.rematerialised(b);
+        if self.rematerialiser.is_some() {
             values.replace_outer(&kernel.outer);
-            kernel.set_rows(b, &mut values, slots);
+            kernel.set_rows(b, &mut values, thread_tile);
         }
-        kernel.finals(b, values, slots, &sums);
+        kernel.finals(b, values, thread_tile, &sums);
     }
 
-    /// One thread makes the mbarriers.
+    /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
         let first = b.eq(self.thread, Operand::i32(0));
         b.if_(first, |b| {
-            if let Some(anew) = self.anew {
+            if let Some(rematerialiser) = self.rematerialiser {
                 let first_row = b.convert(Ty::I64, self.first_row);
                 let numbers: Vec<Operand> = self.outer.iter().map(|(_, index)| *index).chain([first_row]).collect();
-                anew.store(b, &numbers);
+                rematerialiser.store(b, &numbers);
             }
             let rows = self.row_tiles.iter().map(|t| (t.full, 1));
             let columns = self.column_tiles.iter().map(|t| (t.full, self.schedule.stages));
@@ -121,7 +120,7 @@ impl PairsKernel<'_> {
         b.barrier();
     }
 
-    /// For every contraction the lanes of both factors.
+    /// The lanes of both factors of every contraction.
     fn contracted_lanes(&self, b: &mut Builder) -> Vec<(Lanes, Lanes)> {
         let mut of = |c: &Contraction| {
             (self.left_lanes(b, self.row_tile(c.left)), self.right_lanes(b, self.column_tile(c.right)))
@@ -129,58 +128,58 @@ impl PairsKernel<'_> {
         self.form.contractions.iter().map(&mut of).collect()
     }
 
-    /// For every payload the lanes of the leaf.
+    /// The lanes of the leaf of every payload.
     fn weighted_lanes(&self, b: &mut Builder) -> Vec<Vec<Lanes>> {
         self.form.payloads.iter().map(|p| self.payload_lanes(b, p.leaf.map(|(param, _)| param))).collect()
     }
 
-    /// The thread's rows.
-    fn set_rows(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
+    /// Sets the indices of the thread's rows.
+    fn set_rows(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         let of_warp = self.first_row_of_warp(b);
         let own = b.add(of_warp, self.group);
         let first = b.add(self.first_row, own);
-        for slot in 0..slots.rows {
-            let at = b.add(first, Operand::i32((slot / 2 * self.row_step() + slot % 2 * COLUMNS) as i32));
+        for row in 0..thread_tile.rows {
+            let at = b.add(first, Operand::i32((row / 2 * self.row_step() + row % 2 * COLUMNS) as i32));
             let at = b.convert(Ty::I64, at);
             let exists = b.lt(at, self.args.size(self.form.row));
-            values.set_row(slot, Index { at, exists });
+            values.set_row(row, Index { at, exists });
         }
     }
 
     /// Evaluates what does not depend on columns once.
-    fn hoist(&self, b: &mut Builder, values: &mut Values, slots: Slots) {
+    fn hoist(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile) {
         for value in self.constant_values() {
-            for slot in 0..slots.rows {
-                values.value(b, value, Spot { row: Some(slot), ..Spot::default() });
+            for row in 0..thread_tile.rows {
+                values.value(b, value, Coordinates { row: Some(row), ..Coordinates::default() });
             }
         }
     }
 
-    /// The offsets of what is copied for tiles of columns.
-    fn origins(&self, b: &mut Builder, source: &Source, turns: &Turns) -> Vec<Origin> {
+    /// The origins of what is copied for tiles of columns.
+    fn origins(&self, b: &mut Builder, source: &Source, iterations: &Iterations) -> Vec<Origin> {
         let tiles = self.column_tiles.iter().map(|t| t.param);
         let params = tiles.chain(self.vectors.iter().map(|v| v.param));
         let origin = |param: u32| {
             let first = self.args.offset(b, Tensor::Param(param), source.outer);
-            turns.origin(b, first, |axis| self.args.stride(Tensor::Param(param), axis))
+            iterations.origin(b, first, |axis| self.args.stride(Tensor::Param(param), axis))
         };
         params.map(origin).collect()
     }
 
-    /// Starts the copies of a turn's tile, if there is one, and goes on.
+    /// Starts the copies of an iteration's tile, if there is one, and moves the cursor on.
     fn fetch(
         &self,
         b: &mut Builder,
         source: &Source,
         origins: &[Origin],
-        (turns, ahead): (&Turns, Cursor),
-        turn: Operand,
+        (iterations, ahead): (&Iterations, Cursor),
+        iteration: Operand,
     ) {
-        let exists = b.lt(turn, turns.count);
+        let exists = b.lt(iteration, iterations.count);
         b.if_(exists, |b| {
-            let visit = turns.visit(b, ahead, turn);
-            let first = b.mul(visit.tile, Operand::i32(self.schedule.columns as i32));
-            let stage = self.stage_of(b, turn);
+            let next = iterations.iteration_at(b, ahead, iteration);
+            let first = b.mul(next.tile, Operand::i32(self.schedule.columns as i32));
+            let stage = self.stage_of(b, iteration);
             let (of_tiles, of_vectors) = origins.split_at(self.column_tiles.len());
             for (vector, origin) in self.vectors.iter().zip(of_vectors) {
                 vector.fill(b, source, self.form.column, (origin.offset, first, stage));
@@ -188,33 +187,34 @@ impl PairsKernel<'_> {
             for (tile, origin) in self.column_tiles.iter().zip(of_tiles) {
                 tile.fill(b, source, origin.offset, first, stage);
             }
-            turns.advance(b, ahead, origins);
+            iterations.advance(b, ahead, origins);
         });
     }
 
-    /// The stage of a turn.
-    fn stage_of(&self, b: &mut Builder, turn: Operand) -> Operand {
-        b.binary(Binary::Rem, turn, Operand::i32(self.schedule.stages as i32))
+    /// The stage of the ring that an iteration uses.
+    fn stage_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
+        b.binary(Binary::Rem, iteration, Operand::i32(self.schedule.stages as i32))
     }
 
     /// One tile of columns.
-    fn turn(&self, b: &mut Builder, walk: &Walk, turn: Operand, partial: bool) {
-        let Visit { tile, over } = walk.turns.visit(b, walk.here, turn);
+    fn iteration(&self, b: &mut Builder, walk: &Walk, iteration: Operand, partial: bool) {
+        let Iteration { tile, grouped } = walk.iterations.iteration_at(b, walk.here, iteration);
         let mut values = walk.values.clone();
         let mut outer = walk.source.outer.to_vec();
-        if let Some((axis, index)) = over {
+        if let Some((axis, index)) = grouped {
             values.set_outer(axis, index);
             outer.push((axis, index));
         }
         let source = Source { outer: &outer, ..*walk.source };
-        self.visit(b, &Walk { source: &source, values: &values, ..*walk }, (turn, tile), partial);
-        walk.turns.advance(b, walk.here, &[]);
+        self.walk_tile(b, &Walk { source: &source, values: &values, ..*walk }, (iteration, tile), partial);
+        walk.iterations.advance(b, walk.here, &[]);
     }
 
-    fn visit(&self, b: &mut Builder, walk: &Walk, (turn, tile): (Operand, Operand), partial: bool) {
-        let stage = self.stage_of(b, turn);
-        let round = b.binary(Binary::Div, turn, Operand::i32(self.schedule.stages as i32));
-        let parity = b.binary(Binary::And, round, Operand::i32(1));
+    /// Computes the tile of an iteration.
+    fn walk_tile(&self, b: &mut Builder, walk: &Walk, (iteration, tile): (Operand, Operand), partial: bool) {
+        let stage = self.stage_of(b, iteration);
+        let filling = b.binary(Binary::Div, iteration, Operand::i32(self.schedule.stages as i32));
+        let parity = b.binary(Binary::And, filling, Operand::i32(1));
         let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
         let mut waited: Vec<u32> = vec![];
         let mut wait = |b: &mut Builder, params: &[u32]| {
@@ -231,14 +231,15 @@ impl PairsKernel<'_> {
         };
         wait(b, &self.form.contractions.iter().map(|c| c.right).collect::<Vec<u32>>());
         let mut products: Vec<Grid> = vec![];
-        let lanes = walk.lanes.map_or_else(|| self.afresh(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
+        let lanes =
+            walk.lanes.map_or_else(|| self.rematerialised(b).contracted_lanes(b), |(contracted, _)| contracted.clone());
         for (contraction, (left, right)) in self.form.contractions.iter().zip(&lanes) {
             let start = b.mul(stage, Operand::i32(self.column_tile(contraction.right).len() as i32));
             products.push(self.contract(b, contraction, (left, right), start));
         }
-        self.refill(b, walk, turn);
+        self.refill(b, walk, iteration);
         let mut values = walk.values.clone();
-        self.set_columns(b, &mut values, walk.slots, first);
+        self.set_columns(b, &mut values, walk.thread_tile, first);
         self.set_numbers(b, &mut values, stage);
         let seen = partial.then(|| self.seen(b, walk.ranges, first));
         for number in 0..products.len() {
@@ -249,13 +250,14 @@ impl PairsKernel<'_> {
             Some(gauge) => self.gauged(b, gauge, &mut values, (&products, walk.sums), seen.as_deref()),
             None => self.plain(b, &mut values, walk.sums, seen.as_deref()),
         };
-        // All of them first: no factor may change while products are under way.
+        // All weights are packed first: no factor may change while products are under way.
         let packed = self.form.payloads.iter().zip(&weights.grids).map(|(p, grid)| p.leaf.map(|_| self.pack(b, grid)));
         let packed: Vec<_> = packed.collect();
         let hidden = self.hidden(partial);
         wait(b, &hidden);
-        let strays = self.take_out(b, &hidden, stage);
-        let lanes = walk.lanes.map_or_else(|| self.afresh(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
+        let non_finite = self.take_out(b, &hidden, stage);
+        let lanes =
+            walk.lanes.map_or_else(|| self.rematerialised(b).weighted_lanes(b), |(_, weighted)| weighted.clone());
         for (k, (payload, lanes)) in self.form.payloads.iter().zip(&lanes).enumerate() {
             let (leaf, sums) = (payload.leaf.zip(packed[k].as_ref()), &walk.sums.payloads[k]);
             if let (Some(((param, _), packed)), PayloadSums::Blocks(sums)) = (leaf, sums) {
@@ -265,51 +267,51 @@ impl PairsKernel<'_> {
                 match sums {
                     BlockSums::Registers(sums) => self.accumulate(b, tile, lanes, (packed, sums), start),
                     BlockSums::Shared(sums) => {
-                        self.accumulate_single(b, tile, lanes, (packed, sums, &weights.shrink), start);
+                        self.accumulate_split(b, tile, lanes, (packed, sums, &weights.shrink), start);
                     }
                 }
             }
         }
         self.finish_sums(b, walk.sums);
-        self.put_back(b, walk, first, &strays);
+        self.put_back(b, walk, first, &non_finite);
         b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
     }
 
-    /// Starts the copies into the stage that an earlier turn has left, once all warps have: with many stages a much earlier
-    /// one, so that warps need not keep step.
-    fn refill(&self, b: &mut Builder, walk: &Walk, turn: Operand) {
+    /// Starts the copies into the stage that an earlier iteration has left, once all warps have left it; with many stages
+    /// that is a much earlier iteration, so that warps need not keep step.
+    fn refill(&self, b: &mut Builder, walk: &Walk, iteration: Operand) {
         let stages = Operand::i32(self.schedule.stages as i32);
-        let before = b.sub(turn, Operand::i32((self.schedule.stages / 2) as i32));
+        let before = b.sub(iteration, Operand::i32((self.schedule.stages / 2) as i32));
         let next = b.add(before, stages);
-        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.turns.count)];
+        let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.iterations.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
-            let (stage, round) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
-            let parity = b.binary(Binary::And, round, Operand::i32(1));
+            let (stage, filling) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
+            let parity = b.binary(Binary::And, filling, Operand::i32(1));
             b.push(Stmt::MbarrierWait(Mbarrier { array: self.empty, index: stage }, parity));
-            self.fetch(b, walk.source, walk.origins, (&walk.turns, walk.ahead), next);
+            self.fetch(b, walk.source, walk.origins, (&walk.iterations, walk.ahead), next);
         });
     }
 
-    /// What was copied is visible to warpgroups.
+    /// Makes what was copied visible to warpgroups.
     pub(super) fn fence(&self, b: &mut Builder) {
         if self.schedule.unit == Unit::Warpgroup {
             b.push(Stmt::FenceAsync);
         }
     }
 
-    fn set_columns(&self, b: &mut Builder, values: &mut Values, slots: Slots, first: Operand) {
+    fn set_columns(&self, b: &mut Builder, values: &mut Values, thread_tile: ThreadTile, first: Operand) {
         let twice = b.mul(self.member, Operand::i32(2));
         let own = b.add(first, twice);
-        for slot in 0..slots.columns {
-            let at = b.add(own, Operand::i32((slot / 2 * COLUMNS + slot % 2) as i32));
+        for column in 0..thread_tile.columns {
+            let at = b.add(own, Operand::i32((column / 2 * COLUMNS + column % 2) as i32));
             let at = b.convert(Ty::I64, at);
             let exists = b.lt(at, self.args.size(self.form.column));
-            values.set_column(slot, Index { at, exists });
+            values.set_column(column, Index { at, exists });
         }
     }
 
-    /// The elements of vectors that came with a stage's tiles.
+    /// Tells the evaluator where the elements of vectors are that came with a stage's tiles.
     fn set_numbers(&self, b: &mut Builder, values: &mut Values, stage: Operand) {
         let twice = b.mul(self.member, Operand::i32(2));
         let start = b.mul(stage, Operand::i32(self.schedule.columns as i32));
@@ -317,7 +319,7 @@ impl PairsKernel<'_> {
         self.vectors.iter().for_each(|vector| values.set_numbers(vector.param, vector.array, first));
     }
 
-    /// For every row slot the range of seen columns, counted from the thread's first column of a tile.
+    /// The range of seen columns of every row of the thread, counted from the thread's first column of a tile.
     fn seen(&self, b: &mut Builder, ranges: &[Range], first: Operand) -> Vec<Range> {
         let twice = b.mul(self.member, Operand::i32(2));
         let own = b.add(first, twice);

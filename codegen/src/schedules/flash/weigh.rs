@@ -1,10 +1,9 @@
 //! The weights of a tile's pairs.
 
-use super::products::Grid;
 use super::sums::{BlockSums, PayloadSums, Sums};
-use super::values::{Spot, Values};
+use super::values::{Coordinates, Values};
 use super::visible::Range;
-use super::{COLUMNS, PairsKernel};
+use super::{COLUMNS, FlashKernel, Grid};
 use crate::build::{Builder, zero};
 use crate::stage::kind::{Gauge, Payload};
 use crate::tile::{Expr, Operand, Reg, Shuffle};
@@ -18,18 +17,18 @@ fn number(x: f64) -> Operand {
 
 /// The weights of a tile's pairs.
 pub(super) struct Weights {
-    /// For every payload.
+    /// The weights of every payload.
     pub grids: Vec<Grid>,
-    /// What is multiplied with the earlier sums of each row slot; nothing without a gauge.
+    /// The factor of the earlier sums of each of the thread's rows; nothing without a gauge.
     pub shrink: Vec<Operand>,
 }
 
-/// Where a pair of slots is in a grid: the block and the number in it.
+/// The position of a pair in a grid: the block and the number in it.
 fn of_grid(blocks: usize, row: u32, column: u32) -> (usize, usize) {
     ((row / 2) as usize * blocks + (column / 2) as usize, (2 * (row % 2) + column % 2) as usize)
 }
 
-/// The combination of what the four lanes of a group have.
+/// Combines what the four lanes of a group have.
 pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
     [1, 2].into_iter().fold(x, |x, distance| {
         let other = b.shuffle(Shuffle::Xor, x, Operand::i32(distance));
@@ -37,8 +36,8 @@ pub(super) fn over_group(b: &mut Builder, op: Binary, x: Operand) -> Operand {
     })
 }
 
-impl PairsKernel<'_> {
-    /// The values beneath the weights that do not depend on columns or contractions, as large as they come.
+impl FlashKernel<'_> {
+    /// The largest values beneath the weights that depend neither on columns nor on contractions.
     pub(super) fn constant_values(&self) -> Vec<Value> {
         let form = self.form;
         let score = form.gauge.iter().map(|g| g.score);
@@ -52,7 +51,7 @@ impl PairsKernel<'_> {
             if !seen.insert(value) || matches!(node.op, Op::Const(_) | Op::Field(..)) || form.terms.contains(&value) {
                 continue;
             }
-            if node.axes.contains(form.column) || form.over.is_some_and(|over| node.axes.contains(over)) {
+            if node.axes.contains(form.column) || form.grouped.is_some_and(|over| node.axes.contains(over)) {
                 stack.extend(node.op.operands());
             } else {
                 found.push(value);
@@ -62,8 +61,8 @@ impl PairsKernel<'_> {
         found
     }
 
-    /// The values of a contraction at all pairs become known, those before it being so, and with them the factors of the next
-    /// one, which has yet to end.
+    /// Makes the values of a contraction at all pairs known to the evaluator, those of earlier contractions being known,
+    /// and with them the factors of the next contraction, which has yet to end.
     pub(super) fn know(&self, b: &mut Builder, values: &mut Values, grid: &Grid, number: usize) {
         if self.is_scaled() {
             return;
@@ -71,30 +70,30 @@ impl PairsKernel<'_> {
         let contraction = &self.form.contractions[number];
         let next = self.form.contractions.get(number + 1);
         for (row, column) in self.pairs() {
-            let spot = Spot { row: Some(row), column: Some(column), place: None };
-            self.form.limits.iter().for_each(|limit| values.set(limit.term, spot, Operand::bool(true)));
+            let coordinates = Coordinates { row: Some(row), column: Some(column), inner: None };
+            self.form.limits.iter().for_each(|limit| values.set(limit.term, coordinates, Operand::bool(true)));
             let (block, at) = of_grid(self.blocks(), row, column);
-            let sum = values.product(b, Some(grid[block][at]), &contraction.factors, spot);
-            let holds = values.all(b, &contraction.conditions, spot);
+            let sum = values.product(b, Some(grid[block][at]), &contraction.factors, coordinates);
+            let holds = values.all(b, &contraction.conditions, coordinates);
             let value = b.select(holds, sum.unwrap_or(zero(Ty::F32)), zero(Ty::F32));
-            values.set_state((contraction.tuple, 0), spot, value);
+            values.set_state((contraction.tuple, 0), coordinates, value);
             for factor in next.iter().flat_map(|next| &next.factors) {
-                values.value(b, *factor, spot);
+                values.value(b, *factor, coordinates);
             }
         }
     }
 
-    /// The slots of all pairs, column by column, so that what a column has of its own is not needed for long.
+    /// The rows and columns of all pairs, column by column, so that values of a column are not kept for long.
     fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let slots = self.slots();
-        (0..slots.columns).flat_map(move |column| (0..slots.rows).map(move |row| (row, column)))
+        let thread_tile = self.thread_tile();
+        (0..thread_tile.columns).flat_map(move |column| (0..thread_tile.rows).map(move |row| (row, column)))
     }
 
     fn blocks(&self) -> usize {
         (self.schedule.columns / COLUMNS) as usize
     }
 
-    /// Whether the row of a slot sees the column of another; `None` where all do.
+    /// Whether a row sees a column, both by number; `None` where every row sees every column.
     fn sees(&self, b: &mut Builder, seen: Option<&[Range]>, (row, column): (u32, u32)) -> Option<Operand> {
         let range = seen?[row as usize];
         let at = Operand::i32((column / 2 * COLUMNS + column % 2) as i32);
@@ -106,19 +105,19 @@ impl PairsKernel<'_> {
         Some(b.and(above, below))
     }
 
-    /// Weights without a gauge, for every payload.
+    /// The weights without a gauge, for every payload.
     pub(super) fn plain(&self, b: &mut Builder, values: &mut Values, sums: &Sums, seen: Option<&[Range]>) -> Weights {
         let empty = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut grids = vec![empty; self.form.payloads.len()];
         for (row, column) in self.pairs() {
-            let spot = Spot { row: Some(row), column: Some(column), place: None };
+            let coordinates = Coordinates { row: Some(row), column: Some(column), inner: None };
             let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
-            let holds = values.all(b, &self.form.conditions, spot);
+            let holds = values.all(b, &self.form.conditions, coordinates);
             let counts = b.and(sees, holds);
             let (block, at) = of_grid(self.blocks(), row, column);
             for (payload, grid) in self.form.payloads.iter().zip(&mut grids) {
-                let weight = values.product(b, None, &payload.factors, spot).unwrap_or(number(1.0));
-                let holds = values.all(b, &payload.conditions, spot);
+                let weight = values.product(b, None, &payload.factors, coordinates).unwrap_or(number(1.0));
+                let holds = values.all(b, &payload.conditions, coordinates);
                 let counts = b.and(counts, holds);
                 grid[block][at] = b.select(counts, weight, zero(Ty::F32));
             }
@@ -127,7 +126,7 @@ impl PairsKernel<'_> {
         Weights { grids, shrink: vec![] }
     }
 
-    /// Weights against the maximum, which grows; what was summed before is measured against the new one.
+    /// The weights against the maximum, which grows; earlier sums are scaled to the new maximum.
     pub(super) fn gauged(
         &self,
         b: &mut Builder,
@@ -136,20 +135,20 @@ impl PairsKernel<'_> {
         (products, sums): (&[Grid], &Sums),
         seen: Option<&[Range]>,
     ) -> Weights {
-        let slots = self.slots();
+        let thread_tile = self.thread_tile();
         let rate = self.rate(b, gauge, values);
         let mut scores = vec![[zero(Ty::F32); 4]; self.blocks() * self.schedule.repeat as usize];
         let mut shrink = vec![];
-        for row in 0..slots.rows {
+        for row in 0..thread_tile.rows {
             let mut most: Operand = sums.maximum[row as usize].into();
-            for column in 0..slots.columns {
+            for column in 0..thread_tile.columns {
                 let score = self.score(b, gauge, values, (products, seen), (row, column));
                 let (block, at) = of_grid(self.blocks(), row, column);
                 scores[block][at] = score;
                 most = b.binary(Binary::Max, most, score);
             }
             let most = over_group(b, Binary::Max, most);
-            // Of a row that has seen nothing the maximum is −∞, and no weight may be that of −∞ against itself.
+            // The maximum of a row that has seen nothing is −∞, and no weight may be exp(−∞ + ∞).
             let finite = if seen.is_some() || !self.is_scaled() {
                 let nothing = b.eq(most, number(f64::NEG_INFINITY));
                 b.select(nothing, number(0.0), most)
@@ -158,12 +157,12 @@ impl PairsKernel<'_> {
             };
             let scaled = b.mul(finite, rate);
             let against = b.unary(Unary::Neg, scaled);
-            // Rounded as the new one is: sums keep what they are where the maximum stays.
+            // Rounded as the new maximum is: sums keep what they are where the maximum stays.
             let before = b.mul(sums.maximum[row as usize].into(), rate);
             let old = b.add(before, against);
             shrink.push(b.let_(Ty::F32, Expr::Exp2Fast(old)));
             b.assign(sums.maximum[row as usize], most);
-            for column in 0..slots.columns {
+            for column in 0..thread_tile.columns {
                 let (block, at) = of_grid(self.blocks(), row, column);
                 let exponent = b.fma(scores[block][at], rate, against);
                 scores[block][at] = b.let_(Ty::F32, Expr::Exp2Fast(exponent));
@@ -181,11 +180,11 @@ impl PairsKernel<'_> {
         self.form.scale(&self.stage.program).is_some()
     }
 
-    /// What a difference of compared scores is multiplied with to give the exponent of two.
+    /// The factor that makes a difference of compared scores an exponent of two.
     fn rate(&self, b: &mut Builder, gauge: &Gauge, values: &mut Values) -> Operand {
         match self.form.scale(&self.stage.program) {
             Some(Some(scale)) => {
-                let scale = values.value(b, scale, Spot::default());
+                let scale = values.value(b, scale, Coordinates::default());
                 b.mul(scale, number(gauge.rate))
             }
             _ => number(gauge.rate),
@@ -205,9 +204,9 @@ impl PairsKernel<'_> {
         let (score, holds) = if self.is_scaled() {
             (products[0][block][place], Operand::bool(true))
         } else {
-            let spot = Spot { row: Some(row), column: Some(column), place: None };
-            let holds = values.all(b, &self.form.conditions, spot);
-            (values.value(b, gauge.score, spot), holds)
+            let coordinates = Coordinates { row: Some(row), column: Some(column), inner: None };
+            let holds = values.all(b, &self.form.conditions, coordinates);
+            (values.value(b, gauge.score, coordinates), holds)
         };
         let sees = self.sees(b, seen, (row, column)).unwrap_or(Operand::bool(true));
         let counts = b.and(sees, holds);
@@ -220,12 +219,12 @@ impl PairsKernel<'_> {
         if payload.factors.is_empty() && payload.conditions.is_empty() {
             return grid;
         }
-        let slots = self.slots();
-        for (row, column) in (0..slots.rows).flat_map(|r| (0..slots.columns).map(move |c| (r, c))) {
-            let spot = Spot { row: Some(row), column: Some(column), place: None };
+        let thread_tile = self.thread_tile();
+        for (row, column) in (0..thread_tile.rows).flat_map(|r| (0..thread_tile.columns).map(move |c| (r, c))) {
+            let coordinates = Coordinates { row: Some(row), column: Some(column), inner: None };
             let (block, at) = of_grid(self.blocks(), row, column);
-            let weight = values.product(b, Some(weights[block][at]), &payload.factors, spot);
-            let holds = values.all(b, &payload.conditions, spot);
+            let weight = values.product(b, Some(weights[block][at]), &payload.factors, coordinates);
+            let holds = values.all(b, &payload.conditions, coordinates);
             grid[block][at] = b.select(holds, weight.unwrap_or(zero(Ty::F32)), zero(Ty::F32));
         }
         grid
@@ -233,12 +232,12 @@ impl PairsKernel<'_> {
 
     /// Adds the weights of payloads without a leaf, after their sums have shrunk.
     fn add_rows(&self, b: &mut Builder, grids: &[Grid], sums: &Sums, shrink: Option<&[Operand]>) {
-        let slots = self.slots();
+        let thread_tile = self.thread_tile();
         for (grid, sums) in grids.iter().zip(&sums.payloads) {
             let PayloadSums::Rows(rows) = sums else { continue };
             for (row, sum) in rows.iter().enumerate() {
                 let mut total: Option<Operand> = None;
-                for column in 0..slots.columns {
+                for column in 0..thread_tile.columns {
                     let (block, at) = of_grid(self.blocks(), row as u32, column);
                     let weight = grid[block][at];
                     total = Some(total.map_or(weight, |total| b.add(total, weight)));
@@ -253,7 +252,7 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// Measures the sums with a leaf that registers have against the new maximum.
+    /// Scales the sums with a leaf that stand in registers to the new maximum.
     fn shrink(&self, b: &mut Builder, sums: &Sums, shrink: &[Operand]) {
         for sums in &sums.payloads {
             let PayloadSums::Blocks(BlockSums::Registers(blocks)) = sums else { continue };
@@ -267,11 +266,11 @@ impl PairsKernel<'_> {
         }
     }
 
-    /// The gauge's maximum of a row slot in its own units.
+    /// The maximum of one of the thread's rows in the units of the gauge.
     pub(super) fn maximum(&self, b: &mut Builder, values: &mut Values, reg: Reg) -> Operand {
         match self.form.scale(&self.stage.program) {
             Some(Some(scale)) => {
-                let scale = values.value(b, scale, Spot::default());
+                let scale = values.value(b, scale, Coordinates::default());
                 b.mul(reg.into(), scale)
             }
             _ => reg.into(),

@@ -4,7 +4,7 @@ use super::LookBackKernel;
 use crate::block::carry::{Fields, assign, from_words, select};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::build::Builder;
-use crate::schedule::Fold;
+use crate::schedules::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
@@ -173,13 +173,16 @@ impl LookBackKernel<'_> {
         let count = b.binary(Binary::Min, left, Operand::i32(32));
         let exists = b.lt(self.block.lane, count);
         let aggregate = select(b, exists, &aggregate, &self.monoid.identity());
+        let before: Vec<Reg> = state.iter().map(|r| b.var((*r).into())).collect();
         if self.schedule.fold == Fold::Strict {
-            return self.fold_strictly(b, state, &aggregate, count);
+            self.fold_strictly(b, state, &aggregate, count);
+            return self.step_if_lost_between(b, carry, (&before, state), first, count);
         }
         let inclusive = self.monoid.warp_scan(b, aggregate, &self.all_lanes());
         let last = b.sub(count, Operand::i32(1));
         let block: Fields = inclusive.iter().map(|x| b.shuffle(Shuffle::Index, *x, last)).collect();
         self.step(b, state, &block);
+        self.step_if_lost_between(b, carry, (&before, state), first, count);
         let full = b.eq(count, Operand::i32(32));
         b.if_(full, |b| {
             let now: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
@@ -194,6 +197,35 @@ impl LookBackKernel<'_> {
         b.for_(Operand::i32(0), count, Operand::i32(1), |b, lane| {
             let next: Fields = aggregate.iter().map(|x| b.shuffle(Shuffle::Index, *x, lane)).collect();
             self.step(b, state, &next);
+        });
+    }
+
+    /// Where the state behind `count` tiles from `first` on is lost, steps through them from the state before.
+    fn step_if_lost_between(
+        &self,
+        b: &mut Builder,
+        carry: &Carry,
+        (before, state): (&[Reg], &[Reg]),
+        first: Operand,
+        count: Operand,
+    ) {
+        let [old, new] = [before, state].map(|regs| regs.iter().map(|r| Operand::Reg(*r)).collect::<Fields>());
+        let lost = self.monoid.loses(b, &old, &new);
+        b.if_(lost, |b| {
+            assign(b, state, &old);
+            let row_first = b.mul(carry.row.into(), self.row_tiles);
+            let order = b.sub(first, row_first);
+            let order = if self.reverse() {
+                let end = b.add(order, count);
+                b.sub(self.row_tiles, end)
+            } else {
+                order
+            };
+            let [order, count, row] = [order, count, carry.row.into()].map(|x| b.convert(Ty::I64, x));
+            let tile = Operand::i64(i64::from(self.schedule.tile()));
+            let [from, len] = [order, count].map(|tiles| b.mul(tiles, tile));
+            let end = b.add(from, len);
+            self.steps(b, row).walk(b, state, (from, end), |_, _| Operand::bool(false));
         });
     }
 
@@ -216,7 +248,7 @@ impl LookBackKernel<'_> {
         let after = b.add(tile, Operand::i32(1));
         let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
         if self.schedule.fold == Fold::Strict {
-            let next = self.apply_own(b, &state, (slot, parity));
+            let next = self.apply_own(b, carry, &state, tile, (slot, parity));
             assign(b, &carry.state, &next);
             b.assign(carry.next, after);
         }
@@ -225,7 +257,7 @@ impl LookBackKernel<'_> {
             let end = b.mul(next_row, self.row_tiles);
             let last = b.eq(after, end);
             b.if_(last, |b| {
-                let next = self.apply_own(b, &state, (slot, parity));
+                let next = self.apply_own(b, carry, &state, tile, (slot, parity));
                 let row = b.convert(Ty::I64, carry.row.into());
                 self.block.elected(b, |b| self.store_finals(b, row, &next));
             });
@@ -233,9 +265,22 @@ impl LookBackKernel<'_> {
     }
 
     /// The state after the block's own tile, once its aggregate is known.
-    fn apply_own(&self, b: &mut Builder, state: &[Operand], (slot, parity): (Operand, Operand)) -> Fields {
+    fn apply_own(
+        &self,
+        b: &mut Builder,
+        carry: &Carry,
+        state: &[Operand],
+        tile: Operand,
+        (slot, parity): (Operand, Operand),
+    ) -> Fields {
         self.block.wait(b, self.block.published, slot, parity);
         let own = load_fields(b, &self.shared.totals, slot);
-        self.monoid.apply(b, state, &own)
+        let next = self.monoid.apply(b, state, &own);
+        if self.monoid.at_risk().is_empty() {
+            return next;
+        }
+        let [before, after] = [state, &next].map(|state| state.iter().map(|x| b.var(*x)).collect::<Vec<Reg>>());
+        self.step_if_lost_between(b, carry, (&before, &after), tile, Operand::i32(1));
+        after.into_iter().map(Operand::Reg).collect()
     }
 }

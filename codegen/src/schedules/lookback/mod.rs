@@ -21,26 +21,36 @@
 //! The last tile of a row may be shorter. Only loads, stores and the identities that stand for missing elements are
 //! emitted twice, for whole tiles without guards; all else is shared.
 
+mod candidates;
 mod look_ahead;
+mod parameters;
 mod produce;
 mod publish;
 mod reduce;
+mod registers;
 mod scan;
 mod short;
 mod span;
+mod strategy;
 mod streams;
 
-use super::LowerError;
+pub use parameters::{Fold, Loader, LookBack};
+pub use registers::{register_limit, registers};
+
+use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid};
 use crate::block::persistent::{Persistent, SLOTS, shared_fields};
+use crate::block::reads::used_fields;
+use crate::block::steps::Steps;
 use crate::build::Builder;
-use crate::schedule::{Loader, LookBack, Schedule, WARP};
-use crate::stage::{Scan, Stage};
+use crate::stage::{Refusal, Scan, Stage};
+use crate::target::WARP;
 use crate::tile::{Kernel, Memory, Operand, SharedId, SharedKind};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Op};
+use oplus_dsl::ir::Binary;
+use std::collections::HashMap;
 use streams::Streams;
 
 /// How a kernel is written. Both forms compute the same bits with the same arguments, launches and messages.
@@ -54,10 +64,10 @@ pub enum Form {
 
 /// The tile kernel of a stage under a look-back schedule.
 pub fn lower(stage: &Stage, schedule: &LookBack, symbol: &str, form: Form) -> Result<Kernel, LowerError> {
-    let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "lookback" })?;
+    let scan = stage.scan().ok_or(LowerError::Kind { schedule: LookBack::NAME, refusal: Refusal::NoScan })?;
     let vectors = schedule.vectors.is_power_of_two() && schedule.vectors <= WARP;
     if !vectors || schedule.stages >= SLOTS || schedule.scan_warps > 32 {
-        return Err(LowerError::Parameters { schedule: Schedule::LookBack(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, schedule.warps() * 32);
     let kernel = LookBackKernel::declare(&mut b, stage, scan, schedule, form);
@@ -129,7 +139,7 @@ struct Tile {
 
 impl<'s> LookBackKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s LookBack, form: Form) -> Self {
-        let args = Args::declare(b, stage, &Schedule::LookBack(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
         let streams = Streams::new(stage, &scan, schedule);
         let words = crate::block::carry::words(&monoid.types());
@@ -224,6 +234,13 @@ impl<'s> LookBackKernel<'s> {
         live.into_iter().map(|v| point.here(b, &mut leaves, v)).collect()
     }
 
+    /// A row whose elements are read one by one.
+    fn steps(&self, b: &mut Builder, row: Operand) -> Steps<'_> {
+        let indices = self.args.row_indices(b, row);
+        let LookBackKernel { stage, scan, monoid, args, .. } = self;
+        Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists: Operand::bool(true) }
+    }
+
     fn pointer(&self, tensor: Tensor) -> Memory {
         Memory::Global(self.args.pointer(tensor))
     }
@@ -244,17 +261,4 @@ impl Shared {
         let carry = shared_fields(b, "carry", &monoid.state_types(), SLOTS);
         Shared { ring, spans, totals, carry }
     }
-}
-
-/// Which fields of the states outputs read.
-pub(super) fn used_fields(stage: &Stage, scan: &Scan) -> Vec<bool> {
-    let mut used = vec![false; stage.program.operator(scan.operator).fields.len()];
-    for node in &stage.program.nodes {
-        if let Op::Field(tuple, k) = node.op
-            && matches!(stage.program.node(tuple).op, Op::Scan { .. })
-        {
-            used[k as usize] = true;
-        }
-    }
-    used
 }

@@ -16,13 +16,13 @@ const WIDEST: u32 = 8;
 struct Copy {
     /// The tile's first element in the ring.
     ring: Operand,
-    /// The same in global memory, `i64`.
+    /// The tile's first element in global memory, `i64`.
     source: Operand,
     /// Halo before it.
     before: Operand,
     /// Elements from there to the end of the row, or of what a stage holds.
     left: Operand,
-    /// The same, whole 16 bytes.
+    /// As many of them as make whole pieces of 16 bytes.
     units: Operand,
     /// What is copied: `before` and `units`.
     count: Operand,

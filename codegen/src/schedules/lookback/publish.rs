@@ -4,7 +4,7 @@ use super::{LookBackKernel, padded};
 use crate::block::carry::{Fields, WarpAxis, select, to_words};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::build::Builder;
-use crate::schedule::Fold;
+use crate::schedules::Fold;
 use crate::tile::{Operand, Shuffle, Stmt};
 use oplus_dsl::Ty;
 

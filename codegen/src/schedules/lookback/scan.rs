@@ -7,8 +7,9 @@ use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::load_fields;
 use crate::block::point::Point;
 use crate::build::Builder;
-use crate::tile::{Operand, Reg, Shuffle};
-use oplus_dsl::ir::Unary;
+use crate::tile::{Memory, Operand, Reg, Shuffle};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
 
 /// A place of a span that is scanned: its element and what was computed on the way.
 pub(super) struct Place<'p> {
@@ -21,23 +22,27 @@ impl LookBackKernel<'_> {
         self.block.scan_tiles(b, |b, tile, at| {
             let place = self.tile(b, tile);
             let slot = self.block.slot(b, at.count.into());
-            match self.form {
+            let kept = match self.form {
                 Form::Fast => self.scan_tile(b, &place, at.stage.into(), slot),
                 Form::Short => self.scan_by_stretches(b, &place, at.stage.into(), slot),
-            }
+            };
+            self.step_if_lost(b, at.count.into(), kept);
         });
     }
 
-    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
+    /// Gives whether all states before the stretches of the warp's span are states.
+    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) -> Operand {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
         self.block.arrive_warp(b, self.block.empty, stage);
         let mut places = self.places(b, &span, self.reverse());
         let prefixes = self.local_prefixes(b, &places);
         let state = self.before_span(b, slot);
         let outputs = self.running_outputs(b, &span);
+        let states: Vec<Fields> = prefixes.iter().map(|prefix| self.monoid.apply(b, &state, prefix)).collect();
+        let kept = self.all_states(b, &states);
         let mut values = vec![vec![]; places.len()];
         for r in self.in_order(self.schedule.vectors) {
-            let state = self.monoid.apply(b, &state, &prefixes[r as usize]);
+            let state = states[r as usize].clone();
             values[r as usize] = self.finish_stretch(b, &span, &mut places[r as usize], state, r);
             if tile.whole != Operand::bool(false) {
                 self.store(b, &span, &outputs, (r, &values[r as usize]), false);
@@ -49,6 +54,7 @@ impl LookBackKernel<'_> {
                 self.store(b, &span, &outputs, (r, values), true);
             }
         });
+        kept
     }
 
     /// The state before the warp's span, once it is known.
@@ -59,6 +65,59 @@ impl LookBackKernel<'_> {
         let index = self.span_index(b, slot, self.block.warp);
         let before = load_fields(b, &self.shared.spans, index);
         self.monoid.apply(b, &carry, &before)
+    }
+
+    /// Whether what stands before each stretch is a state, in all lanes.
+    fn all_states(&self, b: &mut Builder, states: &[Fields]) -> Operand {
+        let mut all = Operand::bool(true);
+        for state in states {
+            let there = self.monoid.are_states(b, state);
+            all = b.and(all, there);
+        }
+        if all == Operand::bool(true) { all } else { b.all(all) }
+    }
+
+    /// Unless all states of the warp's span are `kept`, steps through the tile up to the span's end and stores the span's outputs.
+    fn step_if_lost(&self, b: &mut Builder, count: Operand, kept: Operand) {
+        if kept == Operand::bool(true) {
+            return;
+        }
+        let lost = b.unary(Unary::Not, kept);
+        b.if_(lost, |b| {
+            // Another lane's number, so that no register holds the slot meanwhile.
+            let count = b.shuffle(Shuffle::Index, count, Operand::i32(0));
+            let (slot, _) = self.block.slot(b, count);
+            let carry = load_fields(b, &self.shared.carry, slot);
+            let lost = self.monoid.has_states(b, &carry);
+            b.if_(lost, |b| self.step_span(b, &carry, slot));
+        });
+    }
+
+    fn step_span(&self, b: &mut Builder, carry: &[Operand], slot: Operand) {
+        // Computed in this branch, so that no register holds it meanwhile.
+        let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
+        let tile = self.tile(b, tile);
+        let state: Vec<Reg> = carry.iter().map(|x| b.var(*x)).collect();
+        let size = Operand::i32((self.schedule.vectors * self.stretch()) as i32);
+        let first = b.mul(self.block.warp, size);
+        let [first, size] = [first, size].map(|x| b.convert(Ty::I64, x));
+        let first = b.add(tile.start, first);
+        let end = b.add(first, size);
+        let tile_end = b.add(tile.start, Operand::i64(i64::from(self.schedule.tile())));
+        let range = if self.reverse() { (first, tile_end) } else { (tile.start, end) };
+        self.steps(b, tile.row).walk(b, &state, range, |b, index| self.owns(b, index, first, end));
+    }
+
+    /// Whether an index lies in the span from `first` to `end` and is one of the lane's, which has stored there before.
+    fn owns(&self, b: &mut Builder, index: Operand, first: Operand, end: Operand) -> Operand {
+        let (above, below) = (b.ge(index, first), b.lt(index, end));
+        let inside = b.and(above, below);
+        let place = b.sub(index, first);
+        let place = b.convert(Ty::I32, place);
+        let vector = b.binary(Binary::Div, place, Operand::i32(self.schedule.vector as i32));
+        let lane = b.binary(Binary::And, vector, Operand::i32(31));
+        let own = b.eq(lane, self.block.lane);
+        b.and(inside, own)
     }
 
     /// The outputs that have the scan axis, each with the offset of the lane's first element.

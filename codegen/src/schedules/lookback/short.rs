@@ -24,8 +24,15 @@ impl Carried {
 
 impl LookBackKernel<'_> {
     /// Scans a warp's span of a tile, once the state before it is known.
-    pub(super) fn scan_by_stretches(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) {
+    pub(super) fn scan_by_stretches(
+        &self,
+        b: &mut Builder,
+        tile: &Tile,
+        stage: Operand,
+        slot: (Operand, Operand),
+    ) -> Operand {
         let state = self.before_span(b, slot);
+        let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
         let count = Operand::i32(self.schedule.vectors as i32);
         b.for_(Operand::i32(0), count, Operand::i32(1), |b, turn| {
@@ -36,9 +43,10 @@ impl LookBackKernel<'_> {
                 turn
             };
             let first = b.eq(turn, Operand::i32(0));
-            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first));
+            self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), kept);
         });
         self.block.arrive_warp(b, self.block.empty, stage);
+        if self.monoid.at_risk().is_empty() { Operand::bool(true) } else { b.all(kept.into()) }
     }
 
     /// Scans a stretch, given the state before the span and the sum of its earlier stretches; the `first` has none.
@@ -49,6 +57,7 @@ impl LookBackKernel<'_> {
         stretch: Operand,
         stage: Operand,
         (state, sum, first): (&[Operand], &Carried, Operand),
+        kept: Reg,
     ) {
         let span = self.load_stretch(b, tile, (self.block.warp, stretch), stage, Need::All);
         let mut places = self.places(b, &span, self.reverse());
@@ -61,6 +70,9 @@ impl LookBackKernel<'_> {
         });
         assign(b, &sum.0, &after);
         let state = self.monoid.apply(b, state, &prefix);
+        let here = self.monoid.are_states(b, &state);
+        let here = b.and(kept.into(), here);
+        b.assign(kept, here);
         let values = self.finish_stretch(b, &span, &mut places[0], state, 0);
         let outputs = self.running_outputs(b, &span);
         self.store(b, &span, &outputs, (0, &values), true);

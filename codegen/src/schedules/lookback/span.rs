@@ -78,7 +78,7 @@ impl<'k> LookBackKernel<'k> {
         self.load_stretches(b, tile, (first, self.schedule.vectors), stage, need)
     }
 
-    /// The same for one stretch of it (`i32`).
+    /// Loads one stretch of a span (`i32`).
     pub(super) fn load_stretch(
         &'k self,
         b: &mut Builder,

@@ -1,7 +1,7 @@
 //! The parameters that run along the scan axis.
 
 use crate::block::reads::near;
-use crate::schedule::LookBack;
+use crate::schedules::LookBack;
 use crate::stage::{Scan, Stage};
 use oplus_dsl::Elem;
 

@@ -15,21 +15,26 @@
 //!
 //! The order of combination depends on positions only. A reduction is the same without the last two lines.
 
+mod candidates;
 mod finals;
+mod parameters;
 mod scan;
+mod strategy;
 mod tile;
 
-use super::LowerError;
-use super::lookback::used_fields;
+pub use parameters::Rows;
+
+use super::{LowerError, Strategy};
 use crate::abi::{Tensor, axes, elem, tensors};
 use crate::block::args::Args;
 use crate::block::carry::{Fields, Monoid, WarpAxis};
 use crate::block::persistent::shared_fields;
 use crate::block::point::{Anchor, Leaves, Point, Position};
-use crate::block::reads::{constant_along, displacements};
+use crate::block::pressure::{conversions, temporaries, words_per_element};
+use crate::block::reads::{constant_along, displacements, used_fields};
 use crate::build::{Builder, zero};
-use crate::schedule::{Rows, Schedule, WARP};
-use crate::stage::{Scan, Stage};
+use crate::stage::{Refusal, Scan, Stage};
+use crate::target::WARP;
 use crate::tile::{Kernel, Memory, Operand, Reg, SharedId, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Value};
@@ -37,12 +42,12 @@ use std::collections::HashMap;
 
 /// The tile kernel of a stage under a rows schedule.
 pub fn lower(stage: &Stage, schedule: &Rows, symbol: &str) -> Result<Kernel, LowerError> {
-    let scan = stage.scan().ok_or(LowerError::NoScan { schedule: "rows" })?;
+    let scan = stage.scan().ok_or(LowerError::Kind { schedule: Rows::NAME, refusal: Refusal::NoScan })?;
     let Rows { warps, row_warps, lanes, rows, vector, vectors } = *schedule;
     let whole_warps = row_warps > 0 && warps.is_multiple_of(row_warps) && (row_warps == 1 || lanes == WARP);
     let lanes = lanes.is_power_of_two() && lanes <= WARP && [1, 2, 4, 8].contains(&vector);
     if !whole_warps || !lanes || rows == 0 || vectors == 0 || warps > WARP {
-        return Err(LowerError::Parameters { schedule: Schedule::Rows(*schedule) });
+        return Err(LowerError::parameters(schedule));
     }
     let mut b = Builder::new(symbol, warps * WARP);
     b.blocks_per_sm(blocks_per_sm(stage, schedule));
@@ -64,12 +69,12 @@ pub fn shared_bytes(stage: &Stage, schedule: &Rows) -> u32 {
 
 /// As many blocks as the registers of a multiprocessor certainly allow.
 pub fn blocks_per_sm(stage: &Stage, schedule: &Rows) -> u32 {
-    let words = crate::plan::words_per_element(stage);
+    let words = words_per_element(stage);
     let held = schedule.rows * schedule.vectors * schedule.vector * words;
     // Scalar accesses keep an address per element; every row has its own bases.
     let addresses = if schedule.vector == 1 { 40 + 7 * held } else { 40 + 8 * (schedule.rows - 1) };
     let bases = 2 * (tensors(stage).count() as u32).saturating_sub(8);
-    let combining = 8 * (words.saturating_sub(4) + crate::plan::conversions(stage)) + crate::plan::temporaries(stage);
+    let combining = 8 * (words.saturating_sub(4) + conversions(stage)) + temporaries(stage);
     // Elements of 8 bytes, two per access, are shuffled and combined in pairs of registers.
     let pairs = if schedule.vector == 2 { 16 } else { 0 };
     let registers = (held + addresses + bases + combining + pairs).next_multiple_of(8).clamp(40, 255);
@@ -117,7 +122,7 @@ struct Row<'s> {
 
 impl<'s> RowsKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, scan: Scan<'s>, schedule: &'s Rows) -> Self {
-        let args = Args::declare(b, stage, &Schedule::Rows(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let monoid = Monoid::new(stage.program.operator(scan.operator), &used_fields(stage, &scan));
         let reads = displacements(stage, scan.axis, values(stage, &scan));
         let streams = reads.into_iter().map(|(param, offsets)| Stream { param, offsets }).collect();
@@ -147,16 +152,20 @@ impl<'s> RowsKernel<'s> {
         b.for_(first, groups, step, |b, group| {
             let mut rows = self.rows(b, group, rows);
             b.for_(Operand::i64(0), end, Operand::i64(tile), |b, at| {
-                let start = if self.scan.reverse {
-                    let rest = b.sub(end, at);
-                    b.sub(rest, Operand::i64(tile))
-                } else {
-                    at
-                };
-                self.tile(b, &mut rows, start, turn);
+                let start = self.start(b, end, at);
+                self.tile(b, &mut rows, (start, end, at), turn);
             });
             self.finals(b, &rows);
         });
+    }
+
+    /// The index of a tile's first element, by how far the tiles before it reach and the end of all.
+    fn start(&self, b: &mut Builder, end: Operand, at: Operand) -> Operand {
+        if !self.scan.reverse {
+            return at;
+        }
+        let rest = b.sub(end, at);
+        b.sub(rest, Operand::i64(i64::from(self.schedule.tile())))
     }
 
     /// The rows of the thread's team in a group.

@@ -5,9 +5,11 @@ use super::{Row, RowsKernel};
 use crate::block::carry::{Fields, assign, select};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
+use crate::block::steps::Steps;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg, Shuffle};
-use oplus_dsl::ir::Binary;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Unary};
 use std::collections::HashMap;
 
 /// What a row's tile holds after the scans of its stretches.
@@ -19,9 +21,21 @@ struct Scanned {
     totals: Vec<Fields>,
 }
 
+/// How a row's tile was combined: whether all states before the lane's elements are kept, and the state behind the tile.
+struct Moved {
+    kept: Operand,
+    after: Fields,
+}
+
 impl<'s> RowsKernel<'s> {
     /// One tile of a team's rows: outputs are stored, carries move on. `turn` is 0 and 1 in turns.
-    pub(super) fn tile(&self, b: &mut Builder, rows: &mut [Row<'s>], start: Operand, turn: Reg) {
+    pub(super) fn tile(
+        &self,
+        b: &mut Builder,
+        rows: &mut [Row<'s>],
+        (start, end, at): (Operand, Operand, Operand),
+        turn: Reg,
+    ) {
         let tiles = self.load(b, rows, start);
         let mut points: Vec<_> = rows.iter().map(|row| self.points(row)).collect();
         let scanned: Vec<Scanned> = rows
@@ -33,17 +47,109 @@ impl<'s> RowsKernel<'s> {
                 self.scan_stretches(b, elements)
             })
             .collect();
-        let before: Vec<Fields> = if self.schedule.row_warps > 1 {
-            self.exchange(b, rows, &scanned, turn)
-        } else {
-            rows.iter().map(|row| row.carry.iter().map(|r| Operand::Reg(*r)).collect()).collect()
-        };
+        let carried: Vec<Fields> =
+            rows.iter().map(|row| row.carry.iter().map(|r| Operand::Reg(*r)).collect()).collect();
+        let exchanged = self.schedule.row_warps > 1;
+        let passed = if exchanged { self.exchange(b, rows, &scanned, turn) } else { vec![] };
+        let mut moved = vec![];
         for (k, row) in rows.iter().enumerate() {
-            let state = self.finish(b, (row, &tiles[k]), &mut points[k], &scanned[k], before[k].clone());
-            if self.schedule.row_warps == 1 {
-                assign(b, &row.carry, &state);
-            }
+            let (before, after) = passed.get(k).cloned().unwrap_or((carried[k].clone(), vec![]));
+            let at = (row, &tiles[k]);
+            let (state, kept) = self.finish(b, at, &mut points[k], &scanned[k], before);
+            let after = if exchanged { after } else { state };
+            moved.push(Moved { kept, after });
         }
+        self.step_if_lost(b, rows, (end, at), &mut moved);
+        for (row, moved) in rows.iter().zip(&moved) {
+            assign(b, &row.carry, &moved.after);
+        }
+    }
+
+    /// Where a state of a team's row is lost in this tile, the team steps through the tile.
+    fn step_if_lost(&self, b: &mut Builder, rows: &[Row], (end, at): (Operand, Operand), moved: &mut [Moved]) {
+        if self.takes_single_steps() || self.monoid.at_risk().is_empty() {
+            return;
+        }
+        let mut all = Operand::bool(true);
+        for moved in moved.iter_mut() {
+            let carries = self.monoid.are_states(b, &moved.after);
+            moved.kept = b.and(moved.kept, carries);
+            all = b.and(all, moved.kept);
+        }
+        let after: Vec<Vec<Reg>> = moved.iter().map(|moved| moved.after.iter().map(|x| b.var(*x)).collect()).collect();
+        let all = b.all(all);
+        let lost = b.unary(Unary::Not, all);
+        b.if_(lost, |b| {
+            // The tile's start is computed from another lane's number, so that no register holds it meanwhile.
+            let at = b.shuffle(Shuffle::Index, at, Operand::i32(0));
+            let start = self.start(b, end, at);
+            for (k, (row, after)) in rows.iter().zip(&after).enumerate() {
+                let lost = self.any_of_team(b, moved[k].kept);
+                let before: Fields = row.carry.iter().map(|r| Operand::Reg(*r)).collect();
+                let was = self.monoid.has_states(b, &before);
+                let lost = b.and(lost, was);
+                b.if_(lost, |b| self.step_tile(b, (row, start), &before, after));
+            }
+        });
+        for (moved, after) in moved.iter_mut().zip(after) {
+            moved.after = after.into_iter().map(Operand::Reg).collect();
+        }
+    }
+
+    /// Whether the condition does not hold in some lane of the team's warp.
+    fn any_of_team(&self, b: &mut Builder, condition: Operand) -> Operand {
+        let mut lost = b.select(condition, Operand::i32(0), Operand::i32(1));
+        let mut distance = 1;
+        while distance < self.schedule.lanes {
+            let other = b.shuffle(Shuffle::Xor, lost, Operand::i32(distance as i32));
+            lost = b.binary(Binary::Or, lost, other);
+            distance *= 2;
+        }
+        b.ne(lost, Operand::i32(0))
+    }
+
+    /// Steps through a row's tile and stores the outputs of the warp's span, each by the lane that has stored there before. The
+    /// state behind the tile replaces the one in `after` if that is lost.
+    fn step_tile(&self, b: &mut Builder, (row, start): (&Row, Operand), before: &[Operand], after: &[Reg]) {
+        let state: Vec<Reg> = before.iter().map(|x| b.var(*x)).collect();
+        let end = b.add(start, Operand::i64(i64::from(self.schedule.tile())));
+        let (stage, scan, monoid, args) = (self.stage, &self.scan, &self.monoid, &self.args);
+        let (indices, bases, exists) = (row.indices.clone(), row.bases.clone(), row.exists);
+        let steps = Steps { stage, scan, monoid, args, indices, bases, exists };
+        let writes = self.outputs(false).next().is_some();
+        steps.walk(
+            b,
+            &state,
+            (start, end),
+            |b, index| if writes { self.owns(b, index, start) } else { Operand::bool(false) },
+        );
+        let combined: Fields = after.iter().map(|r| Operand::Reg(*r)).collect();
+        let carries = self.monoid.are_states(b, &combined);
+        for (after, stepped) in after.iter().zip(state) {
+            let next = b.select(carries, (*after).into(), stepped.into());
+            b.assign(*after, next);
+        }
+    }
+
+    /// Whether an index of the tile is one of the lane's.
+    fn owns(&self, b: &mut Builder, index: Operand, start: Operand) -> Operand {
+        let place = b.sub(index, start);
+        let place = b.convert(Ty::I32, place);
+        let vector = b.binary(Binary::Div, place, Operand::i32(self.schedule.vector as i32));
+        let lane = b.binary(Binary::And, vector, Operand::i32(self.schedule.lanes as i32 - 1));
+        let span = b.binary(Binary::Div, place, Operand::i32((self.schedule.vectors * self.stretch()) as i32));
+        let (lane, part) = (b.eq(lane, self.lane), b.eq(span, self.part));
+        b.and(lane, part)
+    }
+
+    /// Whether a lane goes through a row by itself.
+    fn is_alone(&self) -> bool {
+        self.schedule.lanes == 1 && self.schedule.row_warps == 1
+    }
+
+    /// Whether states meet elements only one by one.
+    fn takes_single_steps(&self) -> bool {
+        self.is_alone() && self.schedule.vector == 1
     }
 
     fn scan_stretches(&self, b: &mut Builder, elements: HashMap<Place, Fields>) -> Scanned {
@@ -60,8 +166,8 @@ impl<'s> RowsKernel<'s> {
         Scanned { elements, before, totals }
     }
 
-    /// Passes the totals of the spans from warp to warp: the state before each row's span; carries move on.
-    fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], turn: Reg) -> Vec<Fields> {
+    /// Passes the totals of the spans from warp to warp: the states before each row's span and behind its tile.
+    fn exchange(&self, b: &mut Builder, rows: &[Row], scanned: &[Scanned], turn: Reg) -> Vec<(Fields, Fields)> {
         let (warps, row_warps) = (self.schedule.warps, self.schedule.row_warps);
         let of_team = b.mul(self.team, Operand::i32(row_warps as i32));
         let shift = b.mul(turn.into(), Operand::i32((self.schedule.rows * warps) as i32));
@@ -90,13 +196,13 @@ impl<'s> RowsKernel<'s> {
                 let sum = load_fields(b, &self.totals, at);
                 state = self.monoid.apply(b, &state, &sum);
             }
-            assign(b, &row.carry, &state);
-            own
+            (own, state)
         };
         rows.iter().enumerate().map(before).collect()
     }
 
-    /// The states of a row's tile and the outputs there; gives the state after the span.
+    /// The states of a row's tile and the outputs there; gives the state after the span, and whether no state before one of the
+    /// lane's elements is lost.
     fn finish(
         &self,
         b: &mut Builder,
@@ -104,18 +210,23 @@ impl<'s> RowsKernel<'s> {
         points: &mut HashMap<Place, Point<'s>>,
         scanned: &Scanned,
         mut state: Fields,
-    ) -> Fields {
+    ) -> (Fields, Operand) {
+        let mut kept = Operand::bool(true);
         let writes = self.outputs(false).next().is_some();
         for (i, r) in self.in_order(self.schedule.vectors).enumerate() {
             if writes {
                 // A team of one lane has no earlier ones: its state stays as it is, to the bit.
-                let alone = self.schedule.lanes == 1 && self.schedule.row_warps == 1;
+                let alone = self.is_alone();
                 let own = if alone { state.clone() } else { self.monoid.apply(b, &state, &scanned.before[i]) };
+                if !self.takes_single_steps() {
+                    let here = self.monoid.are_states(b, &own);
+                    kept = b.and(kept, here);
+                }
                 self.emit(b, at, points, scanned, r, own);
             }
             state = self.monoid.apply(b, &state, &scanned.totals[i]);
         }
-        state
+        (state, kept)
     }
 
     /// The outputs of a lane's elements in a stretch; `state` is the one before the first of them.

@@ -144,7 +144,7 @@ impl<'s> RowsKernel<'s> {
 
     /// The lane of the warp at a position of the team.
     pub(super) fn team_lane(&self, b: &mut Builder, position: Operand) -> Operand {
-        if self.schedule.lanes == crate::schedule::WARP {
+        if self.schedule.lanes == crate::target::WARP {
             return position;
         }
         let lane = b.special(crate::tile::Special::Lane);

@@ -1,13 +1,13 @@
-//! The copy warps: tiles of inputs come in, outputs go out.
+//! The copy warps: they bring tiles of inputs in and take outputs away.
 //!
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
-use super::evaluate::{Evaluator, Place};
+use super::evaluate::{Evaluator, StateStep};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::{Tensor, axes, tensors};
 use crate::build::Builder;
 use crate::tile::{Expr, Mbarrier, Memory, Operand, Stmt};
@@ -17,24 +17,24 @@ use std::collections::HashMap;
 
 /// The named barrier of the first team of copy warps; the others' follow.
 pub(crate) const BARRIER: u32 = 1;
-/// Registers for loads of all tiles together, which are then on their way at once.
+/// How many registers the loads of all tiles take at once, so that they are all on their way.
 const EARLY: u32 = 32;
 
-impl StatesKernel<'_> {
-    /// Tile after tile: the stage's last tile goes out, the next one comes in.
+impl StateSpaceKernel<'_> {
+    /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread);
         let at = self.cursor(b, team);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
-        let turns = b.add(self.own_tiles(), stages);
-        b.for_(team, turns, teams, |b, number| {
-            let again = b.ge(number, stages);
-            b.if_(again, |b| {
+        let iterations = b.add(self.own_tiles(), stages);
+        b.for_(team, iterations, teams, |b, number| {
+            let refills = b.ge(number, stages);
+            b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
-                let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, (at.stage.into(), turn), &time, (thread, &anchors));
+                let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+                self.drain(b, (at.stage.into(), drained_parity), &time, (thread, &anchors));
                 if !self.keeps_pieces() {
                     self.meet(b, team);
                 }
@@ -48,7 +48,7 @@ impl StatesKernel<'_> {
         });
     }
 
-    /// The threads of a team wait for one another.
+    /// Lets the threads of a team wait for one another.
     fn meet(&self, b: &mut Builder, team: Operand) {
         let threads = self.schedule.team_threads();
         for k in 0..self.schedule.teams {
@@ -57,7 +57,7 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// Arrivals of each copy thread when it has filled a tile: for its copies, and for what it has stored and read.
+    /// How often each copy thread arrives when it has filled a tile: for its copies, and for what it has stored and read.
     pub(crate) fn arrivals_per_thread(&self) -> u32 {
         1 + u32::from(self.values.tiles.iter().any(|tile| self.copied(tile).is_some()))
     }
@@ -85,7 +85,7 @@ impl StatesKernel<'_> {
         });
     }
 
-    /// Tiles of these shapes come into a stage; `store` puts there what it computes of those that are no plain copies. Loads
+    /// Brings tiles of these shapes into a stage; `store` writes what it computes of those that are no plain copies. Loads
     /// of all tiles are on their way together, as far as `early_words` registers hold them.
     pub(crate) fn fill_tiles(
         &self,
@@ -134,7 +134,7 @@ impl StatesKernel<'_> {
         b.push(Stmt::MbarrierArrive(full));
     }
 
-    /// The anchors of the tensors that are the only one of a tile or an output.
+    /// The anchors of tensors of which each tile or output has one.
     fn anchors(&self, b: &mut Builder, thread: Operand) -> Anchors {
         let mut anchors = Anchors(HashMap::new());
         for tile in &self.values.tiles {
@@ -169,13 +169,13 @@ impl StatesKernel<'_> {
         }
         let [states, lanes, capacity] =
             [self.schedule.states, self.schedule.lanes, self.schedule.capacity()].map(|n| Operand::i32(n as i32));
-        let (own, slot) = if tile.rows {
+        let (own, number) = if tile.rows {
             (b.binary(Binary::Div, row, capacity), b.binary(Binary::Rem, row, capacity))
         } else {
             (Operand::i32(0), row)
         };
-        let lane = b.binary(Binary::Rem, slot, lanes);
-        let k = b.binary(Binary::Div, slot, lanes);
+        let lane = b.binary(Binary::Rem, number, lanes);
+        let k = b.binary(Binary::Div, number, lanes);
         let first = b.mul(lane, states);
         (own, b.add(first, k))
     }
@@ -207,7 +207,7 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// Registers for what a thread loads of a tile; too many if its pieces are.
+    /// How many registers a thread's loads of a tile take; a number above all limits if its pieces are too many.
     fn words(&self, shape: Shape, beneath: &[u32]) -> u32 {
         let bytes = |param: &u32| self.stage.program.params[*param as usize].elem.bytes().unwrap_or(4) as u32;
         let each: u32 = beneath.iter().map(bytes).sum();
@@ -236,7 +236,7 @@ impl StatesKernel<'_> {
     /// A value at all steps of a piece.
     pub(crate) fn steps_of(&self, b: &mut Builder, source: &mut Global, value: Value, width: u32) -> Vec<Operand> {
         let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
-        (0..width).map(|step| evaluator.value(b, source, value, Place { state: 0, step })).collect()
+        (0..width).map(|step| evaluator.value(b, source, value, StateStep { state: 0, step })).collect()
     }
 
     pub(crate) fn store_shared(&self, b: &mut Builder, memory: Memory, at: Operand, values: &[Operand]) {
@@ -255,7 +255,7 @@ impl Anchors {
     pub(crate) fn add(
         &mut self,
         b: &mut Builder,
-        kernel: &StatesKernel,
+        kernel: &StateSpaceKernel,
         (tensor, tile): (Tensor, &Tile),
         (shape, thread): (Shape, Operand),
     ) {
@@ -278,7 +278,7 @@ impl Anchors {
     pub(crate) fn offsets(
         &self,
         b: &mut Builder,
-        kernel: &StatesKernel,
+        kernel: &StateSpaceKernel,
         time: &Time,
         piece: &Piece,
     ) -> HashMap<Tensor, Operand> {

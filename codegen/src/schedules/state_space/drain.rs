@@ -1,10 +1,10 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
 use super::copy::Anchors;
-use super::evaluate::{Evaluator, Place, Source};
+use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::pieces::{Piece, Shape};
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::build::Builder;
 use crate::tile::{Mbarrier, Memory, Operand, Stmt};
@@ -12,7 +12,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::{HashMap, HashSet};
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// The outputs that have time, of a kernel that has any.
     pub(super) fn body_outputs(&self) -> impl Iterator<Item = usize> {
         let outputs = if self.schedule.ends { 0 } else { self.stage.program.outputs.len() };
@@ -28,7 +28,7 @@ impl StatesKernel<'_> {
         Shape { height: self.schedule.rows(), steps: self.schedule.steps, width, across }
     }
 
-    /// Waits for a tile to have been walked, and writes its outputs. What comes from global memory is on its way
+    /// Waits for a tile to have been walked, and writes its outputs. Loads from global memory are on their way
     /// meanwhile.
     pub(super) fn drain(
         &self,
@@ -95,7 +95,7 @@ impl StatesKernel<'_> {
         let (tensor, value) = (Tensor::Output(k as u32), self.stage.program.outputs[k].value);
         let mut evaluator = Evaluator::new(&self.stage.program, self.scan.axis, self.values.state);
         let values: Vec<Operand> =
-            (0..shape.width).map(|step| evaluator.value(b, &mut source, value, Place { state: 0, step })).collect();
+            (0..shape.width).map(|step| evaluator.value(b, &mut source, value, StateStep { state: 0, step })).collect();
         let (offset, exists) = source.global.offset(b, tensor, 0);
         b.store(self.global(tensor), offset, &values, Some(exists));
     }
@@ -103,7 +103,7 @@ impl StatesKernel<'_> {
 
 /// The source of an output's values at a piece.
 struct Drain<'k, 's> {
-    kernel: &'k StatesKernel<'s>,
+    kernel: &'k StateSpaceKernel<'s>,
     global: Global<'k, 's>,
     stage: Operand,
     piece: Piece,
@@ -155,7 +155,7 @@ impl Drain<'_, '_> {
 }
 
 impl Source for Drain<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(sum) = kernel.values.sum(&kernel.stage.program, value) {
             return Some(self.shared(b, value, (Memory::Shared(kernel.sums[sum]), true), at.step));

@@ -12,17 +12,17 @@ use std::collections::HashMap;
 
 /// A state of a lane and a step of its chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct StateStep {
     /// Which of the lane's states.
     pub state: u32,
     /// Which of the steps at hand.
     pub step: u32,
 }
 
-/// Where values come from that are not maps of others, or are at hand already.
+/// The source of values that are not maps of others, or are known already.
 pub(crate) trait Source {
-    /// The value at a place, if it need not be computed. A node that is no map must be here.
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand>;
+    /// The value at a state and step, if it need not be computed. A node that is no map must be here.
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand>;
 }
 
 /// The values emitted so far.
@@ -31,44 +31,44 @@ pub(crate) struct Evaluator<'p> {
     program: &'p Program,
     time: Axis,
     state: Axis,
-    memo: HashMap<(Value, Place), Operand>,
+    memo: HashMap<(Value, StateStep), Operand>,
 }
 
 impl<'p> Evaluator<'p> {
-    /// Nothing is known yet.
+    /// An evaluator to which nothing is known yet.
     pub(crate) fn new(program: &'p Program, time: Axis, state: Axis) -> Evaluator<'p> {
         Evaluator { program, time, state, memo: HashMap::new() }
     }
 
-    /// The value at a place.
-    pub(crate) fn value(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: Place) -> Operand {
+    /// The value at a state and step.
+    pub(crate) fn value(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: StateStep) -> Operand {
         evaluate(&mut From { evaluator: self, source }, b, value, at)
     }
 
-    /// What of a place matters to a value.
-    fn own(&self, value: Value, at: Place) -> Place {
+    /// The state and step that a value depends on.
+    fn own(&self, value: Value, at: StateStep) -> StateStep {
         let axes = self.program.node(value).axes;
-        Place {
+        StateStep {
             state: if axes.contains(self.state) { at.state } else { 0 },
             step: if axes.contains(self.time) { at.step } else { 0 },
         }
     }
 }
 
-/// The values emitted so far, and where others come from.
+/// The values emitted so far, and the source of others.
 struct From<'a, 'p> {
     evaluator: &'a mut Evaluator<'p>,
     source: &'a mut dyn Source,
 }
 
 impl Evaluate for From<'_, '_> {
-    type Place = Place;
+    type Place = StateStep;
 
     fn node(&self, value: Value) -> &Node {
         self.evaluator.program.node(value)
     }
 
-    fn known(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn known(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let own = self.evaluator.own(value, at);
         if let Some(known) = self.evaluator.memo.get(&(value, own)) {
             return Some(*known);
@@ -78,7 +78,7 @@ impl Evaluate for From<'_, '_> {
         Some(leaf)
     }
 
-    fn remember(&mut self, value: Value, at: Place, made: Operand) {
+    fn remember(&mut self, value: Value, at: StateStep, made: Operand) {
         let own = self.evaluator.own(value, at);
         self.evaluator.memo.insert((value, own), made);
     }

@@ -1,7 +1,7 @@
 //! Values from global memory, at one row and, where they depend on them, at states and steps.
 
-use super::StatesKernel;
-use super::evaluate::{Place, Source};
+use super::StateSpaceKernel;
+use super::evaluate::{Source, StateStep};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::tile::Operand;
@@ -12,14 +12,14 @@ use std::collections::HashMap;
 /// The source of values at a row, from state `state` and step `time` on.
 #[derive(Clone)]
 pub(crate) struct Global<'k, 's> {
-    pub(super) kernel: &'k StatesKernel<'s>,
+    pub(super) kernel: &'k StateSpaceKernel<'s>,
     /// Row of the block, `i32`.
     pub(crate) row: Operand,
-    /// The state of place 0, `i32`.
+    /// The state of index 0, `i32`.
     pub(crate) state: Operand,
-    /// The step of place 0, `i64`, and whether it exists.
+    /// The step of index 0, `i64`, and whether it exists.
     pub(crate) time: (Operand, Operand),
-    /// Steps that exist together.
+    /// How many steps exist or do not exist together.
     pub(super) width: u32,
     /// Offsets that need not be computed.
     pub(crate) known: HashMap<Tensor, Operand>,
@@ -28,15 +28,15 @@ pub(crate) struct Global<'k, 's> {
 }
 
 impl<'k, 's> Global<'k, 's> {
-    /// At a row and a state, without time.
-    pub(crate) fn timeless(kernel: &'k StatesKernel<'s>, row: Operand, state: Operand) -> Self {
+    /// Values at a row and a state, without time.
+    pub(crate) fn timeless(kernel: &'k StateSpaceKernel<'s>, row: Operand, state: Operand) -> Self {
         let time = (Operand::i64(0), Operand::bool(true));
         Global { kernel, row, state, time, width: 1, known: HashMap::new(), loaded: HashMap::new() }
     }
 
-    /// At `width` steps of a row and a state.
+    /// Values at `width` steps of a row and a state.
     pub(crate) fn at(
-        kernel: &'k StatesKernel<'s>,
+        kernel: &'k StateSpaceKernel<'s>,
         (row, state): (Operand, Operand),
         time: (Operand, Operand),
         width: u32,
@@ -46,11 +46,11 @@ impl<'k, 's> Global<'k, 's> {
 
     /// Loads parameters at the first state, so that the loads are in flight together.
     pub(super) fn preload(&mut self, b: &mut Builder, params: &[u32]) {
-        params.iter().for_each(|param| _ = self.load(b, *param, Place::default()));
+        params.iter().for_each(|param| _ = self.load(b, *param, StateStep::default()));
     }
 
     /// A parameter's elements at a state and all steps.
-    fn load(&mut self, b: &mut Builder, param: u32, at: Place) -> Operand {
+    fn load(&mut self, b: &mut Builder, param: u32, at: StateStep) -> Operand {
         let kernel = self.kernel;
         let timed = kernel.stage.program.params[param as usize].axes.contains(&kernel.scan.axis);
         let key = (param, at.state);
@@ -104,7 +104,7 @@ impl<'k, 's> Global<'k, 's> {
         b.add(self.kernel.block.first_row, row)
     }
 
-    fn index(&self, b: &mut Builder, axis: Axis, at: Place) -> Operand {
+    fn index(&self, b: &mut Builder, axis: Axis, at: StateStep) -> Operand {
         let kernel = self.kernel;
         if axis == kernel.scan.axis {
             return b.add(self.time.0, Operand::i64(i64::from(at.step)));
@@ -118,7 +118,7 @@ impl<'k, 's> Global<'k, 's> {
 }
 
 impl Source for Global<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         match self.kernel.stage.program.node(value).op {
             Op::Param(param) => Some(self.load(b, param, at)),
             Op::Index(axis) => Some(self.index(b, axis, at)),

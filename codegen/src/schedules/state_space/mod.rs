@@ -1,4 +1,4 @@
-//! States: a scan along T whose states are summed away over N, in one kernel.
+//! State space: a scan along T whose states are summed away over N, in one kernel.
 //!
 //! There is no scan across lanes. A lane holds K neighbouring states of one row, walks time step by step and sums over its
 //! states; S lanes share a row and finish the sum by shuffles. A block has `32·warps/S` rows and goes from one end of time
@@ -19,48 +19,57 @@
 //! Rows, states and steps that do not exist are zeros in the tiles and are not written; where they could change a final
 //! state or a sum they are left out.
 
+mod candidates;
 pub(crate) mod copy;
+mod cost;
 mod drain;
 pub(crate) mod evaluate;
 pub(crate) mod global;
+mod parameters;
 pub(crate) mod pieces;
 pub(crate) mod saved;
 pub(crate) mod segments;
+mod strategy;
 pub(crate) mod tiles;
 mod walk;
 mod work;
 
+pub use parameters::StateSpace;
 pub use saved::saved_len;
 pub use segments::{can_segment, ends_len, with_ends};
+pub(crate) use strategy::States;
 pub use work::{Work, work};
 
-use super::LowerError;
-use super::lookback::used_fields;
+use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
+use crate::block::reads::used_fields;
 use crate::build::{Builder, zero};
-use crate::schedule::{Schedule, StateSpace, WARP};
 use crate::stage::{Scan, Stage};
+use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Memory, Operand, ParamId, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 use segments::Segment;
 use tiles::{Tile, Values};
 
+/// Steps of a sub-tile: before every so many steps a state is saved.
+pub const SUBTILE: u32 = 8;
+
 /// Steps of a chunk: 16 bytes.
 pub const CHUNK: u32 = 4;
 
-/// The tile kernel of a stage under a states schedule.
+/// The tile kernel of a stage under a state-space schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpace, symbol: &str) -> Result<Kernel, LowerError> {
-    let parameters = LowerError::Parameters { schedule: Schedule::StateSpace(*schedule) };
+    let parameters = LowerError::parameters(schedule);
     let stage = hoisted(stage)?;
     if !is_possible(schedule) || schedule.segmented && !can_segment(&stage) {
         return Err(parameters);
     }
     let mut b = Builder::new(symbol, schedule.threads());
     b.blocks_per_sm(schedule.blocks);
-    let kernel = StatesKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
+    let kernel = StateSpaceKernel::declare(&mut b, &stage, schedule).ok_or(parameters.clone())?;
     if schedule.save && kernel.monoid.state_types() != [Ty::F32] {
         return Err(parameters);
     }
@@ -72,9 +81,9 @@ fn is_possible(schedule: &StateSpace) -> bool {
     let StateSpace { warps, copy_warps, teams, states, lanes, steps, stages, unroll, vector, .. } = *schedule;
     let powers = [lanes, steps, copy_warps, teams, vector].iter().all(|n| n.is_power_of_two());
     let shared = powers && teams <= copy_warps && stages.is_multiple_of(teams) && steps <= schedule.team_threads();
-    let turns = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
+    let iterations = steps.is_multiple_of(CHUNK * unroll.max(1)) && ![warps, states, stages, unroll].contains(&0);
     let kernel = schedule.segmented && !schedule.save || !schedule.ends;
-    kernel && shared && turns && lanes <= WARP && vector <= 8
+    kernel && shared && iterations && lanes <= WARP && vector <= 8
 }
 
 /// Whether the states of a stage can be saved: they are one `f32` each.
@@ -88,18 +97,18 @@ pub fn can_save(stage: &Stage) -> bool {
 pub fn shared_bytes(stage: &Stage, schedule: &StateSpace) -> u32 {
     let Ok(stage) = hoisted(stage) else { return 0 };
     let mut b = Builder::new("", WARP);
-    StatesKernel::declare(&mut b, &stage, schedule);
+    StateSpaceKernel::declare(&mut b, &stage, schedule);
     b.finish().shared_layout().1
 }
 
 /// The stage with work taken out of the inner loop.
 fn hoisted(stage: &Stage) -> Result<Stage, LowerError> {
-    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: "states", refusal })?;
+    let walk = stage.kind().walk().map_err(|refusal| LowerError::Kind { schedule: StateSpace::NAME, refusal })?;
     Ok(stage.rewritten(walk.program.clone()))
 }
 
-/// A stage laid over blocks. Immutable while code is emitted.
-pub(crate) struct StatesKernel<'s> {
+/// A stage with its arguments, tiles and thread coordinates. Immutable while code is emitted.
+pub(crate) struct StateSpaceKernel<'s> {
     pub(crate) stage: &'s Stage,
     pub(crate) scan: Scan<'s>,
     pub(crate) schedule: &'s StateSpace,
@@ -109,7 +118,7 @@ pub(crate) struct StatesKernel<'s> {
     /// The array of each tile value, and of each sum.
     pub(crate) tiles: Vec<SharedId>,
     pub(crate) sums: Vec<SharedId>,
-    /// A stage of the ring holds a tile; it has been walked.
+    /// The mbarriers that say of each stage of the ring that it holds a tile, and that the tile has been walked.
     pub(crate) full: SharedId,
     pub(crate) done: SharedId,
     pub(crate) warp: Operand,
@@ -121,11 +130,11 @@ pub(crate) struct StatesKernel<'s> {
     pub(crate) state_count: Operand,
     pub(crate) block: Block,
     pub(crate) segment: Option<Segment>,
-    /// What segments do to states.
-    pub(crate) ends: Option<ParamId>,
+    /// The elements that segments combine to.
+    pub(crate) segment_carries: Option<ParamId>,
 }
 
-/// Where a block is.
+/// The rows and outer indices of a block.
 pub(crate) struct Block {
     /// The index along every outer axis but that of the rows.
     outer: Vec<(Axis, Operand)>,
@@ -143,16 +152,16 @@ pub(crate) struct Time {
     pub(crate) steps: Operand,
 }
 
-/// A role's position in the ring: stage and the parity of its turn, `i32`.
+/// A role's position in the ring: the stage and the parity of its phase, `i32`.
 pub(crate) struct Cursor {
     pub(crate) stage: crate::tile::Reg,
     pub(crate) parity: crate::tile::Reg,
 }
 
-impl<'s> StatesKernel<'s> {
+impl<'s> StateSpaceKernel<'s> {
     fn declare(b: &mut Builder, stage: &'s Stage, schedule: &'s StateSpace) -> Option<Self> {
         let (scan, state) = (stage.scan()?, stage.state_axis()?);
-        let args = Args::declare(b, stage, &Schedule::StateSpace(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let operator = stage.program.operator(scan.operator);
         let used = if schedule.ends { vec![true; operator.fields.len()] } else { used_fields(stage, &scan) };
         let monoid = Monoid::new(operator, &used);
@@ -179,8 +188,8 @@ impl<'s> StatesKernel<'s> {
         let state_count = b.convert(Ty::I32, args.size(state));
         let block = Block::find(b, &args, stage, values.row, schedule.rows());
         let segment = Segment::find(b, &args, tile_count);
-        let ends = args.scratch.get(usize::from(schedule.save)).copied();
-        Some(StatesKernel {
+        let segment_carries = args.scratch.get(usize::from(schedule.save)).copied();
+        Some(StateSpaceKernel {
             stage,
             scan,
             schedule,
@@ -198,7 +207,7 @@ impl<'s> StatesKernel<'s> {
             state_count,
             block,
             segment,
-            ends,
+            segment_carries,
         })
     }
 
@@ -208,7 +217,7 @@ impl<'s> StatesKernel<'s> {
         b.if_else(walks, |b| self.walk_role(b), |b| self.copy_role(b));
     }
 
-    /// One thread makes the mbarriers; all clear the columns that the walk reads ahead of a tile's end.
+    /// Initialises the mbarriers, by one thread, and clears the columns that the walk reads ahead of a tile's end.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
@@ -234,7 +243,7 @@ impl<'s> StatesKernel<'s> {
         b.barrier();
     }
 
-    /// Elements from a row of a tile to the next.
+    /// The distance between rows of a tile, in elements.
     fn pitch(&self) -> i32 {
         (self.schedule.steps + CHUNK) as i32
     }
@@ -250,7 +259,7 @@ impl<'s> StatesKernel<'s> {
         self.scan.reverse || finals && !self.schedule.ends
     }
 
-    /// Numbers below n in the order of the scan.
+    /// The numbers below n, in the order of the scan.
     fn in_order(&self, n: u32) -> impl Iterator<Item = u32> + use<> {
         let reverse = self.scan.reverse;
         (0..n).map(move |i| if reverse { n - 1 - i } else { i })
@@ -282,7 +291,7 @@ impl<'s> StatesKernel<'s> {
         Cursor { stage: b.var(stage), parity: b.var(Operand::i32(0)) }
     }
 
-    /// Goes on by some stages, of which the ring has a multiple.
+    /// Moves on by some stages, of which the ring has a multiple.
     pub(crate) fn advance(&self, b: &mut Builder, at: &Cursor, by: u32) {
         let stages = Operand::i32(self.schedule.stages as i32);
         let next = b.add(at.stage.into(), Operand::i32(by as i32));
@@ -328,7 +337,7 @@ fn height(schedule: &StateSpace, tile: &Tile) -> u32 {
 }
 
 impl Block {
-    /// Groups of rows are the fastest part of a block's number.
+    /// The block's rows and outer indices. Groups of rows are the fastest part of a block's number.
     pub(crate) fn find(b: &mut Builder, args: &Args, stage: &Stage, row: Option<Axis>, rows: u32) -> Block {
         let number = b.special(Special::Block);
         let number = b.convert(Ty::I64, number);

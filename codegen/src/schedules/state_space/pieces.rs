@@ -1,15 +1,15 @@
-//! The copy threads laid over the rows and steps of a tile.
+//! How copy threads share the rows and steps of a tile.
 
-use super::StatesKernel;
+use super::StateSpaceKernel;
 use crate::build::Builder;
-use crate::schedule::WARP;
+use crate::target::WARP;
 use crate::tile::{Operand, Special};
 use oplus_dsl::ir::Binary;
 
-/// A tile takes at most this many passes without a loop.
+/// The most passes over a tile that are unrolled.
 const UNROLLED: u32 = 8;
-/// Elements of a thread whose loads are in flight together.
-const TOGETHER: u32 = 32;
+/// How many elements of a thread are loaded at once.
+const LOADS_IN_FLIGHT: u32 = 32;
 
 /// A rectangle of rows × steps, cut into pieces of one row and `width` steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub(crate) struct Shape {
     pub across: bool,
 }
 
-/// A thread's piece: row and first step in the tile, and whether it is one; the first two `i32`.
+/// A thread's piece: row and first step in the tile, both `i32`, and whether the piece exists.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub row: Operand,
     pub column: Operand,
     pub held: Operand,
-    /// In which pass, unless that is known at run time only.
+    /// The pass, unless it is known at run time only.
     pub pass: Option<u32>,
 }
 
@@ -75,7 +75,7 @@ impl Shape {
     }
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// The number of the thread among those of its team, `i32`.
     pub(crate) fn copy_thread(&self, b: &mut Builder) -> Operand {
         let thread = b.special(Special::Thread);
@@ -115,13 +115,13 @@ impl StatesKernel<'_> {
         Some((0..count).map(piece).collect())
     }
 
-    /// Rows from a thread's piece to its next one, where the rows are all that changes.
+    /// The distance in rows between a thread's pieces, where the row is all that changes.
     pub(super) fn row_step(&self, shape: Shape) -> Option<u32> {
         let passes = shape.passes(self.copy_threads());
         (passes.column_passes == 1 && passes.row_passes <= UNROLLED).then_some(passes.rows)
     }
 
-    /// Statements for every piece of a thread; several at once, if each needs `loads` accesses.
+    /// Emits statements for every piece of a thread; several at once, if each needs `loads` accesses.
     pub(crate) fn each_piece(
         &self,
         b: &mut Builder,
@@ -130,8 +130,8 @@ impl StatesKernel<'_> {
         mut body: impl FnMut(&mut Builder, &[Piece]),
     ) {
         if let Some(pieces) = self.few_pieces(b, shape, thread) {
-            let together = (TOGETHER / shape.width) as usize / loads.max(1);
-            return pieces.chunks(together.max(1)).for_each(|some| body(b, some));
+            let at_once = (LOADS_IN_FLIGHT / shape.width) as usize / loads.max(1);
+            return pieces.chunks(at_once.max(1)).for_each(|some| body(b, some));
         }
         let passes = shape.passes(self.copy_threads());
         let first = shape.first(b, &passes, thread);

@@ -7,15 +7,14 @@
 //! A *point* is one of the outer axes other than that of the rows, a *sub-tile* is eight steps. A row's states take whole
 //! chunks of *places*, as many as there are states, not as many as a schedule has room for: all schedules save alike.
 
-use super::{CHUNK, StatesKernel};
+use super::{CHUNK, SUBTILE, StateSpaceKernel};
 use crate::build::Builder;
-use crate::schedules::state_space_backward::SUBTILE;
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
-/// Where saved states are. All `i64`.
+/// The indices of saved states. All `i64`.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     /// The block's point.
@@ -25,11 +24,11 @@ pub(crate) struct Saved {
     pub(crate) room: Room,
 }
 
-/// Where the states of a row are kept in memory.
+/// The memory of the states of one row.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     /// The places of a row, `i64`.
-    pub places: Operand,
+    pub row_len: Operand,
     /// Whether lanes may have states that have no place.
     padded: bool,
 }
@@ -42,15 +41,15 @@ pub(crate) fn others(stage: &Stage, row: Option<Axis>) -> AxisSet {
 /// How many numbers are saved, for axes of these sizes; `None` when 63 bits cannot count them.
 pub fn saved_len(stage: &Stage, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let (time, row) = (stage.axis()?, stage.outer_axes().iter().last());
-    let places = places(size(stage.state_axis()?))?;
+    let row_len = in_whole_chunks(size(stage.state_axis()?))?;
     let points = others(stage, row).iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let subtiles = up(size(time), i64::from(SUBTILE));
     let states = points.checked_mul(subtiles)?.checked_mul(row.map_or(1, size))?;
-    states.checked_mul(places).map(|n| n as u64)
+    states.checked_mul(row_len).map(|n| n as u64)
 }
 
 /// The places of so many states; `None` when 63 bits cannot count them.
-pub(crate) fn places(states: i64) -> Option<i64> {
+pub(crate) fn in_whole_chunks(states: i64) -> Option<i64> {
     up(states, i64::from(CHUNK)).checked_mul(i64::from(CHUNK))
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn up(number: i64, by: i64) -> i64 {
 }
 
 /// The point of the kernel's block, which has `block_rows` rows, `i64`.
-pub(super) fn point(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Operand {
+pub(super) fn point(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Operand {
     let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
     let up = b.add(rows, Operand::i64(i64::from(block_rows) - 1));
     let groups = b.binary(Binary::Div, up, Operand::i64(i64::from(block_rows)));
@@ -73,10 +72,10 @@ impl Room {
     /// That of so many states (`i64`) under a schedule with a capacity, which is filled or padded.
     pub(crate) fn find(b: &mut Builder, (capacity, padded): (u32, bool), states: Operand) -> Room {
         if !padded {
-            return Room { places: Operand::i64(i64::from(capacity)), padded };
+            return Room { row_len: Operand::i64(i64::from(capacity)), padded };
         }
         let above = b.add(states, Operand::i64(i64::from(CHUNK) - 1));
-        Room { places: b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK))), padded }
+        Room { row_len: b.binary(Binary::And, above, Operand::i64(-i64::from(CHUNK))), padded }
     }
 
     /// A guard, where the `number`-th state (`i64`) has a place.
@@ -84,14 +83,14 @@ impl Room {
         if !self.padded {
             return guard;
         }
-        let held = b.lt(number, self.places);
+        let held = b.lt(number, self.row_len);
         b.and(guard, held)
     }
 }
 
 impl Saved {
     /// Those of the kernel's block, which has `block_rows` rows.
-    pub(crate) fn find(b: &mut Builder, kernel: &StatesKernel, block_rows: u32) -> Saved {
+    pub(crate) fn find(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Saved {
         let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
         let point = point(b, kernel, block_rows);
         let up = b.add(kernel.len, Operand::i64(i64::from(SUBTILE) - 1));
@@ -107,16 +106,16 @@ impl Saved {
         let at = b.add(at, subtile);
         let at = b.mul(at, self.rows);
         let at = b.add(at, row);
-        b.mul(at, self.room.places)
+        b.mul(at, self.room.row_len)
     }
 
     /// From a sub-tile to the next.
     pub(crate) fn apart(&self, b: &mut Builder) -> Operand {
-        b.mul(self.rows, self.room.places)
+        b.mul(self.rows, self.room.row_len)
     }
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     /// Stores neighbouring states of a row before the sub-tile of a step.
     pub(crate) fn store_states(
         &self,

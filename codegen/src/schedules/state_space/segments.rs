@@ -1,31 +1,31 @@
-//! Segments of time, each with blocks of its own: what they do to the states before them.
+//! Segments of time, each with blocks of its own: the elements that they combine to.
 //!
 //! A segment is a number of tiles in the order of the scan. A first kernel walks all of them but the last, each from the
 //! identity, and stores the element that its steps combine to; a block of the second applies the elements of the segments before
 //! its own to the initial states, in their order, and walks on from there.
 //!
 //! ```text
-//! ends  [segments][points][rows][fields][places]
+//! carries  [segments][points][rows][fields][places]
 //! ```
 //!
 //! Points, rows and places are those of [saved states](super::saved).
 
-use super::saved::{Room, places, point};
-use super::{CHUNK, StatesKernel};
+use super::saved::{Room, in_whole_chunks, point};
+use super::{CHUNK, StateSpaceKernel};
 use crate::block::args::Args;
 use crate::block::carry::{Fields, assign, select};
 use crate::build::{Builder, zero};
-use crate::schedule::StateSpace;
+use crate::schedules::StateSpace;
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand, ParamId, Reg, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary, Literal};
 
-/// Chunks per turn of the loop of the kernel that finds ends.
-const ENDS_UNROLL: u32 = 4;
+/// How many chunks the loop of the kernel that finds ends takes at once.
+const CARRIES_UNROLL: u32 = 4;
 /// States of a lane times segments whose elements are loaded together, and the most such segments.
-const TOGETHER: u32 = 16;
-const MOST_TOGETHER: u32 = 4;
+const LOADED_STATES: u32 = 16;
+const MOST_SEGMENTS: u32 = 4;
 
 /// The block's segment.
 pub(crate) struct Segment {
@@ -40,7 +40,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// That of the block, if time of so many tiles is cut.
+    /// The segment of the block, if time, of so many tiles, is cut.
     pub(crate) fn find(b: &mut Builder, args: &Args, tile_count: Operand) -> Option<Segment> {
         let each = args.segment_tiles?;
         let number = b.special(Special::BlockY);
@@ -56,7 +56,7 @@ impl Segment {
     }
 }
 
-/// Whether what segments do to states can be stored: numbers and flags.
+/// Whether the elements of segments can be stored: they are numbers and flags.
 pub fn can_segment(stage: &Stage) -> bool {
     let known = |ty: Ty| matches!(ty, Ty::F32 | Ty::Bool);
     stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).fields.iter().all(|field| known(field.ty)))
@@ -65,21 +65,21 @@ pub fn can_segment(stage: &Stage) -> bool {
 /// The kernels of a schedule, in order: with segments of time, first the one that finds their ends. It keeps all fields of
 /// the elements in registers, and so has fewer for chunks at once.
 pub fn with_ends(schedule: &StateSpace) -> Vec<StateSpace> {
-    let ends = StateSpace { save: false, ends: true, unroll: schedule.unroll.min(ENDS_UNROLL), ..*schedule };
+    let ends = StateSpace { save: false, ends: true, unroll: schedule.unroll.min(CARRIES_UNROLL), ..*schedule };
     schedule.segmented.then_some(ends).into_iter().chain([*schedule]).collect()
 }
 
 /// How many numbers the ends of all segments but the last take, for axes of these sizes; `None` when 63 bits cannot count them.
 pub fn ends_len(stage: &Stage, segments: u64, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let fields = stage.program.operator(stage.scan()?.operator).fields.len() as i64;
-    let states = places(size(stage.state_axis()?))?.checked_mul(fields)?;
+    let states = in_whole_chunks(size(stage.state_axis()?))?.checked_mul(fields)?;
     let rows = stage.outer_axes().iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))?;
     let before = i64::try_from(segments.saturating_sub(1)).ok()?;
     states.checked_mul(rows)?.checked_mul(before).map(|n| n as u64)
 }
 
-/// A lane's place among the ends.
-pub(super) struct Place {
+/// A lane's coordinates among the segment carries.
+pub(super) struct CarryCoordinates {
     /// Its row among those of all points, and how many those are, `i64`.
     row: Operand,
     rows: Operand,
@@ -90,9 +90,9 @@ pub(super) struct Place {
     exists: Operand,
 }
 
-impl StatesKernel<'_> {
-    /// The place of a row of the block (`i32`) from a state (`i32`) on.
-    fn place(&self, b: &mut Builder, row: Operand, state: Operand) -> Place {
+impl StateSpaceKernel<'_> {
+    /// The coordinates of a row of the block (`i32`) from a state (`i32`) on.
+    fn carry_coordinates(&self, b: &mut Builder, row: Operand, state: Operand) -> CarryCoordinates {
         let exists = b.lt(row, self.block.rows);
         let own = b.convert(Ty::I64, row);
         let own = b.add(self.block.first_row, own);
@@ -107,52 +107,58 @@ impl StatesKernel<'_> {
         let rows = self.args.rows(b, self.stage.outer_axes());
         let states = b.convert(Ty::I64, self.state_count);
         let room = Room::find(b, (self.schedule.capacity(), self.schedule.padded), states);
-        Place { row, rows, room, first: b.convert(Ty::I64, state), exists }
+        CarryCoordinates { row, rows, room, first: b.convert(Ty::I64, state), exists }
     }
 
-    /// Where the fields of a segment's element are: those of the lane's states `part·4` on, one after the other, and whether
+    /// The indices of the fields of a segment's element: those of the lane's states `part·4` on, one after the other, and whether
     /// there is room for them.
-    fn fields_at(&self, b: &mut Builder, place: &Place, segment: Operand, part: usize) -> (Vec<Operand>, Operand) {
+    fn fields_at(
+        &self,
+        b: &mut Builder,
+        coordinates: &CarryCoordinates,
+        segment: Operand,
+        part: usize,
+    ) -> (Vec<Operand>, Operand) {
         let fields = self.monoid.operator.fields.len() as i64;
-        let at = b.mul(segment, place.rows);
-        let at = b.add(at, place.row);
+        let at = b.mul(segment, coordinates.rows);
+        let at = b.add(at, coordinates.row);
         let at = b.mul(at, Operand::i64(fields));
-        let own = b.add(place.first, Operand::i64((part as u32 * CHUNK).into()));
-        let guard = place.room.holds(b, own, place.exists);
+        let own = b.add(coordinates.first, Operand::i64((part as u32 * CHUNK).into()));
+        let guard = coordinates.room.holds(b, own, coordinates.exists);
         let of_field = |field: i64| {
             let at = b.add(at, Operand::i64(field));
-            let at = b.mul(at, place.room.places);
+            let at = b.mul(at, coordinates.room.row_len);
             b.add(at, own)
         };
         ((0..fields).map(of_field).collect(), guard)
     }
 
-    /// Stores the elements that the block's segment makes of its steps.
-    pub(crate) fn store_ends(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
-        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
-        let place = self.place(b, row, first);
+    /// Stores the elements that the steps of the block's segment combine to.
+    pub(crate) fn store_segment_carries(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
+        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
+        let coordinates = self.carry_coordinates(b, row, first);
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
-            let (places, guard) = self.fields_at(b, &place, segment.number, part);
-            for (field, at) in places.into_iter().enumerate() {
+            let (indices, guard) = self.fields_at(b, &coordinates, segment.number, part);
+            for (field, at) in indices.into_iter().enumerate() {
                 let values: Vec<Operand> = states.iter().map(|fields| as_number(b, fields[field].into())).collect();
-                b.store(Memory::Global(ends), at, &values, Some(guard));
+                b.store(Memory::Global(carries), at, &values, Some(guard));
             }
         }
     }
 
     /// Applies the elements of the segments before the block's own to its states.
     pub(crate) fn join(&self, b: &mut Builder, (row, first): (Operand, Operand), states: &[Vec<Reg>]) {
-        let (Some(segment), Some(ends)) = (&self.segment, self.ends) else { return };
-        let place = self.place(b, row, first);
-        // Loads of several segments are on their way together.
-        let together = (TOGETHER / self.schedule.states).clamp(1, MOST_TOGETHER);
-        b.for_(Operand::i64(0), segment.number, Operand::i64(together.into()), |b, first| {
+        let (Some(segment), Some(carries)) = (&self.segment, self.segment_carries) else { return };
+        let coordinates = self.carry_coordinates(b, row, first);
+        // Several segments are loaded at once.
+        let at_once = (LOADED_STATES / self.schedule.states).clamp(1, MOST_SEGMENTS);
+        b.for_(Operand::i64(0), segment.number, Operand::i64(at_once.into()), |b, first| {
             let of = |k: u32| {
                 let number = b.add(first, Operand::i64(k.into()));
                 let is_before = b.lt(number, segment.number);
-                (is_before, self.load_ends(b, (ends, &place), (number, is_before), states))
+                (is_before, self.load_segment_carries(b, (carries, &coordinates), (number, is_before), states))
             };
-            let elements: Vec<_> = (0..together).map(of).collect();
+            let elements: Vec<_> = (0..at_once).map(of).collect();
             for (is_before, elements) in elements {
                 for (regs, element) in states.iter().zip(elements) {
                     let state: Fields = regs.iter().map(|reg| (*reg).into()).collect();
@@ -164,20 +170,21 @@ impl StatesKernel<'_> {
         });
     }
 
-    /// The elements of a segment for the lane's states; of no meaning where there is no such segment.
-    fn load_ends(
+    /// The elements of a segment for the lane's states; undefined where there is no such segment.
+    fn load_segment_carries(
         &self,
         b: &mut Builder,
-        (ends, place): (ParamId, &Place),
+        (carries, coordinates): (ParamId, &CarryCoordinates),
         (segment, exists): (Operand, Operand),
         states: &[Vec<Reg>],
     ) -> Vec<Fields> {
         let mut elements = vec![];
         for (part, states) in states.chunks(CHUNK as usize).enumerate() {
-            let (places, guard) = self.fields_at(b, place, segment, part);
+            let (indices, guard) = self.fields_at(b, coordinates, segment, part);
             let guard = b.and(guard, exists);
-            let load = |at: Operand| b.load(Memory::Global(ends), at, states.len() as u32, Some(guard), zero(Ty::F32));
-            let fields: Vec<Vec<Operand>> = places.into_iter().map(load).collect();
+            let load =
+                |at: Operand| b.load(Memory::Global(carries), at, states.len() as u32, Some(guard), zero(Ty::F32));
+            let fields: Vec<Vec<Operand>> = indices.into_iter().map(load).collect();
             for k in 0..states.len() {
                 let of_state = fields.iter().zip(self.monoid.types());
                 elements.push(of_state.map(|(values, ty)| from_number(b, values[k], ty)).collect());

@@ -1,8 +1,8 @@
-//! What of a stage lives where: tiles in shared memory, constants in registers, sums.
+//! The storage of a stage's values: tiles in shared memory, constants in registers, sums.
 //!
 //! The walk needs values at every step. Those without time are computed once and kept in registers. Of the others, a
 //! *tile value* is brought into shared memory by the copy warps, for all rows and states that it depends on: a parameter,
-//! or a map without states that is dear (softplus, say), so that it is computed once per row and step. What is
+//! or a map without states that takes many instructions (softplus, say), so that it is computed once per row and step. What is
 //! computed from tile values, the lanes compute. Values that only outputs need (a gate) are not tiled.
 
 use crate::block::reads::constant_along;
@@ -23,7 +23,7 @@ pub(crate) struct Tile {
     pub states: bool,
 }
 
-/// A stage's values by where they live.
+/// A stage's values by their storage.
 pub(crate) struct Values {
     /// The axis of the rows of a block: the last outer one.
     pub row: Option<Axis>,
@@ -40,12 +40,12 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Those of a stage that has contractions.
+    /// The values of a stage that has contractions.
     pub(super) fn of(stage: &Stage, scan: &Scan, state: Axis) -> Values {
         Values::with_sums(stage, scan, state, sums(&stage.program))
     }
 
-    /// Those that the scan alone needs.
+    /// The values that the scan alone needs.
     pub(super) fn of_scan(stage: &Stage, scan: &Scan, state: Axis) -> Values {
         Values::with_sums(stage, scan, state, vec![])
     }

@@ -4,21 +4,21 @@
 //! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
 //! reason what does not depend on states is loaded one chunk ahead.
 
-use super::evaluate::{Evaluator, Place, Source};
+use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::saved::Saved;
-use super::{CHUNK, StatesKernel, Time, height};
+use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
+use crate::target::WARP;
 use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
 
-/// What a lane keeps all the time.
+/// The values that a lane keeps all the time.
 struct Lane<'k, 's> {
     lanes: Lanes,
     /// Its row in the block, `i32`.
@@ -26,16 +26,16 @@ struct Lane<'k, 's> {
     /// Its first state, `i32`, and whether each exists.
     first_state: Operand,
     exists: Vec<Operand>,
-    /// Knows what does not change in time.
+    /// The evaluator of what does not change in time.
     constants: Evaluator<'k>,
     source: Global<'k, 's>,
     /// Its states, field by field.
     states: Vec<Vec<Reg>>,
-    /// Where they are saved.
+    /// The place of saved states, if they are saved.
     saved: Option<Saved>,
 }
 
-/// A tile at hand.
+/// The tile that is walked.
 struct Tile {
     /// The lane's first element in each tile, and in each sum.
     bases: Vec<Operand>,
@@ -45,7 +45,7 @@ struct Tile {
     next: Vec<Vec<Reg>>,
 }
 
-impl StatesKernel<'_> {
+impl StateSpaceKernel<'_> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
         let at = self.cursor(b, Operand::i32(0));
@@ -54,17 +54,17 @@ impl StatesKernel<'_> {
             b.push(Stmt::SyncWarp);
             let tile = self.tile(b, &lane, at.stage.into(), number);
             self.walk(b, &lane, &tile);
-            // Each lane answers for its own accesses.
+            // Each lane arrives for its own accesses.
             b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() }));
             self.advance(b, &at, 1);
         });
         if self.schedule.ends {
-            return self.store_ends(b, (lane.row, lane.first_state), &lane.states);
+            return self.store_segment_carries(b, (lane.row, lane.first_state), &lane.states);
         }
         self.finals(b, &lane);
     }
 
-    /// The lane's place, and what it keeps.
+    /// The lane's coordinates, and the values that it keeps.
     fn lane(&self, b: &mut Builder) -> Lane<'_, '_> {
         let count = self.schedule.lanes;
         let shift = u32::from((2..=16).contains(&count));
@@ -93,13 +93,13 @@ impl StatesKernel<'_> {
         if self.schedule.padded { b.lt(own, self.state_count) } else { Operand::bool(true) }
     }
 
-    /// What does not change in time, and the initial states.
+    /// Computes what does not change in time, and the initial states.
     fn constants(&self, b: &mut Builder, lane: &mut Lane<'_, '_>) {
         let program = &self.stage.program;
         let Lane { constants, source, .. } = lane;
         for value in &self.values.constants {
             let states = if program.node(*value).axes.contains(self.values.state) { self.schedule.states } else { 1 };
-            (0..states).for_each(|state| _ = constants.value(b, source, *value, Place { state, step: 0 }));
+            (0..states).for_each(|state| _ = constants.value(b, source, *value, StateStep { state, step: 0 }));
         }
         let init = if self.schedule.ends { vec![] } else { self.monoid.keep(self.scan.init) };
         lane.states = (0..self.schedule.states)
@@ -107,7 +107,7 @@ impl StatesKernel<'_> {
                 let fields = if init.is_empty() {
                     self.monoid.identity_state()
                 } else {
-                    init.iter().map(|v| constants.value(b, source, *v, Place { state, step: 0 })).collect()
+                    init.iter().map(|v| constants.value(b, source, *v, StateStep { state, step: 0 })).collect()
                 };
                 fields.into_iter().map(|x| b.var(x)).collect()
             })
@@ -152,14 +152,14 @@ impl StatesKernel<'_> {
         b.if_else(whole, |b| self.walk_whole(b, lane, tile), |b| self.walk_part(b, lane, tile));
     }
 
-    /// All chunks of a tile, several per turn of the loop.
+    /// Walks all chunks of a tile, several per iteration of the loop.
     fn walk_whole(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let steps = self.schedule.steps as i32;
-        let turn = (CHUNK * self.schedule.unroll) as i32;
+        let step = (CHUNK * self.schedule.unroll) as i32;
         let first = if self.scan.reverse { steps - CHUNK as i32 } else { 0 };
         self.read_ahead(b, tile, Operand::i32(first));
         let pending: Vec<Vec<Reg>> = self.sums.iter().map(|_| self.no_sums(b, lane)).collect();
-        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(turn), |b, start| {
+        b.for_(Operand::i32(0), Operand::i32(steps), Operand::i32(step), |b, start| {
             let later = b.binary(Binary::Gt, start, Operand::i32(0));
             for j in 0..self.schedule.unroll {
                 let at = b.add(start, Operand::i32((j * CHUNK) as i32));
@@ -178,7 +178,7 @@ impl StatesKernel<'_> {
         self.store(b, lane, tile, (Operand::i32(last), &pending), None);
     }
 
-    /// The chunks of a tile that time ends in.
+    /// Walks the chunks of a tile in which time ends.
     fn walk_part(&self, b: &mut Builder, lane: &Lane, tile: &Tile) {
         let chunk = Operand::i32(CHUNK as i32);
         let up = b.add(tile.time.steps, Operand::i32(CHUNK as i32 - 1));
@@ -228,7 +228,7 @@ impl StatesKernel<'_> {
         b.load(memory, at, CHUNK, None, zero)
     }
 
-    /// The sums over the lane's own states at each step of the chunk at a column.
+    /// Walks the chunk at a column; gives the sums over the lane's own states at each step.
     fn chunk(&self, b: &mut Builder, lane: &Lane, tile: &Tile, column: Operand, masked: bool) -> Vec<Vec<Operand>> {
         let first = b.convert(Ty::I64, column);
         let first = b.add(tile.time.first, first);
@@ -253,7 +253,7 @@ impl StatesKernel<'_> {
             self.load_states(b, &mut source, tile, state, column);
             let mut now: Fields = lane.states[state as usize].iter().map(|r| Operand::Reg(*r)).collect();
             for step in self.in_order(CHUNK) {
-                let at = Place { state, step };
+                let at = StateStep { state, step };
                 now = self.step(b, &mut evaluator, &mut source, at, now, exists[step as usize]);
                 for (sum, (_, element)) in sums.iter_mut().zip(&self.values.sums) {
                     let so_far = &mut sum[step as usize];
@@ -266,7 +266,7 @@ impl StatesKernel<'_> {
         sums.into_iter().map(|sum| sum.into_iter().flatten().collect()).collect()
     }
 
-    /// The chunk of the tiles with states, for one of the lane's states.
+    /// Loads the chunk of the tiles with states, for one of the lane's states.
     fn load_states(&self, b: &mut Builder, source: &mut Chunk, tile: &Tile, state: u32, column: Operand) {
         for i in (0..self.tiles.len()).filter(|i| self.values.tiles[*i].states) {
             let row = (state * self.schedule.lanes) as i32 * self.pitch();
@@ -276,13 +276,13 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// The state after a step; the same where the step does not exist.
+    /// The state after a step; the state before it where the step does not exist.
     fn step(
         &self,
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        at: Place,
+        at: StateStep,
         before: Fields,
         exists: Operand,
     ) -> Fields {
@@ -293,13 +293,13 @@ impl StatesKernel<'_> {
         after
     }
 
-    /// A sum and one more element; nothing more where the state does not exist.
+    /// Adds one more element to a sum; nothing where the state does not exist.
     fn accumulate(
         &self,
         b: &mut Builder,
         evaluator: &mut Evaluator,
         source: &mut Chunk,
-        (element, at): (Value, Place),
+        (element, at): (Value, StateStep),
         so_far: Option<Operand>,
         exists: Operand,
     ) -> Operand {
@@ -334,7 +334,7 @@ impl StatesKernel<'_> {
         }
     }
 
-    /// Stores the sums of the chunk at a column, when all lanes have read the tile they may stand in.
+    /// Stores the sums of the chunk at a column, when all lanes have read the tile that the sums may overwrite.
     fn store(
         &self,
         b: &mut Builder,
@@ -357,7 +357,7 @@ impl StatesKernel<'_> {
 
     // ---- final states
 
-    /// Writes what becomes of the states at the end of time.
+    /// Writes the outputs that depend on the states at the end of time.
     fn finals(&self, b: &mut Builder, lane: &Lane) {
         let program = &self.stage.program;
         let ended = self.segment.as_ref().map_or(Operand::bool(true), |segment| segment.is_last);
@@ -367,7 +367,7 @@ impl StatesKernel<'_> {
             let leads = b.eq(lane.lanes.position, Operand::i32(0));
             for state in 0..if each { self.schedule.states } else { 1 } {
                 let mut source = Finals { source: lane.source.clone(), states: &lane.states };
-                let value = lane.constants.clone().value(b, &mut source, output.value, Place { state, step: 0 });
+                let value = lane.constants.clone().value(b, &mut source, output.value, StateStep { state, step: 0 });
                 let (offset, exists) = lane.source.offset(b, tensor, state);
                 let guard = if each { exists } else { b.and(exists, leads) };
                 let guard = b.and(guard, ended);
@@ -379,17 +379,17 @@ impl StatesKernel<'_> {
 
 /// The source of values in a chunk.
 struct Chunk<'k, 's> {
-    kernel: &'k StatesKernel<'s>,
-    /// By tile and state.
+    kernel: &'k StateSpaceKernel<'s>,
+    /// The loaded values, by tile and state.
     tiles: HashMap<(usize, u32), Vec<Operand>>,
-    /// Before and after each step.
-    states: HashMap<Place, (Fields, Fields)>,
+    /// The states before and after each step.
+    states: HashMap<StateStep, (Fields, Fields)>,
     /// The first step, `i64`.
     first: Operand,
 }
 
 impl Source for Chunk<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(i) = kernel.values.tile(value) {
             return Some(self.tiles[&(i, at.state)][at.step as usize]);
@@ -413,7 +413,7 @@ struct Finals<'l, 'k, 's> {
 }
 
 impl Source for Finals<'_, '_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         match self.source.kernel.stage.program.node(value).op {
             Op::Field(_, field) => Some(self.states[at.state as usize][self.source.kernel.monoid.slot(field)].into()),
             _ => self.source.leaf(b, value, at),

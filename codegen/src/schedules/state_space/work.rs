@@ -5,7 +5,7 @@ use super::tiles::Values;
 use crate::stage::Stage;
 use oplus_dsl::ir::{Binary, Node, Op, Unary};
 
-/// Instructions of a dear function.
+/// Instructions of an elementary function.
 const DEAR: f64 = 12.0;
 /// Instructions per row and step: the chunk's loads, the sum over lanes, the copies.
 const ROW: f64 = 12.0;
@@ -23,7 +23,7 @@ pub struct Work {
     pub dear_rows: bool,
 }
 
-/// The work of a stage that the states schedule takes; none of another.
+/// The work of a stage that the state-space schedule takes; no work for another.
 pub fn work(stage: &Stage) -> Work {
     let Some((stage, state)) = hoisted(stage).ok().and_then(|s| s.state_axis().map(|state| (s, state))) else {
         return Work::default();
@@ -42,7 +42,7 @@ pub fn work(stage: &Stage) -> Work {
     }
     let body = &program.operator(scan.operator).body;
     work.issues += body.iter().map(|node| instructions(body, node)).sum::<f64>() / 2.0;
-    // 16 bytes feed four steps, and are not free.
+    // A load of 16 bytes serves four steps, and takes an issue slot.
     work.issues += 0.5 * values.tiles.iter().filter(|tile| tile.states).count() as f64;
     work
 }

@@ -1,18 +1,18 @@
 //! The recurrence of the cotangents, step by step back.
 
-use super::BackKernel;
-use super::walk::{Eight, Slots};
+use super::StateSpaceBackwardKernel;
+use super::subtile::{Eight, LaneRows};
 use crate::build::Builder;
-use crate::schedules::state_space::evaluate::{Evaluator, Place};
+use crate::schedules::state_space::evaluate::{Evaluator, StateStep};
 use crate::tile::Operand;
 use oplus_dsl::ir::{Binary, Op};
 
-/// What the cotangent of a step takes from the step behind it.
+/// The contribution that the cotangent of a step takes from the step behind it.
 #[derive(Clone, Copy)]
 pub(super) enum Chain {
     /// The decay and the cotangent there: their product is rounded with the sum.
     Behind(Operand, Operand),
-    /// Their product.
+    /// The product of decay and cotangent.
     Carried(Operand),
 }
 
@@ -25,29 +25,29 @@ impl Chain {
     }
 }
 
-impl BackKernel<'_> {
-    /// What the cotangent of the step before takes; the same where the step does not exist.
+impl StateSpaceBackwardKernel<'_> {
+    /// The contribution to the cotangent of the step before; unchanged where the step does not exist.
     pub(super) fn step_back(
         &self,
         b: &mut Builder,
-        slots: &mut Slots,
-        (r, at): (usize, Place),
+        lane_rows: &mut LaneRows,
+        (r, at): (usize, StateStep),
         behind: Chain,
     ) -> Chain {
-        let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+        let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
         let cotangent = self.cotangent(b, (evaluator, eight), at, behind);
         eight.cotangents.insert(at, cotangent);
-        let decay = self.decay(b, slots, (r, at));
+        let decay = self.decay(b, lane_rows, (r, at));
         if !self.masks.steps {
             return Chain::Behind(decay, cotangent);
         }
         let product = b.mul(decay, cotangent);
         let behind = behind.carried(b);
-        Chain::Carried(b.select(slots.exists[at.step as usize], product, behind))
+        Chain::Carried(b.select(lane_rows.exists[at.step as usize], product, behind))
     }
 
-    pub(super) fn decay(&self, b: &mut Builder, slots: &mut Slots, (r, at): (usize, Place)) -> Operand {
-        slots.evaluators[r].value(b, &mut slots.eights[r], self.parts.decay, at)
+    pub(super) fn decay(&self, b: &mut Builder, lane_rows: &mut LaneRows, (r, at): (usize, StateStep)) -> Operand {
+        lane_rows.evaluators[r].value(b, &mut lane_rows.eights[r], self.parts.decay, at)
     }
 
     /// gain + decay·cotangent of the step behind.
@@ -55,7 +55,7 @@ impl BackKernel<'_> {
         &self,
         b: &mut Builder,
         (evaluator, eight): (&mut Evaluator, &mut Eight),
-        at: Place,
+        at: StateStep,
         chain: Chain,
     ) -> Operand {
         let gain = self.parts.gain;

@@ -1,10 +1,10 @@
-//! The copy warps: tiles come in, sums of the block and outputs go out.
+//! The copy warps: they bring tiles in and take sums of the block and outputs away.
 
 use super::zero::Fill;
-use super::{BackKernel, height};
+use super::{StateSpaceBackwardKernel, height};
 use crate::abi::{Tensor, axes};
 use crate::build::Builder;
-use crate::schedule::Pass;
+use crate::schedules::Pass;
 use crate::schedules::state_space::copy::{Anchors, BARRIER};
 use crate::schedules::state_space::global::Global;
 use crate::schedules::state_space::pieces::{Piece, Shape};
@@ -15,8 +15,8 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Literal, Op};
 use std::collections::HashMap;
 
-impl BackKernel<'_> {
-    /// Tile after tile: the stage's last tile goes out, the next one comes in.
+impl StateSpaceBackwardKernel<'_> {
+    /// Goes from tile to tile: takes the stage's last tile away and brings the next one in.
     pub(super) fn copy_role(&self, b: &mut Builder) {
         let base = &self.base;
         let teams = self.schedule.teams();
@@ -26,17 +26,17 @@ impl BackKernel<'_> {
         let at = base.cursor(b, team);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
-        let turns = b.add(base.own_tiles(), stages);
-        b.for_(team, turns, Operand::i32(teams as i32), |b, number| {
-            let again = b.ge(number, stages);
-            b.if_(again, |b| {
+        let iterations = b.add(base.own_tiles(), stages);
+        b.for_(team, iterations, Operand::i32(teams as i32), |b, number| {
+            let refills = b.ge(number, stages);
+            b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = base.time(b, before);
                 if let Some(sums) = &self.row_sums {
                     self.take_sums(b, sums, thread, half, &time);
                 }
-                let turn = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, turn));
+                let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+                b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, drained_parity));
                 b.push(Stmt::SyncWarp);
                 self.drain(b, at.stage.into(), &time, (thread, &anchors));
                 if !self.keeps_pieces() {
@@ -54,13 +54,13 @@ impl BackKernel<'_> {
 
     fn fill(&self, b: &mut Builder, stage: Operand, time: &Time, copier: (Operand, &Anchors)) {
         let shapes: Vec<Shape> = self.tiles.tiles.iter().map(|tile| self.tile_shape(tile)).collect();
-        // Without registers set aside for loads: those that walk leave few.
+        // No registers are set aside for loads: walking warps leave few.
         self.base.fill_tiles(b, (stage, &shapes, 0), time, copier, |b, i, pieces, sources| {
             self.store_pieces(b, (i, stage), pieces, sources, shapes[i]);
         });
     }
 
-    /// What is computed from loaded pieces; the tile's filling where they do not exist.
+    /// Stores what is computed from loaded pieces, and the tile's filling where they do not exist.
     fn store_pieces(
         &self,
         b: &mut Builder,

@@ -1,29 +1,21 @@
-//! After the states of a sub-tile: sums over the lanes of a row, outputs, totals over time; and what is written at the end.
+//! The work after the states of a sub-tile: sums over the lanes of a row, outputs, totals over time; and the outputs at the end.
 
-use super::BackKernel;
+use super::StateSpaceBackwardKernel;
 use super::lane::Lane;
-use super::walk::{Carry, TileAt};
+use super::subtile::{Carry, TileAt, Totals};
 use crate::abi::Tensor;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
-use crate::schedules::state_space::evaluate::{Place, Source};
+use crate::schedules::state_space::evaluate::{Source, StateStep};
 use crate::stage::kind::Given;
 use crate::tile::{Memory, Operand, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::HashMap;
 
-/// Sums over time so far.
-pub(super) struct Totals {
-    /// Of maps of states: by sum, slot and state.
-    pub states: Vec<Vec<Vec<Reg>>>,
-    /// Of values of the row in slot 0: by sum.
-    pub rows: Vec<Reg>,
-}
-
-/// Where values of a row and some steps of a sub-tile come from.
+/// The source of values of a row at some steps of a sub-tile.
 struct Finish<'k, 's> {
-    kernel: &'k BackKernel<'s>,
+    kernel: &'k StateSpaceBackwardKernel<'s>,
     stage: Operand,
     row: Operand,
     /// The first step in the tile, `i32`; its index, `i64`; how many.
@@ -35,7 +27,7 @@ struct Finish<'k, 's> {
     tiles: HashMap<usize, Vec<Operand>>,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn totals(&self, b: &mut Builder) -> Totals {
         let (slots, states) = (self.schedule.rows, self.schedule.states);
         let mut reg = || b.var(zero(Ty::F32));
@@ -45,7 +37,7 @@ impl<'s> BackKernel<'s> {
         Totals { states: own, rows: (0..self.parts.row_totals.len()).map(|_| reg()).collect() }
     }
 
-    /// The outputs of a sub-tile, from the sums of the lane by sum, slot and step.
+    /// Writes the outputs of a sub-tile, from the sums of the lane by sum, row of the lane and step.
     pub(super) fn finish(
         &self,
         b: &mut Builder,
@@ -69,7 +61,7 @@ impl<'s> BackKernel<'s> {
         let mut stores = vec![];
         for (k, array) in self.parts.bodies().zip(&self.outputs) {
             let value = self.parts.program.outputs[k].value;
-            let value = |step| evaluator.value(b, &mut source, value, Place { state: 0, step });
+            let value = |step| evaluator.value(b, &mut source, value, StateStep { state: 0, step });
             stores.push((*array, (0..count).map(value).collect::<Vec<_>>()));
         }
         for (i, sum) in self.parts.row_totals.iter().enumerate() {
@@ -78,7 +70,7 @@ impl<'s> BackKernel<'s> {
                 let at = b.add(column, Operand::i32(step as i32));
                 let exists = self.masks.row_totals[i].then(|| b.lt(at, tile.time.steps));
                 let from = (&mut evaluator, &mut source as &mut dyn Source);
-                total = self.add_term(b, from, (sum, Place { state: 0, step }), Some(total), exists);
+                total = self.add_term(b, from, (sum, StateStep { state: 0, step }), Some(total), exists);
             }
             b.assign(carry.totals.rows[i], total);
         }
@@ -95,7 +87,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// What is known at the end of time.
+    /// Writes the outputs that are known at the end of time.
     pub(super) fn finals(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry) {
         for (k, given) in self.parts.given.iter().enumerate() {
             match given {
@@ -113,7 +105,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// A value for every state of every slot, where the guard says so.
+    /// Writes a value for every state of every row of the lane, where the guard holds.
     fn write_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, guard): (usize, Operand), values: &[Vec<Reg>]) {
         let tensor = Tensor::Output(k as u32);
         for (source, values) in lane.sources.iter().zip(values) {
@@ -125,7 +117,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// A total of the row in slot 0, over the lanes that have parts of it.
+    /// Writes a total of the lane's first row, over the lanes that have parts of it.
     fn write_row(&self, b: &mut Builder, lane: &Lane<'_, 's>, (k, i): (usize, usize), total: Reg) {
         let (tensor, lanes) = (Tensor::Output(k as u32), self.lanes(b, lane));
         let keeps = lanes.keeps(b);
@@ -147,7 +139,7 @@ impl<'s> BackKernel<'s> {
 }
 
 impl Source for Finish<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
+    fn leaf(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
         let kernel = self.kernel;
         if let Some(i) = kernel.tiles.place(value) {
             if !self.tiles.contains_key(&i) {

@@ -1,49 +1,49 @@
-//! A lane's rows and states, and what it keeps all the time.
+//! A lane's rows and states, and the values that it keeps all the time.
 //!
-//! Slot r of a lane with two rows is row r ⊻ x of them, where x is the highest bit of the lane's position among those that
+//! Row r of a lane with two rows is row r ⊻ x of them, where x is the highest bit of the lane's position among those that
 //! share the rows: the first level of the sum over those lanes then needs no comparison.
 
-use super::BackKernel;
+use super::StateSpaceBackwardKernel;
 use crate::block::lane_sum::Lanes;
 use crate::block::reads::constant_along;
 use crate::build::Builder;
-use crate::schedule::WARP;
 use crate::schedules::state_space::CHUNK;
-use crate::schedules::state_space::evaluate::{Evaluator, Place};
+use crate::schedules::state_space::evaluate::{Evaluator, StateStep};
 use crate::schedules::state_space::global::Global;
+use crate::target::WARP;
 use crate::tile::{Operand, Shuffle};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Value};
 
-/// What a lane keeps all the time.
+/// The coordinates and values that a lane keeps all the time.
 pub(super) struct Lane<'k, 's> {
     /// Its position among the lanes of its rows, `i32`.
     pub position: Operand,
     /// Its number among the lanes that have its position, `i32`.
     pub number: Operand,
-    /// From a position to the next, in lanes.
+    /// The distance between positions, in lanes.
     pub stride: u32,
-    /// By slot: the row in the block, `i32`.
+    /// The row in the block of each of the lane's rows, `i32`.
     pub rows: Vec<Operand>,
-    /// By slot: whether the row exists.
+    /// Whether the row of each of the lane's rows exists.
     pub row_exists: Vec<Operand>,
-    /// By state: whether it exists.
+    /// Whether each state exists.
     pub state_exists: Vec<Operand>,
-    /// By slot: knows what does not change in time.
+    /// The evaluator of what does not change in time, of each of the lane's rows.
     pub constants: Vec<Evaluator<'k>>,
     pub sources: Vec<Global<'k, 's>>,
 }
 
-impl<'s> BackKernel<'s> {
-    /// The lane's place; values without time beneath `roots` are computed here.
+impl<'s> StateSpaceBackwardKernel<'s> {
+    /// The lane's coordinates; values without time beneath `roots` are computed here.
     pub(super) fn lane(&self, b: &mut Builder, roots: &[Value]) -> Lane<'_, 's> {
         self.lane_at(b, (self.base.warp, self.base.lane), roots)
     }
 
-    /// The lane's place anew, in a form that no compiler knows: what was computed of it before is not kept in registers.
-    pub(super) fn lane_again(&self, b: &mut Builder) -> Lane<'_, 's> {
-        let again = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
-        self.lane_at(b, (again[0], again[1]), &[])
+    /// The lane's coordinates, rematerialised: what was computed of them before is not kept in registers.
+    pub(super) fn rematerialised_lane(&self, b: &mut Builder) -> Lane<'_, 's> {
+        let shuffled = [self.base.warp, self.base.lane].map(|x| b.shuffle(Shuffle::Index, x, self.base.lane));
+        self.lane_at(b, (shuffled[0], shuffled[1]), &[])
     }
 
     fn lane_at(&self, b: &mut Builder, (warp, own): (Operand, Operand), roots: &[Value]) -> Lane<'_, 's> {
@@ -66,18 +66,18 @@ impl<'s> BackKernel<'s> {
         Lane { position, number, stride: 1 << shift, rows, row_exists, state_exists, constants, sources }
     }
 
-    /// The rows of the block in a lane's slots.
+    /// The rows of the block that a lane has.
     fn rows(&self, b: &mut Builder, warp: Operand, position: Operand, number: Operand) -> Vec<Operand> {
         let (rows, lanes) = (self.schedule.rows, self.schedule.lanes);
         let before = b.mul(warp, Operand::i32((WARP / lanes * rows) as i32));
         let first = b.mul(number, Operand::i32(rows as i32));
         let first = b.add(before, first);
         let high = b.binary(Binary::Shr, position, Operand::i32((lanes / rows).trailing_zeros() as i32));
-        let slot = |b: &mut Builder, r: u32| {
+        let own_row = |b: &mut Builder, r: u32| {
             let own = b.binary(Binary::Xor, high, Operand::i32(r as i32));
             b.add(first, own)
         };
-        (0..rows).map(|r| if rows == 1 { first } else { slot(b, r) }).collect()
+        (0..rows).map(|r| if rows == 1 { first } else { own_row(b, r) }).collect()
     }
 
     fn state_exists(&self, b: &mut Builder, first: Operand, k: u32) -> Operand {
@@ -85,7 +85,7 @@ impl<'s> BackKernel<'s> {
         if self.schedule.padded { b.lt(own, self.base.state_count) } else { Operand::bool(true) }
     }
 
-    /// A guard, where a chunk of the lane's states has places in memory.
+    /// A guard that holds where a chunk of the lane's states has room in memory.
     pub(super) fn holds(&self, b: &mut Builder, lane: &Lane, chunk: u32, guard: Operand) -> Operand {
         let first = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
         let first = b.add(first, Operand::i32((chunk * CHUNK) as i32));
@@ -93,20 +93,20 @@ impl<'s> BackKernel<'s> {
         self.scratch.room.holds(b, first, guard)
     }
 
-    /// Knows what does not change in time of a row.
+    /// The evaluator of what does not change in time, for a row.
     pub(super) fn constants(&self, b: &mut Builder, mut source: Global, roots: &[Value]) -> Evaluator<'_> {
         let program = &self.parts.program;
         let mut constants = Evaluator::new(program, self.parts.time, self.parts.state);
         for value in constant_along(program, self.parts.time, roots.iter().copied()) {
             let states = if program.node(value).axes.contains(self.parts.state) { self.schedule.states } else { 1 };
-            (0..states).for_each(|state| _ = constants.value(b, &mut source, value, Place { state, step: 0 }));
+            (0..states).for_each(|state| _ = constants.value(b, &mut source, value, StateStep { state, step: 0 }));
         }
         constants
     }
 
-    /// The sum over the lanes of a row, by slot and step: the lane's steps of the row in its slot 0.
-    pub(super) fn lane_sum(&self, b: &mut Builder, lane: &Lane, slots: &[Vec<Operand>]) -> Vec<Operand> {
-        let [own, other] = slots else { return self.lanes(b, lane).sum(b, &slots[0]) };
+    /// The sum over the lanes of a row, by row of the lane and step: the lane's steps of its first row.
+    pub(super) fn lane_sum(&self, b: &mut Builder, lane: &Lane, lane_rows: &[Vec<Operand>]) -> Vec<Operand> {
+        let [own, other] = lane_rows else { return self.lanes(b, lane).sum(b, &lane_rows[0]) };
         let distance = Operand::i32((self.schedule.lanes / 2 * lane.stride) as i32);
         let pairs = own.iter().zip(other);
         let added = pairs.map(|(own, other)| {
@@ -117,14 +117,14 @@ impl<'s> BackKernel<'s> {
         self.lanes(b, lane).sum(b, &added)
     }
 
-    /// The lanes that have the same row in slot 0.
+    /// The lanes that have the same first row.
     pub(super) fn lanes(&self, b: &mut Builder, lane: &Lane) -> Lanes {
         let count = self.schedule.lanes / self.schedule.rows;
         let position = b.binary(Binary::And, lane.position, Operand::i32(count as i32 - 1));
         Lanes { count, stride: lane.stride, position, length: super::SUBTILE }
     }
 
-    /// The row of a slot among all rows of the block's point, `i64`.
+    /// The row of the lane among all rows of the block's point, `i64`.
     pub(super) fn row_number(&self, b: &mut Builder, row: Operand) -> Operand {
         let row = b.convert(Ty::I64, row);
         b.add(self.base.block.first_row, row)

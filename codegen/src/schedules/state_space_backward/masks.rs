@@ -1,16 +1,17 @@
-//! Where comparisons keep what does not exist from changing states and sums.
+//! Masks: comparisons that keep states, rows and steps that do not exist from changing states and sums.
 
 use super::tiles::Tiles;
-use super::zero::{Fill, fill};
-use crate::schedule::{Pass, StateSpaceBackward};
+use super::tiles::fill;
+use super::zero::Fill;
+use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::kind::{BackwardScan, Sum};
 use oplus_dsl::ir::{Axis, Value};
 
 /// Which values need a comparison.
 pub(super) struct Masks {
-    /// A step that does not exist would change states or cotangents.
+    /// Whether a step that does not exist would change states or cotangents.
     pub steps: bool,
-    /// By sum: a state, a row, a step that does not exist would count.
+    /// Of each sum, whether a state, a row or a step that does not exist would count.
     pub sums: Vec<bool>,
     pub row_sums: Vec<bool>,
     pub state_totals: Vec<bool>,

@@ -1,11 +1,11 @@
-//! Two-way: a scan along T computed anew from saved states, a scan of cotangents against it, and the sums of both.
+//! State space, backward: a scan along T rematerialised from saved states, a scan of cotangents against it, and the sums of both.
 //!
-//! Lanes, rows, states and tiles are as in the [states schedule](super). Time is walked against the direction of the
-//! states, in sub-tiles of eight steps. Each starts from a saved state: a lane takes one of its states eight steps on,
-//! then walks back at once, so that only that state's decays and products live in registers.
+//! Lanes, rows, states and tiles are as in the [state-space schedule](super::state_space). Time is walked against the
+//! direction of the states, in sub-tiles of eight steps. Each starts from a saved state: a lane takes one of its states
+//! eight steps on, then walks back at once, so that only that state's decays and products live in registers.
 //!
 //! ```text
-//! ends   where time is cut: what each segment does to its states ─────▶ ends of segments
+//! ends   where time is cut: the elements that segments combine to ────▶ ends of segments
 //! save   in the direction of the states: every eighth state ──────────▶ saved states
 //! carry  where time is cut: what each segment does to its cotangent ──▶ carries of segments
 //! walk   copy warps  fill                                    ─ full ─▶
@@ -17,56 +17,62 @@
 //!
 //! Every sum has a fixed order: over the states of a lane, its lanes, the rows of a lane, a warp, a block, all blocks.
 
+mod candidates;
 mod chain;
 mod copy;
-mod ends;
+mod cost;
 mod finish;
 mod lane;
 mod masks;
+mod parameters;
+mod pieces;
 mod registers;
 mod row_sums;
 mod save;
 mod scratch;
+mod segment_carries;
 mod segments;
+mod strategy;
+mod subtile;
 mod sum;
 mod tiles;
 mod walk;
 mod zero;
 
+pub use parameters::{Pass, StateSpaceBackward};
 pub use registers::has_registers;
 pub use scratch::{before, passes, scratch, sum_threads};
 
-use super::LowerError;
 use super::state_space::segments::Segment;
 use super::state_space::tiles::{Tile, Values};
-use super::state_space::{Block, CHUNK, StatesKernel};
+use super::state_space::{Block, CHUNK, SUBTILE, StateSpaceKernel};
+use super::{LowerError, Strategy};
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
 use crate::build::Builder;
-use crate::schedule::{Pass, Schedule, StateSpace, StateSpaceBackward, WARP};
+use crate::schedules::StateSpace;
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
+use crate::target::WARP;
 use crate::tile::{Kernel, Mbarrier, Operand, SharedId, SharedKind, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 use row_sums::RowSums;
-use scratch::{ENDS, Scratch};
+use scratch::{SEGMENT_CARRIES, Scratch};
+use subtile::TileAt;
 use tiles::Tiles;
-use walk::TileAt;
-
-/// Steps of a sub-tile: every so many steps a state is saved.
-pub const SUBTILE: u32 = 8;
 
 /// Whether the walk of a stage that the schedule takes can be cut into segments of time.
 pub fn can_segment(stage: &Stage) -> bool {
     stage.kind().walk_back().is_ok_and(BackwardScan::is_linear)
 }
 
-/// The tile kernel of a stage under one pass of a two-way schedule.
+/// The tile kernel of a stage under one pass of the schedule.
 pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Result<Kernel, LowerError> {
-    let refused = || LowerError::Parameters { schedule: Schedule::StateSpaceBackward(*schedule) };
-    let parts = stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: "two_way", refusal })?;
+    let refused = || LowerError::parameters(schedule);
+    let parts =
+        stage.kind().walk_back().map_err(|refusal| LowerError::Kind { schedule: StateSpaceBackward::NAME, refusal })?;
     if !is_possible(schedule) || schedule.segmented && !parts.is_linear() {
         return Err(refused());
     }
@@ -78,7 +84,7 @@ pub fn lower(stage: &Stage, schedule: &StateSpaceBackward, symbol: &str) -> Resu
     }
     let states = states_schedule(schedule);
     let stage = stage.rewritten(parts.program.clone());
-    let kernel = BackKernel::declare(&mut b, (&stage, parts), schedule, &states).ok_or_else(refused)?;
+    let kernel = StateSpaceBackwardKernel::declare(&mut b, (&stage, parts), schedule, &states).ok_or_else(refused)?;
     kernel.body(&mut b);
     Ok(b.finish())
 }
@@ -108,12 +114,12 @@ pub fn shared_bytes(stage: &Stage, schedule: &StateSpaceBackward) -> u32 {
     let mut b = Builder::new("", WARP);
     if schedule.pass != Pass::Sum {
         let stage = stage.rewritten(parts.program.clone());
-        BackKernel::declare(&mut b, (&stage, parts), schedule, &states_schedule(schedule));
+        StateSpaceBackwardKernel::declare(&mut b, (&stage, parts), schedule, &states_schedule(schedule));
     }
     b.finish().shared_layout().1
 }
 
-/// The numbers that both schedules have.
+/// The numbers that this schedule shares with the forward one.
 fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
     let StateSpaceBackward { warps, copy_warps, states, lanes, padded, steps, stages, vector, blocks, .. } = *schedule;
     let (teams, unroll, save, segmented, ends) = (schedule.teams(), 1, false, schedule.segmented, false);
@@ -135,27 +141,27 @@ fn states_schedule(schedule: &StateSpaceBackward) -> StateSpace {
     }
 }
 
-/// A two-way stage laid over blocks, for the passes that walk time. Immutable while code is emitted.
-struct BackKernel<'s> {
-    base: StatesKernel<'s>,
+/// A stage with its arguments, tiles and sums, for the passes that walk time. Immutable while code is emitted.
+struct StateSpaceBackwardKernel<'s> {
+    base: StateSpaceKernel<'s>,
     schedule: &'s StateSpaceBackward,
     parts: &'s BackwardScan,
     tiles: Tiles,
     masks: Masks,
-    /// Where each body output is put: a tile, or an array of its own.
+    /// The array of each body output: a tile, or one of its own.
     outputs: Vec<SharedId>,
     row_sums: Option<RowSums>,
     scratch: Scratch,
 }
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     fn declare(
         b: &mut Builder,
         (stage, parts): (&'s Stage, &'s BackwardScan),
         schedule: &'s StateSpaceBackward,
         states: &'s StateSpace,
     ) -> Option<Self> {
-        let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
+        let args = Args::declare(b, stage, schedule.abi(stage));
         let walks = schedule.pass == Pass::Walk;
         let (walked, finished) = match schedule.pass {
             Pass::Ends => (stage.scan()?.elements.to_vec(), vec![]),
@@ -187,7 +193,7 @@ impl<'s> BackKernel<'s> {
         let base = base(b, (stage, parts), (schedule, states), args, (tiles.tiles.clone(), arrays))?;
         let scratch = Scratch::find(b, &base, parts, schedule);
         let masks = Masks::of(parts, &tiles, schedule);
-        Some(BackKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
+        Some(StateSpaceBackwardKernel { base, schedule, parts, tiles, masks, outputs, row_sums, scratch })
     }
 
     fn body(&self, b: &mut Builder) {
@@ -198,7 +204,7 @@ impl<'s> BackKernel<'s> {
             |b| {
                 self.registers(b, self.schedule.registers, true);
                 match self.schedule.pass {
-                    Pass::Ends => self.ends_role(b),
+                    Pass::Ends => self.segment_carries_role(b),
                     Pass::Save => self.save_role(b),
                     Pass::Carry => self.carry_role(b),
                     _ => self.walk_role(b),
@@ -217,7 +223,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// One thread makes the mbarriers.
+    /// Initialises the mbarriers, by one thread.
     fn start(&self, b: &mut Builder) {
         let thread = b.special(Special::Thread);
         let first = b.eq(thread, Operand::i32(0));
@@ -239,7 +245,7 @@ impl<'s> BackKernel<'s> {
         b.barrier();
     }
 
-    /// Tile after tile of the block's segment, and its number there: waits for it, and says when it has been walked.
+    /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and says when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
         let at = self.base.cursor(b, Operand::i32(0));
         b.for_(Operand::i32(0), self.base.own_tiles(), Operand::i32(1), |b, number| {
@@ -247,13 +253,13 @@ impl<'s> BackKernel<'s> {
             b.push(Stmt::SyncWarp);
             let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
             walk(b, &tile, number);
-            // Each lane answers for its own accesses.
+            // Each lane arrives for its own accesses.
             b.push(Stmt::MbarrierArrive(Mbarrier { array: self.base.done, index: at.stage.into() }));
             self.base.advance(b, &at, 1);
         });
     }
 
-    /// Numbers below n in the direction of the states.
+    /// The numbers below n, in the direction of the states.
     fn in_order(&self, n: u32) -> Vec<u32> {
         if self.parts.reverse { (0..n).rev().collect() } else { (0..n).collect() }
     }
@@ -265,14 +271,14 @@ fn height(schedule: &StateSpaceBackward, tile: &Tile) -> u32 {
     if tile.states { rows * schedule.capacity() } else { rows }
 }
 
-/// What the two schedules share: tensors, tiles of time, rows of the block.
+/// The part of the kernel that the forward schedule shares: tensors, tiles of time, rows of the block.
 fn base<'s>(
     b: &mut Builder,
     (stage, parts): (&'s Stage, &'s BackwardScan),
     (schedule, states): (&StateSpaceBackward, &'s StateSpace),
     args: Args,
     (tiles, arrays): (Vec<Tile>, Vec<SharedId>),
-) -> Option<StatesKernel<'s>> {
+) -> Option<StateSpaceKernel<'s>> {
     let mut scan = stage.scan()?;
     scan.reverse = parts.reverse == matches!(schedule.pass, Pass::Ends | Pass::Save);
     let operator = stage.program.operator(scan.operator);
@@ -287,9 +293,9 @@ fn base<'s>(
     let state_count = b.convert(Ty::I32, args.size(parts.state));
     let block = Block::find(b, &args, stage, parts.row, schedule.block_rows());
     let segment = Segment::find(b, &args, tile_count);
-    let ends = args.scratch.get(ENDS).copied();
+    let segment_carries = args.scratch.get(SEGMENT_CARRIES).copied();
     let values = Values { row: parts.row, state: parts.state, tiles, constants: vec![], sums: vec![], over: vec![] };
-    Some(StatesKernel {
+    Some(StateSpaceKernel {
         stage,
         scan,
         schedule: states,
@@ -307,6 +313,6 @@ fn base<'s>(
         state_count,
         block,
         segment,
-        ends,
+        segment_carries,
     })
 }

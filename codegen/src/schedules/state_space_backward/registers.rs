@@ -1,9 +1,9 @@
-//! How many registers the walk takes.
+//! An estimate of the registers of the walk.
 
 use super::SUBTILE;
 use super::tiles::Tiles;
 use crate::block::reads::constant_along;
-use crate::schedule::StateSpaceBackward;
+use crate::schedules::StateSpaceBackward;
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 
@@ -28,7 +28,7 @@ fn needed(parts: &BackwardScan, schedule: &StateSpaceBackward) -> usize {
         let own = tiles.tiles.iter().zip(&tiles.walked).filter(|(_, walked)| **walked);
         own.filter(|(tile, _)| (tile.rows, tile.states) == (of_rows, of_states)).count()
     };
-    // What is read of a step stays for the next state, whose own is read ahead; decays and products, sums over states.
+    // Values read of a step stay for the next state, whose own are read ahead; beside them decays and products, sums over states.
     let kept = |tiles: usize| if states > 1 { tiles } else { 0 };
     let of_row = kept(walked(true, false) + walked(true, true)) + 2 + parts.sums.len();
     let of_step = rows * of_row + kept(walked(false, false) + walked(false, true)) + parts.row_sums.len();

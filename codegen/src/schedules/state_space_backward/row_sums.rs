@@ -5,11 +5,12 @@
 //! batch, half of the sub-tile). Each lane then adds some of these numbers over the lanes that share a position.
 
 use super::lane::Lane;
-use super::{BackKernel, SUBTILE};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::{Builder, zero};
-use crate::schedule::{StateSpaceBackward, WARP};
+use crate::schedules::StateSpaceBackward;
 use crate::schedules::state_space::{CHUNK, Time};
 use crate::stage::kind::BackwardScan;
+use crate::target::WARP;
 use crate::tile::{Mbarrier, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -28,7 +29,7 @@ pub(super) struct RowSums {
     lanes: u32,
     heap: SharedId,
     ring: SharedId,
-    /// A half has been filled by all warps; it has been taken.
+    /// The mbarriers that say that a half has been filled by all warps, and that it has been taken.
     pub filled: SharedId,
     pub taken: SharedId,
 }
@@ -70,7 +71,7 @@ impl RowShape {
         self.groups() * self.lanes
     }
 
-    /// From a group on the heap to the next: groups of lanes that read together are in different banks.
+    /// The distance between groups on the heap: groups of lanes that read together are in different banks.
     fn pitch(&self) -> u32 {
         WARP + self.lanes.min(8)
     }
@@ -80,7 +81,7 @@ impl RowShape {
     }
 }
 
-impl BackKernel<'_> {
+impl StateSpaceBackwardKernel<'_> {
     /// Puts a lane's sum of eight steps for a state of the batch on the heap.
     pub(super) fn heap(
         &self,
@@ -160,11 +161,11 @@ impl BackKernel<'_> {
 
     // ---- the halves of the ring
 
-    /// Which half of the ring the `number`-th half tile is in, and the parity of its turn.
+    /// Which half of the ring the `number`-th half tile is in, and the parity of its filling.
     fn half(&self, b: &mut Builder, number: Operand) -> (Operand, Operand) {
         let half = b.binary(Binary::And, number, Operand::i32(1));
-        let turn = b.binary(Binary::Shr, number, Operand::i32(1));
-        (half, b.binary(Binary::And, turn, Operand::i32(1)))
+        let filling = b.binary(Binary::Shr, number, Operand::i32(1));
+        (half, b.binary(Binary::And, filling, Operand::i32(1)))
     }
 
     /// Waits until the half can be filled; gives it.
@@ -176,12 +177,12 @@ impl BackKernel<'_> {
         half
     }
 
-    /// The half has been filled.
+    /// Says that the half has been filled.
     pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
         b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half }));
     }
 
-    /// The sums of a tile over the warps of the block, to global memory.
+    /// Writes the sums of a tile over the warps of the block to global memory.
     pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
         let halves = self.schedule.steps / SUBTILE / HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
@@ -199,7 +200,7 @@ impl BackKernel<'_> {
         });
     }
 
-    /// One number of a half: `i` is the half's place in its tile, `o` the number's in the half.
+    /// Writes one number of a half: `i` is the half's index in its tile, `o` the number's in the half.
     fn take(&self, b: &mut Builder, sums: &RowSums, (half, i, o): (Operand, Operand, Operand), time: &Time) {
         let shape = sums.shape();
         let outputs = Operand::i32(shape.outputs() as i32);
@@ -222,7 +223,7 @@ impl BackKernel<'_> {
         b.store(Memory::Global(self.base.args.scratch[1]), to, &total, Some(exists));
     }
 
-    /// Where a number of the ring goes, and whether it is kept: there are such states and steps.
+    /// The destination of a number of the ring, and whether it is kept: its state and steps exist.
     fn sum_element(
         &self,
         b: &mut Builder,
@@ -262,7 +263,7 @@ impl BackKernel<'_> {
         (b.add(at, column), exists)
     }
 
-    /// The place in its tile of the `number`-th sub-tile to be walked.
+    /// The index in its tile of the `number`-th sub-tile to be walked.
     pub(super) fn subtile(&self, b: &mut Builder, number: Operand) -> Operand {
         if self.base.scan.reverse {
             b.sub(Operand::i32((self.schedule.steps / SUBTILE) as i32 - 1), number)

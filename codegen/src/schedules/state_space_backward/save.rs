@@ -1,14 +1,14 @@
 //! The pass that saves the states before every eighth step.
 
 use super::lane::Lane;
-use super::walk::TileAt;
-use super::{BackKernel, SUBTILE};
+use super::subtile::TileAt;
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::Builder;
-use crate::schedules::state_space::evaluate::Place;
+use crate::schedules::state_space::evaluate::StateStep;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn save_role(&self, b: &mut Builder) {
         let lane = self.lane(b, &[self.parts.after]);
         let mut states: Vec<Vec<Reg>> = vec![];
@@ -40,14 +40,14 @@ impl<'s> BackKernel<'s> {
 
     /// Takes all states eight steps on.
     fn walk_states(&self, b: &mut Builder, lane: &Lane<'_, 's>, tile: &TileAt, column: Operand, states: &[Vec<Reg>]) {
-        let mut slots = self.slots(b, lane, tile, column);
+        let mut lane_rows = self.lane_rows(b, lane, tile, column);
         for state in 0..self.schedule.states {
-            self.load_states(b, &mut slots, lane, tile, (state, column));
+            self.load_states(b, &mut lane_rows, lane, tile, (state, column));
             for (r, regs) in states.iter().enumerate() {
                 let reg = regs[state as usize];
                 let mut now: Operand = reg.into();
                 for step in self.in_order(SUBTILE) {
-                    now = self.step_on(b, &mut slots, (r, Place { state, step }), now);
+                    now = self.step_on(b, &mut lane_rows, (r, StateStep { state, step }), now);
                 }
                 b.assign(reg, now);
             }

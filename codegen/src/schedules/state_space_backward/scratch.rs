@@ -1,5 +1,5 @@
-//! What the passes hand on: [saved states](crate::schedules::state_space::saved), the sums of blocks, and what
-//! [segments](super::segments) hand to one another.
+//! The scratch memory between passes: [saved states](crate::schedules::state_space::saved), the sums of blocks, and the
+//! carries and totals of [segments](super::segments).
 //!
 //! ```text
 //! block sums  [sums][blocks of rows][points][places][steps]  states and time in whole chunks
@@ -9,17 +9,17 @@
 use super::segments::totals_per_row;
 use crate::block::args::Args;
 use crate::build::Builder;
-use crate::schedule::{Pass, StateSpaceBackward};
-use crate::schedules::state_space::saved::{Room, Saved, places, saved_len, up};
-use crate::schedules::state_space::{CHUNK, StatesKernel, ends_len};
+use crate::schedules::state_space::saved::{Room, Saved, in_whole_chunks, saved_len, up};
+use crate::schedules::state_space::{CHUNK, StateSpaceKernel, ends_len};
+use crate::schedules::{Pass, StateSpaceBackward};
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 use crate::tile::{Operand, Special};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 
-/// The place of the ends of segments among the scratch.
-pub(super) const ENDS: usize = 5;
+/// The index of the ends of segments among the scratch.
+pub(super) const SEGMENT_CARRIES: usize = 5;
 
 /// A pass before the walk. It takes few registers and little shared memory: blocks are smaller, share a multiprocessor and
 /// have more tiles in flight, a ring of two for each team of copy warps.
@@ -43,9 +43,9 @@ pub fn passes(stage: &Stage, schedule: &StateSpaceBackward) -> Vec<StateSpaceBac
 pub fn sum_threads(stage: &Stage, schedule: &StateSpaceBackward, size: impl Fn(Axis) -> i64) -> Option<u64> {
     let parts = stage.kind().walk_back().ok()?;
     let points = count(parts.others(), &size)?;
-    let places = places(size(parts.state))?;
-    let of_sum = points.checked_mul(places)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
-    let of_row = if schedule.segmented { totals_per_row(parts, places) } else { 0 };
+    let row_len = in_whole_chunks(size(parts.state))?;
+    let of_sum = points.checked_mul(row_len)?.checked_mul(up(size(parts.time), i64::from(CHUNK)))?;
+    let of_row = if schedule.segmented { totals_per_row(parts, row_len) } else { 0 };
     let of_rows = points.checked_mul(parts.row.map_or(1, &size))?.checked_mul(of_row)?;
     of_sum.checked_mul(parts.row_sums.len() as i64)?.checked_add(of_rows).map(|n| n as u64)
 }
@@ -54,7 +54,7 @@ fn count(axes: AxisSet, size: impl Fn(Axis) -> i64) -> Option<i64> {
     axes.iter().try_fold(1i64, |n, axis| n.checked_mul(size(axis)))
 }
 
-/// The numbers of `f32` that the passes hand on, for axes of these sizes and a number of segments; `None` when 63 bits
+/// The lengths of the scratch memory in `f32`, for axes of these sizes and a number of segments; `None` when 63 bits
 /// cannot count them.
 pub fn scratch(
     stage: &Stage,
@@ -65,7 +65,7 @@ pub fn scratch(
     let parts = stage.kind().walk_back().ok()?;
     let points = count(parts.others(), &size)?;
     let rows = parts.row.map_or(1, &size);
-    let (states, steps) = (places(size(parts.state))?, places(size(parts.time))?);
+    let (states, steps) = (in_whole_chunks(size(parts.state))?, in_whole_chunks(size(parts.time))?);
     let saved = saved_len(stage, &size)?;
     let all = (parts.row_sums.len() as i64).checked_mul(points)?.checked_mul(states)?.checked_mul(steps)?;
     let sums = all.checked_mul(up(rows, i64::from(schedule.block_rows())))?;
@@ -79,7 +79,7 @@ pub fn scratch(
     Some(lens)
 }
 
-/// Where a block's part of the scratch is. All `i64`.
+/// The indices of a block's part of the scratch. All `i64`.
 pub(super) struct Scratch {
     /// The block's point, and how many there are.
     pub point: Operand,
@@ -87,9 +87,9 @@ pub(super) struct Scratch {
     /// The block's number among those of its point, and how many those are.
     pub group: Operand,
     pub groups: Operand,
-    /// Steps in whole chunks.
+    /// The number of steps, in whole chunks.
     pub steps: Operand,
-    /// Where a row's states are.
+    /// The memory of a row's states.
     pub room: Room,
     /// The saved states of the block's point.
     pub saved: Option<Saved>,
@@ -98,7 +98,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn find(
         b: &mut Builder,
-        base: &StatesKernel,
+        base: &StateSpaceKernel,
         parts: &BackwardScan,
         schedule: &StateSpaceBackward,
     ) -> Scratch {
@@ -111,7 +111,7 @@ impl Scratch {
         scratch
     }
 
-    /// At point 0 and group 0.
+    /// The scratch at point 0 and group 0.
     pub(super) fn sizes(b: &mut Builder, args: &Args, parts: &BackwardScan, schedule: &StateSpaceBackward) -> Scratch {
         let zero = Operand::i64(0);
         let rows = parts.row.map_or(Operand::i64(1), |row| args.size(row));
@@ -132,6 +132,6 @@ impl Scratch {
         let at = b.mul(at, self.points);
         let at = b.add(at, self.point);
         let at = b.mul(at, self.steps);
-        b.mul(at, self.room.places)
+        b.mul(at, self.room.row_len)
     }
 }

@@ -1,4 +1,5 @@
-//! Segments of time, each with blocks of its own: what they hand to one another beside [their ends](crate::schedules::state_space::segments).
+//! Segments of time, each with blocks of its own: their carries and totals, beside [their
+//! ends](crate::schedules::state_space::segments).
 //!
 //! A segment is a number of tiles in the order of the walk. Walked from a cotangent x behind it, it ends with
 //! product·x + own: the pass before the walk finds both for every state, and a walk starts with those of the segments
@@ -11,12 +12,12 @@
 
 use super::chain::Chain;
 use super::lane::Lane;
-use super::walk::TileAt;
-use super::{BackKernel, SUBTILE};
+use super::subtile::TileAt;
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::block::args::Args;
 use crate::build::{Builder, zero};
 use crate::schedules::state_space::CHUNK;
-use crate::schedules::state_space::evaluate::Place;
+use crate::schedules::state_space::evaluate::StateStep;
 use crate::schedules::state_space::segments::Segment;
 use crate::stage::kind::BackwardScan;
 use crate::tile::{Memory, Operand, Reg};
@@ -26,40 +27,40 @@ use oplus_dsl::ir::Literal;
 /// A sum over time.
 #[derive(Clone, Copy)]
 pub(super) enum Total {
-    /// Of maps of states.
+    /// A sum of maps of states.
     States(usize),
-    /// Of values of rows.
+    /// A sum of values of rows.
     Rows(usize),
 }
 
 /// How many totals each row of a segment has.
-pub(super) fn totals_per_row(parts: &BackwardScan, places: i64) -> i64 {
-    (parts.state_totals.len() as i64).saturating_mul(places).saturating_add(parts.row_totals.len() as i64)
+pub(super) fn totals_per_row(parts: &BackwardScan, row_len: i64) -> i64 {
+    (parts.state_totals.len() as i64).saturating_mul(row_len).saturating_add(parts.row_totals.len() as i64)
 }
 
-/// Where rows, in all points, and their states are among carries and totals. All `i64`.
-pub(super) struct Places {
+/// The indices of rows, in all points, and of their states among carries and totals. All `i64`.
+pub(super) struct SegmentLayout {
     /// Rows of all points.
     pub rows: Operand,
-    /// Of a row's states.
-    pub places: Operand,
-    /// Numbers from a segment's totals to the next one's.
+    /// The room for a row's states.
+    pub row_len: Operand,
+    /// The distance from a segment's totals to the next one's.
     pub apart: Operand,
 }
 
-impl Places {
-    pub(super) fn find(b: &mut Builder, args: &Args, parts: &BackwardScan, places: Operand) -> Places {
+impl SegmentLayout {
+    pub(super) fn find(b: &mut Builder, args: &Args, parts: &BackwardScan, row_len: Operand) -> SegmentLayout {
         let rows = args.rows(b, parts.outer);
-        let each = b.mul(places, Operand::i64(parts.state_totals.len() as i64));
+        let each = b.mul(row_len, Operand::i64(parts.state_totals.len() as i64));
         let each = b.add(each, Operand::i64(parts.row_totals.len() as i64));
         let apart = b.mul(rows, each);
-        Places { rows, places, apart }
+        SegmentLayout { rows, row_len, apart }
     }
 
     /// The first number of a sum over time, of all rows, in a segment's totals.
     pub(super) fn sum(&self, b: &mut Builder, parts: &BackwardScan, total: Total) -> Operand {
         let states = |b: &mut Builder, count: usize| {
-            let numbers = b.mul(self.rows, self.places);
+            let numbers = b.mul(self.rows, self.row_len);
             b.mul(numbers, Operand::i64(count as i64))
         };
         match total {
@@ -76,13 +77,13 @@ impl Places {
     fn carry(&self, b: &mut Builder, segment: Operand, row: Operand) -> Operand {
         let at = b.mul(segment, self.rows);
         let at = b.add(at, row);
-        let at = b.mul(at, self.places);
+        let at = b.mul(at, self.row_len);
         b.mul(at, Operand::i64(2))
     }
 }
 
-impl<'s> BackKernel<'s> {
-    /// The pass before the walk: every segment from a cotangent of zero.
+impl<'s> StateSpaceBackwardKernel<'s> {
+    /// Emits the pass before the walk: every segment from a cotangent of zero.
     pub(super) fn carry_role(&self, b: &mut Builder) {
         let Some(segment) = &self.base.segment else { return };
         let lane = self.lane(b, &[self.parts.decay, self.parts.gain]);
@@ -93,11 +94,11 @@ impl<'s> BackKernel<'s> {
         };
         let (products, own) = (registers(b, 1.0), registers(b, 0.0));
         self.each_subtile(b, |b, tile, column| self.carry_subtile(b, &lane, tile, column, (&products, &own)));
-        let places = self.places(b);
+        let layout = self.segment_layout(b);
         for (r, (products, own)) in products.iter().zip(&own).enumerate() {
-            let at = self.carry_place(b, &lane, &places, segment.number, r);
+            let at = self.carry_index(b, &lane, &layout, segment.number, r);
             self.store_carry(b, &lane, at, products, lane.row_exists[r]);
-            let at = b.add(at, places.places);
+            let at = b.add(at, layout.row_len);
             self.store_carry(b, &lane, at, own, lane.row_exists[r]);
         }
     }
@@ -111,7 +112,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Eight steps back, for all states.
+    /// Takes the cotangents of all states eight steps back.
     fn carry_subtile(
         &self,
         b: &mut Builder,
@@ -120,18 +121,18 @@ impl<'s> BackKernel<'s> {
         column: Operand,
         (products, own): (&[Vec<Reg>], &[Vec<Reg>]),
     ) {
-        let mut slots = self.slots(b, lane, tile, column);
+        let mut lane_rows = self.lane_rows(b, lane, tile, column);
         for state in 0..self.schedule.states {
-            self.load_states(b, &mut slots, lane, tile, (state, column));
+            self.load_states(b, &mut lane_rows, lane, tile, (state, column));
             for r in 0..lane.rows.len() {
                 let (product, own) = (products[r][state as usize], own[r][state as usize]);
                 let (mut all, mut chain) = (Operand::from(product), Chain::Carried(own.into()));
                 for step in self.in_order(SUBTILE).into_iter().rev() {
-                    let at = Place { state, step };
-                    chain = self.step_back(b, &mut slots, (r, at), chain);
-                    let decay = self.decay(b, &mut slots, (r, at));
+                    let at = StateStep { state, step };
+                    chain = self.step_back(b, &mut lane_rows, (r, at), chain);
+                    let decay = self.decay(b, &mut lane_rows, (r, at));
                     let next = b.mul(all, decay);
-                    all = if self.masks.steps { b.select(slots.exists[step as usize], next, all) } else { next };
+                    all = if self.masks.steps { b.select(lane_rows.exists[step as usize], next, all) } else { next };
                 }
                 let next = chain.carried(b);
                 b.assign(own, next);
@@ -143,14 +144,14 @@ impl<'s> BackKernel<'s> {
     /// Takes the cotangents from the end of time to the block's segment.
     pub(super) fn join(&self, b: &mut Builder, lane: &Lane<'_, 's>, cotangents: &[Vec<Reg>]) {
         let Some(segment) = &self.base.segment else { return };
-        let places = self.places(b);
+        let layout = self.segment_layout(b);
         b.for_(Operand::i64(0), segment.number, Operand::i64(1), |b, before| {
             for (r, regs) in cotangents.iter().enumerate() {
-                let at = self.carry_place(b, lane, &places, before, r);
+                let at = self.carry_index(b, lane, &layout, before, r);
                 for (part, regs) in regs.chunks(CHUNK as usize).enumerate() {
                     let exists = self.holds(b, lane, part as u32, lane.row_exists[r]);
                     let at = b.add(at, Operand::i64(i64::from(part as u32 * CHUNK)));
-                    self.join_states(b, (at, places.places), regs, exists);
+                    self.join_states(b, (at, layout.row_len), regs, exists);
                 }
             }
         });
@@ -166,17 +167,24 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// The product of the lane's first state of a slot in a segment.
-    fn carry_place(&self, b: &mut Builder, lane: &Lane, places: &Places, segment: Operand, slot: usize) -> Operand {
-        let row = self.row_of_all(b, lane.rows[slot]);
-        let at = places.carry(b, segment, row);
+    /// The product of the lane's first state of one of its rows in a segment.
+    fn carry_index(
+        &self,
+        b: &mut Builder,
+        lane: &Lane,
+        layout: &SegmentLayout,
+        segment: Operand,
+        own_row: usize,
+    ) -> Operand {
+        let row = self.row_of_all(b, lane.rows[own_row]);
+        let at = layout.carry(b, segment, row);
         let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
         let position = b.convert(Ty::I64, position);
         b.add(at, position)
     }
 
-    fn places(&self, b: &mut Builder) -> Places {
-        Places::find(b, &self.base.args, self.parts, self.scratch.room.places)
+    fn segment_layout(&self, b: &mut Builder) -> SegmentLayout {
+        SegmentLayout::find(b, &self.base.args, self.parts, self.scratch.room.row_len)
     }
 
     /// The number of a row of the block among the rows of all points, `i64`.
@@ -187,7 +195,7 @@ impl<'s> BackKernel<'s> {
         b.add(before, own)
     }
 
-    /// Stores the totals of a segment: those of a slot's states.
+    /// Stores the totals of a segment: those of the states of one of the lane's rows.
     pub(super) fn store_state_totals(
         &self,
         b: &mut Builder,
@@ -195,14 +203,14 @@ impl<'s> BackKernel<'s> {
         (segment, i): (&Segment, usize),
         values: &[Vec<Reg>],
     ) {
-        let places = self.places(b);
+        let layout = self.segment_layout(b);
         for (r, values) in values.iter().enumerate() {
             let row = self.row_of_all(b, lane.rows[r]);
-            let row = b.mul(row, places.places);
+            let row = b.mul(row, layout.row_len);
             let position = b.mul(lane.position, Operand::i32(self.schedule.states as i32));
             let position = b.convert(Ty::I64, position);
             let within = b.add(row, position);
-            let at = self.total_place(b, &places, (segment, Total::States(i)), within);
+            let at = self.total_index(b, &layout, (segment, Total::States(i)), within);
             for (state, value) in values.iter().enumerate() {
                 let exists = self.holds(b, lane, state as u32 / CHUNK, lane.row_exists[r]);
                 let at = b.add(at, Operand::i64(state as i64));
@@ -211,7 +219,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Stores a total of the row in slot 0, where the guard says so.
+    /// Stores a total of the lane's first row, where the guard says so.
     pub(super) fn store_row_total(
         &self,
         b: &mut Builder,
@@ -219,22 +227,22 @@ impl<'s> BackKernel<'s> {
         (segment, i): (&Segment, usize),
         (value, guard): (Operand, Operand),
     ) {
-        let places = self.places(b);
+        let layout = self.segment_layout(b);
         let row = self.row_of_all(b, lane.rows[0]);
-        let at = self.total_place(b, &places, (segment, Total::Rows(i)), row);
+        let at = self.total_index(b, &layout, (segment, Total::Rows(i)), row);
         let guard = b.and(guard, lane.row_exists[0]);
         b.store(Memory::Global(self.base.args.scratch[4]), at, &[value], Some(guard));
     }
 
-    fn total_place(
+    fn total_index(
         &self,
         b: &mut Builder,
-        places: &Places,
+        layout: &SegmentLayout,
         (segment, total): (&Segment, Total),
         within: Operand,
     ) -> Operand {
-        let before = b.mul(segment.number, places.apart);
-        let sum = places.sum(b, self.parts, total);
+        let before = b.mul(segment.number, layout.apart);
+        let sum = layout.sum(b, self.parts, total);
         let at = b.add(before, sum);
         b.add(at, within)
     }

@@ -3,12 +3,13 @@
 //! A thread takes four steps of a state of a point, of one sum; further threads take a total each. Where the rows are
 //! taken piece by piece, a piece goes on from the sums of those before it; only the last one writes them.
 
+use super::StateSpaceBackward;
 use super::scratch::Scratch;
-use super::segments::{Places, Total, totals_per_row};
+use super::segments::{SegmentLayout, Total, totals_per_row};
 use crate::abi::{Piece, Tensor};
 use crate::block::args::Args;
 use crate::build::{Builder, zero};
-use crate::schedule::{Schedule, StateSpaceBackward};
+use crate::schedules::Strategy;
 use crate::schedules::state_space::CHUNK;
 use crate::stage::Stage;
 use crate::stage::kind::{BackwardScan, Given};
@@ -17,25 +18,25 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, Binary};
 
 /// Blocks or segments whose sums are loaded together.
-const TOGETHER: u32 = 8;
+const LOADED_AT_ONCE: u32 = 8;
 
-/// The kernel's body.
+/// Emits the kernel's body.
 pub(super) fn body(b: &mut Builder, stage: &Stage, parts: &BackwardScan, schedule: &StateSpaceBackward) {
-    let args = Args::declare(b, stage, &Schedule::StateSpaceBackward(*schedule));
+    let args = Args::declare(b, stage, schedule.abi(stage));
     let scratch = Scratch::sizes(b, &args, parts, schedule);
     let (block, thread) = (b.special(Special::Block), b.special(Special::Thread));
     let [block, thread] = [block, thread].map(|x| b.convert(Ty::I64, x));
     let before = b.mul(block, Operand::i64(i64::from(schedule.threads())));
     let number = b.add(before, thread);
     let chunks = b.binary(Binary::Div, scratch.steps, Operand::i64(i64::from(CHUNK)));
-    let places = scratch.room.places;
-    let all = b.mul(scratch.points, places);
+    let row_len = scratch.room.row_len;
+    let all = b.mul(scratch.points, row_len);
     let all = b.mul(all, chunks);
     let (sum, within) = (b.binary(Binary::Div, number, all), b.binary(Binary::Rem, number, all));
     let row = b.binary(Binary::Div, within, chunks);
     let chunk = b.binary(Binary::Rem, within, chunks);
     let step = b.mul(chunk, Operand::i64(i64::from(CHUNK)));
-    let (point, state) = (b.binary(Binary::Div, row, places), b.binary(Binary::Rem, row, places));
+    let (point, state) = (b.binary(Binary::Div, row, row_len), b.binary(Binary::Rem, row, row_len));
     let inside = [(state, args.size(parts.state)), (step, args.size(parts.time))];
     let exists = inside.into_iter().fold(Operand::bool(true), |all, (x, end)| {
         let own = b.lt(x, end);
@@ -95,9 +96,9 @@ impl Sums<'_> {
         let before = self.so_far(b, sum, (point, state, step));
         let before = b.load(Memory::Global(self.args.scratch[2]), before, CHUNK, Some(self.continues), zero(Ty::F32));
         let total: Vec<_> = before.into_iter().map(|x| b.var(x)).collect();
-        b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(TOGETHER)), |b, group| {
+        b.for_(Operand::i64(0), scratch.groups, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, group| {
             let mut loads = vec![];
-            for k in 0..TOGETHER {
+            for k in 0..LOADED_AT_ONCE {
                 let own = b.add(group, Operand::i64(i64::from(k)));
                 let exists = b.lt(own, scratch.groups);
                 let at = b.mul(own, apart);
@@ -116,19 +117,19 @@ impl Sums<'_> {
 
     /// The numbers of a sum of all points.
     fn points(&self, b: &mut Builder) -> Operand {
-        let states = b.mul(self.scratch.points, self.scratch.room.places);
+        let states = b.mul(self.scratch.points, self.scratch.room.row_len);
         b.mul(states, self.scratch.steps)
     }
 
-    /// The place of a step among the numbers of a sum.
+    /// The index of a step among the numbers of a sum.
     fn within(&self, b: &mut Builder, (point, state, step): (Operand, Operand, Operand)) -> Operand {
-        let row = b.mul(point, self.scratch.room.places);
+        let row = b.mul(point, self.scratch.room.row_len);
         let row = b.add(row, state);
         let row = b.mul(row, self.scratch.steps);
         b.add(row, step)
     }
 
-    /// Where a sum over the pieces before this one is.
+    /// The index of a sum over the pieces before this one.
     fn so_far(&self, b: &mut Builder, sum: usize, place: (Operand, Operand, Operand)) -> Operand {
         let points = self.points(b);
         let before = b.mul(points, Operand::i64(sum as i64));
@@ -136,28 +137,28 @@ impl Sums<'_> {
         b.add(before, within)
     }
 
-    /// The number-th total, over all segments, where there is one.
+    /// Adds the number-th total over all segments, where there is one.
     fn totals(&self, b: &mut Builder, number: Operand, segments: Operand) {
-        let places = Places::find(b, self.args, self.parts, self.scratch.room.places);
+        let layout = SegmentLayout::find(b, self.args, self.parts, self.scratch.room.row_len);
         if totals_per_row(self.parts, 1) == 0 {
             return;
         }
-        let (below, above) = (b.lt(number, places.apart), b.ge(number, Operand::i64(0)));
+        let (below, above) = (b.lt(number, layout.apart), b.ge(number, Operand::i64(0)));
         let exists = b.and(below, above);
         b.if_(exists, |b| {
-            let total = self.over_segments(b, number, (segments, places.apart));
+            let total = self.over_segments(b, number, (segments, layout.apart));
             let states = (0..self.parts.state_totals.len()).map(Total::States);
             for sum in states.chain((0..self.parts.row_totals.len()).map(Total::Rows)) {
-                self.write_total(b, &places, sum, (number, total));
+                self.write_total(b, &layout, sum, (number, total));
             }
         });
     }
 
     fn over_segments(&self, b: &mut Builder, number: Operand, (segments, apart): (Operand, Operand)) -> Operand {
         let total = b.var(zero(Ty::F32));
-        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(TOGETHER)), |b, segment| {
+        b.for_(Operand::i64(0), segments, Operand::i64(i64::from(LOADED_AT_ONCE)), |b, segment| {
             let mut loads = vec![];
-            for k in 0..TOGETHER {
+            for k in 0..LOADED_AT_ONCE {
                 let own = b.add(segment, Operand::i64(i64::from(k)));
                 let exists = b.lt(own, segments);
                 let at = b.mul(own, apart);
@@ -172,17 +173,17 @@ impl Sums<'_> {
         total.into()
     }
 
-    /// Writes a total where an output has it, if its number is one of that sum.
-    fn write_total(&self, b: &mut Builder, places: &Places, sum: Total, (number, total): (Operand, Operand)) {
-        let first = places.sum(b, self.parts, sum);
+    /// Writes a total to the output that has it, if its number is one of that sum.
+    fn write_total(&self, b: &mut Builder, layout: &SegmentLayout, sum: Total, (number, total): (Operand, Operand)) {
+        let first = layout.sum(b, self.parts, sum);
         let (given, width) = match sum {
-            Total::States(i) => (Given::States(i), places.places),
+            Total::States(i) => (Given::States(i), layout.row_len),
             Total::Rows(i) => (Given::Steps(i), Operand::i64(1)),
         };
         let within = b.sub(number, first);
         let (row, state) = (b.binary(Binary::Div, within, width), b.binary(Binary::Rem, within, width));
         let inside =
-            [b.ge(within, Operand::i64(0)), b.lt(row, places.rows), b.lt(state, self.args.size(self.parts.state))];
+            [b.ge(within, Operand::i64(0)), b.lt(row, layout.rows), b.lt(state, self.args.size(self.parts.state))];
         let inside = inside.into_iter().reduce(|all, own| b.and(all, own));
         let mut at: Vec<(Axis, Operand)> = self.args.row_indices(b, row);
         at.push((self.parts.state, state));
@@ -193,7 +194,7 @@ impl Sums<'_> {
         }
     }
 
-    /// Writes them where an output has that sum.
+    /// Writes four steps of a sum to the output that has it.
     fn write(&self, b: &mut Builder, sum: usize, (point, state, step): (Operand, Operand, Operand), total: &[Operand]) {
         let axes = self.parts.others();
         let mut indices: Vec<(Axis, Operand)> = self.args.indices(b, point, axes);

@@ -1,6 +1,6 @@
-//! Which values are brought into shared memory, and what stands there for what does not exist.
+//! The values that are brought into shared memory, and what they hold for steps, rows and states that do not exist.
 //!
-//! The walk reads parameters with time, and state-free maps of them that are dear or that are no zero where the
+//! The walk reads parameters with time, and state-free maps of them that take many instructions or that are not zero where the
 //! parameters are. What is computed once per row and step, after the sums over states, reads those tiles and parameters.
 
 use super::zero::{Fill, filled};
@@ -8,7 +8,7 @@ use crate::schedules::state_space::tiles::{Tile, is_dear};
 use crate::stage::kind::BackwardScan;
 use crate::stage::kind::is_point;
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Op, Value};
+use oplus_dsl::ir::{Axis, Op, Value};
 use std::collections::BTreeSet;
 
 /// The tiles of a kernel.
@@ -21,7 +21,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// For values at every state and step, and values at every row and step.
+    /// The tiles for values at every state and step, and values at every row and step.
     pub(super) fn of(parts: &BackwardScan, walked: &[Value], finished: &[Value]) -> Tiles {
         let mut values = BTreeSet::new();
         let (mut seen, mut stack) = (BTreeSet::new(), walked.to_vec());
@@ -70,7 +70,7 @@ fn is_tiled(parts: &BackwardScan, value: Value) -> bool {
     computed && (is_dear(&node.op) || at_zero(parts, value) == Fill::Unknown)
 }
 
-/// What is put where a value does not exist: what it is where its parameters are zero, if that is known.
+/// The filling where a value does not exist: the value where its parameters are zero, if that is known.
 fn known(parts: &BackwardScan, value: Value) -> Fill {
     match at_zero(parts, value) {
         Fill::One => Fill::One,
@@ -83,4 +83,18 @@ fn at_zero(parts: &BackwardScan, value: Value) -> Fill {
     let program = &parts.program;
     let is_zero = |v: Value| matches!(program.node(v).op, Op::Param(_)) && parts.has_time(v);
     filled(program, value, |v| is_zero(v).then_some(Fill::Zero))
+}
+
+/// The value of a node at an index of `axis` that does not exist.
+pub(super) fn fill(parts: &BackwardScan, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
+    filled(&parts.program, value, |v| {
+        let node = parts.program.node(v);
+        let has_axis = node.axes.contains(axis);
+        let tile = tiles.place(v).filter(|_| has_axis).map(|i| tiles.fills[i]);
+        tile.or(match node.op {
+            Op::Param(_) if has_axis => Some(Fill::Zero),
+            Op::Field(tuple, _) if tuple == parts.exclusive => Some(Fill::Before),
+            _ => None,
+        })
+    })
 }

@@ -1,13 +1,13 @@
 //! The walk: sub-tile after sub-tile against the direction of the states, state after state.
 
 use super::chain::Chain;
-use super::finish::Totals;
 use super::lane::Lane;
-use super::{BackKernel, SUBTILE};
+use super::subtile::{Carry, Eight, LaneRows, TileAt};
+use super::{SUBTILE, StateSpaceBackwardKernel};
 use crate::build::{Builder, zero};
-use crate::schedules::state_space::evaluate::{Evaluator, Place, Source};
+use crate::schedules::state_space::CHUNK;
+use crate::schedules::state_space::evaluate::{Evaluator, Source, StateStep};
 use crate::schedules::state_space::saved::Saved;
-use crate::schedules::state_space::{CHUNK, Time};
 use crate::stage::kind::Sum;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
@@ -17,75 +17,30 @@ use std::collections::HashMap;
 /// A lane's states of which two sub-tiles fit into registers.
 const FEW: u32 = 2;
 
-/// What a lane carries from sub-tile to sub-tile; by slot and state.
-pub(super) struct Carry {
-    /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
-    pub cotangents: Vec<Vec<Reg>>,
-    /// The states before the sub-tiles that come next, each taken up anew once its sub-tile has begun.
-    states: Vec<Vec<Vec<Reg>>>,
-    pub totals: Totals,
-    /// Where the saved states of the sub-tile are that was taken up last, by slot, `i64`, and its number, `i32`.
-    saved: Vec<Reg>,
-    number: Reg,
-}
-
-impl Carry {
-    /// The states before the `j`-th sub-tile of half a tile.
-    fn before(&self, j: u32) -> &[Vec<Reg>] {
-        &self.states[j as usize % self.states.len()]
-    }
-}
-
-/// A tile at hand.
-pub(super) struct TileAt {
-    pub stage: Operand,
-    pub time: Time,
-}
-
-/// A sub-tile being walked.
-pub(super) struct Eight<'k, 's> {
-    kernel: &'k BackKernel<'s>,
-    /// By tile and state.
-    tiles: HashMap<(usize, u32), Vec<Operand>>,
-    before: HashMap<Place, Operand>,
-    after: HashMap<Place, Operand>,
-    pub cotangents: HashMap<Place, Operand>,
-    /// The index of its first step, `i64`.
-    first: Operand,
-}
-
-/// Sums so far, by sum, slot and step; of rows by sum and step.
+/// The sums so far, by sum, row of the lane and step; of rows by sum and step.
 struct Sums {
     states: Vec<Vec<Vec<Option<Operand>>>>,
     rows: Vec<Vec<Option<Operand>>>,
 }
 
-/// The slots of a sub-tile.
-pub(super) struct Slots<'k, 's> {
-    pub evaluators: Vec<Evaluator<'k>>,
-    pub eights: Vec<Eight<'k, 's>>,
-    /// Whether each step exists.
-    pub exists: Vec<Operand>,
-}
-
-impl<'s> BackKernel<'s> {
+impl<'s> StateSpaceBackwardKernel<'s> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let roots = [self.parts.walked(), self.parts.finished()].concat();
         let lane = self.lane(b, &roots);
         let Some(saved) = &self.scratch.saved else { return };
         let carry = self.carry(b, &lane, saved);
         self.each_tile(b, |b, tile, number| self.walk_tile(b, &lane, &carry, tile, number));
-        let lane = self.lane_again(b);
+        let lane = self.rematerialised_lane(b);
         self.finals(b, &lane, &carry);
     }
 
-    /// Two sub-tiles per turn of the loop, one half of the ring.
+    /// Walks a tile, two sub-tiles per iteration of the loop, which are one half of the ring.
     fn walk_tile(&self, b: &mut Builder, lane: &Lane<'_, 's>, carry: &Carry, tile: &TileAt, number: Operand) {
         let halves = self.schedule.steps / SUBTILE / super::row_sums::HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
             let before = b.mul(number, Operand::i32(halves as i32));
-            let turn = b.add(before, i);
-            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, turn));
+            let half_tile = b.add(before, i);
+            let half = self.row_sums.as_ref().map(|sums| self.open_half(b, sums, half_tile));
             for j in 0..super::row_sums::HALF {
                 let before = b.mul(i, Operand::i32(super::row_sums::HALF as i32));
                 let subtile = b.add(before, Operand::i32(j as i32));
@@ -102,15 +57,15 @@ impl<'s> BackKernel<'s> {
     // ---- what is carried
 
     fn carry(&self, b: &mut Builder, lane: &Lane<'_, 's>, saved: &Saved) -> Carry {
-        let (slots, states) = (lane.rows.len(), self.schedule.states);
+        let (lane_rows, states) = (lane.rows.len(), self.schedule.states);
         let mut cotangents = vec![];
-        for r in 0..slots {
+        for r in 0..lane_rows {
             cotangents.push(self.initial(b, lane, (r, self.parts.init[1])));
         }
         self.join(b, lane, &cotangents);
         let nothing = zero(Ty::F32);
         let registers = |b: &mut Builder| (0..states).map(|_| b.var(nothing)).collect::<Vec<_>>();
-        let regs = (0..self.ahead()).map(|_| (0..slots).map(|_| registers(b)).collect()).collect();
+        let regs = (0..self.ahead()).map(|_| (0..lane_rows).map(|_| registers(b)).collect()).collect();
         let tiles = b.mul(self.base.tile_count, Operand::i32((self.schedule.steps / SUBTILE) as i32));
         let last = b.sub(tiles, Operand::i32(1));
         let before = self.base.segment.as_ref().map_or(Operand::i32(0), |segment| {
@@ -120,36 +75,36 @@ impl<'s> BackKernel<'s> {
         let subtile = b.convert(Ty::I64, number);
         let position = b.mul(lane.position, Operand::i32(states as i32));
         let position = b.convert(Ty::I64, position);
-        let mut places = vec![];
+        let mut indices = vec![];
         for row in &lane.rows {
             let row = self.row_number(b, *row);
             let at = saved.element(b, subtile, row);
             let at = b.add(at, position);
-            places.push(b.var(at));
+            indices.push(b.var(at));
         }
         let (totals, number) = (self.totals(b), b.var(number));
-        let carry = Carry { cotangents, states: regs, totals, saved: places, number };
+        let carry = Carry { cotangents, states: regs, totals, saved: indices, number };
         self.take_up(b, lane, &carry, 0);
         (1..self.ahead()).for_each(|j| self.take_up_next(b, lane, &carry, j));
         carry
     }
 
-    /// A value before the first step of a scan, for every state of a slot.
+    /// A value before the first step of a scan, for every state of a row of the lane.
     pub(super) fn initial(
         &self,
         b: &mut Builder,
         lane: &Lane<'_, 's>,
-        (slot, value): (usize, Option<Value>),
+        (own_row, value): (usize, Option<Value>),
     ) -> Vec<Reg> {
-        let (mut constants, mut source) = (lane.constants[slot].clone(), lane.sources[slot].clone());
+        let (mut constants, mut source) = (lane.constants[own_row].clone(), lane.sources[own_row].clone());
         let value = |state| {
-            let given = value.map(|value| constants.value(b, &mut source, value, Place { state, step: 0 }));
+            let given = value.map(|value| constants.value(b, &mut source, value, StateStep { state, step: 0 }));
             b.var(given.unwrap_or(zero(Ty::F32)))
         };
         (0..self.schedule.states).map(value).collect()
     }
 
-    /// How many sub-tiles ahead states are taken up. Loading them takes longer than to walk one sub-tile of few states.
+    /// How many sub-tiles ahead saved states are loaded. Loading them takes longer than to walk one sub-tile of few states.
     fn ahead(&self) -> u32 {
         if self.schedule.rows * self.schedule.states <= FEW { super::row_sums::HALF } else { 1 }
     }
@@ -172,7 +127,7 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// Goes on to the sub-tile behind those that have been taken up.
+    /// Moves the carry to the sub-tile behind those that have been loaded.
     fn take_up_next(&self, b: &mut Builder, lane: &Lane, carry: &Carry, j: u32) {
         let Some(saved) = &self.scratch.saved else { return };
         let way = if self.parts.reverse { Binary::Add } else { Binary::Sub };
@@ -196,24 +151,24 @@ impl<'s> BackKernel<'s> {
         tile: &TileAt,
         (column, half, j): (Operand, Operand, u32),
     ) {
-        let mut slots = self.slots(b, lane, tile, column);
+        let mut lane_rows = self.lane_rows(b, lane, tile, column);
         let rows = self.parts.row_sums.len();
         let steps = || vec![None; SUBTILE as usize];
         let mut sums = Sums { states: vec![vec![steps(); lane.rows.len()]; self.parts.sums.len()], rows: vec![] };
-        self.load_states(b, &mut slots, lane, tile, (0, column));
+        self.load_states(b, &mut lane_rows, lane, tile, (0, column));
         for state in 0..self.schedule.states {
             sums.rows = vec![steps(); rows];
             for r in 0..lane.rows.len() {
-                self.walk_on(b, lane, carry, &mut slots, (j, r, state), &mut sums);
+                self.walk_on(b, lane, carry, &mut lane_rows, (j, r, state), &mut sums);
             }
             if state + 1 < self.schedule.states {
-                self.load_states(b, &mut slots, lane, tile, (state + 1, column));
+                self.load_states(b, &mut lane_rows, lane, tile, (state + 1, column));
             } else {
                 self.take_up_next(b, lane, carry, j);
             }
             self.put(b, lane, &sums, state, false);
             for r in 0..lane.rows.len() {
-                self.walk_back(b, lane, carry, &mut slots, (r, state), &mut sums);
+                self.walk_back(b, lane, carry, &mut lane_rows, (r, state), &mut sums);
             }
             self.put(b, lane, &sums, state, true);
             if let Some(rows) = self.row_sums.as_ref().filter(|rows| (state + 1) % rows.batch == 0) {
@@ -221,18 +176,18 @@ impl<'s> BackKernel<'s> {
             }
         }
         b.push(Stmt::SyncWarp);
-        let whole = |slot: &Vec<Option<Operand>>| slot.iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
+        let whole = |own_row: &Vec<Option<Operand>>| own_row.iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
         let states: Vec<Vec<Vec<Operand>>> = sums.states.iter().map(|sum| sum.iter().map(whole).collect()).collect();
         self.finish(b, lane, carry, tile, (column, &states));
     }
 
-    pub(super) fn slots<'k>(
+    pub(super) fn lane_rows<'k>(
         &'k self,
         b: &mut Builder,
         lane: &Lane<'k, 's>,
         tile: &TileAt,
         column: Operand,
-    ) -> Slots<'k, 's> {
+    ) -> LaneRows<'k, 's> {
         let index = b.convert(Ty::I64, column);
         let first = b.add(tile.time.first, index);
         let mut shared = HashMap::new();
@@ -250,7 +205,7 @@ impl<'s> BackKernel<'s> {
             eights.push(Eight { kernel: self, tiles, before, after, cotangents, first });
         }
         let exists = (0..SUBTILE).map(|step| self.step_exists(b, tile, (column, step))).collect();
-        Slots { evaluators: lane.constants.clone(), eights, exists }
+        LaneRows { evaluators: lane.constants.clone(), eights, exists }
     }
 
     /// Whether a step exists, if that matters.
@@ -262,7 +217,7 @@ impl<'s> BackKernel<'s> {
         b.lt(at, tile.time.steps)
     }
 
-    /// Steps of a row of a tile.
+    /// Loads steps of a row of a tile.
     pub(super) fn tile_steps(
         &self,
         b: &mut Builder,
@@ -276,11 +231,11 @@ impl<'s> BackKernel<'s> {
         self.steps(b, Memory::Shared(self.base.tiles[i]), from, count)
     }
 
-    /// The tiles with states, for one of the lane's states.
+    /// Loads the tiles with states, for one of the lane's states.
     pub(super) fn load_states(
         &self,
         b: &mut Builder,
-        slots: &mut Slots,
+        lane_rows: &mut LaneRows,
         lane: &Lane,
         tile: &TileAt,
         (state, column): (u32, Operand),
@@ -299,50 +254,56 @@ impl<'s> BackKernel<'s> {
                     }
                 };
                 shared = Some(values.clone());
-                slots.eights[r].tiles.insert((i, state), values);
+                lane_rows.eights[r].tiles.insert((i, state), values);
             }
         }
     }
 
-    /// One state of a slot, eight steps on; the sums that do not need the cotangents.
+    /// Walks one state of a row of the lane eight steps on, with the sums that do not need the cotangents.
     fn walk_on(
         &self,
         b: &mut Builder,
         lane: &Lane,
         carry: &Carry,
-        slots: &mut Slots,
+        lane_rows: &mut LaneRows,
         (j, r, state): (u32, usize, u32),
         sums: &mut Sums,
     ) {
-        // A copy: the state of a later sub-tile is taken up before this one is walked back.
+        // A copy: the state of a later sub-tile is loaded before this one is walked back.
         let mut now = b.let_(Ty::F32, Expr::Copy(carry.before(j)[r][state as usize].into()));
         for step in self.in_order(SUBTILE) {
-            let at = Place { state, step };
-            now = self.step_on(b, slots, (r, at), now);
-            let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+            let at = StateStep { state, step };
+            now = self.step_on(b, lane_rows, (r, at), now);
+            let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
             self.add_terms(b, lane, (evaluator, eight), (r, at), sums, false);
         }
-        self.add_totals(b, carry, slots, (r, state), false);
+        self.add_totals(b, carry, lane_rows, (r, state), false);
     }
 
-    /// The state after a step; the same where the step does not exist.
-    pub(super) fn step_on(&self, b: &mut Builder, slots: &mut Slots, (r, at): (usize, Place), now: Operand) -> Operand {
-        let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+    /// The state after a step; the state before it where the step does not exist.
+    pub(super) fn step_on(
+        &self,
+        b: &mut Builder,
+        lane_rows: &mut LaneRows,
+        (r, at): (usize, StateStep),
+        now: Operand,
+    ) -> Operand {
+        let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
         eight.before.insert(at, now);
         let after = evaluator.value(b, eight, self.parts.after, at);
-        let exists = slots.exists[at.step as usize];
+        let exists = lane_rows.exists[at.step as usize];
         let now = if self.masks.steps { b.select(exists, after, now) } else { after };
         eight.after.insert(at, now);
         now
     }
 
-    /// The same state, back; the sums that need the cotangents.
+    /// Walks one state of a row of the lane eight steps back, with the sums that need the cotangents.
     fn walk_back(
         &self,
         b: &mut Builder,
         lane: &Lane,
         carry: &Carry,
-        slots: &mut Slots,
+        lane_rows: &mut LaneRows,
         (r, state): (usize, u32),
         sums: &mut Sums,
     ) {
@@ -351,25 +312,25 @@ impl<'s> BackKernel<'s> {
         let mut order = self.in_order(SUBTILE);
         order.reverse();
         for step in order {
-            let at = Place { state, step };
-            chain = self.step_back(b, slots, (r, at), chain);
-            let (evaluator, eight) = (&mut slots.evaluators[r], &mut slots.eights[r]);
+            let at = StateStep { state, step };
+            chain = self.step_back(b, lane_rows, (r, at), chain);
+            let (evaluator, eight) = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r]);
             self.add_terms(b, lane, (evaluator, eight), (r, at), sums, true);
         }
         let next = chain.carried(b);
         b.assign(reg, next);
-        self.add_totals(b, carry, slots, (r, state), true);
+        self.add_totals(b, carry, lane_rows, (r, state), true);
     }
 
     // ---- sums
 
-    /// The terms of a state and step of the sums over states and over rows.
+    /// Adds the terms of a state and step to the sums over states and over rows.
     fn add_terms(
         &self,
         b: &mut Builder,
         lane: &Lane,
         (evaluator, eight): (&mut Evaluator, &mut Eight),
-        (r, at): (usize, Place),
+        (r, at): (usize, StateStep),
         sums: &mut Sums,
         late: bool,
     ) {
@@ -387,12 +348,12 @@ impl<'s> BackKernel<'s> {
         }
     }
 
-    /// A sum and one more term, nothing more where that does not exist.
+    /// Adds one more term to a sum; nothing where the term does not exist.
     pub(super) fn add_term(
         &self,
         b: &mut Builder,
         (evaluator, source): (&mut Evaluator, &mut dyn Source),
-        (sum, at): (&Sum, Place),
+        (sum, at): (&Sum, StateStep),
         so_far: Option<Operand>,
         exists: Option<Operand>,
     ) -> Operand {
@@ -407,8 +368,15 @@ impl<'s> BackKernel<'s> {
         so_far.map_or(term, |so_far| b.add(so_far, term))
     }
 
-    /// The terms of eight steps of the sums over time of maps of states.
-    fn add_totals(&self, b: &mut Builder, carry: &Carry, slots: &mut Slots, (r, state): (usize, u32), late: bool) {
+    /// Adds the terms of eight steps to the sums over time of maps of states.
+    fn add_totals(
+        &self,
+        b: &mut Builder,
+        carry: &Carry,
+        lane_rows: &mut LaneRows,
+        (r, state): (usize, u32),
+        late: bool,
+    ) {
         for (i, sum) in self.parts.state_totals.iter().enumerate() {
             if self.parts.is_late(sum.element) != late {
                 continue;
@@ -418,9 +386,9 @@ impl<'s> BackKernel<'s> {
             let mut order = self.in_order(SUBTILE);
             order.reverse();
             for step in order {
-                let mask = self.masks.state_totals[i].then_some(slots.exists[step as usize]);
-                let source = (&mut slots.evaluators[r], &mut slots.eights[r] as &mut dyn Source);
-                total = self.add_term(b, source, (sum, Place { state, step }), Some(total), mask);
+                let mask = self.masks.state_totals[i].then_some(lane_rows.exists[step as usize]);
+                let source = (&mut lane_rows.evaluators[r], &mut lane_rows.eights[r] as &mut dyn Source);
+                total = self.add_term(b, source, (sum, StateStep { state, step }), Some(total), mask);
             }
             b.assign(reg, total);
         }
@@ -434,23 +402,6 @@ impl<'s> BackKernel<'s> {
                 let values: Vec<Operand> = sums.rows[i].iter().map(|x| x.unwrap_or(zero(Ty::F32))).collect();
                 self.heap(b, rows, lane, (i, state % rows.batch), &values);
             }
-        }
-    }
-}
-
-impl Source for Eight<'_, '_> {
-    fn leaf(&mut self, b: &mut Builder, value: Value, at: Place) -> Option<Operand> {
-        let parts = self.kernel.parts;
-        if let Some(i) = self.kernel.tiles.place(value) {
-            let state = if self.kernel.tiles.tiles[i].states { at.state } else { 0 };
-            return Some(self.tiles[&(i, state)][at.step as usize]);
-        }
-        match parts.program.node(value).op {
-            Op::Field(tuple, _) if tuple == parts.exclusive => Some(self.before[&at]),
-            Op::Field(tuple, _) if tuple == parts.back => Some(self.cotangents[&at]),
-            Op::Field(..) => Some(self.after[&at]),
-            Op::Index(_) => Some(b.add(self.first, Operand::i64(i64::from(at.step)))),
-            _ => None,
         }
     }
 }

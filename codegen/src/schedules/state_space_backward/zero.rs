@@ -1,11 +1,9 @@
-//! What values are where a step, a row or a state does not exist.
+//! The values of steps, rows and states that do not exist.
 //!
 //! Tiles and constants are filled there, mostly with zeros. Often that alone makes the step the identity and the terms of
 //! sums zero; only where it does not, a comparison must.
 
-use super::tiles::Tiles;
-use crate::stage::kind::BackwardScan;
-use oplus_dsl::ir::{Axis, Binary, Literal, Op, Program, Unary, Value};
+use oplus_dsl::ir::{Binary, Literal, Op, Program, Unary, Value};
 use oplus_dsl::walk::WorkList;
 use std::collections::HashMap;
 
@@ -20,21 +18,7 @@ pub(super) enum Fill {
     Unknown,
 }
 
-/// The value of a node at an index of `axis` that does not exist.
-pub(super) fn fill(parts: &BackwardScan, tiles: &Tiles, value: Value, axis: Axis) -> Fill {
-    filled(&parts.program, value, |v| {
-        let node = parts.program.node(v);
-        let has_axis = node.axes.contains(axis);
-        let tile = tiles.place(v).filter(|_| has_axis).map(|i| tiles.fills[i]);
-        tile.or(match node.op {
-            Op::Param(_) if has_axis => Some(Fill::Zero),
-            Op::Field(tuple, _) if tuple == parts.exclusive => Some(Fill::Before),
-            _ => None,
-        })
-    })
-}
-
-/// The value of a node, where `leaf` knows that of what is no map.
+/// The filling of a node, where `leaf` gives the filling of nodes that are no maps.
 pub(super) fn filled(program: &Program, value: Value, leaf: impl Fn(Value) -> Option<Fill>) -> Fill {
     let (mut known, mut work) = (HashMap::new(), WorkList::of(value));
     let operands = |v: Value| match &program.node(v).op {
@@ -48,7 +32,7 @@ pub(super) fn filled(program: &Program, value: Value, leaf: impl Fn(Value) -> Op
     known[&value]
 }
 
-/// The value of a map, from those of its operands.
+/// The filling of a map, from those of its operands.
 fn map(op: &Op, of: impl Fn(&Value) -> Fill) -> Fill {
     match op {
         Op::Const(Literal::Float(x)) if *x == 0.0 => Fill::Zero,

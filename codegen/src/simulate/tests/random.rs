@@ -16,7 +16,7 @@ enum Act {
     Compute(Binary, usize, usize, usize),
     /// Two branches on r[a] < r[b].
     If(usize, usize, Vec<Act>, Vec<Act>),
-    /// So many rounds more than r[a] mod 4; the number of the round goes to a register.
+    /// A loop of this many rounds more than r[a] mod 4; the number of the round goes to a register.
     For(usize, usize, Vec<Act>),
     /// At most so many rounds.
     Loop(i32, Vec<Act>),

@@ -1,4 +1,4 @@
-//! What a two-way stage computes at each state and step, and what becomes of it.
+//! What a backward-scan stage computes at each state and step, and what becomes of it.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, OperatorId, Output, Program, Valu
 use oplus_dsl::typing::TypeError;
 
 use super::contracted::check_params;
-use super::hoist::hoist_two_way;
+use super::hoist::hoist_backward_scan;
 use super::scale::share_scaled;
-use crate::stage::{Refusal, Stage, TwoWay};
+use crate::stage::{OppositeScans, Refusal, Stage};
 
 /// Sums over rows that a block has room for.
 const ROW_SUMS: usize = 4;
@@ -39,7 +39,7 @@ pub enum Given {
     Initial,
 }
 
-/// A two-way stage with work taken out of its inner loop, and its values by their parts in the walk.
+/// A backward-scan stage with work taken out of its inner loop, and its values by their parts in the walk.
 ///
 /// ```text
 /// after = before ⊕ element        cotangent = gain + decay[next]·cotangent[next]
@@ -87,16 +87,19 @@ pub struct BackwardScan {
 impl BackwardScan {
     /// The walk back of a stage with two scans.
     pub(super) fn of(stage: &Stage) -> Result<BackwardScan, Refusal> {
-        let two_way = stage.two_way().ok_or(Refusal::OneDirection)?;
+        let scans = stage.opposite_scans().ok_or(Refusal::OneDirection)?;
         check_params(stage)?;
         if stage.views.iter().any(|views| !views.is_empty()) {
             return Err(Refusal::Displaced);
         }
-        let field = live_field(stage, &two_way).ok_or(Refusal::SeveralFields)?;
-        check_fields(&stage.program, [(two_way.forward.operator, field), (two_way.back.operator, 1)])?;
-        let walk = BackwardScan::written_out(stage, &two_way, field).ok_or(Refusal::NotWritten)?;
+        let field = live_field(stage, &scans).ok_or(Refusal::SeveralFields)?;
+        check_fields(&stage.program, [(scans.forward.operator, field), (scans.back.operator, 1)])?;
+        let walk = BackwardScan::written_out(stage, &scans, field).ok_or(Refusal::NotWritten)?;
         if walk.sums_a_sum() {
             return Err(Refusal::SumOfSums);
+        }
+        if walk.maps_another_sum() {
+            return Err(Refusal::MapOfSum);
         }
         match walk.row_sums.len() {
             0..=ROW_SUMS => Ok(walk),
@@ -104,18 +107,18 @@ impl BackwardScan {
         }
     }
 
-    fn written_out(stage: &Stage, two_way: &TwoWay<'_>, field: u32) -> Option<BackwardScan> {
+    fn written_out(stage: &Stage, scans: &OppositeScans<'_>, field: u32) -> Option<BackwardScan> {
         let outputs = stage.program.outputs.len();
         let outer = stage.outer_axes();
         let row = outer.iter().last();
-        let (time, state, reverse) = (two_way.forward.axis, two_way.state, two_way.forward.reverse);
-        let written = written_out(&stage.program, two_way, field).ok()?;
-        let hoisted = hoist_two_way(&written, time, state, two_way.back.inclusive?);
+        let (time, state, reverse) = (scans.forward.axis, scans.state, scans.forward.reverse);
+        let written = written_out(&stage.program, scans, field).ok()?;
+        let hoisted = hoist_backward_scan(&written, time, state, scans.back.inclusive?);
         let mut program = share_scaled(&hoisted, state);
         let roots: Vec<Value> = program.outputs.drain(outputs..).map(|o| o.value).collect();
         let [after, decay, gain, before, cotangent, ref init @ ..] = roots[..] else { return None };
         let tuple = |field: Value| if let Op::Field(tuple, _) = program.node(field).op { Some(tuple) } else { None };
-        let init = init_values(two_way, init);
+        let init = init_values(scans, init);
         let (exclusive, back) = (tuple(before)?, tuple(cotangent)?);
         let mut walk = BackwardScan {
             program,
@@ -210,6 +213,19 @@ impl BackwardScan {
         false
     }
 
+    /// Whether what is computed at every row and step reads a sum that is not over the states.
+    fn maps_another_sum(&self) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), self.finished());
+        while let Some(value) = stack.pop() {
+            match &self.program.node(value).op {
+                Op::Field(tuple, _) if self.sums.iter().all(|sum| sum.tuple != *tuple) => return true,
+                Op::Field(..) => {}
+                op => stack.extend(op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        false
+    }
+
     /// Whether decay and gain depend on no state, so that a segment of cotangents is linear in the one behind it.
     pub fn is_linear(&self) -> bool {
         let (mut seen, mut stack) = (BTreeSet::new(), vec![self.decay, self.gain]);
@@ -242,15 +258,15 @@ impl BackwardScan {
 }
 
 /// The one field of the states that the stage reads and that they depend on; `None` if there are several.
-fn live_field(stage: &Stage, two_way: &TwoWay) -> Option<u32> {
-    let tuples = [two_way.forward.inclusive, two_way.forward.exclusive];
+fn live_field(stage: &Stage, scans: &OppositeScans) -> Option<u32> {
+    let tuples = [scans.forward.inclusive, scans.forward.exclusive];
     let own = |node: &oplus_dsl::ir::Node| match node.op {
         Op::Field(tuple, k) if tuples.contains(&Some(tuple)) => Some(k),
         _ => None,
     };
     let fields: BTreeSet<u32> = stage.program.nodes.iter().filter_map(own).collect();
     let field = *fields.first().filter(|_| fields.len() == 1)?;
-    let operator = stage.program.operator(two_way.forward.operator);
+    let operator = stage.program.operator(scans.forward.operator);
     let left = (1u64 << operator.fields.len()) - 1;
     (operator.dependencies()[field as usize] & left == 1 << field).then_some(field)
 }
@@ -265,16 +281,16 @@ fn check_fields(program: &Program, own: [(OperatorId, u32); 2]) -> Result<(), Re
 }
 
 /// The two initial values among the roots that are left.
-fn init_values(two_way: &TwoWay, roots: &[Value]) -> [Option<Value>; 2] {
+fn init_values(scans: &OppositeScans, roots: &[Value]) -> [Option<Value>; 2] {
     let mut rest = roots.iter().copied();
-    [&two_way.forward, &two_way.back].map(|scan| if scan.init.is_empty() { None } else { rest.next() })
+    [&scans.forward, &scans.back].map(|scan| if scan.init.is_empty() { None } else { rest.next() })
 }
 
 /// The program with the state after a step written out as a map of the state before it. Its further outputs are that
 /// value, decay and gain, fields of the states before each step and of the second scan, and the initial values.
-fn written_out(program: &Program, two_way: &TwoWay, field: u32) -> Result<Program, TypeError> {
+fn written_out(program: &Program, scans: &OppositeScans, field: u32) -> Result<Program, TypeError> {
     let mut b = Builder::from_program(program.clone());
-    let TwoWay { forward, back, decay, .. } = *two_way;
+    let OppositeScans { forward, back, decay, .. } = *scans;
     let operator = program.operator(forward.operator);
     let scan = Op::Scan {
         axis: forward.axis,

@@ -18,9 +18,9 @@ pub(super) fn hoist(program: &Program, time: Axis, state: Axis) -> Program {
     Hoist::new(program, time, state).run().unwrap_or_else(|_| program.clone())
 }
 
-/// The same for two scans, of which that of the tuple `back` runs after the other: what does not depend on it is
+/// Regroups the products of two scans, of which that of the tuple `back` runs after the other: what does not depend on it is
 /// multiplied first. A factor that has neither time nor states joins those without time.
-pub(super) fn hoist_two_way(program: &Program, time: Axis, state: Axis, back: Value) -> Program {
+pub(super) fn hoist_backward_scan(program: &Program, time: Axis, state: Axis, back: Value) -> Program {
     let mut late = vec![false; program.nodes.len()];
     late[back.0 as usize] = true;
     for (i, node) in program.nodes.iter().enumerate() {

@@ -245,7 +245,7 @@ pub(super) enum Scale {
     Exponential(usize, bool),
 }
 
-/// The same, and the field of the right operand that says where the left operand is forgotten instead.
+/// A scale of the left operand, and the field of the right operand that says where the left operand is forgotten instead.
 pub(super) struct Coefficient {
     scale: Scale,
     reset: Option<usize>,

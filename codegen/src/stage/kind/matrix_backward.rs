@@ -44,7 +44,7 @@ pub enum Cotangent {
     Sum(Value, Value),
     /// The cotangent of the decay's logarithm, over time.
     Decay,
-    /// The same of decays of channels, over time and depth.
+    /// The cotangents of the logarithms of decays per channel, over time and depth.
     Channels,
     /// The cotangent of the state before the first time.
     Initial,
@@ -58,10 +58,10 @@ impl Cotangent {
 }
 
 impl MatrixRecurrenceBackward {
-    /// The form of a two-way stage, or what it lacks.
+    /// The form of a backward-scan stage, or what it lacks.
     pub(super) fn of(stage: &Stage) -> Result<MatrixRecurrenceBackward, Refusal> {
         let program = &stage.program;
-        let scans = stage.two_way().ok_or(Refusal::NoReadout)?;
+        let scans = stage.opposite_scans().ok_or(Refusal::NoReadout)?;
         let (forward, back, depth) = (scans.forward, scans.back, scans.state);
         let tuple = forward.inclusive.or(forward.exclusive).ok_or(Refusal::NoReadout)?;
         let operator = program.operator(forward.operator);
@@ -165,7 +165,7 @@ impl MatrixRecurrenceBackward {
         (program.node(*leaf).op == Op::Param(param)).then_some(product.factors)
     }
 
-    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is, and 0 where that begins anew.
+    /// Whether a value is λ·S[t−1], λ perhaps 0 where the decay is, and 0 where that starts over.
     fn is_energy(&self, program: &Program, value: Value) -> bool {
         let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
         let (tuple, field) = self.cotangents.state;
@@ -257,7 +257,7 @@ impl MatrixRecurrenceBackward {
     /// Whether a value is the product of the decay and what these sums are of: λ·S[t−1].
     fn is_decayed(&self, program: &Program, value: Value, sum: impl Fn(Value) -> Option<Value>) -> bool {
         let Op::Binary(Binary::Mul, x, y) = program.node(value).op else { return false };
-        // Where the decay begins anew the energy is 0.
+        // Where a sequence begins the energy is 0.
         let bare = |decay: Option<Decay>| decay.map(|decay| Decay { reset: None, ..decay });
         let decay = |v: Value| bare(exponential(program, v)) == bare(self.states.decay);
         let energy = |v: Value| sum(v).is_some_and(|e| self.is_energy(program, e));

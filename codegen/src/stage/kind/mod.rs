@@ -7,7 +7,7 @@ mod hoist;
 mod matrix;
 mod matrix_backward;
 mod pairwise;
-mod parted;
+mod partial_sums;
 pub(crate) mod product;
 mod scale;
 
@@ -17,7 +17,7 @@ pub(crate) use contracted::is_point;
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
-pub use parted::{Parted, PartedSum};
+pub use partial_sums::{PartialSum, PartialSums};
 
 use super::{Refusal, Stage};
 
@@ -31,7 +31,7 @@ pub enum Kind {
     /// Only final states are kept.
     Reduce,
     /// A scan with sums over columns that are stored in parts, or what it lacks for one kernel to take both.
-    Parted(Result<Parted, Refusal>),
+    PartialSums(Result<PartialSums, Refusal>),
     /// A scan whose states are summed away.
     Contracted(Contracted),
     /// Two scans in opposite directions whose states are summed away.
@@ -61,15 +61,15 @@ pub struct Backward {
 impl Kind {
     /// The kind of a stage, from its program, views and part axis.
     pub(super) fn of(stage: &Stage) -> Kind {
-        if stage.is_paired() {
+        if stage.is_pairwise() {
             return Kind::Pairwise(Pairwise::of(stage));
         }
-        if stage.two_way().is_some() {
+        if stage.opposite_scans().is_some() {
             let (walk, matrices) = (BackwardScan::of(stage), MatrixRecurrenceBackward::of(stage));
             return Kind::Backward(Backward { walk, matrices });
         }
         if stage.part_axis.is_some() {
-            return Kind::Parted(Parted::of(stage));
+            return Kind::PartialSums(PartialSums::of(stage));
         }
         if stage.state_axis().is_some() && stage.axis().is_some() {
             return Kind::Contracted(Contracted { walk: Walk::of(stage), matrices: MatrixRecurrence::of(stage) });
@@ -79,6 +79,14 @@ impl Kind {
             Some(axis) if stage.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
             Some(_) => Kind::Reduce,
         }
+    }
+
+    /// Whether the stage scans, and writes states or maps of them.
+    ///
+    /// # Errors
+    /// What the stage lacks.
+    pub fn scan(&self) -> Result<(), Refusal> {
+        if matches!(self, Kind::Scan | Kind::Reduce) { Ok(()) } else { Err(Refusal::NoScan) }
     }
 
     /// The walk of a scan whose states are summed away.
@@ -129,7 +137,7 @@ impl Kind {
     ///
     /// # Errors
     /// What the stage lacks.
-    pub fn pairs(&self) -> Result<&Pairwise, Refusal> {
+    pub fn pairwise(&self) -> Result<&Pairwise, Refusal> {
         match self {
             Kind::Pairwise(pairs) => pairs.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::NoPairs),
@@ -140,9 +148,9 @@ impl Kind {
     ///
     /// # Errors
     /// What the stage lacks.
-    pub fn parted(&self) -> Result<&Parted, Refusal> {
+    pub fn partial_sums(&self) -> Result<&PartialSums, Refusal> {
         match self {
-            Kind::Parted(parted) => parted.as_ref().map_err(Refusal::clone),
+            Kind::PartialSums(sums) => sums.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::NoParts),
         }
     }

@@ -20,7 +20,7 @@ pub struct Pairwise {
     /// The axes of a pair: these two, the next, and those over which everything is computed apart.
     pub pair: AxisSet,
     /// An axis that only columns have, over which the sums are added up: a row meets the columns of all its points.
-    pub over: Option<Axis>,
+    pub grouped: Option<Axis>,
     /// The axes within rows and columns: those summed by contractions, then those of payloads. At most two.
     pub inner: Vec<Axis>,
     /// Sums of products of a row and a column.
@@ -113,7 +113,7 @@ impl Pairwise {
             row,
             column,
             pair: axes.fold(AxisSet::of(row).with(column), AxisSet::union),
-            over,
+            grouped: over,
             inner: vec![],
             contractions: finder.contractions,
             gauge: None,
@@ -135,7 +135,7 @@ impl Pairwise {
 
     /// Neither rows nor which columns they see may depend on the axis over which sums are added up.
     fn check_over(&self, program: &Program) -> Result<(), Refusal> {
-        let Some(over) = self.over else { return Ok(()) };
+        let Some(over) = self.grouped else { return Ok(()) };
         let rows = self.row_leaves().into_iter().any(|(p, _)| program.params[p as usize].axes.contains(&over));
         let limits = self.limits.iter().flat_map(|l| &l.terms).any(|(v, _)| program.node(*v).axes.contains(over));
         if rows || limits || self.gauge.is_some() || [self.row, self.column].contains(&over) {
@@ -211,7 +211,7 @@ impl Pairwise {
         }
         let varies = |v: &Value| {
             let axes = program.node(*v).axes;
-            axes.contains(self.column) || self.over.is_some_and(|over| axes.contains(over))
+            axes.contains(self.column) || self.grouped.is_some_and(|over| axes.contains(over))
         };
         let (factors, outside) = product.factors.into_iter().partition(varies);
         self.payloads.push(Payload { state, factors, outside, conditions: product.conditions, leaf });

@@ -1,6 +1,6 @@
 //! Gradients where decays are those of channels.
 
-use oplus_codegen::schedule::Sweep;
+use oplus_codegen::schedules::Sweep;
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;

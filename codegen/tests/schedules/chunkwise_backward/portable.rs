@@ -1,7 +1,7 @@
 //! Gradients on devices before Hopper, and after it: no copy engines, no warpgroups, and often less shared memory.
 
 use oplus_codegen::plan::Planner;
-use oplus_codegen::schedule::{ChunkwiseBackward, Schedule};
+use oplus_codegen::schedules::{ChunkwiseBackward, Schedule};
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::ir::Program;

@@ -1,6 +1,6 @@
 //! Gradients in `f16` and `f32`: products in `tf32`, of `f32` in two parts.
 
-use oplus_codegen::schedule::Sweep;
+use oplus_codegen::schedules::Sweep;
 use oplus_codegen::simulate::Order;
 use oplus_codegen::target::Target;
 use oplus_dsl::Elem;
@@ -53,7 +53,7 @@ fn parts_of_wide_states() {
     }
 }
 
-/// Of `f32` in the largest tiles there is no room for G, and beside `f16` none for another head.
+/// In the largest tiles there is no room for G in `f32`, and none for another head in `f16`.
 #[test]
 fn most_depth() {
     let without = ["skip", "dt_bias", "h0"];

@@ -1,4 +1,4 @@
-//! The one-step form of a kernel: a kernel named `step`, whose items stand in the module of the whole one.
+//! The one-step form of a kernel: a kernel named `step`, whose items are in the module of the whole one.
 
 use oplus_dsl::step::Step;
 use proc_macro2::{Ident, TokenStream};

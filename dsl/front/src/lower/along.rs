@@ -178,7 +178,8 @@ impl Lower<'_> {
         }
     }
 
-    /// What stands in for no elements is `empty`, else the state before a scan's first element, else zero.
+    /// The first or last value along an axis. Where the axis is empty it is `empty`, else the state before a scan's first element,
+    /// else zero.
     fn end_of(
         &mut self,
         function: &str,

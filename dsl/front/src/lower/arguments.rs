@@ -35,7 +35,7 @@ impl<'a> Signature<'a> {
 
 /// Arguments of a call.
 pub(super) struct Arguments<'e> {
-    /// Those without a name; as many as the signature says.
+    /// Arguments without a name; as many as the signature says.
     pub(super) positional: Vec<&'e Expr>,
     named: Vec<(&'e Name, &'e Expr)>,
     flags: Vec<&'e Name>,

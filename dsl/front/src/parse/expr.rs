@@ -67,7 +67,7 @@ const UNSUPPORTED: [(&str, &str); 22] = [
 /// What to write instead of an item inside a body.
 const OUTSIDE: &str = "declare it outside of `scan!`; a constant of the kernel is a `let name = …;`";
 
-/// Other words that Rust keeps for itself.
+/// Words that Rust keeps for itself and that cannot be names.
 const KEYWORDS: [&str; 23] = [
     "_", "as", "abstract", "become", "box", "crate", "do", "dyn", "else", "false", "final", "if", "in", "macro", "mut",
     "override", "priv", "pub", "ref", "self", "super", "true", "where",

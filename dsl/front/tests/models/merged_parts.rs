@@ -62,7 +62,7 @@ fn attended(cut: Cut) -> Named {
     run(&model("attention_bias"), &given_to(cut), &sizes_of(cut), Mode::default())
 }
 
-/// The same as a merge takes it, or back.
+/// The outputs of a part in the shape that a merge takes, or in the shape that attention gives.
 fn seen_as(out: &Named, heads: &[usize]) -> Named {
     let shape = |name: &str| [heads, if name == "o" { &[S.m, S.f][..] } else { &[S.m] }].concat();
     out.iter().map(|(name, array)| (name.clone(), Array::floats(&shape(name), floats(array)))).collect()

@@ -27,7 +27,7 @@ pub(crate) struct Tensors {
     pub(crate) h0: Vec<f64>,
 }
 
-/// Beside the tensors.
+/// What a selective scan is told beside its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// The step size is softplus(delta + bias) instead of delta + bias.

@@ -14,11 +14,11 @@ pub(crate) type Tensors = HashMap<&'static str, Vec<f64>>;
 /// One state of one row: its indices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// Of the state among all states of all rows.
+    /// The index of the state among all states of all rows.
     pub(crate) state: usize,
-    /// Of its row.
+    /// The index of its row.
     pub(crate) row: usize,
-    /// Of the state in its row.
+    /// The index of the state in its row.
     pub(crate) n: usize,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Tensors {
     pub(crate) h0: Vec<f64>,
 }
 
-/// Beside the tensors.
+/// What SSD is told beside its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// The step size is softplus(dt + bias) instead of dt + bias.

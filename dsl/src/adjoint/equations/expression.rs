@@ -19,13 +19,13 @@ impl Environment {
         self.0.iter().find(|(a, _)| *a == axis).map_or(Index::Step(0), |(_, index)| *index)
     }
 
-    /// The same with another index along one axis.
+    /// Replaces the index along one axis.
     pub(super) fn at(&self, axis: Axis, index: Index) -> Environment {
         let others = self.0.iter().copied().filter(|(a, _)| *a != axis);
         Environment(others.chain([(axis, index)]).collect())
     }
 
-    /// The same, d further on along one axis.
+    /// Moves the index along one axis by d.
     fn moved(&self, axis: Axis, d: i64) -> Environment {
         self.at(axis, self.index(axis).moved(d))
     }

@@ -1,8 +1,8 @@
 //! Where the tiles of a call's scans begin.
 //!
-//! A sequence that is cut there and handed on state by state has the bits of the whole. So borders, what is combined
-//! between them and how depend on everything but the length of the scanned axis: they are multiples of a power of two,
-//! counted from index 0 in both directions.
+//! A sequence that is cut at these borders, each part starting from the last state of the one before, has the bits of the whole.
+//! So the borders, what is combined between them, and how, may depend on everything but the length of the scanned axis: borders
+//! are multiples of a power of two, counted from index 0 in both directions.
 
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program};
 
@@ -24,7 +24,7 @@ const LONG: usize = 1 << 20;
 pub(super) struct Borders {
     /// The axes of scans.
     pub(super) scanned: AxisSet,
-    /// Those of them along which most of memory runs.
+    /// The axes of scans along which most of memory runs.
     pub(super) along: AxisSet,
     /// The length of the parts that tasks share.
     parts: Vec<Option<usize>>,

@@ -29,7 +29,7 @@ mod tests;
 pub use evaluate::{Cell, evaluate};
 pub use number::{Number, unit};
 
-use oplus_codegen::schedule::{Form, Schedule};
+use oplus_codegen::schedules::{Form, Schedule};
 use oplus_dsl::Elem;
 
 /// How much deeper than a balanced tree a schedule's order of combination may be, in effect.
@@ -58,7 +58,7 @@ pub struct Slack {
 }
 
 impl Slack {
-    /// That of calls on the CPU.
+    /// The slack of calls on the CPU.
     pub const TREE: Slack = Slack { factor: SLACK, cancels: false };
 }
 

@@ -9,7 +9,7 @@ use oplus_dsl::{Elem, Ty};
 pub struct Number {
     /// The value without rounding.
     pub value: f64,
-    /// The same with absolute values in every sum: no order of combination meets a larger intermediate.
+    /// The value with absolute values in every sum: no order of combination meets a larger intermediate.
     pub magnitude: f64,
     /// First-order bound on |computed − value|.
     pub error: f64,

@@ -114,7 +114,7 @@ const SAMPLES: usize = 24;
 /// Pairs of queries and keys up to which the loops go over all of them; beyond, the log-sum-exp of the kernel serves.
 const PAIRS: usize = 1 << 26;
 
-/// All of them; of a default check those in which every length, size, type and kind appears.
+/// All scenarios of attention; in a default check those in which every length, size, type and kind appears.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let mut all: Vec<Subject> = vec![];
     let mut turn = 0;

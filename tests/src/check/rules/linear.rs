@@ -27,11 +27,11 @@ enum Decay {
     Head,
     /// One for a head and time.
     Time,
-    /// The same, of packed sequences: nothing reaches from one into the next.
+    /// One for a head and time, of packed sequences: nothing reaches from one into the next.
     Packed,
     /// One for every channel of the keys: gated linear attention.
     Channel,
-    /// The same, with keys and queries that heads share.
+    /// One for every channel of the keys, with keys and queries that heads share.
     Shared,
     /// One for every channel of the keys, the same at all times.
     Steady,
@@ -50,7 +50,7 @@ pub struct Subject {
 const ALL: [Decay; 7] =
     [Decay::Time, Decay::Packed, Decay::Channel, Decay::Shared, Decay::Steady, Decay::Head, Decay::Never];
 
-/// All of them.
+/// All scenarios of linear attention.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     let shapes = [
         ([1, 63, 1, 64, 64], 1.0),
@@ -174,7 +174,7 @@ impl Subject {
         Ok(found)
     }
 
-    /// The same by loops over every head.
+    /// What the kernel must give, by loops over every head.
     fn wanted(&self, given: &Named, bars: &Named) -> Named {
         let [b, t, h, k, v] = self.sizes;
         // Packed sequences take no state and leave none.

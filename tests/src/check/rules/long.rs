@@ -18,7 +18,7 @@ const DEPTH: usize = 64;
 /// Times between those that are compared, a prime number.
 const APART: usize = 9973;
 
-/// It.
+/// The scenario of a sequence of 1,048,576 times.
 pub fn scenario() -> Scenario {
     Scenario::new("rules/ssd bf16 of 1048576 times", dual)
 }

@@ -21,7 +21,7 @@ use super::case::Extent;
 use super::data::{download, host};
 use super::scenario::Scenario;
 
-/// All of them.
+/// All scenarios of rules.
 pub fn scenarios(extent: Extent) -> Vec<Scenario> {
     match extent {
         Extent::Quick => vec![],

@@ -163,7 +163,7 @@ impl<'h> Loops<'h> {
         Statistic { lse, delta }
     }
 
-    /// Those of all queries.
+    /// The statistics of all queries.
     pub fn statistics(&self) -> Vec<Statistic> {
         (0..self.rows()).into_par_iter().map(|row| self.statistic(row)).collect()
     }

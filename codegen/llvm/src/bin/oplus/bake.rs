@@ -103,7 +103,7 @@ fn folder_of(manifest: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oplus_codegen::schedule::{Fold, Loader, LookBack, Rows, Schedule};
+    use oplus_codegen::schedules::{Fold, Loader, LookBack, Rows, Schedule};
     use oplus_llvm::library::{Manifest, Variant, build};
 
     /// A kernel that can be made, and one that cannot: its instruction set has no bulk copies.

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::picture::{self, Section};
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
+use crate::tile::export;
 use oplus_codegen::explain::Explanation;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, Planner};
 use oplus_codegen::schedules::lower;
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// network and no JavaScript.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write the kernels as tile IR into a folder, each with the command that simulates its launch: what `oplus tile` reads.
+    #[arg(long, value_name = "FOLDER")]
+    tile: Option<PathBuf>,
 }
 
 fn parse_size(text: &str) -> Result<(String, i64), String> {
@@ -85,6 +89,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         println!("No registers and bytes of machine code: {missing}.");
     }
     write_files(args, &target, &sections)
+}
+
+/// Writes the kernels of a plan as tile IR, if that is asked for.
+fn write_tile(args: &Args, program: &Program, plan: &Plan, isa: Isa) -> Outcome {
+    let Some(folder) = &args.tile else { return Ok(()) };
+    let sizes = contiguous_call(program, &args.shape)?.sizes;
+    for file in export::write(folder, program, (plan, &sizes), isa)? {
+        println!("wrote {}", file.display());
+    }
+    Ok(())
 }
 
 /// Writes the picture and the page that were asked for.
@@ -145,6 +159,7 @@ fn explained(
     facts: &FactsOf<'_>,
 ) -> Result<Explained, Box<dyn Error>> {
     let plan = Planner::new(program, target)?.plan_sound(&contiguous_call(program, &args.shape)?)?;
+    write_tile(args, program, &plan, target.isa)?;
     let mut explanation = Explanation::of(program, &plan);
     let mut texts = vec![];
     for (explained, launch) in explanation.launches.iter_mut().zip(&plan.steps) {
@@ -159,7 +174,7 @@ fn explained(
 }
 
 /// The call of a program on contiguous, aligned tensors of a shape.
-fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, Box<dyn Error>> {
+pub(crate) fn contiguous_call(program: &Program, shape: &[(String, i64)]) -> Result<Call, Box<dyn Error>> {
     let size = |axis: &String| {
         let found = shape.iter().find(|(name, _)| name == axis).map(|(_, size)| *size);
         found.ok_or_else(|| format!("--shape lacks axis {axis}; `{}` has {}", program.name, program.axes.join(", ")))
@@ -248,6 +263,7 @@ mod tests {
             multiprocessors: None,
             svg: None,
             html: None,
+            tile: None,
         };
         let programs = named(oplus_front::library_programs(), &[name.to_owned()]).unwrap();
         let nothing = |_: &Launch| Ok((vec![], String::new()));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 ///
 /// The files are a function of the sources: nothing changes when it is run twice. Receipts of kernels that did not
 /// change are kept. Needs `ptxas`, which every kernel must pass without spills: with --check all of them, otherwise
-/// those that have changed. Another text under the key of a kernel that is in the folder is an error: the compiler's version,
+/// those that have changed. Scans that can lose a state may spill a few bytes, for the branch of single steps. Another text under the key of a kernel that is in the folder is an error: the compiler's version,
 /// which is part of every key, has to be raised first.
 #[derive(clap::Args)]
 pub(crate) struct Args {

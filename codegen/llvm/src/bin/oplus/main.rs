@@ -5,9 +5,12 @@ mod explain;
 mod generate;
 mod models;
 mod picture;
+mod pressure;
 mod programs;
 mod receipts;
 mod survey;
+mod tile;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -28,6 +31,8 @@ enum Command {
     Explain(explain::Args),
     Receipts(receipts::Args),
     Survey(survey::Args),
+    Tile(tile::Args),
+    Tune(tune::Args),
 }
 
 /// What a command gives: nothing, or why it failed.
@@ -40,6 +45,8 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Receipts(args) => receipts::run(&args),
         Command::Survey(args) => survey::run(&args),
+        Command::Tile(args) => tile::run(&args),
+        Command::Tune(args) => tune::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

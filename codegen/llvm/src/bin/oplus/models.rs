@@ -9,14 +9,15 @@
 //!   are stored.
 //! * the kernels that the plans of [`SETTINGS`] take on an H200. Other calls take the fastest of those that are there. A
 //!   setting is passed over where the kernels chosen before it give a plan within [`TOLERANCE`] of its best, and where a
-//!   kernel of its plan [spills].
+//!   kernel of its plan spills, as the committed table of [`crate::pressure`] says.
 //!
 //! Calls that leave out parameters run as if they gave their defaults. Gradients of other cotangents alone, or of a single
 //! step, are baked or compiled when they are needed.
 
+use crate::pressure::{Pressure, Shape};
 use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
-use oplus_codegen::schedule::{Pass, Schedule};
+use oplus_codegen::stage::CutKind;
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -29,7 +30,7 @@ use std::error::Error;
 
 /// The element types of calls.
 const ELEMS: [Elem; 3] = [Elem::F32, Elem::Bf16, Elem::F16];
-/// Those of calls of [`SETTINGS`] whose schedules are for tensor cores in half precision.
+/// The element types of the calls of [`SETTINGS`] whose schedules multiply in half precision on tensor cores.
 const HALVES: [Elem; 2] = [Elem::Bf16, Elem::F16];
 
 /// How much slower than the best plan of all one among committed kernels may be estimated to be.
@@ -82,8 +83,37 @@ const SETTINGS: [Setting; 7] = [
 pub(crate) fn model_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
     let models = committed();
     let all: Vec<_> = models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))).collect();
-    let each = all.par_iter().map(|(model, elem)| of_model(model, *elem)).collect::<Result<Vec<_>, _>>()?;
+    let pressure = Pressure::committed()?;
+    let each = all.par_iter().map(|(model, elem)| of_model(model, *elem, &pressure)).collect::<Result<Vec<_>, _>>()?;
     Ok(each.into_iter().flatten().collect())
+}
+
+/// The kernels of the best plans of all [`SETTINGS`], whether or not they are committed.
+pub(crate) fn settings_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
+    let models = committed();
+    let all: Vec<_> = models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))).collect();
+    let each = all.par_iter().map(|(model, elem)| of_settings(model, *elem)).collect::<Result<Vec<_>, _>>()?;
+    let unique = each.into_iter().flatten().map(|variant| (variant.key().to_string(), variant));
+    Ok(unique.collect::<BTreeMap<_, _>>().into_values().collect())
+}
+
+/// The kernels of the best plans of a model and its gradient.
+fn of_settings(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
+    let failed = |e: PlanError| format!("`{}`: {e}", model.name);
+    let both = [Some(model.clone()), adjoint(model).ok()].into_iter().flatten();
+    let mut variants = vec![];
+    for program in both.flat_map(|program| given_cotangents(&program, elem)) {
+        for setting in SETTINGS.iter().filter(|setting| setting.calls(model, elem)) {
+            let plans = setting.plans(&program).map_err(failed)?;
+            variants.extend(plans.iter().flat_map(|plan| &plan.steps).map(variant_of));
+        }
+    }
+    Ok(variants)
+}
+
+fn variant_of(launch: &Launch) -> Variant {
+    let Launch { stage, schedule, .. } = launch;
+    Variant { stage: (**stage).clone(), schedule: *schedule, isa: schedule.isa(Target::H200.isa) }
 }
 
 /// The models of which kernels are committed.
@@ -95,35 +125,37 @@ fn committed() -> Vec<Program> {
 }
 
 /// The kernels of a model, its gradient and its one-step form.
-fn of_model(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
-    let mut chosen = Chosen::default();
+fn of_model(model: &Program, elem: Elem, pressure: &Pressure) -> Result<Vec<Variant>, String> {
+    let mut chosen = Chosen { kernels: BTreeMap::new(), pressure };
     let failed = |e: PlanError| format!("`{}`: {e}", model.name);
     let both = [Some(model.clone()), adjoint(model).ok()].into_iter().flatten();
     for program in both.flat_map(|program| given_cotangents(&program, elem)) {
         chosen.floor(&program).map_err(failed)?;
-        let is_called = |s: &&Setting| s.models.contains(&model.name.as_str()) && s.elems.contains(&elem);
-        for setting in SETTINGS.iter().filter(is_called) {
+        for setting in SETTINGS.iter().filter(|setting| setting.calls(model, elem)) {
             chosen.setting(&program, setting).map_err(failed)?;
         }
     }
     if let Ok(step) = step(model) {
         given_cotangents(&step.program, elem).iter().try_for_each(|program| chosen.floor(program)).map_err(failed)?;
     }
-    Ok(chosen.0.into_values().collect())
+    Ok(chosen.kernels.into_values().collect())
 }
 
-/// Kernels by their keys.
-#[derive(Default)]
-struct Chosen(BTreeMap<String, Variant>);
+/// The kernels chosen so far.
+struct Chosen<'p> {
+    /// By their keys.
+    kernels: BTreeMap<String, Variant>,
+    pressure: &'p Pressure,
+}
 
-impl Chosen {
+impl Chosen<'_> {
     fn add(&mut self, variant: Variant) {
-        self.0.entry(variant.key().to_string()).or_insert(variant);
+        self.kernels.entry(variant.key().to_string()).or_insert(variant);
     }
 
     /// Kernels that run any call of a program on any device.
     fn floor(&mut self, program: &Program) -> Result<(), PlanError> {
-        let stages = cuts(program)?.plain.stages;
+        let stages = cuts(program)?.get(CutKind::Plain).cloned().map_or(vec![], |cut| cut.stages);
         for (stage, schedule) in stages.iter().filter_map(general_variant) {
             self.add(Variant { stage, schedule, isa: schedule.isa(Isa::Sm80) });
         }
@@ -143,35 +175,37 @@ impl Chosen {
     }
 
     fn has(&self, launch: &Launch) -> bool {
-        self.0.contains_key(&launch.key.to_string())
+        self.kernels.contains_key(&launch.key.to_string())
     }
 
     /// The kernels of the best plan, unless the known one is about as good or one of them spills.
     fn launches(&mut self, best: &Plan, known: Option<Plan>) {
         let is_enough = known.is_some_and(|known| known.micros() <= TOLERANCE * best.micros());
-        if is_enough || best.steps.iter().any(spills) {
-            return;
-        }
-        for Launch { stage, schedule, .. } in &best.steps {
-            self.add(Variant { stage: (**stage).clone(), schedule: *schedule, isa: schedule.isa(Target::H200.isa) });
+        if !is_enough && !best.steps.iter().any(|launch| self.spills(launch)) {
+            best.steps.iter().for_each(|launch| self.add(variant_of(launch)));
         }
     }
-}
 
-/// Whether `ptxas` finds too few registers for a kernel, of those that plans of settings take.
-fn spills(launch: &Launch) -> bool {
-    match (launch.stage.program.name.as_str(), launch.schedule) {
-        ("selective_scan", Schedule::StateSpace(s)) => s.save && s.capacity() == 64 && s.vector == 4,
-        ("mamba", Schedule::StateSpace(s)) => s.ends || s.save && s.vector == 4,
-        ("mamba.bar", Schedule::StateSpaceBackward(s)) => s.pass == Pass::Carry,
-        ("monoid_attention.bar", Schedule::StateSpaceBackward(s)) => s.vector == 1,
-        // Gradients of attention in f32.
-        (name, Schedule::Flash(s)) => name.contains(".bar") && s.vector == 4,
-        _ => false,
+    /// Whether the table says that a launch's kernel spills. A kernel that it does not know is taken: `generate` refuses it if it spills.
+    fn spills(&self, launch: &Launch) -> bool {
+        let shape = Shape::of(&launch.stage, &launch.schedule, Target::H200.isa);
+        self.pressure.of(&shape).is_some_and(|registers| registers.spilled > 0)
     }
 }
 
 impl Setting {
+    /// Whether it calls a model in an element type.
+    fn calls(&self, model: &Program, elem: Elem) -> bool {
+        self.models.contains(&model.name.as_str()) && self.elems.contains(&elem)
+    }
+
+    /// The best plan of the call, and that of a call that saves its states.
+    fn plans(&self, program: &Program) -> Result<Vec<Plan>, PlanError> {
+        let (planner, call) = (Planner::new(program, &Target::H200)?, call(program, |axis| self.size(axis), true));
+        let saving = planner.plan_saving(&call)?.map(|(plan, _)| plan);
+        Ok([planner.plan(&call)?].into_iter().chain(saving).collect())
+    }
+
     fn size(&self, axis: &str) -> i64 {
         self.sizes.iter().find(|(name, _)| *name == axis).map_or(1, |(_, size)| *size)
     }
@@ -230,10 +264,13 @@ mod tests {
     /// Every call has a plan whose kernels are all committed.
     #[test]
     fn other_calls_than_those_of_the_settings_can_run() {
-        let models = committed();
+        let (models, pressure) = (committed(), Pressure::committed().expect("a table"));
         for (model, elem) in models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))) {
-            let keys: BTreeSet<String> =
-                of_model(model, elem).expect("kernels").iter().map(|variant| variant.key().to_string()).collect();
+            let keys: BTreeSet<String> = of_model(model, elem, &pressure)
+                .expect("kernels")
+                .iter()
+                .map(|variant| variant.key().to_string())
+                .collect();
             let forms = [Some(model.clone()), adjoint(model).ok(), step(model).ok().map(|step| step.program)];
             for program in forms.into_iter().flatten().flat_map(|program| given_cotangents(&program, elem)) {
                 let planner = Planner::new(&program, &Target::H200).expect("cuts");
@@ -244,6 +281,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A kernel that the table lacks has another schedule than when it was written: `oplus survey --models --table` writes it again.
+    #[test]
+    fn the_table_of_registers_knows_every_kernel_of_the_settings() {
+        let (pressure, variants) = (Pressure::committed().expect("a table"), settings_variants().expect("plans"));
+        let shapes = variants.iter().map(|v| Shape::of(&v.stage, &v.schedule, v.isa)).collect::<Vec<_>>();
+        let missing: Vec<&Shape> = shapes.iter().filter(|shape| pressure.of(shape).is_none()).collect();
+        assert!(missing.is_empty() && shapes.len() > 200, "{missing:#?}");
+        assert!(shapes.iter().any(|shape| pressure.of(shape).is_some_and(|registers| registers.spilled > 0)));
     }
 
     #[test]

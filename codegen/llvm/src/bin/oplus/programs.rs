@@ -2,8 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use oplus_codegen::plan::{self, cuts, variants};
-use oplus_codegen::schedule::Schedule;
-use oplus_codegen::schedules::shared_bytes;
+use oplus_codegen::schedules::Schedule;
 use oplus_codegen::stage::{Stage, cut_ordered};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
@@ -85,7 +84,7 @@ pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
             // No call takes a schedule that no device has the shared memory for.
             let fits =
-                |(stage, schedule): &(Stage, Schedule)| shared_bytes(stage, schedule, isa) <= Target::H200.shared_bytes;
+                |(stage, schedule): &(Stage, Schedule)| schedule.shared_bytes(stage, isa) <= Target::H200.shared_bytes;
             let of_stage = variants(stage, isa).into_iter().filter(fits);
             let of_stage = of_stage.map(|(stage, schedule)| Variant { stage, schedule, isa: schedule.isa(isa) });
             all.extend(of_stage.map(|v| (v.key().to_string(), v)));
@@ -129,8 +128,9 @@ fn forms_in(program: &Program, elem: Elem) -> Vec<Program> {
     forms
 }
 
-/// The same, and all cotangents without other optional parameters. In other calls kernels that are missing are made up for
-/// by those of a call that leaves nothing out, but it would have more to walk one element after the other.
+/// The forms of a program that ordered calls take: those of [`forms_in`], and one with all cotangents but without the other
+/// optional parameters. Any other call may run as one that leaves nothing out when its own kernels are missing; an ordered call
+/// would then walk more values one element after the other.
 fn ordered_forms_in(program: &Program, elem: Elem) -> Vec<Program> {
     let mut forms = forms_in(program, elem);
     forms.push(lean(program, elem, |param| !is_cotangent(param)));

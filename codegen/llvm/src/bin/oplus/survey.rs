@@ -1,16 +1,19 @@
 //! `oplus survey`.
 
 use crate::Outcome;
+use crate::models::settings_variants;
+use crate::pressure::{Pressure, Registers, Shape};
 use crate::programs::{all_variants, in_sources, named, parse_elem, parse_isa};
-use oplus_codegen::plan::registers;
-use oplus_codegen::schedule::Schedule;
+use oplus_codegen::schedules::Schedule;
+use oplus_codegen::schedules::lookback::registers;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::Variant;
 use oplus_llvm::ptxas::{Facts, Ptxas, PtxasError};
 use rayon::prelude::*;
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 
 /// Operators as users write them.
 const OPERATORS: &str = include_str!("../../../survey/operators.rs");
@@ -36,16 +39,17 @@ pub(crate) struct Args {
     /// Kinds of schedules, such as lookback, rows or columns.
     #[arg(long, value_delimiter = ',', default_value = "lookback")]
     schedule: Vec<String>,
+    /// Survey the kernels of the standard models that `oplus generate` considers instead, under all kinds of schedules.
+    #[arg(long, conflicts_with_all = ["source", "kernel", "elem", "isa", "schedule"])]
+    models: bool,
+    /// Also write registers and spills as a table, such as codegen/llvm/survey/pressure.tsv.
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let ptxas = Ptxas::find()?;
-    let programs = match &args.source {
-        Some(path) => in_sources(path)?,
-        None => oplus_front::scan_source_file(OPERATORS)?,
-    };
-    let mut variants = all_variants(&named(programs, &args.kernel)?, &args.elem, &args.isa)?;
-    variants.retain(|variant| args.schedule.iter().any(|kind| kind == variant.schedule.name()));
+    let mut variants = if args.models { settings_variants()? } else { surveyed(args)? };
     variants.sort_by_cached_key(|variant| (variant.stage.program.name.clone(), variant.schedule.to_string()));
     let reports: Vec<Result<Facts, String>> =
         variants.par_iter().with_max_len(1).map(|variant| facts(variant, &ptxas)).collect();
@@ -54,7 +58,30 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let spilling = reports.iter().flatten().filter(|facts| spilled(facts) > 0).count();
     println!("{} kernels, {spilling} spill", variants.len());
-    Ok(())
+    args.table.as_ref().map_or(Ok(()), |path| write_table(path, &variants, &reports))
+}
+
+/// The kernels that the command line names.
+fn surveyed(args: &Args) -> Result<Vec<Variant>, Box<dyn Error>> {
+    let programs = match &args.source {
+        Some(path) => in_sources(path)?,
+        None => oplus_front::scan_source_file(OPERATORS)?,
+    };
+    let mut variants = all_variants(&named(programs, &args.kernel)?, &args.elem, &args.isa)?;
+    variants.retain(|variant| args.schedule.iter().any(|kind| kind == variant.schedule.name()));
+    Ok(variants)
+}
+
+/// Writes the table of the kernels that could be made.
+fn write_table(path: &Path, variants: &[Variant], reports: &[Result<Facts, String>]) -> Outcome {
+    let mut table = Pressure::default();
+    for (variant, report) in variants.iter().zip(reports) {
+        if let Ok(facts) = report {
+            let registers = Registers { count: facts.registers, spilled: spilled(facts) };
+            table.insert(Shape::of(&variant.stage, &variant.schedule, variant.isa), registers);
+        }
+    }
+    std::fs::write(path, table.to_string()).map_err(|e| format!("cannot write {}: {e}", path.display()).into())
 }
 
 /// What `ptxas` says of a kernel, or why there is none.

@@ -1,31 +1,31 @@
 //! The running sums of the logarithms of channels: in shared memory, a row for every time of a chunk.
 //!
-//! Beside factors of `f32` every sum is two numbers side by side, as those of heads are two numbers.
+//! Beside factors of `f32` every sum is two numbers side by side, a sum and its rounding error, as those of heads are.
 
 use crate::build::{Builder, zero};
-use crate::schedule::Chunkwise;
-use crate::schedules::chunkwise::ChunksKernel;
-use crate::schedules::chunkwise::decay::{f32, gain, in_two, logarithm_at};
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::Chunkwise;
+use crate::schedules::chunkwise::ChunkwiseKernel;
+use crate::schedules::chunkwise::decay::{f32, gain, logarithm_at, split_sum};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::tile::{Expr, Memory, Operand, Reg};
 use oplus_dsl::{Elem, Ty};
 
 /// Times whose decays a thread loads at once.
 const LOADS: u32 = 16;
-/// Numbers between rows of sums beside those of the depth, so that rows begin in different banks.
+/// The padding of a row of sums, so that rows begin in different banks.
 pub(crate) const PAD: u32 = 8;
 
-/// Numbers that a sum is beside factors of a type.
+/// How many numbers a sum is beside factors of a type.
 fn numbers(elem: Elem) -> u32 {
     if elem == Elem::F32 { 2 } else { 1 }
 }
 
-/// Numbers from the sums of a time to those of the next.
+/// The distance between the sums of a time and those of the next, in numbers.
 fn sums_row(elem: Elem, depth: u32) -> u32 {
     numbers(elem) * depth + PAD
 }
 
-/// Numbers of all sums: those of a chunk's times, and those of the segment so far.
+/// The length of all sums: those of a chunk's times, and those of the segment so far.
 pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
     (schedule.times() + 1) * sums_row(elem, schedule.depth)
 }
@@ -34,32 +34,35 @@ pub(crate) fn sums_len(elem: Elem, schedule: &Chunkwise) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Log {
     sum: Operand,
-    /// What it lacks, where sums are two numbers.
-    rest: Option<Operand>,
+    /// The rounding error of the sum, where sums are two numbers.
+    rounding_error: Option<Operand>,
 }
 
 impl Log {
     /// The sum of what lies between an earlier time and this one.
     pub(super) fn since(self, b: &mut Builder, earlier: Log) -> Log {
         let sum = b.sub(self.sum, earlier.sum);
-        Log { sum, rest: self.rest.zip(earlier.rest).map(|(own, earlier)| b.sub(own, earlier)) }
+        Log {
+            sum,
+            rounding_error: self.rounding_error.zip(earlier.rounding_error).map(|(own, earlier)| b.sub(own, earlier)),
+        }
     }
 
-    /// 2 to its power.
+    /// Two to the power of the sum.
     pub(super) fn power(self, b: &mut Builder) -> Operand {
-        let all = self.rest.map_or(self.sum, |rest| b.add(self.sum, rest));
+        let all = self.rounding_error.map_or(self.sum, |rounding_error| b.add(self.sum, rounding_error));
         b.let_(Ty::F32, Expr::Exp2Fast(all))
     }
 }
 
-impl ChunksKernel<'_> {
-    /// Every thread sums the logarithms of its channels along the chunk's times; the first threads evaluate the gains.
+impl ChunkwiseKernel<'_> {
+    /// Sums the logarithms of each thread's channels along the chunk's times; the first threads evaluate the gains.
     pub(crate) fn sum_channels(&self, b: &mut Builder, values: &Values, first: Operand) {
         let times = self.schedule.times();
         self.own_channels(b, |b, channel| {
             let mut values = values.clone();
-            let place = self.place(b, channel, self.form.depth);
-            values.set_place(0, self.form.depth, place);
+            let place = self.index_along(b, channel, self.form.depth);
+            values.set_inner(0, self.form.depth, place);
             let sum = b.var(zero(self.ty_of_sums()));
             b.for_(Operand::i32(0), Operand::i32(times as i32), Operand::i32(LOADS as i32), |b, from| {
                 self.sum_times(b, values, (first, from, channel), sum);
@@ -74,7 +77,7 @@ impl ChunksKernel<'_> {
         b.if_(has_time, |b| {
             let mut values = values.clone();
             let at = b.add(first, self.thread);
-            let place = self.place(b, at, self.form.time);
+            let place = self.index_along(b, at, self.form.time);
             values.set_row(0, place);
             let gain = gain(b, &mut values, &self.form.gain, 0);
             b.store(Memory::Shared(self.gains), self.thread, &[gain], None);
@@ -83,15 +86,15 @@ impl ChunksKernel<'_> {
 
     /// The type in which logarithms are summed.
     fn ty_of_sums(&self) -> Ty {
-        if self.has_rests() { Ty::F64 } else { Ty::F32 }
+        if self.has_rounding_errors() { Ty::F64 } else { Ty::F32 }
     }
 
-    /// The place of a channel's sum over the segment so far, which is its thread's.
+    /// The index of a channel's sum over the segment so far, which belongs to its thread.
     fn log_index(&self, b: &mut Builder, channel: Operand) -> Operand {
         self.sum_index(b, Operand::i32(self.schedule.times() as i32), channel)
     }
 
-    /// Every thread lets the sums over the segment of its channels be 0.
+    /// Sets the sums over the segment of each thread's channels to 0.
     pub(crate) fn clear_logs(&self, b: &mut Builder) {
         self.own_channels(b, |b, channel| {
             let index = self.log_index(b, channel);
@@ -99,7 +102,7 @@ impl ChunksKernel<'_> {
         });
     }
 
-    /// Every thread writes the sums over the segment of its channels to memory from a place on.
+    /// Writes the sums over the segment of each thread's channels to memory from an index on.
     pub(crate) fn store_logs(&self, b: &mut Builder, memory: Memory, from: Operand) {
         self.own_channels(b, |b, channel| {
             let index = self.log_index(b, channel);
@@ -127,10 +130,10 @@ impl ChunksKernel<'_> {
         let time = b.add(first, from);
         let mut log = |b: &mut Builder, k: u32| {
             let at = b.add(time, Operand::i32(k as i32));
-            let place = self.place(b, at, self.form.time);
+            let place = self.index_along(b, at, self.form.time);
             values.set_row(k, place);
-            let spot = Spot { row: Some(k), column: None, place: Some(0) };
-            logarithm_at(b, &mut values, self.form.decay, spot)
+            let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
+            logarithm_at(b, &mut values, self.form.decay, coordinates)
         };
         let logs: Vec<Operand> = (0..LOADS).map(|k| log(b, k)).collect();
         let index = self.sum_index(b, from, channel);
@@ -139,12 +142,12 @@ impl ChunksKernel<'_> {
             let next = b.add(sum.into(), log);
             b.assign(sum, next);
             let at = b.add(index, Operand::i32((k * sums_row(self.elem(), self.schedule.depth)) as i32));
-            let numbers = if self.has_rests() { in_two(b, next).to_vec() } else { vec![next] };
+            let numbers = if self.has_rounding_errors() { split_sum(b, next).to_vec() } else { vec![next] };
             b.store(Memory::Shared(self.sums), at, &numbers, None);
         }
     }
 
-    /// The place of a time's sum of a channel.
+    /// The index of a time's sum of a channel.
     fn sum_index(&self, b: &mut Builder, time: Operand, channel: Operand) -> Operand {
         let row = b.mul(time, Operand::i32(sums_row(self.elem(), self.schedule.depth) as i32));
         let own = b.mul(channel, Operand::i32(numbers(self.elem()) as i32));
@@ -156,7 +159,7 @@ impl ChunksKernel<'_> {
         let index = self.sum_index(b, time, channel);
         let numbers = numbers(self.elem());
         let all = b.load(Memory::Shared(self.sums), index, numbers * count, None, zero(Ty::F32));
-        let log = |own: &[Operand]| Log { sum: own[0], rest: own.get(1).copied() };
+        let log = |own: &[Operand]| Log { sum: own[0], rounding_error: own.get(1).copied() };
         all.chunks(numbers as usize).map(log).collect()
     }
 }

@@ -4,36 +4,36 @@ use super::{Arrays, Steps};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::{Blocks, Factor, map_left};
-use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;
 
-/// What is scaled: later times down to a border, or earlier ones up to it.
+/// A direction of scaling: later times down to a border, or earlier ones up to it.
 #[derive(Clone, Copy)]
-pub(super) enum Side {
+pub(super) enum ScaledFactor {
     Query,
     Key,
 }
 
-/// By what: the powers of two of sums from a border on, a row of the sums, or up to it.
+/// A scale: powers of two of the sums from a border on, a row of the sums, or up to it.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
-    pub side: Side,
+    pub factor: ScaledFactor,
     pub border: Operand,
 }
 
 impl Scale {
     /// The power of two of the difference of sums at a time and at the border.
     fn power(self, b: &mut Builder, own: Operand, border: Operand) -> Operand {
-        let apart = match self.side {
-            Side::Query => b.sub(own, border),
-            Side::Key => b.sub(border, own),
+        let apart = match self.factor {
+            ScaledFactor::Query => b.sub(own, border),
+            ScaledFactor::Key => b.sub(border, own),
         };
         b.let_(Ty::F32, Expr::Exp2Fast(apart))
     }
 }
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// The two elements of a word times two numbers.
     fn scaled(&self, b: &mut Builder, word: Operand, by: [Operand; 2]) -> Operand {
         let [low, high] = b.unpack(self.keys.elem, word);
@@ -55,11 +55,11 @@ impl BackKernel<'_> {
         [0, 1].map(|c| scale.power(b, own[c], border[c]))
     }
 
-    /// The warp's keys as left factors over the depth, times what is left of them up to a border.
+    /// The warp's keys as left factors over the depth, scaled up to a border.
     pub(super) fn scaled_left(&self, b: &mut Builder, own: &Steps, border: Operand) -> Blocks {
-        let left = Factor::of(b, &self.keys, &own.sides.deep.left, Operand::i32(0));
+        let left = Factor::of(b, &self.keys, &own.views.deep.left, Operand::i32(0));
         let (row, column) = (self.first_row(b), self.first_column(b));
-        let scale = Scale { side: Side::Key, border };
+        let scale = Scale { factor: ScaledFactor::Key, border };
         let sixteen = |sixteen: u32| {
             let words = left.four(b, 0, sixteen, false);
             map_left(b, words, (row, column, sixteen), |b, word, place| {

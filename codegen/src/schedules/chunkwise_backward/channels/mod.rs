@@ -1,4 +1,4 @@
-//! The third sweep where decays are those of channels: chunks of 16 times within chunks, as forward.
+//! The third sweep for decays per channel: sub-chunks of 16 times within chunks, as in the forward scan.
 //!
 //! With s\[t, n\] the running sums of the logarithms of channel n, S, D and M as above, gains left out,
 //!
@@ -10,11 +10,11 @@
 //! decay'[k,n] = 2^s[end,n]·⟨S[n], D[n]⟩ + Σ_j key[j,n]·first term of key'[j,n] + Σ_{t ≥ k} (query·query' − key·key')[t,n]
 //! ```
 //!
-//! where the last sum leaves of the pairs those with i ≥ k > j. No power of two has a positive exponent: between blocks of 16
-//! times queries are scaled by 2^(s\[i\] − s\[r\]) and keys by 2^(s\[r\] − s\[j\]), r a border between both, and these are factors of
-//! products; pairs of times of one block are summed channel by channel in `f32`. Of A a warp has its 16 times j and every other
-//! later block; of query' and key' its 16 times and half of the channels, of which a thread has some alone for pairs of one
-//! block: the power of a pair serves both.
+//! where the last sum goes over the pairs with i ≥ k > j alone. No power of two has a positive exponent: between blocks of
+//! 16 times queries are scaled by 2^(s\[i\] − s\[r\]) and keys by 2^(s\[r\] − s\[j\]), r a border between both, and these
+//! are factors of products; pairs of times of one block are summed channel by channel in `f32`. A warp has its 16 times j
+//! of A and every other later block; of query' and key' it has its 16 times and half of the channels. For pairs of one
+//! block a thread has some channels alone: the power of a pair serves both cotangents.
 
 mod factors;
 mod own;
@@ -24,8 +24,8 @@ mod scores;
 mod sums;
 mod wide;
 
-use super::walk::{AllSides, Head, Sums};
-use super::{BLOCKS, BackKernel, ROWS, TIMES};
+use super::walk::{AllViews, Head, Sums};
+use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
 use crate::schedules::chunkwise::products::Blocks;
@@ -35,12 +35,12 @@ use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
 
-/// Elements from a row of numbers of channels to the next.
+/// The distance between rows of numbers of channels, in elements.
 pub(super) fn row(depth: u32) -> u32 {
     depth + PAD
 }
 
-/// What there is in shared memory for decays of channels alone.
+/// The arrays in shared memory that only decays per channel need.
 #[derive(Clone)]
 pub(super) struct Arrays {
     /// The running sums of the chunk's channels: a row of zeros, and one for every time.
@@ -54,30 +54,30 @@ pub(super) struct Arrays {
     later: SharedId,
     /// ⟨S, D⟩ of channels over 16 places of the width, and the sums of keys by the first term of key' over a block's times.
     energies: SharedId,
-    ends: SharedId,
+    end_terms: SharedId,
 }
 
 impl Arrays {
     pub(super) fn declare(b: &mut Builder, elem: Elem, depth: u32, own_queries: SharedId) -> Arrays {
         let sums = b.shared("channel_sums", SharedKind::Elem(Elem::F32), (TIMES + 1) * row(depth));
         let pairs = Tile::bare(b, "pairs", elem, (TIMES, TIMES));
-        let [totals, later, energies, ends] = ["totals", "later", "channel_energies", "ends"]
+        let [totals, later, energies, end_terms] = ["totals", "later", "channel_energies", "ends"]
             .map(|name| b.shared(name, SharedKind::Elem(Elem::F32), BLOCKS * depth));
-        Arrays { sums, pairs, own_queries, totals, later, energies, ends }
+        Arrays { sums, pairs, own_queries, totals, later, energies, end_terms }
     }
 }
 
-/// What the steps of a chunk read.
+/// What the steps of a chunk read: arrays, lanes and rows of the sums.
 struct Steps<'a> {
     arrays: &'a Arrays,
-    sides: &'a AllSides,
+    views: &'a AllViews,
     /// The first row of the sums at the start of the warp's 16 times, and at their end.
     start: Operand,
     end: Operand,
 }
 
-impl BackKernel<'_> {
-    /// The third sweep.
+impl ChunkwiseBackwardKernel<'_> {
+    /// Emits the third sweep.
     pub(super) fn channels_body(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };
         self.start(b);
@@ -102,10 +102,10 @@ impl BackKernel<'_> {
         }
         let (rows, steps) = self.early(b, &place, chunk.first);
         self.channel_energies(b, arrays, None);
-        // From here on everybody has sums and rates.
+        // From here on all threads see sums and rates.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.score_earlier(b, &own);
         self.score_own(b);
         self.weigh_pairs(b, &own);
@@ -113,21 +113,21 @@ impl BackKernel<'_> {
         b.barrier();
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
-        let head = Head { sides: &sides, stage: none, decays: &decays, sums: &sums };
+        let head = Head { views: &views, stage: none, decays: &decays, sums: &sums };
         let found = self.channel_values(b, &own, &head);
         self.store_values(b, &rows, (none, None), &found);
         self.after_pairs(b, &own, None, (&values, chunk.first));
         self.store_steps(b, &steps, &decays, None);
     }
 
-    /// What steps read of sides.
-    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, sides: &'a AllSides) -> Steps<'a> {
+    /// The steps' view of arrays and lanes.
+    fn steps<'a>(&self, b: &mut Builder, arrays: &'a Arrays, views: &'a AllViews) -> Steps<'a> {
         let [start, end] = [0, 1].map(|by| self.border(b, by));
-        Steps { arrays, sides, start, end }
+        Steps { arrays, views, start, end }
     }
 
-    /// What is left when M is there: key', query' and the cotangents of the logarithms. The products of all of the width with D
-    /// and S are given, or those of the tiles are taken.
+    /// Computes what needs M: key', query' and the cotangents of the logarithms. The products over all of the width with D
+    /// and S are given, or computed from the tiles.
     fn after_pairs(&self, b: &mut Builder, own: &Steps, through: Option<(Blocks, Blocks)>, at: (&Values, Operand)) {
         self.pairs_of_own(b, own.arrays);
         b.push(Stmt::SyncWarp);

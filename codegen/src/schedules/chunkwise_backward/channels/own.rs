@@ -2,17 +2,17 @@
 
 use super::Arrays;
 use crate::build::{Builder, zero};
-use crate::schedule::WARP;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::piece_index;
-use crate::schedules::chunkwise_backward::{BackKernel, ROWS};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
 use crate::schedules::flash::tile::Tile;
+use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
-    /// What pairs of the warp's block add to query' and key' at the channels of its half.
+impl ChunkwiseBackwardKernel<'_> {
+    /// Computes what pairs of the warp's block add to query' and key' at the channels of its half.
     pub(super) fn pairs_of_own(&self, b: &mut Builder, arrays: &Arrays) {
         self.own_channels(b, |b, channel| {
             let first = self.border(b, 0);
@@ -53,7 +53,7 @@ impl BackKernel<'_> {
         });
     }
 
-    /// Numbers of 16 times that are so far apart.
+    /// The numbers of 16 times that lie `apart` elements from each other.
     pub(super) fn of_times(&self, b: &mut Builder, array: SharedId, first: Operand, apart: u32) -> Vec<Operand> {
         let one = |k: u32| {
             let at = b.add(first, Operand::i32((k * apart) as i32));

@@ -1,26 +1,26 @@
 //! Products of a chunk whose factors are scaled channel by channel.
 
 use super::Steps;
-use super::factors::{Scale, Side};
+use super::factors::{Scale, ScaledFactor};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor, load_four, mma, multiply_in_time, scale_rows};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::walk::Head;
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::schedules::flash::tile::{left_rows, right_rows};
 use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
 
-/// Sixteens of a row of times or of the width.
+/// How many sixteens a row of times or of the width has.
 const SIXTEENS: u32 = TIMES / ROWS;
 
-impl BackKernel<'_> {
+impl ChunkwiseBackwardKernel<'_> {
     /// value' at the warp's times and the places of the width of its half.
     pub(super) fn channel_values(&self, b: &mut Builder, own: &Steps, head: &Head) -> Blocks {
         let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
-        let right = own.sides.deep.right(b, &self.duals, Operand::i32(0));
+        let right = own.views.deep.right(b, &self.duals, Operand::i32(0));
         let left = self.scaled_left(b, own, Operand::i32(TIMES as i32));
         for (sixteen, left) in (0..).zip(left) {
             for pair in 0..found.len() / 2 {
@@ -32,7 +32,7 @@ impl BackKernel<'_> {
         let (row, piece) = left_rows(b, self.lane);
         let first = self.border(b, 0);
         let row = b.add(first, row);
-        let right = head.sides.wide.in_time(b, &self.cotangents, Operand::i32(0));
+        let right = head.views.wide.in_time(b, &self.cotangents, Operand::i32(0));
         let last = Operand::i32(BLOCKS as i32);
         self.through_blocks(b, found, (self.block, last), |b, found, later| {
             let index = self.weights.lanes_at(b, row, piece, later);
@@ -48,7 +48,7 @@ impl BackKernel<'_> {
         Factor { start: b.add(right.start, by), ..right }
     }
 
-    /// Adds what blocks of times give one after the other.
+    /// Adds what blocks of times give, one after the other.
     fn through_blocks(
         &self,
         b: &mut Builder,
@@ -129,8 +129,8 @@ impl BackKernel<'_> {
             let at = b.add(row, Operand::i32(by as i32));
             b.load1(Memory::Shared(self.rates[if is_key { 1 } else { 2 }]), at)
         });
-        let left = Factor::of(b, tile, &own.sides.wide.left, none);
-        let right = own.sides.deep.in_time(b, states, none);
+        let left = Factor::of(b, tile, &own.views.wide.left, none);
+        let right = own.views.deep.in_time(b, states, none);
         for sixteen in 0..SIXTEENS {
             let words = left.four(b, 0, sixteen, false);
             let words = scale_rows(b, tile.elem, words, gains);
@@ -167,20 +167,20 @@ impl BackKernel<'_> {
     ) {
         let none = Operand::i32(0);
         let through = self.through_states(b, own, (Cotangent::Keys, given), (own.end, Operand::i32(TIMES as i32)));
-        let scale = Scale { side: Side::Key, border: own.end };
+        let scale = Scale { factor: ScaledFactor::Key, border: own.end };
         if self.has_channels() {
-            self.store_ends(b, own, &through, scale);
+            self.store_end_terms(b, own, &through, scale);
         }
         let (row, piece) = left_rows(b, self.lane);
         let start = self.border(b, 0);
         let row = b.add(start, row);
-        let right = own.sides.deep.in_time(b, &self.queries, none);
+        let right = own.views.deep.in_time(b, &self.queries, none);
         let next = b.add(self.block, Operand::i32(1));
         let last = Operand::i32(BLOCKS as i32);
         let found = self.through_blocks(b, through, (next, last), |b, found, later| {
             let index = own.arrays.pairs.lanes_at(b, row, piece, later);
             let left = load_four(b, &own.arrays.pairs, index, false);
-            let scale = Scale { side: Side::Query, border: own.end };
+            let scale = Scale { factor: ScaledFactor::Query, border: own.end };
             self.add_scaled(b, own, found, ((left, right), later, scale));
         });
         let found = self.with_own(b, own, &found, (self.key_sums, scale));
@@ -208,24 +208,28 @@ impl BackKernel<'_> {
         let through = self.through_states(b, own, (Cotangent::Queries, given), (none, own.start));
         let (row, piece) = right_rows(b, self.lane);
         let lanes = own.arrays.pairs.lanes_at(b, row, piece, self.block);
-        let right = own.sides.deep.in_time(b, &self.keys, none);
+        let right = own.views.deep.in_time(b, &self.keys, none);
         let found = self.through_blocks(b, through, (none, self.block), |b, found, earlier| {
             let rows = b.mul(earlier, Operand::i32((ROWS * TIMES) as i32));
             let index = b.add(lanes, rows);
             let left = load_four(b, &own.arrays.pairs, index, true);
-            let scale = Scale { side: Side::Key, border: own.start };
+            let scale = Scale { factor: ScaledFactor::Key, border: own.start };
             self.add_scaled(b, own, found, ((left, right), earlier, scale));
         });
-        let found =
-            self.with_own(b, own, &found, (own.arrays.own_queries, Scale { side: Side::Query, border: own.start }));
+        let found = self.with_own(
+            b,
+            own,
+            &found,
+            (own.arrays.own_queries, Scale { factor: ScaledFactor::Query, border: own.start }),
+        );
         if self.needs(Cotangent::Queries) {
             self.store_depth(b, values, first, (Cotangent::Queries, &found));
         }
         if self.has_channels() {
-            let places: Vec<_> = (0..self.deep_blocks()).map(|block| self.block_at(b, block)).collect();
+            let of_block: Vec<_> = (0..self.deep_blocks()).map(|block| self.block_at(b, block)).collect();
             self.store_product(b, &found, |b, block, r, found| {
                 let queries = self.own_block(b, (&self.queries, none), block);
-                let at = b.add(places[block as usize][r / 2], Operand::i32((r % 2) as i32));
+                let at = b.add(of_block[block as usize][r / 2], Operand::i32((r % 2) as i32));
                 let before = b.load1(Memory::Shared(self.key_sums), at);
                 b.fma(queries[r], found, before)
             });
@@ -237,8 +241,8 @@ impl BackKernel<'_> {
         let mut all = vec![];
         for (block, found) in (0..).zip(found) {
             let powers = self.own_powers(b, own, (block, scale));
-            let places = self.block_at(b, block);
-            let [x, y] = places.map(|at| b.load(Memory::Shared(array), at, 2, None, zero(Ty::F32)));
+            let of_block = self.block_at(b, block);
+            let [x, y] = of_block.map(|at| b.load(Memory::Shared(array), at, 2, None, zero(Ty::F32)));
             let add = [x[0], x[1], y[0], y[1]];
             all.push([0, 1, 2, 3].map(|r: usize| b.fma(found[r], powers[r], add[r])));
         }
@@ -261,7 +265,7 @@ impl BackKernel<'_> {
     }
 
     /// Writes the sums over the warp's times of keys by the first term of key'.
-    fn store_ends(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
+    fn store_end_terms(&self, b: &mut Builder, own: &Steps, through: &Blocks, scale: Scale) {
         let is_first = b.eq(self.group, Operand::i32(0));
         let from = b.mul(self.block, Operand::i32(self.schedule.depth as i32));
         for (block, through) in (0..).zip(through) {
@@ -277,7 +281,7 @@ impl BackKernel<'_> {
             });
             let (_, channel) = self.channels_of(b, block);
             let at = b.add(from, channel);
-            b.store(Memory::Shared(own.arrays.ends), at, &two, Some(is_first));
+            b.store(Memory::Shared(own.arrays.end_terms), at, &two, Some(is_first));
         }
     }
 }

@@ -6,18 +6,18 @@ use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::products::piece_index;
-use crate::schedules::chunkwise_backward::{BackKernel, ROWS, TIMES};
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// Logarithms of decays that leave nothing are less: they are at least −160, less what sums of them round.
+/// A decay that leaves nothing has a logarithm below this one: it is at least −160, less what sums of logarithms round.
 const NOTHING: f64 = -150.0;
 
-impl BackKernel<'_> {
-    /// Every thread sums S·D of its channels over 16 places of the width; those of a part are added to those of the parts before.
+impl ChunkwiseBackwardKernel<'_> {
+    /// Sums S·D of each thread's channels over 16 places of the width; the sums of a part are added to those of the parts before.
     pub(super) fn channel_energies(&self, b: &mut Builder, arrays: &Arrays, part: Option<Operand>) {
         if !self.has_channels() {
             return;
@@ -55,7 +55,7 @@ impl BackKernel<'_> {
         }
     }
 
-    /// Every thread sums what there is of its channels from every time of the warp's block on, and writes what all are.
+    /// Sums what each thread's channels have from every time of the warp's block on, and writes the totals.
     pub(super) fn sum_later_channels(&self, b: &mut Builder, arrays: &Arrays) {
         if !self.has_channels() {
             return;
@@ -84,15 +84,16 @@ impl BackKernel<'_> {
         let outputs = self.form.outputs.iter().enumerate().filter(|(_, kind)| **kind == Cotangent::Channels);
         for (output, _) in outputs {
             self.own_channels(b, |b, channel| {
-                let [later, energies, ends] = [arrays.later, arrays.energies, arrays.ends].map(Memory::Shared);
+                let [later, energies, end_terms] =
+                    [arrays.later, arrays.energies, arrays.end_terms].map(Memory::Shared);
                 let blocks =
                     self.total_of(b, (later, channel), |b, other| b.lt(self.block, Operand::i32(other as i32)));
                 let all = |_: &mut Builder, _| Operand::bool(true);
                 let energy = self.total_of(b, (energies, channel), all);
-                let ends = self.total_of(b, (ends, channel), all);
+                let end_terms = self.total_of(b, (end_terms, channel), all);
                 let end = self.sums_at(b, arrays, (Operand::i32(TIMES as i32), channel), 1)[0];
                 let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
-                let constant = b.fma(whole, energy, ends);
+                let constant = b.fma(whole, energy, end_terms);
                 let constant = b.add(constant, blocks);
                 self.store_times(b, arrays, values.clone(), (output, first), (channel, constant));
             });
@@ -113,27 +114,27 @@ impl BackKernel<'_> {
         let block = self.border(b, 0);
         let from = self.channel_index(b, block, channel);
         let time = b.add(first, block);
-        let place = self.place(b, channel, depth);
-        values.set_place(0, depth, place);
+        let place = self.index_along(b, channel, depth);
+        values.set_inner(0, depth, place);
         let apart = row(self.schedule.depth);
         let mut before = b.load1(Memory::Shared(arrays.sums), from);
         let after = b.add(from, Operand::i32(apart as i32));
         let sums = self.of_times(b, arrays.sums, after, apart);
         let later = self.of_times(b, self.key_sums, from, apart);
         for (k, (sum, own)) in (0..).zip(sums.into_iter().zip(later)) {
-            // Of a decay that leaves nothing the cotangent is 0, not what the sums round.
+            // The cotangent of a decay that leaves nothing is 0, not the rounding error of the sums.
             let log = b.sub(sum, before);
             let is_nothing = b.lt(log, f32(NOTHING));
             before = sum;
             let at = b.add(time, Operand::i32(k as i32));
-            let place = self.place(b, at, self.form.states.time);
+            let place = self.index_along(b, at, self.form.states.time);
             values.set_row(k, place);
-            let spot = Spot { row: Some(k), column: None, place: Some(0) };
+            let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
             let sum = b.add(own, constant);
             let sum = b.select(is_nothing, f32(0.0), sum);
-            values.set(value, spot, sum);
-            let (indices, exists) = values.indices(b, spot);
-            let stored = values.value(b, value, spot);
+            values.set(value, coordinates, sum);
+            let (indices, exists) = values.indices(b, coordinates);
+            let stored = values.value(b, value, coordinates);
             let offset = self.args.offset(b, tensor, &indices);
             b.store(Memory::Global(self.args.pointer(tensor)), offset, &[stored], Some(exists));
         }

@@ -1,18 +1,18 @@
 //! Weights of pairs of times: A, and M with its gains.
 
-use super::factors::{Scale, Side};
+use super::factors::{Scale, ScaledFactor};
 use super::{Arrays, Steps};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::products::{Blocks, Factor, mma, multiply, piece_index};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS, TIMES};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
 use crate::schedules::flash::tile::{Tile, right_rows};
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
-    /// A of the warp's times j and every other later block, the next one for the first half.
+impl ChunkwiseBackwardKernel<'_> {
+    /// Computes A of the warp's times j and every other later block, the next one for the first half.
     pub(super) fn score_earlier(&self, b: &mut Builder, own: &Steps) {
         let left = self.scaled_left(b, own, own.end);
         let (row, piece) = right_rows(b, self.lane);
@@ -26,7 +26,7 @@ impl BackKernel<'_> {
             let mut scores: Blocks = vec![zeros(); 2];
             for (sixteen, left) in (0..).zip(&left) {
                 let words = right.four(b, 0, sixteen, false);
-                let scale = Scale { side: Side::Query, border: own.end };
+                let scale = Scale { factor: ScaledFactor::Query, border: own.end };
                 let [x, y, z, w] = self.scaled_right(b, own.arrays, words, (first, sixteen), scale);
                 mma(b, right.tile.elem, &mut scores[0], *left, [x, y]);
                 mma(b, right.tile.elem, &mut scores[1], *left, [z, w]);
@@ -54,7 +54,7 @@ impl BackKernel<'_> {
         }
     }
 
-    /// A of the warp's times j and eight of the same block, channel by channel: the first eight for the first half.
+    /// Computes A of the warp's times j and eight of the same block, channel by channel: the first eight for the first half.
     pub(super) fn score_own(&self, b: &mut Builder) {
         let Some(arrays) = &self.channels else { return };
         let first = self.border(b, 0);
@@ -92,7 +92,7 @@ impl BackKernel<'_> {
                 }
             }
         });
-        // Of times that are no pair the power may be infinite.
+        // The power of times that are no pair may be infinite.
         let seen = [0, 1, 2, 3].map(|r: usize| {
             let is_pair = b.ge(later[r % 2], earlier[r / 2]);
             b.select(is_pair, scores[r].into(), zero(Ty::F32))
@@ -100,13 +100,13 @@ impl BackKernel<'_> {
         self.store_scores(b, first, &seen);
     }
 
-    /// The sums of two neighbouring channels up to a time, itself among them.
+    /// The sums of two neighbouring channels up to and with a time.
     fn sums_after(&self, b: &mut Builder, arrays: &Arrays, time: Operand, channel: Operand) -> Vec<Operand> {
         let row = b.add(time, Operand::i32(1));
         self.sums_at(b, arrays, (row, channel), 2)
     }
 
-    /// M of the warp's times j and the times i of its half, with all gains.
+    /// Computes M of the warp's times j and the times i of its half, with all gains.
     pub(super) fn weigh_pairs(&self, b: &mut Builder, own: &Steps) {
         let mut products: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
         self.add_pairs(b, own, &mut products);
@@ -116,8 +116,8 @@ impl BackKernel<'_> {
     /// Adds the products of values and cotangents.
     pub(super) fn add_pairs(&self, b: &mut Builder, own: &Steps, products: &mut Blocks) {
         let none = Operand::i32(0);
-        let left = Factor::of(b, &self.values, &own.sides.wide.left, none);
-        let right = own.sides.wide.right(b, &self.cotangents, none);
+        let left = Factor::of(b, &self.values, &own.views.wide.left, none);
+        let right = own.views.wide.right(b, &self.cotangents, none);
         multiply(b, products, (left, right));
     }
 

@@ -3,13 +3,13 @@
 use super::{Arrays, row};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
-use crate::schedules::chunkwise_backward::{BLOCKS, BackKernel, ROWS};
-use crate::schedules::flash::values::{Spot, Values};
+use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS};
+use crate::schedules::flash::values::{Coordinates, Values};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-/// A channel's times in a block: what a thread sums.
+/// A channel's times in a block: the work of one thread in a sum.
 pub(super) struct Item {
     /// The block of times, or of the width, `i32`.
     pub block: Operand,
@@ -18,8 +18,8 @@ pub(super) struct Item {
     pub exists: Operand,
 }
 
-impl BackKernel<'_> {
-    /// The thread's channels of blocks.
+impl ChunkwiseBackwardKernel<'_> {
+    /// The channels and blocks that the thread sums.
     pub(super) fn items(&self, b: &mut Builder) -> Vec<Item> {
         let (depth, threads) = (self.schedule.depth, self.schedule.threads());
         let items = 0..(BLOCKS * depth).div_ceil(threads);
@@ -33,7 +33,7 @@ impl BackKernel<'_> {
         items.map(item).collect()
     }
 
-    /// Every thread sums the logarithms of its channels along the times of a block, and adds the sums of blocks before.
+    /// Sums the logarithms of each thread's channels along the times of a block, and adds the sums of blocks before.
     pub(super) fn sum_channels(&self, b: &mut Builder, arrays: &Arrays, values: &Values, first: Operand) {
         let items = self.items(b);
         let sums: Vec<Vec<Operand>> = items.iter().map(|item| self.sum_times(b, values, (item, first))).collect();
@@ -79,23 +79,23 @@ impl BackKernel<'_> {
     /// The sums of an item's logarithms up to each of its times.
     fn sum_times(&self, b: &mut Builder, values: &Values, (item, first): (&Item, Operand)) -> Vec<Operand> {
         let mut values = values.clone();
-        let place = self.place(b, item.channel, self.form.states.depth);
-        values.set_place(0, self.form.states.depth, place);
+        let place = self.index_along(b, item.channel, self.form.states.depth);
+        values.set_inner(0, self.form.states.depth, place);
         let own = b.mul(item.block, Operand::i32(ROWS as i32));
         let time = b.add(first, own);
         let mut sums: Vec<Operand> = vec![];
         for k in 0..ROWS {
             let at = b.add(time, Operand::i32(k as i32));
-            let place = self.place(b, at, self.form.states.time);
+            let place = self.index_along(b, at, self.form.states.time);
             values.set_row(k, place);
-            let spot = Spot { row: Some(k), column: None, place: Some(0) };
-            let log = logarithm_at(b, &mut values, self.form.states.decay, spot);
+            let coordinates = Coordinates { row: Some(k), column: None, inner: Some(0) };
+            let log = logarithm_at(b, &mut values, self.form.states.decay, coordinates);
             sums.push(sums.last().map_or(log, |sum| b.add(*sum, log)));
         }
         sums
     }
 
-    /// The place of a channel in a row of numbers.
+    /// The index of a channel in a row of numbers.
     pub(super) fn channel_index(&self, b: &mut Builder, of: Operand, channel: Operand) -> Operand {
         let from = b.mul(of, Operand::i32(row(self.schedule.depth) as i32));
         b.add(from, channel)

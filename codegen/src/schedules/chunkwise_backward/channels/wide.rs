@@ -1,28 +1,28 @@
-//! The third sweep of a wide state with decays of channels: its parts one after the other.
+//! The third sweep of a wide state with decays per channel: its parts one after the other.
 //!
-//! A is that of all parts. Sums over the width, which are M and the first terms of query' and key', stay in registers, and in the
-//! places that pairs of one block have later.
+//! A does not depend on the part. Sums over the width, which are M and the first terms of query' and key', stay in
+//! registers, and in the shared memory that pairs of one block use later.
 
 use super::{Arrays, Steps};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::chunkwise::zeros;
-use crate::schedules::chunkwise_backward::walk::{Chunk, Head, Place, Sums};
-use crate::schedules::chunkwise_backward::{BackKernel, TIMES};
+use crate::schedules::chunkwise_backward::walk::{Chunk, Head, HeadPart, Sums};
+use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, TIMES};
 use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Mbarrier, Operand, Reg, SharedId, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
-impl BackKernel<'_> {
-    /// What comes after the sums of channels: A, the parts, and what is known when all of them are summed.
+impl ChunkwiseBackwardKernel<'_> {
+    /// Computes what follows the sums of channels: A, the parts, and what needs the sums of all parts.
     pub(super) fn all_parts(
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (chunk, place): (&Chunk, &Place),
+        (chunk, place): (&Chunk, &HeadPart),
         values: &Values,
     ) {
         let none = Operand::i32(0);
@@ -32,10 +32,10 @@ impl BackKernel<'_> {
         for array in [self.key_sums, arrays.own_queries] {
             (0..self.deep_blocks()).for_each(|block| self.store_own(b, (array, block), &zeros()));
         }
-        // From here on everybody has sums and rates.
+        // From here on all threads see sums and rates.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.score_earlier(b, &own);
         self.score_own(b);
         let pairs: Vec<[Reg; 4]> = (0..TIMES / 2 / COLUMNS).map(|_| [0; 4].map(|_| b.var(zero(Ty::F32)))).collect();
@@ -43,31 +43,31 @@ impl BackKernel<'_> {
         let pairs: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.store_weighed(b, arrays, pairs);
         let [keys, queries] = [self.key_sums, arrays.own_queries].map(|array| self.kept(b, array, self.deep_blocks()));
-        // M is there, and nobody reads the sums any more.
+        // M is complete, and no thread reads the sums any more.
         b.barrier();
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         self.after_pairs(b, &own, Some((keys, queries)), (values, chunk.first));
     }
 
-    /// One part: value' at its places, and what it adds to the sums.
+    /// Computes one part: value' at its places, and what it adds to the sums.
     fn part(
         &self,
         b: &mut Builder,
         arrays: &Arrays,
-        (chunk, place): (&Chunk, &Place),
+        (chunk, place): (&Chunk, &HeadPart),
         (pairs, part): (&[[Reg; 4]], Operand),
     ) {
         let none = Operand::i32(0);
-        // The weights of all warps are there, and nobody reads what the part before has summed over the width.
+        // The weights of all warps are complete, and no thread reads the sums over the width of the part before.
         b.barrier();
         let parity = b.binary(Binary::And, part, Operand::i32(1));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
             b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, parity));
         }
         self.channel_energies(b, arrays, Some(part));
-        let sides = self.all_sides(b);
-        let own = self.steps(b, arrays, &sides);
+        let views = self.all_views(b);
+        let own = self.steps(b, arrays, &views);
         let mut products: Blocks = pairs.iter().map(|block| block.map(Operand::Reg)).collect();
         self.add_pairs(b, &own, &mut products);
         for (reg, product) in pairs.iter().flatten().zip(products.iter().flatten()) {
@@ -79,10 +79,10 @@ impl BackKernel<'_> {
         let (rows, steps) = self.early(b, place, chunk.first);
         let decays = self.decays(b, none);
         let sums = Sums { pairs: vec![], queries: vec![] };
-        let found = self.channel_values(b, &own, &Head { sides: &sides, stage: none, decays: &decays, sums: &sums });
+        let found = self.channel_values(b, &own, &Head { views: &views, stage: none, decays: &decays, sums: &sums });
         let first = b.mul(part, Operand::i32(TIMES as i32));
         self.store_values(b, &rows, (none, Some(first)), &found);
-        // Nobody reads the tiles of this part any more.
+        // No thread reads the tiles of this part any more.
         b.barrier();
         let next = b.add(part, Operand::i32(1));
         self.fetch(b, chunk, next);

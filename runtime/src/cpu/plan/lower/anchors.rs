@@ -105,7 +105,7 @@ impl Lower<'_> {
         Manner::Parts { from: if lanes(&|_| true) < FEW { FEW } else { SHORT } }
     }
 
-    /// Whether a scan may be part of a gradient that chunks hand on as products: its coefficients are those of the time
+    /// Whether a scan may be part of a gradient whose carry between chunks is a product: its coefficients are those of the time
     /// visited before, or of all times.
     fn is_handed_products(&self, tuple: Value) -> bool {
         let nodes = &self.drafts.program.nodes;

@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, AxisSet};
 /// Where along an axis a value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Move {
-    /// So much before the tile's index.
+    /// This many steps before the tile's index.
     Shift(i64),
     /// At one index.
     Pin(usize),
@@ -21,7 +21,7 @@ impl Moves {
         self.0.iter().find(|(a, _)| *a == axis).map_or(Move::Shift(0), |(_, by)| *by)
     }
 
-    /// The same, with another move of one axis.
+    /// Replaces the move of one axis.
     pub(super) fn with(&self, axis: Axis, by: Move) -> Moves {
         let mut all: Vec<(Axis, Move)> = self.0.iter().filter(|(a, _)| *a != axis).copied().collect();
         if by != Move::Shift(0) {

@@ -1,0 +1,57 @@
+//! `oplus tune`.
+
+mod measured;
+mod regret;
+mod scale;
+
+use crate::Outcome;
+use measured::Case;
+use regret::Regret;
+use std::path::PathBuf;
+
+/// Compares the planner's choices with measurements.
+///
+/// The files hold the lines of `oplus-bench --more COUNT`: for each case the times of several plans. Of every case this prints the plan
+/// that the planner takes, the fastest one that was measured, and the regret: the time of the first by that of the second. Then it
+/// prints by how much the estimates of each kind of schedule are off.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Files of measurements.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Fail where a regret is above this.
+    #[arg(long, value_name = "RATIO")]
+    most: Option<f64>,
+    /// Fail where the geometric mean of the regrets is above this.
+    #[arg(long, value_name = "RATIO")]
+    most_of_all: Option<f64>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let mut text = String::new();
+    for file in &args.files {
+        text += &std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+        text.push('\n');
+    }
+    let cases = Case::read(&text)?;
+    let regrets = cases.iter().map(Regret::of).collect::<Result<Vec<_>, _>>()?;
+    print!("{}", regret::report(&regrets));
+    println!("\n{}", scale::report(&cases));
+    check(args, &regrets)
+}
+
+/// The bounds that the command line sets.
+fn check(args: &Args, regrets: &[Regret]) -> Outcome {
+    let above: Vec<&str> =
+        regrets.iter().filter(|r| args.most.is_some_and(|most| r.ratio() > most)).map(|r| r.case.as_str()).collect();
+    if !above.is_empty() {
+        return Err(format!("the regret is above {} for {}", args.most.unwrap_or(1.0), above.join(", ")).into());
+    }
+    let mean = regret::geometric_mean(regrets.iter().map(Regret::ratio));
+    match args.most_of_all {
+        Some(most) if mean > most => {
+            Err(format!("the geometric mean of the regrets is {mean:.3}, above {most}").into())
+        }
+        _ => Ok(()),
+    }
+}

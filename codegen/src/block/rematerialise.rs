@@ -1,0 +1,52 @@
+//! Rematerialisation: numbers that are computed again rather than kept in registers.
+//!
+//! The compiler computes equal numbers once: indices that are needed before a walk and after it would stay in registers all
+//! the while. Read from shared memory, or with a 0 from there added, they are others to it.
+
+use crate::build::Builder;
+use crate::tile::{Memory, Operand, SharedId};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::Axis;
+
+/// Numbers in shared memory, `i64`, of which the first is 0.
+#[derive(Clone, Copy)]
+pub(crate) struct Rematerialiser(SharedId);
+
+impl Rematerialiser {
+    /// With room for so many numbers.
+    pub(crate) fn declare(b: &mut Builder, numbers: usize) -> Rematerialiser {
+        Rematerialiser(b.shared_values("anew", Ty::I64, 1 + numbers as u32))
+    }
+
+    /// Writes them: by one thread, with a barrier after that.
+    pub(crate) fn store(self, b: &mut Builder, numbers: &[Operand]) {
+        for (k, number) in (0..).zip([Operand::i64(0)].iter().chain(numbers)) {
+            b.store(Memory::Shared(self.0), Operand::i32(k), &[*number], None);
+        }
+    }
+
+    /// The number at a place.
+    pub(crate) fn read(self, b: &mut Builder, place: usize) -> Operand {
+        b.load1(Memory::Shared(self.0), Operand::i32(1 + place as i32))
+    }
+
+    /// The indices along outer axes: the first numbers.
+    pub(crate) fn outer(self, b: &mut Builder, outer: &[(Axis, Operand)]) -> Vec<(Axis, Operand)> {
+        outer.iter().enumerate().map(|(k, (axis, _))| (*axis, self.read(b, k))).collect()
+    }
+
+    /// A number, `i32`, that is not kept for the place where it was needed before.
+    pub(crate) fn of(self, b: &mut Builder, number: Operand) -> Operand {
+        let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
+        let nothing = b.convert(Ty::I32, nothing);
+        b.add(number, nothing)
+    }
+
+    /// Rematerialises a number of 32 bits, `u32`.
+    pub(crate) fn of_bits(self, b: &mut Builder, number: Operand) -> Operand {
+        let nothing = b.load1(Memory::Shared(self.0), Operand::i32(0));
+        let nothing = b.convert(Ty::I32, nothing);
+        let nothing = b.bits(Ty::U32, nothing);
+        b.add(number, nothing)
+    }
+}

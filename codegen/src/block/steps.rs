@@ -1,0 +1,228 @@
+//! States that combined elements lose although single steps keep them.
+//!
+//! A state goes through a stretch of elements step by step, or by one combination with the stretch's total. Both are equal
+//! in exact arithmetic, but a total may overflow where no state does: a product of decays above 1 is infinite, the state
+//! that it meets is 0, and 0·∞ is not a number. A state that was finite before a stretch and is not finite behind it is
+//! *lost*, and whoever has combined it takes the stretch again in single steps, which read the elements from memory. That is a
+//! branch of its own: the registers of the kernel stay those of the combinations, and all other states keep their bits.
+
+use super::args::Args;
+use super::carry::{Fields, Monoid, assign};
+use super::point::{Anchor, Leaves, Point, Position};
+use crate::abi::{Tensor, axes, elem};
+use crate::build::{Builder, zero};
+use crate::stage::{Scan, Stage};
+use crate::tile::{Memory, Operand, Reg};
+use oplus_dsl::ir::{Axis, Binary, Literal, Op, Operator, Unary, Value};
+use std::collections::HashMap;
+
+impl Monoid<'_> {
+    /// The fields of a state that combined elements can lose, as positions in the state: floats that are a product of an
+    /// operand of the left and one of the right element.
+    pub fn at_risk(&self) -> Vec<usize> {
+        let live: Vec<usize> = (0..self.live.len()).filter(|k| self.live[*k]).collect();
+        let products = products(self.operator);
+        let is_at_risk = |k: usize| self.operator.fields[k].ty.is_float() && products[k];
+        live.iter().enumerate().filter(|(_, k)| is_at_risk(**k)).map(|(slot, _)| slot).collect()
+    }
+
+    /// Whether a number stands for a state of that position: it is finite, or it is the identity, which may be infinite.
+    fn is_state(&self, b: &mut Builder, slot: usize, x: Operand) -> Operand {
+        let ty = b.ty(x);
+        let magnitude = b.unary(Unary::Abs, x);
+        let finite = b.lt(magnitude, Operand::Const(ty, Literal::Float(f64::INFINITY)));
+        match self.identity_state()[slot] {
+            Operand::Const(_, Literal::Float(identity)) if identity.is_infinite() => {
+                let same = b.eq(x, Operand::Const(ty, Literal::Float(identity)));
+                b.binary(Binary::Or, finite, same)
+            }
+            _ => finite,
+        }
+    }
+
+    /// Whether all fields at risk are those of a state.
+    pub fn are_states(&self, b: &mut Builder, state: &[Operand]) -> Operand {
+        self.at_risk().into_iter().fold(Operand::bool(true), |all, slot| {
+            let there = self.is_state(b, slot, state[slot]);
+            b.and(all, there)
+        })
+    }
+
+    /// Whether any field at risk is that of a state. Only then can combinations lose one.
+    pub fn has_states(&self, b: &mut Builder, state: &[Operand]) -> Operand {
+        self.at_risk().into_iter().fold(Operand::bool(false), |any, slot| {
+            let there = self.is_state(b, slot, state[slot]);
+            b.binary(Binary::Or, any, there)
+        })
+    }
+
+    /// Whether a state was lost between `before` and `after`.
+    pub fn loses(&self, b: &mut Builder, before: &[Operand], after: &[Operand]) -> Operand {
+        let kept = self.are_states(b, after);
+        let lost = b.unary(Unary::Not, kept);
+        let was = self.has_states(b, before);
+        b.and(lost, was)
+    }
+}
+
+/// Whether combined elements can lose a state of the stage's scan.
+pub fn can_lose_states(stage: &Stage) -> bool {
+    stage.scan().is_some_and(|scan| {
+        let operator = stage.program.operator(scan.operator);
+        let fields = operator.fields.iter().zip(products(operator));
+        fields.into_iter().any(|(field, product)| field.ty.is_float() && product)
+    })
+}
+
+/// For every field of an operator whether it depends on a product of an operand of the left and one of the right element.
+fn products(operator: &Operator) -> Vec<bool> {
+    let fields = operator.fields.len() as u32;
+    // What each node depends on: the left element, the right one, and whether it has such a product in it.
+    let mut known: Vec<(bool, bool, bool)> = vec![];
+    for node in &operator.body {
+        let of = |v: &Value| known[v.0 as usize];
+        let inner =
+            node.op.operands().iter().map(of).fold((false, false, false), |x, y| (x.0 | y.0, x.1 | y.1, x.2 | y.2));
+        known.push(match &node.op {
+            Op::Input(k) => (*k < fields, *k >= fields, false),
+            Op::Binary(Binary::Mul, x, y) => {
+                let sides = [of(x), of(y)].map(|(left, right, _)| (left, right));
+                let mixed = matches!(sides, [(true, false), (false, true)] | [(false, true), (true, false)]);
+                (inner.0, inner.1, inner.2 || mixed)
+            }
+            _ => inner,
+        });
+    }
+    operator.combine.iter().map(|value| known[value.0 as usize].2).collect()
+}
+
+/// A row whose elements are read from memory one by one.
+pub struct Steps<'k> {
+    /// The stage.
+    pub stage: &'k Stage,
+    /// Its scan.
+    pub scan: &'k Scan<'k>,
+    /// The scan's monoid.
+    pub monoid: &'k Monoid<'k>,
+    /// The kernel's parameters.
+    pub args: &'k Args,
+    /// The index along every axis that is not scanned.
+    pub indices: Vec<(Axis, Operand)>,
+    /// The offset of the row's first element of every tensor, where it is at hand.
+    pub bases: HashMap<Tensor, Operand>,
+    /// Whether the row exists.
+    pub exists: Operand,
+}
+
+impl Steps<'_> {
+    /// Takes `state` through the indices from `first` up to `end` (`i64`), in the order of the scan; those outside the axis do
+    /// not count. Stores the outputs at each index where `stores` gives a condition that holds.
+    pub fn walk(
+        &self,
+        b: &mut Builder,
+        state: &[Reg],
+        (first, end): (Operand, Operand),
+        stores: impl Fn(&mut Builder, Operand) -> Operand,
+    ) {
+        let size = self.args.size(self.scan.axis);
+        let end = b.binary(Binary::Min, end, size);
+        let count = b.sub(end, first);
+        b.for_(Operand::i64(0), count, Operand::i64(1), |b, step| {
+            let index = if self.scan.reverse {
+                let left = b.sub(end, step);
+                b.sub(left, Operand::i64(1))
+            } else {
+                b.add(first, step)
+            };
+            let mut point = Point::new(&self.stage.program, Some(self.scan.axis));
+            let before: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
+            let mut leaves = StepLeaves { steps: self, index, states: None };
+            let element: Fields = self.scan.elements.iter().map(|e| point.here(b, &mut leaves, *e)).collect();
+            let after = self.monoid.apply(b, &before, &element);
+            let stores = stores(b, index);
+            if stores != Operand::bool(false) {
+                let guard = b.and(stores, self.exists);
+                b.if_(guard, |b| self.store(b, &mut point, index, (&before, &after)));
+            }
+            assign(b, state, &after);
+        });
+    }
+
+    /// Stores the outputs that have the scan axis, at an index.
+    fn store(&self, b: &mut Builder, point: &mut Point, index: Operand, states: (&[Operand], &[Operand])) {
+        for (k, output) in self.stage.program.outputs.iter().enumerate().filter(|(k, _)| !self.stage.is_final(*k)) {
+            let mut leaves = StepLeaves { steps: self, index, states: Some(states) };
+            let value = point.here(b, &mut leaves, output.value);
+            let tensor = Tensor::Output(k as u32);
+            let offset = self.offset(b, tensor, Some(index));
+            b.store(Memory::Global(self.args.pointer(tensor)), offset, &[value], None);
+        }
+    }
+
+    fn offset(&self, b: &mut Builder, tensor: Tensor, index: Option<Operand>) -> Operand {
+        let along: Vec<(Axis, Operand)> = index.map(|index| (self.scan.axis, index)).into_iter().collect();
+        if let Some(base) = self.bases.get(&tensor) {
+            let step = self.args.offset(b, tensor, &along);
+            return b.add(*base, step);
+        }
+        self.args.offset(b, tensor, &[&self.indices[..], &along].concat())
+    }
+
+    fn read(&self, b: &mut Builder, param: u32, index: Option<Operand>) -> Operand {
+        let tensor = Tensor::Param(param);
+        let mut guard = self.exists;
+        if let Some(index) = index {
+            let above = b.ge(index, Operand::i64(0));
+            let below = b.lt(index, self.args.size(self.scan.axis));
+            let inside = b.and(above, below);
+            guard = b.and(guard, inside);
+        }
+        let offset = self.offset(b, tensor, index);
+        let nothing = zero(elem(self.stage, tensor).value());
+        b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(guard), nothing)[0]
+    }
+}
+
+/// The leaves at one index of a row.
+struct StepLeaves<'a, 'k> {
+    steps: &'a Steps<'k>,
+    index: Operand,
+    /// States before and after the index's element, once they are known.
+    states: Option<(&'a [Operand], &'a [Operand])>,
+}
+
+impl Leaves for StepLeaves<'_, '_> {
+    fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
+        let steps = self.steps;
+        if !axes(steps.stage, Tensor::Param(param)).contains(&steps.scan.axis) {
+            return steps.read(b, param, None);
+        }
+        let anchor = match at.anchor {
+            Anchor::Here => self.index,
+            Anchor::First => Operand::i64(0),
+            Anchor::Last => b.sub(steps.args.size(steps.scan.axis), Operand::i64(1)),
+        };
+        let index = b.add(anchor, Operand::i64(at.offset));
+        steps.read(b, param, Some(index))
+    }
+
+    fn state(&mut self, _: &mut Builder, scan: Value, field: u32, at: Position) -> Operand {
+        let steps = self.steps;
+        let (before, after) = self.states.expect("elements do not depend on states");
+        let previous = if steps.scan.reverse { 1 } else { -1 };
+        let inclusive = steps.scan.inclusive == Some(scan);
+        let state = if inclusive && at.offset != previous { after } else { before };
+        state[steps.monoid.slot(field)]
+    }
+
+    fn index(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        if axis == self.steps.scan.axis {
+            return self.index;
+        }
+        self.steps.indices.iter().find(|(a, _)| *a == axis).map_or(Operand::i64(0), |(_, index)| *index)
+    }
+
+    fn size(&mut self, _: &mut Builder, axis: Axis) -> Operand {
+        self.steps.args.size(axis)
+    }
+}

@@ -1,0 +1,68 @@
+//! Sums over lanes.
+
+use super::{X, Y, builder, index, numbers, run, thread};
+use crate::block::lane_sum::Lanes;
+use crate::tile::{Expr, Operand};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// A warp whose lane l is at position (l / stride) mod count; y gets of each lane its steps, the first of them and whether it
+/// keeps them.
+fn sums(count: u32, stride: u32, length: u32) -> (Vec<f64>, usize) {
+    let mut b = builder(32, Elem::F32);
+    let lane = thread(&mut b);
+    let far = b.binary(Binary::Div, lane, Operand::i32(stride as i32));
+    let position = b.binary(Binary::Rem, far, Operand::i32(count as i32));
+    let lanes = Lanes { count, stride, position, length };
+    let steps: Vec<Operand> = (0..length)
+        .map(|s| {
+            let at = index(&mut b, lane, length as i32, s as i32);
+            b.load1(X, at)
+        })
+        .collect();
+    let mut results = lanes.sum(&mut b, &steps);
+    let first = lanes.first_step(&mut b);
+    let keeps = lanes.keeps(&mut b);
+    let keeps = b.select(keeps, Operand::i32(1), Operand::i32(0));
+    results.extend([first, keeps].map(|whole| b.let_(Ty::F32, Expr::Convert(Elem::F32, whole))));
+    let width = results.len();
+    for (k, value) in results.into_iter().enumerate() {
+        let at = index(&mut b, lane, width as i32, k as i32);
+        b.store(Y, at, &[value], None);
+    }
+    let x = numbers((32 * length) as usize);
+    (run(&b.finish(), &x, 32 * width), width)
+}
+
+fn check(count: u32, stride: u32, length: u32) {
+    let x = numbers((32 * length) as usize);
+    let (y, width) = sums(count, stride, length);
+    let steps = width - 2;
+    let mut kept = vec![0; (32 / count * length) as usize];
+    for lane in 0..32_u32 {
+        let own = &y[lane as usize * width..][..width];
+        let (first, keeps) = (own[steps] as usize, own[steps + 1] == 1.0);
+        // The lanes of one sum differ in their position alone.
+        let (column, group) = (lane % stride, lane / (stride * count));
+        for (k, sum) in own[..steps].iter().enumerate() {
+            let step = first + k;
+            let members = (0..count).map(|position| group * stride * count + position * stride + column);
+            let expected: f64 = members.map(|member| x[member as usize * length as usize + step]).sum();
+            assert_eq!(*sum, expected, "count {count}, stride {stride}, length {length}, lane {lane}, step {step}");
+            kept[(group * stride + column) as usize * length as usize + step] += u32::from(keeps);
+        }
+    }
+    assert!(kept.iter().all(|n| *n == 1), "count {count}, stride {stride}, length {length}: {kept:?}");
+}
+
+#[test]
+fn every_step_is_summed_and_kept_once() {
+    for log_count in 0..=5 {
+        let count = 1 << log_count;
+        for stride in [1, 32 / count] {
+            for length in [1, 2, 8, 32] {
+                check(count, stride, length);
+            }
+        }
+    }
+}

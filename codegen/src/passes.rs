@@ -1,0 +1,56 @@
+//! Passes over programs: what is done to a program before it is cut into stages, in order, once.
+//!
+//! Here, not earlier: the interpreter and the adjoint see the program as it was written.
+
+use oplus_dsl::decay::decays;
+use oplus_dsl::ir::Program;
+use oplus_dsl::rebase::rebase;
+use oplus_dsl::simplify::simplify;
+use oplus_dsl::verify::{VerifyError, verify};
+use thiserror::Error;
+
+/// A pass: a program that gives the same values, written otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// The name, for messages.
+    pub name: &'static str,
+    run: fn(&Program) -> Program,
+}
+
+/// What is done to a program whose kernels may combine elements in any order.
+pub const PASSES: [Pass; 3] = [
+    Pass { name: "rebase", run: rebase },
+    Pass { name: "decays as powers of two", run: decays },
+    Pass { name: "simplify", run: simplify },
+];
+
+/// What is done to a program whose kernels keep to its operations and their order: no sum becomes a product, no exponential a
+/// power of two.
+pub const ORDERED: [Pass; 1] = [Pass { name: "simplify", run: simplify }];
+
+/// A pass that leaves a program which is not well formed: a fault of the pass.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("the pass `{pass}` leaves a program that is not well formed: {fault}")]
+pub struct PassError {
+    /// The pass.
+    pub pass: &'static str,
+    /// What is wrong with the program.
+    pub fault: VerifyError,
+}
+
+/// The program after some passes, each of them verified.
+///
+/// # Errors
+/// The first pass that leaves a program which is not well formed.
+pub fn run(passes: &[Pass], program: &Program) -> Result<Program, PassError> {
+    let mut program = program.clone();
+    for pass in passes {
+        program = (pass.run)(&program);
+        if let Err(faults) = verify(&program)
+            && let Some(fault) = faults.into_iter().next()
+        {
+            return Err(PassError { pass: pass.name, fault });
+        }
+    }
+    Ok(program)
+}

@@ -1,0 +1,52 @@
+//! A chunk by asynchronous warpgroup products, which run while decays are computed.
+//!
+//! Products of queries with keys and with the state before the chunk are under way while the decays are read and the chunk's
+//! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
+
+use super::ChunkwiseKernel;
+use super::products::finish;
+use super::read::Started;
+use super::state::State;
+use super::walk::Chunk;
+use crate::build::Builder;
+use crate::tile::{Reg, Stmt};
+
+impl ChunkwiseKernel<'_> {
+    /// Starts the products that need no decays.
+    pub(super) fn start_chunk(&self, b: &mut Builder, chunk: &Chunk) -> Option<Started> {
+        // Makes what was copied visible to warpgroups.
+        b.push(Stmt::FenceAsync);
+        self.start_read(b, chunk)
+    }
+
+    /// Computes the rest of the chunk.
+    pub(super) fn finish_chunk(
+        &self,
+        b: &mut Builder,
+        (state, logs): (&State, Reg),
+        chunk: &Chunk,
+        started: Option<Started>,
+    ) {
+        let decays = self.decays(b, chunk.iteration);
+        let remaining = |b: &mut Builder, block: u32| self.remaining(b, &decays, block);
+        let left = self.scaled_values(b, remaining, (chunk.values, chunk.values_left));
+        // The compiler forbids writes to a product's sums, here those of the state, while other products are under way.
+        if let Some(started) = &started {
+            self.finish_read(b, started);
+        }
+        self.start_advance(b, state, &decays, (&left, chunk.keys_in_time));
+        let y = started.map(|started| self.read_asynchronously(b, &decays, (chunk.values, started)));
+        finish(b, &state.blocks, u32::from(y.is_some()));
+        let sum = b.add(logs.into(), decays.end);
+        b.assign(logs, sum);
+        self.wait_saved(b);
+        // No thread reads the state before the chunk any more.
+        b.barrier();
+        if let Some((y, queries)) = y.zip(chunk.queries) {
+            finish(b, &y, 0);
+            let y: Vec<_> = y.into_iter().map(|block| block.map(Into::into)).collect();
+            let values = self.values(b);
+            self.store_outputs(b, values, (chunk.iteration, chunk.first, &y), (chunk.values.start, queries));
+        }
+    }
+}

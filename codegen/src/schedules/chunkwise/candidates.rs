@@ -1,0 +1,62 @@
+//! The parameters that a plan may choose.
+
+use super::{Chunkwise, shared_bytes};
+use crate::schedules::Unit;
+use crate::stage::Stage;
+use crate::target::Isa;
+use oplus_dsl::Elem;
+
+/// Lengths of the axis that is summed away.
+const DEPTHS: [u32; 4] = [16, 32, 64, 128];
+/// Whether tiles are padded, and the width is several times theirs; elements per access.
+pub(crate) const KINDS: [(bool, bool, u32); 4] =
+    [(false, false, 8), (true, false, 8), (true, false, 1), (false, true, 8)];
+/// Warps that hide one another's waits in such kernels.
+pub(super) const WARPS: u32 = 8;
+/// Shared memory that every block takes beside its own.
+const BESIDE: u32 = 1 << 10;
+
+/// The schedules of a stage that is a recurrence of matrices. Warpgroups round states and weights to the type of the factors: of
+/// those of 16 bits only `bf16` has the range of the states as they are written.
+pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<Chunkwise> {
+    let Ok(form) = stage.kind().matrices() else { return vec![] };
+    let elem = stage.program.params[form.key as usize].elem;
+    let of = |warps, depth, (padded, wide, vector): (bool, bool, u32)| {
+        let by_warpgroups = isa == Isa::Sm90a && warps == 4 && vector > 1 && !form.channels && elem == Elem::Bf16;
+        let unit = if by_warpgroups { Unit::Warpgroup } else { Unit::Warp };
+        let vector = if elem == Elem::F32 { vector.min(4) } else { vector };
+        let schedule = Chunkwise { ends: false, warps, unit, depth, padded, wide, stages: 2, vector, blocks: 2 };
+        let blocks = if elem == Elem::Bf16 { 2 } else { blocks(stage, &schedule, isa) };
+        Chunkwise { blocks, ..schedule }
+    };
+    let shapes = DEPTHS.into_iter().flat_map(|depth| [2, 4].map(|warps| (warps, depth)));
+    let kinds = |(warps, depth)| {
+        let kinds = KINDS.into_iter().filter(move |kind| is_meant((elem, form.channels), (warps, depth), *kind));
+        kinds.map(move |kind| of(warps, depth, kind))
+    };
+    shapes.flat_map(kinds).collect()
+}
+
+/// Whether warps have registers for all of chunks of so many warps and such a depth, and which do best. Two warps' chunks are too
+/// short for the most depth, but in `tf32` those of four may be too large: where products are short, or single elements are
+/// copied, they lack registers for what is loaded ahead. Of `f32` and sums of channels shared memory has no room for the most depth.
+fn is_meant((elem, channels): (Elem, bool), (warps, depth): (u32, u32), (_, wide, vector): (bool, bool, u32)) -> bool {
+    let (is_most, is_small) = (depth == DEPTHS[DEPTHS.len() - 1], depth <= 32);
+    match (elem, warps) {
+        (Elem::F32, 4) if channels && is_most => false,
+        (Elem::F32, 2) | (Elem::Bf16, 4) => true,
+        (Elem::F32, _) => !is_small && !wide,
+        (Elem::F16, 2) => !is_most || vector == 1,
+        (Elem::F16, _) => !is_small && vector > 1 && (!wide || is_most),
+        _ => !is_most && !wide,
+    }
+}
+
+/// Blocks that share a multiprocessor, by its shared memory and the registers of eight warps that have most.
+fn blocks(stage: &Stage, schedule: &Chunkwise, isa: Isa) -> u32 {
+    let all = match isa {
+        Isa::Sm80 => 164 << 10,
+        Isa::Sm90a => 228 << 10,
+    };
+    (all / (shared_bytes(stage, schedule) + BESIDE)).clamp(1, WARPS / schedule.warps)
+}

@@ -1,0 +1,54 @@
+//! The sizes that tiles of a recurrence of matrices are for.
+
+use super::Chunkwise;
+use crate::schedules::misfit::{Misfit, Wanted};
+use crate::schedules::problem::Problem;
+use crate::stage::kind::MatrixRecurrence;
+
+/// Tiles of a recurrence of matrices, filled or padded, of keys and values that are where they are read.
+pub(crate) struct Matrices {
+    pub depth: u32,
+    pub width: u32,
+    pub padded: bool,
+    pub wide: bool,
+    pub vector: u32,
+}
+
+impl Matrices {
+    /// Whether the sizes of a call fit.
+    pub(crate) fn fit(&self, form: &MatrixRecurrence, problem: &Problem<'_>) -> Result<(), Misfit> {
+        let (stage, vector) = (problem.stage, i64::from(self.vector));
+        for (axis, places) in [(form.depth, self.depth), (form.width, self.width)] {
+            let (size, places) = (problem.size(axis), i64::from(places));
+            let several = self.wide && axis == form.width;
+            let wanted = match self.padded {
+                true if size > places => Wanted::AtMost(places),
+                false if several && (size <= places || size % places != 0) => Wanted::SeveralTimes(places),
+                false if !several && size != places => Wanted::Exactly(places),
+                _ if size % vector != 0 => Wanted::MultipleOf(vector),
+                _ => continue,
+            };
+            return Err(Misfit::Size { axis: stage.program.axis_name(axis).to_owned(), size, wanted });
+        }
+        let displaced = [form.key, form.value].into_iter().any(|param| !stage.views[param as usize].is_empty());
+        if displaced { Err(Misfit::DisplacedTile) } else { Ok(()) }
+    }
+}
+
+/// Times are counted in 31 bits, with those of the chunks in flight.
+pub(crate) fn counted(times: i64, ahead: u32) -> Result<(), Misfit> {
+    let most = i64::from(i32::MAX) - i64::from(ahead);
+    if times > most { Err(Misfit::TooMany { count: times as u64, what: "times" }) } else { Ok(()) }
+}
+
+/// Whether the sizes of a call fit a schedule.
+pub(super) fn fits(schedule: &Chunkwise, problem: &Problem<'_>) -> Result<(), Misfit> {
+    let form = problem.stage.kind().matrices()?;
+    let Chunkwise { depth, padded, wide, vector, stages, .. } = *schedule;
+    Matrices { depth, width: schedule.width(), padded, wide, vector }.fit(form, problem)?;
+    let views = &problem.stage.views;
+    if form.readout.as_ref().is_some_and(|readout| !views[readout.query as usize].is_empty()) {
+        return Err(Misfit::DisplacedTile);
+    }
+    counted(problem.size(form.time), schedule.times() * stages)
+}

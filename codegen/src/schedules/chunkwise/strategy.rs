@@ -1,0 +1,107 @@
+//! What is known of chunks.
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::AxisSet;
+
+use super::work::{Work, recurrences};
+use super::{Chunkwise, candidates, cost, fits, scratch, with_ends};
+use crate::schedules::Unit;
+use crate::schedules::cost::{Cost, Memory};
+use crate::schedules::error::LowerError;
+use crate::schedules::misfit::Misfit;
+use crate::schedules::picture::{Carry, Picture};
+use crate::schedules::pieces::Piece;
+use crate::schedules::problem::Problem;
+use crate::schedules::strategy::{Access, Strategy};
+use crate::stage::{Kind, Refusal, Stage};
+use crate::target::Isa;
+use crate::tile::Kernel;
+
+impl Strategy for Chunkwise {
+    fn takes(kind: &Kind) -> Result<(), Refusal> {
+        match kind {
+            Kind::Contracted(_) => kind.matrices().map(|_| ()),
+            _ => Err(Refusal::NoContraction),
+        }
+    }
+
+    fn candidates(stage: &Stage, isa: Isa, access: Access) -> Vec<Chunkwise> {
+        // Among them are those that copy single elements.
+        if access == Access::Vectors { vec![] } else { candidates::of(stage, isa) }
+    }
+
+    fn kernels(&self, stage: &Stage, _isa: Isa) -> Vec<Chunkwise> {
+        with_ends(stage, self)
+    }
+
+    fn name(&self) -> &'static str {
+        Chunkwise::NAME
+    }
+
+    fn vector(&self) -> u32 {
+        self.vector
+    }
+
+    fn isa(&self, isa: Isa) -> Isa {
+        // Only warpgroups need more than every device has.
+        if self.unit == Unit::Warpgroup { isa } else { Isa::Sm80 }
+    }
+
+    fn vector_axes(&self, stage: &Stage) -> AxisSet {
+        stage.kind().matrices().map(|form| AxisSet::of(form.depth).with(form.width)).unwrap_or_default()
+    }
+
+    fn scratch(&self, _stage: &Stage) -> Vec<(&'static str, Elem)> {
+        vec![("ends", Elem::F32)]
+    }
+
+    fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
+        super::lower(stage, self, symbol)
+    }
+
+    fn shared_bytes(&self, stage: &Stage, _isa: Isa) -> u32 {
+        super::shared_bytes(stage, self)
+    }
+
+    fn threads(&self) -> u32 {
+        Chunkwise::threads(self)
+    }
+
+    fn fits(&self, problem: &Problem<'_>) -> Result<(), Misfit> {
+        fits::fits(self, problem)
+    }
+
+    fn blocks(&self, problem: &Problem<'_>) -> u64 {
+        let form = problem.stage.kind().matrices();
+        form.map_or(0, |form| recurrences(form, (self.wide, self.width()), problem.bound))
+    }
+
+    fn blocks_of_recurrence(&self, problem: &Problem<'_>) -> Option<u64> {
+        let form = problem.stage.kind().matrices().ok()?;
+        let segments = Work::of(self, form, problem).segments(problem.target);
+        // The last segment's end is what nothing waits for.
+        Some(if self.ends { segments - 1 } else { segments })
+    }
+
+    fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
+        let form = problem.stage.kind().matrices().ok()?;
+        let segments = Work::of(self, form, problem).segments(problem.target);
+        Some(vec![scratch(self.blocks(problem), segments, (self.width(), self.depth))?])
+    }
+
+    fn cost(&self, problem: &Problem<'_>, _memory: &Memory) -> Cost {
+        cost::estimate(self, problem)
+    }
+
+    fn words(&self, _stage: &Stage, _sizes: &[i64]) -> String {
+        let ends = if self.ends { ", only their ends" } else { "" };
+        let (times, stages) = (self.times(), self.stages);
+        format!("a block per segment of a recurrence{ends}; chunks of {times} times, {stages} in flight")
+    }
+
+    fn picture(&self, stage: &Stage) -> Picture {
+        let within = stage.kind().matrices().map_or(vec![], |form| vec![form.width, form.depth]);
+        let length = u64::from(self.times());
+        Picture { along: stage.axis(), within, length, across: 1, tile: None, carry: Carry::Kept }
+    }
+}

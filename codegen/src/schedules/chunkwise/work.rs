@@ -1,0 +1,109 @@
+//! How many segments recurrences of matrices are divided into: few long ones into so many that every place for a block has one.
+
+use super::{Chunkwise, parts};
+use crate::schedules::problem::Problem;
+use crate::stage::Bound;
+use crate::stage::kind::MatrixRecurrence;
+use crate::target::Target;
+use crate::words::counted;
+use oplus_dsl::Elem;
+
+/// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
+const LEAST: u64 = 4;
+const MOST: u64 = 64;
+/// Times of a block's start, and of taking up a segment, by that of an iteration.
+const START: f64 = 2.0;
+const JOIN: f64 = 0.7;
+
+/// Recurrences of so many chunks, and the kernels that walk them.
+#[derive(Clone, Copy)]
+pub(crate) struct Work {
+    pub rows: u64,
+    pub chunks: u64,
+    /// That which goes through all chunks.
+    pub walk: Walk,
+    /// That which finds the ends of segments before.
+    pub carries: Walk,
+}
+
+/// A kernel whose blocks walk segments.
+#[derive(Clone, Copy)]
+pub(crate) struct Walk {
+    /// Blocks that share a multiprocessor.
+    pub blocks: u32,
+    /// Time of an iteration where it has one, by that where it has all.
+    pub alone: f64,
+    /// Time of an iteration where it has all, by that of the kernel that goes through all chunks.
+    pub iteration: f64,
+}
+
+impl Walk {
+    /// Times that a multiprocessor is filled with its blocks. The first blocks are spread over the multiprocessors; later ones
+    /// go where others end, which is by twos and threes.
+    fn waves(self, blocks: u64, target: &Target) -> f64 {
+        let multiprocessors = u64::from(target.multiprocessors);
+        let block_capacity = self.block_capacity(target);
+        if blocks > block_capacity {
+            return blocks.div_ceil(block_capacity) as f64;
+        }
+        let beside = blocks.div_ceil(multiprocessors).saturating_sub(1) as f64;
+        let others = f64::from(self.blocks.max(2) - 1);
+        if blocks == 0 { 0.0 } else { self.alone + (1.0 - self.alone) * beside / others }
+    }
+
+    fn block_capacity(self, target: &Target) -> u64 {
+        u64::from(target.multiprocessors) * u64::from(self.blocks)
+    }
+}
+
+impl Work {
+    /// That of a schedule of chunks.
+    pub(crate) fn of(schedule: &Chunkwise, form: &MatrixRecurrence, problem: &Problem<'_>) -> Work {
+        let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
+        let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
+        let rows = recurrences(form, (schedule.wide, schedule.width()), problem.bound);
+        if !has_words {
+            let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
+            let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
+            return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk } };
+        }
+        let walk = Walk { blocks: 2, alone: 0.75, iteration: 1.0 };
+        Work { rows, chunks, walk, carries: Walk { blocks: 3, alone: 0.65, iteration: 0.62 } }
+    }
+
+    /// The number of segments that takes the least time; none is empty.
+    pub(crate) fn segments(self, target: &Target) -> u64 {
+        let full = |n: u64| self.chunks.div_ceil(self.chunks.div_ceil(n).max(1)).max(1);
+        let numbers = (1..=MOST.min(self.chunks / LEAST).max(1)).map(full);
+        numbers.min_by(|x, y| self.iterations(*x, target).total_cmp(&self.iterations(*y, target))).unwrap_or(1)
+    }
+
+    /// The choice in words.
+    pub(crate) fn why(self, segments: u64, target: &Target) -> String {
+        let Work { rows, chunks, walk, .. } = self;
+        let (blocks, block_capacity) = (rows.saturating_mul(segments), walk.block_capacity(target));
+        let how = if segments == 1 { "whole".to_owned() } else { format!("in {segments} segments each") };
+        format!(
+            "{} of {}, {how}: {} for {}",
+            counted(rows, "recurrence"),
+            counted(chunks, "chunk"),
+            counted(blocks, "block"),
+            counted(block_capacity, "place")
+        )
+    }
+
+    /// Time with so many segments, in that of an iteration of a multiprocessor with all its blocks.
+    pub(crate) fn iterations(self, segments: u64, target: &Target) -> f64 {
+        let [blocks, ends] = [segments, segments - 1].map(|number| self.rows.saturating_mul(number));
+        let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
+        // Where all blocks are there at once the last segments say how long it takes.
+        let joined = if blocks <= self.walk.block_capacity(target) { before } else { before / 2.0 };
+        self.walk.waves(blocks, target) * (each + JOIN * joined)
+            + self.carries.waves(ends, target) * self.carries.iteration * each
+    }
+}
+
+/// Recurrences that blocks walk apart: of each part of the width, if that is wide.
+pub(crate) fn recurrences(form: &MatrixRecurrence, (wide, width): (bool, u32), bound: &Bound) -> u64 {
+    bound.count(form.outer.iter()).saturating_mul(parts(form, wide, width, |axis| bound.size(axis)))
+}

@@ -1,0 +1,38 @@
+//! The parameters that a plan may choose.
+
+use super::{ChunkwiseBackward, Sweep};
+use crate::schedules::chunkwise::candidates::KINDS;
+use crate::stage::Stage;
+use crate::target::Isa;
+use oplus_dsl::Elem;
+use oplus_dsl::ir::AxisSet;
+
+/// Lengths of the axis of keys and queries.
+const DEPTHS: [u32; 3] = [32, 64, 128];
+
+/// The schedules of a backward-scan stage that is the gradient of a recurrence of matrices. On Hopper there is room for the tiles of two
+/// heads; on other devices not always, nor for states in `f32`, and of a single head there is no other to be copied meanwhile.
+pub(super) fn of(stage: &Stage, isa: Isa) -> Vec<ChunkwiseBackward> {
+    let Ok(form) = stage.kind().matrices_back() else { return vec![] };
+    let is_tf32 = form.state_elem(stage) == Elem::F32;
+    let of = |depth, (padded, wide, vector): (bool, bool, u32)| {
+        let vector = if form.elem(stage) == Elem::F32 { vector.min(4) } else { vector };
+        let is_iterated = form.heads != AxisSet::EMPTY || wide;
+        // The deepest tiles of two heads have room on few devices, and their indices have too few registers.
+        let is_deepest = depth == DEPTHS[DEPTHS.len() - 1];
+        let sets: &[u32] = match isa {
+            // Of decays of channels one part has room.
+            _ if wide && form.states.channels => &[2],
+            Isa::Sm90a if !is_tf32 => &[3],
+            // Of `f32` in parts those of one head leave too few registers.
+            Isa::Sm90a if wide && !is_deepest => &[3],
+            Isa::Sm80 if is_tf32 => &[2],
+            _ if is_iterated && !is_deepest => &[3, 2],
+            _ => &[2],
+        };
+        let sweep = Sweep::Gradients;
+        let of = move |stages| ChunkwiseBackward { sweep, depth, padded, wide, stages, vector, blocks: 1 };
+        sets.iter().map(move |stages| of(*stages))
+    };
+    DEPTHS.into_iter().flat_map(|depth| KINDS.into_iter().flat_map(move |kind| of(depth, kind))).collect()
+}

@@ -1,0 +1,48 @@
+//! What a thread has summed up of the cotangent of the decay's logarithm.
+
+use super::rates::Decays;
+use crate::build::Builder;
+use crate::tile::Operand;
+
+/// A thread's shares of the cotangent of the decay's logarithm.
+#[derive(Default)]
+pub(super) struct Partials {
+    /// The shares at the thread's two times among rows: of pairs, values and queries.
+    pub pairs: [Option<Operand>; 2],
+    pub values: [Option<Operand>; 2],
+    pub queries: [Option<Operand>; 2],
+    /// The shares at the thread's times among columns.
+    pub columns: Vec<Option<Operand>>,
+}
+
+/// Adds a product to a sum that may have none yet.
+pub(super) fn accumulate(b: &mut Builder, sum: &mut Option<Operand>, (x, y): (Operand, Operand)) {
+    *sum = Some(match *sum {
+        None => b.mul(x, y),
+        Some(sum) => b.fma(x, y, sum),
+    });
+}
+
+impl Partials {
+    /// Adds E·G of row h and column c.
+    pub(super) fn add_pair(&mut self, b: &mut Builder, (h, c): (usize, usize), factors: (Operand, Operand)) {
+        self.columns.resize(self.columns.len().max(c + 1), None);
+        accumulate(b, &mut self.pairs[h], factors);
+        accumulate(b, &mut self.columns[c], factors);
+    }
+
+    pub(super) fn add_value(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+        accumulate(b, &mut self.values[h], factors);
+    }
+
+    /// Applies the gains of the values.
+    pub(super) fn scale_values(&mut self, b: &mut Builder, decays: &Decays) {
+        for (sum, [_, gain, _]) in self.values.iter_mut().zip(decays.rows) {
+            *sum = sum.map(|sum| b.mul(sum, gain));
+        }
+    }
+
+    pub(super) fn add_query(&mut self, b: &mut Builder, h: usize, factors: (Operand, Operand)) {
+        accumulate(b, &mut self.queries[h], factors);
+    }
+}

@@ -1,0 +1,260 @@
+//! The products of a chunk's pairs of times.
+
+use super::partials::Partials;
+use super::walk::{AllViews, Head, Sums};
+use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::decay::with_rounding_errors;
+use crate::schedules::chunkwise::products::{
+    Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
+};
+use crate::schedules::chunkwise::{COLUMNS, zeros};
+use crate::schedules::flash::tile::{Tile, right_rows};
+use crate::stage::kind::Cotangent;
+use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
+use oplus_dsl::{Elem, Ty};
+
+/// How many sixteens a row of times or of the width has.
+const SIXTEENS: u32 = TIMES / ROWS;
+
+impl ChunkwiseBackwardKernel<'_> {
+    /// Computes M and the weights of G as a factor, and adds E to the sums over heads.
+    pub(super) fn weigh(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
+        let Head { views, stage, decays, sums } = *head;
+        let scores = if self.scores.is_some() { vec![] } else { self.scores_of(b, &views.deep) };
+        let mut products: Blocks = vec![zeros(); sums.pairs.len()];
+        let left = Factor::of(b, &self.values, &views.wide.left, stage);
+        let right = views.wide.right(b, &self.cotangents, stage);
+        multiply(b, &mut products, (left, right));
+        let (row, half, column) = (self.first_row(b), self.half_of(b, TIMES), self.first_column(b));
+        let column = b.add(half, column);
+        let weigh = |(block, products): (usize, &[Operand; 4])| {
+            let mut weights = match self.scores {
+                Some(array) => self.own(b, (array, block as u32)),
+                None => scores[block],
+            };
+            let columns = self.columns(b, decays, block as u32);
+            let rounding_errors = self.rounding_errors(b, decays, block as u32);
+            for (r, weight) in weights.iter_mut().enumerate() {
+                let (h, c) = (r / 2, 2 * block + r % 2);
+                let [own, gain, _] = decays.rows[h];
+                let [later, back] = columns[r % 2];
+                let apart = b.sub(later, own);
+                let apart =
+                    with_rounding_errors(b, apart, rounding_errors.map(|(own, columns)| (columns[r % 2], own[h])));
+                let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
+                let decay = b.mul(decay, back);
+                let j = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+                let i = b.add(column, Operand::i32((block as u32 * COLUMNS) as i32 + (r % 2) as i32));
+                let is_later = b.ge(i, j);
+                let decay = b.select(is_later, decay, zero(Ty::F32));
+                let product = b.mul(products[r], gain);
+                let product = b.mul(product, decay);
+                let sum = b.add(sums.pairs[block][r].into(), product);
+                b.assign(sums.pairs[block][r], sum);
+                partials.add_pair(b, (h, c), (product, *weight));
+                *weight = b.mul(*weight, decay);
+            }
+            weights
+        };
+        products.iter().enumerate().map(weigh).collect()
+    }
+
+    /// Keeps a block of four numbers for every pair of the thread in an array, in elements of its own.
+    pub(super) fn store_own(&self, b: &mut Builder, (array, block): (SharedId, u32), four: &[Operand; 4]) {
+        let index = self.own_index(b, block);
+        b.store(Memory::Shared(array), index, four, None);
+    }
+
+    /// Reads what the thread has kept.
+    pub(super) fn own(&self, b: &mut Builder, (array, block): (SharedId, u32)) -> [Operand; 4] {
+        let index = self.own_index(b, block);
+        let four = b.load(Memory::Shared(array), index, 4, None, zero(Ty::F32));
+        [four[0], four[1], four[2], four[3]]
+    }
+
+    fn own_index(&self, b: &mut Builder, block: u32) -> Operand {
+        let own = b.mul(self.thread, Operand::i32(4));
+        b.add(own, Operand::i32((block * 4 * self.schedule.threads()) as i32))
+    }
+
+    /// Writes weights of the warp's times j and the times i of its half as factors.
+    pub(super) fn store_weights(&self, b: &mut Builder, weights: &Blocks) {
+        self.store_pairs(b, &self.weights, weights);
+    }
+
+    /// Writes weights of the warp's times j and the times i of its half to a tile.
+    pub(super) fn store_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
+        if tile.elem == Elem::F32 {
+            return self.store_tf32_pairs(b, tile, weights);
+        }
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let half = self.half_of(b, TIMES / COLUMNS);
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            for (k, block) in weights.iter().enumerate() {
+                let piece = b.add(half, Operand::i32(k as i32));
+                let index = piece_index(b, tile, row, piece);
+                let index = b.add(index, column);
+                b.store(Memory::Shared(tile.array), index, &[block[2 * h], block[2 * h + 1]], None);
+            }
+        }
+    }
+
+    /// The elements of a tile over times at the warp's times, in block number k of the columns of its half.
+    pub(super) fn own_block(&self, b: &mut Builder, (tile, stage): (&Tile, Operand), k: u32) -> [Operand; 4] {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let start = b.mul(stage, Operand::i32(tile.len() as i32));
+        let half = b.mul(self.half, Operand::i32((tile.depth / 2 / COLUMNS) as i32));
+        let piece = b.add(half, Operand::i32(k as i32));
+        block_of(b, (tile, start), row, (piece, column))
+    }
+
+    /// The first term of value': what D adds.
+    pub(super) fn through_duals(&self, b: &mut Builder, head: &Head, partials: &mut Partials) -> Blocks {
+        let Head { views, stage, decays, .. } = *head;
+        let mut found: Blocks = vec![zeros(); (TIMES / 2 / COLUMNS) as usize];
+        let left = Factor::of(b, &self.keys, &views.deep.left, Operand::i32(0));
+        let right = views.states().right(b, &self.duals, stage);
+        multiply(b, &mut found, (left, right));
+        for (k, block) in (0..).zip(&mut found) {
+            let values = self.own_block(b, (&self.values, stage), k);
+            for (r, found) in block.iter_mut().enumerate() {
+                *found = b.mul(*found, decays.to_end[r / 2]);
+                partials.add_value(b, r / 2, (*found, values[r]));
+            }
+        }
+        partials.scale_values(b, decays);
+        found
+    }
+
+    /// The second term of value': what later times add.
+    pub(super) fn through_pairs(&self, b: &mut Builder, head: &Head, found: &mut Blocks) {
+        let Head { views, stage, .. } = *head;
+        let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
+        let right = views.wide.in_time(b, &self.cotangents, stage);
+        if self.is_tf32 {
+            return self.add_rows(b, found, (left, views.weights()), right);
+        }
+        for sixteen in 0..SIXTEENS {
+            let left = left.four(b, 0, sixteen, false);
+            multiply_in_time(b, found, (left, right), sixteen);
+        }
+    }
+
+    /// Adds the first term of key' of a head.
+    pub(super) fn add_keys(&self, b: &mut Builder, head: &Head) {
+        if !self.needs(Cotangent::Keys) {
+            return;
+        }
+        let Head { views, stage, decays, .. } = *head;
+        let scales = [0, 1].map(|h| b.mul(decays.to_end[h], decays.rows[h][1]));
+        let left = Factor::of(b, &self.values, &views.wide.left, stage);
+        let right = views.states().in_time(b, &self.duals, stage);
+        if self.is_tf32 {
+            return self.add_tf32_keys(b, scales, (left, &views.wide), right);
+        }
+        let mut found = self.kept(b, self.key_sums, self.deep_blocks());
+        for sixteen in 0..SIXTEENS {
+            let words = left.four(b, 0, sixteen, false);
+            let words = scale_rows(b, self.values.elem, words, scales);
+            multiply_in_time(b, &mut found, (words, right), sixteen);
+        }
+        for (block, found) in (0..).zip(&found) {
+            self.store_own(b, (self.key_sums, block), found);
+        }
+    }
+
+    /// The sums over the heads so far that an array has.
+    pub(super) fn kept(&self, b: &mut Builder, array: SharedId, blocks: u32) -> Blocks {
+        (0..blocks).map(|block| self.own(b, (array, block))).collect()
+    }
+
+    /// Adds the first term of query' of a head.
+    pub(super) fn add_queries(&self, b: &mut Builder, head: &Head, partials: &mut Partials) {
+        let Head { views, stage, decays, sums } = *head;
+        let scales = [0, 1].map(|h| b.mul(decays.from_start[h], decays.rows[h][2]));
+        let left = Factor::of(b, &self.cotangents, &views.wide.left, stage);
+        let right = views.states().in_time(b, &self.states, stage);
+        if self.is_tf32 {
+            return self.add_tf32_queries(b, (head, scales), partials, (left, &views.wide), right);
+        }
+        let words: Vec<_> = (0..SIXTEENS).map(|sixteen| left.four(b, 0, sixteen, false)).collect();
+        for pair in 0..self.schedule.depth / 2 / ROWS {
+            let queries = [0, 1].map(|k| self.own_block(b, (&self.queries, Operand::i32(0)), 2 * pair + k));
+            let mut found = [zeros(); 2];
+            for (sixteen, left) in words.iter().enumerate() {
+                let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair, true);
+                mma(b, self.values.elem, &mut found[0], *left, [x, y]);
+                mma(b, self.values.elem, &mut found[1], *left, [z, w]);
+            }
+            for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
+                self.add_query(b, (sums, k), partials, (found, scales, queries));
+            }
+        }
+    }
+
+    /// Adds block number k of that term, once its rows are scaled; `queries` are those of the block.
+    pub(super) fn add_query(
+        &self,
+        b: &mut Builder,
+        (sums, k): (&Sums, u32),
+        partials: &mut Partials,
+        (found, scales, queries): (&[Operand; 4], [Operand; 2], [Operand; 4]),
+    ) {
+        let place = k.checked_sub(self.query_blocks.registers);
+        let place = self.query_sums.zip(place);
+        let mut kept = place.map(|place| self.own(b, place));
+        for r in 0..4 {
+            let term = b.mul(found[r], scales[r / 2]);
+            partials.add_query(b, r / 2, (term, queries[r]));
+            if let Some(block) = sums.queries.get(k as usize) {
+                let sum = b.add(block[r].into(), term);
+                b.assign(block[r], sum);
+            }
+            if let Some(kept) = &mut kept {
+                kept[r] = b.add(kept[r], term);
+            }
+        }
+        if let Some((place, kept)) = place.zip(kept) {
+            self.store_own(b, place, &kept);
+        }
+    }
+
+    /// The sums of key' and the products of E, summed over heads, and queries.
+    pub(super) fn finish_keys(&self, b: &mut Builder, views: &AllViews) -> Blocks {
+        let left = Factor::of(b, &self.weights, &views.weights().left, Operand::i32(0));
+        let right = views.deep.in_time(b, &self.queries, Operand::i32(0));
+        let mut found = self.kept(b, self.key_sums, self.deep_blocks());
+        if self.is_tf32 {
+            self.add_rows(b, &mut found, (left, views.weights()), right);
+            return found;
+        }
+        for sixteen in 0..SIXTEENS {
+            let left = left.four(b, 0, sixteen, false);
+            multiply_in_time(b, &mut found, (left, right), sixteen);
+        }
+        found
+    }
+
+    /// The sums of query' and the products of E, transposed, and keys.
+    pub(super) fn finish_queries(&self, b: &mut Builder, views: &AllViews, query_sums: &[[Reg; 4]]) -> Blocks {
+        let (row, half) = right_rows(b, self.lane);
+        let lanes = (!self.is_tf32).then(|| self.weights.lanes_at(b, row, half, self.block));
+        let right = views.deep.in_time(b, &self.keys, Operand::i32(0));
+        let mut found: Blocks = query_sums.iter().map(|block| block.map(Operand::Reg)).collect();
+        if let Some(array) = self.query_sums {
+            found.extend(self.kept(b, array, self.query_blocks.shared));
+        }
+        let Some(lanes) = lanes else {
+            self.add_columns(b, &mut found, right);
+            return found;
+        };
+        for sixteen in 0..SIXTEENS {
+            let index = b.add(lanes, Operand::i32((sixteen * ROWS * TIMES) as i32));
+            let left = load_four(b, &self.weights, index, true);
+            multiply_in_time(b, &mut found, (left, right), sixteen);
+        }
+        found
+    }
+}

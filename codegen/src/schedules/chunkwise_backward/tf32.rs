@@ -1,0 +1,192 @@
+//! Products in `tf32` of the third sweep.
+//!
+//! S, D and the weights of pairs are in `f32`, beside `f16` rounded to `tf32`; a left factor over the rows of another is two
+//! neighbours of a row, as [packed pairs](unpacked) of `f16` have them. What a product adds is scaled afterwards: so factors
+//! from memory are multiplied as they are, exact or split.
+
+use super::partials::Partials;
+use super::rates::Decays;
+use super::walk::{Head, OperandViews, Sums};
+use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
+use crate::build::{Builder, zero};
+use crate::schedules::chunkwise::products::{Blocks, Factor};
+use crate::schedules::chunkwise::tf32::{
+    blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked,
+};
+use crate::schedules::flash::tile::{Lanes, Tile};
+use crate::tile::{Memory, Operand, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// A left factor by rows, and how they are read.
+type Left<'a> = (Factor<'a>, &'a OperandViews);
+
+impl ChunkwiseBackwardKernel<'_> {
+    /// Computes all that is summed of a head in phases: each product rematerialises what it needs of decays and its
+    /// coordinates, and writes its shares. Kept, these were a third of the registers.
+    pub(super) fn in_phases(&self, b: &mut Builder, sums: &Sums, at: (Operand, Operand)) -> (Blocks, Decays) {
+        self.phase(b, sums, at, |own, b, head, partials| {
+            let weights = own.weigh(b, head, partials);
+            own.store_weights(b, &weights);
+        });
+        self.phase(b, sums, at, |own, b, head, _| own.add_keys(b, head));
+        self.phase(b, sums, at, |own, b, head, partials| own.add_queries(b, head, partials));
+        let mut found = self.phase(b, sums, at, |own, b, head, partials| own.through_duals(b, head, partials));
+        self.share_energy(b, at.1);
+        // The weights of all warps are complete.
+        b.barrier();
+        self.phase(b, sums, at, |own, b, head, _| own.through_pairs(b, head, &mut found));
+        (found, self.decays(b, at.0))
+    }
+
+    fn phase<T>(
+        &self,
+        b: &mut Builder,
+        sums: &Sums,
+        (iteration, stage): (Operand, Operand),
+        product: impl FnOnce(&Self, &mut Builder, &Head, &mut Partials) -> T,
+    ) -> T {
+        b.push(Stmt::SyncWarp);
+        let rematerialised = self.rematerialised(b);
+        let own = rematerialised.as_ref().unwrap_or(self);
+        let iteration = self.rematerialiser.of(b, iteration);
+        let (decays, views) = (own.decays(b, iteration), own.all_views(b));
+        let mut partials = Partials::default();
+        let found = product(own, b, &Head { views: &views, stage, decays: &decays, sums }, &mut partials);
+        own.store_partials(b, &partials);
+        found
+    }
+
+    /// The lanes that read elements of a right factor over rows, in rows 2t, from a piece on.
+    pub(super) fn elements(&self, b: &mut Builder, tile: &Tile, piece: Operand) -> Lanes {
+        let [group, member] = self.group_and_member(b);
+        let from = b.mul(piece, Operand::i32(tile.piece() as i32));
+        // States beside `f16` have places 2t of the depth before places 2t + 1.
+        let column = if self.keys.elem == Elem::F32 {
+            group
+        } else {
+            let [even, odd] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, group, Operand::i32(2)));
+            let odd = b.mul(odd, Operand::i32((COLUMNS / 2) as i32));
+            b.add(even, odd)
+        };
+        let (row, column) = (b.mul(member, Operand::i32(2)), b.add(from, column));
+        tile.lanes_of_elements(b, row, column)
+    }
+
+    /// The lanes that read two neighbours of a row of the warp's block.
+    pub(super) fn neighbours(&self, b: &mut Builder, tile: &Tile) -> Lanes {
+        let [group, member] = self.group_and_member(b);
+        let of_block = b.mul(self.block, Operand::i32(ROWS as i32));
+        let (row, column) = (b.add(group, of_block), b.mul(member, Operand::i32(2)));
+        tile.lanes_of_elements(b, row, column)
+    }
+
+    /// lane / 4 and lane mod 4, rematerialised.
+    fn group_and_member(&self, b: &mut Builder) -> [Operand; 2] {
+        let lane = self.rematerialiser.of(b, self.lane);
+        [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)))
+    }
+
+    /// The warp's rows of a left factor, in 16 columns: two factors of eight.
+    fn rows_of(&self, b: &mut Builder, (left, views): Left, sixteen: u32) -> [[Operand; 4]; 2] {
+        let Some(lanes) = &views.neighbours else {
+            let words = left.four(b, 0, sixteen, false);
+            return unpacked(b, left.tile.elem, words);
+        };
+        [0, 1].map(|k| {
+            let [above, below] = [0, COLUMNS].map(|row| {
+                let index = left.tile.index(b, lanes, row, 2 * sixteen + k);
+                let index = b.add(index, left.start);
+                let two = b.load(Memory::Shared(left.tile.array), index, 2, None, zero(Ty::F32));
+                [two[0], two[1]]
+            });
+            [above[0], below[0], above[1], below[1]].map(|x| b.bits(Ty::U32, x))
+        })
+    }
+
+    /// Adds left·right over the rows of the right factor.
+    pub(super) fn add_rows(&self, b: &mut Builder, sums: &mut Blocks, left: Left, right: Factor) {
+        self.add_products(b, sums, |b, sixteen| self.rows_of(b, left, sixteen), right);
+    }
+
+    /// Adds left·right over the columns of the weights, transposed.
+    pub(super) fn add_columns(&self, b: &mut Builder, sums: &mut Blocks, right: Factor) {
+        let place = first_transposed(b, &self.weights, [self.group, self.member], self.block);
+        let left = Factor { tile: &self.weights, start: Operand::i32(0), ..right };
+        let columns_of = |b: &mut Builder, sixteen: u32| {
+            let columns = transposed(b, (left, place), sixteen);
+            columns.map(|own| [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(h, c): (usize, usize)| b.bits(Ty::U32, own[h][c])))
+        };
+        self.add_products(b, sums, columns_of, right);
+    }
+
+    fn add_products(
+        &self,
+        b: &mut Builder,
+        sums: &mut Blocks,
+        left: impl Fn(&mut Builder, u32) -> [[Operand; 4]; 2],
+        right: Factor,
+    ) {
+        let each = blocks_at_once(sums.len() as u32);
+        for (first, sums) in (0..).step_by(each as usize).zip(sums.chunks_mut(each as usize)) {
+            let found = product_in_time(b, self.keys.elem, (first, each), &left, right);
+            for (sums, found) in sums.iter_mut().zip(found) {
+                *sums = std::array::from_fn(|r| b.add(sums[r], found[r]));
+            }
+        }
+    }
+
+    /// Adds the first term of key' of a head, whose rows are scaled.
+    pub(super) fn add_tf32_keys(&self, b: &mut Builder, scales: [Operand; 2], left: Left, right: Factor) {
+        let each = blocks_at_once(self.deep_blocks());
+        for first in (0..self.deep_blocks()).step_by(each as usize) {
+            let found =
+                product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
+            for (block, found) in (first..).zip(found) {
+                let kept = self.own(b, (self.key_sums, block));
+                let sums = std::array::from_fn(|r| b.fma(found[r], scales[r / 2], kept[r]));
+                self.store_own(b, (self.key_sums, block), &sums);
+            }
+        }
+    }
+
+    /// Adds the first term of query' of a head, whose rows are scaled.
+    pub(super) fn add_tf32_queries(
+        &self,
+        b: &mut Builder,
+        (head, scales): (&Head, [Operand; 2]),
+        partials: &mut Partials,
+        left: Left,
+        right: Factor,
+    ) {
+        let each = blocks_at_once(self.deep_blocks());
+        for first in (0..self.deep_blocks()).step_by(each as usize) {
+            let found =
+                product_in_time(b, self.keys.elem, (first, each), |b, sixteen| self.rows_of(b, left, sixteen), right);
+            for (k, found) in (first..).zip(&found) {
+                let queries = self.own_block(b, (&self.queries, Operand::i32(0)), k);
+                self.add_query(b, (head.sums, k), partials, (found, scales, queries));
+            }
+        }
+    }
+
+    /// Writes weights to a tile of `f32`; beside `f16` rounded.
+    pub(super) fn store_tf32_pairs(&self, b: &mut Builder, tile: &Tile, weights: &Blocks) {
+        let (row, column) = (self.first_row(b), self.first_column(b));
+        let [of_piece, within] =
+            [Binary::Div, Binary::Rem].map(|op| b.binary(op, column, Operand::i32(tile.piece() as i32)));
+        let half = self.half_of(b, tile.depth / tile.piece());
+        let piece = b.add(half, of_piece);
+        for h in 0..2 {
+            let row = b.add(row, Operand::i32((h as u32 * COLUMNS) as i32));
+            for (k, block) in (0..).zip(weights) {
+                let piece = b.add(piece, Operand::i32((k * COLUMNS / tile.piece()) as i32));
+                let index = tile.piece_index(b, row, piece);
+                let index = b.add(index, within);
+                let two = [block[2 * h], block[2 * h + 1]];
+                let two = if self.keys.elem == Elem::F32 { two } else { two.map(|x| rounded(b, x)) };
+                b.store(Memory::Shared(tile.array), index, &two, None);
+            }
+        }
+    }
+}

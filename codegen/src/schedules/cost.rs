@@ -1,0 +1,75 @@
+//! What the estimates of all schedules are made of.
+
+use crate::words::counted;
+
+/// An estimate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Microseconds.
+    pub micros: f64,
+    /// The estimate in words.
+    pub why: String,
+}
+
+/// What a launch moves through memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    /// Bytes moved: whole sectors where neighbouring lanes are apart.
+    pub moved: f64,
+    /// Bytes per microsecond of a multiprocessor.
+    pub one: f64,
+    /// Multiprocessors.
+    pub multiprocessors: f64,
+}
+
+impl Memory {
+    /// Microseconds in which all bytes go through memory.
+    pub fn micros(&self) -> f64 {
+        self.moved / (self.one * self.multiprocessors)
+    }
+
+    /// Blocks of the multiprocessor that has the most of them; where there are many, they even out.
+    pub(crate) fn share_of_one(&self, blocks: f64) -> f64 {
+        let mean = blocks / self.multiprocessors;
+        if mean > 8.0 { mean } else { mean.ceil() }
+    }
+}
+
+/// Rounds or steps of the blocks that a multiprocessor has at once, in words.
+pub(crate) fn of_blocks(rounds: f64, noun: &str, resident: f64) -> String {
+    format!("{} of {} per multiprocessor", counted(rounds, noun), counted(format!("{resident:.0}"), "block"))
+}
+
+/// Least microseconds between two tiles of a persistent block: a look-ahead must be hidden behind it.
+const TILE: f64 = 2.0;
+/// Those where the carry begins at every row, and so fewer aggregates are folded.
+const ROW_TILE: f64 = 1.5;
+
+/// The tiles of a persistent kernel.
+pub(crate) struct Tiles {
+    /// How many there are.
+    pub count: u64,
+    /// Elements of each.
+    pub elements: u64,
+    /// Points of the stage, in how many rows.
+    pub points: u64,
+    pub rows: u64,
+    /// Microseconds that filling the pipeline and the first look-back take.
+    pub start: f64,
+    /// Microseconds more of every tile, and what takes them.
+    pub more: (f64, String),
+}
+
+impl Tiles {
+    /// Persistent blocks take tiles in turn; a tile that is not full costs as much as a full one.
+    pub(crate) fn cost(&self, memory: &Memory) -> Cost {
+        let least = (if self.rows > 1 { ROW_TILE } else { TILE }) + self.more.0;
+        let points = self.points.max(1) as f64;
+        let tile = (memory.moved / points * self.elements as f64 / memory.one).max(least);
+        let count = self.count as f64;
+        let waves = (count / memory.multiprocessors).ceil();
+        // The first tile of every block is loaded with nothing to do meanwhile.
+        let micros = self.start + (waves + 1.0) * tile;
+        Cost { micros, why: format!("{} in {}{}", counted(count, "tile"), counted(waves, "wave"), self.more.1) }
+    }
+}

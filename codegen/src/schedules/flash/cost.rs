@@ -1,0 +1,52 @@
+//! What sums over pairs cost.
+
+use super::Flash;
+use crate::abi::{Tensor, elem};
+use crate::schedules::cost::Cost;
+use crate::schedules::problem::Problem;
+use crate::schedules::strategy::Strategy;
+use crate::words::counted;
+use oplus_dsl::ir::Axis;
+
+/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
+const PRODUCTS: f64 = 1.3e6;
+/// Bytes per microsecond that a multiprocessor copies to its shared memory.
+const COPIES: f64 = 1e5;
+/// Microseconds until a block has its first tiles and after its last one, in which others compute.
+const START: f64 = 2.5;
+/// Microseconds between a tile and the next one.
+const ITERATION: f64 = 0.07;
+
+/// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
+pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
+    let Problem { stage, bound, target } = *problem;
+    let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
+    let places =
+        |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
+    let contracted: f64 = form.contractions.iter().map(|c| places(c.axis)).sum();
+    let leaves: f64 = form.payloads.iter().filter_map(|p| p.leaf).map(|(_, axis)| places(axis)).sum();
+    let bytes =
+        |(param, axis): (u32, Axis)| places(axis) * elem(stage, Tensor::Param(param)).bytes().unwrap_or(4) as f64;
+    let copied: f64 = form.column_leaves().into_iter().map(bytes).sum();
+    let parts = stage.part_axis.map_or(1, |part| bound.size(part).max(1));
+    let blocks = schedule.blocks(problem) as f64;
+    let grouped = form.grouped.map_or(1.0, |over| bound.size(over) as f64);
+    // Of columns that are limited rows see half, and tiles of which they see some only.
+    let (seen, some) = if form.limits.is_empty() { (1.0, 0.0) } else { (0.5, f64::from(schedule.columns) / 2.0) };
+    let columns = ((bound.size(form.column) as f64 * seen / parts as f64).ceil() + some) * grouped * blocks;
+    let work = columns * f64::from(schedule.rows()) * (contracted + leaves);
+    let each = (blocks / f64::from(target.multiprocessors)).ceil();
+    let share = each / blocks.max(1.0);
+    // Element by element tiles are filled by ordinary loads; places that may not exist are compared.
+    let slower = match schedule.vector {
+        1 => 4.0,
+        _ if schedule.padded => 1.05,
+        _ => 1.0,
+    };
+    let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
+    let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
+    let iterations = columns / f64::from(schedule.columns);
+    let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
+    let micros = (work / PRODUCTS + columns * copied / COPIES + iterations * ITERATION) * share * slower + starts;
+    Cost { micros, why }
+}

@@ -1,0 +1,235 @@
+//! Non-finite elements: an infinity or NaN must not reach rows that do not see it.
+//!
+//! A pair that does not count has weight 0, but in a matrix product 0·∞ is NaN, in the sums of rows that do not see the
+//! column. So the threads look through every tile of which rows may see some columns only. Its infinities and NaNs become 0
+//! before the product, and are added afterwards to the sums of the rows that see them. The latter is slow, and happens only where
+//! there are non-finite elements.
+
+use super::sums::{BlockSums, PayloadSums};
+use super::tile::Tile;
+use super::values::{Coordinates, Index};
+use super::walk::Walk;
+use super::{COLUMNS, FlashKernel};
+use crate::abi::Tensor;
+use crate::build::{Builder, zero};
+use crate::stage::kind::Payload;
+use crate::tile::{Memory, Operand};
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Op, Value};
+use oplus_dsl::walk::any;
+
+/// How the threads share the columns of a tile.
+#[derive(Clone, Copy)]
+struct Shares {
+    /// Threads that look through one column.
+    each: u32,
+    /// The number of shares of all columns: the flags of a parameter.
+    count: u32,
+}
+
+impl FlashKernel<'_> {
+    /// The number of flags of all shares of a tile, for all weighted parameters.
+    pub(super) fn flags(&self) -> u32 {
+        self.hidden(true).len() as u32 * self.shares().count
+    }
+
+    /// The weighted parameters whose tiles may hold columns that some rows do not see.
+    pub(super) fn hidden(&self, partial: bool) -> Vec<u32> {
+        let ranged = partial && !self.form.limits.is_empty();
+        let hides = |p: &&Payload| ranged || !(self.form.conditions.is_empty() && p.conditions.is_empty());
+        let known = |p: &&Payload| self.conditions(p).all(|v| !self.depends_on_pairs(v));
+        let payloads = self.form.payloads.iter().filter(hides).filter(known);
+        let mut params: Vec<u32> = payloads.filter_map(|p| p.leaf.map(|(param, _)| param)).collect();
+        params.dedup();
+        params
+    }
+
+    /// The conditions of a payload for a pair to count, besides the limits.
+    fn conditions<'p>(&'p self, payload: &'p Payload) -> impl Iterator<Item = Value> + 'p {
+        self.form.conditions.iter().chain(&payload.conditions).copied()
+    }
+
+    /// Whether a value depends on a contraction: a condition on it hides only what has been read already.
+    fn depends_on_pairs(&self, value: Value) -> bool {
+        let program = &self.stage.program;
+        any(program, value, |v| matches!(program.node(v).op, Op::Reduce { .. }))
+    }
+
+    fn shares(&self) -> Shares {
+        let each = (self.schedule.threads() / self.schedule.columns).max(1);
+        Shares { each, count: each * self.schedule.columns }
+    }
+
+    /// Replaces the non-finite elements of some parameters' tiles by 0; gives whether there were any, parameter by parameter.
+    pub(super) fn take_out(&self, b: &mut Builder, params: &[u32], stage: Operand) -> Vec<(u32, Operand)> {
+        if params.is_empty() {
+            return vec![];
+        }
+        // All warps have read the tiles as factors, and the flags of the iteration before.
+        b.barrier();
+        for (k, param) in params.iter().enumerate() {
+            let tile = self.column_tile(*param);
+            let start = b.mul(stage, Operand::i32(tile.len() as i32));
+            self.look_through(b, tile, start, k as u32);
+        }
+        self.fence(b);
+        b.barrier();
+        params.iter().enumerate().map(|(k, param)| (*param, self.any(b, k as u32))).collect()
+    }
+
+    /// Looks through the thread's shares of a tile. The loops are not unrolled, as sums fill the registers.
+    fn look_through(&self, b: &mut Builder, tile: &Tile, start: Operand, number: u32) {
+        let Shares { each, count } = self.shares();
+        b.for_(self.thread, Operand::i32(count as i32), Operand::i32(self.schedule.threads() as i32), |b, share| {
+            let [column, first] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, share, Operand::i32(each as i32)));
+            let non_finite = self.clean(b, tile, start, (column, first));
+            let flag = b.select(non_finite, Operand::i32(1), Operand::i32(0));
+            let at = b.add(share, Operand::i32((number * count) as i32));
+            b.store(Memory::Shared(self.flags), at, &[flag], None);
+        });
+    }
+
+    /// Replaces the non-finite elements in a column's pieces from the first one on by 0; gives whether there were any.
+    fn clean(&self, b: &mut Builder, tile: &Tile, start: Operand, (column, first): (Operand, Operand)) -> Operand {
+        let memory = Memory::Shared(tile.array);
+        let pieces = |b: &mut Builder, each: &mut dyn FnMut(&mut Builder, Operand, Vec<Operand>)| {
+            let step = Operand::i32(self.shares().each as i32);
+            b.for_(first, Operand::i32(tile.pieces() as i32), step, |b, piece| {
+                let place = tile.piece_index(b, column, piece);
+                let at = b.add(place, start);
+                let piece = b.load(memory, at, tile.piece(), None, zero(Ty::F32));
+                each(b, at, piece);
+            });
+        };
+        // Zero times a non-finite number is NaN.
+        let zeros = b.var(zero(Ty::F32));
+        pieces(b, &mut |b, _, piece| {
+            let sum = piece.into_iter().fold(zeros.into(), |sum, x| b.fma(x, zero(Ty::F32), sum));
+            b.assign(zeros, sum);
+        });
+        let non_finite = b.ne(zeros.into(), zero(Ty::F32));
+        b.if_(non_finite, |b| {
+            pieces(b, &mut |b, at, piece| {
+                let piece: Vec<Operand> = piece.into_iter().map(|x| self.finite_or_zero(b, x)).collect();
+                b.store(memory, at, &piece, None);
+            });
+        });
+        non_finite
+    }
+
+    fn finite_or_zero(&self, b: &mut Builder, x: Operand) -> Operand {
+        let nothing = b.sub(x, x);
+        let finite = b.eq(nothing, zero(Ty::F32));
+        b.select(finite, x, zero(Ty::F32))
+    }
+
+    /// Whether a parameter has any flag.
+    fn any(&self, b: &mut Builder, number: u32) -> Operand {
+        let count = self.shares().count;
+        let mut none = Operand::bool(true);
+        for first in (0..count).step_by(32) {
+            let share = b.add(self.lane, Operand::i32(first as i32));
+            let exists = b.lt(share, Operand::i32(count as i32));
+            let at = b.add(share, Operand::i32((number * count) as i32));
+            let flag = b.load(Memory::Shared(self.flags), at, 1, Some(exists), Operand::i32(0))[0];
+            let clear = b.eq(flag, Operand::i32(0));
+            none = b.and(none, clear);
+        }
+        let none = b.all(none);
+        b.eq(none, Operand::bool(false))
+    }
+
+    /// Adds the non-finite elements of a tile, whose first column is `first`, to the sums of the rows that see them.
+    pub(super) fn put_back(&self, b: &mut Builder, walk: &Walk, first: Operand, non_finite: &[(u32, Operand)]) {
+        for (payload, sums) in self.form.payloads.iter().zip(&walk.sums.payloads) {
+            let (Some((param, _)), PayloadSums::Blocks(sums)) = (payload.leaf, sums) else { continue };
+            let Some(number) = non_finite.iter().position(|(own, _)| *own == param) else { continue };
+            b.if_(non_finite[number].1, |b| {
+                self.put_back_columns(b, walk, (payload, param, sums), (first, number as u32))
+            });
+        }
+    }
+
+    /// Adds the columns with non-finite elements, by the flags of the parameter of that number.
+    fn put_back_columns(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        payload: (&Payload, u32, &BlockSums),
+        (first, number): (Operand, u32),
+    ) {
+        let Shares { each, count } = self.shares();
+        b.for_(Operand::i32(0), Operand::i32(self.schedule.columns as i32), Operand::i32(1), |b, column| {
+            let own = b.mul(column, Operand::i32(each as i32));
+            let own = b.add(own, Operand::i32((number * count) as i32));
+            let flags = (0..each).fold(Operand::i32(0), |all, k| {
+                let at = b.add(own, Operand::i32(k as i32));
+                let flag = b.load1(Memory::Shared(self.flags), at);
+                b.add(all, flag)
+            });
+            let flagged = b.ne(flags, Operand::i32(0));
+            b.if_(flagged, |b| {
+                let at = b.add(first, column);
+                self.add_column(b, walk, payload, at);
+            });
+        });
+    }
+
+    /// Adds the non-finite elements of a column.
+    fn add_column(
+        &self,
+        b: &mut Builder,
+        walk: &Walk,
+        (payload, param, sums): (&Payload, u32, &BlockSums),
+        column: Operand,
+    ) {
+        let (tile, tensor) = (self.column_tile(param), Tensor::Param(param));
+        let at = b.convert(Ty::I64, column);
+        let mut values = walk.values.clone();
+        values.set_column(0, Index { at, exists: Operand::bool(true) });
+        let counts: Vec<Operand> = (0..walk.thread_tile.rows)
+            .map(|row| {
+                let range = walk.ranges[row as usize];
+                let [from, below] = [b.ge(column, range.from), b.lt(column, range.to)];
+                let seen = b.and(from, below);
+                let conditions: Vec<Value> = self.conditions(payload).collect();
+                let holds = values.all(b, &conditions, Coordinates { row: Some(row), column: Some(0), inner: None });
+                b.and(seen, holds)
+            })
+            .collect();
+        let of_column = b.mul(at, self.args.stride(tensor, self.form.column));
+        let origin = tile.origin(b, walk.source);
+        let origin = b.add(origin, of_column);
+        let twice = b.mul(self.member, Operand::i32(2));
+        for place in (0..tile.depth / COLUMNS).flat_map(|block| [0, 1].map(|c| (block, c))) {
+            let addend = self.addend(b, (payload, tile), origin, (twice, place));
+            for (row, counts) in counts.iter().enumerate() {
+                let more = b.select(*counts, addend, zero(Ty::F32));
+                sums.add(b, self.place_of(param, row as u32, place), more);
+            }
+        }
+    }
+
+    /// What an element of the column adds: a non-finite one itself under a positive weight, else NaN; 0 for a finite number.
+    fn addend(
+        &self,
+        b: &mut Builder,
+        (payload, tile): (&Payload, &Tile),
+        origin: Operand,
+        (twice, (block, c)): (Operand, (u32, u32)),
+    ) -> Operand {
+        let tensor = Tensor::Param(tile.param);
+        let place = b.add(twice, Operand::i32((block * COLUMNS + c) as i32));
+        let place = b.convert(Ty::I64, place);
+        let exists = b.lt(place, self.args.size(tile.inner));
+        let offset = b.mul(place, self.args.stride(tensor, tile.inner));
+        let offset = b.add(origin, offset);
+        let x = b.load(Memory::Global(self.args.pointer(tensor)), offset, 1, Some(exists), zero(Ty::F32))[0];
+        let nothing = b.sub(x, x);
+        if self.form.gauge.is_none() || !payload.factors.is_empty() {
+            return nothing;
+        }
+        let finite = b.eq(nothing, zero(Ty::F32));
+        b.select(finite, zero(Ty::F32), x)
+    }
+}

@@ -1,0 +1,52 @@
+//! What a schedule is to solve: a stage for the sizes and strides of a call, on a device.
+
+use oplus_dsl::ir::Axis;
+
+use super::misfit::Misfit;
+use crate::stage::{Bound, Stage};
+use crate::target::Target;
+
+/// A stage, the sizes and layouts of a call, and the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// The stage.
+    pub stage: &'a Stage,
+    /// Its sizes and layouts.
+    pub bound: &'a Bound,
+    /// The device.
+    pub target: &'a Target,
+}
+
+impl<'a> Problem<'a> {
+    /// The size of an axis.
+    pub fn size(&self, axis: Axis) -> i64 {
+        self.bound.size(axis)
+    }
+
+    /// Rows: points of the outer axes.
+    pub fn rows(&self) -> u64 {
+        self.bound.count(self.stage.outer_axes().iter())
+    }
+
+    /// Elements of a row.
+    pub fn length(&self) -> u64 {
+        self.stage.axis().map_or(1, |axis| self.bound.size(axis) as u64)
+    }
+
+    /// Whether no axis has size 0.
+    pub(crate) fn is_without_empty_axes(&self) -> Result<(), Misfit> {
+        let axes = &self.stage.program.axes;
+        match axes.iter().zip(&self.bound.sizes).find(|(_, size)| **size == 0) {
+            Some((axis, _)) => Err(Misfit::Empty { axis: axis.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The stage with other sizes.
+    pub fn with<'b>(&self, bound: &'b Bound) -> Problem<'b>
+    where
+        'a: 'b,
+    {
+        Problem { bound, ..*self }
+    }
+}

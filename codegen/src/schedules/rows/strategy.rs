@@ -1,0 +1,116 @@
+//! What is known of rows.
+
+use oplus_dsl::ir::{Axis, AxisSet};
+
+use super::{Rows, blocks_per_sm, candidates};
+use crate::schedules::cost::{Cost, Memory, of_blocks};
+use crate::schedules::error::LowerError;
+use crate::schedules::picture::{Carry, Picture, Tile};
+use crate::schedules::problem::Problem;
+use crate::schedules::strategy::{Access, Strategy};
+use crate::stage::{Kind, Refusal, Stage};
+use crate::target::{Isa, WARP};
+use crate::tile::Kernel;
+use crate::words::counted;
+
+/// Microseconds of one load, scan and store with nothing else in flight.
+const ROUND: f64 = 1.2;
+/// Microseconds that an element of a thread takes in a round, whether there is one in its place or not.
+const ELEMENT: f64 = 0.005;
+/// Price of a round against equal time otherwise: fewer, larger rounds are steadier.
+const UNSTEADY: f64 = 0.1;
+
+impl Strategy for Rows {
+    fn takes(kind: &Kind) -> Result<(), Refusal> {
+        kind.scan()
+    }
+
+    fn candidates(stage: &Stage, _isa: Isa, access: Access) -> Vec<Rows> {
+        candidates::of(stage, access)
+    }
+
+    fn ordered(_stage: &Stage) -> Vec<Rows> {
+        vec![Rows { warps: 4, row_warps: 1, lanes: 1, rows: 1, vector: 1, vectors: 1 }]
+    }
+
+    fn general(stage: &Stage) -> Option<Rows> {
+        Some(candidates::general(stage))
+    }
+
+    fn name(&self) -> &'static str {
+        Rows::NAME
+    }
+
+    fn vector(&self) -> u32 {
+        self.vector
+    }
+
+    fn isa(&self, _isa: Isa) -> Isa {
+        Isa::Sm80
+    }
+
+    fn vector_axes(&self, stage: &Stage) -> AxisSet {
+        stage.axis().into_iter().collect()
+    }
+
+    fn lower(&self, stage: &Stage, _isa: Isa, symbol: &str) -> Result<Kernel, LowerError> {
+        super::lower(stage, self, symbol)
+    }
+
+    fn shared_bytes(&self, stage: &Stage, _isa: Isa) -> u32 {
+        super::shared_bytes(stage, self)
+    }
+
+    fn threads(&self) -> u32 {
+        self.warps * WARP
+    }
+
+    fn takes_empty_scans(&self) -> bool {
+        true
+    }
+
+    fn goes_round(&self) -> bool {
+        true
+    }
+
+    fn blocks(&self, problem: &Problem<'_>) -> u64 {
+        problem.rows().div_ceil(u64::from(self.block_rows()))
+    }
+
+    fn lane_axis(&self, stage: &Stage) -> Option<Axis> {
+        stage.axis()
+    }
+
+    /// Teams take rows in rounds; in a round all blocks of a multiprocessor load, scan and store a tile.
+    fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost {
+        let blocks = self.blocks(problem) as f64;
+        let of_one = memory.share_of_one(blocks);
+        let resident = f64::from(blocks_per_sm(problem.stage, self)).min(of_one);
+        let row_tiles = problem.length().div_ceil(u64::from(self.tile())) as f64;
+        let rounds = (of_one / resident.max(1.0)).ceil() * row_tiles;
+        let tile = memory.moved / (blocks * row_tiles).max(1.0) / memory.one;
+        let elements = f64::from(self.rows * self.vectors * self.vector);
+        let time = (of_one * row_tiles * tile).max(rounds * (ROUND + ELEMENT * elements + tile));
+        Cost { micros: time + UNSTEADY * rounds, why: of_blocks(rounds, "round", resident) }
+    }
+
+    fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
+        let rows: i64 = stage.outer_axes().iter().map(|a| sizes[a.0 as usize]).product();
+        let length = stage.axis().map_or(1, |a| sizes[a.0 as usize]);
+        format!("{} of {length}; {}", counted(rows, "row"), team(self))
+    }
+
+    fn picture(&self, stage: &Stage) -> Picture {
+        let Rows { row_warps, lanes, vector, vectors, .. } = *self;
+        let tile = Tile { warps: row_warps, stretches: vectors, lanes, elements: vector };
+        let (length, across) = (u64::from(self.tile()), u64::from(self.block_rows()));
+        Picture { along: stage.axis(), within: vec![], length, across, tile: Some(tile), carry: Carry::Kept }
+    }
+}
+
+fn team(schedule: &Rows) -> String {
+    let Rows { row_warps, lanes, rows, vector, vectors, .. } = *schedule;
+    let warps = if row_warps > 1 { format!("{row_warps} warps × ") } else { String::new() };
+    let rows = if rows > 1 { format!(", {rows} rows at once") } else { String::new() };
+    format!("tiles of {} = {warps}{vectors} × {} × {vector}{rows}", schedule.tile(), counted(lanes, "lane"))
+}

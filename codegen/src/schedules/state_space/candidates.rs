@@ -1,0 +1,103 @@
+//! The parameters that a plan may choose.
+
+use super::{CHUNK, StateSpace, can_segment, work};
+use crate::stage::Stage;
+
+/// State axes that shorter ones are padded to.
+const PADDED: [u32; 4] = [4, 16, 64, 256];
+/// Walking warps of a block where those that copy are many.
+const MOST_WARPS: u32 = 16;
+
+/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
+pub(super) fn with_vectors(stage: &Stage, vector: u32) -> Vec<StateSpace> {
+    let narrow = vector > CHUNK;
+    let many = |capacity| match (work(stage).dear_rows, narrow) {
+        (false, _) => many(capacity),
+        (true, false) => many_dear(capacity),
+        (true, true) => StateSpace { teams: 2, stages: 4, ..many_dear(capacity) },
+    };
+    let exact = [four(stage, narrow), few(4), many(16), few(16), many(64), few(64)];
+    let padded = PADDED.map(|capacity| StateSpace { padded: true, ..few(capacity) });
+    let cut = [few(4), many(16), few(16), few(64)].into_iter().chain(padded);
+    let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
+    // Narrow elements take more registers to unpack; four chunks per iteration would spill.
+    let tight = |s: StateSpace| s.blocks > 1 || s.warps == MOST_WARPS;
+    let unrolled = |s: StateSpace| if narrow && s.states > 1 && tight(s) { StateSpace { unroll: 2, ..s } } else { s };
+    exact.into_iter().chain(padded).chain(cut).map(|s| StateSpace { vector, ..unrolled(s) }).collect()
+}
+
+/// The schedules that assume nothing of strides and addresses.
+pub(super) fn scalar(stage: &Stage) -> Vec<StateSpace> {
+    let whole = PADDED.map(|capacity| StateSpace { padded: true, unroll: 1, ..few(capacity) });
+    let cut = whole.into_iter().filter(|_| can_segment(stage)).map(|s| StateSpace { segmented: true, ..s });
+    whole.into_iter().chain(cut).collect()
+}
+
+/// Rows enough for two blocks on every multiprocessor.
+fn many(capacity: u32) -> StateSpace {
+    let (warps, copy_warps, states, steps, blocks) = (4, 2, 8, 32, 2);
+    let lanes = capacity / states;
+    StateSpace {
+        warps,
+        copy_warps,
+        teams: 1,
+        states,
+        lanes,
+        padded: false,
+        steps,
+        stages: 3,
+        unroll: 4,
+        vector: 1,
+        blocks,
+        save: false,
+        segmented: false,
+        ends: false,
+    }
+}
+
+/// Rows enough, where the copy warps compute dear functions (softplus, a gate): more of them, and for that fewer registers each.
+fn many_dear(capacity: u32) -> StateSpace {
+    let states = 4;
+    let lanes = capacity / states;
+    StateSpace { warps: MOST_WARPS, copy_warps: 8, states, lanes, blocks: 1, ..many(capacity) }
+}
+
+/// Four states: the rows cost more than the states. Two states per lane where rows cost most, for narrow elements, which are
+/// unpacked, and for dear rows; these want as many copy warps as there is room for.
+fn four(stage: &Stage, narrow: bool) -> StateSpace {
+    let (warps, copy_warps, teams, states, stages, unroll, blocks) = match (narrow, work(stage).dear_rows) {
+        (_, true) => (4, 16, 4, 2, 4, 8, 1),
+        (true, false) => (4, 8, 1, 2, 3, 8, 1),
+        (false, false) => (8, 4, 1, 1, 3, 4, 1),
+    };
+    StateSpace { warps, copy_warps, teams, states, lanes: 4 / states, steps: 64, stages, unroll, blocks, ..few(4) }
+}
+
+/// Fewer rows: more lanes for each. With one block per multiprocessor a single team of copy warps would not hide memory's
+/// latency.
+fn few(capacity: u32) -> StateSpace {
+    let states = match capacity {
+        4 => 1,
+        256 => 8,
+        _ => 4,
+    };
+    let lanes = capacity / states;
+    let unroll = if capacity == 4 { 4 } else { 8 };
+    let stages = if capacity == 256 { 2 } else { 4 };
+    StateSpace {
+        warps: 4,
+        copy_warps: 8,
+        teams: 2,
+        states,
+        lanes,
+        padded: false,
+        steps: 32,
+        stages,
+        unroll,
+        vector: 1,
+        blocks: 1,
+        save: false,
+        segmented: false,
+        ends: false,
+    }
+}

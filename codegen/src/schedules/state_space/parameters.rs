@@ -1,0 +1,61 @@
+//! The parameters of states.
+
+use crate::target::WARP;
+
+schedule! {
+    /// State space: a lane holds `states` neighbouring states of a row and walks time from one end to the other; `lanes` lanes
+    /// share a row and sum over its states. The `32·warps/lanes` rows of a block lie along the last outer axis; other warps
+    /// bring tiles of `steps` steps into shared memory and take the outputs back.
+    StateSpace, "state_space" {
+        /// Warps that walk.
+        warps: u32,
+        /// Warps that copy.
+        copy_warps: u32,
+        /// Teams that those warps form, which take tiles in turn; `stages` is a multiple of them.
+        teams: u32,
+        /// States per lane.
+        states: u32,
+        /// Lanes that share a row, a power of two.
+        lanes: u32,
+        /// Whether the state axis may be shorter than `states·lanes`; else it is exactly that long.
+        padded: bool,
+        /// Steps of a tile; a power of two.
+        steps: u32,
+        /// Tiles in flight in shared memory.
+        stages: u32,
+        /// Chunks of four steps per iteration of the loop.
+        unroll: u32,
+        /// Consecutive steps per access; with more than one their number is a multiple of it.
+        vector: u32,
+        /// Blocks that share a multiprocessor.
+        blocks: u32,
+        /// Whether the states before every eighth step are stored, for the gradient.
+        save: bool,
+        /// Whether time is cut into segments with blocks of their own, how many being a matter of the call.
+        segmented: bool,
+        /// Whether only what segments do to the states before them is found: the first of two kernels.
+        ends: bool,
+    }
+}
+
+impl StateSpace {
+    /// The states that a row may have.
+    pub fn capacity(&self) -> u32 {
+        self.states * self.lanes
+    }
+
+    /// Rows of a block.
+    pub fn rows(&self) -> u32 {
+        self.warps * WARP / self.lanes
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> u32 {
+        (self.warps + self.copy_warps) * WARP
+    }
+
+    /// Threads that copy a tile.
+    pub fn team_threads(&self) -> u32 {
+        self.copy_warps / self.teams * WARP
+    }
+}

@@ -1,0 +1,58 @@
+//! The parameters that a plan may choose.
+
+use super::{Pass, StateSpaceBackward, can_segment, has_registers};
+use crate::stage::Stage;
+use crate::target::Isa;
+
+/// State axes of 4, 16 and 64; shorter ones, and up to 256, are padded.
+pub(super) fn with_vectors(stage: &Stage, vector: u32, isa: Isa) -> Vec<StateSpaceBackward> {
+    let bounded = |s: StateSpaceBackward| if isa == Isa::Sm90a { s } else { StateSpaceBackward { registers: 0, ..s } };
+    let exact = |s: StateSpaceBackward| StateSpaceBackward { padded: false, ..s };
+    let fits = |s: &StateSpaceBackward| s.rows == 1 || has_registers(stage, s);
+    let whole = [many(4), few(4), many(16), few(16), few(64)].map(exact).into_iter();
+    let whole = whole.chain([4, 16, 64, 256].map(few));
+    // With segments there are blocks enough for two rows per lane.
+    let cut = [many(4), many(16), few(64)].map(exact).into_iter().chain([4, 16, 64, 256].map(few));
+    let cut = cut.filter(|_| can_segment(stage)).map(|s| StateSpaceBackward { segmented: true, ..s });
+    let all = whole.chain(cut).map(|s| StateSpaceBackward { vector, ..bounded(s) });
+    all.filter(fits).collect()
+}
+
+/// The schedules that assume nothing of strides and addresses.
+pub(super) fn scalar() -> Vec<StateSpaceBackward> {
+    [4, 16, 64, 256].map(|capacity| StateSpaceBackward { registers: 0, ..few(capacity) }).to_vec()
+}
+
+/// Two rows per lane.
+fn many(capacity: u32) -> StateSpaceBackward {
+    let small = capacity == 4;
+    let (warps, copy_warps, blocks) = if small { (4, 2, 2) } else { (8, 4, 1) };
+    let registers = if small { 0 } else { 216 };
+    let states = if small { 1 } else { 4 };
+    StateSpaceBackward { rows: 2, warps, copy_warps, blocks, registers, states, ..few(capacity) }
+}
+
+/// One row per lane.
+fn few(capacity: u32) -> StateSpaceBackward {
+    let (states, warps, copy_warps, steps) = match capacity {
+        4 => (1, 4, 2, 32),
+        256 => (8, 2, 2, 16),
+        _ => (4, 8, 4, 32),
+    };
+    let lanes = capacity / states;
+    StateSpaceBackward {
+        pass: Pass::Walk,
+        warps,
+        copy_warps,
+        states,
+        rows: 1,
+        lanes,
+        padded: true,
+        steps,
+        stages: 2,
+        vector: 1,
+        blocks: 1,
+        registers: if warps == 8 { 216 } else { 0 },
+        segmented: false,
+    }
+}

@@ -1,0 +1,118 @@
+//! What the passes cost.
+//!
+//! As for a [walk in one direction](crate::schedules::state_space), issue slots are the limit: those of the walk, and of the
+//! passes before it. Where rows are too few to fill the device, time is cut into segments: every multiprocessor has blocks
+//! then, and for that a pass more.
+
+use super::{Pass, StateSpaceBackward, before, passes};
+use crate::schedules::cost::Cost;
+use crate::schedules::problem::Problem;
+use crate::schedules::segments::Segments;
+use crate::schedules::strategy::Strategy;
+use crate::target::WARP;
+use crate::words::counted;
+
+/// Cycles per microsecond, under this load.
+const CLOCK: f64 = 1980.0;
+/// Schedulers of a multiprocessor.
+const SCHEDULERS: f64 = 4.0;
+/// Issue slots per update of a state and per step of a row: of the walk, and of the passes that save states and carry
+/// cotangents over segments.
+const WALK: [f64; 2] = [11.5, 89.0];
+const SAVE: [f64; 2] = [3.7, 38.0];
+const CARRY: [f64; 2] = [4.0, 28.0];
+/// The walk's slots with one row per lane against those with two.
+const ONE_ROW: f64 = 1.28;
+/// Microseconds from a block's start to its first tile, and from its last one to its end.
+const BLOCK: f64 = 4.0;
+/// Microseconds of a launch.
+const LAUNCH: f64 = 3.0;
+/// Microseconds in which a walk takes up the carry of one segment.
+const JOIN: f64 = 0.5;
+/// Time against a scheduler that never waits, with two or more walking warps, and with one.
+const LATENCY: [f64; 2] = [1.6, 2.2];
+
+/// What the passes of a schedule have to do.
+pub(super) struct Work {
+    passes: [StateSpaceBackward; 2],
+    /// Blocks of a segment, of the passes before the walk and of the walk.
+    blocks: [u64; 2],
+    multiprocessors: u64,
+}
+
+impl Work {
+    pub(super) fn of(schedule: &StateSpaceBackward, problem: &Problem<'_>) -> Work {
+        let passes = [before(schedule, Pass::Save), StateSpaceBackward { pass: Pass::Walk, ..*schedule }];
+        let blocks = passes.map(|own| own.blocks(problem));
+        Work { passes, blocks, multiprocessors: u64::from(problem.target.multiprocessors) }
+    }
+
+    fn schedule(&self) -> &StateSpaceBackward {
+        &self.passes[1]
+    }
+
+    /// Segments that are worth an estimate: about twice as many as fill the device.
+    pub(super) fn most_segments(&self) -> u64 {
+        2 * self.multiprocessors * u64::from(self.schedule().blocks) / self.blocks[1].max(1) + 1
+    }
+
+    /// Microseconds of blocks of some tiles, for slots per update and per step of a row; and walking warps of a
+    /// multiprocessor.
+    fn micros(&self, own: &StateSpaceBackward, [update, step]: [f64; 2], blocks: u64, tiles: u64) -> (f64, f64) {
+        let of_one = blocks.div_ceil(self.multiprocessors) as f64;
+        let resident = f64::from(own.blocks).min(of_one).max(1.0);
+        let warps = resident * f64::from(own.warps);
+        let latency = if warps >= 2.0 * SCHEDULERS { LATENCY[0] } else { LATENCY[1] };
+        let steps = f64::from(own.block_rows() * own.steps) * tiles as f64;
+        let slots = steps * (update * f64::from(own.capacity()) + step) / f64::from(WARP);
+        let micros = of_one * slots / SCHEDULERS.min(warps) / CLOCK * latency;
+        (micros + of_one / resident * BLOCK, warps)
+    }
+
+    fn walk(&self, segments: Segments) -> (f64, f64) {
+        let more = if self.schedule().rows == 2 { 1.0 } else { ONE_ROW };
+        self.micros(self.schedule(), WALK.map(|slots| slots * more), self.blocks[1] * segments.count, segments.tiles)
+    }
+
+    /// Saves the states, and before that finds the ends of segments.
+    pub(super) fn save(&self, segments: Segments) -> f64 {
+        let blocks = self.blocks[0] * segments.count;
+        self.before(SAVE, segments) + self.micros(&self.passes[0], SAVE, blocks, segments.tiles).0
+    }
+
+    fn carry(&self, segments: Segments) -> f64 {
+        self.before(CARRY, segments)
+    }
+
+    /// A pass that finds what all segments but one do to what they are given, and that this is taken up.
+    fn before(&self, slots: [f64; 2], segments: Segments) -> f64 {
+        if segments.count == 1 {
+            return 0.0;
+        }
+        let blocks = self.blocks[0] * (segments.count - 1);
+        LAUNCH + self.micros(&self.passes[0], slots, blocks, segments.tiles).0 + JOIN * segments.count as f64
+    }
+
+    pub(super) fn of_segments(&self, segments: Segments) -> f64 {
+        self.walk(segments).0 + self.carry(segments)
+    }
+}
+
+/// Microseconds of all passes, and why.
+pub(super) fn estimate(schedule: &StateSpaceBackward, problem: &Problem<'_>) -> Cost {
+    let segments = schedule.segments(problem);
+    let work = Work::of(schedule, problem);
+    let save = work.save(segments.saving());
+    let ((walk, warps), carry) = (work.walk(segments), work.carry(segments));
+    let launches = passes(problem.stage, schedule).len();
+    let cut = match segments.count {
+        1 => String::new(),
+        count => format!(", carries {carry:.0} µs for {count} segments of {}", counted(segments.tiles, "tile")),
+    };
+    let why = format!(
+        "{}: states {save:.0} µs{cut}, walk {walk:.0} µs, {} per multiprocessor",
+        counted(launches, "launch"),
+        counted(warps, "warp")
+    );
+    Cost { micros: walk + carry + save, why }
+}

@@ -1,0 +1,11 @@
+//! Who multiplies matrices.
+
+word! {
+    /// Who multiplies matrices together.
+    Unit {
+        /// A warp, which loads fragments.
+        Warp = "warp",
+        /// The four warps of a warpgroup, from shared memory; `sm_90a`.
+        Warpgroup = "warpgroup",
+    }
+}

@@ -1,0 +1,393 @@
+//! Two scans in opposite directions over one axis, with the sums of maps of their states, as one stage.
+//!
+//! The gradient of a program that scans along T and sums its states away recomputes the states h and scans the
+//! cotangents λ the other way, with the same decay seen one step earlier:
+//!
+//! ```text
+//! h[t] = h[t−1] ⊕ e[t]        λ[t] = g[t] + d[t+1]·λ[t+1]
+//! ```
+//!
+//! What it gives are sums of maps of both: over the state axis N, over the rows of a block D, over time T, and the
+//! cotangent d\[0\]·λ\[0\] of the initial state. All of them are taken where h and λ are, so neither is stored. Every other
+//! value of the program is computed from those by ordinary stages, which [`cut`] makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Output, Param, Program, Value};
+use oplus_dsl::typing::TypeError;
+use oplus_dsl::walk::follow;
+
+use super::ahead::Ahead;
+use super::contraction::is_sum;
+use super::copy::Copier;
+use super::cut::{cut, prepare};
+use super::error::CutError;
+use super::factors::Matrices;
+use super::flags::flagged;
+use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted, sum_over, total};
+use super::time_invariant::{inward, varying};
+use super::{Cut, Sink, Source, Stage, Temporary};
+
+/// A program with a backward-scan stage and those that finish its sums; `None` if it has no two scans of that kind.
+pub fn cut_backward_scan(program: &Program) -> Result<Option<Cut>, CutError> {
+    sums_of_states(&prepare(program)?)
+}
+
+/// [`cut_backward_scan`] of a program that is prepared.
+pub(super) fn sums_of_states(program: &Program) -> Result<Option<Cut>, CutError> {
+    Ok(cuts(program, Sums::OfStates)?.into_iter().next())
+}
+
+/// A backward-scan stage with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
+/// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
+pub fn cut_matrix_backward(program: &Program) -> Result<Vec<Cut>, CutError> {
+    all_sums(&prepare(program)?)
+}
+
+/// [`cut_matrix_backward`] of a program that is prepared.
+pub(super) fn all_sums(program: &Program) -> Result<Vec<Cut>, CutError> {
+    cuts(program, Sums::All)
+}
+
+/// The ways to cut a program with a backward-scan stage, those first that need the fewest outputs computed before.
+fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
+    let (program, flags) = flagged(varying(program)?)?;
+    let mut cuts = vec![];
+    for (number, pair) in pairs(&program).into_iter().enumerate() {
+        let over = pair.axes.without(pair.time);
+        for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
+            let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
+                Some(row) => whole(&program, (number, pair.time), [state, row])?,
+                None => (program.clone(), None),
+            };
+            let Some(pair) = pairs(&program).into_iter().nth(number) else { continue };
+            let Some(outline) = Outline::of(&program, &pair, (state, sums)) else { continue };
+            let before = ahead.as_ref().map_or(0, Ahead::outputs);
+            let cut = outline.cut()?;
+            cuts.push((before, ahead.into_iter().chain(flags.clone()).fold(cut, |cut, ahead| ahead.before(cut))));
+        }
+    }
+    cuts.sort_by_key(|(before, _)| *before);
+    Ok(cuts.into_iter().map(|(_, cut)| cut).collect())
+}
+
+/// The program as a stage of matrices over these two axes takes it, and what is computed before; `number` says which pair of
+/// scans that has, along which time.
+fn whole(
+    program: &Program,
+    (number, time): (usize, Axis),
+    axes: [Axis; 2],
+) -> Result<(Program, Option<Ahead>), CutError> {
+    let program = inward(program, axes, time);
+    let pairs = pairs(&program);
+    let Pair { forward, back, time, .. } = &pairs[number];
+    Matrices { forward, back: *back, time: *time, axes }.divided(&program)
+}
+
+/// Which sums a backward-scan stage takes beside those over the state axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sums {
+    /// Over rows of maps of states, and over time.
+    OfStates,
+    /// Over rows of maps of states or of contractions, and over outer axes.
+    All,
+}
+
+/// What a value is to a backward-scan stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    /// A map of parameters.
+    Point,
+    /// A map of states.
+    State,
+    /// A map of sums over the state axis.
+    Row,
+    /// A sum over rows or time, or the cotangent of the initial state.
+    Kept,
+    /// None of these.
+    Other,
+}
+
+/// A program divided into a backward-scan stage and what is computed from its outputs.
+struct Outline<'p> {
+    program: &'p Program,
+    pair: &'p Pair,
+    state: Axis,
+    sums: Sums,
+    levels: Vec<Level>,
+    /// The program's outputs that the stage writes, by the values they have.
+    direct: BTreeMap<usize, Value>,
+    /// The values that the rest of the program reads.
+    exports: BTreeSet<Value>,
+}
+
+impl<'p> Outline<'p> {
+    /// With states along an axis; `None` where some output needs the states themselves.
+    fn of(program: &'p Program, pair: &'p Pair, (state, sums): (Axis, Sums)) -> Option<Outline<'p>> {
+        let (levels, direct, exports) = (vec![], BTreeMap::new(), BTreeSet::new());
+        let mut outline = Outline { program, pair, state, sums, levels, direct, exports };
+        for i in 0..program.nodes.len() {
+            let level = outline.level(Value(i as u32));
+            outline.levels.push(level);
+        }
+        for (k, output) in program.outputs.iter().enumerate() {
+            let value = outline.bare(output.value);
+            let own: AxisSet = output.axes.iter().copied().collect();
+            if outline.is_given(value) && program.node(value).axes == own {
+                outline.direct.insert(k, value);
+            } else {
+                outline.visit(value)?;
+            }
+        }
+        outline.first_sum().map(|_| outline)
+    }
+
+    fn row(&self) -> Option<Axis> {
+        self.pair.row(self.state)
+    }
+
+    fn rows(&self) -> AxisSet {
+        self.pair.axes.without(self.state)
+    }
+
+    fn level(&self, value: Value) -> Level {
+        let node = self.program.node(value);
+        let of = |v: &Value| self.levels[v.0 as usize];
+        match &node.op {
+            Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => Level::Point,
+            Op::Scan { .. } if value == self.pair.back || self.pair.forward.contains(&value) => Level::State,
+            Op::Field(tuple, _) => of(tuple),
+            Op::Reduce { axis, operator, elements } if is_sum(self.program.operator(*operator)) => {
+                self.sum(*axis, elements[0])
+            }
+            Op::First { .. } | Op::Last { .. } if self.is_initial(value) => Level::Kept,
+            Op::Binary(Binary::Mul, x, y) if self.sums == Sums::All && self.is_of_decay(*x, *y) => Level::Kept,
+            op if op.is_map() => {
+                let levels: Vec<Level> = op.operands().iter().map(of).collect();
+                let only = |level: Level| levels.iter().all(|l| [Level::Point, level].contains(l));
+                [Level::Point, Level::State, Level::Row].into_iter().find(|l| only(*l)).unwrap_or(Level::Other)
+            }
+            _ => Level::Other,
+        }
+    }
+
+    fn sum(&self, axis: Axis, element: Value) -> Level {
+        let axes = self.program.node(element).axes;
+        if self.sums == Sums::All {
+            return self.any_sum(axis, element);
+        }
+        match self.levels[element.0 as usize] {
+            Level::State if axes != self.pair.axes => Level::Other,
+            Level::State if axis == self.state => Level::Row,
+            Level::State if axis == self.pair.time || Some(axis) == self.row() => Level::Kept,
+            Level::Row | Level::Point if axis == self.pair.time && axes == self.rows() => Level::Kept,
+            _ => Level::Other,
+        }
+    }
+
+    /// A sum where all of them are taken: of states over the state axis or rows, of contractions over rows, of sums of states
+    /// over outer axes.
+    fn any_sum(&self, axis: Axis, element: Value) -> Level {
+        let axes = self.program.node(element).axes;
+        let is_outer = ![Some(self.state), Some(self.pair.time), self.row()].contains(&Some(axis));
+        match self.levels[element.0 as usize] {
+            Level::State if axes == self.pair.axes && axis == self.state => Level::Row,
+            Level::State if axes == self.pair.axes && Some(axis) == self.row() => Level::Kept,
+            Level::Row if axes == self.rows() && Some(axis) == self.row() => Level::Kept,
+            Level::Kept if axis == self.state && Some(axes) == self.row().map(|row| self.pair.axes.without(row)) => {
+                Level::Kept
+            }
+            // Where decays are those of channels no block has the sums of several recurrences.
+            Level::Kept if self.has_channels() => Level::Other,
+            Level::Kept if is_outer && axes.contains(self.state) && axes.contains(self.pair.time) => Level::Kept,
+            _ => Level::Other,
+        }
+    }
+
+    /// Whether the decay differs along the state axis.
+    fn has_channels(&self) -> bool {
+        let Op::Scan { elements, .. } = &self.program.node(self.pair.back).op else { return false };
+        self.program.node(elements[0]).axes.contains(self.state)
+    }
+
+    /// Whether a product is that of the decay and a sum over what the decay lacks: rows and states, or rows alone.
+    fn is_of_decay(&self, x: Value, y: Value) -> bool {
+        let Op::Scan { axis, elements, reverse, .. } = &self.program.node(self.pair.back).op else { return false };
+        let decay = shifted(self.program, elements, *axis, *reverse);
+        let is_decay = |v: Value| decay.is_some_and(|d| bare_decays(self.program, d).contains(&v));
+        let Some(row) = self.row() else { return false };
+        [(x, y), (y, x)].into_iter().any(|(own, sum)| {
+            let summed = if self.program.node(own).axes.contains(self.state) {
+                sum_over(self.program, sum, row)
+            } else {
+                total(self.program, sum, [self.state, row])
+            };
+            is_decay(own) && summed.is_some()
+        })
+    }
+
+    /// Whether a value is the cotangent of the initial state, d·λ at the end of the reverse scan.
+    fn is_initial(&self, value: Value) -> bool {
+        let Op::Scan { axis, elements, init, reverse, .. } = &self.program.node(self.pair.back).op else {
+            return false;
+        };
+        let (inner, empty) = match &self.program.node(value).op {
+            Op::First { axis: own, value, empty } if own == axis && *reverse => (*value, *empty),
+            Op::Last { axis: own, value, empty } if own == axis && !*reverse => (*value, *empty),
+            _ => return false,
+        };
+        let narrow = |v: Value| narrow(self.program, v);
+        let decay = shifted(self.program, elements, *axis, *reverse).map(narrow);
+        let cotangent = |v: Value| matches!(self.program.node(v).op, Op::Field(t, 1) if t == self.pair.back);
+        let product = match self.program.node(inner).op {
+            Op::Binary(Binary::Mul, x, y) => {
+                (Some(narrow(x)) == decay && cotangent(y)) || (Some(narrow(y)) == decay && cotangent(x))
+            }
+            _ => false,
+        };
+        let is_zero = |v: Value| is_zero(self.program, v);
+        product && init.get(1).map_or(is_zero(empty), |own| *own == empty || is_zero(*own) && is_zero(empty))
+    }
+
+    /// A value without conversions that change nothing.
+    fn bare(&self, value: Value) -> Value {
+        follow(value, |v| {
+            let node = self.program.node(v);
+            match node.op {
+                Op::Convert(elem, inner) if Some(elem) == node.ty.elem() && self.program.node(inner).ty == node.ty => {
+                    Some(inner)
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Whether the stage can write a value.
+    fn is_given(&self, value: Value) -> bool {
+        let node = self.program.node(value);
+        let tuple = node.ty == Ty::Tuple;
+        match self.levels[value.0 as usize] {
+            Level::Kept => !tuple,
+            Level::Row => !tuple && node.axes == self.rows(),
+            _ => false,
+        }
+    }
+
+    /// Finds what the rest of the program reads beneath a value.
+    fn visit(&mut self, value: Value) -> Option<()> {
+        let (mut seen, mut open) = (BTreeSet::from([value]), vec![value]);
+        while let Some(value) = open.pop() {
+            if self.is_given(value) {
+                self.exports.insert(value);
+                continue;
+            }
+            match self.levels[value.0 as usize] {
+                Level::State => return None,
+                Level::Point => {}
+                _ => open.extend(self.program.node(value).op.operands().into_iter().filter(|v| seen.insert(*v))),
+            }
+        }
+        Some(())
+    }
+
+    /// A sum over the state axis, which the stage must have.
+    fn first_sum(&self) -> Option<Value> {
+        let given = self.direct.values().chain(&self.exports).copied();
+        let needed = super::copy::beneath(self.program, given);
+        let over = |v: &&Value| matches!(self.program.node(**v).op, Op::Reduce { axis, .. } if axis == self.state);
+        // Of states rather than of their sums, where a stage takes both: it says which axis is that of states. A walk both
+        // ways takes sums of states alone.
+        let sums_of_states =
+            |v: &&Value| self.sums != Sums::OfStates && over(v) && self.levels[v.0 as usize] == Level::Row;
+        needed.iter().find(sums_of_states).or(needed.iter().find(over)).copied()
+    }
+
+    // ---- the cut
+
+    fn cut(self) -> Result<Cut, CutError> {
+        let mut buffers = vec![];
+        let mut given: Vec<(Value, Output, Sink)> = vec![];
+        for (k, value) in &self.direct {
+            given.push((*value, self.program.outputs[*k].clone(), Sink::Output(*k as u32)));
+        }
+        let mut holders = BTreeMap::new();
+        for value in &self.exports {
+            let sink = Sink::Buffer(buffers.len() as u32);
+            let buffer = self.buffer(*value);
+            let Temporary { name, axes, elem } = buffer.clone();
+            given.push((*value, Output { name, axes, elem, value: *value }, sink));
+            buffers.push(buffer);
+            holders.insert(*value, sink);
+        }
+        let stage = self.stage(&given)?;
+        let mut stages = vec![stage];
+        if self.direct.len() < self.program.outputs.len() {
+            let rest = cut(&self.rest(&buffers))?;
+            stages.extend(rest.stages.into_iter().map(|stage| self.moved(stage, buffers.len() as u32)));
+            buffers.extend(rest.buffers);
+        }
+        Ok(Cut { stages, buffers, part_axis: None })
+    }
+
+    /// A temporary tensor for a value, time last; in a stage that takes all sums what belongs to a time lies together.
+    fn buffer(&self, value: Value) -> Temporary {
+        let node = self.program.node(value);
+        let within = match self.sums {
+            Sums::All => self.row().into_iter().chain([self.state]).collect(),
+            Sums::OfStates => AxisSet::EMPTY,
+        };
+        let last = within.with(self.pair.time);
+        let time = node.axes.iter().filter(|a| *a == self.pair.time);
+        let inner = node.axes.iter().filter(|a| within.contains(*a));
+        let axes = node.axes.minus(last).iter().chain(time).chain(inner).collect();
+        Temporary { name: format!("v{}", value.0), axes, elem: node.ty.elem().unwrap_or(oplus_dsl::Elem::F32) }
+    }
+
+    fn stage(&self, given: &[(Value, Output, Sink)]) -> Result<Stage, TypeError> {
+        let mut copier = Copier::new(self.program, &self.program.name)?;
+        if let Some(sum) = self.first_sum() {
+            copier.copy(sum)?;
+        }
+        for (value, output, _) in given {
+            copier.output(output, *value)?;
+        }
+        Ok(copier.finish(given.iter().map(|(_, _, sink)| *sink).collect()))
+    }
+
+    /// The program that reads what the stage has written.
+    fn rest(&self, buffers: &[Temporary]) -> Program {
+        let mut rest = self.program.clone();
+        rest.name = format!("{}_sums", rest.name);
+        for (value, buffer) in self.exports.iter().zip(buffers) {
+            rest.nodes[value.0 as usize].op = Op::Param(rest.params.len() as u32);
+            let Temporary { name, axes, elem } = buffer.clone();
+            rest.params.push(Param { name, axes, elem, or: None, default: None });
+        }
+        let mut k = 0..;
+        rest.outputs.retain(|_| k.next().is_some_and(|k| !self.direct.contains_key(&k)));
+        rest
+    }
+
+    /// A stage of the rest with its tensors in their places of the whole program.
+    fn moved(&self, mut stage: Stage, buffers: u32) -> Stage {
+        let params = self.program.params.len() as u32;
+        let outputs: Vec<u32> =
+            (0..self.program.outputs.len()).filter(|k| !self.direct.contains_key(k)).map(|k| k as u32).collect();
+        for source in &mut stage.sources {
+            *source = match *source {
+                Source::Param(i) if i >= params => Source::Buffer(i - params),
+                Source::Param(i) => Source::Param(i),
+                Source::Output(i) => Source::Output(outputs[i as usize]),
+                Source::Buffer(i) => Source::Buffer(i + buffers),
+            };
+        }
+        for sink in &mut stage.sinks {
+            *sink = match *sink {
+                Sink::Output(i) => Sink::Output(outputs[i as usize]),
+                Sink::Buffer(i) => Sink::Buffer(i + buffers),
+            };
+        }
+        stage
+    }
+}

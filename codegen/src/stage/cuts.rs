@@ -1,0 +1,200 @@
+//! The ways to cut a program into stages, and why a program is not cut in one of them.
+
+use std::fmt::{self, Display, Formatter};
+
+use oplus_dsl::ir::Program;
+use thiserror::Error;
+
+use super::backward_scan::{all_sums, sums_of_states};
+use super::cut::{contracted, cut_plain, partial_sums, prepare};
+use super::pairwise::Outward;
+use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
+
+/// A way to cut a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CutKind {
+    /// Without sums that are kept with what they sum.
+    Plain,
+    /// With sums over states kept with their scans.
+    Contracted,
+    /// With a backward-scan stage that takes the sums of states.
+    BackwardScan,
+    /// With sums over pairs kept with what they sum.
+    Pairwise,
+    /// With a stage for each of these sums.
+    PairwiseSeparate,
+    /// With sums over pairs that are added up over an axis which repeats them.
+    GroupedQuery,
+    /// With the columns of pairs in parts.
+    SplitK,
+    /// With a backward-scan stage that takes all sums.
+    MatrixBackward,
+    /// With sums over columns in parts.
+    PartialSums,
+}
+
+/// Why a program is not cut in some way.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum CutRefusal {
+    /// The program has nothing that the way to cut is for.
+    #[error("{}", of.lacks())]
+    Absent {
+        /// The way to cut.
+        of: CutKind,
+    },
+    /// A stage would be of no kind that a kernel takes.
+    #[error("no kernel would take `{stage}`: {}", joined(refusals))]
+    Stage {
+        /// The stage's name.
+        stage: String,
+        /// What it lacks for each kind.
+        refusals: Vec<Refusal>,
+    },
+}
+
+fn joined(refusals: &[Refusal]) -> String {
+    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// A program, cut in every way in which it can run, or why it is not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cuts(pub Vec<(CutKind, Result<Cut, CutRefusal>)>);
+
+impl Cuts {
+    /// The cuts that there are.
+    pub fn all(self) -> impl Iterator<Item = Cut> {
+        self.0.into_iter().filter_map(|(_, cut)| cut.ok())
+    }
+
+    /// One of them.
+    pub fn get(&self, how: CutKind) -> Option<&Cut> {
+        self.0.iter().find(|(own, _)| *own == how).and_then(|(_, cut)| cut.as_ref().ok())
+    }
+}
+
+/// Cuts a program in every way in which it can run.
+///
+/// # Errors
+/// Why it cannot be cut at all.
+pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
+    let program = prepare(program)?;
+    let outward = Outward::of(&program);
+    let found = |how: CutKind| -> Result<Vec<Cut>, CutError> {
+        Ok(match how {
+            CutKind::Plain => vec![cut_plain(&program)?],
+            CutKind::Contracted => contracted(&program)?.into_iter().collect(),
+            CutKind::BackwardScan => sums_of_states(&program)?.into_iter().collect(),
+            CutKind::Pairwise => outward.pairwise()?.into_iter().collect(),
+            CutKind::PairwiseSeparate => outward.separate()?.into_iter().collect(),
+            CutKind::GroupedQuery => outward.grouped_query()?.into_iter().collect(),
+            CutKind::SplitK => outward.split_k()?.into_iter().collect(),
+            CutKind::MatrixBackward => all_sums(&program)?,
+            CutKind::PartialSums => partial_sums(&program)?.into_iter().collect(),
+        })
+    };
+    let ways = CutKind::ALL.into_iter().map(|how| Ok((how, how.first_taken(found(how)?))));
+    Ok(Cuts(ways.collect::<Result<_, CutError>>()?))
+}
+
+impl CutKind {
+    /// All of them, in the order in which plans are compared: of equal ones the first is taken.
+    pub const ALL: [CutKind; 9] = [
+        CutKind::Plain,
+        CutKind::Contracted,
+        CutKind::PartialSums,
+        CutKind::BackwardScan,
+        CutKind::MatrixBackward,
+        CutKind::Pairwise,
+        CutKind::PairwiseSeparate,
+        CutKind::GroupedQuery,
+        CutKind::SplitK,
+    ];
+
+    /// Whether the stages may store all states of a scan in between.
+    pub fn may_store_states(self) -> bool {
+        matches!(self, CutKind::Plain | CutKind::Contracted | CutKind::PartialSums)
+    }
+
+    /// The first cut whose stages kernels take, or what a stage of the first one lacks.
+    fn first_taken(self, cuts: Vec<Cut>) -> Result<Cut, CutRefusal> {
+        let mut first: Option<CutRefusal> = None;
+        for cut in cuts {
+            match cut.stages.iter().find_map(|stage| self.refusal(stage)) {
+                None => return Ok(cut),
+                Some(refusal) => first = first.or(Some(refusal)),
+            }
+        }
+        Err(first.unwrap_or(CutRefusal::Absent { of: self }))
+    }
+
+    /// Why no kernel takes a stage of such a cut, if none does.
+    fn refusal(self, stage: &Stage) -> Option<CutRefusal> {
+        let kind = stage.kind();
+        let refusals = match self {
+            CutKind::Plain => vec![],
+            CutKind::Contracted => of_contracted(stage),
+            CutKind::BackwardScan if stage.opposite_scans().is_some() => kind.walk_back().err().into_iter().collect(),
+            CutKind::MatrixBackward if stage.opposite_scans().is_some() => {
+                kind.matrices_back().err().into_iter().collect()
+            }
+            CutKind::BackwardScan => vec![],
+            CutKind::MatrixBackward => of_contracted(stage),
+            CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::GroupedQuery | CutKind::SplitK
+                if stage.is_pairwise() =>
+            {
+                kind.pairwise().err().into_iter().collect()
+            }
+            CutKind::Pairwise | CutKind::PairwiseSeparate | CutKind::GroupedQuery | CutKind::SplitK => vec![],
+            CutKind::PartialSums if stage.part_axis.is_some() => {
+                let partial_sums = |kind: &Kind| kind.partial_sums().err();
+                let refusal =
+                    collapse(stage).map_or_else(|| partial_sums(kind), |merged| partial_sums(merged.stage.kind()));
+                refusal.into_iter().collect()
+            }
+            CutKind::PartialSums => vec![],
+        };
+        (!refusals.is_empty()).then(|| CutRefusal::Stage { stage: stage.program.name.clone(), refusals })
+    }
+
+    /// What a program lacks that is not cut in this way.
+    fn lacks(self) -> &'static str {
+        match self {
+            CutKind::Plain => "there is nothing to compute",
+            CutKind::Contracted => "no states of a scan are summed away",
+            CutKind::BackwardScan => "there are no two scans in opposite directions whose states are summed away",
+            CutKind::MatrixBackward => {
+                "there are no two scans in opposite directions all of whose states are summed away"
+            }
+            CutKind::Pairwise => "nothing is summed over pairs of rows and columns",
+            CutKind::PairwiseSeparate => "no stage has several sums over pairs",
+            CutKind::GroupedQuery => "no axis repeats the pairs that are summed over",
+            CutKind::SplitK => "there is not just one stage of sums over pairs",
+            CutKind::PartialSums => "no states that are written are also summed over columns",
+        }
+    }
+}
+
+/// What a stage lacks for both ways to sum states away, if it needs one and has none.
+fn of_contracted(stage: &Stage) -> Vec<Refusal> {
+    match (stage.state_axis(), stage.kind().walk(), stage.kind().matrices()) {
+        (Some(_), Err(walk), Err(matrices)) if walk == matrices => vec![walk],
+        (Some(_), Err(walk), Err(matrices)) => vec![walk, matrices],
+        _ => vec![],
+    }
+}
+
+impl Display for CutKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CutKind::Plain => "plain",
+            CutKind::Contracted => "with sums of states in their scans",
+            CutKind::BackwardScan => "with scans both ways",
+            CutKind::Pairwise => "with sums over pairs",
+            CutKind::PairwiseSeparate => "with sums over pairs apart",
+            CutKind::GroupedQuery => "with sums over repeated pairs",
+            CutKind::SplitK => "with sums over pairs in parts",
+            CutKind::MatrixBackward => "with scans both ways and all their sums",
+            CutKind::PartialSums => "with sums over columns in parts",
+        })
+    }
+}

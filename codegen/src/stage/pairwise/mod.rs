@@ -1,0 +1,231 @@
+//! Sums over pairs that stay with the contractions beneath them.
+//!
+//! Attention sums over the keys, for every query, a weight that is a map of a *contraction*: a product of a row and a column
+//! that is summed over the axis within them. [`cut`](super::cut()) would store the contraction, which is as large as all pairs.
+//! Here a *pair sum*, a sum or a softmax merge along an axis of such contractions, is a stage together with them:
+//!
+//! * its outputs are maps of the pair sums of one axis, the *columns*, over the same pairs;
+//! * beneath a pair sum there are maps of parameters, indices and sizes, and contractions. Whatever else is computed from
+//!   a scan, a reduction or a position is read from memory;
+//! * contractions are sums of products of parameters, conditions and maps of other contractions.
+//!
+//! Everything outside of pair sums is cut as usual. Sums over axes that only repeat pairs (heads that share keys) are taken
+//! after the pair sum, see [`outward`].
+//!
+//! [`cut_pairwise_separate`] gives every pair sum a stage of its own: what two of them compute alike is computed twice, but each has all
+//! the registers. [`cut_grouped_query`] keeps the sums over axes that only repeat pairs with them: fewer blocks, which walk all
+//! that they sum, and nothing in between is stored. [`cut_split_k`] divides the columns into parts, which are joined afterwards, see [`split`]: for few rows.
+
+mod extract;
+mod find;
+mod outward;
+mod split_k;
+
+use std::collections::{BTreeSet, HashMap};
+
+use oplus_dsl::Elem;
+use oplus_dsl::ir::{Axis, AxisSet, Program, Value};
+use oplus_dsl::simplify::simplify;
+
+use super::cut::{cut_plain, prepare};
+use super::error::CutError;
+use super::{Cut, Stage, Temporary};
+use extract::{Part, Root, Stored};
+use find::{PairSum, Pairs, Sharing};
+use split_k::SplitK;
+
+/// A program whose sums over pairs can be found: sums over axes that only repeat pairs stand outside of them.
+pub(super) struct Outward(Program);
+
+impl Outward {
+    /// A program that is prepared.
+    pub(super) fn of(program: &Program) -> Outward {
+        Outward(simplify(&outward::outward(program)))
+    }
+
+    /// [`cut_pairwise`].
+    pub(super) fn pairwise(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::Fused);
+        if pairs.sums.is_empty() { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
+    }
+
+    /// [`cut_pairwise_separate`].
+    pub(super) fn separate(&self) -> Result<Option<Cut>, CutError> {
+        let [fused, separate] = [Sharing::Fused, Sharing::Separate].map(|sharing| Pairs::of(&self.0, sharing));
+        let stages = |pairs: &Pairs| pairs.sums.iter().map(key).collect::<BTreeSet<Group>>().len();
+        if stages(&fused) == stages(&separate) { Ok(None) } else { cut_with(&self.0, &separate, None).map(Some) }
+    }
+
+    /// [`cut_grouped_query`].
+    pub(super) fn grouped_query(&self) -> Result<Option<Cut>, CutError> {
+        let pairs = Pairs::of(&self.0, Sharing::GroupedQuery);
+        let none = pairs.sums.iter().all(|sum| sum.over.is_none());
+        if none { Ok(None) } else { cut_with(&self.0, &pairs, None).map(Some) }
+    }
+
+    /// [`cut_split_k`].
+    pub(super) fn split_k(&self) -> Result<Option<Cut>, CutError> {
+        let Some(split) = SplitK::of(&self.0)? else { return Ok(None) };
+        let pairs = Pairs::of(&split.program, Sharing::Fused);
+        cut_with(&split.program, &pairs, Some(&split)).map(Some)
+    }
+}
+
+/// Cuts a verified, instantiated program into stages, of which some are pair sums; `None` if it has none.
+pub fn cut_pairwise(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).pairwise()
+}
+
+/// [`cut_pairwise`] with a stage for every pair sum; `None` if no stage of [`cut_pairwise`] has several.
+pub fn cut_pairwise_separate(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).separate()
+}
+
+/// [`cut_pairwise`] with sums over an axis that repeats pairs; `None` if there are none.
+pub fn cut_grouped_query(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).grouped_query()
+}
+
+/// [`cut_pairwise`] with the columns in parts; `None` unless there is one stage of pair sums.
+pub fn cut_split_k(program: &Program) -> Result<Option<Cut>, CutError> {
+    Outward::of(&prepare(program)?).split_k()
+}
+
+fn cut_with(program: &Program, pairs: &Pairs, split: Option<&SplitK>) -> Result<Cut, CutError> {
+    let mut cutter = Cutter::new(program, pairs, split);
+    cutter.outputs()?;
+    Ok(cutter.finish())
+}
+
+/// The state of the cut.
+struct Cutter<'p> {
+    program: &'p Program,
+    pairs: &'p Pairs,
+    /// What is stored in parts, if anything.
+    split: Option<&'p SplitK>,
+    /// Where values are that were written.
+    stored: Stored,
+    buffers: Vec<Temporary>,
+    stages: Vec<Stage>,
+    /// The outputs that stages of pair sums write.
+    fused: Vec<Option<Group>>,
+    /// The groups whose stages are done.
+    done: BTreeSet<Group>,
+}
+
+/// Pair sums that share a stage: of one level, over the same columns and pairs, of one number, and added up over the same axis.
+type Group = (u32, Axis, AxisSet, u32, Option<Axis>);
+
+impl<'p> Cutter<'p> {
+    fn new(program: &'p Program, pairs: &'p Pairs, split: Option<&'p SplitK>) -> Cutter<'p> {
+        let group = |output: &oplus_dsl::ir::Output| {
+            let sums: BTreeSet<Group> = pairs.beneath_maps(program, output.value)?.iter().map(key).collect();
+            if sums.len() == 1 { sums.into_iter().next() } else { None }
+        };
+        let fused = program.outputs.iter().map(group).collect();
+        let (stored, buffers, stages, done) = (HashMap::new(), vec![], vec![], BTreeSet::new());
+        Cutter { program, pairs, split, stored, buffers, stages, fused, done }
+    }
+
+    /// Adds the stages that write the outputs.
+    fn outputs(&mut self) -> Result<(), CutError> {
+        for group in self.fused.clone().into_iter().flatten() {
+            self.group(group)?;
+        }
+        let rest: Vec<Root> = self.written_outputs(None);
+        if rest.is_empty() { Ok(()) } else { self.ordinary(&rest) }
+    }
+
+    /// The outputs that the stage of a group writes, or those that none does.
+    fn written_outputs(&self, group: Option<Group>) -> Vec<Root> {
+        let outputs = self.program.outputs.iter().enumerate().zip(&self.fused).filter(|(_, own)| **own == group);
+        outputs.map(|((i, o), _)| Root::output(i, o)).collect()
+    }
+
+    /// Adds the stage of a group of pair sums, after what it reads.
+    fn group(&mut self, group: Group) -> Result<(), CutError> {
+        if !self.done.insert(group) {
+            return Ok(());
+        }
+        let mut roots = self.written_outputs(Some(group));
+        let is_member = |v: &&Value| self.pairs.of_field(self.program, **v).map(key) == Some(group);
+        let demanded: Vec<Value> = self.pairs.demanded.iter().filter(is_member).copied().collect();
+        roots.extend(demanded.into_iter().map(|field| self.buffer(self.part_of(field))));
+        let members: Vec<&PairSum> = self.pairs.sums.iter().filter(|sum| key(sum) == group).collect();
+        let needs: BTreeSet<Value> = members.iter().flat_map(|sum| sum.needs.iter().copied()).collect();
+        self.provide(&needs)?;
+        let part = Part::of(self.program, &self.stored, &roots)?;
+        self.stages.push(part.whole(self.split.map(|split| split.axis)));
+        roots.iter().for_each(|root| self.stored.extend(root.held()));
+        Ok(())
+    }
+
+    /// Makes sure that values are in memory.
+    fn provide(&mut self, values: &BTreeSet<Value>) -> Result<(), CutError> {
+        let missing: Vec<Value> = values.iter().copied().filter(|v| !self.stored.contains_key(v)).collect();
+        let (sums, others): (Vec<Value>, Vec<Value>) =
+            missing.into_iter().partition(|v| self.pairs.of_field(self.program, *v).is_some());
+        for sum in sums {
+            if let Some(sum) = self.pairs.of_field(self.program, sum) {
+                self.group(key(sum))?;
+            }
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let roots: Vec<Root> = others.into_iter().map(|value| self.buffer(value)).collect();
+        self.ordinary(&roots)
+    }
+
+    /// Adds the stages that write these roots, none of them a pair sum.
+    fn ordinary(&mut self, roots: &[Root]) -> Result<(), CutError> {
+        let values: Vec<Value> = roots.iter().map(|root| root.value).collect();
+        self.provide(&self.pairs.fields_beneath(self.program, &values, &self.stored))?;
+        let part = Part::of(self.program, &self.stored, roots)?;
+        let cut = cut_plain(&simplify(&part.program))?;
+        let first = self.buffers.len() as u32;
+        self.stages.extend(cut.stages.into_iter().map(|stage| part.stage(stage, first)));
+        self.buffers.extend(cut.buffers);
+        roots.iter().for_each(|root| self.stored.extend(root.held()));
+        Ok(())
+    }
+
+    /// What is stored of a field.
+    fn part_of(&self, field: Value) -> Value {
+        self.split.and_then(|split| split.parts.get(&field)).copied().unwrap_or(field)
+    }
+
+    /// A new buffer for a value.
+    fn buffer(&mut self, value: Value) -> Root {
+        let node = self.program.node(value);
+        let (axes, elem) = (self.memory_order(node.axes), node.ty.elem().unwrap_or(Elem::F32));
+        let buffer = Temporary { name: format!("v{}", value.0), axes, elem };
+        self.buffers.push(buffer.clone());
+        Root::buffer(value, self.buffers.len() as u32 - 1, &buffer)
+    }
+
+    /// Axes in the order of the tensor that is most like them; those that it lacks come first.
+    fn memory_order(&self, axes: AxisSet) -> Vec<Axis> {
+        let outputs = self.program.outputs.iter().map(|o| &o.axes);
+        let tensors = outputs.chain(self.program.params.iter().map(|p| &p.axes));
+        let likeness = |tensor: &&Vec<Axis>| {
+            let shared = tensor.iter().filter(|a| axes.contains(**a)).count() as i64;
+            2 * shared - tensor.len() as i64
+        };
+        let like: &[Axis] = tensors.rev().max_by_key(likeness).map_or(&[], |tensor| tensor);
+        let known = like.iter().copied().filter(|a| axes.contains(*a));
+        axes.iter().filter(|a| !like.contains(a)).chain(known).collect()
+    }
+
+    fn finish(mut self) -> Cut {
+        let several = self.stages.len() > 1;
+        for (i, stage) in self.stages.iter_mut().enumerate().filter(|_| several) {
+            stage.program.name = format!("{}_{}", self.program.name, i + 1);
+        }
+        Cut { stages: self.stages, buffers: self.buffers, part_axis: self.split.map(|split| split.axis) }
+    }
+}
+
+fn key(sum: &PairSum) -> Group {
+    (sum.level, sum.column, sum.pair, sum.own, sum.over)
+}
