@@ -13,6 +13,12 @@ use crate::errors::exception;
 use crate::explain::{Explanation, shapes};
 use crate::import;
 
+/// A call's outputs, the array of the states that it has saved, and what they are.
+type Recorded<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyAny>>, Option<Saved>);
+
+/// A one-step form, the axis that is gone, and pairs of a parameter and the output that goes on to it.
+type Step = (Kernel, String, Vec<(String, String)>);
+
 /// A program that can be called, with its gradient.
 #[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Kernel {
@@ -74,11 +80,7 @@ impl Kernel {
     }
 
     /// A call that saves states for its gradient if it can: the outputs, the array of the states, and what they are.
-    fn call_saving<'py>(
-        &self,
-        inputs: &Bound<'py, PyTuple>,
-        allocate: &Bound<'py, PyAny>,
-    ) -> PyResult<(Bound<'py, PyTuple>, Option<Bound<'py, PyAny>>, Option<Saved>)> {
+    fn call_saving<'py>(&self, inputs: &Bound<'py, PyTuple>, allocate: &Bound<'py, PyAny>) -> PyResult<Recorded<'py>> {
         let tensors = tensors("inputs", self.params(), inputs)?;
         let (arrays, saved) = forward(self.kernel(inputs.py())?, tensors, &Allocate(allocate), true)?;
         let (array, saved) = saved.unzip();
@@ -89,7 +91,6 @@ impl Kernel {
     /// the cotangents of the outputs that store floats. `wanted` has an entry for every parameter that stores floats; the result
     /// has an array for each that is wanted and was given. `states` and `saved` are what `call_saving` gave.
     #[pyo3(signature = (inputs, outputs, cotangents, wanted, allocate, states = None, saved = None))]
-    #[expect(clippy::too_many_arguments, reason = "it is called from Python, by position, where every object costs")]
     fn backward<'py>(
         &self,
         inputs: &Bound<'py, PyTuple>,
@@ -133,7 +134,7 @@ impl Kernel {
     }
 
     /// The one-step form, the axis that is gone, and the states: pairs of a parameter and the output that goes on to it.
-    fn step(&self) -> PyResult<(Kernel, String, Vec<(String, String)>)> {
+    fn step(&self) -> PyResult<Step> {
         let step = oplus_dsl::step::step(&self.program).map_err(|e| {
             PyNotImplementedError::new_err(format!("`{}` has no one-step form: {e}", self.program.name))
         })?;
