@@ -2,6 +2,7 @@
 
 pub mod adjoint;
 pub mod alternative;
+pub mod batched;
 pub mod build;
 mod copy;
 pub mod decay;

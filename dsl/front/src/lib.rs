@@ -134,6 +134,7 @@ pub use compile::{Position, TextError, TextMistake, compile, compile_source_file
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use extent::Extent;
 pub use items::Item;
+pub use library::{KERNELS, MODELS};
 pub use mistake::Mistake;
 pub use source::{SourceError, scan_source_file};
 

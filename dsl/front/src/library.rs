@@ -16,10 +16,10 @@ use crate::syntax::{Block, HelperItem, OperatorItem};
 pub(crate) const OPERATORS: &str = include_str!("../standard/operators.rs");
 
 /// The text of the standard kernels, the body of a `scan!`.
-pub(crate) const KERNELS: &str = include_str!("../standard/kernels.rs");
+pub const KERNELS: &str = include_str!("../standard/kernels.rs");
 
 /// The text of the standard models, the body of a `scan!`.
-pub(crate) const MODELS: &str = concat!(
+pub const MODELS: &str = concat!(
     include_str!("../standard/models.rs"),
     include_str!("../standard/linear.rs"),
     include_str!("../standard/attention.rs"),

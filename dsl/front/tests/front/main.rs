@@ -1,6 +1,7 @@
 //! Tests of the front end, from tokens to programs and Rust items.
 
 mod arbitrary;
+mod batched;
 mod common;
 mod depth;
 mod diagnostics;

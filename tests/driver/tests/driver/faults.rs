@@ -46,11 +46,15 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    allocators_give_what_calls_need: "allocators::give_what_calls_need",
+    allocators_refuse: "allocators::refuse",
+    allocators_in_captures: "allocators::in_captures",
     memory_comes_and_goes: "memory::comes_and_goes",
     memory_of_slices: "memory::of_slices",
     memory_runs_out: "memory::runs_out",
     memory_in_a_context_of_the_users: "memory::in_a_context_of_the_users",
     memory_of_calls: "memory::of_calls",
+    memory_of_saved_states: "memory::of_saved_states",
     streams_share: "streams::share",
     streams_write_and_read: "streams::write_and_read",
     streams_of_threads: "streams::of_threads",

@@ -20,6 +20,7 @@ const ALL: &[(&str, Scenario)] = &[
     ("memory::runs_out", crate::memory::runs_out),
     ("memory::in_a_context_of_the_users", crate::memory::in_a_context_of_the_users),
     ("memory::of_calls", crate::memory::of_calls),
+    ("memory::of_saved_states", crate::memory::of_saved_states),
     ("streams::share", crate::streams::share),
     ("streams::write_and_read", crate::streams::write_and_read),
     ("streams::of_threads", crate::streams::of_threads),
@@ -34,6 +35,9 @@ const ALL: &[(&str, Scenario)] = &[
     ("captures::across_streams", crate::captures::across_streams),
     ("captures::launched_twice", crate::captures::launched_twice),
     ("captures::launched_at_once", crate::captures::launched_at_once),
+    ("allocators::give_what_calls_need", crate::allocators::give_what_calls_need),
+    ("allocators::refuse", crate::allocators::refuse),
+    ("allocators::in_captures", crate::allocators::in_captures),
     ("absence::of_a_driver", crate::absence::of_a_driver),
     ("absence::for_a_while", crate::absence::for_a_while),
 ];

@@ -1,0 +1,162 @@
+"""Kernels: what a text's `fn` becomes in Python."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+from . import _native
+
+Array = Any
+
+# The modules that make calls with arrays of a type, found once for each type.
+_libraries: dict[type, ModuleType] = {}
+
+# The native kernels by a name of their own, under which tracers find them again.
+kernels: dict[str, _native.Kernel] = {}
+
+
+class Kernel:
+    """A kernel: called with arrays of NumPy, PyTorch or JAX, it gives a named tuple of arrays of the same library.
+
+    Parameters go by position or by name; those with a default may be left out. On PyTorch and JAX calls are differentiable.
+    """
+
+    def __init__(self, native: _native.Kernel, docs: str | None = None) -> None:
+        self._native = native
+        self._key = f"{native.name}#{len(kernels)}"
+        kernels[self._key] = native
+        self._params = native.params
+        self._count = len(self._params)
+        self._places = {param.name: at for at, param in enumerate(self._params)}
+        self._scalars = [at for at, param in enumerate(self._params) if not param.axes]
+        self.__name__ = self.__qualname__ = native.name.replace(".", "_")
+        names = [output.name.replace(".", "_") for output in native.outputs]
+        self._output = namedtuple(self.__name__, names, module="oplus")  # type: ignore[misc]
+        self.__doc__ = "\n\n".join(filter(None, [native.docs if docs is None else docs, repr(self)]))
+
+    def __call__(self, *args: Array, **kwargs: Array) -> Any:
+        if kwargs or len(args) != self._count:
+            args = self._bound(args, kwargs)
+        library = _libraries.get(type(args[0])) or self._library(args)
+        if self._scalars:
+            args = self._with_scalars(library, args)
+        return tuple.__new__(self._output, library.call(self, args))
+
+    @property
+    def params(self) -> list[_native.TensorType]:
+        """The parameters: their names, axes, element types and defaults."""
+        return list(self._params)
+
+    @property
+    def outputs(self) -> list[_native.TensorType]:
+        """The outputs: their names, axes and element types."""
+        return self._native.outputs
+
+    @property
+    def equations(self) -> str:
+        """The kernel as equations."""
+        return self._native.equations
+
+    @property
+    def text(self) -> str:
+        """The program in its text form."""
+        return self._native.text
+
+    @cached_property
+    def gradient(self) -> Kernel:
+        """The kernel of the derived gradient.
+
+        Its parameters are named as those parameters and outputs of this kernel that it needs, and `y_bar` for the cotangent of
+        the output y (zero when it is left out); its outputs are `p_bar` for the parameter p.
+        """
+        return Kernel(self._native.gradient())
+
+    @cached_property
+    def step(self) -> Kernel:
+        """The kernel of one step, without the axis that is scanned, for decoding. The state comes in and goes out."""
+        native, axis, states = self._native.step()
+        hands = ", ".join(f"`{output}` goes on to `{param}`" for param, output in states)
+        return Kernel(native, f"One step of `{self.__name__}` along {axis}: {hands}.")
+
+    def explain(
+        self, *, elem: str = "f32", device: str | None = None, without: tuple[str, ...] | list[str] = (), **sizes: int
+    ) -> _native.Explanation:
+        """What a call of these sizes does and why: equations, the adjoint, and the plan.
+
+        `elem` is the element type of the call, `device` is "cpu", "cuda" or "h200" (which need not be there), `without` names
+        parameters that are left to their default.
+        """
+        return self._native.explain(list(sizes.items()), elem, device, list(without))
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        """A kernel has no state: copies of a model share it."""
+        return self
+
+    def __repr__(self) -> str:
+        params, outputs = (", ".join(map(repr, tensors)) for tensors in (self._params, self.outputs))
+        return f"fn {self.__name__}({params}) -> ({outputs})\n{self.equations.rstrip()}"
+
+    def _bound(self, args: tuple[Array, ...], kwargs: dict[str, Array]) -> tuple[Array, ...]:
+        if len(args) > self._count:
+            raise TypeError(f"`{self.__name__}` takes {self._count} tensors, {len(args)} were given")
+        bound: list[Array] = [*args, *[None] * (self._count - len(args))]
+        for name, value in kwargs.items():
+            at = self._places.get(name, self._places.get(name.replace("_bar", ".bar")))
+            if at is None:
+                known = ", ".join(self._places)
+                raise TypeError(f"`{self.__name__}` has no parameter `{name}`; its parameters are {known}")
+            if at < len(args):
+                raise TypeError(f"`{self.__name__}` got `{name}` twice")
+            bound[at] = value
+        if not bound:
+            raise TypeError(f"`{self.__name__}` has no parameters, so that nothing tells where it runs")
+        return tuple(bound)
+
+    def _library(self, args: tuple[Array, ...]) -> ModuleType:
+        """How a call is made: as the first array that is given asks for."""
+        for param, value in zip(self._params, args):
+            if value is None or isinstance(value, (bool, int, float)):
+                continue
+            found = _library_of(type(value))
+            if found is None:
+                raise TypeError(
+                    f"`{param.name}` must be an array of NumPy, PyTorch or JAX, but it is a {type(value).__qualname__}"
+                )
+            return found
+        missing = next((param.name for param in self._params if param.default is None), self._params[0].name)
+        raise TypeError(f"`{missing}` is missing; at least one array must be given")
+
+    def _with_scalars(self, library: ModuleType, args: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Python's numbers among the arguments as arrays without axes."""
+        if not any(isinstance(args[at], (bool, int, float)) for at in self._scalars):
+            return args
+        like = next(x for x in args if x is not None and not isinstance(x, (bool, int, float)))
+        call = next((x for x, p in zip(args, self._params) if p.elem == "call" and hasattr(x, "dtype")), like)
+        full = list(args)
+        for at in self._scalars:
+            if isinstance(full[at], (bool, int, float)):
+                full[at] = library.scalar(full[at], self._params[at].elem, call, like)
+        return tuple(full)
+
+
+def _library_of(kind: type) -> ModuleType | None:
+    """The module that makes calls with arrays of a type; their library is there, for whoever has such an array has imported it."""
+    found: ModuleType | None = None
+    for base in kind.__mro__:
+        library = base.__module__.partition(".")[0]
+        if library == "numpy" and base.__name__ in ("ndarray", "generic"):
+            from . import _numpy as found
+        elif library == "torch" and base.__name__ == "Tensor":
+            from . import _torch as found
+        elif library in ("jax", "jaxlib") and base.__name__ in ("Array", "ArrayImpl", "Tracer"):
+            from . import _jax as found
+        if found is not None:
+            _libraries[kind] = found
+            return found
+    return None

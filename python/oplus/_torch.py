@@ -1,0 +1,215 @@
+"""Calls with tensors of PyTorch: on its current stream, in its memory, differentiable.
+
+Eager calls go through `torch.autograd.Function`, whose backward is the derived gradient and, where that is to be differentiated
+in turn, a call of the gradient as a kernel of its own. Under `torch.compile`, and with tensors that have no memory, calls are
+operators of a `torch.library.Library`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import Parameter
+
+from . import _native
+from ._derived import Derived, derived_of, is_float
+from ._modes import is_recording
+
+if TYPE_CHECKING:
+    from ._kernel import Kernel
+
+Tensors = tuple[Any, ...]
+
+_DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u32": torch.uint32,
+    "u64": torch.uint64,
+    "bool": torch.bool,
+}
+_ELEMS = {dtype: elem for elem, dtype in _DTYPES.items()}
+_PLAIN = (torch.Tensor, Parameter)
+_empty = torch.empty
+
+
+_allocators: dict[torch.device, Any] = {}
+
+
+def _allocator(args: Tensors) -> Any:
+    """What makes outputs where the first tensor is."""
+    for x in args:
+        if x is not None:
+            break
+    device = x.device
+    found = _allocators.get(device)
+    if found is None:
+        if device.type == "cuda":
+            _native.use_allocator(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
+
+        def found(elem: str, shape: tuple[int, ...]) -> torch.Tensor:
+            return _empty(shape, dtype=_DTYPES[elem], device=device)
+
+        _allocators[device] = found
+    return found
+
+
+def scalar(value: float, elem: str, call: Any, like: torch.Tensor) -> torch.Tensor:
+    """A number as a tensor without axes, where another tensor is."""
+    dtype = _DTYPES.get(elem)
+    if dtype is None:
+        dtype = call.dtype if elem == "call" or call.dtype == torch.float64 else torch.float32
+    return torch.tensor(value, dtype=dtype, device=like.device)
+
+
+def _run(kernel: _native.Kernel, args: Tensors) -> Tensors:
+    """Runs a kernel on tensors that have memory."""
+    return kernel.call(args, _allocator(args))
+
+
+def _is_eager(args: Tensors) -> bool:
+    """Whether all tensors are plain ones and nothing transforms or traces the call."""
+    if torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack():
+        return False
+    for x in args:
+        if x is not None and type(x) not in _PLAIN:
+            return False
+    return True
+
+
+def call(kernel: Kernel, args: Tensors) -> Tensors:
+    """Runs a kernel on tensors of PyTorch."""
+    if torch.compiler.is_compiling():
+        return _torch_library.call(kernel._key, args)
+    needs_gradient = False
+    is_plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
+    for at, x in enumerate(args):
+        if x is None:
+            continue
+        if type(x) not in _PLAIN:
+            _check(kernel._params[at].name, x)
+            is_plain = False
+        needs_gradient = needs_gradient or x.requires_grad
+    if is_plain:
+        if needs_gradient and torch.is_grad_enabled():
+            return _Eager.apply(derived_of(kernel._native), *args)
+        return _run(kernel._native, args)
+    if torch._C._are_functorch_transforms_active():
+        return _Transformed.apply(derived_of(kernel._native), *args)
+    return _torch_library.call(kernel._key, args)
+
+
+def _check(name: str, x: Any) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"`{name}` must be a tensor of PyTorch as the others are, but it is a {type(x).__qualname__}")
+
+
+def _backward(ctx: Any, *cotangents: Any) -> Tensors:
+    derived: Derived = ctx.derived
+    nothing = (None,) * (len(derived.params) + 1)
+    if not derived.is_differentiable or all(x is None for x in cotangents):
+        return nothing
+    needed = ctx.needs_input_grad[1:]
+    wanted = tuple(needs for param, needs in zip(derived.params, needed) if is_float(param.elem))
+    if not any(wanted):
+        return nothing
+    saved = ctx.saved_tensors
+    kept = [saved[at] for at in derived.saved] if ctx.is_whole else saved
+    args = tuple(cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources)
+    with _Order(ctx.ordered):
+        if torch.is_grad_enabled() or not _is_eager(args):
+            function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
+            every = iter(function.apply(derived.gradient, *args))
+            found = iter([x for x, needs in zip(every, wanted) if needs])
+        elif ctx.is_whole:
+            found = iter(_gradient(ctx, saved, cotangents, wanted))
+        else:
+            found = iter(_run(derived.part(wanted), args))
+    return (None, *[next(found) if needs and is_float(p.elem) else None for p, needs in zip(derived.params, needed)])
+
+
+def _gradient(ctx: Any, saved: Tensors, cotangents: Tensors, wanted: tuple[bool, ...]) -> Tensors:
+    """The gradient of a call of which all inputs are kept, with the states that it has saved."""
+    derived: Derived = ctx.derived
+    count = len(derived.params)
+    inputs, outputs = saved[:count], saved[count : count + len(derived.outputs)]
+    given = tuple(x for x, output in zip(cotangents, derived.outputs) if is_float(output.elem))
+    return derived.native.backward(inputs, outputs, given, wanted, _allocator(inputs), saved[-1], ctx.form)
+
+
+class _Order:
+    """Calls of this thread are ordered if the forward call was: PyTorch takes gradients on threads of its own."""
+
+    def __init__(self, ordered: bool) -> None:
+        self._mode = _native.Ordered() if ordered else None
+
+    def __enter__(self) -> None:
+        if self._mode is not None:
+            self._mode.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        if self._mode is not None:
+            self._mode.__exit__(*exception)
+
+
+def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors, states: Any = None, form: Any = None) -> None:
+    ctx.derived = derived
+    ctx.ordered = _native.is_ordered()
+    # Saved states belong to a call with all its inputs, and so do types that are chosen tensor by tensor.
+    ctx.is_whole = form is not None or derived.has_choice
+    ctx.form = form
+    both = (*inputs, *outputs)
+    if ctx.is_whole:
+        read = set(derived.saved)
+        kept = [x if at in read or at < len(inputs) else None for at, x in enumerate(both)]
+        ctx.save_for_backward(*kept, states)
+    elif derived.is_differentiable:
+        ctx.save_for_backward(*[both[at] for at in derived.saved])
+    if derived.integers:
+        ctx.mark_non_differentiable(*[outputs[at] for at in derived.integers])
+    ctx.set_materialize_grads(False)
+
+
+class _Eager(torch.autograd.Function):
+    """A call whose gradient is recorded."""
+
+    @staticmethod
+    def forward(ctx: Any, derived: Derived, *args: Any) -> Tensors:
+        states = form = None
+        if derived.is_differentiable and is_recording():
+            outputs, states, form = derived.native.call_saving(args, _allocator(args))
+        else:
+            outputs = _run(derived.native, args)
+        _remember(ctx, derived, args, outputs, states, form)
+        return outputs
+
+    backward = staticmethod(_backward)
+
+
+class _Transformed(torch.autograd.Function):
+    """A call inside `torch.func` transforms."""
+
+    @staticmethod
+    def forward(derived: Derived, *args: Any) -> Tensors:
+        return _run(derived.native, args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Tensors, output: Tensors) -> None:
+        _remember(ctx, inputs[0], inputs[1:], output)
+
+    backward = staticmethod(_backward)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], derived: Derived, *args: Any) -> tuple[Tensors, tuple[Any, ...]]:
+        mapped = tuple(x is not None and at is not None for x, at in zip(args, in_dims[1:]))
+        wider, outputs = derived.batched(mapped)
+        moved = [x.movedim(at, 0) if has else x for x, at, has in zip(args, in_dims[1:], mapped)]
+        found = _Transformed.apply(wider, *moved)
+        return found, tuple(0 if has else None for has in outputs)
+
+
+from . import _torch_library  # noqa: E402  (it needs what is above)
