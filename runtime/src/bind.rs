@@ -210,8 +210,8 @@ fn takes_call_elem(program: &Program) -> bool {
     params.chain(program.outputs.iter().map(|o| o.elem)).any(|elem| elem == Elem::Call)
 }
 
-/// Checks that every output has memory of its own.
-pub(crate) fn check_overlaps(
+/// Checks that every output may be written, and has memory of its own.
+pub(crate) fn check_outputs(
     program: &Program,
     inputs: &[Option<&Tensor>],
     outputs: &[Option<&Tensor>],
@@ -221,6 +221,9 @@ pub(crate) fn check_overlaps(
     let named = program.params.iter().map(|p| p.name.as_str()).zip(inputs);
     let inputs: Vec<(&str, &Tensor)> = named.filter_map(|(name, t)| t.map(|t| (name, t))).collect();
     for (k, (name, output)) in outputs.iter().enumerate() {
+        if !output.is_writable() {
+            return Err(Error::ReadOnly { tensor: (*name).into() });
+        }
         if output.layout.overlaps_itself() {
             let (shape, strides) = (output.shape().to_vec(), output.strides().to_vec());
             return Err(Error::SelfOverlap { tensor: (*name).into(), shape, strides });

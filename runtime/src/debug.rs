@@ -1,7 +1,6 @@
 //! How tensors print for people who look for a mistake: their values, like arrays of `ndarray`.
 
 use std::fmt::{self, Debug, Formatter};
-use std::sync::PoisonError;
 
 use half::{bf16, f16};
 use oplus_dsl::Elem;
@@ -46,7 +45,7 @@ impl Tensor {
         let size = elem_bytes(self.elem);
         match &self.storage {
             Storage::Host(memory) => {
-                let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                let memory = memory.read();
                 let bytes = memory.bytes();
                 Some(positions.iter().flat_map(|at| &bytes[at * size..][..size]).copied().collect())
             }

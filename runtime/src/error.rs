@@ -127,6 +127,22 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// Memory of the CPU begins where no element of the type can.
+    #[error("address {address:#x} is no place for elements of type {elem}, which begin at multiples of {align}")]
+    Misaligned {
+        /// The address.
+        address: usize,
+        /// What is stored there.
+        elem: Elem,
+        /// What the address must be a multiple of.
+        align: usize,
+    },
+    /// An output may only be read.
+    #[error("`{tensor}` is read-only; an output needs memory that may be written")]
+    ReadOnly {
+        /// The output.
+        tensor: String,
+    },
     /// An output shares memory with another tensor of the call.
     #[error("`{first}` and `{second}` overlap in memory; an output needs memory of its own")]
     Overlap {

@@ -1,7 +1,7 @@
 //! Calls on the CPU: locks the tensors' memory and hands it to the engine as slices.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::Tensor;
 use crate::cpu::{Compiled, CpuError, Data, DataMut, View, ViewMut};
@@ -61,9 +61,9 @@ impl<'a> Locks<'a> {
         all.dedup_by_key(|(m, _)| std::ptr::from_ref(*m));
         let lock = |(memory, write): (&'a HostMemory, bool)| {
             let lock = if write {
-                Lock::Write(memory.write().unwrap_or_else(PoisonError::into_inner))
+                Lock::Write(memory.write())
             } else {
-                Lock::Read(memory.read().unwrap_or_else(PoisonError::into_inner))
+                Lock::Read(memory.read())
             };
             (std::ptr::from_ref(memory), lock)
         };

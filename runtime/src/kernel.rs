@@ -135,8 +135,8 @@ impl Kernel {
     /// let no two of its launches run at the same time, also not of two executables that are instantiated from it.
     ///
     /// # Errors
-    /// Those of [`Kernel::call`], and [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not have
-    /// memory of its own. Two views that interleave in one memory count as overlapping.
+    /// Those of [`Kernel::call`]; [`Error::ReadOnly`]; [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not
+    /// have memory of its own. Two views that interleave in one memory count as overlapping.
     pub fn call_into(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Call, Error> {
         let sinks: Vec<Sink<'_>> = outputs.iter().map(|t| Sink::Into(t)).collect();
         self.run(inputs, &sinks)

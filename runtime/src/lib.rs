@@ -58,6 +58,7 @@ mod element;
 mod error;
 mod execute;
 pub mod explain;
+mod foreign;
 mod gradient;
 mod guard;
 mod host;

@@ -1,7 +1,7 @@
 //! Tensors: elements in memory, and the shape and strides under which they are seen.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use oplus_dsl::Elem;
 
@@ -41,7 +41,37 @@ pub(crate) enum Storage {
 }
 
 /// Memory of the CPU. Kernels lock it for reading or writing while they run.
-pub(crate) type HostMemory = RwLock<Box<dyn HostBytes>>;
+pub(crate) struct HostMemory {
+    /// Where it begins.
+    address: usize,
+    /// How many bytes it has.
+    bytes: usize,
+    is_writable: bool,
+    contents: RwLock<Box<dyn HostBytes>>,
+}
+
+impl HostMemory {
+    /// Memory that may be written.
+    pub(crate) fn new(contents: Box<dyn HostBytes>) -> HostMemory {
+        HostMemory { is_writable: true, ..HostMemory::read_only(contents) }
+    }
+
+    /// Memory that may only be read.
+    pub(crate) fn read_only(contents: Box<dyn HostBytes>) -> HostMemory {
+        let (address, bytes) = (contents.bytes().as_ptr().expose_provenance(), contents.bytes().len());
+        HostMemory { address, bytes, is_writable: false, contents: RwLock::new(contents) }
+    }
+
+    /// The bytes, to be read.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Box<dyn HostBytes>> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes, to be written.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Box<dyn HostBytes>> {
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Tensor {
     /// What it stores.
@@ -87,6 +117,24 @@ impl Tensor {
         }
     }
 
+    /// The address of the element at index 0, 0, … on the CPU; `None` on a GPU. The element may be read through it while the
+    /// tensor is alive and no call writes it, and written while no call uses it, unless the memory is
+    /// [read-only](Tensor::from_host_ptr_read_only).
+    pub fn host_ptr(&self) -> Option<usize> {
+        match &self.storage {
+            Storage::Host(memory) => Some(memory.address + self.byte_offset()),
+            Storage::Cuda(..) => None,
+        }
+    }
+
+    /// Whether calls may write the elements: not those of [`Tensor::from_host_ptr_read_only`].
+    pub fn is_writable(&self) -> bool {
+        match &self.storage {
+            Storage::Host(memory) => memory.is_writable,
+            Storage::Cuda(..) => true,
+        }
+    }
+
     /// A copy of the elements in row-major order. On a GPU this waits for all work queued on the tensor's stream.
     ///
     /// # Errors
@@ -104,7 +152,7 @@ impl Tensor {
         let span = self.byte_span();
         match &self.storage {
             Storage::Host(memory) => {
-                let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                let memory = memory.read();
                 let bytes = &memory.bytes()[span];
                 Ok(if self.is_contiguous() { f(bytes) } else { f(&self.in_order(bytes)?) })
             }
@@ -141,13 +189,13 @@ impl Tensor {
     /// Whether an element of one may lie in the memory of an element of the other: their spans meet.
     pub(crate) fn overlaps(&self, other: &Tensor) -> bool {
         let base = |storage: &Storage| match storage {
-            Storage::Host(memory) => Arc::as_ptr(memory).addr(),
+            Storage::Host(memory) => memory.address,
             Storage::Cuda(memory, device) => {
                 Arc::as_ptr(&device.0.context).addr().wrapping_add(memory.address as usize)
             }
         };
         let same_memory = match (&self.storage, &other.storage) {
-            (Storage::Host(a), Storage::Host(b)) => Arc::ptr_eq(a, b),
+            (Storage::Host(_), Storage::Host(_)) => true,
             (Storage::Cuda(_, a), Storage::Cuda(_, b)) => a.shares_memory(b),
             _ => false,
         };
@@ -172,7 +220,7 @@ impl Storage {
     /// Bytes of the whole memory.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Storage::Host(memory) => memory.read().unwrap_or_else(PoisonError::into_inner).bytes().len(),
+            Storage::Host(memory) => memory.bytes,
             Storage::Cuda(memory, _) => memory.bytes,
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use oplus_dsl::ir::{Output, Program};
 
-use crate::bind::{Binding, Known, bind, check_count, check_overlaps};
+use crate::bind::{Binding, Known, bind, check_count, check_outputs};
 use crate::call::Residual;
 use crate::ordered::is_ordered;
 use crate::tensor::Storage;
@@ -98,7 +98,7 @@ impl Executable {
         let given: Vec<Option<&Tensor>> = sinks.iter().map(Sink::given).collect();
         let binding = bind(&self.program, known, inputs, &given)?;
         if given.iter().any(Option::is_some) {
-            check_overlaps(&self.program, inputs, &given)?;
+            check_outputs(&self.program, inputs, &given)?;
         }
         let device = binding.home.map_or(Device::Cpu, Storage::device);
         device.in_order(|| self.run_bound(binding, inputs, sinks, hand, &device))

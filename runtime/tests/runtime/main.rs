@@ -7,6 +7,7 @@ mod dependencies;
 mod depth;
 mod element_types;
 mod explain;
+mod foreign;
 mod gradients;
 mod growth;
 mod memory;
