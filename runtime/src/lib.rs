@@ -35,6 +35,8 @@
 //! * [`Kernel::call_into`] writes into tensors of the caller's and can be captured into a CUDA graph, whose launches must
 //!   follow each other. What [`Kernel::call`] allocates during a capture belongs to the graph. Copies from and to the host
 //!   have no place in a capture: they give [`Error::Captured`], and the capture goes on.
+//! * Outputs, saved states and temporary memory come from a memory pool of the library's, or from an [`Allocate`] of the
+//!   caller's ([`CudaDevice::set_allocator`]).
 //! * The driver is loaded at run time. Without it there is the CPU, and [`Error::NoCuda`] for those who ask for a GPU.
 //! * Compiled kernels come from [sources](source): folders, this crate, or the compiler (feature `jit`).
 //!
@@ -73,7 +75,7 @@ mod transfer;
 mod views;
 
 pub use call::Call;
-pub use cuda::CudaDevice;
+pub use cuda::{Allocate, Allocated, CudaDevice};
 pub use device::Device;
 pub use element::Element;
 pub use error::Error;

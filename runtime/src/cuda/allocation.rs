@@ -1,9 +1,11 @@
 //! Allocations: made and freed in the order of a stream.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{CudaStream, DriverError, result, sys};
 
+use super::allocate::Allocated;
 use super::capture::{Capture, Recording, relaxed};
 use super::is_sticky;
 use super::stream::Stream;
@@ -14,8 +16,8 @@ pub(super) struct Allocation {
     pub(super) address: u64,
     stream: Arc<CudaStream>,
     kind: Kind,
-    /// Whose memory it is, if it is kept by a graph, too.
-    _shared: Option<Arc<Allocation>>,
+    /// Who frees it, where it is not this.
+    owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// How an allocation was made, and so how it is freed.
@@ -27,8 +29,10 @@ enum Kind {
     Captured(u64),
     /// At once, by the device.
     Plain,
-    /// By another one.
+    /// By another one, which a graph keeps, too.
     Shared,
+    /// By an [`Allocate`](super::Allocate), in the capture of that number if it was in one.
+    Given(Option<u64>),
 }
 
 /// That something cannot be freed now.
@@ -60,10 +64,26 @@ pub(super) fn retry(result: Result<(), DriverError>) -> Result<(), NotNow> {
 impl Stream {
     /// Memory in the order of the stream: it may be used by work that is queued from now on.
     pub(super) fn allocate(&self, bytes: usize) -> Result<Allocation, Error> {
+        let Some(allocator) = self.allocator() else { return self.allocate_own(bytes) };
+        let kind = Kind::Given(self.begin_allocation()?.map(|capture| capture.id));
+        let Allocated { address, owner } = allocator.allocate(bytes, &self.raw)?;
+        // The allocator may have left another context current.
+        self.context.bind()?;
+        Ok(Allocation { address, stream: self.raw.clone(), kind, owner: Some(owner) })
+    }
+
+    /// The capture that an allocation is made in. Outside of captures what waits is dropped first.
+    fn begin_allocation(&self) -> Result<Option<Capture>, Error> {
         let capture = if self.is_capturing()? { Some(self.capture()?) } else { None };
         if capture.is_none() {
             drop_deferred();
         }
+        Ok(capture)
+    }
+
+    /// Memory like that of [`Stream::allocate`] from a pool of ours, for what the stream keeps.
+    pub(super) fn allocate_own(&self, bytes: usize) -> Result<Allocation, Error> {
+        let capture = self.begin_allocation()?;
         let kind = capture.map_or(Kind::Ordered, |capture| Kind::Captured(capture.id));
         let Some(pool) = self.context.pool.raw() else { return self.allocate_without_pool(bytes, capture) };
         let mut address = self.try_allocate(bytes, pool);
@@ -83,7 +103,7 @@ impl Stream {
         let Some(capture) = capture else { return Ok(plain) };
         let (address, plain) = (plain.address, Arc::new(plain));
         self.give_to_graph(plain.clone(), capture)?;
-        Ok(Allocation { address, stream: self.raw.clone(), kind: Kind::Shared, _shared: Some(plain) })
+        Ok(Allocation { address, stream: self.raw.clone(), kind: Kind::Shared, owner: Some(Box::new(plain)) })
     }
 
     fn try_allocate(&self, bytes: usize, pool: sys::CUmemoryPool) -> Result<u64, DriverError> {
@@ -111,15 +131,15 @@ impl Stream {
 
 impl Allocation {
     fn new(address: u64, stream: &Stream, kind: Kind) -> Allocation {
-        Allocation { address, stream: stream.raw.clone(), kind, _shared: None }
+        Allocation { address, stream: stream.raw.clone(), kind, owner: None }
     }
 
     /// Whether it was made by the graph of a capture.
     pub(super) fn is_of(&self, capture: u64) -> bool {
-        self.kind == Kind::Captured(capture)
+        matches!(self.kind, Kind::Captured(id) | Kind::Given(Some(id)) if id == capture)
     }
 
-    /// Frees in the order of the stream: work that is queued still finds the memory.
+    /// Frees in the order of the stream: work that is queued still finds the memory. What has an owner is left to it.
     fn free(&self) -> Result<(), NotNow> {
         if self.address == 0 || self.kind == Kind::Shared {
             return Ok(());
@@ -138,6 +158,8 @@ impl Allocation {
                 retry(relaxed(|| unsafe { result::free_sync(address) }).map(|_| ()))
             }
             (Recording::Captured(capture), Kind::Captured(own)) if capture.id != own => Err(NotNow),
+            (Recording::Queued, Kind::Given(_)) => Ok(()),
+            (Recording::Captured(capture), Kind::Given(own)) if own == Some(capture.id) => Ok(()),
             (Recording::Queued, _) | (Recording::Captured(_), Kind::Captured(_)) => {
                 // SAFETY: the stream is alive, the address came from the matching allocator and is freed once. It is not
                 // there if its graph has not been launched.
@@ -152,8 +174,8 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if self.free().is_err() {
-            let address = std::mem::take(&mut self.address);
-            defer(Box::new(Allocation { address, stream: self.stream.clone(), kind: self.kind, _shared: None }));
+            let (address, owner) = (std::mem::take(&mut self.address), self.owner.take());
+            defer(Box::new(Allocation { address, stream: self.stream.clone(), kind: self.kind, owner }));
         }
     }
 }

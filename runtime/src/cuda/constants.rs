@@ -39,7 +39,7 @@ impl CudaDevice {
 impl Stream {
     /// New memory that is set in the order of the stream, without reading the host's memory: a graph would read it again.
     fn element(&self, bytes: &[u8]) -> Result<Allocation, Error> {
-        let allocation = self.allocate(bytes.len())?;
+        let allocation = self.allocate_own(bytes.len())?;
         let (words, rest) = bytes.as_chunks::<4>();
         let end = allocation.address + 4 * words.len() as u64;
         for (k, word) in (0..).zip(words) {

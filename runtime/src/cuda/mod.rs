@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+mod allocate;
 mod allocation;
 mod background;
 mod capture;
@@ -23,6 +24,7 @@ mod stream;
 
 use cudarc::driver::{DriverError, result, sys};
 
+pub use allocate::{Allocate, Allocated};
 pub(crate) use context::Context;
 pub(crate) use launch::{Pointers, Prepared};
 pub(crate) use memory::{DeviceMemory, UPLOAD, hold};

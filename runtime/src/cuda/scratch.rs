@@ -88,7 +88,7 @@ impl Stream {
             return Ok(region);
         }
         let (bytes, words) = region_size(words);
-        let region = Arc::new(Region { memory: self.allocate(bytes)?, words });
+        let region = Arc::new(Region { memory: self.allocate_own(bytes)?, words });
         self.initialise(&region, bytes, self.raw.cu_stream())?;
         scratch.region = Some(region.clone());
         scratch.tags = Tags::default();

@@ -9,6 +9,7 @@ use cudarc::driver::{CudaContext, CudaStream, result};
 use oplus_codegen::target::{Isa, Target};
 
 use super::Context;
+use super::allocate::Allocate;
 use super::constants::Constants;
 use super::context::failure;
 use super::driver::driver;
@@ -35,6 +36,7 @@ pub(crate) struct Stream {
     schedule_rank: AtomicUsize,
     portable: AtomicBool,
     only: RwLock<Option<Arc<Only>>>,
+    allocator: RwLock<Option<Arc<dyn Allocate>>>,
 }
 
 /// Keys of kernels that calls of a stream may take.
@@ -94,6 +96,7 @@ impl CudaDevice {
             schedule_rank: AtomicUsize::new(0),
             portable: AtomicBool::new(false),
             only: RwLock::default(),
+            allocator: RwLock::default(),
         });
         known.push(Arc::downgrade(&state));
         Ok(CudaDevice(state))
@@ -114,6 +117,17 @@ impl CudaDevice {
     pub fn target(&self) -> Target {
         let target = self.0.context.target;
         if self.0.is_portable() { Target { isa: Isa::Sm80, ..target } } else { target }
+    }
+
+    /// Who gives memory to calls on this stream and to new tensors on it from now on; of `None` a memory pool of the
+    /// library's own. All handles of the stream share it.
+    pub fn set_allocator(&self, allocator: Option<Arc<dyn Allocate>>) {
+        let before = {
+            let mut current = self.0.allocator.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, allocator)
+        };
+        // It may do anything when it goes, so that no lock is held then.
+        drop(before);
     }
 
     /// Waits until all work queued on the stream has been done, and reports its faults.
@@ -161,6 +175,11 @@ impl Stream {
     /// Whether calls take the kernels for all GPUs.
     pub(crate) fn is_portable(&self) -> bool {
         self.portable.load(Ordering::Relaxed)
+    }
+
+    /// Who gives memory, if not the library.
+    pub(super) fn allocator(&self) -> Option<Arc<dyn Allocate>> {
+        self.allocator.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The kernels that calls may take, if not all.
