@@ -46,6 +46,9 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    allocators_give_what_calls_need: "allocators::give_what_calls_need",
+    allocators_refuse: "allocators::refuse",
+    allocators_in_captures: "allocators::in_captures",
     memory_comes_and_goes: "memory::comes_and_goes",
     memory_of_slices: "memory::of_slices",
     memory_runs_out: "memory::runs_out",

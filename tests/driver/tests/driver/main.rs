@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "the driver is asked for its report by functions of its own")]
 
 mod absence;
+mod allocators;
 mod captures;
 mod faults;
 mod harness;

@@ -34,6 +34,9 @@ const ALL: &[(&str, Scenario)] = &[
     ("captures::across_streams", crate::captures::across_streams),
     ("captures::launched_twice", crate::captures::launched_twice),
     ("captures::launched_at_once", crate::captures::launched_at_once),
+    ("allocators::give_what_calls_need", crate::allocators::give_what_calls_need),
+    ("allocators::refuse", crate::allocators::refuse),
+    ("allocators::in_captures", crate::allocators::in_captures),
     ("absence::of_a_driver", crate::absence::of_a_driver),
     ("absence::for_a_while", crate::absence::for_a_while),
 ];
