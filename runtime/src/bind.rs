@@ -4,7 +4,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Param, Program};
 
 use crate::tensor::Storage;
-use crate::{Error, Tensor};
+use crate::{Device, Error, Tensor};
 
 /// What the tensors of a call agree on.
 pub(crate) struct Binding<'a> {
@@ -234,6 +234,29 @@ pub(crate) fn check_outputs(
         }
     }
     Ok(())
+}
+
+/// Checks that saved states have a place of their own, where the call runs.
+pub(crate) fn check_place_of_states(
+    program: &Program,
+    states: &Tensor,
+    device: &Device,
+    (inputs, outputs): (&[Option<&Tensor>], &[Option<&Tensor>]),
+) -> Result<(), Error> {
+    if states.device() != *device {
+        let (first, second) = ("the call".into(), "residual".into());
+        let (first_device, second_device) = (device.to_string(), states.device().to_string());
+        return Err(Error::DeviceMismatch { first, first_device, second, second_device });
+    }
+    if !states.is_writable() {
+        return Err(Error::ReadOnly { tensor: "residual".into() });
+    }
+    let params = program.params.iter().map(|p| &p.name).zip(inputs);
+    let mut tensors = params.chain(program.outputs.iter().map(|o| &o.name).zip(outputs));
+    match tensors.find(|(_, tensor)| tensor.is_some_and(|tensor| states.overlaps(tensor))) {
+        Some((name, _)) => Err(Error::Overlap { first: "residual".into(), second: name.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// Checks that a list of tensors has the length that the program asks for.

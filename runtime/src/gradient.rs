@@ -15,6 +15,8 @@ pub(crate) struct Gradient {
     sources: Vec<Source>,
     /// For every floating-point parameter of the kernel, the output that is its gradient.
     gradients: Vec<usize>,
+    /// How many cotangents the kernel's outputs have.
+    cotangents: usize,
     /// For every axis, the kernel's axis of that name.
     axes: Vec<Option<usize>>,
 }
@@ -44,7 +46,8 @@ impl Gradient {
         };
         let gradients = float_params(forward).map(gradient).collect::<Result<_, _>>()?;
         let axes = program.axes.iter().map(|name| forward.axis(name).map(|a| a.0 as usize)).collect();
-        Ok(Gradient { executable: Executable::new(program), sources, gradients, axes })
+        let cotangents = float_outputs(forward).count();
+        Ok(Gradient { executable: Executable::new(program), sources, gradients, cotangents, axes })
     }
 
     /// Runs the gradient of a call. `sinks` has one entry per floating-point parameter of the kernel.
@@ -54,10 +57,10 @@ impl Gradient {
         cotangents: &[Option<&Tensor>],
         sinks: &[Sink<'_>],
     ) -> Result<Vec<Option<Tensor>>, Error> {
-        check_count("cotangents", call.outputs.iter().filter(|t| t.elem().is_float()).count(), cotangents.len())?;
+        check_count("cotangents", self.cotangents, cotangents.len())?;
         let tensor = |source: &Source| match *source {
             Source::Input(k) => call.inputs[k].as_ref(),
-            Source::Output(k) => Some(&call.outputs[k]),
+            Source::Output(k) => call.outputs[k].as_ref(),
             Source::Cotangent(k) => cotangents[k],
         };
         let inputs: Vec<Option<&Tensor>> = self.sources.iter().map(tensor).collect();
@@ -76,7 +79,7 @@ impl Gradient {
 
 /// Where a call ran.
 fn home(call: &Call) -> Option<&Storage> {
-    call.inputs.iter().flatten().chain(&call.outputs).map(|t| &t.storage).next()
+    call.inputs.iter().chain(&call.outputs).flatten().map(|t| &t.storage).next()
 }
 
 /// What a parameter of the gradient is called after.

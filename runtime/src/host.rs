@@ -60,11 +60,7 @@ impl<'a> Locks<'a> {
         all.sort_by_key(|(m, write)| (std::ptr::from_ref(*m).addr(), !write));
         all.dedup_by_key(|(m, _)| std::ptr::from_ref(*m));
         let lock = |(memory, write): (&'a HostMemory, bool)| {
-            let lock = if write {
-                Lock::Write(memory.write())
-            } else {
-                Lock::Read(memory.read())
-            };
+            let lock = if write { Lock::Write(memory.write()) } else { Lock::Read(memory.read()) };
             (std::ptr::from_ref(memory), lock)
         };
         Locks(all.into_iter().map(lock).collect())

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use oplus_dsl::Elem;
 use oplus_dsl::alternative::choose;
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Output, Program};
 use oplus_dsl::typing::TypeError;
 
-use crate::bind::{Known, check_count, others};
+use crate::bind::{Known, bind, check_count, others};
 use crate::execute::{Executable, Hand, Outcome, Sink};
 use crate::gradient::Gradient;
 use crate::record::is_recording;
-use crate::{Call, Error, Explanation, Shapes, Tensor, explain};
+use crate::{Call, Error, Explanation, Residual, Shapes, Tensor, explain};
 
 /// A program and its gradient. What `scan!` has written down as text becomes a program at the first call; a program that was
 /// made at run time is taken as it is ([`Kernel::from_program`]).
@@ -121,8 +122,8 @@ impl Kernel {
     /// [`Error::OutOfMemory`], faults of the device.
     pub fn call(&self, inputs: &[Option<&Tensor>]) -> Result<(Vec<Tensor>, Call), Error> {
         let sinks = vec![Sink::New; self.program()?.outputs.len()];
-        let call = self.run(inputs, &sinks)?;
-        Ok((call.outputs.clone(), call))
+        let call = self.run(inputs, &sinks, own_hand())?;
+        Ok((call.outputs.iter().flatten().cloned().collect(), call))
     }
 
     /// Computes the outputs into tensors of the caller's. Allocates no memory for tensors, so that it can be captured
@@ -138,37 +139,97 @@ impl Kernel {
     /// Those of [`Kernel::call`]; [`Error::ReadOnly`]; [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not
     /// have memory of its own. Two views that interleave in one memory count as overlapping.
     pub fn call_into(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Call, Error> {
-        let sinks: Vec<Sink<'_>> = outputs.iter().map(|t| Sink::Into(t)).collect();
-        self.run(inputs, &sinks)
+        self.run(inputs, &into(outputs), own_hand())
     }
 
-    fn run(&self, inputs: &[Option<&Tensor>], sinks: &[Sink<'_>]) -> Result<Call, Error> {
+    /// Element type and shape of every output of a call with these inputs, for [`Kernel::call_into`].
+    ///
+    /// # Errors
+    /// Those of inputs that do not fit, as in [`Kernel::call`].
+    pub fn output_shapes(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<(Elem, Vec<usize>)>, Error> {
+        self.with_form(inputs, |form, _| {
+            let program = &form.forward.program;
+            check_count("inputs", program.params.len(), inputs.len())?;
+            let bound = bind(program, &Known::default(), inputs, &[])?;
+            let shape = |output: &Output| output.axes.iter().map(|axis| bound.sizes[axis.0 as usize]).collect();
+            Ok(program.outputs.iter().map(|output| (output.elem.in_call(bound.elem), shape(output))).collect())
+        })
+    }
+
+    /// The shape of the tensor of `f32` that [`Kernel::call_saving_into`] takes with these tensors; `None` where the call saves
+    /// nothing: on the CPU, or where no schedule does. It depends on the plan, and so on the tensors' strides and the device.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::call_into`].
+    pub fn residual_shape(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Option<Vec<usize>>, Error> {
+        let len = self.with_form(inputs, |form, _| form.forward.saved_len(inputs, &into(outputs)))?;
+        Ok(len.map(|len| vec![len as usize]))
+    }
+
+    /// Like [`Kernel::call_into`], with states saved for the gradient in a tensor of the caller's, of the shape that
+    /// [`Kernel::residual_shape`] gives: a recorded call (see [`record`](crate::record)) that allocates nothing for tensors.
+    /// [`Call::residual`] has the states. Where the call saves nothing, nothing is written there, and there is none.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::call_into`], also for the tensor of the states.
+    pub fn call_saving_into(
+        &self,
+        inputs: &[Option<&Tensor>],
+        outputs: &[&Tensor],
+        states: &Tensor,
+    ) -> Result<Call, Error> {
+        self.run(inputs, &into(outputs), Hand::SaveInto(states))
+    }
+
+    fn run(&self, inputs: &[Option<&Tensor>], sinks: &[Sink<'_>], hand: Hand<'_>) -> Result<Call, Error> {
+        self.with_form(inputs, |form, others| {
+            let forward = &form.forward;
+            let Outcome { outputs, binding: bound, residual } = forward.run(&Known::default(), inputs, sinks, hand)?;
+            Ok(Call {
+                program: forward.id,
+                others,
+                sizes: bound.sizes,
+                elem: bound.elem,
+                inputs: inputs.iter().map(|t| t.cloned()).collect(),
+                outputs,
+                residual,
+            })
+        })
+    }
+
+    /// A call that has been made elsewhere.
+    pub(crate) fn made(
+        &self,
+        inputs: &[Option<&Tensor>],
+        outputs: &[Option<&Tensor>],
+        residual: Option<&Residual>,
+    ) -> Result<Call, Error> {
+        self.with_form(inputs, |form, others| {
+            let forward = &form.forward;
+            check_count("inputs", forward.program.params.len(), inputs.len())?;
+            check_count("outputs", forward.program.outputs.len(), outputs.len())?;
+            let bound = bind(&forward.program, &Known::default(), inputs, outputs)?;
+            if residual.is_some_and(|residual| residual.program != forward.id) {
+                let reason = "the states were saved by a call of another kernel".into();
+                return Err(Error::NoGradient { kernel: self.name.to_string(), reason });
+            }
+            let owned = |tensors: &[Option<&Tensor>]| tensors.iter().map(|t| t.cloned()).collect();
+            let (inputs, outputs, residual) = (owned(inputs), owned(outputs), residual.cloned());
+            Ok(Call { program: forward.id, others, sizes: bound.sizes, elem: bound.elem, inputs, outputs, residual })
+        })
+    }
+
+    /// Works with the form that calls with these inputs take, and the parameters that store what they may store instead.
+    fn with_form<T>(
+        &self,
+        inputs: &[Option<&Tensor>],
+        work: impl FnOnce(&Form, Vec<usize>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let others = others(self.program()?, inputs);
         if others.is_empty() {
-            return Kernel::run_form(self.form()?, others, inputs, sinks);
+            return work(self.form()?, others);
         }
-        let form = self.other(&others)?;
-        Kernel::run_form(&form, others, inputs, sinks)
-    }
-
-    fn run_form(
-        form: &Form,
-        others: Vec<usize>,
-        inputs: &[Option<&Tensor>],
-        sinks: &[Sink<'_>],
-    ) -> Result<Call, Error> {
-        let forward = &form.forward;
-        let hand = if is_recording() { Hand::Save } else { Hand::Nothing };
-        let Outcome { outputs, binding: bound, residual } = forward.run(&Known::default(), inputs, sinks, hand)?;
-        Ok(Call {
-            program: forward.id,
-            others,
-            sizes: bound.sizes,
-            elem: bound.elem,
-            inputs: inputs.iter().map(|t| t.cloned()).collect(),
-            outputs: outputs.into_iter().flatten().collect(),
-            residual,
-        })
+        work(&*self.other(&others)?, others)
     }
 
     /// The gradient of a call: for every floating-point parameter p, p̄ = Σ over outputs y of (∂y/∂p)ᵀ ȳ.
@@ -258,6 +319,16 @@ impl Kernel {
         let mut forms = self.others.write().unwrap_or_else(PoisonError::into_inner);
         Ok(forms.entry(others.to_vec()).or_insert(form).clone())
     }
+}
+
+/// Outputs that are tensors of the caller's.
+fn into<'t>(outputs: &[&'t Tensor]) -> Vec<Sink<'t>> {
+    outputs.iter().map(|t| Sink::Into(t)).collect()
+}
+
+/// What becomes of states in calls of this thread.
+fn own_hand() -> Hand<'static> {
+    if is_recording() { Hand::Save } else { Hand::Nothing }
 }
 
 /// The program of a kernel's text.

@@ -74,7 +74,7 @@ mod tensor;
 mod transfer;
 mod views;
 
-pub use call::Call;
+pub use call::{Call, Residual};
 pub use cuda::{Allocate, Allocated, CudaDevice};
 pub use device::Device;
 pub use element::Element;

@@ -9,7 +9,7 @@ use oplus_dsl::ir::{Axis, Output, Param};
 
 use super::variant::Planned;
 use super::{Executable, Hand, Ready, Signature};
-use crate::call::Residual;
+use crate::call::{Residual, check_states};
 use crate::cuda::{Access, CudaDevice, DeviceMemory, Pointers, Prepared, hold};
 use crate::tensor::Storage;
 use crate::{Device, Error, Tensor, host, source};
@@ -31,31 +31,52 @@ impl Executable {
 
     /// Gives the states that the call saves.
     fn queue(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
-        let rank = device.0.schedule_rank();
-        let only = device.0.only().map_or(0, |only| only.id);
-        let call = self.call_words(ready, (rank, only), device.0.is_portable());
-        let prepared = match device.0.context.prepared(&call) {
-            Some(known) => known,
-            None => self.prepare(ready, device, rank, call)?,
+        let Some(prepared) = self.prepared(ready, device)? else {
+            return self.with_whole(ready, device, |whole| self.queue(whole, device));
         };
-        let Some(prepared) = prepared else { return self.run_whole(ready, device) };
         let address = |tensor: &Tensor| tensor.device_ptr().unwrap_or(0);
         let params: Vec<u64> = ready.inputs.iter().flatten().map(|t| address(t)).collect();
         let outputs: Vec<u64> = ready.outputs.iter().map(address).collect();
-        let saved = prepared.saves.as_ref().map(|form| {
-            let states = Tensor::uninitialised(Elem::F32, &[form.len as usize], &Device::Cuda(device.clone()))?;
-            Ok::<_, Error>(Residual { form: form.clone(), states })
-        });
-        let saved = saved.transpose()?;
-        let residual = match (&saved, ready.hand) {
-            (Some(own), _) | (None, Hand::Saved(own)) => address(&own.states),
-            _ => 0,
+        let saved = prepared.saves.as_ref().map(|form| self.place(form, ready.hand, device)).transpose()?;
+        let found = if let Hand::Saved(own) = ready.hand { Some(&own.states) } else { None };
+        let own = saved.as_ref().map(|saved| &saved.states);
+        let residual = own.or(found).map_or(0, address);
+        let read = ready.inputs.iter().flatten().copied().chain(found).filter_map(memory).map(|m| (m, Access::Read));
+        let written = ready.outputs.iter().chain(own).filter_map(memory).map(|m| (m, Access::Write));
+        let held = hold(device, read.chain(written).collect())?;
+        let queued = prepared.run(device, Pointers { params: &params, outputs: &outputs, residual });
+        drop(held);
+        queued.map(|()| saved)
+    }
+
+    /// Where a call saves its states.
+    fn place(&self, form: &plan::Residual, hand: Hand<'_>, device: &CudaDevice) -> Result<Residual, Error> {
+        let states = match hand {
+            Hand::SaveInto(states) => {
+                check_states(states, form.len)?;
+                states.clone()
+            }
+            _ => Tensor::uninitialised(Elem::F32, &[form.len as usize], &Device::Cuda(device.clone()))?,
         };
-        let read = ready.inputs.iter().flatten().filter_map(|t| memory(t)).map(|m| (m, Access::Read));
-        let written = ready.outputs.iter().filter_map(memory).map(|m| (m, Access::Write));
-        let _held = hold(device, read.chain(written).collect())?;
-        prepared.run(device, Pointers { params: &params, outputs: &outputs, residual })?;
-        Ok(saved)
+        Ok(Residual { program: self.id, form: form.clone(), states })
+    }
+
+    /// How many numbers a call saves; `None` when it saves nothing.
+    pub(super) fn saved_on_cuda(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<u64>, Error> {
+        match self.prepared(ready, device) {
+            Ok(Some(prepared)) => Ok(prepared.saves.as_ref().map(|form| form.len)),
+            Ok(None) => self.with_whole(ready, device, |whole| self.saved_on_cuda(whole, device)),
+            Err(Error::NoKernel { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// A call's launches; `None` when kernels are missing and the call can be made one of the whole program.
+    fn prepared(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Arc<Prepared>>, Error> {
+        let rank = device.0.schedule_rank();
+        let only = device.0.only().map_or(0, |only| only.id);
+        let call = self.call_words(ready, (rank, only), device.0.is_portable());
+        device.0.context.prepared(&call).map_or_else(|| self.prepare(ready, device, rank, call), Ok)
     }
 
     /// Everything that a call's launches depend on, as numbers: program, kernel sources, rank of the schedules, to which
@@ -68,7 +89,7 @@ impl Executable {
         words.extend(given.iter().chain(wanted).map(|&yes| u64::from(yes)));
         words.extend(match ready.hand {
             Hand::Nothing => [0, 0],
-            Hand::Save => [1, 0],
+            Hand::Save | Hand::SaveInto(_) => [1, 0],
             Hand::Saved(residual) => [2, residual.form.len],
         });
         words.extend(ready.sizes.iter().map(|&n| n as u64));
@@ -144,9 +165,14 @@ impl Executable {
         Signature { given, wanted: vec![true; signature.wanted.len()], ..signature.clone() }
     }
 
-    /// Runs a call as one that is complete: what is absent is a tensor of its default, what is not wanted goes to a tensor
-    /// that is dropped. Kernels made ahead of time cannot cover every choice of what is left out.
-    fn run_whole(&self, ready: &Ready<'_>, device: &CudaDevice) -> Result<Option<Residual>, Error> {
+    /// Works with a call as one that is complete: what is absent is a tensor of its default, what is not wanted goes to a
+    /// tensor that is dropped. Kernels made ahead of time cannot cover every choice of what is left out.
+    fn with_whole<T>(
+        &self,
+        ready: &Ready<'_>,
+        device: &CudaDevice,
+        work: impl FnOnce(&Ready<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (elem, place) = (ready.signature.elem, Device::Cuda(device.clone()));
         let shape = |axes: &[Axis]| axes.iter().map(|a| ready.sizes[a.0 as usize]).collect::<Vec<_>>();
         let stored = |declared: Elem| declared.in_call(elem);
@@ -168,7 +194,7 @@ impl Executable {
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let inputs: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
         let whole = Ready { signature, sizes: ready.sizes.clone(), inputs: &inputs, outputs, hand: ready.hand };
-        self.queue(&whole, device)
+        work(&whole)
     }
 
     /// Runs a call of a GPU on the CPU: copies there and back.

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use oplus_dsl::ir::{Output, Program};
 
-use crate::bind::{Binding, Known, bind, check_count, check_outputs};
+use crate::bind::{Binding, Known, bind, check_count, check_outputs, check_place_of_states};
 use crate::call::Residual;
 use crate::ordered::is_ordered;
 use crate::tensor::Storage;
@@ -44,6 +44,8 @@ pub(crate) enum Hand<'a> {
     Nothing,
     /// The call saves them if it can.
     Save,
+    /// The call saves them if it can, in a tensor of the caller's.
+    SaveInto(&'a Tensor),
     /// The gradient has them.
     Saved(&'a Residual),
 }
@@ -101,7 +103,22 @@ impl Executable {
             check_outputs(&self.program, inputs, &given)?;
         }
         let device = binding.home.map_or(Device::Cpu, Storage::device);
+        if let Hand::SaveInto(states) = hand {
+            check_place_of_states(&self.program, states, &device, (inputs, &given))?;
+        }
         device.in_order(|| self.run_bound(binding, inputs, sinks, hand, &device))
+    }
+
+    /// How many numbers a call saves for its gradient; `None` when it saves nothing.
+    pub(crate) fn saved_len(&self, inputs: &[Option<&Tensor>], sinks: &[Sink<'_>]) -> Result<Option<u64>, Error> {
+        check_count("inputs", self.program.params.len(), inputs.len())?;
+        check_count("outputs", self.program.outputs.len(), sinks.len())?;
+        let given: Vec<Option<&Tensor>> = sinks.iter().map(Sink::given).collect();
+        let binding = bind(&self.program, &Known::default(), inputs, &given)?;
+        let Device::Cuda(device) = binding.home.map_or(Device::Cpu, Storage::device) else { return Ok(None) };
+        let outputs = given.into_iter().flatten().cloned().collect();
+        let ready = Ready::new(&binding, inputs, sinks, (outputs, Hand::Save));
+        device.in_order(|| self.saved_on_cuda(&ready, &device))
     }
 
     fn run_bound<'t>(
@@ -113,14 +130,7 @@ impl Executable {
         device: &Device,
     ) -> Result<Outcome<'t>, Error> {
         let outputs = self.outputs(&binding, sinks, device)?;
-        let signature = Signature {
-            elem: binding.elem,
-            given: inputs.iter().map(Option::is_some).collect(),
-            wanted: sinks.iter().map(|s| !matches!(s, Sink::Skip)).collect(),
-            ordered: is_ordered(),
-        };
-        let written = outputs.iter().flatten().cloned().collect();
-        let ready = Ready { signature, sizes: binding.sizes.clone(), inputs, outputs: written, hand };
+        let ready = Ready::new(&binding, inputs, sinks, (outputs.iter().flatten().cloned().collect(), hand));
         let residual = match device {
             Device::Cpu => self.run_on_cpu(&ready).map(|()| None)?,
             Device::Cuda(device) => self.run_on_cuda(&ready, device)?,
@@ -150,6 +160,22 @@ impl Executable {
 }
 
 impl<'a> Ready<'a> {
+    /// A call whose tensors have been bound, with those that it writes.
+    fn new(
+        binding: &Binding<'_>,
+        inputs: &'a [Option<&'a Tensor>],
+        sinks: &[Sink<'_>],
+        (outputs, hand): (Vec<Tensor>, Hand<'a>),
+    ) -> Ready<'a> {
+        let signature = Signature {
+            elem: binding.elem,
+            given: inputs.iter().map(Option::is_some).collect(),
+            wanted: sinks.iter().map(|s| !matches!(s, Sink::Skip)).collect(),
+            ordered: is_ordered(),
+        };
+        Ready { signature, sizes: binding.sizes.clone(), inputs, outputs, hand }
+    }
+
     /// The inputs that are given: one per parameter of the variant.
     fn given(&self) -> Vec<&'a Tensor> {
         self.inputs.iter().copied().flatten().collect()

@@ -75,7 +75,7 @@ impl Variant {
     pub(super) fn plan_with(&self, call: &plan::Call, target: &Target, hand: Hand<'_>) -> Result<Planned, Error> {
         let planned = self.with_planner(target, |planner| match hand {
             Hand::Nothing => Ok(None),
-            Hand::Save => Ok(planner.plan_saving(call)?.map(|(plan, form)| (plan, Some(form)))),
+            Hand::Save | Hand::SaveInto(_) => Ok(planner.plan_saving(call)?.map(|(plan, form)| (plan, Some(form)))),
             Hand::Saved(residual) => Ok(planner.plan_saved(call, &residual.form)?.map(|plan| (plan, None))),
         });
         planned?.map_or_else(|| Ok((self.plan(call, target, 0)?, None)), Ok)
@@ -92,7 +92,9 @@ impl Variant {
         self.with_planner(target, |planner| {
             let planned = match hand {
                 Hand::Nothing => None,
-                Hand::Save => planner.plan_saving_among(call, is_there)?.map(|(plan, form)| (plan, Some(form))),
+                Hand::Save | Hand::SaveInto(_) => {
+                    planner.plan_saving_among(call, is_there)?.map(|(plan, form)| (plan, Some(form)))
+                }
                 Hand::Saved(residual) => {
                     planner.plan_saved_among(call, &residual.form, is_there)?.map(|plan| (plan, None))
                 }

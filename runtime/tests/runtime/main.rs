@@ -13,6 +13,7 @@ mod growth;
 mod memory;
 mod ordered;
 mod packed;
+mod parts;
 mod second;
 mod sizes;
 mod tensors;
