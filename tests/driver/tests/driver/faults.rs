@@ -54,6 +54,7 @@ scenarios! {
     memory_runs_out: "memory::runs_out",
     memory_in_a_context_of_the_users: "memory::in_a_context_of_the_users",
     memory_of_calls: "memory::of_calls",
+    memory_of_saved_states: "memory::of_saved_states",
     streams_share: "streams::share",
     streams_write_and_read: "streams::write_and_read",
     streams_of_threads: "streams::of_threads",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
-use oplus::{Device, Elem, Error, Tensor, kernels};
+use oplus::{Call, Device, Elem, Error, Tensor, kernels, models};
 
 use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
 
@@ -86,5 +86,35 @@ pub(crate) fn of_calls() -> Done {
         drop((call, outputs));
         drop(gradients);
     }
+    Ok(device.synchronize()?)
+}
+
+/// States that a call saves in a tensor of the caller's, and a gradient that starts from them.
+pub(crate) fn of_saved_states() -> Done {
+    let (_, device) = new_stream()?;
+    let scan = models::selective_scan::kernel();
+    let there = |shape: &[usize]| ramp(shape).to_device(&device);
+    let (rows, shared) = (there(&[1, 1, 32, 256])?, there(&[1, 1, 16, 256])?);
+    let a = there(&[1, 32, 16])?;
+    let inputs = [Some(&rows), Some(&rows), Some(&a), Some(&shared), Some(&shared), None, None, None];
+    let zeros = |shape: &[usize]| Tensor::zeros(Elem::F32, shape, &device);
+    let (y, last) = (zeros(&[1, 1, 32, 256])?, zeros(&[1, 1, 32, 16])?);
+    let shape = scan.residual_shape(&inputs, &[&y, &last])?.expect("such a scan saves states");
+    let short = zeros(&[shape[0] - 1])?;
+    let refused = scan.call_saving_into(&inputs, &[&y, &last], &short).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Length { .. } | Error::Driver { .. } | Error::OutOfMemory { .. }), "{refused}");
+    let states = zeros(&shape)?;
+    let call = scan.call_saving_into(&inputs, &[&y, &last], &states)?;
+    let residual = call.residual().expect("they have been saved");
+    assert_eq!(residual.states().device_ptr(), states.device_ptr());
+    // They go through a framework's graph as a tensor, and the call is put together again.
+    let residual = residual.with_states(&states.slice(0, 0..shape[0])?)?;
+    assert!(residual.with_states(&short).is_err());
+    let other =
+        Call::from_parts(kernels::cumsum::kernel(), &[Some(&rows.reshape(&[32, 256])?)], &[None], Some(&residual));
+    assert!(matches!(other, Err(Error::NoGradient { .. })));
+    drop(call);
+    let call = Call::from_parts(scan, &inputs, &[Some(&y), None], Some(&residual))?;
+    drop(scan.backward(&call, &[Some(&y), None])?);
     Ok(device.synchronize()?)
 }

@@ -20,6 +20,7 @@ const ALL: &[(&str, Scenario)] = &[
     ("memory::runs_out", crate::memory::runs_out),
     ("memory::in_a_context_of_the_users", crate::memory::in_a_context_of_the_users),
     ("memory::of_calls", crate::memory::of_calls),
+    ("memory::of_saved_states", crate::memory::of_saved_states),
     ("streams::share", crate::streams::share),
     ("streams::write_and_read", crate::streams::write_and_read),
     ("streams::of_threads", crate::streams::of_threads),
