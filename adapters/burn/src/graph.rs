@@ -33,8 +33,9 @@ pub(crate) type SharedKernel = Arc<dyn Deref<Target = Kernel> + Send + Sync>;
 pub(crate) fn record(kernel: SharedKernel, mut inputs: Inputs, made: Made) -> Vec<DispatchTensor> {
     let Made { outputs, saved } = made;
     let run = Mutex::new(Run { cotangents: vec![None; outputs.len()], gradients: vec![] });
-    let call = Recorded(Arc::new(Cell { kernel, saved, run }));
     let tracked = std::mem::take(&mut inputs.tracked);
+    let wanted = (0..saved.inputs()).map(|k| tracked.iter().any(|(at, _)| *at == k)).collect();
+    let call = Recorded(Arc::new(Cell { kernel, saved, wanted, run }));
     let token = call.tokens(tracked);
     let output = |(k, output): (usize, FlexTensor)| match is_float(&output) {
         true => inputs.tensor(call.output(&token, k, output)),
@@ -50,6 +51,8 @@ struct Recorded(Arc<Cell>);
 struct Cell {
     kernel: SharedKernel,
     saved: Saved,
+    /// For each input, whether its gradient is asked for.
+    wanted: Vec<bool>,
     run: Mutex<Run>,
 }
 
@@ -92,7 +95,7 @@ impl Recorded {
     fn differentiate(&self) {
         let mut run = self.run();
         let cotangents = std::mem::take(&mut run.cotangents);
-        match self.0.saved.gradient(&self.0.kernel, &cotangents) {
+        match self.0.saved.gradient(&self.0.kernel, &cotangents, &self.0.wanted) {
             Ok(gradients) => run.gradients = gradients,
             Err(error) => panic!("the gradient of kernel `{}`: {error}", self.0.kernel.name()),
         }

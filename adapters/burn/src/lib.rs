@@ -48,7 +48,7 @@ pub type BoolScalar = Tensor<1, BoolKind>;
 /// use oplus_burn::{call, kernels};
 ///
 /// let x = Tensor::<2>::from_data([[1.0_f32, 2.0, 3.0]], &Device::flex().autodiff()).require_grad();
-/// let outputs = call(kernels::cumsum::kernel(), &[Some(x.clone().into_dispatch()), None])?;
+/// let outputs = call(kernels::cumsum::kernel(), &[Some(x.clone().into_dispatch())])?;
 /// let y = Tensor::<2>::from_dispatch(outputs[0].clone());
 /// assert_eq!(y.clone().into_data().to_vec::<f32>().unwrap(), [1.0, 3.0, 6.0]);
 /// let gradients = y.backward();
@@ -66,7 +66,7 @@ where
     K: Deref<Target = Kernel> + Send + Sync + 'static,
 {
     let inputs = tensors::Inputs::new(&kernel, inputs)?;
-    let made = memory::forward(&kernel, inputs.primitives())?;
+    let made = memory::forward(&kernel, inputs.primitives().to_vec())?;
     match inputs.is_tracked() {
         true => Ok(graph::record(Arc::new(kernel), inputs, made)),
         false => Ok(inputs.untracked(made.outputs)),
@@ -111,3 +111,8 @@ macro_rules! scan {
 extern crate self as oplus_burn;
 
 oplus_macros::standard_for! { [::oplus_burn] }
+
+/// The chapter of the book, whose blocks of code are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/burn.md")]
+mod chapter {}

@@ -36,3 +36,17 @@ pub(crate) fn dtype(elem: Elem, name: &str) -> Result<DType> {
         }
     }
 }
+
+/// What oplus calls the elements of an output that candle stores.
+pub(crate) fn stored(dtype: DType) -> Elem {
+    match dtype {
+        DType::F64 => Elem::F64,
+        DType::F32 => Elem::F32,
+        DType::BF16 => Elem::Bf16,
+        DType::F16 => Elem::F16,
+        DType::I64 => Elem::I64,
+        DType::I32 => Elem::I32,
+        DType::U32 => Elem::U32,
+        _ => Elem::Bool,
+    }
+}

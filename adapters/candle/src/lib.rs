@@ -28,7 +28,7 @@ use oplus::Kernel;
 /// use candle_core::{Device, Tensor, Var};
 ///
 /// let x = Var::new(&[[1.0_f32, 2.0, 3.0]], &Device::Cpu)?;
-/// let outputs = call(kernels::cumsum::kernel(), &[Some(x.as_tensor()), None])?;
+/// let outputs = call(kernels::cumsum::kernel(), &[Some(x.as_tensor())])?;
 /// assert_eq!(outputs[0].to_vec2::<f32>()?, [[1.0, 3.0, 6.0]]);
 /// assert_eq!(outputs[0].backward()?.get(&x).unwrap().to_vec2::<f32>()?, [[3.0, 2.0, 1.0]]);
 /// # Ok::<(), candle_core::Error>(())
@@ -40,8 +40,9 @@ pub fn call<K>(kernel: K, inputs: &[Option<&Tensor>]) -> Result<Vec<Tensor>>
 where
     K: Deref<Target = Kernel> + Send + Sync + 'static,
 {
-    let made = memory::forward(&kernel, inputs)?;
-    if graph::is_tracked(inputs) { graph::record(Arc::new(kernel), inputs, made) } else { Ok(made.into_tensors()) }
+    let is_tracked = graph::is_tracked(inputs);
+    let made = memory::forward(&kernel, inputs, is_tracked)?;
+    if is_tracked { graph::record(Arc::new(kernel), inputs, made) } else { Ok(made.into_tensors()) }
 }
 
 /// Recurrences as equations over named axes, called with tensors of candle.
@@ -80,3 +81,8 @@ macro_rules! scan {
 extern crate self as oplus_candle;
 
 oplus_macros::standard_for! { [::oplus_candle] }
+
+/// The chapter of the book, whose blocks of code are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/candle.md")]
+mod chapter {}

@@ -1,55 +1,104 @@
-//! Where the numbers are: tensors of candle as tensors of oplus and back.
+//! Where the numbers are: tensors of candle as tensors of oplus, in candle's own memory.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "memory/no_cuda.rs"]
+mod cuda;
+mod locks;
 
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use candle_core::op::BackpropOp;
-use candle_core::{CpuStorage, Device, Error, Result, Shape, Storage, Tensor};
-use oplus::{Elem, Kernel};
+use candle_core::{Error, Layout, Result, Shape, Storage, Tensor};
+use oplus::{Call, Kernel, Residual};
 
-use crate::elements::{dtype, elem};
+use crate::elements::dtype;
 use crate::graph::SharedKernel;
+use locks::Locks;
+
+pub(crate) use cuda::token;
 
 /// What a call has made.
 pub(crate) struct Made {
-    outputs: Vec<(Storage, Shape)>,
-    saved: Saved,
+    pub(crate) outputs: Vec<(Storage, Shape)>,
+    /// States that the call has saved, on a GPU.
+    residual: Option<Residual>,
 }
 
 impl Made {
     /// The outputs alone, outside of any graph.
     pub(crate) fn into_tensors(self) -> Vec<Tensor> {
-        let tensor = |(storage, shape)| Tensor::from_storage(storage, shape, BackpropOp::none(), false);
-        self.outputs.into_iter().map(tensor).collect()
-    }
-
-    /// The outputs, and what the gradient needs.
-    pub(crate) fn into_parts(self) -> (Vec<(Storage, Shape)>, Saved) {
-        (self.outputs, self.saved)
+        self.outputs.into_iter().map(|(storage, shape)| constant(storage, shape)).collect()
     }
 }
 
-/// What the gradient of a call needs.
-pub(crate) struct Saved {
-    call: oplus::Call,
+/// A tensor that is part of no graph.
+pub(crate) fn constant(storage: Storage, shape: impl Into<Shape>) -> Tensor {
+    Tensor::from_storage(storage, shape, BackpropOp::none(), false)
 }
 
-/// Calls a kernel.
-pub(crate) fn forward(kernel: &Kernel, inputs: &[Option<&Tensor>]) -> Result<Made> {
+/// A tensor of oplus in the memory of a storage, and what must be held while it is used.
+struct Seen<'s> {
+    tensor: oplus::Tensor,
+    _guard: Option<cuda::Guard<'s>>,
+}
+
+/// Calls a kernel. On a GPU a call that is recorded saves states for its gradient.
+pub(crate) fn forward(kernel: &Kernel, inputs: &[Option<&Tensor>], is_recorded: bool) -> Result<Made> {
     let program = kernel.program().map_err(Error::wrap)?;
+    let locks = Locks::of(inputs);
+    // Inputs beyond the parameters are counted by the call.
     let params = program.params.iter().map(|p| (p.elem, p.name.as_str()));
-    let imported = params
-        .zip(inputs)
-        .map(|((elem, name), input)| input.map(|input| import(input, elem, name)).transpose())
-        .collect::<Result<Vec<_>>>()?;
-    let given: Vec<Option<&oplus::Tensor>> = imported.iter().map(Option::as_ref).collect();
-    let (outputs, call) = kernel.call(&given).map_err(Error::wrap)?;
-    let outputs = outputs.iter().zip(&program.outputs).map(|(tensor, output)| export(tensor, &output.name));
-    Ok(Made { outputs: outputs.collect::<Result<_>>()?, saved: Saved { call } })
+    let params = params.chain(std::iter::repeat((oplus::Elem::Call, "input")));
+    let seen = locks.seen(params, inputs)?;
+    let given = tensors(&seen);
+    let shapes = kernel.output_shapes(&given).map_err(Error::wrap)?;
+    let place = inputs.iter().flatten().next().map(|tensor| tensor.device());
+    let mut outputs = vec![];
+    for ((elem, shape), output) in shapes.into_iter().zip(&program.outputs) {
+        outputs.push((zeros(dtype(elem, &output.name)?, &shape, place)?, Shape::from(shape)));
+    }
+    let written = outputs.iter_mut().map(|(storage, shape)| written(storage, shape)).collect::<Result<Vec<_>>>()?;
+    let into: Vec<&oplus::Tensor> = written.iter().map(|seen| &seen.tensor).collect();
+    let _recording = is_recorded.then(oplus::record);
+    let call = kernel.call_into(&given, &into).map_err(Error::wrap)?;
+    drop(written);
+    Ok(Made { outputs, residual: call.residual().cloned() })
+}
+
+/// What the gradient of a call needs. It holds candle's tensors, and looks up where they are when the gradient runs.
+pub(crate) struct Saved {
+    inputs: Vec<Option<Tensor>>,
+    /// Those that the gradient reads.
+    outputs: Mutex<Vec<Option<Tensor>>>,
+    reads: Vec<bool>,
+    residual: Option<Residual>,
 }
 
 impl Saved {
-    /// Remembers an output, for gradients that read it.
-    pub(crate) fn keep_output(&self, _index: usize, _output: &Tensor) {}
+    /// What a call leaves behind, with its outputs yet to come.
+    pub(crate) fn new(kernel: &Kernel, inputs: &[Option<&Tensor>], made: &Made) -> Result<Saved> {
+        let outputs = &kernel.program().map_err(Error::wrap)?.outputs;
+        // A kernel without gradient says so when it is asked for it.
+        let params = kernel.gradient_program().map_or(&[][..], |gradient| &gradient.params);
+        let reads = outputs.iter().map(|output| params.iter().any(|param| param.name == output.name)).collect();
+        Ok(Saved {
+            inputs: inputs.iter().map(|input| input.map(Tensor::detach)).collect(),
+            outputs: Mutex::new(vec![None; outputs.len()]),
+            reads,
+            residual: made.residual.clone(),
+        })
+    }
+
+    /// Remembers an output if the gradient reads it: without its graph, which holds this.
+    pub(crate) fn keep_output(&self, index: usize, output: &Tensor) {
+        if self.reads[index] {
+            self.outputs.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(output.detach());
+        }
+    }
 
     /// The gradients of the inputs that are wanted, by their index, from the cotangents of outputs.
     pub(crate) fn gradient(
@@ -59,64 +108,65 @@ impl Saved {
         wanted: &[bool],
     ) -> Result<HashMap<usize, Tensor>> {
         let program = kernel.program().map_err(Error::wrap)?;
-        let floats = program.outputs.iter().enumerate().filter(|(_, output)| output.elem.is_float());
-        let imported = floats
-            .map(|(k, output)| cotangents.get(&k).map(|c| import(c, output.elem, &output.name)).transpose())
-            .collect::<Result<Vec<_>>>()?;
-        let given: Vec<Option<&oplus::Tensor>> = imported.iter().map(Option::as_ref).collect();
-        let gradients = kernel.backward(&self.call, &given).map_err(Error::wrap)?;
-        let params = program.params.iter().enumerate().filter(|(_, param)| param.elem.is_float());
-        let exported = params.zip(gradients).filter(|((k, _), _)| wanted[*k]).filter_map(|((k, param), gradient)| {
-            let made = export(&gradient?, &param.name);
-            Some(made.map(|(storage, shape)| (k, Tensor::from_storage(storage, shape, BackpropOp::none(), false))))
-        });
-        exported.collect()
+        let kept = self.outputs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let inputs: Vec<Option<&Tensor>> = self.inputs.iter().map(Option::as_ref).collect();
+        let outputs: Vec<Option<&Tensor>> = kept.iter().map(Option::as_ref).collect();
+        let floats = || program.outputs.iter().enumerate().filter(|(_, output)| output.elem.is_float());
+        let cotangents: Vec<Option<&Tensor>> = floats().map(|(k, _)| cotangents.get(&k)).collect();
+        let locks = Locks::of(&[&inputs[..], &outputs, &cotangents].concat());
+
+        let params = program.params.iter().map(|p| (p.elem, p.name.as_str()));
+        let seen = locks.seen(params, &inputs)?;
+        let seen_outputs = locks.seen(program.outputs.iter().map(|o| (o.elem, o.name.as_str())), &outputs)?;
+        let seen_cotangents = locks.seen(floats().map(|(_, o)| (o.elem, o.name.as_str())), &cotangents)?;
+        let call = Call::from_parts(kernel, &tensors(&seen), &tensors(&seen_outputs), self.residual.as_ref());
+        let call = call.map_err(Error::wrap)?;
+
+        let mut gradients = vec![];
+        for (k, param) in program.params.iter().enumerate().filter(|(_, param)| param.elem.is_float()) {
+            let input = inputs[k].filter(|_| wanted[k]);
+            let made = input.map(|x| Ok::<_, Error>((k, zeros(x.dtype(), x.dims(), Some(x.device()))?, x.shape().clone())));
+            gradients.push(made.transpose().map_err(|e| e.context(format!("the gradient of `{}`", param.name)))?);
+        }
+        let places = gradients.iter_mut().map(Option::as_mut);
+        let into = places.map(|made| made.map(|(_, storage, shape)| written(storage, shape)).transpose());
+        let into = into.collect::<Result<Vec<_>>>()?;
+        let done = kernel.backward_into(&call, &tensors(&seen_cotangents), &tensors(&into));
+        done.map_err(Error::wrap)?;
+        drop(into);
+        Ok(gradients.into_iter().flatten().map(|(k, storage, shape)| (k, constant(storage, shape))).collect())
     }
 }
 
-fn import(tensor: &Tensor, declared: Elem, name: &str) -> Result<oplus::Tensor> {
-    if !matches!(tensor.device(), Device::Cpu) {
-        return Err(Error::msg(format!("`{name}` is on {:?}, where no kernels are", tensor.device().location())));
-    }
-    let flat = tensor.flatten_all()?;
-    let shape = tensor.dims();
-    let made = match elem(tensor.dtype(), declared, name)? {
-        Elem::F64 => oplus::Tensor::from_vec(flat.to_vec1::<f64>()?, shape),
-        Elem::F32 => oplus::Tensor::from_vec(flat.to_vec1::<f32>()?, shape),
-        Elem::Bf16 => oplus::Tensor::from_vec(flat.to_vec1::<half::bf16>()?, shape),
-        Elem::F16 => oplus::Tensor::from_vec(flat.to_vec1::<half::f16>()?, shape),
-        Elem::I64 => oplus::Tensor::from_vec(flat.to_vec1::<i64>()?, shape),
-        Elem::I32 => oplus::Tensor::from_vec(flat.to_vec1::<i32>()?, shape),
-        Elem::U32 => oplus::Tensor::from_vec(flat.to_vec1::<u32>()?, shape),
-        _ => oplus::Tensor::from_vec(flat.to_vec1::<u8>()?.into_iter().map(|b| b != 0).collect(), shape),
-    };
-    made.map_err(Error::wrap)
+/// The tensors of oplus as calls take them.
+fn tensors<'t>(seen: &'t [Option<Seen<'_>>]) -> Vec<Option<&'t oplus::Tensor>> {
+    seen.iter().map(|seen| seen.as_ref().map(|seen| &seen.tensor)).collect()
 }
 
-fn export(tensor: &oplus::Tensor, name: &str) -> Result<(Storage, Shape)> {
-    dtype(tensor.elem(), name)?;
-    let storage = match tensor.elem() {
-        Elem::F64 => tensor.to_vec().map(CpuStorage::F64),
-        Elem::F32 => tensor.to_vec().map(CpuStorage::F32),
-        Elem::Bf16 => tensor.to_vec().map(CpuStorage::BF16),
-        Elem::F16 => tensor.to_vec().map(CpuStorage::F16),
-        Elem::I64 => tensor.to_vec().map(CpuStorage::I64),
-        Elem::I32 => tensor.to_vec().map(CpuStorage::I32),
-        Elem::U32 => tensor.to_vec().map(CpuStorage::U32),
-        _ => tensor.to_vec().map(|all: Vec<bool>| CpuStorage::U8(all.into_iter().map(u8::from).collect())),
-    };
-    Ok((Storage::Cpu(storage.map_err(Error::wrap)?), Shape::from(tensor.shape())))
+/// A storage as a tensor that is read. Nobody writes the storage while it is used.
+fn read<'s>(storage: &'s Storage, layout: &Layout, elem: oplus::Elem, name: &str) -> Result<Seen<'s>> {
+    match storage {
+        Storage::Cpu(storage) => cpu::read(storage, layout, elem).map(|tensor| Seen { tensor, _guard: None }),
+        Storage::Cuda(storage) => cuda::read(storage, layout, elem),
+        Storage::Metal(_) => Err(Error::msg(format!("`{name}` is on a Metal device, for which there are no kernels"))),
+    }
 }
 
-/// The one element of a token.
-pub(crate) mod token {
-    use candle_core::{CpuStorage, CudaStorage, Error, Result, Shape};
-
-    pub(crate) fn on_cpu() -> (CpuStorage, Shape) {
-        (CpuStorage::F32(vec![0.0]), Shape::from(1))
+/// A new storage as a tensor that is written.
+fn written<'s>(storage: &'s mut Storage, shape: &Shape) -> Result<Seen<'s>> {
+    match storage {
+        Storage::Cpu(storage) => cpu::written(storage, shape).map(|tensor| Seen { tensor, _guard: None }),
+        Storage::Cuda(storage) => cuda::written(storage, shape),
+        Storage::Metal(_) => Err(Error::msg("there are no kernels for Metal devices")),
     }
+}
 
-    pub(crate) fn on_cuda(_near: &CudaStorage) -> Result<(CudaStorage, Shape)> {
-        Err(Error::msg("built without the feature `cuda`"))
+/// Memory for what a call writes, where its inputs are: zeros on the CPU, anything on a GPU.
+fn zeros(dtype: candle_core::DType, shape: &[usize], device: Option<&candle_core::Device>) -> Result<Storage> {
+    let len = shape.iter().product();
+    match device {
+        None | Some(candle_core::Device::Cpu) => cpu::zeros(dtype, len).map(Storage::Cpu),
+        Some(candle_core::Device::Cuda(device)) => cuda::uninitialised(device, dtype, len).map(Storage::Cuda),
+        Some(candle_core::Device::Metal(_)) => Err(Error::msg("there are no kernels for Metal devices")),
     }
 }

@@ -64,7 +64,7 @@ fn a_kernel_on_top_of_a_kernel() -> Result<(), Error> {
 fn a_graph_frees_what_it_holds() -> Result<(), Error> {
     let kernel = Arc::new(oplus_burn::oplus::Kernel::new("cumsum", cumsum::TEXT));
     let x = Random::new(7).leaf([2, 5]);
-    let out = call(kernel.clone(), &[Some(x.into_dispatch()), None])?;
+    let out = call(kernel.clone(), &[Some(x.into_dispatch())])?;
     assert_eq!(Arc::strong_count(&kernel), 2);
     let _ = Tensor::<2>::from_dispatch(out[0].clone()).sum().backward();
     drop(out);
