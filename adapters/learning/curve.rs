@@ -35,10 +35,7 @@ pub(super) fn draw(path: &Path, caption: &str, trainings: &[Training]) -> Result
         let style = COLORS[k % 2].stroke_width(WIDTHS[k % 2]);
         let line = LineSeries::new((1..).zip(training.losses.iter().copied()), style);
         let label = format!("{}: {:.1} ms per step", training.name, training.step.as_secs_f64() * 1e3);
-        chart
-            .draw_series(line)?
-            .label(label)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], style));
+        chart.draw_series(line)?.label(label).legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 20, y)], style));
     }
     chart.configure_series_labels().label_font(("sans-serif", 15)).background_style(WHITE).border_style(GRID).draw()?;
     root.present()?;

@@ -96,7 +96,9 @@ pub(crate) fn compare<L: Learner>(
     println!("{} bytes of text", text.len());
     let sizes = Sizes { width: args.width, layers: args.layers, states: args.states };
     let mut trainings = vec![];
-    for (scan, name) in [(Scan::Oplus, "scan by oplus".to_owned()), (Scan::Loop, format!("loop over time in {framework}"))] {
+    for (scan, name) in
+        [(Scan::Oplus, "scan by oplus".to_owned()), (Scan::Loop, format!("loop over time in {framework}"))]
+    {
         let mut learner = make(scan, sizes, args.rate, &mut fastrand::Rng::with_seed(args.seed))?;
         trainings.push(train(name, &mut learner, &text, &args)?);
     }

@@ -14,7 +14,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use burn::backend::autodiff::AutodiffTensor;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
@@ -24,7 +23,7 @@ use burn::backend::{DispatchTensor, Flex};
 use oplus::Kernel;
 
 use crate::memory::{Made, Saved, is_float, token};
-use crate::tensors::Inputs;
+use crate::tensors::{AutodiffTensor, Inputs};
 
 /// A kernel, however its owner keeps it.
 pub(crate) type SharedKernel = Arc<dyn Deref<Target = Kernel> + Send + Sync>;
@@ -76,7 +75,7 @@ impl Recorded {
     }
 
     /// The token of the call: the last of a chain to which each token adds an input.
-    fn tokens(&self, tracked: Vec<(usize, AutodiffTensor<Flex>)>) -> AutodiffTensor<Flex> {
+    fn tokens(&self, tracked: Vec<(usize, AutodiffTensor)>) -> AutodiffTensor {
         let last = tracked.len().saturating_sub(1);
         let mut before = AutodiffTensor::new(token());
         for (place, (input, tensor)) in tracked.into_iter().enumerate() {
@@ -87,7 +86,7 @@ impl Recorded {
     }
 
     /// An output as a tensor behind the token of the call.
-    fn output(&self, token: &AutodiffTensor<Flex>, index: usize, made: FlexTensor) -> AutodiffTensor<Flex> {
+    fn output(&self, token: &AutodiffTensor, index: usize, made: FlexTensor) -> AutodiffTensor {
         step(Output, [token.node()], (self.clone(), index), made)
     }
 
@@ -103,12 +102,7 @@ impl Recorded {
 }
 
 /// A step of the graph with its output.
-fn step<T, const N: usize>(
-    backward: T,
-    parents: [NodeGuard; N],
-    state: T::State,
-    output: FlexTensor,
-) -> AutodiffTensor<Flex>
+fn step<T, const N: usize>(backward: T, parents: [NodeGuard; N], state: T::State, output: FlexTensor) -> AutodiffTensor
 where
     T: Backward<Flex, N>,
 {

@@ -50,9 +50,9 @@ pub type BoolScalar = Tensor<1, BoolKind>;
 /// let x = Tensor::<2>::from_data([[1.0_f32, 2.0, 3.0]], &Device::flex().autodiff()).require_grad();
 /// let outputs = call(kernels::cumsum::kernel(), &[Some(x.clone().into_dispatch())])?;
 /// let y = Tensor::<2>::from_dispatch(outputs[0].clone());
-/// assert_eq!(y.clone().into_data().to_vec::<f32>().unwrap(), [1.0, 3.0, 6.0]);
+/// assert_eq!(y.clone().into_data().try_to_vec::<f32>().unwrap(), [1.0, 3.0, 6.0]);
 /// let gradients = y.backward();
-/// assert_eq!(x.grad(&gradients).unwrap().into_data().to_vec::<f32>().unwrap(), [3.0, 2.0, 1.0]);
+/// assert_eq!(x.grad(&gradients).unwrap().into_data().try_to_vec::<f32>().unwrap(), [3.0, 2.0, 1.0]);
 /// # Ok::<(), oplus_burn::Error>(())
 /// ```
 ///
@@ -99,8 +99,8 @@ where
 /// let x = Tensor::<1>::from_data([3.0_f32, 0.0, 1.0], &device);
 /// let d = Tensor::<1>::from_data([0.5_f32; 3], &device).require_grad();
 /// let h = peaks(Peaks { x, d: d.clone() })?.h;
-/// assert_eq!(h.clone().into_data().to_vec::<f32>().unwrap(), [3.0, 2.5, 2.0]);
-/// assert_eq!(d.grad(&h.backward()).unwrap().into_data().to_vec::<f32>().unwrap(), [0.0, -2.0, -1.0]);
+/// assert_eq!(h.clone().into_data().try_to_vec::<f32>().unwrap(), [3.0, 2.5, 2.0]);
+/// assert_eq!(d.grad(&h.backward()).unwrap().into_data().try_to_vec::<f32>().unwrap(), [0.0, -2.0, -1.0]);
 /// # Ok::<(), oplus_burn::Error>(())
 /// ```
 #[macro_export]

@@ -1,10 +1,10 @@
 //! Where the numbers are: tensors of burn as tensors of oplus, in burn's own memory.
 #![allow(unsafe_code, reason = "kernels read and write burn's memory")]
 
-use bytemuck::{Pod, Zeroable};
 use burn::backend::Element;
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{DType, Shape};
+use bytemuck::Pod;
 use half::{bf16, f16};
 use oplus::{Call, Elem, Kernel};
 
@@ -64,7 +64,8 @@ impl Saved {
         let inputs = read_all(program.params.iter().map(|p| (p.name.as_str(), p.axes.len())), &self.inputs)?;
         let outputs = read_all(program.outputs.iter().map(|o| (o.name.as_str(), o.axes.len())), &self.outputs)?;
         let floats = program.outputs.iter().zip(cotangents).filter(|(output, _)| output.elem.is_float());
-        let (floats, given): (Vec<_>, Vec<_>) = floats.map(|(o, c)| ((o.name.as_str(), o.axes.len()), c.clone())).unzip();
+        let (floats, given): (Vec<_>, Vec<_>) =
+            floats.map(|(o, c)| ((o.name.as_str(), o.axes.len()), c.clone())).unzip();
         let cotangents = read_all(floats.into_iter(), &given)?;
         let call = Call::from_parts(kernel, &refs(&inputs), &refs(&outputs), None)?;
 
@@ -116,8 +117,7 @@ fn read(tensor: &FlexTensor, name: &str, axes: usize) -> Result<oplus::Tensor, E
     let (address, len) = (bytes.as_ptr().expose_provenance(), bytes.len());
     let whole = [len / elem.bytes().unwrap_or(1)];
     // SAFETY: the owner keeps the elements where they are, and shares them, so that nobody writes them.
-    let all =
-        unsafe { oplus::Tensor::from_host_ptr_read_only(address, len, elem, (&whole, &[1]), tensor.data_arc())? };
+    let all = unsafe { oplus::Tensor::from_host_ptr_read_only(address, len, elem, (&whole, &[1]), tensor.data_arc())? };
     Ok(all.as_strided(&shape, &strides, layout.start_offset())?)
 }
 
@@ -147,7 +147,8 @@ impl New {
         let mut tensor = FlexTensor::filled_typed(Shape::from(shape), dtype(elem), T::zeroed());
         let elements = tensor.storage_mut::<T>();
         let (address, bytes) = (elements.as_mut_ptr().expose_provenance(), size_of_val(elements));
-        let contiguous: Vec<i64> = Layout::contiguous(Shape::from(seen.to_vec())).strides().iter().map(|s| *s as i64).collect();
+        let contiguous: Vec<i64> =
+            Layout::contiguous(Shape::from(seen.to_vec())).strides().iter().map(|s| *s as i64).collect();
         // SAFETY: the elements are this tensor's alone, and stay where they are until it is taken out, after what writes them has gone.
         let written = unsafe { oplus::Tensor::from_host_ptr(address, bytes, elem, (seen, &contiguous), ())? };
         Ok(New { tensor, written })

@@ -1,18 +1,23 @@
 //! Tensors of burn, which carry their backend and graph at run time, as the primitives of a backend.
 
-use burn::backend::autodiff::AutodiffTensor;
 use burn::backend::flex::FlexTensor;
-use burn::backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex, TensorMetadata};
+use burn::backend::{
+    Autodiff, BackendTensor, BackendTypes, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex,
+    TensorMetadata,
+};
 use oplus::Kernel;
 
 use crate::Error;
 use crate::memory::is_float;
 
+/// A tensor that may be part of a graph.
+pub(crate) type AutodiffTensor = <Autodiff<Flex> as BackendTypes>::FloatTensorPrimitive;
+
 /// The inputs of a call.
 pub(crate) struct Inputs {
     primitives: Vec<Option<FlexTensor>>,
     /// Those that require gradients, by their index.
-    pub(crate) tracked: Vec<(usize, AutodiffTensor<Flex>)>,
+    pub(crate) tracked: Vec<(usize, AutodiffTensor)>,
     /// What the inputs have in common, which the outputs have, too.
     context: DispatchAutodiffContext,
 }
@@ -73,7 +78,9 @@ impl Inputs {
     pub(crate) fn constant(&self, output: FlexTensor) -> DispatchTensor {
         match (is_float(&output), self.context) {
             (true, DispatchAutodiffContext::Enabled(_)) => self.tensor(AutodiffTensor::new(output)),
-            (true, DispatchAutodiffContext::Disabled) => self.of(DispatchTensorKind::Flex(BackendTensor::Float(output))),
+            (true, DispatchAutodiffContext::Disabled) => {
+                self.of(DispatchTensorKind::Flex(BackendTensor::Float(output)))
+            }
             (false, _) => {
                 let is_bool = matches!(output.dtype(), burn::tensor::DType::Bool(_));
                 let tensor = if is_bool { BackendTensor::Bool(output) } else { BackendTensor::Int(output) };
@@ -83,7 +90,7 @@ impl Inputs {
     }
 
     /// An output that may be part of a graph.
-    pub(crate) fn tensor(&self, output: AutodiffTensor<Flex>) -> DispatchTensor {
+    pub(crate) fn tensor(&self, output: AutodiffTensor) -> DispatchTensor {
         let inner = DispatchTensorKind::Flex(BackendTensor::Autodiff(output));
         self.of(DispatchTensorKind::Autodiff(Box::new(inner)))
     }

@@ -125,7 +125,8 @@ impl Saved {
         let mut gradients = vec![];
         for (k, param) in program.params.iter().enumerate().filter(|(_, param)| param.elem.is_float()) {
             let input = inputs[k].filter(|_| wanted[k]);
-            let made = input.map(|x| Ok::<_, Error>((k, zeros(x.dtype(), x.dims(), Some(x.device()))?, x.shape().clone())));
+            let made =
+                input.map(|x| Ok::<_, Error>((k, zeros(x.dtype(), x.dims(), Some(x.device()))?, x.shape().clone())));
             gradients.push(made.transpose().map_err(|e| e.context(format!("the gradient of `{}`", param.name)))?);
         }
         let places = gradients.iter_mut().map(Option::as_mut);

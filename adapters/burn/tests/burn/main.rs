@@ -37,7 +37,7 @@ impl Random {
 
 /// The elements as f64.
 fn numbers<const AXES: usize>(tensor: &Tensor<AXES>) -> Vec<f64> {
-    tensor.clone().into_data().convert::<f64>().to_vec().expect("a tensor on the CPU has elements")
+    tensor.clone().into_data().convert::<f64>().try_to_vec::<f64>().expect("a tensor on the CPU has elements")
 }
 
 /// Compares two tensors.

@@ -77,7 +77,7 @@ fn what_has_no_axes_is_a_tensor_of_one_element() -> Result<(), Error> {
     let out = scaled(Scaled { x: x.clone(), factor: factor.clone() })?;
     assert_close("y", &out.y, &(x.clone() * factor.clone()), 1e-12);
     assert_close("total", &out.total, &(x.clone() * factor.clone()).sum(), 1e-12);
-    assert_eq!(out.at.into_data().to_vec::<i64>().expect("integers"), [0, 1, 2, 3, 4]);
+    assert_eq!(out.at.into_data().try_to_vec::<i64>().expect("integers"), [0, 1, 2, 3, 4]);
     let positive = x.clone().inner().greater_elem(0.0);
     out.positive.into_data().assert_eq(&positive.into_data(), false);
     let ours = (out.y.square().sum() + out.total).backward();

@@ -40,7 +40,8 @@ pub(super) fn read(storage: &CpuStorage, layout: &Layout, elem: Elem) -> Result<
 /// A new storage as a tensor that is written, with the storage's elements in row-major order.
 pub(super) fn written(storage: &mut CpuStorage, shape: &Shape) -> Result<Tensor> {
     let elem = stored(storage.dtype());
-    let (address, bytes) = with_elements!(storage, all => (all.as_mut_ptr().expose_provenance(), size_of_val(&all[..])));
+    let (address, bytes) =
+        with_elements!(storage, all => (all.as_mut_ptr().expose_provenance(), size_of_val(&all[..])));
     let layout = Layout::contiguous(shape);
     let strides: Vec<i64> = layout.stride().iter().map(|stride| *stride as i64).collect();
     // SAFETY: the storage is this function's caller's alone, who uses it again when the tensor has gone.

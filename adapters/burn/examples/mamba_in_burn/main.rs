@@ -1,6 +1,6 @@
 //! A byte-level Mamba in burn that learns a book: embedding, blocks with a gated selective scan, head.
 //!
-//! `cargo run --release -p oplus-burn --example mamba` trains it twice, with the scan by oplus and with the scan as a loop over time
+//! `cargo run --release -p oplus-burn --example mamba_in_burn` trains it twice, with the scan by oplus and with the scan as a loop over time
 //! of burn's own operations, and draws both losses; `-- --help` lists the options.
 
 #[path = "../../../learning/mod.rs"]
