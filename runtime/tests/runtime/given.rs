@@ -34,7 +34,8 @@ unsafe impl Allocate for Counting {
         self.0.fetch_add(1, Ordering::Relaxed);
         // SAFETY: whoever asks writes before it reads.
         let slice = unsafe { stream.alloc::<u8>(bytes) }.unwrap();
-        Ok(Allocated { address: slice.device_ptr(stream).0, owner: Box::new(slice) })
+        let address = slice.device_ptr(stream).0;
+        Ok(Allocated { address, owner: Box::new(slice) })
     }
 }
 

@@ -17,7 +17,7 @@ use learning::{Learner, Scan, Sizes};
 use model::{Init, Model};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    learning::compare("candle", |scan, sizes, rate, random| Training::new(scan, sizes, rate, random))
+    learning::compare("candle", Training::new)
 }
 
 /// A model and its optimiser.
