@@ -5,6 +5,7 @@
 //! beside the errors, so that uses of them do not become errors of their own.
 
 pub(crate) mod docs;
+mod framework;
 mod kernel;
 mod operator;
 pub(crate) mod step;
@@ -19,20 +20,22 @@ use crate::lower::Lowered;
 use crate::parse::is_keyword;
 use crate::syntax::{Block, Head, Name, TensorItem};
 
+pub(crate) use framework::Framework;
+
 /// The items of a correct block.
-pub(crate) fn items(block: &Block, lowered: &Lowered) -> TokenStream {
+pub(crate) fn items(block: &Block, lowered: &Lowered, framework: &Framework) -> TokenStream {
     let operators = block.operators.iter().zip(&lowered.operators);
     let operators = operators.map(|(item, operator)| operator::items(item, operator.as_ref()));
     let kernels = block.kernels.iter().zip(&lowered.kernels);
-    let kernels = kernels.map(|(item, program)| kernel::items(item, program.as_ref()));
+    let kernels = kernels.map(|(item, program)| kernel::items(item, program.as_ref(), framework));
     operators.chain(kernels).collect()
 }
 
 /// The errors of a wrong block, and items of the same names.
-pub(crate) fn fallback(mut block: Block, mistakes: &Diagnostics) -> TokenStream {
+pub(crate) fn fallback(mut block: Block, mistakes: &Diagnostics, framework: &Framework) -> TokenStream {
     keep_valid(&mut block);
     let operators = block.operators.iter().map(|item| operator::items(item, None));
-    let kernels = block.kernels.iter().map(|item| kernel::items(item, None));
+    let kernels = block.kernels.iter().map(|item| kernel::items(item, None, framework));
     [mistakes.to_tokens()].into_iter().chain(operators).chain(kernels).collect()
 }
 

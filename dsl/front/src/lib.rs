@@ -130,6 +130,8 @@ use oplus_dsl::step::step;
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use expand::Framework;
+
 pub use compile::{Position, TextError, TextMistake, compile, compile_source_file};
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use extent::Extent;
@@ -141,27 +143,52 @@ pub use source::{SourceError, scan_source_file};
 /// The Rust items that a block stands for, with warnings about what it does not use; with mistakes, a `compile_error!` for
 /// each beside items of the same names.
 pub fn expand(tokens: TokenStream) -> TokenStream {
+    expand_with(tokens, &Framework::Oplus)
+}
+
+/// The Rust items of a block for the tensors of a framework. The block begins with the path of the adapter crate in brackets:
+/// `[::oplus_candle] pub fn …`. It has the items of [`expand`] but for gradients, which are the framework's.
+pub fn expand_for(tokens: TokenStream) -> TokenStream {
+    let (framework, block) = Framework::split(tokens);
+    expand_with(block, &framework)
+}
+
+fn expand_with(tokens: TokenStream, framework: &Framework) -> TokenStream {
     let mut mistakes = Diagnostics::default();
     let block = parse::block(tokens, &mut mistakes);
     let lowered = lower::lower(&block, &mut mistakes);
     if !mistakes.is_empty() {
-        return expand::fallback(block, &mistakes);
+        return expand::fallback(block, &mistakes, framework);
     }
     let warnings = unused::warnings(&block);
-    [expand::items(&block, &lowered), warnings].into_iter().collect()
+    [expand::items(&block, &lowered, framework), warnings].into_iter().collect()
 }
 
 /// The modules `operators`, `kernels` and `models` of the standard library.
 pub fn expand_standard() -> TokenStream {
     let operators = expand(library::OPERATORS.parse().unwrap_or_default());
-    let kernels = expand(library::KERNELS.parse().unwrap_or_default());
-    let models = expand(library::MODELS.parse().unwrap_or_default());
+    let library = expand_library(&Framework::Oplus);
     quote! {
         /// The standard operators, which every `scan!` block can use by name. The items here document them.
         pub mod operators {
             #operators
         }
 
+        #library
+    }
+}
+
+/// The modules `kernels` and `models` of the standard library for the tensors of a framework, whose adapter crate stands in
+/// brackets as in [`expand_for`].
+pub fn expand_standard_for(tokens: TokenStream) -> TokenStream {
+    expand_library(&Framework::split(tokens).0)
+}
+
+/// The modules `kernels` and `models`.
+fn expand_library(framework: &Framework) -> TokenStream {
+    let kernels = expand_with(library::KERNELS.parse().unwrap_or_default(), framework);
+    let models = expand_with(library::MODELS.parse().unwrap_or_default(), framework);
+    quote! {
         /// The standard kernels: ready to call, with gradients.
         ///
         /// Rows come first and the time T, which is scanned, last. A single long row has B = 1.

@@ -23,3 +23,17 @@ pub fn scan(tokens: TokenStream) -> TokenStream {
 pub fn standard(_: TokenStream) -> TokenStream {
     oplus_front::expand_standard().into()
 }
+
+/// `scan!` for the tensors of a framework: the macro of an adapter crate, which puts its path in brackets before the block.
+#[doc(hidden)]
+#[proc_macro]
+pub fn scan_for(tokens: TokenStream) -> TokenStream {
+    oplus_front::expand_for(tokens.into()).into()
+}
+
+/// The modules of the standard kernels and models for the tensors of a framework, for its adapter crate.
+#[doc(hidden)]
+#[proc_macro]
+pub fn standard_for(tokens: TokenStream) -> TokenStream {
+    oplus_front::expand_standard_for(tokens.into()).into()
+}

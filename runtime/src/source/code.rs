@@ -21,6 +21,17 @@ enum Ptx {
     Committed(String),
 }
 
+impl Ptx {
+    /// The fault of a text. Committed ones have none: tests of their package read all of them.
+    fn fault(&self) -> Option<&'static str> {
+        match self {
+            Ptx::Here(text) if text.trim().is_empty() => Some("its PTX is empty"),
+            Ptx::Here(text) if text.contains('\0') => Some("its PTX has a zero byte"),
+            _ => None,
+        }
+    }
+}
+
 impl From<String> for Code {
     fn from(ptx: String) -> Code {
         Code::new(ptx)
@@ -76,16 +87,7 @@ impl Code {
     }
 
     fn fault(&self) -> Option<&'static str> {
-        // Tests of the package with the committed kernels read all of them.
-        if let Ptx::Here(text) = &self.ptx {
-            if text.trim().is_empty() {
-                return Some("its PTX is empty");
-            }
-            if text.contains('\0') {
-                return Some("its PTX has a zero byte");
-            }
-        }
-        self.machine_code().and_then(fault_of_machine_code)
+        self.ptx.fault().or_else(|| self.machine_code().and_then(fault_of_machine_code))
     }
 }
 

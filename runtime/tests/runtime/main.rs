@@ -8,6 +8,7 @@ mod depth;
 mod element_types;
 mod explain;
 mod foreign;
+mod given;
 mod gradients;
 mod growth;
 mod lost;

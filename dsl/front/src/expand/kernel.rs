@@ -6,29 +6,43 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 
 use super::docs::{self, Doc};
-use super::{ident, idents, step, unused};
+use super::{Framework, ident, idents, step, unused};
 use crate::generated::Generated;
 use crate::syntax::{KernelItem, TensorItem};
 
 /// All items of a kernel and of its one-step form; without a program they have the same names and types.
-pub(super) fn items(item: &KernelItem, program: Option<&Program>) -> TokenStream {
+pub(super) fn items(item: &KernelItem, program: Option<&Program>, framework: &Framework) -> TokenStream {
     let step = program.map(oplus_dsl::step::step);
-    let inner = match &step {
-        None => step::items(item, None),
-        Some(Ok(step)) => step::items(item, Some(step)),
+    let items = match &step {
+        None => step::items(item, None, framework),
+        Some(Ok(step)) => step::items(item, Some(step), framework),
         Some(Err(_)) => TokenStream::new(),
     };
-    let about = step.map(|step| docs::one_step(item, &step)).unwrap_or_default();
-    of_one(item, program, &about, inner)
+    let about_step = step.map(|step| docs::one_step(item, &step)).unwrap_or_default();
+    of_one(item, program, Inside { about_step: &about_step, items }, framework)
 }
 
-/// The items of one kernel, with a section about its one-step form and that form's items in its module.
-pub(super) fn of_one(item: &KernelItem, program: Option<&Program>, about: &str, inner: TokenStream) -> TokenStream {
-    let docs = docs::kernel(item, program, about);
+/// What a kernel has of its one-step form.
+pub(super) struct Inside<'a> {
+    /// A section of its documentation.
+    pub(super) about_step: &'a str,
+    /// Items in its module.
+    pub(super) items: TokenStream,
+}
+
+/// The items of one kernel.
+pub(super) fn of_one(
+    item: &KernelItem,
+    program: Option<&Program>,
+    inside: Inside<'_>,
+    framework: &Framework,
+) -> TokenStream {
+    let docs = docs::kernel(item, program, inside.about_step);
     let call = unused("call", &item.outputs);
-    let kernel = Kernel { item, names: Generated::of(&item.name), call, docs: &docs, inner };
+    let kernel = Kernel { item, names: Generated::of(&item.name), call, docs: &docs, inner: inside.items, framework };
     let parts = [kernel.inputs(), kernel.output(), kernel.function(), kernel.module(program)];
-    let gradient = docs.gradient.is_ok().then(|| kernel.gradient());
+    let has_own_gradient = docs.gradient.is_ok() && matches!(framework, Framework::Oplus);
+    let gradient = has_own_gradient.then(|| kernel.gradient());
     parts.into_iter().chain(gradient).collect()
 }
 
@@ -40,12 +54,19 @@ struct Kernel<'a> {
     docs: &'a docs::Kernel,
     /// Items of its one-step form.
     inner: TokenStream,
+    framework: &'a Framework,
 }
 
 impl Kernel<'_> {
     /// The floating-point ones of some tensors.
     fn floats(tensors: &[TensorItem]) -> Vec<&TensorItem> {
         tensors.iter().filter(|tensor| tensor.elem.is_float()).collect()
+    }
+
+    /// The type of a tensor.
+    fn tensor(&self, tensor: &TensorItem, may_be_absent: bool) -> TokenStream {
+        let ty = self.framework.tensor(tensor);
+        if may_be_absent { quote!(::core::option::Option<#ty>) } else { ty }
     }
 
     fn shared(&self) -> TokenStream {
@@ -67,7 +88,7 @@ impl Kernel<'_> {
     /// The struct of the inputs.
     fn inputs(&self) -> TokenStream {
         let field = |param: &TensorItem| {
-            let (name, doc, ty) = (ident(&param.name), docs::param(param), tensor(param.default.is_some()));
+            let (name, doc, ty) = (ident(&param.name), docs::param(param), self.tensor(param, param.default.is_some()));
             quote! { #doc pub #name: #ty }
         };
         let fields: Vec<_> = self.item.params.iter().map(field).collect();
@@ -77,11 +98,12 @@ impl Kernel<'_> {
     /// The struct of the outputs.
     fn output(&self) -> TokenStream {
         let field = |output: &TensorItem| {
-            let (name, doc) = (ident(&output.name), docs::tensor(output));
-            quote! { #doc pub #name: ::oplus::Tensor }
+            let (name, doc, ty) = (ident(&output.name), docs::tensor(output), self.tensor(output, false));
+            quote! { #doc pub #name: #ty }
         };
         let call = &self.call;
-        let fields: Vec<_> = self.item.outputs.iter().map(field).chain([quote!(#call: ::oplus::Call)]).collect();
+        let call = matches!(self.framework, Framework::Oplus).then(|| quote!(#call: ::oplus::Call));
+        let fields: Vec<_> = self.item.outputs.iter().map(field).chain(call).collect();
         self.structure(&self.names.output, &docs::output(self.item, self.docs), &derives(false), &fields)
     }
 
@@ -89,31 +111,56 @@ impl Kernel<'_> {
     fn function(&self) -> TokenStream {
         let (attributes, shared) = super::attributes(&self.item.head);
         let (visibility, name) = (&self.item.head.visibility, &self.item.name.ident);
-        let (inputs, output, call) = (&self.names.inputs, &self.names.output, &self.call);
-        let given = self.item.params.iter().map(|param| {
-            let name = ident(&param.name);
-            if param.default.is_some() {
-                quote!(inputs.#name.as_ref())
-            } else {
-                quote!(::core::option::Option::Some(&inputs.#name))
-            }
-        });
-        let outputs = idents(&self.item.outputs.iter().collect::<Vec<_>>());
-        let (count, doc) = (outputs.len(), &self.docs.function);
-        let tensors = numbered(count);
+        let (inputs, output, error) = (&self.names.inputs, &self.names.output, self.framework.error());
+        let (doc, body) = (&self.docs.function, self.body());
         quote! {
             #shared
             #attributes
             #doc
             #[allow(dead_code)]
-            #visibility fn #name(inputs: #inputs) -> ::core::result::Result<#output, ::oplus::Error> {
-                let (outputs, call) = #name::kernel().call(&[#(#given),*])?;
-                let ::core::result::Result::Ok([#(#tensors),*]) =
-                    <[::oplus::Tensor; #count] as ::core::convert::TryFrom<_>>::try_from(outputs)
-                else {
-                    ::core::unreachable!("a kernel gives one tensor per output")
-                };
-                ::core::result::Result::Ok(#output { #(#outputs: #tensors,)* #call: call })
+            #visibility fn #name(inputs: #inputs) -> ::core::result::Result<#output, #error> { #body }
+        }
+    }
+
+    /// What the function does: one call with the inputs, and the outputs by their names.
+    fn body(&self) -> TokenStream {
+        let (name, output, call) = (&self.item.name.ident, &self.names.output, &self.call);
+        let (count, tensors) = (self.item.outputs.len(), numbered(self.item.outputs.len()));
+        let given: Vec<_> = self.item.params.iter().map(|param| self.given(param)).collect();
+        let ty = self.framework.called();
+        let make = match self.framework {
+            Framework::Oplus => quote!(let (outputs, call) = #name::kernel().call(&[#(#given),*])?;),
+            Framework::Adapter(path) => quote!(let outputs = #path::expand::call(#name::kernel(), &[#(#given),*])?;),
+        };
+        let field = |(item, tensor): (&TensorItem, &Ident)| {
+            let name = ident(&item.name);
+            match self.framework {
+                Framework::Oplus => quote!(#name: #tensor),
+                Framework::Adapter(path) => quote!(#name: #path::expand::output(#tensor)),
+            }
+        };
+        let call = matches!(self.framework, Framework::Oplus).then(|| quote!(#call: call));
+        let fields = self.item.outputs.iter().zip(&tensors).map(field).chain(call);
+        quote! {
+            #make
+            let ::core::result::Result::Ok([#(#tensors),*]) =
+                <[#ty; #count] as ::core::convert::TryFrom<_>>::try_from(outputs)
+            else {
+                ::core::unreachable!("a kernel gives one tensor per output")
+            };
+            ::core::result::Result::Ok(#output { #(#fields,)* })
+        }
+    }
+
+    /// A parameter as it is given to the call.
+    fn given(&self, param: &TensorItem) -> TokenStream {
+        let name = ident(&param.name);
+        match (self.framework, param.default.is_some()) {
+            (Framework::Oplus, true) => quote!(inputs.#name.as_ref()),
+            (Framework::Oplus, false) => quote!(::core::option::Option::Some(&inputs.#name)),
+            (Framework::Adapter(path), true) => quote!(inputs.#name.as_ref().map(#path::expand::input)),
+            (Framework::Adapter(path), false) => {
+                quote!(::core::option::Option::Some(#path::expand::input(&inputs.#name)))
             }
         }
     }
@@ -124,18 +171,19 @@ impl Kernel<'_> {
         let text = program.map(ToString::to_string).unwrap_or_default();
         let kernel = program.map_or(&self.item.name.text, |program| &program.name);
         let (doc, inner) = (docs::about("program and the plans of", self.item), &self.inner);
+        let oplus = self.framework.oplus();
         quote! {
             #shared
             #doc
             #[allow(dead_code)]
             #visibility mod #name {
-                static KERNEL: ::oplus::Kernel = ::oplus::Kernel::new(#kernel, TEXT);
+                static KERNEL: #oplus::Kernel = #oplus::Kernel::new(#kernel, TEXT);
 
                 /// The program in its text form.
                 pub const TEXT: &str = #text;
 
                 /// The kernel, to be called with tensors in the order of its parameters.
-                pub fn kernel() -> &'static ::oplus::Kernel {
+                pub fn kernel() -> &'static #oplus::Kernel {
                     &KERNEL
                 }
 
@@ -143,7 +191,7 @@ impl Kernel<'_> {
                 ///
                 /// # Errors
                 /// When the shapes are incomplete or no plan fits them.
-                pub fn explain(shapes: &::oplus::Shapes) -> ::core::result::Result<::oplus::Explanation, ::oplus::Error> {
+                pub fn explain(shapes: &#oplus::Shapes) -> ::core::result::Result<#oplus::Explanation, #oplus::Error> {
                     KERNEL.explain(shapes)
                 }
 
@@ -155,11 +203,12 @@ impl Kernel<'_> {
     /// The cotangents, the gradients, and the method that makes one of the other.
     fn gradient(&self) -> TokenStream {
         let output = |output: &TensorItem| {
-            let (name, doc, ty) = (ident(&output.name), docs::tensor(output), tensor(true));
+            let (name, doc, ty) = (ident(&output.name), docs::tensor(output), self.tensor(output, true));
             quote! { #doc pub #name: #ty }
         };
         let param = |param: &TensorItem| {
-            let (name, doc, ty) = (ident(&param.name), docs::gradient(param), tensor(param.default.is_some()));
+            let (name, doc, ty) =
+                (ident(&param.name), docs::gradient(param), self.tensor(param, param.default.is_some()));
             quote! { #doc pub #name: #ty }
         };
         let outputs: Vec<_> = Self::floats(&self.item.outputs).into_iter().map(output).collect();
@@ -214,14 +263,6 @@ fn numbered(count: usize) -> Vec<Ident> {
 fn derives(default: bool) -> TokenStream {
     let default = default.then(|| quote!(, ::core::default::Default));
     quote!(::core::clone::Clone, ::core::fmt::Debug #default)
-}
-
-/// The type of a tensor that may be left out.
-fn tensor(may_be_absent: bool) -> TokenStream {
-    match may_be_absent {
-        true => quote!(::core::option::Option<::oplus::Tensor>),
-        false => quote!(::oplus::Tensor),
-    }
 }
 
 /// Whether a kernel without a program would have a gradient.

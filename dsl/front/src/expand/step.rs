@@ -4,12 +4,13 @@ use oplus_dsl::step::Step;
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
 
-use super::{docs, kernel};
+use super::{Framework, docs, kernel};
 use crate::syntax::{Head, KernelItem, Name, TensorItem};
 
 /// The items of a kernel's one-step form; without a program they have the same names and types.
-pub(super) fn items(item: &KernelItem, step: Option<&Step>) -> TokenStream {
-    kernel::of_one(&one(item, step), step.map(|step| &step.program), "", TokenStream::new())
+pub(super) fn items(item: &KernelItem, step: Option<&Step>, framework: &Framework) -> TokenStream {
+    let inside = kernel::Inside { about_step: "", items: TokenStream::new() };
+    kernel::of_one(&one(item, step), step.map(|step| &step.program), inside, framework)
 }
 
 /// The one-step form as if it had been written.

@@ -1,0 +1,18 @@
+//! What the expansion of [`scan!`](crate::scan) calls.
+#![doc(hidden)]
+
+pub use crate::call;
+pub use candle_core::Tensor as Output;
+pub use oplus_macros::scan_for;
+
+use candle_core::Tensor;
+
+/// A field of a kernel's inputs as [`call`] takes it.
+pub fn input(tensor: &Tensor) -> &Tensor {
+    tensor
+}
+
+/// What [`call`] gives as a field of a kernel's outputs.
+pub fn output(tensor: Tensor) -> Tensor {
+    tensor
+}
