@@ -167,7 +167,7 @@ fn a_full_diagonal_does_not_and_the_explanation_says_why() {
         let size = |axis: &str| if axis == "N" { 16 } else { long(axis) };
         let plan = self::plan(&gradient, &sizes(&gradient, size));
         let text = Explanation::of(&gradient, &plan).to_string();
-        assert!(text.contains("chunkwise: every state has a decay of its own, over D and N"), "{text}");
+        assert!(text.contains("chunkwise_backward: every state has a decay of its own, over D and N"), "{text}");
     }
 }
 

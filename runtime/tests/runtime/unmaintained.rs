@@ -22,6 +22,26 @@ struct Package {
     dependencies: Vec<String>,
 }
 
+/// The packages that a workspace's own need, apart from those that adapt other frameworks: what frameworks depend on is theirs.
+fn without_frameworks(lock: Lock) -> Lock {
+    let is_own = |name: &str| name == "oplus" || name.starts_with("oplus-");
+    let mut needed: Vec<String> =
+        lock.package.iter().map(|package| package.name.clone()).filter(|n| is_own(n)).collect();
+    needed.retain(|name| name != "oplus-candle" && name != "oplus-burn");
+    let mut next = 0;
+    while let Some(name) = needed.get(next).cloned() {
+        for package in lock.package.iter().filter(|package| package.name == name) {
+            for on in package.dependencies.iter().filter_map(|on| on.split(' ').next()) {
+                if !needed.iter().any(|known| known == on) {
+                    needed.push(on.to_owned());
+                }
+            }
+        }
+        next += 1;
+    }
+    Lock { package: lock.package.into_iter().filter(|package| needed.contains(&package.name)).collect() }
+}
+
 /// The faults of a workspace's packages.
 fn faults(lock: &Lock) -> Vec<String> {
     let mut faults = vec![];
@@ -41,7 +61,7 @@ fn faults(lock: &Lock) -> Vec<String> {
 #[test]
 fn packages_that_nobody_maintains_do_not_spread() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock")).unwrap();
-    assert_eq!(faults(&toml::from_str(&text).unwrap()), Vec::<String>::new());
+    assert_eq!(faults(&without_frameworks(toml::from_str(&text).unwrap())), Vec::<String>::new());
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub(crate) use sums::{PAD, sums_len};
 
 use super::decay::f32;
 use super::products::{Blocks, Factor, map_left, mma};
-use super::read::ReadFactors;
 use super::state::State;
+use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};

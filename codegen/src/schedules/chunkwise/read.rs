@@ -3,7 +3,7 @@
 use super::decay::{Decays, with_rounding_errors};
 use super::products::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
 use super::tf32::left_of;
-use super::walk::Chunk;
+use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
@@ -14,18 +14,6 @@ use oplus_dsl::ir::Binary;
 pub(super) struct Started {
     scores: Vec<[Reg; 4]>,
     y: Vec<[Reg; 4]>,
-}
-
-/// The factors of a readout.
-#[derive(Clone, Copy)]
-pub(super) struct ReadFactors<'a> {
-    pub queries: Factor<'a>,
-    /// Keys over the depth.
-    pub keys: Factor<'a>,
-    /// Values over time.
-    pub values: Factor<'a>,
-    /// The state before the chunk.
-    pub states: Factor<'a>,
 }
 
 impl ChunkwiseKernel<'_> {

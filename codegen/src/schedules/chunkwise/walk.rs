@@ -2,7 +2,6 @@
 
 use super::decay::{Rates, f32};
 use super::products::Factor;
-use super::read::ReadFactors;
 use super::segments::Iterations;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
@@ -44,6 +43,18 @@ struct Walk<'w, 's> {
     values: &'w Values<'s>,
     running: Running<'w>,
     iterations: Iterations,
+}
+
+/// The factors of a readout.
+#[derive(Clone, Copy)]
+pub(super) struct ReadFactors<'a> {
+    pub queries: Factor<'a>,
+    /// Keys over the depth.
+    pub keys: Factor<'a>,
+    /// Values over time.
+    pub values: Factor<'a>,
+    /// The state before the chunk.
+    pub states: Factor<'a>,
 }
 
 /// The factors that a chunk's products read.

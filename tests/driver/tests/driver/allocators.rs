@@ -125,7 +125,13 @@ pub(crate) fn in_captures() -> Done {
         drop(before);
         done.map(|()| (alive, counting.alive.load(Ordering::Relaxed)))
     })?;
-    assert_eq!(result?, (1, 1));
+    let (inside, after) = result?;
+    assert_eq!(inside, after, "what was given before the capture went back in it");
+    // A call that fails may leave memory that is dropped later.
+    assert!(
+        inside == 1 || std::env::var_os("OPLUS_TEST_DRIVER_FAIL").is_some(),
+        "{inside} tensors are left in the capture"
+    );
     graph.launch()?;
     graph.launch()?;
     set(&device, None);
