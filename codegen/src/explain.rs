@@ -10,7 +10,7 @@ use crate::schedules::Schedule;
 use crate::stage::{CutRefusal, Sink, Source, Stage};
 use crate::words::{Bytes, counted, width};
 
-/// What a plan does and why; prints as text: the equations, and the launches with the reasons for each.
+/// The account of a plan, which prints as text: the equations, and the launches with the reasons for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The program's name.
@@ -27,7 +27,7 @@ pub struct Explanation {
     pub message_words: u64,
     /// The other ways to cut the program that a plan could have taken, and why it does not.
     pub other_cuts: Vec<(String, String)>,
-    /// What plan this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
+    /// The plan that this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
     pub instead_of: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct Explanation {
 pub struct Explained {
     /// The stage's name.
     pub name: String,
-    /// What it does, in a few words.
+    /// Its work, in a few words.
     pub task: String,
     /// The tensors that it reads.
     pub reads: Vec<String>,

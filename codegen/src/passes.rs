@@ -17,14 +17,14 @@ pub struct Pass {
     run: fn(&Program) -> Program,
 }
 
-/// What is done to a program whose kernels may combine elements in any order.
+/// The passes over a program whose kernels may combine elements in any order.
 pub const PASSES: [Pass; 3] = [
     Pass { name: "rebase", run: rebase },
     Pass { name: "decays as powers of two", run: decays },
     Pass { name: "simplify", run: simplify },
 ];
 
-/// What is done to a program whose kernels keep to its operations and their order: no sum becomes a product, no exponential a
+/// The passes over a program whose kernels keep to its operations and their order: no sum becomes a product, no exponential a
 /// power of two.
 pub const ORDERED: [Pass; 1] = [Pass { name: "simplify", run: simplify }];
 
@@ -34,7 +34,7 @@ pub const ORDERED: [Pass; 1] = [Pass { name: "simplify", run: simplify }];
 pub struct PassError {
     /// The pass.
     pub pass: &'static str,
-    /// What is wrong with the program.
+    /// The fault of the program.
     pub fault: Box<VerifyError>,
 }
 

@@ -1,4 +1,4 @@
-//! What one thread block is made of: the parts that every schedule is built from. Nothing here knows a schedule.
+//! The parts of a thread block, which every schedule is built from. Nothing here knows a schedule.
 
 pub mod args;
 pub mod carry;

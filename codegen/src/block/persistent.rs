@@ -1,4 +1,4 @@
-//! What persistent blocks have in common: tickets, a ring of stages, and warps that meet at mbarriers.
+//! The common parts of persistent blocks: tickets, a ring of stages, and warps that meet at mbarriers.
 //!
 //! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays: it is `drawn`,
 //! then on one side `reduced` and `published`, on the other `carried`, for what precedes a tile is looked up while the

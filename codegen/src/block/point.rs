@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// An index along the scan axis: `offset` away from an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// What the offset counts from.
+    /// The point that the offset counts from.
     pub anchor: Anchor,
     /// How much later.
     pub offset: i64,

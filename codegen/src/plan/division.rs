@@ -19,7 +19,7 @@ use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
 use crate::stage::{Bound, Collapsed, Cut, CutKind, Placed, Sink, Source, Stage, collapse};
 use crate::target::Target;
 
-/// What is known of kernels, each named by the number of its stage, whether axes are merged, and its schedule.
+/// Facts of kernels, each named by the number of its stage, whether axes are merged, and its schedule.
 type OfKernels<T> = Mutex<HashMap<(usize, bool, Schedule), T>>;
 
 /// One way of cutting a program.
@@ -50,7 +50,7 @@ struct Ready {
 struct Form {
     stage: Arc<Stage>,
     schedules: Vec<Schedule>,
-    /// What its keys have in common, once a launch needs one.
+    /// The part that its keys have in common, once a launch needs one.
     key: OnceLock<StageKey>,
 }
 
@@ -492,7 +492,7 @@ fn place(launch: &mut Launch, (first, piece): (u32, Piece), bound: &Bound) {
     }
 }
 
-/// What a launch passes.
+/// The arguments of a launch.
 fn args(schedule: &Schedule, problem: &Problem<'_>, (segments, piece): (Segments, i64)) -> Vec<Arg> {
     let (stage, bound) = (problem.stage, problem.bound);
     let pointer = |tensor| match tensor {

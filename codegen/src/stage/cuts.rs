@@ -47,7 +47,7 @@ pub enum CutRefusal {
     Stage {
         /// The stage's name.
         stage: String,
-        /// What it lacks for each kind.
+        /// The reasons why it is not of each kind.
         refusals: Vec<Refusal>,
     },
 }
@@ -156,7 +156,7 @@ impl CutKind {
         (!refusals.is_empty()).then(|| CutRefusal::Stage { stage: stage.program.name.clone(), refusals })
     }
 
-    /// What a program lacks that is not cut in this way.
+    /// The reason why a program is not cut in this way.
     fn lacks(self) -> &'static str {
         match self {
             CutKind::Plain => "there is nothing to compute",
@@ -174,7 +174,7 @@ impl CutKind {
     }
 }
 
-/// What a stage lacks for both ways to sum states away, if it needs one and has none.
+/// The reasons against both ways to sum states away, if a stage needs one and has none.
 fn of_contracted(stage: &Stage) -> Vec<Refusal> {
     match (stage.state_axis(), stage.kind().walk(), stage.kind().matrices()) {
         (Some(_), Err(walk), Err(matrices)) if walk == matrices => vec![walk],

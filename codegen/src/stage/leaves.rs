@@ -1,4 +1,4 @@
-//! What a stage's values end in.
+//! The leaves of a stage's values.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::cutter::Cutter;
 use super::family::Family;
 use super::needs::position_axis;
 
-/// What a stage's values end in.
+/// The leaves of a stage's values.
 #[derive(Default)]
 pub(super) struct Leaves {
     /// Parameters of the whole program.
@@ -20,7 +20,7 @@ pub(super) struct Leaves {
 }
 
 impl Leaves {
-    /// Those of some roots and scans.
+    /// The leaves of some roots and scans.
     pub(super) fn of(cutter: &Cutter<'_>, roots: &[usize], families: &[Family]) -> Leaves {
         let mut leaves = Leaves::default();
         for root in roots.iter().map(|r| &cutter.roots[*r]) {

@@ -1,4 +1,4 @@
-//! What a value is computed from, when some of the values beneath it are read from memory.
+//! The values that a value is computed from, when some of those beneath it are read from memory.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -8,7 +8,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use super::contraction::contraction;
 use super::course::{Course, course, depends};
 
-/// What a value is computed from: see [`needs`].
+/// The values that a value is computed from: see [`needs`].
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     /// Fields of scans' states at the point.
@@ -38,7 +38,7 @@ pub(super) enum Context {
     Anywhere,
 }
 
-/// What `value` is computed from, up to the values in `read`; the tuples `sums` are contractions.
+/// The values that `value` is computed from, up to those in `read`; the tuples `sums` are contractions.
 pub(super) fn needs(
     program: &Program,
     sums: &BTreeSet<Value>,

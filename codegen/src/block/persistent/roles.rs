@@ -1,4 +1,4 @@
-//! What the warps of a persistent block do tile by tile, whichever tiles they are.
+//! The loops of the warps of a persistent block over tiles, whichever tiles they are.
 
 use super::{Cursor, Persistent};
 use crate::build::Builder;

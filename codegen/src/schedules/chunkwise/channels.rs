@@ -58,7 +58,7 @@ impl ChunkwiseKernel<'_> {
         y.into_iter().map(|block| block.map(Operand::Reg)).collect()
     }
 
-    /// What queries read of the state before the chunk.
+    /// The reads of the state before the chunk, by queries.
     fn read_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
         for sixteen in 0..self.schedule.depth / ROWS {

@@ -93,7 +93,7 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// What a block of reads of the state before the chunk is at the thread's rows.
+/// The thread's rows of a block of reads of the state before the chunk.
 fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
     [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays.from_start[r / 2]))
 }

@@ -28,7 +28,7 @@ struct AllLanes {
     states: Option<Lanes>,
 }
 
-/// What a recurrence carries from chunk to chunk.
+/// The carry of a recurrence from chunk to chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Running<'w> {
     pub state: &'w State,
@@ -36,7 +36,7 @@ pub(super) struct Running<'w> {
     pub logs: Reg,
 }
 
-/// What stays constant from chunk to chunk.
+/// Values that stay constant from chunk to chunk.
 struct Walk<'w, 's> {
     /// The offset of every tile's tensor.
     origins: &'w [Operand],

@@ -164,7 +164,7 @@ impl Ring<'_> {
         earlier.map_or(own.clone(), |e| self.layout.monoid.combine(b, e, &own))
     }
 
-    /// What a group's last tile makes known.
+    /// The messages of a group's last tile.
     fn publish(&self, b: &mut Builder, index: Operand, fields: &[Operand], turn: &Turn) {
         let (messages, values) = (self.block.messages, to_words(b, fields));
         b.push(Stmt::Publish { messages, index, values, tag: turn.tag, guard: Some(turn.ends) });

@@ -174,7 +174,7 @@ impl Ring<'_> {
         Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists }
     }
 
-    /// What the lanes earlier in time combine to.
+    /// The combination of the lanes earlier in time.
     fn lane_prefix(&self, b: &mut Builder, total: Fields, lanes: &WarpAxis) -> Fields {
         if lanes.count == 1 {
             return self.layout.monoid.identity();

@@ -113,7 +113,7 @@ struct FlashKernel<'s> {
     args: Args,
     row_tiles: Vec<Tile>,
     column_tiles: Vec<Tile>,
-    /// What comes with the tiles of columns.
+    /// The vectors that come with the tiles of columns.
     vectors: Vec<Vector>,
     /// The mbarriers that say of each stage of the ring that every thread has read it.
     empty: SharedId,

@@ -11,7 +11,7 @@ use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 
-/// What a thread has summed so far.
+/// A thread's sums so far.
 pub(super) struct Sums {
     /// The maximum of each of the thread's rows, in the units in which scores are compared.
     pub maximum: Vec<Reg>,

@@ -39,7 +39,7 @@ pub(crate) struct Tile {
     pub elem: Elem,
 }
 
-/// What a tile holds.
+/// The contents of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct TileOf {
     /// The parameter.
@@ -61,7 +61,7 @@ pub(crate) struct TileShape {
     pub stages: u32,
 }
 
-/// What all threads of a block copy.
+/// The source of the copies of all threads of a block.
 pub(crate) struct Source<'s> {
     /// The stage's parameters.
     pub args: &'s Args,

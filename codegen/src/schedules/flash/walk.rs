@@ -17,7 +17,7 @@ use oplus_dsl::{Elem, Ty};
 /// The lanes of all factors that are read from tiles.
 type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
 
-/// What stays constant from tile to tile.
+/// Values that stay constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
     pub thread_tile: ThreadTile,

@@ -9,7 +9,7 @@ use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
-/// What the look-ahead warp carries from tile to tile.
+/// The carry of the look-ahead warp from tile to tile.
 struct Carry {
     /// The state before tile `next` of the current row (`i32` tile number).
     state: Vec<Reg>,
@@ -235,7 +235,7 @@ impl LookBackKernel<'_> {
         assign(b, state, &next);
     }
 
-    /// What follows from the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
+    /// The results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
     /// Before the carry is passed on, for from then on the slot may be used again.
     fn take_own(
         &self,

@@ -24,7 +24,7 @@ struct Copy {
     left: Operand,
     /// As many of them as make whole pieces of 16 bytes.
     units: Operand,
-    /// What is copied: `before` and `units`.
+    /// The extent of a copy: `before` and `units`.
     count: Operand,
 }
 
@@ -76,7 +76,7 @@ impl LookBackKernel<'_> {
         }
     }
 
-    /// What the copy engine takes of a stream for a tile: with what halo there is, whole 16 bytes.
+    /// The range of a stream that the copy engine takes for a tile: whole 16 bytes, with the halo that there is.
     fn copy(&self, b: &mut Builder, k: usize, tile: &Tile, indices: &[(Axis, Operand)], stage: Operand) -> Copy {
         let stream = &self.streams.list[k];
         let (size, unit) = (self.schedule.tile() as i32, stream.unit() as i32);
@@ -94,7 +94,7 @@ impl LookBackKernel<'_> {
         Copy { ring, source, before, left, units, count }
     }
 
-    /// What the copy engine does not bring: zeros before a row's first tile, and where a row ends the rest of its
+    /// The elements that the copy engine does not bring: zeros before a row's first tile, and where a row ends the rest of its
     /// elements, then zeros.
     fn fill_ends(&self, b: &mut Builder, tile: &Tile, copies: &[Copy]) {
         let streams = || self.streams.list.iter().zip(copies).zip(&self.shared.ring);

@@ -1,4 +1,4 @@
-//! What is at hand while a sub-tile is walked.
+//! The values at hand while a sub-tile is walked.
 
 use super::StateSpaceBackwardKernel;
 use crate::build::Builder;
@@ -16,7 +16,7 @@ pub(super) struct Totals {
     pub rows: Vec<Reg>,
 }
 
-/// What a lane carries from sub-tile to sub-tile; by row of the lane and state.
+/// The carry of a lane from sub-tile to sub-tile, by row of the lane and state.
 pub(super) struct Carry {
     /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
     pub cotangents: Vec<Vec<Reg>>,

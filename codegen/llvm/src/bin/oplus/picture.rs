@@ -23,7 +23,7 @@ const GAP: Place = (24, 14);
 /// A line of the words above the tiles of a launch, and how many letters it takes.
 const LINE: i32 = 19;
 const LETTERS: usize = 104;
-/// What lines that go on begin with: spaces that SVG keeps.
+/// The beginning of lines that go on: spaces that SVG keeps.
 const INDENT: &str = "\u{a0}\u{a0}\u{a0}\u{a0}";
 /// The room of the aggregates below the tiles, and of a tile's parts.
 const AGGREGATES: i32 = 44;

@@ -15,7 +15,7 @@ use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 impl ChunkwiseKernel<'_> {
-    /// What queries read of the state before the chunk.
+    /// The reads of the state before the chunk, by queries.
     pub(super) fn read_tf32_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
         multiply_by(b, &mut y, queries.tile, states, |b, step| self.scaled_rows(b, queries, step, None));

@@ -47,7 +47,7 @@ pub(super) struct Arrays {
     sums: SharedId,
     /// M with its gains, as a left factor: a row for every time j.
     pairs: Tile,
-    /// What pairs of one block add to query'.
+    /// The sums that pairs of one block add to query'.
     own_queries: SharedId,
     /// Sums of channels over the times of a block: of logarithms, and of what is summed to their cotangents.
     totals: SharedId,
@@ -67,7 +67,7 @@ impl Arrays {
     }
 }
 
-/// What the steps of a chunk read: arrays, lanes and rows of the sums.
+/// The inputs of the steps of a chunk: arrays, lanes and rows of the sums.
 struct Steps<'a> {
     arrays: &'a Arrays,
     views: &'a AllViews,

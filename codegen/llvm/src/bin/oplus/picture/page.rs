@@ -191,7 +191,7 @@ fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> Strin
     )
 }
 
-/// What a tile holds, and where its state comes from.
+/// The contents of a tile, and where its state comes from.
 fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
     let range = |side: &super::Side, part: u64| {
         let first = part * side.tile;
