@@ -9,6 +9,7 @@ pub mod point;
 pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
+pub(crate) mod ring;
 pub mod scalar;
 pub mod steps;
 #[cfg(test)]

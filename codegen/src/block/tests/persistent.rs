@@ -45,7 +45,7 @@ fn kernel(stages: u32) -> Kernel {
                     let new = b.add(old, value);
                     b.store(Place::Global(counts), index, &[new], None);
                 });
-                block.arrive_warp(b, block.empty, at.stage.into());
+                b.arrive(block.empty, at.ring.stage.into());
             });
         },
     );
@@ -59,11 +59,11 @@ fn draw_tiles(b: &mut Builder, block: &Persistent, ticket: Reg, values: &[crate:
         let tile = b.convert(Ty::I32, ticket.into());
         let more = b.lt(tile, block.tiles);
         let announced = b.select(more, tile, Operand::i32(-1));
-        block.wait(b, block.empty, at.stage.into(), at.phase.into());
+        b.wait(block.empty, at.ring.here());
         b.store(Place::Shared(block.stage_tile), at.stage.into(), &[announced], None);
         let value = b.add(tile, Operand::i32(1));
         store_fields(b, values, at.stage.into(), &[value]);
-        block.arrive(b, block.full, at.stage.into());
+        b.arrive(block.full, at.ring.stage.into());
         let ends = b.ge(tile, block.tiles);
         b.if_(ends, |b| block.retire(b, tile));
         b.break_if(ends);

@@ -7,7 +7,7 @@ use crate::abi::{Tensor, elem};
 use crate::block::args::Args;
 use crate::build::{Builder, swizzle, zero};
 use crate::stage::Stage;
-use crate::tile::{Mbarrier, Memory, Operand, Panels, ParamId, SharedId, SharedKind, Stmt};
+use crate::tile::{Memory, Operand, Panels, ParamId, SharedId, SharedKind, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -273,11 +273,10 @@ impl Tile {
 
     /// Arrives at a stage with the thread's copies.
     fn arrive(&self, b: &mut Builder, source: &Source, stage: Operand) {
-        let mbarrier = Mbarrier { array: self.full, index: stage };
         if source.fenced && source.vector == 1 {
             b.push(Stmt::FenceAsync);
         }
-        b.push(if source.vector > 1 { Stmt::CopyAsyncArrive(mbarrier) } else { Stmt::MbarrierArrive(mbarrier) });
+        if source.vector > 1 { b.arrive_with_copies(self.full, stage) } else { b.arrive(self.full, stage) }
     }
 
     /// The source and the destination of the piece of a number.

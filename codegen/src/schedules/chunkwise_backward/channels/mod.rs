@@ -26,13 +26,14 @@ mod wide;
 
 use super::walk::{AllViews, Head, Sums};
 use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
 use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::flash::tile::Tile;
 use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
-use crate::tile::{Mbarrier, Operand, SharedId, SharedKind, Stmt};
+use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
 
 /// The distance between rows of numbers of channels, in elements.
@@ -98,7 +99,7 @@ impl ChunkwiseBackwardKernel<'_> {
             return self.all_parts(b, arrays, &chunk, &head, &values);
         }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+            b.wait(tile.full, RingStage::FIRST);
         }
         let (rows, steps) = self.early(b, &head, chunk.first);
         self.channel_energies(b, arrays, None);
