@@ -2,8 +2,13 @@
 
 pub mod args;
 pub mod carry;
+pub(crate) mod copy;
 pub(crate) mod evaluate;
+pub(crate) mod fragment;
 pub(crate) mod lane_sum;
+pub(crate) mod layout;
+pub(crate) mod matmul;
+pub(crate) mod pair;
 pub mod persistent;
 pub mod point;
 pub mod pressure;
@@ -11,6 +16,8 @@ pub mod reads;
 pub(crate) mod rematerialise;
 pub(crate) mod ring;
 pub mod scalar;
+pub(crate) mod state_step;
 pub mod steps;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tf32;

@@ -3,13 +3,13 @@
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours at once.
 
-use super::products::block_of;
 use super::{ChunkwiseKernel, origin_at};
 use crate::abi::{Tensor, axes, elem};
+use crate::block::copy::Source;
+use crate::block::matmul::block_of;
+use crate::block::pair::{Coordinates, Values};
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
-use crate::schedules::flash::tile::Source;
-use crate::schedules::flash::values::{Coordinates, Values};
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;

@@ -1,10 +1,10 @@
 //! The readout: what queries read of the state at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::products::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
-use super::tf32::left_of;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
+use crate::block::matmul::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
+use crate::block::tf32::left_of;
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;

@@ -1,15 +1,16 @@
 //! The walk of a block over the chunks of its recurrence.
 
 use super::decay::{Rates, f32};
-use super::products::Factor;
 use super::segments::Iterations;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
+use crate::block::copy::Source;
+use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
+use crate::block::matmul::Factor;
+use crate::block::pair::Values;
 use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::schedules::Unit;
-use crate::schedules::flash::tile::{Lanes, Source, Tile, left_rows, right_rows};
-use crate::schedules::flash::values::Values;
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};

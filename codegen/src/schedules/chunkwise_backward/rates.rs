@@ -1,10 +1,10 @@
 //! Decays and gains of a chunk.
 
 use super::{ChunkwiseBackwardKernel, TIMES};
+use crate::block::pair::{Index, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::{Rates, f32, with_rounding_errors};
-use crate::schedules::flash::values::{Index, Values};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::ir::{Axis, Binary};

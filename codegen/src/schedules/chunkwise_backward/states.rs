@@ -2,9 +2,9 @@
 
 use super::walk::{Chunk, HeadPart};
 use super::{ChunkwiseBackwardKernel, TIMES};
+use crate::block::layout::Tile;
 use crate::block::ring::Ring;
 use crate::build::Builder;
-use crate::schedules::flash::tile::Tile;
 use crate::tile::{Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Axis;

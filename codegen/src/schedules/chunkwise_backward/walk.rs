@@ -3,13 +3,13 @@
 use super::partials::Partials;
 use super::rates::Decays;
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
+use crate::block::matmul::{Blocks, Factor, multiply};
+use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
-use crate::schedules::chunkwise::products::{Blocks, Factor, multiply};
 use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, parts_of, zeros};
-use crate::schedules::flash::tile::{Lanes, Tile, left_rows, right_rows};
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary};

@@ -6,11 +6,11 @@
 //! there are non-finite elements.
 
 use super::sums::{BlockSums, PayloadSums};
-use super::tile::Tile;
-use super::values::{Coordinates, Index};
 use super::walk::Walk;
 use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
+use crate::block::layout::Tile;
+use crate::block::pair::{Coordinates, Index};
 use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
 use crate::tile::{Memory, Operand};

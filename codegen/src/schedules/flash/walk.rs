@@ -2,11 +2,12 @@
 
 use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::sums::{BlockSums, PayloadSums, Sums};
-use super::tile::{Lanes, Source};
-use super::values::{Coordinates, Index, Values};
 use super::visible::Range;
 use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
+use crate::block::copy::Source;
+use crate::block::layout::Lanes;
+use crate::block::pair::{Coordinates, Index, Values};
 use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::schedules::Unit;

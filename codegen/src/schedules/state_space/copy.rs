@@ -3,13 +3,13 @@
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
-use super::evaluate::{Evaluator, StateStep};
 use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::{Tensor, axes, tensors};
 use crate::block::ring::Ring;
+use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::Builder;
 use crate::tile::{Expr, Memory, Operand, Stmt};
 use oplus_dsl::Ty;

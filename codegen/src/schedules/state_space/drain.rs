@@ -1,12 +1,12 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
 use super::copy::Copier;
-use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::block::ring::RingStage;
+use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::Ty;

@@ -23,7 +23,6 @@ mod candidates;
 pub(crate) mod copy;
 mod cost;
 mod drain;
-pub(crate) mod evaluate;
 pub(crate) mod global;
 mod parameters;
 pub(crate) mod pieces;

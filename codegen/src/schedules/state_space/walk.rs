@@ -4,13 +4,13 @@
 //! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
 //! reason what does not depend on states is loaded one chunk ahead.
 
-use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::saved::Saved;
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
+use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, Reg, Stmt};

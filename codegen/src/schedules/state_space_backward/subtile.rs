@@ -1,9 +1,9 @@
 //! The values at hand while a sub-tile is walked.
 
 use super::StateSpaceBackwardKernel;
+use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::Builder;
 use crate::schedules::state_space::Time;
-use crate::schedules::state_space::evaluate::{Evaluator, Source, StateStep};
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::{Op, Value};
 use std::collections::HashMap;

@@ -4,13 +4,13 @@
 //! the neighbours of a packed pair.
 
 use super::sums::Log;
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, Factor};
+use crate::block::tf32::HALF;
+use crate::block::tf32::{Sums, eights, multiply_by, rows_of, tf32_bits};
 use crate::build::Builder;
-use crate::schedules::chunkwise::products::{Blocks, Factor};
 use crate::schedules::chunkwise::state::State;
-use crate::schedules::chunkwise::tf32::{Sums, eights, multiply_by, rows_of, tf32_bits};
 use crate::schedules::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
-use crate::schedules::flash::tf32::HALF;
-use crate::schedules::flash::tile::Tile;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 

@@ -26,12 +26,12 @@ mod wide;
 
 use super::walk::{AllViews, Head, Sums};
 use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::block::layout::Tile;
+use crate::block::matmul::Blocks;
+use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
-use crate::schedules::chunkwise::products::Blocks;
-use crate::schedules::flash::tile::Tile;
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;

@@ -4,14 +4,14 @@
 //! registers, and in the shared memory that pairs of one block use later.
 
 use super::{Arrays, Steps};
+use crate::block::matmul::Blocks;
+use crate::block::pair::Values;
 use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::chunkwise::zeros;
 use crate::schedules::chunkwise_backward::walk::{Chunk, Head, HeadPart, Sums};
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, TIMES};
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Operand, Reg, SharedId};
 use oplus_dsl::Ty;
