@@ -152,10 +152,10 @@ impl Kernel {
         device: Option<&str>,
         without: Vec<String>,
     ) -> PyResult<Explanation> {
-        let shapes = shapes(py, sizes, elem, device, without)?;
+        let shapes = shapes(py, &sizes, elem, device, without)?;
         let kernel = self.kernel(py)?;
         let explained = py.detach(|| kernel.explain(&shapes));
-        Explanation::of(explained.map_err(|e| exception(py, &e))?)
+        Explanation::of(explained.map_err(|e| exception(py, &e))?, &sizes)
     }
 }
 
