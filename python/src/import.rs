@@ -258,7 +258,8 @@ thread_local! {
 /// A stream of another library, in the context that it shares with us.
 fn cuda_device(device: DLDevice, stream: *mut c_void) -> Result<CudaDevice, oplus::Error> {
     let key = (device.device_id, stream.addr());
-    let last = LAST.with_borrow(|last| last.as_ref().filter(|(known, _)| *known == key).map(|(_, found)| found.clone()));
+    let last =
+        LAST.with_borrow(|last| last.as_ref().filter(|(known, _)| *known == key).map(|(_, found)| found.clone()));
     if let Some(found) = last {
         return Ok(found);
     }

@@ -3,8 +3,8 @@
 use oplus_dsl::ir::Axis;
 
 use crate::plan::Launch;
-pub use crate::schedules::picture::{Carry, Tile};
 use crate::schedules::picture::Picture;
+pub use crate::schedules::picture::{Carry, Tile};
 
 /// How many tiles a picture shows along the scan and across it.
 pub const SHOWN: (u64, u64) = (6, 4);

@@ -319,8 +319,7 @@ mod tests {
         let launch = launch();
         let ptx = vec![".visible .entry k()".to_owned()];
         let equations = "y[t] = y[t−1] + x[t]".to_owned();
-        let html =
-            page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![launch], ptx }]);
+        let html = page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![launch], ptx }]);
         for part in [
             "✓ taken",
             "✗ refused",

@@ -24,8 +24,8 @@ const PARTS: i32 = 110;
 /// The picture, as SVG.
 pub(crate) fn draw(sections: &[Section]) -> Result<String, Box<dyn Error>> {
     let mut svg = String::new();
-    let height = sections.iter().map(height_of_section).sum::<i32>() + LINE;
-    let canvas = Canvas::new(&mut svg, (WIDTH, height))?;
+    let total = sections.iter().map(height_of_section).sum::<i32>() + LINE;
+    let canvas = Canvas::new(&mut svg, (WIDTH, total))?;
     let mut top = LINE / 2;
     for section in sections {
         canvas.title((12, top), &section.title)?;
