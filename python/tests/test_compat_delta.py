@@ -169,6 +169,8 @@ def test_what_is_not_done_says_so():
         fla.fused_recurrent_gated_delta_rule(q, k, v, gv=v, beta=beta)
     with pytest.raises(compat.Unsupported, match="`chunk_kda` of oplus.compat does not do `return_intermediate_states`"):
         fla.chunk_kda(q, k, v, k, beta, return_intermediate_states=True)
+    with pytest.raises(ValueError, match="`chunk_size` must be either 32 or 64 for KDA, it is 100"):
+        fla.chunk_kda(q, k, v, k, beta, chunk_size=100)
     with pytest.raises(ValueError, match="3 heads of values cannot be divided among 2 groups"):
         fla.chunk_delta_rule(q, k, torch.cat([v, v[:, :, :1]], 2), torch.cat([beta, beta[..., :1]], -1))
     with pytest.raises(ValueError, match="axis T has size 3 in `g`, it must have 2" ):

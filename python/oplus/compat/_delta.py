@@ -44,7 +44,7 @@ def delta_rule(
         initial = initial.transpose(-1, -2)
 
     def run(s0: Tensor | None, *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
-        o, state = _in_chunks(*[x.transpose(1, 2) for x in tensors if x is not None], s0)
+        o, state = _in_chunks(s0, *[x.transpose(1, 2) for x in tensors if x is not None])
         return o.transpose(1, 2), state
 
     tensors = (q, k, v, beta, g)
@@ -58,7 +58,7 @@ def delta_rule(
 
 
 def _in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, state: Tensor | None
+    state: Tensor | None, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Outputs and the last state for tensors [B, H, T, …]."""
     length = q.shape[2]
@@ -104,6 +104,13 @@ class _Products:
         if self.is_of_channels:
             return torch.einsum("...tk,...sk,...tsk->...ts", x, self.k, self.decays)
         return (x @ self.k.transpose(-1, -2)) * self.decays.squeeze(-1)
+
+
+def check_chunk(kwargs: dict[str, Any], rule: str, *sizes: int) -> None:
+    """Refuses a size of chunks that the original refuses; it changes nothing else here."""
+    found = kwargs.get("chunk_size", 64)
+    if found not in sizes:
+        raise ValueError(f"`chunk_size` must be either {' or '.join(map(str, sizes))} for {rule}, it is {found}")
 
 
 def gate(

@@ -305,6 +305,7 @@ def chunk_gated_delta_rule(
 
     With `use_gate_in_kernel` g is what a gate is given: it decays by exp(-exp(A_log)·softplus(g + dt_bias)).
     """
+    _delta.check_chunk(kwargs, "the gated delta rule", 16, 32, 64)
     a_log, dt_bias = kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
     if kwargs.pop("use_gate_in_kernel", False):
         g = _delta.gate(g, a_log, dt_bias)
@@ -374,6 +375,9 @@ def chunk_kda(
     With `use_gate_in_kernel` g is what a gate is given, see `chunk_gated_delta_rule`, or with `lower_bound` the decay is
     exp(lower_bound·sigmoid(exp(A_log)·(g + dt_bias))).
     """
+    _delta.check_chunk(kwargs, "KDA", 32, 64)
+    if safe_gate and use_gate_in_kernel and lower_bound is None:
+        raise ValueError("`lower_bound` must be given with `safe_gate` and `use_gate_in_kernel`")
     refuse("chunk_kda", return_intermediate_states=return_intermediate_states, cp_context=cp_context is not None)
     a_log, dt_bias = kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
     if use_gate_in_kernel:

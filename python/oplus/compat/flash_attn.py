@@ -128,8 +128,8 @@ def flash_attn_varlen_qkvpacked_func(
 ) -> Any:
     """`flash_attn_varlen_func` of queries, keys and values in one tensor [total, 3, H, D]."""
     check("qkv", qkv, "S 3 H D", None, 3, None, None)
-    sequences = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    return flash_attn_varlen_func(*qkv.unbind(1), *sequences, *options, **named)
+    q, k, v = qkv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
 
 
 @_rest_of(flash_attn_varlen_func, 3)
