@@ -1,5 +1,11 @@
 //! Plans in words and as a picture: what is computed, by which launches, and why so.
 
+mod cut;
+mod page;
+
+pub use cut::{Carry, Cut, SHOWN, Side, Tile};
+pub use page::{Section, fragment, page};
+
 use std::fmt::{self, Display, Formatter};
 
 use oplus_dsl::adjoint::equations;
@@ -58,6 +64,8 @@ pub struct Explained {
     pub bytes: u64,
     /// Facts of the compiled kernel, each with its name; for whoever has compiled it to fill in.
     pub facts: Vec<(String, String)>,
+    /// How it cuts its work into tiles.
+    pub cut: Cut,
 }
 
 impl Explanation {
@@ -108,6 +116,7 @@ impl Explained {
             refused: refused(stage, choice),
             bytes: choice.candidates.first().map_or(0, |c| c.bytes),
             facts: vec![],
+            cut: Cut::of(launch),
         }
     }
 }

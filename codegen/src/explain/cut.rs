@@ -1,39 +1,62 @@
 //! How a launch cuts its work into tiles, as the picture of a plan shows it.
 
-use oplus_codegen::plan::Launch;
-use oplus_codegen::schedules::picture::Picture;
-pub(super) use oplus_codegen::schedules::picture::{Carry, Tile};
 use oplus_dsl::ir::Axis;
+
+use crate::plan::Launch;
+use crate::schedules::picture::Picture;
+pub use crate::schedules::picture::{Carry, Tile};
+
+/// How many tiles a picture shows along the scan and across it.
+pub const SHOWN: (u64, u64) = (6, 4);
 
 /// An axis, or several that count as one, in tiles.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Side {
-    pub(super) name: String,
-    pub(super) size: u64,
-    pub(super) tile: u64,
+pub struct Side {
+    /// The axes' names.
+    pub name: String,
+    /// How many elements there are.
+    pub size: u64,
+    /// How many of them a tile has.
+    pub tile: u64,
 }
 
 impl Side {
     /// How many tiles there are; at least one, so that there is something to draw.
-    pub(super) fn tiles(&self) -> u64 {
+    pub fn tiles(&self) -> u64 {
         self.size.div_ceil(self.tile.max(1)).max(1)
+    }
+
+    /// The numbers of the tiles that a picture with room for `most` shows: the first ones and the last. `None` stands for those
+    /// left out.
+    pub fn shown(&self, most: u64) -> Vec<Option<u64>> {
+        let tiles = self.tiles();
+        if tiles <= most {
+            return (0..tiles).map(Some).collect();
+        }
+        (0..most - 2).map(Some).chain([None, Some(tiles - 1)]).collect()
     }
 }
 
 /// A launch's work: tiles along an axis, and across it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Cut {
-    pub(super) along: Side,
-    pub(super) across: Side,
-    pub(super) blocks: u64,
-    pub(super) carry: Carry,
-    pub(super) reverse: bool,
-    pub(super) tile: Option<Tile>,
+pub struct Cut {
+    /// Along the scan.
+    pub along: Side,
+    /// Across it.
+    pub across: Side,
+    /// How many blocks share the tiles.
+    pub blocks: u64,
+    /// What goes from tile to tile.
+    pub carry: Carry,
+    /// Whether the scan goes from the end to the start.
+    pub reverse: bool,
+    /// A tile's parts, where the schedule has them.
+    pub tile: Option<Tile>,
 }
 
 impl Cut {
     /// The number of a tile in the order of the scan, and the block that computes it.
-    pub(super) fn tile_and_block(&self, row: u64, tile: u64) -> (u64, u64) {
+    pub fn tile_and_block(&self, row: u64, tile: u64) -> (u64, u64) {
         let number = row * self.along.tiles() + if self.reverse { self.along.tiles() - 1 - tile } else { tile };
         (number, if self.carry == Carry::Kept { row } else { number } % self.blocks.max(1))
     }
@@ -54,5 +77,21 @@ impl Cut {
             reverse: stage.scan().is_some_and(|scan| scan.reverse),
             tile,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(size: u64, tile: u64) -> Side {
+        Side { name: "L".into(), size, tile }
+    }
+
+    #[test]
+    fn of_many_tiles_the_first_and_the_last_are_shown() {
+        assert_eq!(side(100, 10).shown(4), [Some(0), Some(1), None, Some(9)]);
+        assert_eq!(side(31, 10).shown(4), [0, 1, 2, 3].map(Some));
+        assert_eq!(side(0, 10).shown(4), [Some(0)]);
     }
 }

@@ -1,10 +1,10 @@
-//! Plans as one page of HTML that needs nothing else: no network, no script, light and dark.
+//! Plans as HTML that needs nothing else: no network, no script, light and dark.
 
-use super::cut::{Carry, Cut};
-use super::{SHOWN, Section, shown};
-use oplus_codegen::explain::Explained;
-use oplus_codegen::words::Bytes;
 use std::fmt::Write;
+
+use super::cut::{Carry, Cut, SHOWN, Side};
+use super::{Explained, Explanation};
+use crate::words::Bytes;
 
 const STYLE: &str = include_str!("page.css");
 /// A tile in the picture, and the room from one tile to the next.
@@ -15,14 +15,40 @@ const MARGIN: (usize, usize) = (150, 24);
 /// How many colours tell blocks apart.
 const COLOURS: u64 = 6;
 
-/// The page.
-pub(crate) fn page(heading: &str, sections: &[Section]) -> String {
+/// A plan to show: what it is for, in words, and its launches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// The program's name and sizes.
+    pub title: String,
+    /// The program as equations.
+    pub equations: String,
+    /// The launches, in order.
+    pub launches: Vec<Explained>,
+    /// The text of each launch's kernel, as far as it is known.
+    pub ptx: Vec<String>,
+}
+
+impl Section {
+    /// A plan under a title, with the texts of its kernels.
+    pub fn new(title: String, explanation: Explanation, ptx: Vec<String>) -> Section {
+        Section { title, equations: explanation.equations, launches: explanation.launches, ptx }
+    }
+}
+
+/// A part of a page, for notebooks: plans with their pictures, and the style that they need.
+pub fn fragment(sections: &[Section]) -> String {
+    let body: String = sections.iter().map(section).collect();
+    format!("<div class=\"oplus\">\n<style>\n{STYLE}</style>\n{body}</div>\n")
+}
+
+/// A page of plans.
+pub fn page(heading: &str, sections: &[Section]) -> String {
     let body: String = sections.iter().map(section).collect();
     let heading = escaped(heading);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{heading}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{heading}</h1>\n{body}</body>\n</html>\n"
+         <style>\n{STYLE}</style>\n</head>\n<body class=\"oplus\">\n<h1>{heading}</h1>\n{body}</body>\n</html>\n"
     )
 }
 
@@ -33,9 +59,9 @@ fn escaped(text: &str) -> String {
 
 fn section(section: &Section) -> String {
     let mut html = format!("<section>\n<h2>{}</h2>\n{}", escaped(&title(&section.title)), typeset(&section.equations));
-    for (number, (launch, cut)) in (1..).zip(&section.launches) {
+    for (number, launch) in (1..).zip(&section.launches) {
         let ptx = section.ptx.get(number - 1).map_or("", String::as_str);
-        html += &self::launch(number, launch, cut, ptx);
+        html += &self::launch(number, launch, ptx);
     }
     html + "</section>\n"
 }
@@ -108,7 +134,7 @@ fn name(word: &str, is_function: bool) -> String {
     }
 }
 
-fn launch(number: usize, launch: &Explained, cut: &Cut, ptx: &str) -> String {
+fn launch(number: usize, launch: &Explained, ptx: &str) -> String {
     let Explained { name, task, reads, writes, division, grid, symbol, bytes, .. } = launch;
     let mut html = format!("<article>\n<h3>{number}. {}: {}</h3>\n<dl>\n", escaped(name), escaped(task));
     let (reads, writes, traffic) = (reads.join(", "), writes.join(", "), Bytes(*bytes).to_string());
@@ -118,7 +144,7 @@ fn launch(number: usize, launch: &Explained, cut: &Cut, ptx: &str) -> String {
         let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escaped(term), escaped(words));
     }
     html += "</dl>\n";
-    html += &figure(cut);
+    html += &figure(&launch.cut);
     html += &candidates(launch);
     if !ptx.is_empty() {
         let _ = writeln!(html, "<details><summary>PTX</summary><pre>{}</pre></details>", escaped(ptx));
@@ -147,7 +173,7 @@ fn candidates(launch: &Explained) -> String {
 
 /// The tiles. Each says what it holds to whoever points at it.
 fn figure(cut: &Cut) -> String {
-    let (along, across) = (shown(&cut.along, SHOWN.0), shown(&cut.across, SHOWN.1));
+    let (along, across) = (cut.along.shown(SHOWN.0), cut.across.shown(SHOWN.1));
     let (width, height) = (MARGIN.0 + (along.len() - 1) * STEP.0 + CELL.0 + 4, MARGIN.1 + across.len() * STEP.1);
     let mut svg =
         format!("<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\">\n");
@@ -193,7 +219,7 @@ fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> Strin
 
 /// The contents of a tile, and where its state comes from.
 fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
-    let range = |side: &super::Side, part: u64| {
+    let range = |side: &Side, part: u64| {
         let first = part * side.tile;
         let last = (first + side.tile).min(side.size).max(first + 1) - 1;
         let name = if side.name.is_empty() { "element" } else { &side.name };
@@ -236,6 +262,35 @@ fn caption(cut: &Cut) -> &'static str {
 mod tests {
     use super::*;
 
+    /// Two rows of two tiles.
+    fn launch() -> Explained {
+        let side = |name: &str, size, tile| Side { name: name.into(), size, tile };
+        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
+        Explained {
+            name: "cumsum".into(),
+            task: "scan along L by add".into(),
+            reads: vec!["x: f32[B, L]".into()],
+            writes: vec!["y: f32[B, L]".into()],
+            equations: String::new(),
+            division: "2 rows of 8192".into(),
+            grid: "2 blocks of 128 threads".into(),
+            symbol: "cumsum".into(),
+            candidates: vec![("rows".into(), 2.5, String::new())],
+            refused: vec![("look-back".into(), "too <short>".into())],
+            bytes: 131_072,
+            facts: vec![],
+            cut: Cut { along, across, blocks: 2, carry: Carry::Kept, reverse: false, tile: None },
+        }
+    }
+
+    #[test]
+    fn a_fragment_has_its_style_and_is_no_page() {
+        let launches = vec![launch()];
+        let html = fragment(&[Section { title: "cumsum".into(), equations: String::new(), launches, ptx: vec![] }]);
+        assert!(html.starts_with("<div class=\"oplus\">\n<style>") && html.contains("<svg viewBox"), "{html}");
+        assert!(!html.contains("<html") && !html.contains("<body"), "{html}");
+    }
+
     #[test]
     fn formulas_have_names_and_indices() {
         assert_eq!(formula("h[t−1] + exp(b)"), "<i>h</i><sub><i>t</i>−1</sub> + exp(<i>b</i>)");
@@ -261,12 +316,10 @@ mod tests {
 
     #[test]
     fn a_page_has_tiles_reasons_and_ptx_and_needs_nothing_else() {
-        let (launch, cut) = super::super::tests::launch_and_cut(Carry::Kept, false);
-        let launch = Explained { refused: vec![("look-back".into(), "too <short>".into())], ..launch };
+        let launch = launch();
         let ptx = vec![".visible .entry k()".to_owned()];
         let equations = "y[t] = y[t−1] + x[t]".to_owned();
-        let html =
-            page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![(launch, cut)], ptx }]);
+        let html = page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![launch], ptx }]);
         for part in [
             "✓ taken",
             "✗ refused",
