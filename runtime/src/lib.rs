@@ -68,6 +68,7 @@ mod kernel;
 mod layout;
 mod ordered;
 mod record;
+mod room;
 mod shapes;
 pub mod source;
 mod tensor;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::construct::host_zeros;
 use crate::cuda::{DeviceMemory, UPLOAD};
 use crate::layout::Layout;
+use crate::room::repeated;
 use crate::tensor::{Storage, elem_bytes};
 use crate::{Device, Error, Tensor};
 
@@ -66,7 +67,7 @@ impl Tensor {
     pub(crate) fn write_to(&self, target: &Tensor) -> Result<(), Error> {
         let Storage::Cuda(memory, device) = &target.storage else { return Ok(()) };
         let (span, size) = (target.byte_span(), elem_bytes(target.elem));
-        let mut bytes = vec![0; span.len()];
+        let mut bytes = repeated(0, span.len())?;
         if !target.is_contiguous() {
             memory.download(device, span.start, &mut bytes)?;
         }

@@ -6,6 +6,8 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::verify::verify;
 
+use crate::room::zeros;
+
 use super::plan::{Layout, Plan, Request, Source, Stage, Store, Target};
 use super::run::run_stage;
 use super::{CpuError, Data, DataMut, View, ViewMut};
@@ -120,8 +122,7 @@ impl Compiled {
         for store in &stage.stores {
             if let Target::Temporary(k) = store.target {
                 let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
-                let zeros = bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(8));
-                written.push(zeros.map_err(|()| CpuError::OutOfMemory { bytes })?);
+                written.push(zeros(bytes)?);
             }
         }
         let source = |source: &Source| match source {

@@ -2,6 +2,7 @@
 
 use oplus_dsl::ir::Literal;
 
+use crate::cpu::CpuError;
 use crate::cpu::memory;
 use crate::cpu::tile::{Load, Reg, Term};
 
@@ -9,7 +10,10 @@ use super::Frame;
 
 impl Frame<'_> {
     /// Loads a block, or lends the tensor's own memory where that is all that is needed.
-    pub(super) fn load(&mut self, load: &Load, result: Reg) {
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn load(&mut self, load: &Load, result: Reg) -> Result<(), CpuError> {
         let place = self.place(load);
         let own = self.strides(result);
         let loops = self.loops_over(result, &place.extents, [&own, &place.strides]);
@@ -18,14 +22,14 @@ impl Frame<'_> {
         let is_whole = place.extents == self.tile.extents;
         if is_whole && let Some(alias) = memory::alias(&loops, n, source, place.at) {
             self.slots[self.code.registers[result.0].slot].alias = Some(alias);
-            return;
+            return Ok(());
         }
         let dst = self.get_mut(result);
         if !is_whole {
-            dst.fill(n, Literal::zero(dst.ty()));
+            dst.fill(n, Literal::zero(dst.ty()))?;
         }
         let own_at = (0..own.len()).map(|k| place.skipped[k] as isize * own[k]).sum();
-        memory::load(&loops, dst, n, source, [own_at, place.at]);
+        memory::load(&loops, dst, n, source, [own_at, place.at])
     }
 
     /// Which part of a tile lies in a tensor, and where.
