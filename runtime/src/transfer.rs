@@ -62,10 +62,22 @@ impl Tensor {
         Ok(Tensor::of(self.elem, Layout::contiguous(self.shape())?, storage))
     }
 
-    /// Writes the elements into a tensor on a GPU of the same shape and element type, whatever its strides.
+    /// Writes the elements into a tensor of the same shape and element type, whatever its strides.
     pub(crate) fn write_to(&self, target: &Tensor) -> Result<(), Error> {
-        let Storage::Cuda(memory, device) = &target.storage else { return Ok(()) };
         let (span, size) = (target.byte_span(), elem_bytes(target.elem));
+        let (memory, device) = match &target.storage {
+            Storage::Cuda(memory, device) => (memory, device),
+            Storage::Host(memory) => {
+                let bytes = self.with_bytes(<[u8]>::to_vec)?;
+                let (mut memory, mut source) = (memory.write(), &bytes[..]);
+                target.layout.for_each_run(|at, n| {
+                    let (run, rest) = source.split_at(n * size);
+                    memory.bytes_mut()[at * size..][..run.len()].copy_from_slice(run);
+                    source = rest;
+                });
+                return Ok(());
+            }
+        };
         let mut bytes = vec![0; span.len()];
         if !target.is_contiguous() {
             memory.download(device, span.start, &mut bytes)?;
