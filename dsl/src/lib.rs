@@ -19,6 +19,7 @@ pub mod rewrite;
 pub mod rng;
 pub mod scalar;
 pub mod segmented;
+pub mod shard;
 pub mod simplify;
 pub mod specialize;
 pub mod step;

@@ -198,6 +198,41 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    // ---- several ranks
+    /// The kernel cannot be divided along the axis.
+    #[error("kernel `{kernel}` cannot be sharded: {reason}")]
+    NotSharded {
+        /// Name of the kernel.
+        kernel: String,
+        /// Why.
+        reason: String,
+    },
+    /// Ranks of a group do not do the same.
+    #[error("ranks {rank} and {other} disagree about {what}")]
+    RanksDisagree {
+        /// This rank.
+        rank: usize,
+        /// The other one.
+        other: usize,
+        /// What they disagree about.
+        what: String,
+    },
+    /// A rank does not answer. The group cannot be used any more.
+    #[error("rank {rank} is lost: {reason}")]
+    LostRank {
+        /// The rank.
+        rank: usize,
+        /// What is known of it.
+        reason: String,
+    },
+    /// A group does not have the rank.
+    #[error("there is no rank {rank} in a group of {size}")]
+    NoRank {
+        /// The rank asked for.
+        rank: usize,
+        /// How many there are.
+        size: usize,
+    },
     // ---- kernel sources
     /// No source has the kernel.
     #[error("no PTX for kernel {key}; make it with `{command}`, or build with the feature `jit`")]

@@ -3,6 +3,7 @@
 use oplus_dsl::ir::Program;
 
 use crate::bind::{Known, check_count};
+use crate::dist::Plans;
 use crate::execute::{Executable, Hand, Sink};
 use crate::kernel::{float_outputs, float_params};
 use crate::tensor::Storage;
@@ -19,6 +20,7 @@ pub(crate) struct Gradient {
     cotangents: usize,
     /// For every axis, the kernel's axis of that name.
     axes: Vec<Option<usize>>,
+    plans: Plans,
 }
 
 /// Where a parameter of a gradient comes from.
@@ -47,7 +49,8 @@ impl Gradient {
         let gradients = float_params(forward).map(gradient).collect::<Result<_, _>>()?;
         let axes = program.axes.iter().map(|name| forward.axis(name).map(|a| a.0 as usize)).collect();
         let cotangents = float_outputs(forward).count();
-        Ok(Gradient { executable: Executable::new(program), sources, gradients, cotangents, axes })
+        let (executable, plans) = (Executable::new(program), Plans::default());
+        Ok(Gradient { executable, sources, gradients, cotangents, axes, plans })
     }
 
     /// Runs the gradient of a call. `sinks` has one entry per floating-point parameter of the kernel.
@@ -72,7 +75,10 @@ impl Gradient {
             home: home(call),
         };
         let hand = call.residual.as_ref().map_or(Hand::Nothing, Hand::Saved);
-        let mut outputs = self.executable.run(&known, &inputs, &own, hand)?.outputs;
+        let mut outputs = match &call.shard {
+            None => self.executable.run(&known, &inputs, &own, hand)?.outputs,
+            Some(shard) => shard.run(&self.plans, &self.executable.program, &known, &inputs, &own)?.1,
+        };
         Ok(self.gradients.iter().map(|&at| outputs[at].take()).collect())
     }
 }

@@ -10,6 +10,7 @@ use oplus_dsl::ir::{Output, Program};
 use oplus_dsl::typing::TypeError;
 
 use crate::bind::{Known, bind, check_count, others};
+use crate::dist::{Group, Plans, Shard};
 use crate::execute::{Executable, Hand, Outcome, Sink};
 use crate::gradient::Gradient;
 use crate::record::is_recording;
@@ -30,11 +31,12 @@ pub struct Kernel {
 struct Form {
     forward: Executable,
     gradient: OnceLock<Result<Gradient, Error>>,
+    plans: Plans,
 }
 
 impl Form {
     fn of(program: Program) -> Form {
-        Form { forward: Executable::new(program), gradient: OnceLock::new() }
+        Form { forward: Executable::new(program), gradient: OnceLock::new(), plans: Plans::default() }
     }
 
     fn gradient(&self) -> Result<&Gradient, Error> {
@@ -142,6 +144,32 @@ impl Kernel {
         self.run(inputs, &into(outputs), own_hand())
     }
 
+    /// Computes this rank's part of the outputs from its part of the inputs: see [`dist`](crate::dist). Every tensor that has
+    /// the axis is divided along it; parts may have any sizes, also 0. The ranks of the group make the same call.
+    ///
+    /// [`Kernel::backward`] gives this rank's part of the gradient, and is called by all ranks as well.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::call`]; [`Error::NotSharded`] for a kernel that cannot be divided along the axis;
+    /// [`Error::RanksDisagree`], [`Error::LostRank`].
+    pub fn call_sharded(
+        &self,
+        group: &Group,
+        axis: &str,
+        inputs: &[Option<&Tensor>],
+    ) -> Result<(Vec<Tensor>, Call), Error> {
+        self.with_form(inputs, |form, others| {
+            let forward = &form.forward;
+            let sinks = vec![Sink::New; forward.program.outputs.len()];
+            let shard = Shard::new(group, axis);
+            let (bound, outputs) = shard.run(&form.plans, &forward.program, &Known::default(), inputs, &sinks)?;
+            let tensors = outputs.iter().flatten().cloned().collect();
+            let inputs = inputs.iter().map(|t| t.cloned()).collect();
+            let (program, sizes, elem) = (forward.id, bound.sizes, bound.elem);
+            Ok((tensors, Call { program, others, sizes, elem, inputs, outputs, residual: None, shard: Some(shard) }))
+        })
+    }
+
     /// Element type and shape of every output of a call with these inputs, for [`Kernel::call_into`].
     ///
     /// # Errors
@@ -193,6 +221,7 @@ impl Kernel {
                 inputs: inputs.iter().map(|t| t.cloned()).collect(),
                 outputs,
                 residual,
+                shard: None,
             })
         })
     }
@@ -215,7 +244,8 @@ impl Kernel {
             }
             let owned = |tensors: &[Option<&Tensor>]| tensors.iter().map(|t| t.cloned()).collect();
             let (inputs, outputs, residual) = (owned(inputs), owned(outputs), residual.cloned());
-            Ok(Call { program: forward.id, others, sizes: bound.sizes, elem: bound.elem, inputs, outputs, residual })
+            let (sizes, elem) = (bound.sizes, bound.elem);
+            Ok(Call { program: forward.id, others, sizes, elem, inputs, outputs, residual, shard: None })
         })
     }
 

@@ -56,6 +56,7 @@ mod cpu;
 mod cuda;
 mod debug;
 mod device;
+pub mod dist;
 mod element;
 mod error;
 mod execute;
