@@ -229,7 +229,7 @@ pub fn model_programs() -> Vec<Program> {
     of_text(library::MODELS)
 }
 
-/// The names of the models with rarer options, `standard/options.rs`: no kernels of them are committed.
+/// The names of the models with rarer options, `standard/options.rs` and `packed.rs`: no kernels of them are committed.
 pub fn option_models() -> Vec<String> {
     let block = parse::block(library::OPTIONS.parse().unwrap_or_default(), &mut Diagnostics::default());
     block.kernels.into_iter().map(|kernel| kernel.name.text).collect()

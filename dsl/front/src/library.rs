@@ -24,10 +24,11 @@ pub const MODELS: &str = concat!(
     include_str!("../standard/linear.rs"),
     include_str!("../standard/attention.rs"),
     include_str!("../standard/options.rs"),
+    include_str!("../standard/packed.rs"),
 );
 
-/// The part of the models' text that holds rarer options.
-pub(crate) const OPTIONS: &str = include_str!("../standard/options.rs");
+/// The part of the models' text that holds rarer options, and packed sequences with states.
+pub(crate) const OPTIONS: &str = concat!(include_str!("../standard/options.rs"), include_str!("../standard/packed.rs"));
 
 /// An operator to be instantiated with the types of its elements, and the helper functions that it sees.
 #[derive(Clone)]

@@ -8,6 +8,7 @@ mod diagnostics;
 mod domains;
 mod expansion;
 mod meaning;
+mod packed;
 mod programs;
 mod standard;
 mod texts;

@@ -25,6 +25,7 @@ fn every_standard_model_has_a_valid_program() {
         include_str!("../../standard/linear.rs"),
         include_str!("../../standard/attention.rs"),
         include_str!("../../standard/options.rs"),
+        include_str!("../../standard/packed.rs"),
     );
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
