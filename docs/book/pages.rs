@@ -75,7 +75,7 @@ fn linked(text: String, (number, piece): (usize, &str)) -> String {
 }
 
 fn axes(program: &Program, axes: &[Axis]) -> String {
-    let names: Vec<&str> = axes.iter().map(|axis| program.axis_name(*axis)).collect();
+    let names: Vec<String> = axes.iter().map(|axis| program.axis_in_words(*axis)).collect();
     if names.is_empty() { "one number".into() } else { names.join(" × ") }
 }
 

@@ -7,6 +7,7 @@ mod depth;
 mod diagnostics;
 mod domains;
 mod expansion;
+mod functions;
 mod meaning;
 mod packed;
 mod programs;
