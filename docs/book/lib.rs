@@ -15,6 +15,7 @@ chapters! {
     tour: "tour.md",
     operators: "operators.md",
     axes: "axes.md",
+    functions: "functions.md",
     gradients: "gradients.md",
     state: "state.md",
     kernels: "kernels.md",

@@ -12,6 +12,7 @@ pub mod interpret;
 pub mod ir;
 pub mod laws;
 pub mod names;
+pub mod packed;
 pub mod parse;
 pub mod print;
 pub mod rebase;

@@ -82,6 +82,9 @@ pub enum Error {
         /// Name of the axis.
         axis: String,
     },
+    /// A list of offsets of another length than the sequences have ends.
+    #[error(transparent)]
+    Ends(#[from] oplus_dsl::ir::EndsError),
     /// A size is given for an axis that the kernel does not have.
     #[error("`{kernel}` has no axis {axis}; its axes are {known}")]
     UnknownAxis {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Op, Program};
 use thiserror::Error;
 
 use super::backward_scan::{all_sums, sums_of_states};
@@ -42,6 +42,11 @@ pub enum CutRefusal {
         /// The way to cut.
         of: CutKind,
     },
+    /// Packed sequences begin or end at states of their own.
+    #[error(
+        "packed sequences have states of their own, which are brought to their places by stages that store all states"
+    )]
+    Gathers,
     /// A stage would be of no kind that a kernel takes.
     #[error("no kernel would take `{stage}`: {}", joined(refusals))]
     Stage {
@@ -79,6 +84,7 @@ impl Cuts {
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let program = prepare(program)?;
     let outward = Outward::of(&program);
+    let gathers = program.nodes.iter().any(|node| matches!(node.op, Op::Gather { .. }));
     let found = |how: CutKind| -> Result<Vec<Cut>, CutError> {
         Ok(match how {
             CutKind::Plain => vec![cut_plain(&program)?],
@@ -92,7 +98,11 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
             CutKind::PartialSums => partial_sums(&program)?.into_iter().collect(),
         })
     };
-    let ways = CutKind::ALL.into_iter().map(|how| Ok((how, how.first_taken(found(how)?))));
+    let ways = CutKind::ALL.into_iter().map(|how| match how {
+        CutKind::Plain | CutKind::Contracted => Ok((how, how.first_taken(found(how)?))),
+        _ if gathers => Ok((how, Err(CutRefusal::Gathers))),
+        _ => Ok((how, how.first_taken(found(how)?))),
+    });
     Ok(Cuts(ways.collect::<Result<_, CutError>>()?))
 }
 

@@ -164,7 +164,7 @@ impl<'p> Cutter<'p> {
         elsewhere
     }
 
-    /// The `first` and `last` that are not along `axis`, and the `starts`, but those allowed anyway.
+    /// The `first` and `last` that are not along `axis`, and each `starts` and `gather`, but those allowed anyway.
     fn foreign(
         &self,
         positions: &BTreeSet<Value>,
@@ -172,7 +172,7 @@ impl<'p> Cutter<'p> {
         allowed: impl Fn(Value) -> bool,
     ) -> BTreeSet<Value> {
         let foreign = |p: Value| match self.program.node(p).op {
-            Op::Starts { .. } => true,
+            Op::Starts { .. } | Op::Gather { .. } => true,
             Op::First { axis: own, .. } | Op::Last { axis: own, .. } => Some(own) != axis,
             _ => false,
         };

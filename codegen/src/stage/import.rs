@@ -256,6 +256,7 @@ impl Assembly<'_> {
             Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis)?,
             Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis)?,
             Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis)?, self.axis(*list)?),
+            Op::Gather { axis, to, .. } => (*axis, *to) = (self.axis(*axis)?, self.axis(*to)?),
             _ => {}
         }
         Ok(op)

@@ -47,6 +47,9 @@ impl Leaves {
                 Op::Index(axis) | Op::Size(axis) => self.axes = self.axes.with(*axis),
                 Op::Field(tuple, _) => stack.extend(cutter.contraction(*tuple, read).map(|sum| sum.element)),
                 op => {
+                    if let Op::Gather { axis, to, .. } = op {
+                        self.axes = self.axes.with(*axis).with(*to);
+                    }
                     self.axes = position_axis(cutter.program, value).map_or(self.axes, |axis| self.axes.with(axis));
                     stack.extend(op.operands());
                 }

@@ -12,8 +12,8 @@
 //! * an output is one of three. A *body* output has the scan axis; its value at t is a map of the states at t and of
 //!   point values. A *final* output lacks the scan axis; it is a map of point values and of [`Op::Last`] (in reverse:
 //!   [`Op::First`]) of the states or of maps of inclusive states and point values. In a stage without a scan every
-//!   output is a map of point values, which may have `First` and `Last` along one axis, or it is a `Starts`; there is
-//!   no `Shift`, only views;
+//!   output is a map of point values, which may have `First` and `Last` along one axis, or it is a `Starts`
+//!   or a `Gather`; there is no `Shift`, only views;
 //! * a *contraction* is an [`Op::Reduce`] by the sum, over an axis of the states, of a map of states and point values. It
 //!   stands in body outputs like a point value. All contractions of a stage are over one axis, the *state axis*, and body
 //!   outputs lack it. Only [`cut_contracted`] makes such stages;

@@ -17,7 +17,7 @@ pub(super) struct Needs {
     pub ended: BTreeSet<Value>,
     /// Nodes that take final states: fields of reductions; `last` (in reverse `first`) of states.
     pub finals: BTreeSet<Value>,
-    /// Positions: `shift`, `first`, `last`, `starts`.
+    /// Positions: `shift`, `first`, `last`, `starts`, `gather`.
     pub positions: BTreeSet<Value>,
     /// Values that depend on a scan, where only point values can stand.
     pub misplaced: BTreeSet<Value>,
@@ -152,6 +152,10 @@ impl Walk<'_> {
             Op::Starts { offsets, .. } => {
                 self.needs.positions.insert(value);
                 self.open.push((*offsets, Context::Anywhere));
+            }
+            op @ Op::Gather { .. } => {
+                self.needs.positions.insert(value);
+                self.open.extend(op.operands().into_iter().map(|v| (v, Context::Anywhere)));
             }
             op => self.open.extend(op.operands().into_iter().map(|v| (v, context))),
         }

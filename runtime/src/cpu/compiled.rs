@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::packed::without_inverses;
 use oplus_dsl::verify::verify;
 
 use crate::room::zeros;
@@ -44,7 +45,7 @@ impl Compiled {
         if program.is_generic() {
             return invalid("the element type of the call is not known".to_owned());
         }
-        Ok(Compiled { program: program.clone(), ordered, workers: usize::MAX, latest: Mutex::new(None) })
+        Ok(Compiled { program: without_inverses(program), ordered, workers: usize::MAX, latest: Mutex::new(None) })
     }
 
     /// Bounds the number of threads.

@@ -189,7 +189,8 @@ impl<'a> Frame<'a> {
                     self.ends.insert(at, end);
                 }
             }
-            (TileOp::Load(load), Some(result)) => self.load(load, result)?,
+            (TileOp::Load(load), Some(result)) if load.gathered.is_empty() => self.load(load, result)?,
+            (TileOp::Load(load), Some(result)) => self.gather(load, &instruction.operands, result)?,
             (TileOp::Capture { axis, position }, Some(result)) => self.capture(instruction, result, *axis, *position),
             (_, Some(result)) => {
                 let mut dst = self.take(result);

@@ -23,6 +23,7 @@ const SIZES: [(&str, usize); 12] = [
     ("M", 7),
     ("E", 4),
     ("S", 3),
+    ("S.ends", 4),
 ];
 
 fn size(program: &Program, axis: Axis) -> usize {
