@@ -38,7 +38,7 @@ fn kernel(stages: u32) -> Kernel {
         |b| block.elected(b, |b| draw_tiles(b, &block, ticket, &values)),
         |b| {
             block.scan_tiles(b, |b, tile, at| {
-                let value = load_fields(b, &values, at.stage.into())[0];
+                let value = load_fields(b, &values, at.ring.stage.into())[0];
                 block.elected(b, |b| {
                     let index = b.convert(Ty::I64, tile);
                     let old = b.load1(Place::Global(counts), index);
@@ -60,9 +60,9 @@ fn draw_tiles(b: &mut Builder, block: &Persistent, ticket: Reg, values: &[crate:
         let more = b.lt(tile, block.tiles);
         let announced = b.select(more, tile, Operand::i32(-1));
         b.wait(block.empty, at.ring.here());
-        b.store(Place::Shared(block.stage_tile), at.stage.into(), &[announced], None);
+        b.store(Place::Shared(block.stage_tile), at.ring.stage.into(), &[announced], None);
         let value = b.add(tile, Operand::i32(1));
-        store_fields(b, values, at.stage.into(), &[value]);
+        store_fields(b, values, at.ring.stage.into(), &[value]);
         b.arrive(block.full, at.ring.stage.into());
         let ends = b.ge(tile, block.tiles);
         b.if_(ends, |b| block.retire(b, tile));
