@@ -79,6 +79,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_schedule_has_a_picture() {
+        let chapter = read("schedules.md");
+        let pages = std::fs::read_dir(Path::new(SRC).join("../../schedules")).unwrap();
+        let names = pages.map(|page| page.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned());
+        let schedules: Vec<String> = names.filter(|name| name != "README").collect();
+        assert!(schedules.len() >= 9, "{schedules:?}");
+        for name in schedules {
+            assert!(chapter.contains(&format!("](pictures/schedule-{name}.svg)")), "no picture of {name}");
+        }
+    }
+
     /// Chapters that the crates of the adapters test, so that this one does not depend on frameworks.
     const TESTED_BY_ADAPTERS: [&str; 2] = ["candle.md", "burn.md"];
 

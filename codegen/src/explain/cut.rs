@@ -55,10 +55,16 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The number of a tile in the order of the scan, and the block that computes it.
-    pub fn tile_and_block(&self, row: u64, tile: u64) -> (u64, u64) {
+    /// The number of a tile in the order of the scan, and the block that computes it; none where several blocks share a row.
+    pub fn tile_and_block(&self, row: u64, tile: u64) -> (u64, Option<u64>) {
         let number = row * self.along.tiles() + if self.reverse { self.along.tiles() - 1 - tile } else { tile };
-        (number, if self.carry == Carry::Kept { row } else { number } % self.blocks.max(1))
+        let block = if self.carry == Carry::Kept { row } else { number } % self.blocks.max(1);
+        (number, (!self.shares_rows()).then_some(block))
+    }
+
+    /// Whether several blocks share a row: its time is in segments, or its columns are divided.
+    pub fn shares_rows(&self) -> bool {
+        self.carry == Carry::Kept && self.blocks > self.across.tiles()
     }
 
     pub(super) fn of(launch: &Launch) -> Cut {

@@ -175,8 +175,10 @@ fn candidates(launch: &Explained) -> String {
 fn figure(cut: &Cut) -> String {
     let (along, across) = (cut.along.shown(SHOWN.0), cut.across.shown(SHOWN.1));
     let (width, height) = (MARGIN.0 + (along.len() - 1) * STEP.0 + CELL.0 + 4, MARGIN.1 + across.len() * STEP.1);
-    let mut svg =
-        format!("<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\">\n");
+    let mut svg = format!(
+        "<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px;min-width:{}px\">\n",
+        width.min(576)
+    );
     for (place, tile) in along.iter().enumerate() {
         let start = tile.map_or("…".to_owned(), |tile| format!("{} {}", cut.along.name, tile * cut.along.tile));
         let _ = writeln!(svg, "<text x=\"{}\" y=\"16\">{}</text>", MARGIN.0 + place * STEP.0, escaped(&start));
@@ -203,11 +205,12 @@ fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> Strin
     let Some(tile) = tile else { return format!("<text x=\"{}\" y=\"{}\">…</text>\n", x + CELL.0 / 2, y + 24) };
     let (number, block) = cut.tile_and_block(row, tile);
     let what = escaped(&holds(cut, row, tile, block));
+    let block_words = block.map_or(String::new(), |block| format!("block {block}"));
     format!(
         "<g class=\"tile b{}\" tabindex=\"0\"><title>tile {number}: {what}</title>\
          <rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">tile {number}</text>\
-         <text x=\"{}\" y=\"{}\">block {block}</text></g>\n",
-        block % COLOURS,
+         <text x=\"{}\" y=\"{}\">{block_words}</text></g>\n",
+        block.unwrap_or(row) % COLOURS,
         CELL.0,
         CELL.1,
         x + 8,
@@ -218,7 +221,7 @@ fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> Strin
 }
 
 /// The contents of a tile, and where its state comes from.
-fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
+fn holds(cut: &Cut, row: u64, tile: u64, block: Option<u64>) -> String {
     let range = |side: &Side, part: u64| {
         let first = part * side.tile;
         let last = (first + side.tile).min(side.size).max(first + 1) - 1;
@@ -230,7 +233,11 @@ fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
         Carry::Kept => "its state comes from the tile before, in the registers or shared memory of the block",
         Carry::LookBack => "it publishes what it combines to, and folds what other blocks have published before it",
     };
-    format!("{}; {}; computed by block {block}; {state}", range(&cut.along, tile), range(&cut.across, row))
+    let block = match block {
+        Some(block) => format!("block {block}"),
+        None => format!("one of the blocks that share this row ({} blocks in all)", cut.blocks),
+    };
+    format!("{}; {}; computed by {block}; {state}", range(&cut.along, tile), range(&cut.across, row))
 }
 
 /// An arrow to the next tile, where a block keeps its state.
@@ -250,6 +257,10 @@ fn hand_over(x: usize, y: usize, cut: &Cut) -> String {
 fn caption(cut: &Cut) -> &'static str {
     match cut.carry {
         Carry::None => "Tiles have nothing to do with each other. Point at a tile to see what it holds.",
+        Carry::Kept if cut.along.tiles() == 1 => "A tile holds a whole row. Point at a tile to see what it holds.",
+        Carry::Kept if cut.shares_rows() => {
+            "Arrows: the state goes from tile to tile. Several blocks share a row. Point at a tile to see what it holds."
+        }
         Carry::Kept => "Arrows: a block keeps its state from tile to tile. Point at a tile to see what it holds.",
         Carry::LookBack => {
             "Dashed: tiles publish what they combine to, and later blocks fold it in a fixed order. Point at a tile to see \

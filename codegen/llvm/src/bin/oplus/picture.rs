@@ -125,9 +125,11 @@ fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, (row, along): (u64, &[Option
             continue;
         };
         let (number, block) = cut.tile_and_block(row, *tile);
-        canvas.cell((x, y), CELL, block)?;
+        canvas.cell((x, y), CELL, block.unwrap_or(row))?;
         canvas.words((x + 8, y + 2), &format!("tile {number}"))?;
-        canvas.label((x + 8, y + 19), &format!("block {block}"))?;
+        if let Some(block) = block {
+            canvas.label((x + 8, y + 19), &format!("block {block}"))?;
+        }
     }
     match cut.carry {
         Carry::None => Ok(()),
