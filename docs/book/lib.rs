@@ -17,6 +17,7 @@ chapters! {
     axes: "axes.md",
     gradients: "gradients.md",
     state: "state.md",
+    distributed: "distributed.md",
     kernels: "kernels.md",
     models: "models.md",
     schedules: "schedules.md",
