@@ -18,6 +18,7 @@ chapters! {
     functions: "functions.md",
     gradients: "gradients.md",
     state: "state.md",
+    distributed: "distributed.md",
     kernels: "kernels.md",
     models: "models.md",
     schedules: "schedules.md",

@@ -55,6 +55,8 @@ mod run;
 mod simulate;
 mod threads;
 
+use crate::{Call, Error, Tensor};
+
 pub use explain::{Exchanges, Message};
 pub use group::{Group, Traffic, Transport};
 pub use simulate::{Cost, Link, all_gather, ring};
@@ -66,12 +68,16 @@ pub trait Inputs: Sized {
     /// Its outputs.
     type Output;
 
-    /// The call of a rank with its part of the inputs: `kernel::sharded(group, axis)(inputs)`.
+    /// The outputs of a call that is made by a function of the inputs in the order of the kernel's parameters.
     ///
     /// # Errors
-    /// Those of [`Kernel::call_sharded`](crate::Kernel::call_sharded).
-    fn call_sharded(self, group: &Group, axis: &str) -> Result<Self::Output, crate::Error>;
+    /// Those of the function.
+    fn call_by(self, call: By<'_>) -> Result<Self::Output, Error>;
 }
+
+/// A function that makes a call, as [`Kernel::call`](crate::Kernel::call) and [`Kernel::call_sharded`](crate::Kernel::call_sharded)
+/// do.
+pub type By<'a> = &'a dyn Fn(&[Option<&Tensor>]) -> Result<(Vec<Tensor>, Call), Error>;
 
 pub(crate) use call::Shard;
 pub(crate) use plan::Plans;

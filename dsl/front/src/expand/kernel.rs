@@ -119,15 +119,16 @@ impl Kernel<'_> {
         let (attributes, shared) = super::attributes(&self.item.head);
         let (visibility, name) = (&self.item.head.visibility, &self.item.name.ident);
         let (inputs, output, error) = (&self.names.inputs, &self.names.output, self.framework.error());
-        let given = self.all_given();
-        let kernel = &self.item.name.ident;
-        let (doc, body) = (
-            &self.docs.function,
-            self.body(&match self.framework {
-                Framework::Oplus => quote!(let (outputs, call) = #kernel::kernel().call(#given)?;),
-                Framework::Adapter(path) => quote!(let outputs = #path::expand::call(#kernel::kernel(), #given)?;),
-            }),
-        );
+        let (given, kernel, doc) = (self.all_given(), &self.item.name.ident, &self.docs.function);
+        let body = match self.framework {
+            _ if self.is_divisible => {
+                quote!(::oplus::dist::Inputs::call_by(inputs, &|inputs| #kernel::kernel().call(inputs)))
+            }
+            Framework::Oplus => self.body(&quote!(let (outputs, call) = #kernel::kernel().call(#given)?;)),
+            Framework::Adapter(path) => {
+                self.body(&quote!(let outputs = #path::expand::call(#kernel::kernel(), #given)?;))
+            }
+        };
         quote! {
             #shared
             #attributes
@@ -168,22 +169,17 @@ impl Kernel<'_> {
         quote!(&[#(#given),*])
     }
 
-    /// The call of a rank among several.
+    /// Calls with the inputs, on this device or as a rank among several.
     fn sharded(&self) -> TokenStream {
         let (name, shared) = (&self.item.name.ident, self.shared());
         let (inputs, output, given) = (&self.names.inputs, &self.names.output, self.all_given());
-        let body = self.body(&quote!(let (outputs, call) = #name::kernel().call_sharded(group, axis, #given)?;));
+        let body = self.body(&quote!(let (outputs, call) = call(#given)?;));
         quote! {
             #shared
             impl ::oplus::dist::Inputs for #inputs {
                 type Kernel = #name::Sharded;
                 type Output = #output;
-
-                fn call_sharded(
-                    self,
-                    group: &::oplus::dist::Group,
-                    axis: &::core::primitive::str,
-                ) -> ::core::result::Result<#output, ::oplus::Error> {
+                fn call_by(self, call: ::oplus::dist::By<'_>) -> ::core::result::Result<#output, ::oplus::Error> {
                     let inputs = self;
                     #body
                 }
@@ -195,7 +191,6 @@ impl Kernel<'_> {
     fn sharded_in_module(&self) -> Option<TokenStream> {
         self.is_divisible.then(|| quote! {
             /// The kernel, as the type of its inputs names it.
-            #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
             pub enum Sharded {}
 
             /// The call of this rank, with its part of the inputs: tensors that have the axis are divided along it over the
@@ -207,7 +202,7 @@ impl Kernel<'_> {
                 group: &'g ::oplus::dist::Group,
                 axis: &'g ::core::primitive::str,
             ) -> impl ::core::ops::Fn(Inputs) -> ::core::result::Result<Inputs::Output, ::oplus::Error> + use<'g, Inputs> {
-                move |inputs| inputs.call_sharded(group, axis)
+                move |inputs| inputs.call_by(&|inputs| KERNEL.call_sharded(group, axis, inputs))
             }
         })
     }
