@@ -70,6 +70,7 @@ mod ordered;
 mod record;
 mod shapes;
 pub mod source;
+pub mod tape;
 mod tensor;
 mod transfer;
 mod views;

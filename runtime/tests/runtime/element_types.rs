@@ -10,7 +10,7 @@ use oplus_dsl::interpret::{Array, Data, Mode, Precision, interpret_sized};
 use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 
-const SIZES: [(&str, usize); 12] = [
+const SIZES: [(&str, usize); 13] = [
     ("B", 2),
     ("G", 2),
     ("R", 2),
