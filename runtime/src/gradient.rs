@@ -1,6 +1,6 @@
 //! The derived gradient of a kernel, and how its parameters and outputs correspond to the kernel's.
 
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Param, Program};
 
 use crate::bind::{Known, check_count};
 use crate::dist::Plans;
@@ -39,8 +39,13 @@ impl Gradient {
     pub(crate) fn of(forward: &Program) -> Result<Gradient, Error> {
         let failed = |reason: String| Error::NoGradient { kernel: forward.name.clone(), reason };
         let program = oplus_dsl::adjoint::adjoint(forward).map_err(|e| failed(e.to_string()))?;
-        let source = |name: &str| source(forward, name).ok_or_else(|| failed(format!("nothing is called `{name}`")));
-        let sources = program.params.iter().map(|p| source(&p.name)).collect::<Result<_, _>>()?;
+        let cotangents = float_outputs(forward).count();
+        let first = program.params.len() - cotangents;
+        let source = |(k, p): (usize, &Param)| match k.checked_sub(first) {
+            Some(output) => Ok(Source::Cotangent(output)),
+            None => source(forward, &p.name).ok_or_else(|| failed(format!("nothing is called `{}`", p.name))),
+        };
+        let sources = program.params.iter().enumerate().map(source).collect::<Result<_, _>>()?;
         let gradient = |p: usize| {
             let name = format!("{}.bar", forward.params[p].name);
             let at = program.outputs.iter().position(|o| o.name == name);
@@ -48,7 +53,6 @@ impl Gradient {
         };
         let gradients = float_params(forward).map(gradient).collect::<Result<_, _>>()?;
         let axes = program.axes.iter().map(|name| forward.axis(name).map(|a| a.0 as usize)).collect();
-        let cotangents = float_outputs(forward).count();
         let (executable, plans) = (Executable::new(program), Plans::default());
         Ok(Gradient { executable, sources, gradients, cotangents, axes, plans })
     }
@@ -88,13 +92,8 @@ fn home(call: &Call) -> Option<&Storage> {
     call.inputs.iter().chain(&call.outputs).flatten().map(|t| &t.storage).next()
 }
 
-/// What a parameter of the gradient is called after.
+/// What a parameter of the gradient is called after that is no cotangent.
 fn source(forward: &Program, name: &str) -> Option<Source> {
-    let cotangent = || {
-        let output = name.strip_suffix(".bar")?;
-        float_outputs(forward).position(|k| forward.outputs[k].name == output).map(Source::Cotangent)
-    };
     let input = forward.params.iter().position(|p| p.name == name).map(Source::Input);
-    let output = || forward.outputs.iter().position(|o| o.name == name).map(Source::Output);
-    input.or_else(output).or_else(cotangent)
+    input.or_else(|| forward.outputs.iter().position(|o| o.name == name).map(Source::Output))
 }

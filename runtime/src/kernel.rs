@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use oplus_dsl::Elem;
 use oplus_dsl::alternative::choose;
+use oplus_dsl::batched::with_axes_of;
 use oplus_dsl::ir::{Output, Program};
 use oplus_dsl::typing::TypeError;
 
@@ -114,6 +115,20 @@ impl Kernel {
     /// [`Error::NoGradient`] when the kernel is not differentiable.
     pub fn gradient_program(&self) -> Result<&Program, Error> {
         self.gradient().map(|gradient| &gradient.executable.program)
+    }
+
+    /// The gradient as a kernel: callable by itself, and differentiable again, to any order.
+    ///
+    /// Its parameters are those of [`Kernel::gradient_program`], the cotangents last, in the order of the outputs; where these leave
+    /// a size or the call's element type open, parameters of the kernel that tell it stand behind them. Its outputs are `p.bar`, in
+    /// the order of the floating-point parameters.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] when the kernel is not differentiable.
+    pub fn gradient_kernel(&self) -> Result<Kernel, Error> {
+        let program = with_axes_of(self.gradient_program()?, self.program()?);
+        let name = Cow::Owned(program.name.clone());
+        Ok(Kernel { name, text: "", form: OnceLock::from(Ok(Form::of(program))), others: RwLock::default() })
     }
 
     /// Computes the outputs into new tensors, where the inputs are. `inputs` has one entry per parameter, `None` for

@@ -72,6 +72,7 @@ mod record;
 mod room;
 mod shapes;
 pub mod source;
+pub mod tape;
 mod tensor;
 mod transfer;
 mod views;

@@ -166,11 +166,11 @@ fn call(program: &Program, shapes: &Shapes) -> Result<plan::Call, Error> {
         let known = program.axes.join(", ");
         return Err(Error::UnknownAxis { axis: axis.clone(), kernel: program.name.clone(), known });
     }
-    let size = |name: &String| {
-        let found = shapes.axes.iter().find(|(axis, _)| axis == name).map(|(_, n)| *n);
-        found.ok_or_else(|| Error::UnknownSize { axis: name.clone() })
-    };
-    let sizes = program.axes.iter().map(size).collect::<Result<Vec<_>, _>>()?;
+    let size = |name: &String| shapes.axes.iter().find(|(axis, _)| axis == name).map(|(_, n)| *n);
+    let mut sizes: Vec<Option<usize>> = program.axes.iter().map(size).collect();
+    program.complete(&mut sizes)?;
+    let known = |(size, name): (Option<usize>, &String)| size.ok_or(Error::UnknownSize { axis: name.clone() });
+    let sizes = sizes.into_iter().zip(&program.axes).map(known).collect::<Result<Vec<_>, _>>()?;
     let layout = |name: &str, axes: &[Axis]| -> Result<plan::Layout, Error> {
         let shape: Vec<usize> = axes.iter().map(|a| sizes[a.0 as usize]).collect();
         let contiguous = Layout::contiguous(&shape)?.strides;
