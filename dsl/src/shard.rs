@@ -151,6 +151,14 @@ pub enum ShardError {
         /// How far.
         by: i64,
     },
+    /// Elements at indices that a tensor gives, as the states of packed sequences at their ends.
+    #[error(
+        "elements along {axis} are taken at indices that depend on a tensor, as the states of packed sequences are"
+    )]
+    Gather {
+        /// The axis.
+        axis: String,
+    },
     /// The program is not valid.
     #[error(transparent)]
     Type(#[from] TypeError),
@@ -180,6 +188,9 @@ fn check(program: &Program, along: Axis) -> Result<(), ShardError> {
     for node in &program.nodes {
         match node.op {
             Op::Starts { list, .. } if list == along => return Err(ShardError::Offsets { axis: axis() }),
+            Op::Gather { axis: from, to, .. } if from == along || to == along => {
+                return Err(ShardError::Gather { axis: axis() });
+            }
             Op::Shift { axis: shifted, by, .. } if shifted == along && by.unsigned_abs() > MOST_SHIFTED as u64 => {
                 return Err(ShardError::Shift { axis: axis(), by });
             }

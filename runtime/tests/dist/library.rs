@@ -1,6 +1,7 @@
 //! The kernels and models of the library.
 
-use oplus_dsl::ir::{Op, Program};
+use oplus_dsl::ir::{Axis, Op, Program};
+use oplus_dsl::shard::{ShardError, shard};
 use oplus_front::library_programs;
 
 use crate::harness::{Case, divisions};
@@ -12,6 +13,7 @@ fn sizes(program: &Program) -> Vec<usize> {
         "M" | "N" if program.name.starts_with("attention") => 5,
         "B" | "G" => 1,
         "S" => 4,
+        "S.ends" => 5,
         _ => 2,
     };
     program.axes.iter().map(size).collect()
@@ -20,6 +22,12 @@ fn sizes(program: &Program) -> Vec<usize> {
 /// Whether a list of offsets is along the axis.
 fn is_list(program: &Program, axis: &str) -> bool {
     program.nodes.iter().any(|node| matches!(node.op, Op::Starts { list, .. } if program.axis_name(list) == axis))
+}
+
+/// Whether elements along the axis are taken at indices that a tensor gives, which no exchange replaces.
+fn gathers(program: &Program, axis: &str) -> bool {
+    let is_along = |other: Axis| program.axis_name(other) == axis;
+    program.nodes.iter().any(|node| matches!(node.op, Op::Gather { axis, to, .. } if is_along(axis) || is_along(to)))
 }
 
 /// Every kernel along its time, or whatever is scanned.
@@ -31,7 +39,7 @@ fn sharded_along_time_is_whole() {
             Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
             _ => None,
         });
-        let Some(axis) = scanned else { continue };
+        let Some(axis) = scanned.filter(|axis| !gathers(&program, axis)) else { continue };
         let case = Case::new(&program, &axis, &sizes(&program), 7);
         divisions(case.size()).iter().for_each(|parts| case.check(parts, 1e-11));
         checked += 1;
@@ -43,7 +51,7 @@ fn sharded_along_time_is_whole() {
 #[test]
 fn sharded_along_any_axis_is_whole() {
     for program in library_programs() {
-        for axis in program.axes.iter().filter(|axis| !is_list(&program, axis)) {
+        for axis in program.axes.iter().filter(|axis| !is_list(&program, axis) && !gathers(&program, axis)) {
             if !program.params.iter().any(|param| param.axes.iter().any(|a| program.axis_name(*a) == axis)) {
                 continue;
             }
@@ -57,10 +65,25 @@ fn sharded_along_any_axis_is_whole() {
 /// Packed sequences whose borders fall on, before and behind those of shards.
 #[test]
 fn packed_sequences_cross_the_borders_of_shards() {
-    for program in library_programs().into_iter().filter(|program| program.param("cu_seqlens").is_some()) {
+    let is_packed = |program: &Program| program.param("cu_seqlens").is_some() && !gathers(program, "T");
+    for program in library_programs().into_iter().filter(is_packed) {
         for seed in 0..6 {
             let case = Case::new(&program, "T", &sizes(&program), seed);
             case.check(&[3, 1, 0, 4, 3], 1e-11);
         }
     }
+}
+
+/// Packed sequences with states of their own, whose ends may be anywhere.
+#[test]
+fn states_of_packed_sequences_are_refused() {
+    let mut refused = 0;
+    for program in library_programs().into_iter().filter(|program| gathers(program, "T")) {
+        for axis in ["T", "S"] {
+            let error = shard(&program, axis).expect_err("an exchange for a gather");
+            assert_eq!(error, ShardError::Gather { axis: axis.to_owned() });
+        }
+        refused += 1;
+    }
+    assert_eq!(refused, 6, "models with states of packed sequences");
 }
