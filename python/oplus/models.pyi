@@ -4,6 +4,27 @@ from typing import NamedTuple
 
 from ._kernel import Array, Kernel
 
+class _affine_packed_states_outputs(NamedTuple):
+    h: Array
+    """h: [B, T]"""
+    h_last: Array
+    """h_last: state[B, S]"""
+
+class _affine_packed_states(Kernel):
+    """First-order affine recurrence of packed sequences, h[t] = a[t]·h[t−1] + b[t], where each sequence begins at a state of its own
+    and gives its last one.
+
+    Sequence s holds the times cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1. A sequence of no times keeps its state. On a GPU it is
+    baked or compiled.
+
+    fn affine_packed_states(a: [B, T], b: [B, T], cu_seqlens: i32 | i64[S.ends], h0: state[B, S] = 0) -> (h: [B, T], h_last: state[B, S])
+    h[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { a[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + b[t] } else { b[t] } } else { a[t]·h[t−1] + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { a[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + b[t] } else { b[t] }) }
+    w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    h_last[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { h[t] | T=w[s] } else { h0[s] }"""
+    def __call__(self, a: Array, b: Array, cu_seqlens: Array, h0: Array | None = None) -> _affine_packed_states_outputs: ...
+
+affine_packed_states: _affine_packed_states
+
 class _attention_outputs(NamedTuple):
     o: Array
     """o: [B, G, R, M, F]"""
@@ -202,6 +223,25 @@ class _gated_linear_attention(Kernel):
 
 gated_linear_attention: _gated_linear_attention
 
+class _gated_linear_attention_packed_states_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: wide[B, S, H, K, V]"""
+
+class _gated_linear_attention_packed_states(Kernel):
+    """[`gated_linear_attention`](fn@gated_linear_attention) of packed sequences, each with a state of its own, see
+    [`monoid_attention_packed_states`](fn@monoid_attention_packed_states).
+
+    fn gated_linear_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T, K], cu_seqlens: i32 | i64[S.ends], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
+    x[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] } } else { (if exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] }) = 0 { 0 } else { exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] })·x[t−1] }) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] }) }
+    o[t] = Σ_K q[t]·x[t]
+    w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    s_last[s] = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { x[t] | T=w[s] } else { s0[s] })"""
+    def __call__(self, q: Array, k: Array, v: Array, g: Array, cu_seqlens: Array, s0: Array | None = None) -> _gated_linear_attention_packed_states_outputs: ...
+
+gated_linear_attention_packed_states: _gated_linear_attention_packed_states
+
 class _linear_attention_outputs(NamedTuple):
     o: Array
     """o: [B, H, T, V]"""
@@ -302,6 +342,27 @@ class _mamba_packed(Kernel):
 
 mamba_packed: _mamba_packed
 
+class _mamba_packed_states_outputs(NamedTuple):
+    y: Array
+    """y: [B, G, D, T]"""
+    h_last: Array
+    """h_last: state[B, S, G, D, N]"""
+
+class _mamba_packed_states(Kernel):
+    """[`mamba`](fn@mamba) of packed sequences, each with a state of its own, see
+    [`selective_scan_packed_states`](fn@selective_scan_packed_states).
+
+    fn mamba_packed_states(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], z: [B, G, D, T], cu_seqlens: i32 | i64[S.ends], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, S, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, S, G, D, N])
+    w[t] = exp(softplus(delta[t] + delta_bias)·a)
+    w₂[t] = softplus(delta[t] + delta_bias)·u[t]·b[t]
+    s[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] } } else { w[t]·s[t−1] + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] }) }
+    y[t] = (Σ_N c[t]·s[t] + skip·u[t])·silu(z[t])
+    w₃[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    h_last[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { s[t] | T=w₃[s] } else { h0[s] }"""
+    def __call__(self, u: Array, delta: Array, a: Array, b: Array, c: Array, z: Array, cu_seqlens: Array, skip: Array | None = None, delta_bias: Array | None = None, h0: Array | None = None) -> _mamba_packed_states_outputs: ...
+
+mamba_packed_states: _mamba_packed_states
+
 class _merge_outputs(NamedTuple):
     o: Array
     """o: [B, M, F]"""
@@ -383,6 +444,28 @@ class _monoid_attention_packed(Kernel):
     def __call__(self, q: Array, k: Array, v: Array, g: Array, cu_seqlens: Array) -> _monoid_attention_packed_outputs: ...
 
 monoid_attention_packed: _monoid_attention_packed
+
+class _monoid_attention_packed_states_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: wide[B, S, H, K, V]"""
+
+class _monoid_attention_packed_states(Kernel):
+    """[`monoid_attention`](fn@monoid_attention) of packed sequences, each with a state of its own: sequence s holds the times
+    cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at s0\\[s\\] and ends with s_last\\[s\\].
+
+    A sequence of no times keeps its state. The K×V states of all times are stored on the way, as in
+    [`ssd_packed_states`](fn@ssd_packed_states). On a GPU it is baked or compiled.
+
+    fn monoid_attention_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T], cu_seqlens: i32 | i64[S.ends], s0: wide[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V])
+    x[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] } } else { (if exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] }) = 0 { 0 } else { exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + g[t] } else { g[t] })·x[t−1] }) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if exp(g[t]) = 0 { 0 } else { exp(g[t])·(s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + k[t]·v[t] } else { k[t]·v[t] }) }
+    o[t] = Σ_K q[t]·x[t]
+    w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    s_last[s] = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { x[t] | T=w[s] } else { s0[s] })"""
+    def __call__(self, q: Array, k: Array, v: Array, g: Array, cu_seqlens: Array, s0: Array | None = None) -> _monoid_attention_packed_states_outputs: ...
+
+monoid_attention_packed_states: _monoid_attention_packed_states
 
 class _monoid_states_outputs(NamedTuple):
     s: Array
@@ -743,6 +826,31 @@ class _selective_scan_packed(Kernel):
 
 selective_scan_packed: _selective_scan_packed
 
+class _selective_scan_packed_states_outputs(NamedTuple):
+    y: Array
+    """y: [B, G, D, T]"""
+    h_last: Array
+    """h_last: state[B, S, G, D, N]"""
+
+class _selective_scan_packed_states(Kernel):
+    """[`selective_scan`](fn@selective_scan) of packed sequences, each with a state of its own: sequence s holds the times
+    cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at h0\\[s\\] and ends with h_last\\[s\\].
+
+    A sequence of no times keeps its state. The states of all times are stored on the way, 4·B·G·D·N·T bytes and as much again for
+    the gradient; where all states begin at 0 and none is wanted, [`selective_scan_packed`](fn@selective_scan_packed) stores none.
+    On a GPU it is baked or compiled.
+
+    fn selective_scan_packed_states(u: [B, G, D, T], delta: [B, G, D, T], a: wide[G, D, N], b: [B, G, N, T], c: [B, G, N, T], cu_seqlens: i32 | i64[S.ends], skip: wide[G, D] = 0, delta_bias: wide[G, D] = 0, h0: state[B, S, G, D, N] = 0) -> (y: [B, G, D, T], h_last: state[B, S, G, D, N])
+    w[t] = exp((delta[t] + delta_bias)·a)
+    w₂[t] = (delta[t] + delta_bias)·u[t]·b[t]
+    s[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] } } else { w[t]·s[t−1] + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { w[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) + w₂[t] } else { w₂[t] }) }
+    y[t] = Σ_N c[t]·s[t] + skip·u[t]
+    w₃[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    h_last[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { s[t] | T=w₃[s] } else { h0[s] }"""
+    def __call__(self, u: Array, delta: Array, a: Array, b: Array, c: Array, cu_seqlens: Array, skip: Array | None = None, delta_bias: Array | None = None, h0: Array | None = None) -> _selective_scan_packed_states_outputs: ...
+
+selective_scan_packed_states: _selective_scan_packed_states
+
 class _selective_scan_softplus_outputs(NamedTuple):
     y: Array
     """y: [B, G, D, T]"""
@@ -824,6 +932,32 @@ class _ssd_packed(Kernel):
     def __call__(self, x: Array, dt: Array, a: Array, b: Array, c: Array, cu_seqlens: Array, skip: Array | None = None, dt_bias: Array | None = None) -> _ssd_packed_outputs: ...
 
 ssd_packed: _ssd_packed
+
+class _ssd_packed_states_outputs(NamedTuple):
+    y: Array
+    """y: [B, T, G, H, P]"""
+    h_last: Array
+    """h_last: wide[B, S, G, H, P, N]"""
+
+class _ssd_packed_states(Kernel):
+    """[`ssd_softplus`](fn@ssd_softplus) of packed sequences, each with a state of its own: sequence s holds the times
+    cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at h0\\[s\\] and ends with h_last\\[s\\].
+
+    A sequence of no times keeps its state. The P×N states of all times are stored on the way: for long sequences call
+    [`ssd_softplus`](fn@ssd_softplus) for each, or [`ssd_packed`](fn@ssd_packed) where all states begin at 0 and none is wanted. On
+    a GPU it is baked or compiled.
+
+    fn ssd_packed_states(x: [B, T, G, H, P], dt:  | wide[B, T, G, H], a: wide[G, H], b: [B, T, G, N], c: [B, T, G, N], cu_seqlens: i32 | i64[S.ends], skip: wide[G, H] = 0, dt_bias: wide[G, H] = 0, h0: wide[B, S, G, H, P, N] = 0) -> (y: [B, T, G, H, P], h_last: wide[B, S, G, H, P, N])
+    w[t] = softplus(dt[t] + dt_bias)·a
+    w₂[t] = exp(w[t])
+    w₃[t] = softplus(dt[t] + dt_bias)·x[t]·b[t]
+    s[t] = if t ∈ cu_seqlens[s.ends] { if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if w₂[t] = 0 { 0 } else { w₂[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + w₃[t] } else { w₃[t] } } else { (if exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + w[t] } else { w[t] }) = 0 { 0 } else { exp(if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { 0 + w[t] } else { w[t] })·s[t−1] }) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (if w₂[t] = 0 { 0 } else { w₂[t]·(h0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) }) + w₃[t] } else { w₃[t] }) }
+    y[t] = Σ_N c[t]·s[t] + skip·x[t]
+    w₄[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    h_last[s] = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { s[t] | T=w₄[s] } else { h0[s] })"""
+    def __call__(self, x: Array, dt: Array, a: Array, b: Array, c: Array, cu_seqlens: Array, skip: Array | None = None, dt_bias: Array | None = None, h0: Array | None = None) -> _ssd_packed_states_outputs: ...
+
+ssd_packed_states: _ssd_packed_states
 
 class _ssd_softplus_outputs(NamedTuple):
     y: Array
