@@ -2,7 +2,7 @@
 
 use oplus::{Elem, Kernel, kernels};
 
-use super::{linear, matrix, selective};
+use super::{linear, matrix, own, selective};
 
 /// A group of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -21,6 +21,8 @@ pub enum Group {
     Ssd,
     /// Recurrences of matrices other than SSD.
     Linear,
+    /// Operators of users, for the CPU.
+    Own,
 }
 
 /// How an input is filled.
@@ -95,6 +97,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(selective::cases());
     cases.extend(matrix::cases());
     cases.extend(linear::cases());
+    cases.extend(own::cases());
     cases
 }
 

@@ -6,6 +6,7 @@ pub mod document;
 pub mod host;
 pub mod linear;
 pub mod matrix;
+pub mod own;
 pub mod plot;
 pub mod random;
 pub mod results;

@@ -176,6 +176,21 @@ impl Prepared {
         }
     }
 
+    /// What the case reads: inputs and, of a gradient, outputs and the cotangent of the first.
+    pub(super) fn read(&self) -> Result<Vec<Vec<f32>>, oplus::Error> {
+        let given = self.inputs.iter().flatten();
+        let of_gradient = self.backward.iter().flat_map(|b| self.outputs.iter().chain(b.cotangents.iter().flatten()));
+        given.chain(of_gradient).map(Tensor::to_vec).collect()
+    }
+
+    /// What the case has written.
+    pub(super) fn written(&self) -> Result<Vec<Vec<f32>>, oplus::Error> {
+        match &self.backward {
+            None => self.outputs.iter().map(Tensor::to_vec).collect(),
+            Some(backward) => backward.gradients.iter().flatten().map(Tensor::to_vec).collect(),
+        }
+    }
+
     /// Compares with the same kernel on the CPU: a large case in [part](Sample).
     fn check(&self, case: &Case) -> Result<(), BenchError> {
         self.run()?;
@@ -261,7 +276,7 @@ fn distance(ours: &Tensor, reference: &Tensor) -> Result<f64, oplus::Error> {
 }
 
 /// ‖ours − reference‖ / ‖reference‖.
-fn relative<T: Copy + Sync + Into<f64>>(ours: &[T], reference: &[T]) -> f64 {
+pub(super) fn relative<T: Copy + Sync + Into<f64>>(ours: &[T], reference: &[T]) -> f64 {
     let pairs = || ours.par_iter().zip(reference).map(|(x, y)| ((*x).into(), (*y).into()));
     let errors: f64 = pairs().map(|(x, y): (f64, f64)| (x - y) * (x - y)).sum();
     let squares: f64 = pairs().map(|(_, y): (f64, f64)| y * y).sum();

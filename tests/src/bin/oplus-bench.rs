@@ -77,7 +77,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         oplus::source::Folder::open(folder)?.register();
     }
     let wanted = |case: &cases::Case| {
-        args.group.is_none_or(|g| g == case.group) && args.case.as_ref().is_none_or(|r| r.is_match(&case.name))
+        let is_for_this = case.group != Group::Own || args.device == Place::Cpu;
+        args.group.map_or(is_for_this, |g| g == case.group) && args.case.as_ref().is_none_or(|r| r.is_match(&case.name))
     };
     let cases: Vec<_> = cases::all().into_iter().filter(wanted).collect();
     if args.list {
@@ -103,7 +104,7 @@ fn time(args: &Args, cases: &[cases::Case], mut also: impl FnMut(&str)) -> Resul
     for case in cases {
         let lines = match &mut timer {
             Some(timer) => run::lines(case, timer, seed, how),
-            None => vec![host::line(case, seed)],
+            None => host::lines(case, seed),
         };
         for line in lines {
             let line = serde_json::to_string(&line)?;
