@@ -33,6 +33,7 @@ mod lost;
 mod map;
 mod math;
 mod memory;
+mod operations;
 mod partition;
 mod plan;
 mod pool;

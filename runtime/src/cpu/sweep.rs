@@ -3,11 +3,15 @@
 //! A lane is an index of the other axes. States are dense over the lanes of their field; elements and outputs have
 //! strides of their own, 0 where they do not vary.
 
+mod groups;
+mod runs;
+
 use super::kernel::{Action, Kernel, Source, StepNode};
 use super::lanes::First;
 use super::loops::Loops;
 use super::values::{Slice, Values};
 use super::{map, recurrence};
+use groups::Groups;
 
 /// Where something lies in its memory: how far apart neighbours are along the swept axis and the lanes' axes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,6 +68,9 @@ pub(super) fn sweep(
         return;
     }
     let Some(recurrences) = &kernel.recurrences else {
+        if let Some(groups) = Groups::new(kernel, geometry, elements) {
+            return groups.run(elements, states, outputs, exclusive);
+        }
         return Stepper::new(kernel, geometry).run(elements, states, outputs, exclusive, workspace);
     };
     for (field, recurrence) in recurrences.iter().enumerate() {
