@@ -1,4 +1,4 @@
-//! What a launch passes to a kernel, in order: one list, read by the lowering and by the planner.
+//! The parameters of a kernel, in order: one list, read by the lowering and by the planner.
 
 use oplus_dsl::ir::{Axis, AxisSet};
 
@@ -12,7 +12,7 @@ use oplus_dsl::{Elem, Ty};
 pub struct Slot {
     /// The kernel's parameter.
     pub param: Param,
-    /// What it stands for.
+    /// The thing that it stands for.
     pub role: Role,
 }
 
@@ -49,7 +49,7 @@ impl Piece {
     pub const GOES_ON: i64 = 2;
 }
 
-/// What a kernel takes beside the tensors of its stage and their sizes.
+/// The arguments that a kernel takes beside the tensors of its stage and their sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extras {
     /// The axes along which a tensor has stride 1, so that it is not passed: of each tensor the last that it has of them.

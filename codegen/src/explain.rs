@@ -1,5 +1,11 @@
 //! Plans in words and as a picture: what is computed, by which launches, and why so.
 
+mod cut;
+mod page;
+
+pub use cut::{Carry, Cut, SHOWN, Side, Tile};
+pub use page::{Section, fragment, page};
+
 use std::fmt::{self, Display, Formatter};
 
 use oplus_dsl::adjoint::equations;
@@ -10,7 +16,7 @@ use crate::schedules::Schedule;
 use crate::stage::{CutRefusal, Sink, Source, Stage};
 use crate::words::{Bytes, counted, width};
 
-/// What a plan does and why; prints as text: the equations, and the launches with the reasons for each.
+/// The account of a plan, which prints as text: the equations, and the launches with the reasons for each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The program's name.
@@ -27,7 +33,7 @@ pub struct Explanation {
     pub message_words: u64,
     /// The other ways to cut the program that a plan could have taken, and why it does not.
     pub other_cuts: Vec<(String, String)>,
-    /// What plan this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
+    /// The plan that this one is taken instead of, and why; for whoever knows which kernels there are to fill in.
     pub instead_of: Option<String>,
 }
 
@@ -36,7 +42,7 @@ pub struct Explanation {
 pub struct Explained {
     /// The stage's name.
     pub name: String,
-    /// What it does, in a few words.
+    /// Its work, in a few words.
     pub task: String,
     /// The tensors that it reads.
     pub reads: Vec<String>,
@@ -58,6 +64,8 @@ pub struct Explained {
     pub bytes: u64,
     /// Facts of the compiled kernel, each with its name; for whoever has compiled it to fill in.
     pub facts: Vec<(String, String)>,
+    /// How it cuts its work into tiles.
+    pub cut: Cut,
 }
 
 impl Explanation {
@@ -108,6 +116,7 @@ impl Explained {
             refused: refused(stage, choice),
             bytes: choice.candidates.first().map_or(0, |c| c.bytes),
             facts: vec![],
+            cut: Cut::of(launch),
         }
     }
 }

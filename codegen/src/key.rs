@@ -17,7 +17,7 @@ pub const COMPILER_VERSION: u32 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
-/// What the keys of all kernels of a stage have in common.
+/// The part that the keys of all kernels of a stage have in common.
 #[derive(Clone, Debug)]
 pub struct StageKey(blake3::Hasher);
 

@@ -13,8 +13,8 @@ impl From<Reg> for Operand {
 
 impl Operand {
     /// An `i32` constant.
-    pub fn i32(x: i32) -> Operand {
-        Operand::Const(Ty::I32, Literal::Int(i64::from(x)))
+    pub const fn i32(x: i32) -> Operand {
+        Operand::Const(Ty::I32, Literal::Int(x as i64))
     }
 
     /// An `i64` constant.

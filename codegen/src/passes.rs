@@ -4,6 +4,7 @@
 
 use oplus_dsl::decay::decays;
 use oplus_dsl::ir::Program;
+use oplus_dsl::packed::without_inverses;
 use oplus_dsl::rebase::rebase;
 use oplus_dsl::simplify::simplify;
 use oplus_dsl::verify::{VerifyError, verify};
@@ -17,16 +18,18 @@ pub struct Pass {
     run: fn(&Program) -> Program,
 }
 
-/// What is done to a program whose kernels may combine elements in any order.
-pub const PASSES: [Pass; 3] = [
+/// The passes over a program whose kernels may combine elements in any order.
+pub const PASSES: [Pass; 4] = [
+    Pass { name: "inverses of gathers", run: without_inverses },
     Pass { name: "rebase", run: rebase },
     Pass { name: "decays as powers of two", run: decays },
     Pass { name: "simplify", run: simplify },
 ];
 
-/// What is done to a program whose kernels keep to its operations and their order: no sum becomes a product, no exponential a
+/// The passes over a program whose kernels keep to its operations and their order: no sum becomes a product, no exponential a
 /// power of two.
-pub const ORDERED: [Pass; 1] = [Pass { name: "simplify", run: simplify }];
+pub const ORDERED: [Pass; 2] =
+    [Pass { name: "inverses of gathers", run: without_inverses }, Pass { name: "simplify", run: simplify }];
 
 /// A pass that leaves a program which is not well formed: a fault of the pass.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -34,7 +37,7 @@ pub const ORDERED: [Pass; 1] = [Pass { name: "simplify", run: simplify }];
 pub struct PassError {
     /// The pass.
     pub pass: &'static str,
-    /// What is wrong with the program.
+    /// The fault of the program.
     pub fault: Box<VerifyError>,
 }
 

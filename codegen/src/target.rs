@@ -62,7 +62,7 @@ impl Isa {
     }
 }
 
-/// What a plan was made for, in words: `H200 (sm_90a, 132 multiprocessors)`.
+/// The device of a plan, in words: `H200 (sm_90a, 132 multiprocessors)`.
 impl Display for Target {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let name = match *self {

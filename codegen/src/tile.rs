@@ -95,7 +95,7 @@ use oplus_dsl::{Elem, Ty};
 pub struct Kernel {
     /// The symbol, a valid PTX identifier.
     pub name: String,
-    /// What the launch passes, in order.
+    /// The parameters that the launch passes, in order.
     pub params: Vec<Param>,
     /// Threads per block, a multiple of 32.
     pub threads: u32,
@@ -116,11 +116,11 @@ pub struct Kernel {
 pub struct Param {
     /// Its name, for printing.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ParamKind,
 }
 
-/// What a launch passes for a parameter.
+/// The kinds of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
     /// A pointer to elements that the kernel only reads.
@@ -141,13 +141,13 @@ pub enum ParamKind {
 pub struct Shared {
     /// Its name, for printing.
     pub name: String,
-    /// What it holds.
+    /// Its elements.
     pub kind: SharedKind,
     /// How many.
     pub len: u32,
 }
 
-/// What a shared array holds.
+/// The elements of a shared array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedKind {
     /// Elements.
@@ -347,7 +347,7 @@ pub enum Stmt {
         index: Operand,
         /// Reads only where it is true.
         guard: Option<Operand>,
-        /// What the registers get where the guard is false.
+        /// The value that the registers get where the guard is false.
         otherwise: Operand,
     },
     /// Writes consecutive elements, one per operand.
@@ -543,7 +543,7 @@ pub enum Stmt {
     Poll {
         /// A [`ParamKind::Messages`].
         messages: ParamId,
-        /// What to read.
+        /// The entries to read.
         entries: Vec<PollEntry>,
         /// `u32`.
         tag: Operand,

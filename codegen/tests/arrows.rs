@@ -1,6 +1,6 @@
 //! Which files of the compiler know which: arrows between rooms run down only, and no files know one another in a circle.
 //!
-//! What a file knows is read from its `use` lines and its paths from `crate::` and `super::` on. A module and its child
+//! The files that a file knows are read from its `use` lines and its paths from `crate::` and `super::` on. A module and its child
 //! modules are one unit: that a child names its parent is no arrow.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,8 +15,10 @@ chapters! {
     tour: "tour.md",
     operators: "operators.md",
     axes: "axes.md",
+    functions: "functions.md",
     gradients: "gradients.md",
     state: "state.md",
+    distributed: "distributed.md",
     kernels: "kernels.md",
     models: "models.md",
     schedules: "schedules.md",
@@ -75,6 +77,18 @@ mod tests {
                 let file = link.split('#').next().unwrap_or_default();
                 assert!(folder.join(file).exists(), "{page} links to {link}, which is not there");
             }
+        }
+    }
+
+    #[test]
+    fn every_schedule_has_a_picture() {
+        let chapter = read("schedules.md");
+        let pages = std::fs::read_dir(Path::new(SRC).join("../../schedules")).unwrap();
+        let names = pages.map(|page| page.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned());
+        let schedules: Vec<String> = names.filter(|name| name != "README").collect();
+        assert!(schedules.len() >= 9, "{schedules:?}");
+        for name in schedules {
+            assert!(chapter.contains(&format!("](pictures/schedule-{name}.svg)")), "no picture of {name}");
         }
     }
 

@@ -10,6 +10,7 @@ const TEXT: &str = concat!(
     include_str!("../../dsl/front/standard/linear.rs"),
     include_str!("../../dsl/front/standard/attention.rs"),
     include_str!("../../dsl/front/standard/options.rs"),
+    include_str!("../../dsl/front/standard/packed.rs"),
 );
 
 /// What else computes a model: the beginning of its name, and the function that it replaces. The first entry that fits counts.
@@ -20,6 +21,7 @@ const PEERS: &[(&str, &str)] = &[
     ("ssm_", "a loop over time, or `jax.lax.associative_scan`"),
     ("multi_state", "a loop over time, or `jax.lax.associative_scan`"),
     ("monoid_states", "a loop over time, or `jax.lax.associative_scan`"),
+    ("affine_packed_states", "a loop over sequences and times"),
     ("selective_scan_packed", "`selective_scan_fn` of mamba-ssm, called for each sequence"),
     ("selective_scan", "`selective_scan_fn` of mamba-ssm"),
     ("mamba_packed", "`selective_scan_fn` of mamba-ssm, called for each sequence"),
@@ -30,12 +32,17 @@ const PEERS: &[(&str, &str)] = &[
     ("s4d", "a convolution by FFT, as the reference implementation of S4D has it"),
     ("s5", "`jax.lax.associative_scan`, as reference implementations have it"),
     ("lru", "`jax.lax.associative_scan`, as reference implementations have it"),
+    (
+        "monoid_attention_packed_states",
+        "`chunk_simple_gla` of flash-linear-attention (fla) with `cu_seqlens` and `scale=1`",
+    ),
     ("monoid", "`chunk_simple_gla` of flash-linear-attention (fla) with `scale=1`"),
     (
         "retention",
         "`chunk_simple_gla` of flash-linear-attention (fla) with `g_gamma` and `scale=1`, or its `chunk_retention`, whose decays are fixed",
     ),
     ("linear_attention", "`chunk_linear_attn` of flash-linear-attention (fla) with `scale=1` and `normalize=False`"),
+    ("gated_linear_attention_packed", "`chunk_gla` of flash-linear-attention (fla) with `cu_seqlens` and `scale=1`"),
     ("gated_linear", "`chunk_gla` of flash-linear-attention (fla) with `scale=1`"),
     (
         "attention_causal",
@@ -68,7 +75,7 @@ fn linked(text: String, (number, piece): (usize, &str)) -> String {
 }
 
 fn axes(program: &Program, axes: &[Axis]) -> String {
-    let names: Vec<&str> = axes.iter().map(|axis| program.axis_name(*axis)).collect();
+    let names: Vec<String> = axes.iter().map(|axis| program.axis_in_words(*axis)).collect();
     if names.is_empty() { "one number".into() } else { names.join(" × ") }
 }
 

@@ -314,6 +314,11 @@ impl Builder {
     pub fn starts(&mut self, axis: Axis, list: Axis, offsets: Value) -> Built {
         self.push(Op::Starts { axis, list, offsets }, Ty::Bool, AxisSet::EMPTY)
     }
+
+    /// The value of `axis` at every index of `to`, zero where there is none; the relation of the indices, in both directions.
+    pub fn gather(&mut self, (axis, to): (Axis, Axis), value: Value, (index, inverse): (Value, Value)) -> Built {
+        self.push(Op::Gather { axis, to, value, index, inverse }, Ty::Tuple, AxisSet::EMPTY)
+    }
 }
 
 /// What is known of values, and the way in.

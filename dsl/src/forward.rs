@@ -97,6 +97,12 @@ impl Forward {
             Op::Last { axis, value, empty } => self.linear(y, value, empty, |b, v, e| b.last(axis, v, e))?,
             Op::First { axis, value, empty } => self.linear(y, value, empty, |b, v, e| b.first(axis, v, e))?,
             Op::Shift { axis, by, value, fill } => self.linear(y, value, fill, |b, v, f| b.shift(axis, by, v, f))?,
+            Op::Gather { axis, to, value, index, inverse } => {
+                if let Some(dot) = self.tangents.get(&value).copied() {
+                    let dot = self.b.gather((axis, to), dot, (index, inverse))?;
+                    self.tangents.insert(y, dot);
+                }
+            }
             _ => {
                 if let Some(dot) = rules::tangent(&mut self.b, y, &self.tangents)? {
                     self.tangents.insert(y, dot);

@@ -103,6 +103,9 @@ pub enum InterpretError {
         /// The axis.
         axis: String,
     },
+    /// A list of another length than sequences have ends.
+    #[error(transparent)]
+    Ends(#[from] crate::ir::EndsError),
     /// An input whose data does not fill its sizes.
     #[error("`{param}` has {expected} element(s), but {given} are given")]
     Length {

@@ -38,7 +38,11 @@
 //! [`Op::Last`] and [`Op::First`] take one index of an axis and give `empty` when its size is 0. For a scan's final
 //! state the front end passes the scan's init as `empty`, so the final state of nothing is the initial state.
 //! [`Op::Shift`] reads index t−by and gives `fill` outside the axis. [`Op::Starts`] is true at the indices of an axis
-//! that a sorted list of offsets names: segments of packed sequences begin there.
+//! that a sorted list of offsets names: segments of packed sequences begin there. [`Op::Gather`] reads, for every index of
+//! an axis, a value at one index of another axis. It only does so along a one-to-one relation of some indices of both, which it
+//! is given in both directions, so that its adjoint is a gather too and never adds.
+//!
+//! An axis of the name `S.ends` has one index more than the axis `S`: see [`Program::ends`].
 //!
 //! # Operators' bodies
 //!
@@ -58,11 +62,13 @@
 
 mod axis_set;
 mod domain;
+mod ends;
 mod literal;
 
 use crate::elem::{Elem, Ty};
 
 pub use domain::Domain;
+pub use ends::{ENDS, EndsError};
 
 /// A program: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -266,6 +272,22 @@ pub enum Op {
         /// The offsets.
         offsets: Value,
     },
+    /// At index j of `to` the value at index `index`\[j\] of `axis`; zero (false) where there is no such index.
+    ///
+    /// The indices inside their axes are in a one-to-one relation: `index`\[j\] = i means `inverse`\[i\] = j, and the other way
+    /// round. Whoever builds the program promises it.
+    Gather {
+        /// The axis that disappears.
+        axis: Axis,
+        /// The axis that appears.
+        to: Axis,
+        /// The value over `axis`.
+        value: Value,
+        /// Of every index of `to` the index of `axis`, `i64`, over `to` alone; −1 for none.
+        index: Value,
+        /// Of every index of `axis` the index of `to`, `i64`, over `axis` alone; −1 for none.
+        inverse: Value,
+    },
 }
 
 /// Functions of one value.
@@ -374,6 +396,7 @@ impl Op {
             Op::Last { value, empty, .. } | Op::First { value, empty, .. } => vec![*value, *empty],
             Op::Shift { value, fill, .. } => vec![*value, *fill],
             Op::Starts { offsets, .. } => vec![*offsets],
+            Op::Gather { value, index, inverse, .. } => vec![*value, *index, *inverse],
         }
     }
 
@@ -397,6 +420,7 @@ impl Op {
             Op::Last { value, empty, .. } | Op::First { value, empty, .. } => vec![value, empty],
             Op::Shift { value, fill, .. } => vec![value, fill],
             Op::Starts { offsets, .. } => vec![offsets],
+            Op::Gather { value, index, inverse, .. } => vec![value, index, inverse],
         }
     }
 

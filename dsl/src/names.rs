@@ -107,6 +107,7 @@ impl Op {
             Op::First { .. } => "first",
             Op::Shift { .. } => "shift",
             Op::Starts { .. } => "starts",
+            Op::Gather { .. } => "gather",
         }
     }
 }

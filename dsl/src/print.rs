@@ -197,6 +197,9 @@ impl Program {
             Op::Starts { axis, list, offsets } => {
                 format!("starts({}, {}, {offsets})", self.axis_word(*axis), self.axis_word(*list))
             }
+            Op::Gather { axis, to, value, index, inverse } => {
+                format!("gather({}, {}, {value}, {index}, {inverse})", self.axis_word(*axis), self.axis_word(*to))
+            }
             op => map(op).unwrap_or_default(),
         }
     }

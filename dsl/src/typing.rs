@@ -124,6 +124,12 @@ pub enum TypeError {
         /// The axis of the list.
         axis: String,
     },
+    /// Indices of a gather over other axes than their own.
+    #[error("the indices of `gather` must vary along axis `{axis}` and no other")]
+    Relation {
+        /// The axis of the indices.
+        axis: String,
+    },
     /// A leaf of programs in an operator's body, or the other way round.
     #[error("`{op}` cannot be used in {place}")]
     Place {
@@ -168,6 +174,7 @@ impl Scope<'_> {
             Op::First { axis, value, empty } => self.end("first", *axis, *value, *empty),
             Op::Shift { axis, value, fill, .. } => self.shift(*axis, *value, *fill),
             Op::Starts { axis, list, offsets } => self.starts(*axis, *list, *offsets),
+            Op::Gather { axis, to, value, index, inverse } => self.gather((*axis, *to), *value, (*index, *inverse)),
         }
     }
 
@@ -346,6 +353,30 @@ impl Scope<'_> {
             return Err(TypeError::Offsets { axis: self.axis_name(list) });
         }
         Ok((Ty::Bool, AxisSet::of(axis)))
+    }
+
+    fn gather(
+        &self,
+        (axis, to): (Axis, Axis),
+        value: Value,
+        (index, inverse): (Value, Value),
+    ) -> Result<Typed, TypeError> {
+        self.axis(axis)?;
+        self.axis(to)?;
+        for (relation, along) in [(index, to), (inverse, axis)] {
+            let (found, axes) = self.scalar("gather", relation)?;
+            if found != Ty::I64 {
+                return Err(TypeError::Operand { op: "gather", expected: "indices of type i64", found });
+            }
+            if !AxisSet::of(along).contains_all(axes) {
+                return Err(TypeError::Relation { axis: self.axis_name(along) });
+            }
+        }
+        let (ty, axes) = self.scalar("gather", value)?;
+        if axes.contains(to) {
+            return Err(TypeError::Varies { op: "gather", what: "the value", axis: self.axis_name(to) });
+        }
+        Ok((ty, axes.without(axis).with(to)))
     }
 }
 

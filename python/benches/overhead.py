@@ -1,34 +1,35 @@
-"""The time of a call from Python beside that of its kernel: microseconds of the processor for calls that are queued, on a GPU.
+"""The time of a call from Python beside that of its kernel, layer by layer: `python benches/overhead.py [cuda|cpu]`.
 
-Prints a table in Markdown. The kernels are short, so that the processor is what takes the time; `graph` is a replay of the same
-calls in a CUDA graph, which has only the kernels' time.
+Prints a table in Markdown. Tensors are small, so that the processor is what takes the time: on a GPU, where calls are queued, and on
+the CPU, where a call also computes. On a GPU `in a graph` is a replay of the same calls in a CUDA graph, which has only the kernels'
+time. The least of many rounds is taken, since other programs can only add to it.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
-from statistics import median
 
+import numpy
 import torch
 
 import oplus
-from oplus import _native, _torch, compat
+from oplus import _torch, compat
 
-COUNT = 500
+COUNT, ROUNDS = 200, 60
 
 
-def queued(call: Callable[[], object]) -> float:
-    """Microseconds of the processor for a call, the median of several rounds."""
+def queued(call: Callable[[], object], wait: Callable[[], object]) -> float:
+    """Microseconds of the processor for a call, the least of several rounds."""
     found = []
-    for _ in range(15):
-        torch.cuda.synchronize()
+    for _ in range(ROUNDS):
+        wait()
         start = time.perf_counter()
         for _ in range(COUNT):
             call()
         found.append((time.perf_counter() - start) / COUNT * 1e6)
-        torch.cuda.synchronize()
-    return median(found)
+    return min(found)
 
 
 def replayed(call: Callable[[], object]) -> float:
@@ -53,28 +54,44 @@ def replayed(call: Callable[[], object]) -> float:
     return start.elapsed_time(end) * 1000 / 500
 
 
-def main() -> None:
-    x = torch.randn(8, 1024, device="cuda")
+def layers(device: str) -> dict[str, tuple[Callable[[], object], bool]]:
+    """Calls, each with whether its gradient is recorded, from the least that one can cost to the whole."""
+    x = torch.randn(8, 1024) if device == "cuda" else torch.randn(1, 4)
+    x = x.to(device)
     wanted = x.clone().requires_grad_()
     kernel = oplus.kernels.cumsum
-    native: _native.Kernel = kernel._native
-    allocate = _torch._allocator((x,))
-    q = torch.randn(1, 256, 4, 64, device="cuda", dtype=torch.bfloat16)
-    rows: dict[str, Callable[[], object]] = {
-        "`torch.empty_like(x)`": lambda: torch.empty_like(x),
-        "`torch.cumsum(x, 1)`": lambda: torch.cumsum(x, 1),
-        "native call of `cumsum`": lambda: native.call((x,), allocate),
-        "`oplus.kernels.cumsum(x)`": lambda: kernel(x),
-        "the same, gradient wanted": lambda: kernel(wanted),
-        "`flash_attn_func`, causal": lambda: compat.flash_attn.flash_attn_func(q, q, q, causal=True),
-        "`chunk_retention`": lambda: compat.fla.chunk_retention(q, q, q),
+    native = kernel._native
+    q = torch.randn(1, 256 if device == "cuda" else 2, 4, 64, device=device, dtype=torch.bfloat16)
+    array = numpy.zeros((1, 4), numpy.float32)
+    rows = {
+        "`torch.empty_like(x)`": (lambda: torch.empty_like(x), False),
+        "`torch.cumsum(x, 1)`": (lambda: torch.cumsum(x, 1), False),
+        "native call of `cumsum`": (lambda: native.call((x,), _torch._library), False),
+        "native call, checked for transforms and gradients": (lambda: native.call_eager((x,), _torch._library), False),
+        "`oplus.kernels.cumsum(x)`": (lambda: kernel(x), False),
+        "`torch.cumsum(x, 1)`, gradient recorded": (lambda: torch.cumsum(wanted, 1), True),
+        "`oplus.kernels.cumsum(x)`, gradient recorded": (lambda: kernel(wanted), True),
+        "`flash_attn_func`, causal": (lambda: compat.flash_attn.flash_attn_func(q, q, q, causal=True), False),
+        "`chunk_retention`": (lambda: compat.fla.chunk_retention(q, q, q), False),
     }
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
-    print("| call | processor, µs | in a graph, µs |\n|---|---|---|")
-    for name, call in rows.items():
-        call()
-        with torch.no_grad() if "gradient" not in name else torch.enable_grad():
-            print(f"| {name} | {queued(call):.1f} | {replayed(call):.1f} |", flush=True)
+    if device == "cpu":
+        rows["`numpy.cumsum(x, 1)`"] = (lambda: numpy.cumsum(array, 1), False)
+        rows["`oplus.kernels.cumsum(x)`, NumPy"] = (lambda: kernel(array), False)
+    return rows
+
+
+def main() -> None:
+    device = sys.argv[1] if len(sys.argv) > 1 else "cuda" if torch.cuda.is_available() else "cpu"
+    on_gpu = device == "cuda"
+    torch.set_num_threads(1)
+    where = torch.cuda.get_device_name() if on_gpu else "CPU"
+    print(f"{where}, PyTorch {torch.__version__}\n\n| call | processor, µs |{' in a graph, µs |' * on_gpu}")
+    print(f"|---|---|{'---|' * on_gpu}")
+    for name, (call, records) in layers(device).items():
+        with torch.set_grad_enabled(records):
+            call()
+            graph = f" {replayed(call):.1f} |" if on_gpu else ""
+            print(f"| {name} | {queued(call, torch.cuda.synchronize if on_gpu else int):.1f} |{graph}", flush=True)
 
 
 if __name__ == "__main__":

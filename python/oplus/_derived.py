@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from . import _native
@@ -22,37 +23,28 @@ class Derived:
         self.is_differentiable = bool(floats) and any(is_float(param.elem) for param in self.params)
         # Parameters that may store one of two types of floats, which their gradients then store.
         self.has_choice = self.is_differentiable and any(p.other and is_float(p.elem) for p in self.params)
-        self._gradient: Derived | None = None
         self._parts: dict[tuple[bool, ...], _native.Kernel] = {}
         self._batched: dict[tuple[bool, ...], tuple[Derived, list[bool]]] = {}
-        self._sources: list[tuple[bool, int]] | None = None
-        self._saved: list[int] | None = None
 
-    @property
+    @cached_property
     def gradient(self) -> Derived:
         """The gradient, a kernel of its own."""
-        if self._gradient is None:
-            self._gradient = derived_of(self.native.gradient())
-        return self._gradient
+        return derived_of(self.native.gradient())
 
-    @property
+    @cached_property
     def saved(self) -> list[int]:
         """Which inputs and outputs, counted one after the other, the gradient reads."""
-        if self._saved is None:
-            wanted = {param.name for param in self.gradient.params}
-            self._saved = [at for at, name in enumerate(self.names) if name in wanted]
-        return self._saved
+        wanted = {param.name for param in self.gradient.params}
+        return [at for at, name in enumerate(self.names) if name in wanted]
 
-    @property
+    @cached_property
     def sources(self) -> list[tuple[bool, int]]:
         """Where each parameter of the gradient comes from: a cotangent, or a saved tensor, and which."""
-        if self._sources is None:
-            places = {self.names[at]: place for place, at in enumerate(self.saved)}
-            self._sources = [
-                (True, self.cotangents[param.name]) if param.name not in places else (False, places[param.name])
-                for param in self.gradient.params
-            ]
-        return self._sources
+        places = {self.names[at]: place for place, at in enumerate(self.saved)}
+        return [
+            (True, self.cotangents[param.name]) if param.name not in places else (False, places[param.name])
+            for param in self.gradient.params
+        ]
 
     def part(self, wanted: tuple[bool, ...]) -> _native.Kernel:
         """The gradient with those outputs only that are wanted."""

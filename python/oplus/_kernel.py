@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from functools import cached_property
+from functools import cache, cached_property
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +26,7 @@ class Kernel:
 
     def __init__(self, native: _native.Kernel, docs: str | None = None) -> None:
         self._native = native
+        self._docs = native.docs if docs is None else docs
         self._key = f"{native.name}#{len(kernels)}"
         kernels[self._key] = native
         self._params = native.params
@@ -35,7 +36,7 @@ class Kernel:
         self.__name__ = self.__qualname__ = native.name.replace(".", "_")
         names = [output.name.replace(".", "_") for output in native.outputs]
         self._output = namedtuple(self.__name__, names, module="oplus")  # type: ignore[misc]
-        self.__doc__ = "\n\n".join(filter(None, [native.docs if docs is None else docs, repr(self)]))
+        self.__doc__ = "\n\n".join(filter(None, [self._docs, repr(self)]))
 
     def __call__(self, *args: Array, **kwargs: Array) -> Any:
         if kwargs or len(args) != self._count:
@@ -98,6 +99,10 @@ class Kernel:
         """A kernel has no state: copies of a model share it."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled kernel is its program as text."""
+        return _of_text, (self._native.text, self._docs)
+
     def __repr__(self) -> str:
         params, outputs = (", ".join(map(repr, tensors)) for tensors in (self._params, self.outputs))
         return f"fn {self.__name__}({params}) -> ({outputs})\n{self.equations.rstrip()}"
@@ -143,6 +148,12 @@ class Kernel:
             if isinstance(full[at], (bool, int, float)):
                 full[at] = library.scalar(full[at], self._params[at].elem, call, like)
         return tuple(full)
+
+
+@cache
+def _of_text(text: str, docs: str) -> Kernel:
+    """The kernel of a program in its text form, one for every text that is unpickled."""
+    return Kernel(_native.Kernel.of_text(text, docs))
 
 
 def _library_of(kind: type) -> ModuleType | None:

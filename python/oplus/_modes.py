@@ -6,7 +6,12 @@ import threading
 
 from ._native import Ordered
 
-_local = threading.local()
+
+class _Local(threading.local):
+    recording = True
+
+
+_local = _Local()
 
 
 def ordered() -> Ordered:
@@ -40,4 +45,4 @@ class record:
 
 def is_recording() -> bool:
     """Whether calls of this thread save states for their gradients."""
-    return getattr(_local, "recording", True)
+    return _local.recording

@@ -66,6 +66,20 @@ class Explanation:
 class Saved:
     """What a call has saved for its gradient, without the memory that holds it."""
 
+class Torch:
+    """What calls need of PyTorch: the types of plain tensors, what transforms or traces calls, and its element types."""
+
+    def __init__(
+        self,
+        plain: tuple[type, type],
+        hooks: tuple[Callable[[], object], Callable[[], object]],
+        is_grad_enabled: Callable[[], bool],
+        dtypes: dict[str, Any],
+    ) -> None: ...
+
+# Makes arrays, `allocate(elem, shape)`; of PyTorch beside the first tensor that is given.
+Allocate: TypeAlias = Callable[[str, tuple[int, ...]], Any] | Torch
+
 class Kernel:
     """A program that can be called, with its gradient."""
 
@@ -75,15 +89,18 @@ class Kernel:
     def docs(self) -> str: ...
     @property
     def text(self) -> str: ...
+    @staticmethod
+    def of_text(text: str, docs: str) -> Kernel: ...
     @property
     def equations(self) -> str: ...
     @property
     def params(self) -> list[TensorType]: ...
     @property
     def outputs(self) -> list[TensorType]: ...
-    def call(self, inputs: tuple[Any, ...], allocate: Callable[[str, tuple[int, ...]], Any]) -> tuple[Any, ...]: ...
+    def call(self, inputs: tuple[Any, ...], allocate: Allocate) -> tuple[Any, ...]: ...
+    def call_eager(self, inputs: tuple[Any, ...], torch: Torch) -> Any: ...
     def call_saving(
-        self, inputs: tuple[Any, ...], allocate: Callable[[str, tuple[int, ...]], Any]
+        self, inputs: tuple[Any, ...], allocate: Allocate
     ) -> tuple[tuple[Any, ...], Any, Saved | None]: ...
     def backward(
         self,
@@ -91,7 +108,7 @@ class Kernel:
         outputs: tuple[Any, ...],
         cotangents: tuple[Any, ...],
         wanted: Sequence[bool],
-        allocate: Callable[[str, tuple[int, ...]], Any],
+        allocate: Allocate,
         states: Any = None,
         saved: Saved | None = None,
     ) -> tuple[Any, ...]: ...

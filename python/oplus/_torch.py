@@ -34,28 +34,20 @@ _DTYPES = {
 }
 _ELEMS = {dtype: elem for elem, dtype in _DTYPES.items()}
 _PLAIN = (torch.Tensor, Parameter)
-_empty = torch.empty
+# What native calls ask PyTorch: they make tensors beside the first that is given.
+_library = _native.Torch(
+    _PLAIN, (torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack), torch.is_grad_enabled, _DTYPES
+)
 
 
-_allocators: dict[torch.device, Any] = {}
+def _memory(size: int, ordinal: int, stream: int) -> int:
+    """Memory of a GPU for what a call needs beside its tensors, in the order of a stream."""
+    if torch.cuda.current_device() == ordinal:
+        return torch._C._cuda_cudaCachingAllocator_raw_alloc(size, stream)
+    return torch.cuda.caching_allocator_alloc(size, ordinal, stream)
 
 
-def _allocator(args: Tensors) -> Any:
-    """What makes outputs where the first tensor is."""
-    for x in args:
-        if x is not None:
-            break
-    device = x.device
-    found = _allocators.get(device)
-    if found is None:
-        if device.type == "cuda":
-            _native.use_allocator(torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete)
-
-        def found(elem: str, shape: tuple[int, ...]) -> torch.Tensor:
-            return _empty(shape, dtype=_DTYPES[elem], device=device)
-
-        _allocators[device] = found
-    return found
+_native.use_allocator(_memory, torch.cuda.caching_allocator_delete)
 
 
 def scalar(value: float, elem: str, call: Any, like: torch.Tensor) -> torch.Tensor:
@@ -68,7 +60,7 @@ def scalar(value: float, elem: str, call: Any, like: torch.Tensor) -> torch.Tens
 
 def _run(kernel: _native.Kernel, args: Tensors) -> Tensors:
     """Runs a kernel on tensors that have memory."""
-    return kernel.call(args, _allocator(args))
+    return kernel.call(args, _library)
 
 
 def _is_eager(args: Tensors) -> bool:
@@ -83,21 +75,16 @@ def _is_eager(args: Tensors) -> bool:
 
 def call(kernel: Kernel, args: Tensors) -> Tensors:
     """Runs a kernel on tensors of PyTorch."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return _torch_library.call(kernel._key, args)
-    needs_gradient = False
-    is_plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
-    for at, x in enumerate(args):
-        if x is None:
-            continue
-        if type(x) not in _PLAIN:
-            _check(kernel._params[at].name, x)
-            is_plain = False
-        needs_gradient = needs_gradient or x.requires_grad
-    if is_plain:
-        if needs_gradient and torch.is_grad_enabled():
-            return _Eager.apply(derived_of(kernel._native), *args)
-        return _run(kernel._native, args)
+    found = kernel._native.call_eager(args, _library)
+    if found is None:
+        return _Eager.apply(derived_of(kernel._native), *args)
+    if found is not NotImplemented:
+        return found
+    for x, param in zip(args, kernel._params):
+        if x is not None:
+            _check(param.name, x)
     if torch._C._are_functorch_transforms_active():
         return _Transformed.apply(derived_of(kernel._native), *args)
     return _torch_library.call(kernel._key, args)
@@ -109,7 +96,7 @@ def _check(name: str, x: Any) -> None:
 
 
 def _backward(ctx: Any, *cotangents: Any) -> Tensors:
-    derived: Derived = ctx.derived
+    derived, is_ordered, is_whole, _ = ctx.call
     nothing = (None,) * (len(derived.params) + 1)
     if not derived.is_differentiable or all(x is None for x in cotangents):
         return nothing
@@ -118,14 +105,14 @@ def _backward(ctx: Any, *cotangents: Any) -> Tensors:
     if not any(wanted):
         return nothing
     saved = ctx.saved_tensors
-    kept = [saved[at] for at in derived.saved] if ctx.is_whole else saved
+    kept = [saved[at] for at in derived.saved] if is_whole else saved
     args = tuple(cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources)
-    with _Order(ctx.ordered):
+    with _Order(is_ordered):
         if torch.is_grad_enabled() or not _is_eager(args):
             function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
             every = iter(function.apply(derived.gradient, *args))
             found = iter([x for x, needs in zip(every, wanted) if needs])
-        elif ctx.is_whole:
+        elif is_whole:
             found = iter(_gradient(ctx, saved, cotangents, wanted))
         else:
             found = iter(_run(derived.part(wanted), args))
@@ -134,11 +121,11 @@ def _backward(ctx: Any, *cotangents: Any) -> Tensors:
 
 def _gradient(ctx: Any, saved: Tensors, cotangents: Tensors, wanted: tuple[bool, ...]) -> Tensors:
     """The gradient of a call of which all inputs are kept, with the states that it has saved."""
-    derived: Derived = ctx.derived
+    derived, _, _, form = ctx.call
     count = len(derived.params)
     inputs, outputs = saved[:count], saved[count : count + len(derived.outputs)]
     given = tuple(x for x, output in zip(cotangents, derived.outputs) if is_float(output.elem))
-    return derived.native.backward(inputs, outputs, given, wanted, _allocator(inputs), saved[-1], ctx.form)
+    return derived.native.backward(inputs, outputs, given, wanted, _library, saved[-1], form)
 
 
 class _Order:
@@ -157,13 +144,11 @@ class _Order:
 
 
 def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors, states: Any = None, form: Any = None) -> None:
-    ctx.derived = derived
-    ctx.ordered = _native.is_ordered()
     # Saved states belong to a call with all its inputs, and so do types that are chosen tensor by tensor.
-    ctx.is_whole = form is not None or derived.has_choice
-    ctx.form = form
-    both = (*inputs, *outputs)
-    if ctx.is_whole:
+    is_whole = form is not None or derived.has_choice
+    ctx.call = derived, _native.is_ordered(), is_whole, form
+    both = inputs + outputs
+    if is_whole:
         read = set(derived.saved)
         kept = [x if at in read or at < len(inputs) else None for at, x in enumerate(both)]
         ctx.save_for_backward(*kept, states)
@@ -181,7 +166,7 @@ class _Eager(torch.autograd.Function):
     def forward(ctx: Any, derived: Derived, *args: Any) -> Tensors:
         states = form = None
         if derived.is_differentiable and is_recording():
-            outputs, states, form = derived.native.call_saving(args, _allocator(args))
+            outputs, states, form = derived.native.call_saving(args, _library)
         else:
             outputs = _run(derived.native, args)
         _remember(ctx, derived, args, outputs, states, form)

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use oplus::{Call, Device, Elem, Error, Residual, Tensor};
 use oplus_dsl::ir::Op;
 use pyo3::exceptions::PyTypeError;
@@ -10,6 +12,7 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::exception;
 use crate::import;
+use crate::torch::Torch;
 
 /// What a call has saved for its gradient, without the memory that holds it: which the caller keeps.
 #[pyclass(frozen, module = "oplus._native")]
@@ -18,16 +21,99 @@ pub(crate) struct Saved(Residual);
 /// A call's arrays; what has been saved, and in which array.
 pub(crate) type Made<'py> = (Bound<'py, PyTuple>, Option<(Bound<'py, PyAny>, Saved)>);
 
-/// Makes arrays of a library: `allocate(elem, shape)`.
-pub(crate) struct Allocate<'a, 'py>(pub(crate) &'a Bound<'py, PyAny>);
+/// Makes the arrays of a call.
+pub(crate) enum Allocate<'a, 'py> {
+    /// By a function of Python, `allocate(elem, shape)`.
+    By(&'a Bound<'py, PyAny>),
+    /// By PyTorch, beside a tensor that stores this.
+    Beside(&'a Torch, Bound<'py, PyAny>, Elem),
+}
 
-impl<'py> Allocate<'_, 'py> {
+/// The element type, the shape and the strides of an array that is to be made.
+pub(crate) struct Form {
+    elem: Elem,
+    shape: Py<PyTuple>,
+    strides: Py<PyTuple>,
+}
+
+impl Form {
+    fn new(py: Python<'_>, elem: Elem, shape: &[usize]) -> PyResult<Form> {
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = shape[axis].max(1).saturating_mul(strides[axis]);
+        }
+        Ok(Form { elem, shape: PyTuple::new(py, shape)?.unbind(), strides: PyTuple::new(py, strides)?.unbind() })
+    }
+}
+
+impl<'a, 'py> Allocate<'a, 'py> {
+    /// What `allocate` is: a function, or PyTorch, which makes arrays beside the first of the objects.
+    pub(crate) fn of(
+        allocate: &'a Bound<'py, PyAny>,
+        objects: &Bound<'py, PyTuple>,
+        tensors: &[Option<Tensor>],
+    ) -> Allocate<'a, 'py> {
+        let first = tensors.iter().position(Option::is_some);
+        let like = first.and_then(|at| objects.get_item(at).ok().zip(tensors[at].as_ref()));
+        match (allocate.cast::<Torch>(), like) {
+            (Ok(torch), Some((like, tensor))) => Allocate::Beside(torch.get(), like, tensor.elem()),
+            _ => Allocate::By(allocate),
+        }
+    }
+
+    fn py(&self) -> Python<'py> {
+        match self {
+            Allocate::By(function) => function.py(),
+            Allocate::Beside(_, like, _) => like.py(),
+        }
+    }
+
     /// An array, and a tensor that sees it.
-    fn made(&self, name: &str, elem: Elem, shape: &[usize]) -> PyResult<(Bound<'py, PyAny>, Tensor)> {
-        let py = self.0.py();
-        let array = self.0.call1((PyString::intern(py, elem.name()), PyTuple::new(py, shape)?))?;
+    fn made(&self, name: &str, form: &Form) -> PyResult<(Bound<'py, PyAny>, Tensor)> {
+        let py = self.py();
+        let (shape, strides) = (form.shape.bind(py), form.strides.bind(py));
+        let array = match self {
+            Allocate::By(function) => function.call1((PyString::intern(py, form.elem.name()), shape))?,
+            Allocate::Beside(torch, like, known) => torch.tensor((like, *known), form.elem, (shape, strides))?,
+        };
         let tensor = import::tensor(name, &array)?;
         Ok((array, tensor))
+    }
+}
+
+/// The outputs of a kernel's last call, for calls whose inputs have the same types and shapes.
+#[derive(Default)]
+pub(crate) struct Last(Mutex<Option<Arc<Known>>>);
+
+struct Known {
+    inputs: Vec<Option<(Elem, Vec<usize>)>>,
+    outputs: Vec<Form>,
+}
+
+impl Known {
+    fn is_for(&self, inputs: &[Option<Tensor>]) -> bool {
+        let is_same = |known: &Option<(Elem, Vec<usize>)>, input: &Option<Tensor>| match (known, input) {
+            (None, None) => true,
+            (Some((elem, shape)), Some(tensor)) => *elem == tensor.elem() && shape == tensor.shape(),
+            _ => false,
+        };
+        self.inputs.iter().zip(inputs).all(|(known, input)| is_same(known, input))
+    }
+}
+
+impl Last {
+    /// The forms of the outputs of a call.
+    fn outputs(&self, py: Python<'_>, kernel: &oplus::Kernel, inputs: &[Option<Tensor>]) -> PyResult<Arc<Known>> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = last.as_ref().filter(|known| known.is_for(inputs)) {
+            return Ok(known.clone());
+        }
+        let shapes = kernel.output_shapes(&given(inputs)).map_err(|e| exception(py, &e))?;
+        let outputs = shapes.iter().map(|(elem, shape)| Form::new(py, *elem, shape)).collect::<PyResult<_>>()?;
+        let inputs = inputs.iter().map(|x| x.as_ref().map(|x| (x.elem(), x.shape().to_vec()))).collect();
+        let known = Arc::new(Known { inputs, outputs });
+        *last = Some(known.clone());
+        Ok(known)
     }
 }
 
@@ -54,17 +140,17 @@ fn given(tensors: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
 
 /// Makes a call, which saves states for its gradient if that is wished and it can.
 pub(crate) fn forward<'py>(
-    kernel: &oplus::Kernel,
+    (kernel, last): (&oplus::Kernel, &Last),
     inputs: Vec<Option<Tensor>>,
     allocate: &Allocate<'_, 'py>,
     is_saving: bool,
 ) -> PyResult<Made<'py>> {
-    let py = allocate.0.py();
+    let py = allocate.py();
     let told = |e: Error| exception(py, &e);
-    let shapes = kernel.output_shapes(&given(&inputs)).map_err(told)?;
+    let known = last.outputs(py, kernel, &inputs)?;
     let program = kernel.program().map_err(told)?;
     let names = program.outputs.iter().map(|output| &output.name);
-    let made = names.zip(&shapes).map(|(name, (elem, shape))| allocate.made(name, *elem, shape));
+    let made = names.zip(&known.outputs).map(|(name, form)| allocate.made(name, form));
     let (arrays, outputs): (Vec<_>, Vec<_>) = made.collect::<PyResult<Vec<_>>>()?.into_iter().unzip();
     let sinks: Vec<&Tensor> = outputs.iter().collect();
     let on_gpu = matches!(outputs.first().map(Tensor::device), Some(Device::Cuda(_)));
@@ -75,7 +161,7 @@ pub(crate) fn forward<'py>(
     } else {
         None
     };
-    let states = len.map(|shape| allocate.made("residual", Elem::F32, &shape)).transpose()?;
+    let states = len.map(|shape| allocate.made("residual", &Form::new(py, Elem::F32, &shape)?)).transpose()?;
     // Memory of a GPU may come from an allocator in Python, so that no lock of the runtime is waited for with Python's held.
     let place = states.as_ref().map(|(_, tensor)| tensor);
     let called = py.detach(|| match place {
@@ -118,13 +204,15 @@ pub(crate) fn gradient<'py>(
     backward: Backward<'_>,
     allocate: &Allocate<'_, 'py>,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let py = allocate.0.py();
+    let py = allocate.py();
     let told = |e: Error| exception(py, &e);
     let Backward { inputs, outputs, cotangents, wanted, saved } = backward;
     let params = &kernel.program().map_err(told)?.params;
     let floats = params.iter().zip(&inputs).filter(|(param, _)| param.elem.is_float());
     let wanted = floats.zip(&wanted).map(|((param, input), wanted)| match input {
-        Some(like) if *wanted => allocate.made(&format!("{}_bar", param.name), like.elem(), like.shape()).map(Some),
+        Some(like) if *wanted => {
+            allocate.made(&format!("{}_bar", param.name), &Form::new(py, like.elem(), like.shape())?).map(Some)
+        }
         _ => Ok(None),
     });
     let (arrays, sinks): (Vec<_>, Vec<_>) =

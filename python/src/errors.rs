@@ -24,6 +24,7 @@ pub(crate) fn exception(py: Python<'_>, error: &oplus::Error) -> PyErr {
         | E::SelfOverlap { .. }
         | E::UnknownSize { .. }
         | E::UnknownAxis { .. }
+        | E::Ends(_)
         | E::DeviceMismatch { .. } => PyValueError::new_err(text),
         E::WrongElem { .. } | E::ElemMismatch { .. } | E::MissingTensor { .. } | E::Count { .. } | E::UnknownElem => {
             PyTypeError::new_err(text)

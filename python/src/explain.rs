@@ -2,22 +2,29 @@
 
 use oplus::explain::{Explained, GpuPlan, Planned};
 use oplus::{Device, Elem, Shapes, Target};
+use oplus_codegen::explain::{Section, fragment};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::exception;
 
 /// What a call does and why: prints as text.
-#[pyclass(frozen, get_all, module = "oplus._native")]
+#[pyclass(frozen, module = "oplus._native")]
 pub(crate) struct Explanation {
     /// The kernel's name.
+    #[pyo3(get)]
     kernel: String,
     /// The whole as text.
+    #[pyo3(get)]
     text: String,
     /// The program.
+    #[pyo3(get)]
     forward: Py<Part>,
     /// The derived gradient; nothing where there is none.
+    #[pyo3(get)]
     gradient: Option<Py<Part>>,
+    /// The whole as a part of a page.
+    html: String,
 }
 
 /// One program of an explanation.
@@ -34,12 +41,14 @@ pub(crate) struct Part {
 }
 
 impl Explanation {
-    pub(crate) fn of(explanation: oplus::Explanation) -> PyResult<Explanation> {
+    /// The explanation of a call of these sizes.
+    pub(crate) fn of(explanation: oplus::Explanation, sizes: &[(String, usize)]) -> PyResult<Explanation> {
         Python::attach(|py| {
             let text = explanation.to_string().trim_end().to_owned();
+            let html = html(&explanation, sizes);
             let forward = Py::new(py, Part::of(&explanation.forward))?;
             let gradient = explanation.gradient.as_ref().ok().map(|g| Py::new(py, Part::of(g))).transpose()?;
-            Ok(Explanation { kernel: explanation.kernel, text, forward, gradient })
+            Ok(Explanation { kernel: explanation.kernel, text, forward, gradient, html })
         })
     }
 }
@@ -54,11 +63,9 @@ impl Explanation {
         &self.text
     }
 
-    /// Equations and launches, for notebooks.
-    fn _repr_html_(&self) -> String {
-        let parts = [("", Some(&self.forward)), (" (gradient)", self.gradient.as_ref())];
-        let part = |(what, part): &(&str, Option<&Py<Part>>)| part.map(|part| part.get().html(&self.kernel, what));
-        format!("<div>{}</div>", parts.iter().filter_map(part).collect::<String>())
+    /// Equations, launches and their pictures, for notebooks.
+    fn _repr_html_(&self) -> &str {
+        &self.html
     }
 }
 
@@ -74,27 +81,25 @@ impl Part {
     }
 }
 
-impl Part {
-    fn html(&self, kernel: &str, what: &str) -> String {
-        let pre = |text: &str| format!("<pre>{}</pre>", escaped(text));
-        let mut html = format!("<h4>{}{what}</h4>{}", escaped(kernel), pre(&self.equations));
-        html += &self.cpu.as_ref().map(|plan| format!("<p>on the CPU</p>{}", pre(plan))).unwrap_or_default();
-        if let Some(gpu) = &self.gpu {
-            let cell = |text: &str| format!("<td style='text-align:left'>{}</td>", escaped(text));
-            let row =
-                |(name, task, division, grid, schedule, micros): &(String, String, String, String, String, f64)| {
-                    let cells: String =
-                        [name, task, division, grid, schedule].into_iter().map(|text| cell(text)).collect();
-                    format!("<tr>{cells}<td>{micros:.1}</td></tr>")
-                };
-            let head: String = ["launch", "task", "division", "grid", "schedule", "µs"]
-                .map(|name| format!("<th>{name}</th>"))
-                .concat();
-            let rows: String = self.launches.iter().map(row).collect();
-            html += &format!("<p>{}</p><table><tr>{head}</tr>{rows}</table>", escaped(gpu));
-        }
-        html
-    }
+/// The program and its gradient as `oplus explain --html` draws them, and how the CPU shares the work.
+fn html(explanation: &oplus::Explanation, sizes: &[(String, usize)]) -> String {
+    let sizes: String = sizes.iter().map(|(axis, size)| format!(", {axis}={size}")).collect();
+    let parts = [("", Some(&explanation.forward)), (".bar", explanation.gradient.as_ref().ok())];
+    let parts = || parts.iter().filter_map(|(suffix, part)| part.map(|part| (suffix, part)));
+    let section = |(suffix, part): (&&str, &Explained)| {
+        let planned = part.gpu.as_ref().and_then(|gpu| gpu.plan.as_ref().ok());
+        let launches = planned.map(|planned| planned.launches.clone()).unwrap_or_default();
+        let title = format!("{}{suffix}{sizes}", explanation.kernel);
+        Section { title, equations: part.equations.clone(), launches, ptx: vec![] }
+    };
+    let on_cpu = |(_, part): (&&str, &Explained)| part.cpu.as_ref().map(ToString::to_string);
+    let cpu: Vec<String> = parts().filter_map(on_cpu).collect();
+    let cpu = if cpu.is_empty() {
+        String::new()
+    } else {
+        format!("<details><summary>on the CPU</summary><pre>{}</pre></details>", escaped(&cpu.join("\n\n")))
+    };
+    format!("<div>{}{cpu}</div>", fragment(&parts().map(section).collect::<Vec<_>>()))
 }
 
 /// A text in which HTML sees no marks.
@@ -115,7 +120,7 @@ fn launches(planned: &Planned) -> Vec<(String, String, String, String, String, f
 /// The shapes of a call that is to be explained.
 pub(crate) fn shapes(
     py: Python<'_>,
-    sizes: Vec<(String, usize)>,
+    sizes: &[(String, usize)],
     elem: &str,
     device: Option<&str>,
     without: Vec<String>,

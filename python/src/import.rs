@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -212,41 +213,62 @@ impl Described {
     }
 
     fn on_host(self, is_read_only: bool, owner: impl Any + Send + Sync) -> Result<Tensor, oplus::Error> {
-        let elements = [self.bytes / self.elem.bytes().unwrap_or(1)];
-        let layout = (&elements[..], &[1_i64][..]);
         let (address, bytes, elem) = (self.address, self.bytes, self.elem);
-        // SAFETY: a DLPack tensor's elements stay where they are until its deleter runs, which `owner` does, or the object is let
-        // go, which the caller of `tensor` does after the tensor. Nobody is to write them during a call, as of any array that is
-        // given away; a kernel writes only into outputs, which the Python layer allocates for every call.
-        let memory = unsafe {
-            match is_read_only {
-                true => Tensor::from_host_ptr_read_only(address, bytes, elem, layout, owner)?,
-                false => Tensor::from_host_ptr(address, bytes, elem, layout, owner)?,
+        self.seen(|layout| {
+            // SAFETY: a DLPack tensor's elements stay where they are until its deleter runs, which `owner` does, or the object is
+            // let go, which the caller of `tensor` does after the tensor. Nobody is to write them during a call, as of any array
+            // that is given away; a kernel writes only into outputs, which the Python layer allocates for every call.
+            unsafe {
+                match is_read_only {
+                    true => Tensor::from_host_ptr_read_only(address, bytes, elem, layout, owner),
+                    false => Tensor::from_host_ptr(address, bytes, elem, layout, owner),
+                }
             }
-        };
-        self.under(&memory)
+        })
     }
 
     fn on_gpu(self, device: &CudaDevice, owner: impl Any + Send + Sync) -> Result<Tensor, oplus::Error> {
-        let elements = [self.bytes / self.elem.bytes().unwrap_or(1)];
-        let layout = (&elements[..], &[1_i64][..]);
+        let (address, bytes, elem) = (self.address as u64, self.bytes, self.elem);
         // SAFETY: as on the host; the memory is freed in the order of the producer's stream, on which the device queues.
-        let memory =
-            unsafe { Tensor::from_device_ptr(self.address as u64, self.bytes, self.elem, layout, device, owner)? };
-        self.under(&memory)
+        self.seen(|layout| unsafe { Tensor::from_device_ptr(address, bytes, elem, layout, device, owner) })
     }
 
     /// The memory under the tensor's shape and strides.
-    fn under(&self, memory: &Tensor) -> Result<Tensor, oplus::Error> {
-        memory.as_strided(&self.shape, &self.strides, self.offset)
+    fn seen(
+        &self,
+        memory: impl FnOnce((&[usize], &[i64])) -> Result<Tensor, oplus::Error>,
+    ) -> Result<Tensor, oplus::Error> {
+        if self.offset == 0 {
+            return memory((&self.shape, &self.strides));
+        }
+        // Some strides run backwards.
+        let elements = [self.bytes / self.elem.bytes().unwrap_or(1)];
+        memory((&elements, &[1]))?.as_strided(&self.shape, &self.strides, self.offset)
     }
 }
 
 /// The streams that have been seen, by GPU and handle.
 static DEVICES: LazyLock<Mutex<HashMap<(i32, usize), CudaDevice>>> = LazyLock::new(Mutex::default);
 
+thread_local! {
+    /// The stream that was seen last: all tensors of a call have the same.
+    static LAST: RefCell<Option<((i32, usize), CudaDevice)>> = const { RefCell::new(None) };
+}
+
 /// A stream of another library, in the context that it shares with us.
 fn cuda_device(device: DLDevice, stream: *mut c_void) -> Result<CudaDevice, oplus::Error> {
+    let key = (device.device_id, stream.addr());
+    let last =
+        LAST.with_borrow(|last| last.as_ref().filter(|(known, _)| *known == key).map(|(_, found)| found.clone()));
+    if let Some(found) = last {
+        return Ok(found);
+    }
+    let found = known_device(device, stream)?;
+    LAST.set(Some((key, found.clone())));
+    Ok(found)
+}
+
+fn known_device(device: DLDevice, stream: *mut c_void) -> Result<CudaDevice, oplus::Error> {
     let mut known = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = known.get(&(device.device_id, stream.addr())) {
         return Ok(device.clone());

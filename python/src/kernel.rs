@@ -3,15 +3,16 @@
 use std::sync::OnceLock;
 
 use oplus_dsl::ir::Program;
-use pyo3::exceptions::PyNotImplementedError;
+use pyo3::exceptions::{PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments::TensorType;
-use crate::call::{Allocate, Backward, Saved, forward, gradient, tensors};
+use crate::call::{Allocate, Backward, Last, Made, Saved, forward, gradient, tensors};
 use crate::errors::exception;
 use crate::explain::{Explanation, shapes};
 use crate::import;
+use crate::torch::{Manner, Torch};
 
 /// A call's outputs, the array of the states that it has saved, and what they are.
 type Recorded<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyAny>>, Option<Saved>);
@@ -24,13 +25,14 @@ type Step = (Kernel, String, Vec<(String, String)>);
 pub(crate) struct Kernel {
     /// Made at the first use.
     kernel: OnceLock<Result<oplus::Kernel, oplus::Error>>,
+    last: Last,
     program: Program,
     docs: String,
 }
 
 impl Kernel {
     pub(crate) fn of(program: Program, docs: String) -> Kernel {
-        Kernel { kernel: OnceLock::new(), program, docs }
+        Kernel { kernel: OnceLock::new(), last: Last::default(), program, docs }
     }
 }
 
@@ -54,6 +56,13 @@ impl Kernel {
         self.program.to_string()
     }
 
+    /// The kernel of a program in its text form.
+    #[staticmethod]
+    fn of_text(text: &str, docs: String) -> PyResult<Kernel> {
+        let program = oplus_dsl::parse::parse(text).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        Ok(Kernel::of(program, docs))
+    }
+
     /// The program as equations.
     #[getter]
     fn equations(&self) -> String {
@@ -75,14 +84,23 @@ impl Kernel {
     /// Computes the outputs. `inputs` has one entry per parameter, `None` for those left out; `allocate(elem, shape)` makes an
     /// array for an output.
     fn call<'py>(&self, inputs: &Bound<'py, PyTuple>, allocate: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-        let tensors = tensors("inputs", self.params(), inputs)?;
-        forward(self.kernel(inputs.py())?, tensors, &Allocate(allocate), false).map(|(arrays, _)| arrays)
+        self.made(inputs, allocate, false).map(|(arrays, _)| arrays)
+    }
+
+    /// A call with tensors of PyTorch that nothing transforms or traces and whose gradient nobody wants. `None` where its
+    /// gradient is to be recorded, `NotImplemented` for others.
+    fn call_eager<'py>(&self, inputs: &Bound<'py, PyTuple>, torch: &Bound<'py, Torch>) -> PyResult<Bound<'py, PyAny>> {
+        let py = inputs.py();
+        match torch.get().manner(inputs)? {
+            Manner::Plain => self.made(inputs, torch.as_any(), false).map(|(arrays, _)| arrays.into_any()),
+            Manner::Recorded => Ok(py.None().into_bound(py)),
+            Manner::Traced => Ok(py.NotImplemented().into_bound(py)),
+        }
     }
 
     /// A call that saves states for its gradient if it can: the outputs, the array of the states, and what they are.
     fn call_saving<'py>(&self, inputs: &Bound<'py, PyTuple>, allocate: &Bound<'py, PyAny>) -> PyResult<Recorded<'py>> {
-        let tensors = tensors("inputs", self.params(), inputs)?;
-        let (arrays, saved) = forward(self.kernel(inputs.py())?, tensors, &Allocate(allocate), true)?;
+        let (arrays, saved) = self.made(inputs, allocate, true)?;
         let (array, saved) = saved.unzip();
         Ok((arrays, array, saved))
     }
@@ -103,14 +121,16 @@ impl Kernel {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let floats: Vec<&str> = self.program.outputs.iter().filter(|o| o.elem.is_float()).map(|o| &*o.name).collect();
         let states = states.map(|states| import::tensor("states", states)).transpose()?;
+        let given = tensors("inputs", self.params(), inputs)?;
+        let allocate = Allocate::of(allocate, inputs, &given);
         let backward = Backward {
-            inputs: tensors("inputs", self.params(), inputs)?,
+            inputs: given,
             outputs: tensors("outputs", self.program.outputs.iter().map(|output| &*output.name), outputs)?,
             cotangents: tensors("cotangents", floats.into_iter(), cotangents)?,
             wanted,
             saved: states.zip(saved.map(Bound::get)),
         };
-        gradient(self.kernel(inputs.py())?, backward, &Allocate(allocate))
+        gradient(self.kernel(inputs.py())?, backward, &allocate)
     }
 
     /// The kernel of the gradient, with those outputs only whose place in `wanted` is true.
@@ -152,14 +172,25 @@ impl Kernel {
         device: Option<&str>,
         without: Vec<String>,
     ) -> PyResult<Explanation> {
-        let shapes = shapes(py, sizes, elem, device, without)?;
+        let shapes = shapes(py, &sizes, elem, device, without)?;
         let kernel = self.kernel(py)?;
         let explained = py.detach(|| kernel.explain(&shapes));
-        Explanation::of(explained.map_err(|e| exception(py, &e))?)
+        Explanation::of(explained.map_err(|e| exception(py, &e))?, &sizes)
     }
 }
 
 impl Kernel {
+    fn made<'py>(
+        &self,
+        inputs: &Bound<'py, PyTuple>,
+        allocate: &Bound<'py, PyAny>,
+        is_saving: bool,
+    ) -> PyResult<Made<'py>> {
+        let tensors = tensors("inputs", self.params(), inputs)?;
+        let allocate = Allocate::of(allocate, inputs, &tensors);
+        forward((self.kernel(inputs.py())?, &self.last), tensors, &allocate, is_saving)
+    }
+
     fn kernel(&self, py: Python<'_>) -> PyResult<&oplus::Kernel> {
         let made = match self.kernel.get() {
             Some(made) => made,

@@ -12,6 +12,7 @@ mod explain;
 mod import;
 mod kernel;
 mod modes;
+mod torch;
 
 use pyo3::prelude::*;
 
@@ -36,6 +37,8 @@ mod _native {
     use super::kernel::Kernel;
     #[pymodule_export]
     use super::modes::{Ordered, is_ordered};
+    #[pymodule_export]
+    use super::torch::Torch;
 
     use super::*;
 

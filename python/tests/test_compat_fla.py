@@ -175,9 +175,8 @@ def test_signatures_have_their_order():
 
 
 def test_what_is_not_done_says_so(qkv):
-    for name in ("chunk_delta_rule", "fused_recurrent_gated_delta_rule"):
-        with pytest.raises(compat.Unsupported, match=f"`{name}`: the step of a delta rule"):
-            getattr(fla, name)(*qkv, qkv[0][..., 0])
+    with pytest.raises(compat.Unsupported, match="`chunk_gla` of oplus.compat does not do `sparse`"):
+        fla.chunk_gla(*qkv, qkv[0], sparse=True)
     with pytest.raises(compat.Unsupported, match="`parallel_retention with cu_seqlens` of oplus.compat does not do `output_att"):
         fla.parallel_retention(*qkv, output_attentions=True, cu_seqlens=torch.tensor([0, 9]))
     with pytest.raises(ValueError, match="with `cu_seqlens` the batch must be 1, it is 2"):

@@ -132,7 +132,10 @@ def test_explain_names_equations_and_launches(rnn):
     assert "h[t] = max(h[t−1] − d[t], x[t])" in found.forward.equations and found.gradient is not None
     assert found.forward.launches and str(found) == found.text
     html = found._repr_html_()
-    assert html.startswith("<div") and "peaks" in html and "<table" in html
+    assert html.startswith("<div") and "<h2>peaks, " in html and "<h2>Gradient of peaks, " in html
+    # The picture of each launch, and the reasons for its schedule.
+    assert html.count("<svg viewBox") == html.count("<article>") == html.count("<table") > 1
+    assert html.count("<div") == html.count("</div>") and "<html" not in html
     with pytest.raises(ValueError, match="the size of axis T is unknown"):
         rnn.peaks.explain(B=2)
     with pytest.raises(ValueError, match="has no axis K"):

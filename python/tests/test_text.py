@@ -2,7 +2,9 @@
 
 import copy
 import inspect
+import pickle
 
+import numpy as np
 import pytest
 
 import oplus
@@ -78,6 +80,18 @@ def test_kernels_say_what_they_are(rnn):
 def test_copies_of_a_model_share_its_kernels(rnn):
     model = {"kernel": rnn.peaks}
     assert copy.deepcopy(model)["kernel"] is copy.copy(rnn.peaks) is rnn.peaks
+
+
+def test_pickled_kernels_are_their_programs(rnn):
+    x = np.array([[0.0, 3.0, 1.0]])
+    for kernel in (rnn.peaks, rnn.peaks.step, rnn.affine.gradient, oplus.models.mamba):
+        text = pickle.dumps(kernel)
+        again = pickle.loads(text)
+        assert again.text == kernel.text and again.__doc__ == kernel.__doc__
+        assert pickle.loads(text) is again
+    again = pickle.loads(pickle.dumps(rnn)).peaks
+    assert again(x, x).h.tolist() == rnn.peaks(x, x).h.tolist()
+    assert copy.deepcopy(rnn).peaks is rnn.peaks
 
 
 def test_the_standard_models_are_there():

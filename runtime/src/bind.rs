@@ -108,7 +108,7 @@ impl<'p, 't> Seen<'p, 't> {
 
     fn take_shape(&mut self, shape: &[usize], name: &'p str, axes: &[Axis]) -> Result<(), Error> {
         if shape.len() != axes.len() {
-            let names: Vec<&str> = axes.iter().map(|&a| self.program.axis_name(a)).collect();
+            let names: Vec<String> = axes.iter().map(|&a| self.program.axis_in_words(a)).collect();
             let (expected, found) = (axes.len(), shape.len());
             return Err(Error::Rank { tensor: name.into(), axes: names.join(", "), expected, found });
         }
@@ -116,7 +116,7 @@ impl<'p, 't> Seen<'p, 't> {
             let (known, first) = *self.sizes[axis.0 as usize].get_or_insert((size, name));
             if known != size {
                 return Err(Error::ShapeMismatch {
-                    axis: self.program.axis_name(axis).into(),
+                    axis: self.program.axis_in_words(axis),
                     first: first.into(),
                     first_size: known,
                     second: name.into(),
@@ -144,8 +144,10 @@ impl<'p, 't> Seen<'p, 't> {
     }
 
     fn finish(self) -> Result<Binding<'t>, Error> {
-        let unknown = |axis: usize| Error::UnknownSize { axis: self.program.axes[axis].clone() };
-        let sizes = self.sizes.iter().enumerate().map(|(axis, seen)| seen.map(|s| s.0).ok_or_else(|| unknown(axis)));
+        let unknown = |axis: usize| Error::UnknownSize { axis: self.program.axis_in_words(Axis(axis as u32)) };
+        let mut sizes: Vec<Option<usize>> = self.sizes.iter().map(|seen| seen.map(|seen| seen.0)).collect();
+        self.program.complete(&mut sizes)?;
+        let sizes = sizes.into_iter().enumerate().map(|(axis, size)| size.ok_or_else(|| unknown(axis)));
         let sizes = sizes.collect::<Result<Vec<usize>, _>>()?;
         check_counts(self.program, &sizes)?;
         let elem = match self.elem {

@@ -3,6 +3,7 @@
 use oplus_codegen::plan;
 use oplus_dsl::Elem;
 
+use crate::dist::Shard;
 use crate::{Error, Kernel, Tensor};
 
 /// A call that has been made: handles to its inputs and outputs, which are all that its gradient needs (the states in
@@ -19,6 +20,8 @@ pub struct Call {
     /// `None` for those that were let go.
     pub(crate) outputs: Vec<Option<Tensor>>,
     pub(crate) residual: Option<Residual>,
+    /// How it was divided, if it was.
+    pub(crate) shard: Option<Shard>,
 }
 
 /// States that a call has saved for its gradient: see [`record`](crate::record) and [`Kernel::call_saving_into`].

@@ -10,6 +10,7 @@ use oplus_dsl::ir::Literal;
 use crate::cuda::{CudaDevice, DeviceMemory};
 use crate::element::HostBytes;
 use crate::layout::Layout;
+use crate::room::{repeated, room, zeros};
 use crate::tensor::{HostMemory, Storage, elem_bytes};
 use crate::{Device, Element, Error, Tensor};
 
@@ -17,9 +18,11 @@ impl Tensor {
     /// A tensor on the CPU with a copy of the elements, in row-major order.
     ///
     /// # Errors
-    /// [`Error::Length`] when the shape holds another number of elements.
+    /// [`Error::Length`] when the shape holds another number of elements, [`Error::OutOfMemory`].
     pub fn from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
-        Tensor::from_vec(elements.to_vec(), shape)
+        let mut own = room(elements.len())?;
+        own.extend_from_slice(elements);
+        Tensor::from_vec(own, shape)
     }
 
     /// A tensor on the CPU that owns the elements, in row-major order.
@@ -52,10 +55,7 @@ impl Tensor {
     /// [`Error::TooLarge`], [`Error::OutOfMemory`], errors of the device.
     pub fn full<T: Element>(value: T, shape: &[usize], device: &Device) -> Result<Tensor, Error> {
         let len = Layout::contiguous(shape)?.len();
-        let mut elements = Vec::new();
-        elements.try_reserve_exact(len).map_err(|_| out_of_memory(len * size_of::<T>()))?;
-        elements.resize(len, value);
-        Tensor::from_vec(elements, shape)?.to_device(device)
+        Tensor::from_vec(repeated(value, len)?, shape)?.to_device(device)
     }
 
     /// A tensor on a GPU with the value of a literal everywhere: one element, seen with strides 0.
@@ -131,12 +131,7 @@ impl Storage {
 
 /// Zeroed memory of the CPU, at an address that suits every element type.
 pub(crate) fn host_zeros(bytes: usize) -> Result<Box<dyn HostBytes>, Error> {
-    let words = bytemuck::allocation::try_zeroed_vec::<u64>(bytes.div_ceil(8)).map_err(|()| out_of_memory(bytes))?;
-    Ok(Box::new(words))
-}
-
-fn out_of_memory(bytes: usize) -> Error {
-    Error::OutOfMemory { bytes, device: "cpu".into() }
+    Ok(Box::new(zeros(bytes)?))
 }
 
 fn check_length(layout: &Layout, found: usize) -> Result<(), Error> {

@@ -2,6 +2,8 @@
 
 use oplus_dsl::Elem;
 
+use crate::room::{Refused, repeated, room};
+
 /// Memory that holds elements as bytes.
 pub(crate) trait HostBytes: Send + Sync {
     /// All bytes.
@@ -27,7 +29,8 @@ pub(crate) mod sealed {
         #[allow(private_interfaces)]
         fn own(vec: Vec<Self>) -> Box<dyn super::HostBytes>;
         /// The elements that the bytes encode.
-        fn collect(bytes: &[u8]) -> Vec<Self>;
+        #[allow(private_interfaces)]
+        fn collect(bytes: &[u8]) -> Result<Vec<Self>, super::Refused>;
     }
 }
 
@@ -49,8 +52,11 @@ macro_rules! plain_element {
                 Box::new(vec)
             }
 
-            fn collect(bytes: &[u8]) -> Vec<Self> {
-                bytemuck::pod_collect_to_vec(bytes)
+            #[allow(private_interfaces)]
+            fn collect(bytes: &[u8]) -> Result<Vec<Self>, Refused> {
+                let mut all = repeated(<$rust>::default(), bytes.len() / size_of::<$rust>())?;
+                bytemuck::cast_slice_mut(&mut all).copy_from_slice(bytes);
+                Ok(all)
             }
         }
     )*};
@@ -68,7 +74,10 @@ impl sealed::Bytes for bool {
         Box::new(vec.into_iter().map(u8::from).collect::<Vec<u8>>())
     }
 
-    fn collect(bytes: &[u8]) -> Vec<Self> {
-        bytes.iter().map(|&b| b != 0).collect()
+    #[allow(private_interfaces)]
+    fn collect(bytes: &[u8]) -> Result<Vec<Self>, Refused> {
+        let mut all = room(bytes.len())?;
+        all.extend(bytes.iter().map(|&b| b != 0));
+        Ok(all)
     }
 }

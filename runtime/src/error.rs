@@ -82,6 +82,9 @@ pub enum Error {
         /// Name of the axis.
         axis: String,
     },
+    /// A list of offsets of another length than the sequences have ends.
+    #[error(transparent)]
+    Ends(#[from] oplus_dsl::ir::EndsError),
     /// A size is given for an axis that the kernel does not have.
     #[error("`{kernel}` has no axis {axis}; its axes are {known}")]
     UnknownAxis {
@@ -197,6 +200,41 @@ pub enum Error {
         kernel: String,
         /// Why.
         reason: String,
+    },
+    // ---- several ranks
+    /// The kernel cannot be divided along the axis.
+    #[error("kernel `{kernel}` cannot be sharded: {reason}")]
+    NotSharded {
+        /// Name of the kernel.
+        kernel: String,
+        /// Why.
+        reason: String,
+    },
+    /// Ranks of a group do not do the same.
+    #[error("ranks {rank} and {other} disagree about {what}")]
+    RanksDisagree {
+        /// This rank.
+        rank: usize,
+        /// The other one.
+        other: usize,
+        /// What they disagree about.
+        what: String,
+    },
+    /// A rank does not answer. The group cannot be used any more.
+    #[error("rank {rank} is lost: {reason}")]
+    LostRank {
+        /// The rank.
+        rank: usize,
+        /// What is known of it.
+        reason: String,
+    },
+    /// A group does not have the rank.
+    #[error("there is no rank {rank} in a group of {size}")]
+    NoRank {
+        /// The rank asked for.
+        rank: usize,
+        /// How many there are.
+        size: usize,
     },
     // ---- kernel sources
     /// No source has the kernel.

@@ -1,8 +1,9 @@
 //! The derived gradient of a kernel, and how its parameters and outputs correspond to the kernel's.
 
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Param, Program};
 
 use crate::bind::{Known, check_count};
+use crate::dist::Plans;
 use crate::execute::{Executable, Hand, Sink};
 use crate::kernel::{float_outputs, float_params};
 use crate::tensor::Storage;
@@ -19,6 +20,7 @@ pub(crate) struct Gradient {
     cotangents: usize,
     /// For every axis, the kernel's axis of that name.
     axes: Vec<Option<usize>>,
+    plans: Plans,
 }
 
 /// Where a parameter of a gradient comes from.
@@ -37,8 +39,13 @@ impl Gradient {
     pub(crate) fn of(forward: &Program) -> Result<Gradient, Error> {
         let failed = |reason: String| Error::NoGradient { kernel: forward.name.clone(), reason };
         let program = oplus_dsl::adjoint::adjoint(forward).map_err(|e| failed(e.to_string()))?;
-        let source = |name: &str| source(forward, name).ok_or_else(|| failed(format!("nothing is called `{name}`")));
-        let sources = program.params.iter().map(|p| source(&p.name)).collect::<Result<_, _>>()?;
+        let cotangents = float_outputs(forward).count();
+        let first = program.params.len() - cotangents;
+        let source = |(k, p): (usize, &Param)| match k.checked_sub(first) {
+            Some(output) => Ok(Source::Cotangent(output)),
+            None => source(forward, &p.name).ok_or_else(|| failed(format!("nothing is called `{}`", p.name))),
+        };
+        let sources = program.params.iter().enumerate().map(source).collect::<Result<_, _>>()?;
         let gradient = |p: usize| {
             let name = format!("{}.bar", forward.params[p].name);
             let at = program.outputs.iter().position(|o| o.name == name);
@@ -46,8 +53,8 @@ impl Gradient {
         };
         let gradients = float_params(forward).map(gradient).collect::<Result<_, _>>()?;
         let axes = program.axes.iter().map(|name| forward.axis(name).map(|a| a.0 as usize)).collect();
-        let cotangents = float_outputs(forward).count();
-        Ok(Gradient { executable: Executable::new(program), sources, gradients, cotangents, axes })
+        let (executable, plans) = (Executable::new(program), Plans::default());
+        Ok(Gradient { executable, sources, gradients, cotangents, axes, plans })
     }
 
     /// Runs the gradient of a call. `sinks` has one entry per floating-point parameter of the kernel.
@@ -72,7 +79,10 @@ impl Gradient {
             home: home(call),
         };
         let hand = call.residual.as_ref().map_or(Hand::Nothing, Hand::Saved);
-        let mut outputs = self.executable.run(&known, &inputs, &own, hand)?.outputs;
+        let mut outputs = match &call.shard {
+            None => self.executable.run(&known, &inputs, &own, hand)?.outputs,
+            Some(shard) => shard.run(&self.plans, &self.executable.program, &known, &inputs, &own)?.1,
+        };
         Ok(self.gradients.iter().map(|&at| outputs[at].take()).collect())
     }
 }
@@ -82,13 +92,8 @@ fn home(call: &Call) -> Option<&Storage> {
     call.inputs.iter().chain(&call.outputs).flatten().map(|t| &t.storage).next()
 }
 
-/// What a parameter of the gradient is called after.
+/// What a parameter of the gradient is called after that is no cotangent.
 fn source(forward: &Program, name: &str) -> Option<Source> {
-    let cotangent = || {
-        let output = name.strip_suffix(".bar")?;
-        float_outputs(forward).position(|k| forward.outputs[k].name == output).map(Source::Cotangent)
-    };
     let input = forward.params.iter().position(|p| p.name == name).map(Source::Input);
-    let output = || forward.outputs.iter().position(|o| o.name == name).map(Source::Output);
-    input.or_else(output).or_else(cotangent)
+    input.or_else(|| forward.outputs.iter().position(|o| o.name == name).map(Source::Output))
 }

@@ -6,10 +6,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use oplus_dsl::Elem;
 use oplus_dsl::alternative::choose;
+use oplus_dsl::batched::with_axes_of;
 use oplus_dsl::ir::{Output, Program};
 use oplus_dsl::typing::TypeError;
 
 use crate::bind::{Known, bind, check_count, others};
+use crate::dist::{Group, Plans, Shard};
 use crate::execute::{Executable, Hand, Outcome, Sink};
 use crate::gradient::Gradient;
 use crate::record::is_recording;
@@ -30,11 +32,12 @@ pub struct Kernel {
 struct Form {
     forward: Executable,
     gradient: OnceLock<Result<Gradient, Error>>,
+    plans: Plans,
 }
 
 impl Form {
     fn of(program: Program) -> Form {
-        Form { forward: Executable::new(program), gradient: OnceLock::new() }
+        Form { forward: Executable::new(program), gradient: OnceLock::new(), plans: Plans::default() }
     }
 
     fn gradient(&self) -> Result<&Gradient, Error> {
@@ -114,6 +117,20 @@ impl Kernel {
         self.gradient().map(|gradient| &gradient.executable.program)
     }
 
+    /// The gradient as a kernel: callable by itself, and differentiable again, to any order.
+    ///
+    /// Its parameters are those of [`Kernel::gradient_program`], the cotangents last, in the order of the outputs; where these leave
+    /// a size or the call's element type open, parameters of the kernel that tell it stand behind them. Its outputs are `p.bar`, in
+    /// the order of the floating-point parameters.
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] when the kernel is not differentiable.
+    pub fn gradient_kernel(&self) -> Result<Kernel, Error> {
+        let program = with_axes_of(self.gradient_program()?, self.program()?);
+        let name = Cow::Owned(program.name.clone());
+        Ok(Kernel { name, text: "", form: OnceLock::from(Ok(Form::of(program))), others: RwLock::default() })
+    }
+
     /// Computes the outputs into new tensors, where the inputs are. `inputs` has one entry per parameter, `None` for
     /// those left to their default. On a GPU the work is queued and this returns at once.
     ///
@@ -140,6 +157,32 @@ impl Kernel {
     /// have memory of its own. Two views that interleave in one memory count as overlapping.
     pub fn call_into(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Call, Error> {
         self.run(inputs, &into(outputs), own_hand())
+    }
+
+    /// Computes this rank's part of the outputs from its part of the inputs: see [`dist`](crate::dist). Every tensor that has
+    /// the axis is divided along it; parts may have any sizes, also 0. The ranks of the group make the same call.
+    ///
+    /// [`Kernel::backward`] gives this rank's part of the gradient, and is called by all ranks as well.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::call`]; [`Error::NotSharded`] for a kernel that cannot be divided along the axis;
+    /// [`Error::RanksDisagree`], [`Error::LostRank`].
+    pub fn call_sharded(
+        &self,
+        group: &Group,
+        axis: &str,
+        inputs: &[Option<&Tensor>],
+    ) -> Result<(Vec<Tensor>, Call), Error> {
+        self.with_form(inputs, |form, others| {
+            let forward = &form.forward;
+            let sinks = vec![Sink::New; forward.program.outputs.len()];
+            let shard = Shard::new(group, axis);
+            let (bound, outputs) = shard.run(&form.plans, &forward.program, &Known::default(), inputs, &sinks)?;
+            let tensors = outputs.iter().flatten().cloned().collect();
+            let inputs = inputs.iter().map(|t| t.cloned()).collect();
+            let (program, sizes, elem) = (forward.id, bound.sizes, bound.elem);
+            Ok((tensors, Call { program, others, sizes, elem, inputs, outputs, residual: None, shard: Some(shard) }))
+        })
     }
 
     /// Element type and shape of every output of a call with these inputs, for [`Kernel::call_into`].
@@ -193,6 +236,7 @@ impl Kernel {
                 inputs: inputs.iter().map(|t| t.cloned()).collect(),
                 outputs,
                 residual,
+                shard: None,
             })
         })
     }
@@ -215,7 +259,8 @@ impl Kernel {
             }
             let owned = |tensors: &[Option<&Tensor>]| tensors.iter().map(|t| t.cloned()).collect();
             let (inputs, outputs, residual) = (owned(inputs), owned(outputs), residual.cloned());
-            Ok(Call { program: forward.id, others, sizes: bound.sizes, elem: bound.elem, inputs, outputs, residual })
+            let (sizes, elem) = (bound.sizes, bound.elem);
+            Ok(Call { program: forward.id, others, sizes, elem, inputs, outputs, residual, shard: None })
         })
     }
 

@@ -20,11 +20,14 @@ pub struct Shapes {
     pub(crate) device: Option<Device>,
     pub(crate) without: Vec<String>,
     pub(crate) strides: Vec<(String, Vec<i64>)>,
+    /// The axis along which the call is divided, and over how many ranks.
+    pub(crate) sharded: Option<(String, usize)>,
 }
 
 impl Default for Shapes {
     fn default() -> Shapes {
-        Shapes { axes: vec![], elem: Elem::F32, target: None, device: None, without: vec![], strides: vec![] }
+        let elem = Elem::F32;
+        Shapes { axes: vec![], elem, target: None, device: None, without: vec![], strides: vec![], sharded: None }
     }
 }
 
@@ -79,6 +82,12 @@ impl Shapes {
     #[must_use]
     pub fn strides(mut self, tensor: &str, strides: &[i64]) -> Shapes {
         self.strides.push((tensor.into(), strides.to_vec()));
+        self
+    }
+    /// The call is one rank's of several, divided along an axis: see [`dist`](crate::dist). Sizes are those of the rank's part.
+    #[must_use]
+    pub fn sharded(mut self, axis: &str, ranks: usize) -> Shapes {
+        self.sharded = Some((axis.into(), ranks));
         self
     }
 }

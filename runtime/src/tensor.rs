@@ -8,6 +8,7 @@ use oplus_dsl::Elem;
 use crate::cuda::{CudaDevice, DeviceMemory};
 use crate::element::HostBytes;
 use crate::layout::Layout;
+use crate::room::{repeated, room};
 use crate::{Device, Element, Error};
 
 /// A handle to elements in the memory of the CPU or of a GPU.
@@ -144,7 +145,7 @@ impl Tensor {
             let expected = T::ELEM.to_string();
             return Err(Error::WrongElem { tensor: "tensor".into(), expected, found: self.elem });
         }
-        self.with_bytes(T::collect)
+        Ok(self.with_bytes(T::collect)??)
     }
 
     /// Gives `f` the elements' bytes in row-major order.
@@ -157,7 +158,7 @@ impl Tensor {
                 Ok(if self.is_contiguous() { f(bytes) } else { f(&self.in_order(bytes)?) })
             }
             Storage::Cuda(memory, device) => {
-                let mut bytes = vec![0; span.len()];
+                let mut bytes = repeated(0, span.len())?;
                 memory.download(device, span.start, &mut bytes)?;
                 Ok(if self.is_contiguous() { f(&bytes) } else { f(&self.in_order(&bytes)?) })
             }
@@ -168,9 +169,8 @@ impl Tensor {
     fn in_order(&self, span: &[u8]) -> Result<Vec<u8>, Error> {
         let (size, start) = (elem_bytes(self.elem), self.layout.span().start);
         let wanted = self.len() * size;
-        let mut bytes = Vec::new();
         // A view that repeats its elements has as many as it likes.
-        bytes.try_reserve_exact(wanted).map_err(|_| Error::OutOfMemory { bytes: wanted, device: "cpu".into() })?;
+        let mut bytes = room(wanted)?;
         self.layout.for_each_run(|at, n| bytes.extend_from_slice(&span[(at - start) * size..][..n * size]));
         Ok(bytes)
     }

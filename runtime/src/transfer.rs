@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::construct::host_zeros;
 use crate::cuda::{DeviceMemory, UPLOAD};
 use crate::layout::Layout;
+use crate::room::{repeated, room};
 use crate::tensor::{Storage, elem_bytes};
 use crate::{Device, Error, Tensor};
 
@@ -62,11 +63,27 @@ impl Tensor {
         Ok(Tensor::of(self.elem, Layout::contiguous(self.shape())?, storage))
     }
 
-    /// Writes the elements into a tensor on a GPU of the same shape and element type, whatever its strides.
+    /// Writes the elements into a tensor of the same shape and element type, whatever its strides.
     pub(crate) fn write_to(&self, target: &Tensor) -> Result<(), Error> {
-        let Storage::Cuda(memory, device) = &target.storage else { return Ok(()) };
         let (span, size) = (target.byte_span(), elem_bytes(target.elem));
-        let mut bytes = vec![0; span.len()];
+        let (memory, device) = match &target.storage {
+            Storage::Cuda(memory, device) => (memory, device),
+            Storage::Host(memory) => {
+                let bytes = self.with_bytes(|bytes| {
+                    let mut copy = room(bytes.len())?;
+                    copy.extend_from_slice(bytes);
+                    Ok::<Vec<u8>, Error>(copy)
+                })??;
+                let (mut memory, mut source) = (memory.write(), &bytes[..]);
+                target.layout.for_each_run(|at, n| {
+                    let (run, rest) = source.split_at(n * size);
+                    memory.bytes_mut()[at * size..][..run.len()].copy_from_slice(run);
+                    source = rest;
+                });
+                return Ok(());
+            }
+        };
+        let mut bytes = repeated(0, span.len())?;
         if !target.is_contiguous() {
             memory.download(device, span.start, &mut bytes)?;
         }

@@ -36,7 +36,7 @@ pub fn compile_quickly(kernel: &Kernel, isa: Isa) -> Result<String, CompileError
     compile_with(kernel, isa, Effort::Little)
 }
 
-/// What compiles tile IR to PTX, and of which version: LLVM's version, and a hash of this crate's sources.
+/// The identity of the compiler from tile IR to PTX: LLVM's version, and a hash of this crate's sources.
 pub fn identity() -> String {
     format!("LLVM {}, lowering {}", llvm_version(), env!("OPLUS_LLVM_SOURCES"))
 }

@@ -16,7 +16,7 @@ pub struct Ptxas {
     version: OnceLock<String>,
 }
 
-/// What `ptxas` says of a kernel.
+/// The report of `ptxas` on a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Registers per thread.
@@ -34,7 +34,7 @@ pub struct Facts {
 /// A kernel that `ptxas` has assembled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
-    /// What it says of the kernel.
+    /// The report on the kernel.
     pub facts: Facts,
     /// The machine code, a *cubin*.
     pub cubin: Vec<u8>,

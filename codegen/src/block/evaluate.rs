@@ -1,22 +1,50 @@
 //! Emitting a value with all that it is computed from, without recursion: values may be of any depth.
+//!
+//! A *place* is where a value is taken: a [position](super::point) along the scan axis, a [state and step](super::state_step), or
+//! the [coordinates of a pair](super::pair). A value is emitted once for all the places that differ only where it does not depend
+//! on them.
 
 use super::scalar::emit_map;
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Node, Op, Unary, Value};
+use std::collections::HashMap;
+use std::hash::Hash;
 
-/// Where values come from that may be maps of others.
+/// The values that were emitted before, each with the part of its place that it depends on.
+pub(crate) type Emitted<P> = HashMap<(Value, P), Operand>;
+
+/// A source of values, which may be maps of others.
 pub(crate) trait Evaluate {
     /// Where a value is taken.
-    type Place: Copy;
+    type Place: Copy + Eq + Hash;
 
     /// The node of a value.
     fn node(&self, value: Value) -> &Node;
-    /// The value at a place if it was emitted before, or is not a map of others.
-    fn known(&mut self, b: &mut Builder, value: Value, at: Self::Place) -> Option<Operand>;
-    /// Remembers a value that is emitted.
-    fn remember(&mut self, value: Value, at: Self::Place, made: Operand);
+    /// The part of a place that a value depends on.
+    fn own(&self, value: Value, at: Self::Place) -> Self::Place;
+    /// The value at its own part of a place, if it need not be computed; `None` for a map of others.
+    fn leaf(&mut self, b: &mut Builder, value: Value, own: Self::Place) -> Option<Operand>;
+    /// The values that were emitted before.
+    fn emitted(&mut self) -> &mut Emitted<Self::Place>;
+
+    /// The value at a place if it was emitted before, or is a leaf.
+    fn known(&mut self, b: &mut Builder, value: Value, at: Self::Place) -> Option<Operand> {
+        let own = self.own(value, at);
+        if let Some(known) = self.emitted().get(&(value, own)) {
+            return Some(*known);
+        }
+        let leaf = self.leaf(b, value, own)?;
+        self.emitted().insert((value, own), leaf);
+        Some(leaf)
+    }
+
+    /// Remembers a value at a place.
+    fn remember(&mut self, value: Value, at: Self::Place, made: Operand) {
+        let own = self.own(value, at);
+        self.emitted().insert((value, own), made);
+    }
 }
 
 /// A map that waits for its operands.

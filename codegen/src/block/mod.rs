@@ -1,15 +1,23 @@
-//! What one thread block is made of: the parts that every schedule is built from. Nothing here knows a schedule.
+//! The parts of a thread block, which every schedule is built from. Nothing here knows a schedule.
 
 pub mod args;
 pub mod carry;
+pub(crate) mod copy;
 pub(crate) mod evaluate;
+pub(crate) mod fragment;
 pub(crate) mod lane_sum;
+pub(crate) mod layout;
+pub(crate) mod matmul;
+pub(crate) mod pair;
 pub mod persistent;
 pub mod point;
 pub mod pressure;
 pub mod reads;
 pub(crate) mod rematerialise;
+pub(crate) mod ring;
 pub mod scalar;
+pub(crate) mod state_step;
 pub mod steps;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tf32;

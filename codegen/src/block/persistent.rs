@@ -1,19 +1,22 @@
-//! What persistent blocks have in common: tickets, a ring of stages, and warps that meet at mbarriers.
+//! The common parts of persistent blocks: tickets, a ring of stages, and warps that meet at mbarriers.
 //!
 //! Every tile passes through a stage of the ring (`full`, `empty`) and through a slot of the small arrays: it is `drawn`,
 //! then on one side `reduced` and `published`, on the other `carried`, for what precedes a tile is looked up while the
 //! tile itself is still on its way. Tile number i of a block uses stage i mod stages and slot i mod [`SLOTS`]; the tile
 //! number −1 ends the stream. A slot is never used too early: the tile that uses it next is drawn into a stage that the
 //! scanners have emptied, and they get to that stage only after the tile that used the slot before.
+//!
+//! Where a warp has read, every lane arrives for its own accesses: that a warp barrier and one arrival for all would do as well is
+//! beyond what compute-sanitizer's racecheck follows.
 
 mod roles;
 
 use super::args::Args;
 use super::carry::Fields;
+use super::ring::{self, Ring, RingStage};
 use crate::build::Builder;
 use crate::target::WARP;
-use crate::tile::{Mbarrier, Memory, Operand, ParamId, Reg, SharedId, SharedKind, Special, Stmt};
-use oplus_dsl::ir::Binary;
+use crate::tile::{Memory, Operand, ParamId, Reg, SharedId, SharedKind, Special, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// Tiles of a block whose aggregates and carries may be alive at once; more than the ring has stages.
@@ -64,14 +67,12 @@ pub struct Arrivals {
     pub carried: u32,
 }
 
-/// The position of a role in the stream of its block's tiles: tiles handled, stage, phase of the stage; all `i32`.
+/// The position of a role in the stream of its block's tiles.
 pub struct Cursor {
-    /// Tiles handled.
+    /// Tiles handled, `i32`.
     pub count: Reg,
-    /// The stage of the ring.
-    pub(crate) stage: Reg,
-    /// The parity of the stage's phase.
-    pub phase: Reg,
+    /// The position in the ring of stages.
+    pub(crate) ring: ring::Cursor,
 }
 
 impl Persistent {
@@ -132,17 +133,12 @@ impl Persistent {
     }
 
     fn init_mbarriers(&self, b: &mut Builder, arrivals: &Arrivals) {
-        let mut init = |array: SharedId, n: u32, arrivals: u32| {
-            for i in 0..n {
-                b.push(Stmt::MbarrierInit(Mbarrier { array, index: Operand::i32(i as i32) }, arrivals));
-            }
-        };
-        init(self.full, self.stages, arrivals.full);
-        init(self.drawn, SLOTS, 1);
-        init(self.empty, self.stages, arrivals.empty * WARP);
-        init(self.reduced, SLOTS, arrivals.reduced * WARP);
-        init(self.published, SLOTS, WARP);
-        init(self.carried, SLOTS, arrivals.carried * WARP);
+        b.init_mbarriers(self.full, self.stages, arrivals.full);
+        b.init_mbarriers(self.drawn, SLOTS, 1);
+        b.init_mbarriers(self.empty, self.stages, arrivals.empty * WARP);
+        b.init_mbarriers(self.reduced, SLOTS, arrivals.reduced * WARP);
+        b.init_mbarriers(self.published, SLOTS, WARP);
+        b.init_mbarriers(self.carried, SLOTS, arrivals.carried * WARP);
         b.push(Stmt::FenceInit);
     }
 
@@ -155,9 +151,9 @@ impl Persistent {
 
     /// Passes the number of the block's tile number `count` to those who look back.
     pub fn announce(&self, b: &mut Builder, count: Operand, tile: Operand) {
-        let (slot, _) = self.slot(b, count);
+        let slot = self.slot(b, count).index;
         b.store(Memory::Shared(self.drawn_tile), slot, &[tile], None);
-        self.arrive(b, self.drawn, slot);
+        b.arrive(self.drawn, slot);
     }
 
     /// After the launch's last draw, makes the control word ready for the next launch. Every block draws exactly one
@@ -179,59 +175,33 @@ impl Persistent {
         b.load1(Memory::Shared(self.tag), Operand::i32(0))
     }
 
-    /// A cursor at the first tile; a producer's phase is one ahead.
-    pub fn cursor(&self, b: &mut Builder, phase: i32) -> Cursor {
-        let [count, stage, phase] = [0, 0, phase].map(|v| b.var(Operand::i32(v)));
-        Cursor { count, stage, phase }
+    /// A cursor at the first tile; a producer's parity is one ahead.
+    pub fn cursor(&self, b: &mut Builder, parity: i32) -> Cursor {
+        Cursor { count: b.var(Operand::i32(0)), ring: Ring::cursor(b, Operand::i32(0), parity) }
     }
 
     /// Moves a cursor to the next tile.
     pub fn advance(&self, b: &mut Builder, at: &Cursor) {
         let count = b.add(at.count.into(), Operand::i32(1));
         b.assign(at.count, count);
-        let next = b.add(at.stage.into(), Operand::i32(1));
-        let wraps = b.eq(next, Operand::i32(self.stages as i32));
-        let stage = b.select(wraps, Operand::i32(0), next);
-        let flipped = b.binary(Binary::Xor, at.phase.into(), Operand::i32(1));
-        let phase = b.select(wraps, flipped, at.phase.into());
-        b.assign(at.stage, stage);
-        b.assign(at.phase, phase);
+        Ring::of(self.stages).advance(b, &at.ring);
     }
 
-    /// The slot of a tile count and the parity of its use.
-    pub fn slot(&self, b: &mut Builder, count: Operand) -> (Operand, Operand) {
-        let slot = b.binary(Binary::And, count, Operand::i32(SLOTS as i32 - 1));
-        let turn = b.binary(Binary::Shr, count, Operand::i32(SLOTS.trailing_zeros() as i32));
-        let parity = b.binary(Binary::And, turn, Operand::i32(1));
-        (slot, parity)
+    /// The slot of a tile count, with the parity of its use.
+    pub(crate) fn slot(&self, b: &mut Builder, count: Operand) -> RingStage {
+        Ring::of_power(SLOTS).at(b, count)
     }
 
     /// Waits for the stage to be full and gives its tile.
     pub fn next_tile(&self, b: &mut Builder, at: &Cursor) -> Operand {
-        self.wait(b, self.full, at.stage.into(), at.phase.into());
-        b.load1(Memory::Shared(self.stage_tile), at.stage.into())
+        b.wait(self.full, at.ring.here());
+        b.load1(Memory::Shared(self.stage_tile), at.ring.stage.into())
     }
 
     /// One lane of the warp runs the statements.
     pub fn elected(&self, b: &mut Builder, body: impl FnOnce(&mut Builder)) {
         let first = b.eq(self.lane, Operand::i32(0));
         b.if_(first, body);
-    }
-
-    /// One arrival of each lane: each answers for its own accesses. That a warp barrier and one arrival for all would do
-    /// as well is beyond what compute-sanitizer's racecheck follows.
-    pub fn arrive_warp(&self, b: &mut Builder, array: SharedId, index: Operand) {
-        self.arrive(b, array, index);
-    }
-
-    /// One arrival.
-    pub fn arrive(&self, b: &mut Builder, array: SharedId, index: Operand) {
-        b.push(Stmt::MbarrierArrive(Mbarrier { array, index }));
-    }
-
-    /// Waits for a phase.
-    pub fn wait(&self, b: &mut Builder, array: SharedId, index: Operand, parity: Operand) {
-        b.push(Stmt::MbarrierWait(Mbarrier { array, index }, parity));
     }
 }
 

@@ -3,17 +3,16 @@
 //! A schedule walks the points; at each it asks for the values it needs and says, through [`Leaves`], where parameters,
 //! indices and scan states come from. Values are emitted once per point and only when asked for.
 
-use super::evaluate::{Evaluate, evaluate};
+use super::evaluate::{Emitted, Evaluate, evaluate};
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, Node, Op, Operator, Program, Value};
 use oplus_dsl::walk::any;
-use std::collections::HashMap;
 
 /// An index along the scan axis: `offset` away from an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// What the offset counts from.
+    /// The point that the offset counts from.
     pub anchor: Anchor,
     /// How much later.
     pub offset: i64,
@@ -60,13 +59,13 @@ pub trait Leaves {
 pub struct Point<'p> {
     program: &'p Program,
     axis: Option<Axis>,
-    memo: HashMap<(Value, Position), Operand>,
+    emitted: Emitted<Position>,
 }
 
 impl<'p> Point<'p> {
     /// A point of a program whose positions are along `axis`.
     pub fn new(program: &'p Program, axis: Option<Axis>) -> Point<'p> {
-        Point { program, axis, memo: HashMap::new() }
+        Point { program, axis, emitted: Emitted::new() }
     }
 
     /// Emits the value of a node at the point. Of a node that takes the final state it is the value *if* the point is
@@ -77,12 +76,6 @@ impl<'p> Point<'p> {
 
     fn value(&mut self, b: &mut Builder, leaves: &mut dyn Leaves, value: Value, at: Position) -> Operand {
         evaluate(&mut At { point: self, leaves }, b, value, at)
-    }
-
-    /// A value's place: one that does not vary along the axis is the same everywhere.
-    fn place(&self, value: Value, at: Position) -> (Value, Position) {
-        let along = self.axis.is_some_and(|axis| self.program.node(value).axes.contains(axis));
-        (value, if along { at } else { Position::HERE })
     }
 
     /// The kind of a value that is no map of values at one position; `None` for a map.
@@ -181,18 +174,18 @@ impl Evaluate for At<'_, '_> {
         self.point.program.node(value)
     }
 
-    fn known(&mut self, b: &mut Builder, value: Value, at: Position) -> Option<Operand> {
-        let place = self.point.place(value, at);
-        if let Some(known) = self.point.memo.get(&place) {
-            return Some(*known);
-        }
-        let leaf = self.point.leaf(b, self.leaves, value, place.1)?;
-        self.point.memo.insert(place, leaf);
-        Some(leaf)
+    /// A value that does not vary along the axis is the same at all positions.
+    fn own(&self, value: Value, at: Position) -> Position {
+        let along = self.point.axis.is_some_and(|axis| self.node(value).axes.contains(axis));
+        if along { at } else { Position::HERE }
     }
 
-    fn remember(&mut self, value: Value, at: Position, made: Operand) {
-        self.point.memo.insert(self.point.place(value, at), made);
+    fn leaf(&mut self, b: &mut Builder, value: Value, own: Position) -> Option<Operand> {
+        self.point.leaf(b, self.leaves, value, own)
+    }
+
+    fn emitted(&mut self) -> &mut Emitted<Position> {
+        &mut self.point.emitted
     }
 }
 
@@ -204,7 +197,7 @@ pub fn combine(
     r: &[Option<Operand>],
     need: &[bool],
 ) -> Vec<Option<Operand>> {
-    let mut body = Body { operator, l, r, memo: HashMap::new() };
+    let mut body = Body { operator, l, r, emitted: Emitted::new() };
     let fields = operator.combine.iter().zip(need);
     fields.map(|(value, need)| need.then(|| evaluate(&mut body, b, *value, ()))).collect()
 }
@@ -214,7 +207,7 @@ struct Body<'a> {
     operator: &'a Operator,
     l: &'a [Option<Operand>],
     r: &'a [Option<Operand>],
-    memo: HashMap<Value, Operand>,
+    emitted: Emitted<()>,
 }
 
 impl Evaluate for Body<'_> {
@@ -224,17 +217,16 @@ impl Evaluate for Body<'_> {
         &self.operator.body[value.0 as usize]
     }
 
-    fn known(&mut self, _: &mut Builder, value: Value, (): ()) -> Option<Operand> {
-        if let Some(known) = self.memo.get(&value) {
-            return Some(*known);
-        }
+    fn own(&self, _: Value, (): ()) {}
+
+    fn leaf(&mut self, _: &mut Builder, value: Value, (): ()) -> Option<Operand> {
         let Op::Input(k) = self.node(value).op else { return None };
         let (k, n) = (k as usize, self.l.len());
         let field = if k < n { self.l[k] } else { self.r[k - n] };
         Some(field.expect("fields that a state needs are in every state"))
     }
 
-    fn remember(&mut self, value: Value, (): (), made: Operand) {
-        self.memo.insert(value, made);
+    fn emitted(&mut self) -> &mut Emitted<()> {
+        &mut self.emitted
     }
 }

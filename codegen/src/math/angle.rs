@@ -8,7 +8,7 @@ use super::{number, polynomial};
 use crate::build::Builder;
 use crate::tile::{Expr, Operand, Stmt};
 
-/// What the reduction and the polynomials need for a type.
+/// The constants of the reduction and the polynomials for a type.
 struct Constants {
     ty: Ty,
     /// The integer type of the same size.

@@ -11,14 +11,14 @@ use super::number;
 use crate::build::Builder;
 use crate::tile::Operand;
 
-/// What is different between the types.
+/// The constants by which the types differ.
 struct Format {
     ty: Ty,
     /// The integer type of the same size.
     bits: Ty,
     /// Bits of the mantissa that are stored.
     mantissa: i64,
-    /// What is added to an exponent when it is stored.
+    /// The number that is added to an exponent when it is stored.
     bias: i64,
     /// The bit of the sign.
     sign: i64,

@@ -1,25 +1,27 @@
 //! A program divided into stages, each with its schedules.
 
+mod facts;
+mod layouts;
 mod sound;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
-
-use oplus_dsl::ir::Axis;
+use std::sync::{Arc, Mutex};
 
 use super::choosing::Choosing;
 use super::cost::estimate;
 use super::fits::fits;
-use super::sizes::{are_countable, count, merged, shape};
 use super::variants::all_schedules;
-use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Layout, Plan, PlanError, Reasons};
-use crate::abi::{Role, Tensor, axes, tensors};
-use crate::key::{Key, StageKey};
+use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Plan, PlanError, Reasons};
+use crate::abi::Role;
+use crate::key::Key;
 use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
-use crate::stage::{Bound, Collapsed, Cut, CutKind, Placed, Sink, Source, Stage, collapse};
+use crate::stage::{Bound, Collapsed, Cut, CutKind, Stage, collapse};
 use crate::target::Target;
+use facts::Facts;
+pub(super) use facts::KnownStages;
+use layouts::args;
 
-/// What is known of kernels, each named by the number of its stage, whether axes are merged, and its schedule.
+/// Facts of kernels, each named by the number of its stage, whether axes are merged, and its schedule.
 type OfKernels<T> = Mutex<HashMap<(usize, bool, Schedule), T>>;
 
 /// One way of cutting a program.
@@ -33,8 +35,6 @@ pub(super) struct Division {
     stages: Vec<Ready>,
     /// The keys and symbols of kernels that a plan has launched.
     names: OfKernels<(Key, String)>,
-    /// The shared memory of kernels that a plan has weighed.
-    shared_bytes: OfKernels<u32>,
     /// The reasons why kernels of schedules that were taken cannot run, if they cannot.
     faults: OfKernels<Option<Misfit>>,
 }
@@ -50,13 +50,13 @@ struct Ready {
 struct Form {
     stage: Arc<Stage>,
     schedules: Vec<Schedule>,
-    /// What its keys have in common, once a launch needs one.
-    key: OnceLock<StageKey>,
+    facts: Arc<Facts>,
 }
 
 impl Form {
-    fn new(stage: &Stage, schedules: Vec<Schedule>) -> Form {
-        Form { stage: Arc::new(stage.clone()), schedules, key: OnceLock::new() }
+    fn new(stage: &Stage, schedules: Vec<Schedule>, known: &mut KnownStages) -> Form {
+        let stage = Arc::new(stage.clone());
+        Form { facts: known.facts(&stage), stage, schedules }
     }
 }
 
@@ -71,10 +71,10 @@ struct Bindings<'d> {
 type Offers = (Vec<Estimate>, Vec<(Schedule, Misfit)>);
 
 impl Division {
-    /// Lists the schedules of every stage on a target.
-    pub(super) fn new(how: CutKind, cut: Cut, target: &Target) -> Division {
-        let ready = |stage: &Stage| {
-            let form = Form::new;
+    /// Lists the schedules of every stage on a target. Facts of stages that other divisions have, too, are shared with them.
+    pub(super) fn new(how: CutKind, cut: Cut, target: &Target, known: &mut KnownStages) -> Division {
+        let mut ready = |stage: &Stage| {
+            let mut form = |stage: &Stage, schedules| Form::new(stage, schedules, known);
             match collapse(stage) {
                 None => Ready { plain: form(stage, all_schedules(stage, target.isa)), merged: None },
                 Some(merged) => {
@@ -84,22 +84,14 @@ impl Division {
                 }
             }
         };
-        let stages = cut.stages.iter().map(ready).collect();
-        Division {
-            target: *target,
-            how,
-            cut,
-            stages,
-            names: Mutex::default(),
-            shared_bytes: Mutex::default(),
-            faults: Mutex::default(),
-        }
+        let stages = cut.stages.iter().map(&mut ready).collect();
+        Division { target: *target, how, cut, stages, names: Mutex::default(), faults: Mutex::default() }
     }
 
     /// The stages with schedules that combine one element after the other.
     pub(super) fn ordered(cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
-            let plain = Form::new(stage, Schedule::ordered(stage));
+            let plain = Form::new(stage, Schedule::ordered(stage), &mut KnownStages::default());
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
@@ -109,7 +101,6 @@ impl Division {
             cut,
             stages,
             names: Mutex::default(),
-            shared_bytes: Mutex::default(),
             faults: Mutex::default(),
         }
     }
@@ -152,14 +143,14 @@ impl Division {
         self.check(&call)?;
         let bound = self.bind(&call, &form.stage);
         let problem = self.problem(&form.stage, &bound);
-        self.must_fit(stage, form, schedule, &problem)?;
+        self.must_fit(form, schedule, &problem)?;
         let segments = schedule.segments(&problem);
         Ok(self.launch_of((stage, false), form, schedule, &problem, (segments, 0)))
     }
 
     /// Whether a stage, its axes as they are, can run under a schedule.
-    fn must_fit(&self, index: usize, form: &Form, schedule: Schedule, problem: &Problem<'_>) -> Result<(), PlanError> {
-        let fits = fits(&*schedule, problem).and_then(|()| self.has_room(index, false, form, schedule));
+    fn must_fit(&self, form: &Form, schedule: Schedule, problem: &Problem<'_>) -> Result<(), PlanError> {
+        let fits = fits(&*schedule, problem).and_then(|()| self.has_room(form, schedule));
         fits.map_err(|misfit| PlanError::Misfit {
             stage: form.stage.program.name.clone(),
             schedule,
@@ -187,7 +178,7 @@ impl Division {
             symbol,
             grid: [schedule.grid(problem), schedule.blocks_along_time(segments), 1],
             threads: schedule.threads(),
-            shared_bytes: self.shared_bytes(index, merged, form, schedule),
+            shared_bytes: form.facts.shared_bytes(&form.stage, schedule, self.target.isa),
             args: args(&schedule, problem, (segments, piece)),
             offsets: vec![],
         }
@@ -323,7 +314,7 @@ impl Division {
                 continue;
             }
             let bound = self.bind(call, &form.stage);
-            self.must_fit(index, form, schedule, &self.problem(&form.stage, &bound))?;
+            self.must_fit(form, schedule, &self.problem(&form.stage, &bound))?;
             let choice = Choice { step: None, candidates: vec![], refused: vec![] };
             self.launches((index, false), form, schedule, &bound, (&mut plan, choice));
         }
@@ -347,7 +338,7 @@ impl Division {
             let (bound, _) = self.bound_under((call, index), (form, *is_merged), bound.clone(), schedule);
             let problem = self.problem(&form.stage, &bound);
             let fits = fits(&**schedule, &problem)
-                .and_then(|()| self.has_room(index, *is_merged, form, *schedule))
+                .and_then(|()| self.has_room(form, *schedule))
                 .and_then(|()| self.is_there((index, *is_merged), form, *schedule, &bound, choosing));
             match fits {
                 Ok(()) => candidates.push(estimate_of_pieces(schedule, &problem)),
@@ -372,90 +363,20 @@ impl Division {
         if all { Ok(()) } else { Err(Misfit::NotThere) }
     }
 
-    fn has_room(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> Result<(), Misfit> {
-        let (needed, limit) = (self.shared_bytes(index, merged, form, schedule), self.target.shared_bytes);
+    fn has_room(&self, form: &Form, schedule: Schedule) -> Result<(), Misfit> {
+        let (needed, limit) =
+            (form.facts.shared_bytes(&form.stage, schedule, self.target.isa), self.target.shared_bytes);
         if needed <= limit { Ok(()) } else { Err(Misfit::SharedMemory { needed, limit }) }
     }
 
     fn name(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> (Key, String) {
         let mut known = self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let find = || {
-            let key = form.key.get_or_init(|| StageKey::of(&form.stage)).of_kernel(&*schedule, self.target.isa);
+            let key = form.facts.key(&form.stage).of_kernel(&*schedule, self.target.isa);
             (key, key.symbol(&form.stage, &*schedule))
         };
         known.entry((index, merged, schedule)).or_insert_with(find).clone()
     }
-
-    fn shared_bytes(&self, index: usize, merged: bool, form: &Form, schedule: Schedule) -> u32 {
-        let mut known = self.shared_bytes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let find = || schedule.shared_bytes(&form.stage, self.target.isa);
-        *known.entry((index, merged, schedule)).or_insert_with(find)
-    }
-
-    // ---- sizes and layouts
-
-    fn buffers(&self, call: &Call) -> Result<Vec<Buffer>, PlanError> {
-        let buffer = |b: &crate::stage::Temporary| match count(call, &b.axes) {
-            Some(len) => Ok(Buffer { elem: b.elem, len }),
-            None => Err(PlanError::TooLarge { name: b.name.clone(), shape: self.shape(call, &b.axes) }),
-        };
-        self.cut.buffers.iter().map(buffer).collect()
-    }
-
-    /// Checks that indices count the points of every stage.
-    fn check(&self, call: &Call) -> Result<(), PlanError> {
-        for stage in &self.cut.stages {
-            let sizes = stage.axes.iter().map(|group| merged(call, group));
-            if !are_countable(sizes.clone()) {
-                let shape = shape(stage.program.axes.iter().map(String::as_str).zip(sizes));
-                return Err(PlanError::TooLarge { name: stage.program.name.clone(), shape });
-            }
-        }
-        Ok(())
-    }
-
-    /// The sizes of axes of the program in words, with the names that a stage has for them.
-    fn shape(&self, call: &Call, axes: &[Axis]) -> String {
-        let name = |axis: Axis| {
-            let of = |stage: &'_ Stage| {
-                let place = stage.axes.iter().position(|group| group.contains(&axis))?;
-                Some(stage.program.axes[place].clone())
-            };
-            self.cut.stages.iter().find_map(of).unwrap_or_default()
-        };
-        let names: Vec<String> = axes.iter().map(|axis| name(*axis)).collect();
-        shape(names.iter().map(String::as_str).zip(axes.iter().map(|a| call.sizes[a.0 as usize])))
-    }
-
-    /// A stage's sizes and layouts.
-    fn bind(&self, call: &Call, stage: &Stage) -> Bound {
-        let sizes: Vec<i64> = stage.axes.iter().map(|group| merged(call, group)).collect();
-        let place = |tensor: Tensor| {
-            let source = match tensor {
-                Tensor::Param(i) => stage.sources[i as usize],
-                Tensor::Output(i) => match stage.sinks[i as usize] {
-                    Sink::Output(k) => Source::Output(k),
-                    Sink::Buffer(k) => Source::Buffer(k),
-                },
-            };
-            let of = |layout: &Layout| Placed { strides: layout.strides.clone(), align: layout.align };
-            match source {
-                Source::Param(i) => call.params[i as usize].as_ref().map(of),
-                Source::Output(i) => Some(of(&call.outputs[i as usize])),
-                Source::Buffer(_) => None,
-            }
-            .unwrap_or_else(|| contiguous(axes(stage, tensor), &sizes))
-        };
-        Bound { tensors: tensors(stage).map(place).collect(), sizes: sizes.clone() }
-    }
-}
-
-fn contiguous(axes: &[Axis], sizes: &[i64]) -> Placed {
-    let mut strides = vec![1; axes.len()];
-    for i in (1..axes.len()).rev() {
-        strides[i - 1] = i64::saturating_mul(strides[i], sizes[axes[i].0 as usize].max(1));
-    }
-    Placed { strides, align: 16 }
 }
 
 /// The estimate of a schedule for all pieces of the rows.
@@ -490,31 +411,4 @@ fn place(launch: &mut Launch, (first, piece): (u32, Piece), bound: &Bound) {
             _ => {}
         }
     }
-}
-
-/// What a launch passes.
-fn args(schedule: &Schedule, problem: &Problem<'_>, (segments, piece): (Segments, i64)) -> Vec<Arg> {
-    let (stage, bound) = (problem.stage, problem.bound);
-    let pointer = |tensor| match tensor {
-        Tensor::Param(i) => match stage.sources[i as usize] {
-            Source::Param(k) => Arg::Param(k),
-            Source::Output(k) => Arg::Output(k),
-            Source::Buffer(k) => Arg::Buffer(k),
-        },
-        Tensor::Output(i) => match stage.sinks[i as usize] {
-            Sink::Output(k) => Arg::Output(k),
-            Sink::Buffer(k) => Arg::Buffer(k),
-        },
-    };
-    let arg = |role| match role {
-        Role::Pointer(tensor) => pointer(tensor),
-        Role::Stride(tensor, axis) => Arg::I64(bound.stride(stage, tensor, axis).unwrap_or(0)),
-        Role::Size(axis) => Arg::I64(bound.size(axis)),
-        Role::Scratch(k) => Arg::Buffer(k),
-        Role::SegmentTiles => Arg::I64(segments.tiles as i64),
-        Role::Piece => Arg::I64(piece),
-        Role::Messages => Arg::Messages,
-        Role::Control => Arg::Control,
-    };
-    schedule.abi(stage).into_iter().map(|slot| arg(slot.role)).collect()
 }

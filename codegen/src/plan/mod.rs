@@ -33,7 +33,7 @@ use crate::schedules::{Misfit, Schedule};
 use crate::stage::{CutError, CutKind, CutRefusal, Stage};
 use crate::words::Bytes;
 
-/// What a program is called with.
+/// The sizes and layouts that a program is called with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// The size of every axis of the program.
@@ -60,7 +60,7 @@ pub enum PlanError {
     /// A list of the call has not the length that the program asks for.
     #[error("the call gives {given} {what}, the program has {wanted}")]
     Count {
-        /// What is counted.
+        /// The things that are counted.
         what: &'static str,
         /// In the call.
         given: usize,
@@ -130,7 +130,7 @@ pub enum PlanError {
         /// Why it does not fit.
         misfit: Box<Misfit>,
     },
-    /// What was asked for takes no stage of the program, however that is cut.
+    /// The schedule that was asked for takes no stage of the program, however that is cut.
     #[error("the program has no such stage")]
     NoStage,
 }
@@ -202,7 +202,7 @@ pub enum NotTaken {
 /// A temporary tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
     /// Elements.
     pub len: u64,
@@ -211,11 +211,11 @@ pub struct Buffer {
 /// One kernel launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
-    /// What the kernel computes.
+    /// The stage that the kernel computes.
     pub stage: Arc<Stage>,
     /// How.
     pub schedule: Schedule,
-    /// What the kernel is found by.
+    /// The key that the kernel is found by.
     pub key: Key,
     /// The kernel's symbol.
     pub symbol: String,
@@ -225,7 +225,7 @@ pub struct Launch {
     pub threads: u32,
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// What to pass, in the order of the kernel's parameters.
+    /// The arguments to pass, in the order of the kernel's parameters.
     pub args: Vec<Arg>,
     /// The arguments that begin elsewhere than at their tensor's first element: their places, and by how many bytes.
     pub offsets: Vec<(usize, i64)>,

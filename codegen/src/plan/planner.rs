@@ -5,7 +5,7 @@ use oplus_dsl::ir::{Axis, Op, Param, Program};
 use oplus_dsl::specialize::without_param;
 
 use super::choosing::{Choosing, IsThere};
-use super::division::Division;
+use super::division::{Division, KnownStages};
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
 use super::{Arg, Call, Launch, Layout, NotTaken, OtherCut, Plan, PlanError};
@@ -51,10 +51,10 @@ pub struct Planner {
 impl Planner {
     /// Cuts a program and lists its schedules on a target.
     pub fn new(program: &Program, target: &Target) -> Result<Planner, PlanError> {
-        let (mut divisions, mut refused) = (vec![], vec![]);
+        let (mut divisions, mut refused, mut known) = (vec![], vec![], KnownStages::default());
         for (how, cut) in cuts(program)?.0 {
             match cut {
-                Ok(cut) => divisions.push(Division::new(how, cut, target)),
+                Ok(cut) => divisions.push(Division::new(how, cut, target, &mut known)),
                 Err(refusal) => refused.push((how, refusal)),
             }
         }

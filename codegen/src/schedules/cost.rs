@@ -1,4 +1,4 @@
-//! What the estimates of all schedules are made of.
+//! The parts that the estimates of all schedules are made of.
 
 use crate::words::counted;
 
@@ -11,7 +11,7 @@ pub struct Cost {
     pub why: String,
 }
 
-/// What a launch moves through memory.
+/// The bytes that a launch moves through memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
     /// Bytes moved: whole sectors where neighbouring lanes are apart.

@@ -11,7 +11,7 @@ use crate::verify::verify;
 /// The tile kernel of a stage under a schedule, for an instruction set; its symbol is that of its key.
 ///
 /// # Errors
-/// What the stage lacks, or that no kernel has such parameters.
+/// [`LowerError`] says what the stage lacks, or that no kernel has such parameters.
 pub fn lower(stage: &Stage, schedule: &Schedule, isa: Isa) -> Result<Kernel, LowerError> {
     schedule.lower(stage, isa, &Key::of(stage, &**schedule, isa).symbol(stage, &**schedule))
 }

@@ -13,7 +13,7 @@ pub enum LowerError {
     Kind {
         /// The schedule's name.
         schedule: &'static str,
-        /// What the stage lacks.
+        /// [`Refusal`] says what the stage lacks.
         refusal: Refusal,
     },
     /// The schedule's numbers are out of range.

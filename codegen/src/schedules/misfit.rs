@@ -35,7 +35,7 @@ pub enum Misfit {
         axis: String,
         /// Its size.
         size: i64,
-        /// What the size should be.
+        /// The size that is wanted.
         wanted: Wanted,
     },
     /// There is more of something than can be counted.
@@ -102,10 +102,10 @@ pub enum Misfit {
         /// The instruction set.
         isa: &'static str,
     },
-    /// What segments of time do to states cannot be stored.
+    /// The effect of segments of time on states cannot be stored.
     #[error("its states are neither numbers in f32 nor flags: time cannot be cut")]
     StatesOfSegments,
-    /// What segments of time do to cotangents depends on the states.
+    /// The effect of segments of time on cotangents depends on the states.
     #[error("its cotangents depend on the states: time cannot be cut")]
     CotangentsOfSegments,
     /// The kernel takes more shared memory than there is.
@@ -124,7 +124,7 @@ pub enum Misfit {
     Unsound(#[from] Unsound),
 }
 
-/// What the size of an axis should be.
+/// The sizes that an axis may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// At most this.

@@ -13,7 +13,7 @@ pub enum Carry {
     LookBack,
 }
 
-/// What a tile consists of: warps, stretches of a warp, lanes of a stretch, elements of a lane.
+/// The parts of a tile: warps, stretches of a warp, lanes of a stretch, elements of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
     /// Warps of the tile.
@@ -37,8 +37,8 @@ pub struct Picture {
     pub length: u64,
     /// Rows or columns that a block has at once.
     pub across: u64,
-    /// What a tile consists of, where that is simple enough to draw.
+    /// The parts of a tile, where they are simple enough to draw.
     pub tile: Option<Tile>,
-    /// What goes from tile to tile.
+    /// The way in which states go from tile to tile.
     pub carry: Carry,
 }

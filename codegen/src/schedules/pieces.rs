@@ -12,7 +12,7 @@ use crate::stage::{Bound, Stage};
 pub struct Piece {
     first: i64,
     rows: i64,
-    /// What [`abi::Role::Piece`] tells the kernels.
+    /// The number that [`abi::Role::Piece`] passes to the kernels.
     pub bits: i64,
 }
 

@@ -1,4 +1,4 @@
-//! What a schedule is to solve: a stage for the sizes and strides of a call, on a device.
+//! The problem that a schedule is to solve: a stage for the sizes and strides of a call, on a device.
 
 use oplus_dsl::ir::Axis;
 

@@ -1,4 +1,4 @@
-//! What the numbers of a scan's schedules depend on: a small set of schedules covers every size, stride and alignment.
+//! The facts of a stage that the numbers of its schedules depend on: a small set of schedules covers every size, stride and alignment.
 //!
 //! A kernel's schedules have numbers chosen from its element types, its fields and how many tensors it reads; the planner only
 //! picks among them. Per stage there are vector schedules for contiguous, aligned tensors, and scalar ones that run anything.
@@ -21,7 +21,7 @@ pub(crate) fn ring_bytes(isa: Isa) -> u32 {
     }
 }
 
-/// What the numbers of a scan's schedules depend on.
+/// The facts of a stage that the numbers of its schedules depend on.
 pub(crate) struct Shape {
     /// Registers per element.
     pub words: u32,

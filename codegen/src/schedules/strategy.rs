@@ -1,4 +1,4 @@
-//! What the compiler knows of a schedule: one trait, which the parameters of every schedule implement.
+//! The one interface between schedules and the compiler: a trait, which the parameters of every schedule implement.
 
 use std::fmt::{Debug, Display};
 
@@ -28,7 +28,7 @@ pub enum Access {
     Unmerged,
 }
 
-/// What a launch has to do with the states that a call may save for the call of its gradient.
+/// The part of a launch in saving the states of a call for the call of its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saving {
     /// It finds what they begin from in each segment of time.
@@ -39,7 +39,7 @@ pub enum Saving {
     Reader,
 }
 
-/// What is known of a schedule: which stages it takes, what its kernels are, where they fit, what they cost, and how it is
+/// Everything that is known of a schedule: which stages it takes, its kernels, where they fit, what they cost, and how it is
 /// told. Nothing outside of a schedule's folder knows more of it than this.
 ///
 /// The first methods are of a schedule as such, and give its parameters. All others are of one choice of parameters.
@@ -49,7 +49,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
     /// Whether it takes stages of a kind.
     ///
     /// # Errors
-    /// What such a stage lacks.
+    /// [`Refusal`] says what such a stage lacks.
     fn takes(kind: &Kind) -> Result<(), Refusal>
     where
         Self: Sized;
@@ -132,7 +132,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         false
     }
 
-    /// What the kernel takes beside tensors and sizes.
+    /// The arguments that the kernel takes beside tensors and sizes.
     fn extras(&self, stage: &Stage) -> Extras {
         Extras {
             unit_axes: self.unit_axes(stage),
@@ -151,7 +151,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
     /// The tile kernel of a stage, for an instruction set.
     ///
     /// # Errors
-    /// What the stage lacks, or that no kernel has such parameters.
+    /// [`LowerError`] says what the stage lacks, or that no kernel has such parameters.
     fn lower(&self, stage: &Stage, isa: Isa, symbol: &str) -> Result<Kernel, LowerError>;
 
     /// A kernel that may run until that one is compiled: it computes the same bits with the same arguments, launches and
@@ -247,7 +247,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
         Some(vec![])
     }
 
-    /// What the launch has to do with states that are saved for a gradient.
+    /// The part of the launch in saving states for a gradient, if it has one.
     fn saved_states(&self) -> Option<Saving> {
         None
     }

@@ -1,4 +1,4 @@
-//! What the threads of a block share: arrays, barriers, mbarriers and clocks.
+//! The memory that the threads of a block share: arrays, barriers, mbarriers and clocks.
 
 use std::rc::Rc;
 

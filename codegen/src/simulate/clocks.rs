@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::lanes::LANES;
 
-/// What a thread or an mbarrier knows, one time per agent.
+/// The knowledge of a thread or an mbarrier, one time per agent.
 pub(super) type Knowledge = Vec<u32>;
 
 /// The clocks of a block.
@@ -17,7 +17,7 @@ pub(super) struct Clocks {
     threads: usize,
     /// The time of each warp; starts at 1, so that nobody knows anything.
     time: Vec<u32>,
-    /// What each thread knows; threads that last synchronised together share it.
+    /// The knowledge of each thread; threads that last synchronised together share it.
     known: Vec<Rc<Knowledge>>,
     /// For each thread, the times at which it ordered its accesses before later asynchronous copies.
     fences: Vec<Vec<u32>>,

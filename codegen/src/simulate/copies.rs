@@ -24,7 +24,7 @@ struct Ends {
     shared: (SharedId, Operand),
     /// Elements.
     count: i64,
-    /// What both addresses must be multiples of.
+    /// The number that both addresses must be multiples of.
     alignment: usize,
     /// From shared to global memory.
     is_store: bool,

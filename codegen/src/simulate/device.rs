@@ -1,4 +1,4 @@
-//! What all blocks share: global memory with its history, and everything that is under way.
+//! The memory that all blocks share: global memory with its history, and everything that is under way.
 
 use super::block::{Array, Block};
 use super::fault::SimError;

@@ -1,4 +1,4 @@
-//! What a simulation can find wrong.
+//! The faults that a simulation can find.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum SimError {
     Argument {
         /// Its index.
         index: usize,
-        /// What is wrong.
+        /// The fault, in words.
         reason: String,
     },
     /// A thread did what it must not.
@@ -44,7 +44,7 @@ pub struct Fault {
     pub warp: usize,
     /// The lane in the warp.
     pub lane: usize,
-    /// What is wrong.
+    /// The fault, in words.
     pub hazard: Hazard,
 }
 
@@ -59,7 +59,7 @@ pub struct Waiting {
     pub block: [u32; 2],
     /// The warp in the block.
     pub warp: usize,
-    /// What is missing.
+    /// The thing that is missing.
     pub missing: String,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// What a thread must not do.
+/// The things that a thread must not do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Hazard {
     /// An access outside an array.

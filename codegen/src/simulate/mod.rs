@@ -61,7 +61,7 @@ use crate::target::Target;
 use crate::tile::{Kernel, ParamKind};
 use crate::verify::verify;
 
-/// What a launch passes to a kernel.
+/// The arguments that a launch passes to a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// Blocks along x and y.
@@ -106,7 +106,7 @@ pub enum Order {
     Random(u64),
 }
 
-/// What a launch did.
+/// The effects of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Blocks that ran.

@@ -1,4 +1,4 @@
-//! What has been started and is not over: copies, bulk stores, products of warpgroups.
+//! Work that has been started and is not over: copies, bulk stores, products of warpgroups.
 
 use super::lanes::Lanes;
 use crate::tile::{Panels, Reg};

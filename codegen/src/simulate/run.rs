@@ -18,7 +18,7 @@ pub(super) struct Run<'r, 'a> {
     pub warp: &'r mut Warp,
 }
 
-/// What becomes of a warp after a statement.
+/// The course of a warp after a statement.
 pub(super) enum Flow {
     /// The warp goes on.
     Next,

@@ -94,7 +94,7 @@ impl Access {
 }
 
 impl Accessor<'_> {
-    /// What this thread does now, at a statement.
+    /// The event of this thread now, at a statement.
     pub(super) fn access(&self, at: u32) -> Access {
         let (warp, lane) = (self.thread / LANES, self.thread % LANES);
         let time = self.clocks.now(warp);

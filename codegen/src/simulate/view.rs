@@ -21,7 +21,7 @@ pub(super) struct View<'m> {
     pub offset: usize,
 }
 
-/// What is needed to name accesses in messages.
+/// The names of accesses in messages.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'m> {
     pub program: &'m Program<'m>,

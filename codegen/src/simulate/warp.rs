@@ -20,7 +20,7 @@ pub(super) struct Warp {
     pub active: u32,
     /// Registers, then constants.
     pub slots: Vec<Lanes>,
-    /// What it waits for.
+    /// The event that it waits for.
     pub status: Status,
     /// Its part of the products of its warpgroup that it has started and not waited for.
     pub products: VecDeque<Product>,

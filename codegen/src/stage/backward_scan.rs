@@ -7,7 +7,7 @@
 //! h[t] = h[t−1] ⊕ e[t]        λ[t] = g[t] + d[t+1]·λ[t+1]
 //! ```
 //!
-//! What it gives are sums of maps of both: over the state axis N, over the rows of a block D, over time T, and the
+//! Its outputs are sums of maps of both: over the state axis N, over the rows of a block D, over time T, and the
 //! cotangent d\[0\]·λ\[0\] of the initial state. All of them are taken where h and λ are, so neither is stored. Every other
 //! value of the program is computed from those by ordinary stages, which [`cut`] makes.
 
@@ -90,7 +90,7 @@ enum Sums {
     All,
 }
 
-/// What a value is to a backward-scan stage.
+/// The role of a value in a backward-scan stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     /// A map of parameters.

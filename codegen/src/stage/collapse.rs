@@ -98,6 +98,7 @@ fn fixed_axes(stage: &Stage) -> AxisSet {
         Op::Scan { axis, .. } | Op::Reduce { axis, .. } | Op::Shift { axis, .. } => vec![*axis],
         Op::First { axis, .. } | Op::Last { axis, .. } => vec![*axis],
         Op::Starts { axis, list, .. } => vec![*axis, *list],
+        Op::Gather { axis, to, .. } => vec![*axis, *to],
         _ => vec![],
     };
     let viewed = stage.views.iter().flatten().map(|v| v.axis);
@@ -150,6 +151,7 @@ fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {
         Op::Scan { axis, .. } | Op::Reduce { axis, .. } | Op::Shift { axis, .. } => *axis = to(*axis),
         Op::First { axis, .. } | Op::Last { axis, .. } => *axis = to(*axis),
         Op::Starts { axis, list, .. } => (*axis, *list) = (to(*axis), to(*list)),
+        Op::Gather { axis, to: other, .. } => (*axis, *other) = (to(*axis), to(*other)),
         _ => {}
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Contraction {
     pub axis: Axis,
     /// A sum.
     pub operator: OperatorId,
-    /// What is summed.
+    /// The value that is summed.
     pub element: Value,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Op, Program};
 use thiserror::Error;
 
 use super::backward_scan::{all_sums, sums_of_states};
@@ -42,12 +42,17 @@ pub enum CutRefusal {
         /// The way to cut.
         of: CutKind,
     },
+    /// Packed sequences begin or end at states of their own.
+    #[error(
+        "packed sequences have states of their own, which are brought to their places by stages that store all states"
+    )]
+    Gathers,
     /// A stage would be of no kind that a kernel takes.
     #[error("no kernel would take `{stage}`: {}", joined(refusals))]
     Stage {
         /// The stage's name.
         stage: String,
-        /// What it lacks for each kind.
+        /// The reasons why it is not of each kind.
         refusals: Vec<Refusal>,
     },
 }
@@ -79,6 +84,7 @@ impl Cuts {
 pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let program = prepare(program)?;
     let outward = Outward::of(&program);
+    let gathers = program.nodes.iter().any(|node| matches!(node.op, Op::Gather { .. }));
     let found = |how: CutKind| -> Result<Vec<Cut>, CutError> {
         Ok(match how {
             CutKind::Plain => vec![cut_plain(&program)?],
@@ -92,7 +98,11 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
             CutKind::PartialSums => partial_sums(&program)?.into_iter().collect(),
         })
     };
-    let ways = CutKind::ALL.into_iter().map(|how| Ok((how, how.first_taken(found(how)?))));
+    let ways = CutKind::ALL.into_iter().map(|how| match how {
+        CutKind::Plain | CutKind::Contracted => Ok((how, how.first_taken(found(how)?))),
+        _ if gathers => Ok((how, Err(CutRefusal::Gathers))),
+        _ => Ok((how, how.first_taken(found(how)?))),
+    });
     Ok(Cuts(ways.collect::<Result<_, CutError>>()?))
 }
 
@@ -156,7 +166,7 @@ impl CutKind {
         (!refusals.is_empty()).then(|| CutRefusal::Stage { stage: stage.program.name.clone(), refusals })
     }
 
-    /// What a program lacks that is not cut in this way.
+    /// The reason why a program is not cut in this way.
     fn lacks(self) -> &'static str {
         match self {
             CutKind::Plain => "there is nothing to compute",
@@ -174,7 +184,7 @@ impl CutKind {
     }
 }
 
-/// What a stage lacks for both ways to sum states away, if it needs one and has none.
+/// The reasons against both ways to sum states away, if a stage needs one and has none.
 fn of_contracted(stage: &Stage) -> Vec<Refusal> {
     match (stage.state_axis(), stage.kind().walk(), stage.kind().matrices()) {
         (Some(_), Err(walk), Err(matrices)) if walk == matrices => vec![walk],

@@ -1,6 +1,6 @@
-//! What is stored between stages, and when it is computed.
+//! The tensors that are stored between stages, and when they are computed.
 //!
-//! What must be stored is found from its uses: an element of a scan that depends on another scan, a position in states
+//! The values that must be stored are found from their uses: an element of a scan that depends on another scan, a position in states
 //! that a kernel does not pass, states along another axis or direction than the rest of a value. Each output and each
 //! stored value is a *root*, with the set of values that it reads from memory. Roots of one level do not wait for each
 //! other; a root runs its scans itself unless some tensor holds their states anyway.
@@ -22,7 +22,7 @@ pub(super) struct Root {
     pub value: Value,
     /// The axes of the tensor, in memory order.
     pub axes: Vec<Axis>,
-    /// What the tensor stores.
+    /// The value that the tensor stores.
     pub elem: Elem,
     /// The tensor.
     pub sink: Sink,
@@ -164,7 +164,7 @@ impl<'p> Cutter<'p> {
         elsewhere
     }
 
-    /// The `first` and `last` that are not along `axis`, and the `starts`, but those allowed anyway.
+    /// The `first` and `last` that are not along `axis`, and each `starts` and `gather`, but those allowed anyway.
     fn foreign(
         &self,
         positions: &BTreeSet<Value>,
@@ -172,14 +172,14 @@ impl<'p> Cutter<'p> {
         allowed: impl Fn(Value) -> bool,
     ) -> BTreeSet<Value> {
         let foreign = |p: Value| match self.program.node(p).op {
-            Op::Starts { .. } => true,
+            Op::Starts { .. } | Op::Gather { .. } => true,
             Op::First { axis: own, .. } | Op::Last { axis: own, .. } => Some(own) != axis,
             _ => false,
         };
         positions.iter().copied().filter(|p| foreign(*p) && !allowed(*p)).collect()
     }
 
-    /// What to store so that values become point values: what is beneath them, or themselves when that is less.
+    /// The values to store so that others become point values: those beneath them, or themselves when that is less.
     fn frontiers(&self, values: &BTreeSet<Value>, read: &BTreeSet<Value>) -> BTreeSet<Value> {
         let frontier = |value: &Value| {
             let atoms = atoms(self.program, *value, read, |v| self.stored.contains_key(&v));
@@ -275,7 +275,7 @@ impl<'p> Cutter<'p> {
         self.part_axis.filter(|part| !root.contracted.is_empty() && root.axes.contains(part))
     }
 
-    /// What a value is computed from, up to the values in `read`.
+    /// The values that a value is computed from, up to those in `read`.
     pub(super) fn needs(&self, value: Value, read: &BTreeSet<Value>, context: Context) -> Needs {
         needs(self.program, &self.sums, value, read, context)
     }

@@ -1,4 +1,4 @@
-//! What is written before the gradient of a recurrence of matrices: factors that are maps, and what needs its states alone.
+//! The values that are stored before the gradient of a recurrence of matrices: factors that are maps, and what needs its states alone.
 //!
 //! Products of matrices take their factors from memory. Where one of those that are added is a map of parameters – the
 //! cotangent of what stands behind a gate – it is stored, rounded as all factors are. The cotangent of that gate is a map of

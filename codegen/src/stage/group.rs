@@ -84,8 +84,9 @@ impl Group {
         let bare = self.home.map_or(self.space, |course| self.space.without(course.axis));
         let axes = other.space == self.space || other.space == bare;
         let unread = other.roots.iter().all(|r| !cutter.is_read(*r));
-        let starts = |r: &usize| matches!(cutter.program.node(cutter.roots[*r].value).op, Op::Starts { .. });
-        let plain = self.home.is_none() || !other.roots.iter().any(starts);
+        let alone =
+            |r: &usize| matches!(cutter.program.node(cutter.roots[*r].value).op, Op::Starts { .. } | Op::Gather { .. });
+        let plain = self.home.is_none() || !other.roots.iter().any(alone);
         !self.contracts
             && positions
             && axes

@@ -72,7 +72,7 @@ impl Assembly<'_> {
         Ok(import.known[&key])
     }
 
-    /// What must be imported before a value, in order; `None` if it is imported already. See [`Assembly::translate`].
+    /// The values that must be imported before a value, in order; `None` if it is imported already. See [`Assembly::translate`].
     fn waits_for(&self, import: &Import<'_>, (value, place): &(Value, Place)) -> Option<Vec<(Value, Place)>> {
         if import.known.contains_key(&(*value, place.clone())) {
             return None;
@@ -210,7 +210,7 @@ impl Assembly<'_> {
         self.builder.select(at_first, fill, before)
     }
 
-    /// What a field of the stage's scan is before the first element.
+    /// The value of a field of the stage's scan before the first element.
     fn initial(&mut self, field: Value) -> Result<Option<Value>, TypeError> {
         let (Op::Field(_, k), Some(scan)) = (&self.builder.program().node(field).op, &self.scan) else {
             return Ok(None);
@@ -256,6 +256,7 @@ impl Assembly<'_> {
             Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis)?,
             Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis)?,
             Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis)?, self.axis(*list)?),
+            Op::Gather { axis, to, .. } => (*axis, *to) = (self.axis(*axis)?, self.axis(*to)?),
             _ => {}
         }
         Ok(op)

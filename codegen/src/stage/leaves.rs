@@ -1,4 +1,4 @@
-//! What a stage's values end in.
+//! The leaves of a stage's values.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::cutter::Cutter;
 use super::family::Family;
 use super::needs::position_axis;
 
-/// What a stage's values end in.
+/// The leaves of a stage's values.
 #[derive(Default)]
 pub(super) struct Leaves {
     /// Parameters of the whole program.
@@ -20,7 +20,7 @@ pub(super) struct Leaves {
 }
 
 impl Leaves {
-    /// Those of some roots and scans.
+    /// The leaves of some roots and scans.
     pub(super) fn of(cutter: &Cutter<'_>, roots: &[usize], families: &[Family]) -> Leaves {
         let mut leaves = Leaves::default();
         for root in roots.iter().map(|r| &cutter.roots[*r]) {
@@ -47,6 +47,9 @@ impl Leaves {
                 Op::Index(axis) | Op::Size(axis) => self.axes = self.axes.with(*axis),
                 Op::Field(tuple, _) => stack.extend(cutter.contraction(*tuple, read).map(|sum| sum.element)),
                 op => {
+                    if let Op::Gather { axis, to, .. } = op {
+                        self.axes = self.axes.with(*axis).with(*to);
+                    }
                     self.axes = position_axis(cutter.program, value).map_or(self.axes, |axis| self.axes.with(axis));
                     stack.extend(op.operands());
                 }

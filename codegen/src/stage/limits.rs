@@ -29,6 +29,7 @@ fn nested(program: &Program) -> usize {
             Op::Scan { .. }
                 | Op::Reduce { .. }
                 | Op::Starts { .. }
+                | Op::Gather { .. }
                 | Op::Shift { .. }
                 | Op::First { .. }
                 | Op::Last { .. }

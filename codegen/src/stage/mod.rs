@@ -12,8 +12,8 @@
 //! * an output is one of three. A *body* output has the scan axis; its value at t is a map of the states at t and of
 //!   point values. A *final* output lacks the scan axis; it is a map of point values and of [`Op::Last`] (in reverse:
 //!   [`Op::First`]) of the states or of maps of inclusive states and point values. In a stage without a scan every
-//!   output is a map of point values, which may have `First` and `Last` along one axis, or it is a `Starts`; there is
-//!   no `Shift`, only views;
+//!   output is a map of point values, which may have `First` and `Last` along one axis, or it is a `Starts`
+//!   or a `Gather`; there is no `Shift`, only views;
 //! * a *contraction* is an [`Op::Reduce`] by the sum, over an axis of the states, of a map of states and point values. It
 //!   stands in body outputs like a point value. All contractions of a stage are over one axis, the *state axis*, and body
 //!   outputs lack it. Only [`cut_contracted`] makes such stages;
@@ -32,7 +32,7 @@
 //!   stage's axes). So nothing is produced when one of the outer axes is empty; when only the scan axis is empty, the
 //!   final outputs still are.
 //!
-//! What crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
+//! A value that crosses from one stage to a later one is stored: in an output of the program if it holds the value exactly,
 //! else in a buffer of the value's type. Cheap maps are computed again rather than stored.
 
 mod ahead;
@@ -83,7 +83,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
 /// A part of a program that runs as one kernel: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// What it computes, in normal form.
+    /// The program that it computes, in normal form.
     pub program: Program,
     /// For every axis of `program`, the axes of the whole program that it stands for, outermost first. It is
     /// several after the planner has merged neighbours; one that stands for none has size 1.
@@ -96,7 +96,7 @@ pub struct Stage {
     pub sinks: Vec<Sink>,
     /// The axis along which sums over columns are stored in parts; no parameter has it.
     pub part_axis: Option<Axis>,
-    /// What the stage is, which follows from its program, views and part axis.
+    /// The kind of the stage, which follows from its program, views and part axis.
     kind: Arc<Kind>,
 }
 
@@ -137,7 +137,7 @@ pub struct Temporary {
     pub name: String,
     /// Its axes (of the whole program) in memory order, last fastest.
     pub axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
 }
 
@@ -273,7 +273,7 @@ impl Stage {
         self.scan().map(|s| s.axis)
     }
 
-    /// What the stage is.
+    /// The kind of the stage.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }

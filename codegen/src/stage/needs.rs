@@ -1,4 +1,4 @@
-//! What a value is computed from, when some of the values beneath it are read from memory.
+//! The values that a value is computed from, when some of those beneath it are read from memory.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -8,7 +8,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
 use super::contraction::contraction;
 use super::course::{Course, course, depends};
 
-/// What a value is computed from: see [`needs`].
+/// The values that a value is computed from: see [`needs`].
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     /// Fields of scans' states at the point.
@@ -17,7 +17,7 @@ pub(super) struct Needs {
     pub ended: BTreeSet<Value>,
     /// Nodes that take final states: fields of reductions; `last` (in reverse `first`) of states.
     pub finals: BTreeSet<Value>,
-    /// Positions: `shift`, `first`, `last`, `starts`.
+    /// Positions: `shift`, `first`, `last`, `starts`, `gather`.
     pub positions: BTreeSet<Value>,
     /// Values that depend on a scan, where only point values can stand.
     pub misplaced: BTreeSet<Value>,
@@ -38,7 +38,7 @@ pub(super) enum Context {
     Anywhere,
 }
 
-/// What `value` is computed from, up to the values in `read`; the tuples `sums` are contractions.
+/// The values that `value` is computed from, up to those in `read`; the tuples `sums` are contractions.
 pub(super) fn needs(
     program: &Program,
     sums: &BTreeSet<Value>,
@@ -152,6 +152,10 @@ impl Walk<'_> {
             Op::Starts { offsets, .. } => {
                 self.needs.positions.insert(value);
                 self.open.push((*offsets, Context::Anywhere));
+            }
+            op @ Op::Gather { .. } => {
+                self.needs.positions.insert(value);
+                self.open.extend(op.operands().into_iter().map(|v| (v, Context::Anywhere)));
             }
             op => self.open.extend(op.operands().into_iter().map(|v| (v, context))),
         }

@@ -139,14 +139,14 @@ pub(super) fn bare_decays(program: &Program, decay: Value) -> Vec<Value> {
     all
 }
 
-/// What a value is the sum of over two axes, in either order.
+/// The addends of a value that is a sum over two axes, in either order.
 pub(crate) fn total(program: &Program, value: Value, over: [Axis; 2]) -> Option<Value> {
     let (outer, inner) = sum_of(program, value)?;
     let (axis, element) = sum_of(program, inner)?;
     ([outer, axis] == over || [axis, outer] == over).then_some(element)
 }
 
-/// What a value is the sum of over one axis.
+/// The addends of a value that is a sum over one axis.
 pub(crate) fn sum_over(program: &Program, value: Value, over: Axis) -> Option<Value> {
     sum_of(program, value).filter(|(axis, _)| *axis == over).map(|(_, element)| element)
 }

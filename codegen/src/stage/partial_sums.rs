@@ -46,7 +46,7 @@ pub(super) fn in_parts(program: &Program) -> Option<ProgramInParts> {
 struct ColumnSum {
     /// The reductions, the outermost first.
     tuples: Vec<Value>,
-    /// What they sum over.
+    /// The axis that they sum over.
     axes: AxisSet,
     course: Course,
 }

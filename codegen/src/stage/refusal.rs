@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// What a stage lacks to be of a kind.
+/// The reasons why a stage is not of a kind.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     // ---- maps and scans
@@ -50,7 +50,7 @@ pub enum Refusal {
         /// The axis.
         axis: String,
     },
-    /// What is added is not an outer product of parameters.
+    /// The addend is not an outer product of parameters.
     #[error("what is added is no outer product of a parameter over {depth} and one over {width}")]
     NotOuter {
         /// The axis that is summed away.
@@ -58,7 +58,7 @@ pub enum Refusal {
         /// The other one.
         width: String,
     },
-    /// What is summed is not a parameter times a state.
+    /// The summed value is not a parameter times a state.
     #[error("what is summed over {axis} is no product of a parameter and a state")]
     NotQuery {
         /// The axis.
@@ -112,7 +112,7 @@ pub enum Refusal {
     /// The state after a step is no map of the state before it that the gradient can be taken of.
     #[error("its states cannot be written out")]
     NotWritten,
-    /// What is summed at every state and step is a sum itself.
+    /// The value that is summed at every state and step is a sum itself.
     #[error("it sums sums over rows over the states")]
     SumOfSums,
     /// An output at every row and step is a map of a sum over rows or times, which no lane has.
@@ -169,13 +169,13 @@ pub enum Refusal {
         /// The operator.
         operator: String,
     },
-    /// What is weighted is a product of several values within a column.
+    /// The payload is a product of several values within a column.
     #[error("what is weighted is no parameter alone")]
     WeightedProduct,
-    /// What is weighted has several axes within a column.
+    /// The payload has several axes within a column.
     #[error("what is weighted has several axes within a column")]
     WeightedAxes,
-    /// What is weighted is computed, or belongs to rows.
+    /// The payload is computed, or belongs to rows.
     #[error("what is weighted is no parameter of the columns")]
     WeightedValue,
     /// Rows and columns have more axes of their own than tiles.

@@ -53,7 +53,7 @@ fn affine_operator() -> Result<Operator, TypeError> {
     body.finish_operator("Affine", vec![Literal::Float(1.0), Literal::Float(0.0)], &[a, b], None)
 }
 
-/// What a scan is that changes.
+/// A scan that changes.
 #[derive(Clone, Copy)]
 struct Role {
     /// It is a sum; otherwise it has a decay that lacks its axis.
@@ -117,7 +117,7 @@ fn one_later(program: &mut Program, decay: Value, axis: Axis, reverse: bool, fil
     push(program, Node { op: Op::Shift { axis, by, value, fill }, ty: Ty::F32, axes })
 }
 
-/// What is added at every element, and what at the first one in the direction of a scan alone.
+/// The addend of every element, and that of the first one in the direction of a scan alone.
 fn apart(program: &Program, added: Value, axis: Axis, reverse: bool) -> Option<(Value, Value)> {
     let Op::Binary(Binary::Add, x, y) = program.node(added).op else { return None };
     let op = |v: Value| &program.node(v).op;
@@ -161,7 +161,7 @@ struct Nest {
     operator: OperatorId,
     /// The axes beside the inner ones, the last one summed first.
     others: Vec<Axis>,
-    /// What is summed.
+    /// The value that is summed.
     element: Value,
 }
 

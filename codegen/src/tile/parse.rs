@@ -70,7 +70,7 @@ impl FromStr for Kernel {
 
 type Parsed<T> = Result<T, ParseError>;
 
-/// What a name stands for.
+/// The thing that a name stands for.
 #[derive(Clone, Copy)]
 enum Object {
     Param(ParamId),

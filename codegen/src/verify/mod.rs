@@ -24,7 +24,7 @@
 //! * a barrier's id is below 16, its threads a multiple of 32, not more than the block has; id 0 is the whole block;
 //! * bulk copies, announced bytes and their fence occur only for targets that have them.
 //!
-//! What depends on values (bounds, alignment, races, divergence) is checked by the [simulator](crate::simulate).
+//! Rules that depend on values (bounds, alignment, races, divergence) are checked by the [simulator](crate::simulate).
 
 mod expr;
 mod flow;
@@ -48,11 +48,11 @@ pub struct VerifyError {
     pub path: Path,
     /// The text of the statement.
     pub line: String,
-    /// What is wrong.
+    /// The fault, in words.
     pub fault: Fault,
 }
 
-/// What can be wrong with a kernel.
+/// The faults that a kernel can have.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// The kernel's name cannot be a symbol.
@@ -179,9 +179,9 @@ pub enum Fault {
     Kind {
         /// Its name.
         name: String,
-        /// What it is.
+        /// Its kind.
         found: String,
-        /// What it must be.
+        /// The type that it must be.
         expected: String,
     },
     /// Two or more message words at an odd index.

@@ -84,7 +84,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What the program means.
+    /// The meaning of the program.
     fn wanted(&self) -> Vec<Array> {
         let given: Vec<Option<Array>> = self.inputs.iter().cloned().map(Some).collect();
         let sizes: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();

@@ -16,7 +16,7 @@ pub(crate) struct Case<'a> {
     pub(crate) stage: &'a Stage,
     pub(crate) sizes: &'a [usize],
     pub(crate) inputs: Vec<Array>,
-    /// What rows of tensors are longer than they need be, a multiple of 8 elements.
+    /// The elements by which rows of tensors are longer than they need be, a multiple of 8.
     pub(crate) pad: usize,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Case<'a> {
         Case { stage, sizes, inputs, pad: 0 }
     }
 
-    /// What the program means.
+    /// The meaning of the program.
     pub(crate) fn wanted(&self) -> Vec<Array> {
         let given: Vec<Option<Array>> = self.inputs.iter().cloned().map(Some).collect();
         let sizes: Vec<(Axis, usize)> = (0..).map(Axis).zip(self.sizes.iter().copied()).collect();

@@ -12,7 +12,7 @@ const SUM: &str = "operator Sum(s: f32) {
         combine (%2);
     }";
 
-/// What every program begins with, from value `%first` on: the scaled contraction of queries (`%0`) and keys (`%1`), the
+/// The beginning of every program, from value `%first` on: the scaled contraction of queries (`%0`) and keys (`%1`), the
 /// numbers 1, 0 and −∞, and positions, those of queries counted from the last key.
 fn begun(first: usize) -> String {
     let value = |k: usize| format!("%{}", first + k);

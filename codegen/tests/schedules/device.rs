@@ -79,7 +79,7 @@ pub(crate) fn call(program: &Program, sizes: &[usize], placement: Placement) -> 
     }
 }
 
-/// What a device does: launches, and the scratch memory that they need.
+/// The work of a device: launches, and the scratch memory that they need.
 pub(crate) struct Work {
     pub(crate) launches: Vec<Launch>,
     pub(crate) buffers: Vec<plan::Buffer>,
@@ -110,7 +110,7 @@ pub(crate) fn run_handing(
     run_kernels(program, work, inputs, sizes, how, residual, kernel)
 }
 
-/// What launches that exchange messages share: the message words and the control word. A launch leaves them ready for the next.
+/// The memory that launches with messages share: the message words and the control word. A launch leaves them ready for the next.
 pub(crate) struct Region {
     messages: Buffer,
     control: Buffer,

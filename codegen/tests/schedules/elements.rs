@@ -29,7 +29,7 @@ const ELEMS: [Elem; 9] =
 const TARGETS: [Target; 2] = [Target::H200, Target::A100];
 const PLACEMENTS: [Placement; 3] = [Placement::Padded, Placement::Misaligned, Placement::Strided];
 
-/// What a program does along L.
+/// The uses that a program makes of L.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Along {
     /// No scan.
@@ -161,7 +161,7 @@ fn length(number: usize, schedule: &Schedule) -> usize {
     [tile + 1, 1, tile - 1, 257, 2, tile, 0][number % 7]
 }
 
-/// What a run was of: kind of schedule, number of the length, element type, other element type, direction, placement.
+/// The case of a run: kind of schedule, number of the length, element type, other element type, direction, placement.
 type Run = (&'static str, usize, Elem, Elem, Along, usize);
 
 /// Runs the schedules of a program in one direction, each where it fits, every one at another length.

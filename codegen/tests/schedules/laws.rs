@@ -27,7 +27,7 @@ struct Law {
     ordered: bool,
 }
 
-/// What a call was given and has written, and the states that it has saved.
+/// The tensors that a call was given and has written, and the states that it has saved.
 struct Done {
     tensors: Named,
     saved: Option<(Residual, Buffer)>,

@@ -37,7 +37,7 @@ fn backward(axes: &str) -> Program {
     program(&text.replace("AXES", axes))
 }
 
-/// What a tensor has at a place of the other axis and of the time.
+/// The element of a tensor at an index of the other axis and of time.
 type Value = fn(decay: f32, row: usize, time: usize) -> f32;
 
 /// Decays, inputs and the state before. The states of the first row and of the last are 0, that of the second grows from 1e-30 on,

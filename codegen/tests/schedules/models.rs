@@ -9,10 +9,11 @@ use oplus_dsl::ir::Program;
 use crate::device::Placement;
 use crate::oracle::Case;
 
-/// The models that scan, in f32.
-fn models() -> impl Iterator<Item = Program> {
-    let all = oplus_front::model_programs().into_iter().filter(|program| program.axis("T").is_some());
-    all.map(|program| program.instantiate(Elem::F32))
+/// The models that scan, in f32: those of packed sequences with states, or the others.
+fn models(with_states: bool) -> impl Iterator<Item = Program> {
+    let is_meant =
+        move |program: &Program| program.axis("T").is_some() && program.axis("S.ends").is_some() == with_states;
+    oplus_front::model_programs().into_iter().filter(is_meant).map(|program| program.instantiate(Elem::F32))
 }
 
 /// Sizes of a program's axes for some time and states; six offsets make segments of no and of one element likely.
@@ -21,6 +22,7 @@ fn sizes(program: &Program, time: usize, states: usize) -> Vec<usize> {
         "T" => time,
         "N" | "K" => states,
         "S" => 6,
+        "S.ends" => 7,
         "D" | "V" | "P" => 3,
         _ => 2,
     };
@@ -39,10 +41,18 @@ fn check(program: &Program, ranks: &[usize]) {
 
 #[test]
 fn plans_of_models() {
-    models().for_each(|model| check(&model, &[0, 1, 3]));
+    models(false).for_each(|model| check(&model, &[0, 1, 3]));
 }
 
 #[test]
 fn plans_of_gradients_of_models() {
-    models().for_each(|model| check(&adjoint(&model).expect("differentiable"), &[0, 1]));
+    models(false).for_each(|model| check(&adjoint(&model).expect("differentiable"), &[0, 1]));
+}
+
+#[test]
+fn plans_of_packed_sequences_with_states_and_their_gradients() {
+    for model in models(true) {
+        check(&model, &[0, 1]);
+        check(&adjoint(&model).expect("differentiable"), &[0]);
+    }
 }

@@ -1,4 +1,4 @@
-//! What the outputs of a program must be.
+//! The outputs that a program must have.
 
 use oplus_codegen::abi::Role;
 use oplus_codegen::plan::{self, Arg, Launch, Plan, Planner};

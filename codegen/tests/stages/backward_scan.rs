@@ -78,7 +78,7 @@ fn pairs_rows(name: &str, absent: &[&str], states: u32, isa: Isa) -> bool {
     variants(stage, isa).iter().any(|(_, schedule)| pairs(schedule))
 }
 
-/// What `ptxas` makes of them, without spills where this says so.
+/// The kernels that `ptxas` makes of them, without spills where this says so.
 #[test]
 fn lanes_have_two_rows_where_registers_suffice() {
     let (h0, bias) = (&["h0", "delta_bias"][..], &["h0"][..]);

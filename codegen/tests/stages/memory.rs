@@ -1,4 +1,4 @@
-//! What calls of the selective scan allocate beside their inputs and outputs.
+//! The memory that calls of the selective scan allocate beside their inputs and outputs.
 //!
 //! With R rows of a block, ⌈x⌉ₙ for x rounded up to a multiple of n, in numbers of `f32`:
 //!

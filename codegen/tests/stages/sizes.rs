@@ -234,7 +234,7 @@ fn what_a_stage_computes_is_counted_with_its_axes_in_words() {
     check(&planner, &[1, 1 << 62, 1]);
 }
 
-/// What this module finds depends on it.
+/// The findings of this module depend on it.
 #[test]
 fn overflow_is_checked_where_debug_assertions_are() {
     let sum = std::panic::catch_unwind(|| std::hint::black_box(i64::MAX) + std::hint::black_box(1));

@@ -74,7 +74,7 @@
 //! |---|---|
 //! | arithmetic | `+ - * / %`, `-x`; on integers also `& \| ^ << >>`, `!x` |
 //! | truth values | `== != < <= > >=`, `&& \|\| !`, `if c { a } else { b }`, `select(c, a, b)`, `true`, `false` |
-//! | functions | `exp exp2 ln log1p sqrt rsqrt recip tanh sigmoid softplus silu relu sin cos abs sign floor`, `min(x, y)`, `max(x, y)`, `powi(x, 3)` |
+//! | functions | `exp exp2 ln log1p sqrt rsqrt recip tanh sigmoid softplus silu relu sin cos abs sign floor`, `min(x, y)`, `max(x, y)`, `powi(x, 3)`; made of these, `expm1 log2 round erf gelu`, `pow(x, y)`, `atan2(y, x)` |
 //! | conversion | `x as f32`; to `bf16` and `f16` rounds and goes on in f32 |
 //! | constants | `2`, `0.5`, `0xff`, `inf`, `pi` |
 //! | blocks | `{ let (a, b) = f(x); a + b }` |
@@ -97,6 +97,8 @@
 //! * For `segmented(Op)(…)`, a scan that begins again in each segment: `reset = flags`, true at the elements before which the
 //!   state is forgotten, in the order in which the scan visits them; or `offsets = cu_seqlens`, a sorted list of the
 //!   indices at which segments begin.
+//!   With offsets of an axis `S + 1` each of the S sequences may begin at a state of its own, `init = h0` with `h0: state[S]`, and
+//!   `last(L, h, offsets = cu_seqlens)` and `first` give one value for each.
 //!
 //! A kernel whose scans run forward along one axis, and whose state comes in by `init` parameters and goes out by `last`
 //! outputs, also gets its one-step form for decoding, without that axis: see [`oplus_dsl::step`].
@@ -229,7 +231,7 @@ pub fn model_programs() -> Vec<Program> {
     of_text(library::MODELS)
 }
 
-/// The names of the models with rarer options, `standard/options.rs`: no kernels of them are committed.
+/// The names of the models with rarer options, `standard/options.rs` and `packed.rs`: no kernels of them are committed.
 pub fn option_models() -> Vec<String> {
     let block = parse::block(library::OPTIONS.parse().unwrap_or_default(), &mut Diagnostics::default());
     block.kernels.into_iter().map(|kernel| kernel.name.text).collect()

@@ -15,6 +15,9 @@ use crate::syntax::{Block, HelperItem, OperatorItem};
 /// The text of the standard operators, the body of a `scan!`.
 pub(crate) const OPERATORS: &str = include_str!("../standard/operators.rs");
 
+/// The text of the standard functions, the body of a `scan!`.
+pub(crate) const FUNCTIONS: &str = include_str!("../standard/functions.rs");
+
 /// The text of the standard kernels, the body of a `scan!`.
 pub const KERNELS: &str = include_str!("../standard/kernels.rs");
 
@@ -24,10 +27,11 @@ pub const MODELS: &str = concat!(
     include_str!("../standard/linear.rs"),
     include_str!("../standard/attention.rs"),
     include_str!("../standard/options.rs"),
+    include_str!("../standard/packed.rs"),
 );
 
-/// The part of the models' text that holds rarer options.
-pub(crate) const OPTIONS: &str = include_str!("../standard/options.rs");
+/// The part of the models' text that holds rarer options, and packed sequences with states.
+pub(crate) const OPTIONS: &str = concat!(include_str!("../standard/options.rs"), include_str!("../standard/packed.rs"));
 
 /// An operator to be instantiated with the types of its elements, and the helper functions that it sees.
 #[derive(Clone)]
@@ -50,6 +54,8 @@ pub(crate) struct Library {
     pub(crate) sum: Option<Template>,
     /// The helper functions of the block.
     pub(crate) helpers: Rc<[HelperItem]>,
+    /// The standard functions that are made of others.
+    pub(crate) functions: Rc<[HelperItem]>,
     /// The helper functions that something called.
     inlined: RefCell<HashSet<String>>,
     /// Operators whose laws are broken already where they are declared.
@@ -73,7 +79,7 @@ impl Library {
             }
         }
         let (inlined, broken, uses) = Default::default();
-        Library { operators, sum, helpers, inlined, broken, uses }
+        Library { operators, sum, helpers, functions: standard_functions(), inlined, broken, uses }
     }
 
     /// Remembers that a helper function was called, if it is one of the block's.
@@ -121,6 +127,18 @@ fn templates(block: &Block, helpers: &Rc<[HelperItem]>, standard: bool) -> Vec<T
 
 /// The standard operators. Their text is part of this crate and tested, so a mistake in it cannot reach a user.
 fn standard_block() -> Block {
-    let tokens: TokenStream = OPERATORS.parse().unwrap_or_default();
+    block_of(OPERATORS)
+}
+
+/// The standard functions.
+fn standard_functions() -> Rc<[HelperItem]> {
+    block_of(FUNCTIONS).helpers.into()
+}
+
+fn block_of(text: &str) -> Block {
+    let tokens: TokenStream = text.parse().unwrap_or_default();
     parse::block(tokens, &mut Diagnostics::default())
 }
+
+/// The standard functions that users may call; the others are parts of these.
+pub(crate) const CALLED: [&str; 7] = ["expm1", "log2", "round", "erf", "gelu", "pow", "atan2"];

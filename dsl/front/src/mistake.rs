@@ -190,9 +190,12 @@ catalogue! {
     /// A reduction of a segmented operator.
     SegmentedReduce {} "segmented-reduce"
         "`reduce` gives one result for all segments; use `scan` with `segmented` instead, or leave `segmented` out"
-    /// `init` beside `offsets`.
+    /// `init` beside `offsets` whose number of sequences is not known.
     InitWithOffsets {} "init-with-offsets"
-        "with `offsets` every segment begins at the identity, so `init` would have no effect; leave it out"
+        "a state for every sequence needs the number of sequences; write the offsets as `cu_seqlens: i64[S + 1]` and the state as `h0: state[S]`"
+    /// A position of each sequence whose number is not known.
+    OffsetsEnds {} "offsets-ends"
+        "a value for every sequence needs the number of sequences; write the offsets as `cu_seqlens: i64[S + 1]`"
     /// One init for an operator with several payload fields.
     AmbiguousInit { operator, field } "ambiguous-init"
         "`{operator}` has no single payload field that `init` could mean; name the fields, as in `init = ({field}: …)`"

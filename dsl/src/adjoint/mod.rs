@@ -99,7 +99,10 @@ pub enum AdjointError {
 ///   behind a scan or a reduction without rounding it, or a softmax's mean, rounded or not. Of a program for calls of any
 ///   type, an output in [`Elem::State`] does so, one in `f32` does not: a call may compute in `f64`;
 /// * for every floating-point output y its cotangent `y.bar` (`y.bar.bar` and so on if that is taken, as in adjoints of
-///   adjoints), 0 by default.
+///   adjoints), 0 by default. The cotangents are the last parameters, in the order of the outputs: that, and not its name, says
+///   whose cotangent a parameter is.
+///
+/// A parameter of the program or a residual has its own name, and no two parameters have the same.
 ///
 /// Its outputs are `p.bar` for every floating-point parameter p, with p's axes and element type: the sum over outputs
 /// y of (∂y/∂p)ᵀ·ȳ, zero for a parameter that nothing depends on differentiably. The result is a valid program, so it

@@ -54,6 +54,10 @@ impl Sweep {
             Op::Last { axis, value, empty } => self.end(axis, value, empty, bar, axes, true)?,
             Op::First { axis, value, empty } => self.end(axis, value, empty, bar, axes, false)?,
             Op::Shift { axis, by, value, fill } => self.shift(axis, by, value, fill, bar, axes)?,
+            Op::Gather { axis, to, value, index, inverse } => {
+                let back = self.b.gather((to, axis), bar, (inverse, index))?;
+                self.cotangents.add(&self.b, value, back, axes.without(to).with(axis))?;
+            }
             _ if self.normals.take(&self.b, y, bar)? => {}
             _ => self.map(y, bar, axes)?,
         }

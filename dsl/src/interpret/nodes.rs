@@ -64,6 +64,7 @@ impl<'a> Interpreter<'a> {
             Op::First { axis, value, empty } => self.end(*axis, *value, *empty, node.axes, false),
             Op::Shift { axis, by, value, fill } => self.shift(*axis, *by, *value, *fill, node.axes),
             Op::Starts { axis, offsets, .. } => self.starts(*axis, *offsets),
+            Op::Gather { axis, to, value, index, .. } => self.gathered((*axis, *to), *value, *index, node),
             Op::Input(_) => Data::filled(Literal::zero(node.ty), n),
         }])
     }
@@ -218,6 +219,23 @@ impl Interpreter<'_> {
             within.collect::<Vec<_>>().into_iter().for_each(|i| starts[i] = true);
         }
         Data::Bool(starts)
+    }
+
+    fn gathered(&self, (axis, to): (Axis, Axis), value: Value, index: Value, node: &Node) -> Data {
+        let from = node.axes.without(to).with(axis);
+        let (over, index) = (self.expanded(value, from), self.expanded(index, AxisSet::of(to)));
+        let n = self.shapes.sizes(node.axes.iter()).iter().product();
+        let mut gathered = Data::filled(Literal::zero(node.ty), n);
+        let [own, other]: [Vec<Axis>; 2] = [node.axes, from].map(|axes| axes.iter().collect());
+        for k in 0..n {
+            let at = |axis: Axis| k / self.shapes.stride(&own, axis) % self.shapes.size(axis);
+            let Literal::Int(i) = index.get(at(to)) else { continue };
+            let Some(i) = usize::try_from(i).ok().filter(|i| *i < self.shapes.size(axis)) else { continue };
+            let place =
+                other.iter().map(|a| if *a == axis { i } else { at(*a) } * self.shapes.stride(&other, *a)).sum();
+            gathered.set(k, over.get(place));
+        }
+        gathered
     }
 }
 

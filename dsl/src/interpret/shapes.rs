@@ -38,10 +38,10 @@ impl Shapes {
         for (param, input) in program.params.iter().zip(inputs) {
             check_data(param, input.as_ref())?;
         }
-        let size = |(axis, bound): (&String, Bound)| match bound {
-            Some((size, _)) => Ok(size),
-            None => Err(InterpretError::Unbound { axis: axis.clone() }),
-        };
+        let mut bound: Vec<Option<usize>> = bound.into_iter().map(|bound| Some(bound?.0)).collect();
+        program.complete(&mut bound)?;
+        let size =
+            |(axis, bound): (&String, Option<usize>)| bound.ok_or(InterpretError::Unbound { axis: axis.clone() });
         program.axes.iter().zip(bound).map(size).collect::<Result<_, _>>().map(Shapes)
     }
 

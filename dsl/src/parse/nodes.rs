@@ -37,6 +37,12 @@ impl Parser {
                 p.sign(",")?;
                 Ok(Op::Starts { axis, list: p.axis()?, offsets: p.next_value()? })
             }),
+            "gather" => self.call(|p| {
+                let axis = p.axis()?;
+                p.sign(",")?;
+                let to = p.axis()?;
+                Ok(Op::Gather { axis, to, value: p.next_value()?, index: p.next_value()?, inverse: p.next_value()? })
+            }),
             _ => self.map(),
         }
     }

@@ -89,6 +89,7 @@ fn is_zero_map(op: &Op, zero: impl Fn(Value) -> bool, vanishes: impl Fn(Value) -
         Op::Select(_, a, b) => both(a, b),
         Op::Last { value, empty, .. } | Op::First { value, empty, .. } => both(value, empty),
         Op::Shift { value, fill, .. } => both(value, fill),
+        Op::Gather { value, .. } => zero(value),
         _ => false,
     }
 }

@@ -120,6 +120,8 @@ impl Rewrite<'_> {
             Op::Shift { axis, .. } => ("`shift`", axis),
             Op::Starts { list, .. } if *list == self.axis => ("a list of offsets", list),
             Op::Starts { axis, .. } => ("a list of offsets", axis),
+            Op::Gather { to, .. } if *to == self.axis => ("a list of offsets", to),
+            Op::Gather { axis, .. } => ("a list of offsets", axis),
             _ => return Ok(()),
         };
         let axis = self.from.axis_name(self.axis).to_owned();
@@ -131,6 +133,7 @@ impl Rewrite<'_> {
         let mut op = op.clone();
         match &mut op {
             Op::Starts { axis, list, .. } => (*axis, *list) = (self.axis(*axis), self.axis(*list)),
+            Op::Gather { axis, to, .. } => (*axis, *to) = (self.axis(*axis), self.axis(*to)),
             Op::Index(axis) | Op::Size(axis) => *axis = self.axis(*axis),
             Op::Last { axis, .. } | Op::First { axis, .. } | Op::Shift { axis, .. } => *axis = self.axis(*axis),
             _ => {}

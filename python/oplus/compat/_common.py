@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -48,18 +50,68 @@ def flipped(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
 
 
 def packed(
-    cu_seqlens: Tensor, initial: Tensor | None, call: Callable[[int, int, Tensor | None], tuple[Tensor, Any]]
-) -> tuple[Tensor, list[Any]]:
-    """Sequences one behind the other along axis 1: `call(from, to, initial state)` for each; the outputs, joined, and the states.
+    cu_seqlens: Tensor,
+    initial: Tensor | None,
+    tensors: Sequence[Tensor | None],
+    call: Callable[..., tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor]:
+    """Sequences one behind the other along axis 1, each with a first and a last state: the outputs so, and the states, stacked.
 
-    One launch of a kernel packs sequences that begin at zero and whose last states nobody wants; this is for the others.
+    `call(initial states, *tensors)` is given batches of sequences. Zeros behind the end of a shorter one must leave its state as
+    it is. One call has all sequences where no more than half of its times are such zeros, else every sequence has its own.
     """
-    ends = cu_seqlens.tolist()
-    if initial is not None and initial.shape[0] != len(ends) - 1:
-        raise ValueError(f"there are {len(ends) - 1} sequences, but {initial.shape[0]} initial states")
-    outputs, states = [], []
-    for at, (start, end) in enumerate(zip(ends, ends[1:])):
-        output, state = call(start, end, None if initial is None else initial[at : at + 1])
-        outputs.append(output)
-        states.append(state)
-    return torch.cat(outputs, 1), states
+    ends: list[int] = cu_seqlens.tolist()
+    lengths = [end - start for start, end in zip(ends, ends[1:])]
+    given = next(x for x in tensors if x is not None)
+    if given.shape[0] != 1:
+        raise ValueError(f"with `cu_seqlens` the batch must be 1, it is {given.shape[0]}")
+    if ends[0] != 0 or ends[-1] != given.shape[1] or min(lengths, default=0) < 0:
+        raise ValueError(f"`cu_seqlens` must go from 0 up to {given.shape[1]}, it is {ends}")
+    if initial is not None and initial.shape[0] != len(lengths):
+        raise ValueError(f"there are {len(lengths)} sequences, but {initial.shape[0]} initial states")
+    longest = max(lengths)
+    if len(lengths) * longest > 2 * ends[-1] or longest == 0:
+        parts = []
+        for at, (start, end) in enumerate(zip(ends, ends[1:])):
+            first = None if initial is None else initial[at : at + 1]
+            parts.append(call(first, *[None if x is None else x[:, start:end] for x in tensors]))
+        return torch.cat([output for output, _ in parts], 1), torch.cat([state for _, state in parts])
+    times = torch.arange(longest, device=given.device)
+    starts, counts = (torch.tensor(x, device=given.device)[:, None] for x in (ends[:-1], lengths))
+    place, is_real = (starts + times).clamp(max=ends[-1] - 1), times < counts
+
+    def padded(x: Tensor) -> Tensor:
+        return x[0][place].masked_fill(~is_real.reshape(*is_real.shape, *[1] * (x.dim() - 2)), 0)
+
+    output, state = call(initial, *[None if x is None else padded(x) for x in tensors])
+    return output[is_real].unsqueeze(0), state
+
+
+@dataclass
+class Options:
+    """What the functions of flash-linear-attention may be asked for."""
+
+    scale: float | None = None
+    initial_state: Tensor | None = None
+    output_final_state: bool = False
+    reverse: bool = False
+    state_v_first: bool = False
+    cu_seqlens: Tensor | None = None
+
+    @classmethod
+    def of(cls, name: str, given: dict[str, Any]) -> Options:
+        """Those among the arguments of a function, `locals()`. Of its `kwargs` hints that only choose a schedule are taken and
+        change nothing; what nobody knows is refused."""
+        found = cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
+        kwargs = dict(given.get("kwargs") or {})
+        former = kwargs.pop("transpose_state_layout", None)
+        if former is not None:
+            if found.state_v_first:
+                raise ValueError("`transpose_state_layout` is the former name of `state_v_first`; give one of them")
+            warnings.warn("`transpose_state_layout` is called `state_v_first` now", DeprecationWarning, stacklevel=3)
+            found.state_v_first = bool(former)
+        if kwargs.pop("head_first", None):
+            raise Unsupported("tensors must be [B, T, H, …]; `head_first` is gone from fla as well")
+        hints = ("chunk_size", "chunk_indices")
+        refuse(name, **{key: value is not None for key, value in kwargs.items() if key not in hints})
+        return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,51 +12,32 @@ from torch import Tensor
 
 from .. import _text, kernels, models
 from .._kernel import Kernel
-from ._common import Unsupported, check, flipped, packed, refuse, wide
+from ._common import Options, check, flipped, packed, wide
 
 Result = tuple[Tensor, Any]
 
 
-def simple_gla(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    g: Tensor | None = None,
-    g_gamma: Tensor | None = None,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    reverse: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: Tensor | None = None,
-    cu_seqlens_cpu: Tensor | None = None,
-    **kwargs: Any,
-) -> Result:
+def simple_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, g_gamma: Tensor | None, options: Options) -> Result:
     """Linear attention with a decay for each head and time, `g`, or for each head, `g_gamma`, or both."""
-    state_v_first = _renamed(state_v_first, kwargs)
-    _only(kwargs)
     batch, length, heads, _ = q.shape
     if g is not None:
         check("g", g, "B T H", batch, length, heads)
     if g_gamma is not None:
         check("g_gamma", g_gamma, "H", heads)
+    gamma = None if g_gamma is None else g_gamma.to(wide(q))
 
     def run(q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, g: Tensor | None) -> Any:
-        if g is None and g_gamma is None:
-            return models.linear_attention(q, k, v, s0)
-        gamma = None if g_gamma is None else g_gamma.to(wide(q))
         if g is None:
-            return models.retention(q, k, v, gamma, s0)
-        decay = g if gamma is None else g.to(wide(q)) + gamma[:, None]
-        return models.monoid_attention(q, k, v, decay, s0=s0)
+            return models.linear_attention(q, k, v, s0) if gamma is None else models.retention(q, k, v, gamma, s0)
+        return models.monoid_attention(q, k, v, g if gamma is None else g.to(wide(q)) + gamma[:, None], s0=s0)
 
     def alone(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
         decay = torch.zeros_like(q[..., 0]) if g is None else g.transpose(1, 2)
-        if g_gamma is not None:
-            decay = decay.to(wide(q)) + g_gamma.to(wide(q))[:, None]
         return models.monoid_attention_packed(q, k, v, decay, cu_seqlens).o
 
-    options = _Options(scale, initial_state, output_final_state, reverse, state_v_first, cu_seqlens)
+    if options.cu_seqlens is not None and gamma is not None:
+        # Behind the end of a sequence nothing decays, so that a decay of all times becomes one of each.
+        g, gamma = (gamma.expand(batch, length, heads) if g is None else g.to(wide(q)) + gamma), None
     return _attended(run, q, k, v, (g,), options, alone)
 
 
@@ -79,95 +60,29 @@ def retention_decays(q: Tensor) -> Tensor:
     return torch.log1p(-torch.exp2(-5.0 - heads))
 
 
-def retention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    reverse: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: Tensor | None = None,
-    **kwargs: Any,
-) -> Result:
-    """Retention: the decay of head h is 1 - 2^(-5 - h) at all times."""
-    gamma = retention_decays(q)
-    return simple_gla(
-        q, k, v, None, gamma, scale, initial_state, output_final_state, reverse, state_v_first, cu_seqlens, **kwargs
-    )
-
-
-def lightning_attn(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    layer_idx: int,
-    num_layers: int,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    reverse: bool = False,
-    cu_seqlens: Tensor | None = None,
-    **kwargs: Any,
-) -> Result:
-    """Lightning attention: a decay for each head that falls with the layer."""
+def lightning_decays(q: Tensor, layer_idx: int, num_layers: int) -> Tensor:
+    """The logarithm of the decay of each head of lightning attention, which falls with the layer."""
     heads = q.shape[2]
-    slope = -(8 / heads * (1 - layer_idx / num_layers))
-    gamma = slope * torch.arange(heads, dtype=wide(q), device=q.device)
-    return simple_gla(
-        q, k, v, None, gamma, scale, initial_state, output_final_state, reverse, False, cu_seqlens, **kwargs
-    )
+    return -(8 / heads * (1 - layer_idx / num_layers)) * torch.arange(heads, dtype=wide(q), device=q.device)
 
 
-def linear_attn(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float | None = None,
-    initial_state: Any = None,
-    output_final_state: bool = False,
-    reverse: bool = False,
-    normalize: bool = True,
-    cu_seqlens: Tensor | None = None,
-) -> Result:
+def linear_attn(q: Tensor, k: Tensor, v: Tensor, normalize: bool, options: Options) -> Result:
     """Linear attention, with `normalize` divided by the sum of the queries' weights; then states are pairs (state, [N, 1, H, K])."""
-    sums = None
-    if normalize:
-        # The denominator is one more value, a one at every time.
-        v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
-        if isinstance(initial_state, tuple):
-            initial_state, sums = initial_state
-        if initial_state is not None:
-            keys = torch.zeros_like(initial_state[..., 0]) if sums is None else sums.squeeze(1)
-            initial_state = torch.cat([initial_state, keys.to(initial_state.dtype).unsqueeze(-1)], -1)
-    o, state = simple_gla(
-        q, k, v, None, None, scale, initial_state, output_final_state or normalize, reverse, False, cu_seqlens
-    )
     if not normalize:
-        return o, state
-    o = o[..., :-1] / (o[..., -1:] + 1e-10)
-    kept = state[..., :-1] if output_final_state else None
-    return o, (kept, state[..., -1].unsqueeze(1))
+        return simple_gla(q, k, v, None, None, options)
+    # The denominator is one more value, a one at every time.
+    v = torch.cat([v, torch.ones_like(v[..., :1])], -1)
+    state, sums = options.initial_state if isinstance(options.initial_state, tuple) else (options.initial_state, None)
+    if state is not None:
+        keys = torch.zeros_like(state[..., 0]) if sums is None else sums.squeeze(1)
+        state = torch.cat([state, keys.to(state.dtype).unsqueeze(-1)], -1)
+    o, state = simple_gla(q, k, v, None, None, replace(options, initial_state=state, output_final_state=True))
+    kept = state[..., :-1] if options.output_final_state else None
+    return o[..., :-1] / (o[..., -1:] + 1e-10), (kept, state[..., -1].unsqueeze(1))
 
 
-def gla(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    gk: Tensor | None = None,
-    gv: Tensor | None = None,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    reverse: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: Tensor | None = None,
-    **kwargs: Any,
-) -> Result:
+def gla(q: Tensor, k: Tensor, v: Tensor, gk: Tensor | None, gv: Tensor | None, options: Options) -> Result:
     """Gated linear attention: a decay for each channel of the keys, `gk`, of the values, `gv`, or of both."""
-    state_v_first = _renamed(state_v_first, kwargs)
-    _only(kwargs)
 
     def run(q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, gk: Tensor | None, gv: Tensor | None) -> Any:
         if gv is None:
@@ -177,7 +92,6 @@ def gla(
     for name, decay, like in (("gk", gk, k), ("gv", gv, v)):
         if decay is not None:
             check(name, decay, "B T H D", *like.shape)
-    options = _Options(scale, initial_state, output_final_state, reverse, state_v_first, cu_seqlens)
     return _attended(run, q, k, v, (gk, gv), options, None)
 
 
@@ -195,45 +109,19 @@ def _gated_values() -> Kernel:
     """).gated_values
 
 
-def hgrn(
-    x: Tensor,
-    g: Tensor,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    cu_seqlens: Tensor | None = None,
-) -> Result:
+def hgrn(x: Tensor, g: Tensor, options: Options) -> Result:
     """A recurrence of every channel, h[t] = exp(g[t])·h[t-1] + x[t]."""
     check("g", g, "B T D", *x.shape)
     g = g if g.dtype in (x.dtype, wide(x)) else g.to(x.dtype)
-    initial = None if initial_state is None else initial_state.to(wide(x))
+    initial = None if options.initial_state is None else options.initial_state.to(wide(x))
 
-    def run(start: int, end: int, s0: Tensor | None) -> tuple[Tensor, Tensor]:
-        out = kernels.log_decay_channels(g[:, start:end], x[:, start:end], s0)
+    def run(s0: Tensor | None, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        out = kernels.log_decay_channels(g, x, s0)
         return out.s, out.s_last
 
-    if cu_seqlens is None:
-        o, state = run(0, x.shape[1], initial)
-    else:
-        _one(x)
-        o, states = packed(cu_seqlens, initial, run)
-        state = torch.cat(states)
-    return o, state if output_final_state else None
-
-
-class _Options:
-    """What all kinds of linear attention may be asked for."""
-
-    def __init__(
-        self,
-        scale: float | None,
-        initial: Tensor | None,
-        wants_state: bool,
-        reverse: bool,
-        v_first: bool,
-        cu_seqlens: Tensor | None,
-    ) -> None:
-        self.scale, self.initial, self.wants_state = scale, initial, wants_state
-        self.reverse, self.v_first, self.cu_seqlens = reverse, v_first, cu_seqlens
+    cu_seqlens = options.cu_seqlens
+    o, state = run(initial, x, g) if cu_seqlens is None else packed(cu_seqlens, initial, (x, g), run)
+    return o, state if options.output_final_state else None
 
 
 def _attended(
@@ -242,7 +130,7 @@ def _attended(
     k: Tensor,
     v: Tensor,
     decays: tuple[Tensor | None, ...],
-    options: _Options,
+    options: Options,
     alone: Callable[..., Tensor] | None,
 ) -> Result:
     """Brings times behind heads, and packed sequences and reversed times to what the models know.
@@ -253,58 +141,27 @@ def _attended(
     check("k", k, "B T H K", batch, length, heads, keys)
     check("v", v, "B T H V", batch, length, heads, None)
     scale = keys**-0.5 if options.scale is None else options.scale
-    dtype = q.dtype
+    dtype, initial, reverse = q.dtype, options.initial_state, options.reverse
     decays = tuple(None if d is None else d if d.dtype in (dtype, wide(q)) else d.to(dtype) for d in decays)
     q, k, v = q if scale == 1 else q * scale, k.to(dtype), v.to(dtype)
-    initial = None if options.initial is None else options.initial.to(wide(q))
-    if initial is not None and options.v_first:
+    initial = None if initial is None else initial.to(wide(q))
+    if initial is not None and options.state_v_first:
         initial = initial.transpose(-1, -2)
-    tensors = (q, k, v, *decays)
 
-    def part(start: int, end: int, s0: Tensor | None) -> tuple[Tensor, Tensor]:
-        given = [None if x is None else x[:, start:end] for x in tensors]
-        if options.reverse:
-            given = [flipped(x) for x in given]
-        given = [None if x is None else x.transpose(1, 2) for x in given]
-        out = run(*given[:3], s0, *given[3:])
+    def part(s0: Tensor | None, *given: Tensor | None) -> tuple[Tensor, Tensor]:
+        ordered = [flipped(x) if reverse else x for x in given]
+        q, k, v, *decays = [None if x is None else x.transpose(1, 2) for x in ordered]
+        out = run(q, k, v, s0, *decays)
         o = out.o.transpose(1, 2)
-        return o.flip(1) if options.reverse else o, out.s_last
+        return o.flip(1) if reverse else o, out.s_last
 
-    if options.cu_seqlens is None:
-        o, state = part(0, length, initial)
+    tensors, cu_seqlens = (q, k, v, *decays), options.cu_seqlens
+    if cu_seqlens is None:
+        o, state = part(initial, *tensors)
+    elif batch == 1 and alone is not None and initial is None and not options.output_final_state and not reverse:
+        return alone(*[x.transpose(1, 2) for x in (q, k, v)], cu_seqlens).transpose(1, 2), None
     else:
-        _one(q)
-        if alone is not None and initial is None and not options.wants_state and not options.reverse:
-            whole = alone(*[x.transpose(1, 2) for x in (q, k, v)], options.cu_seqlens)
-            return whole.transpose(1, 2), None
-        o, states = packed(options.cu_seqlens, initial, part)
-        state = torch.cat(states)
-    if not options.wants_state:
+        o, state = packed(cu_seqlens, initial, tensors, part)
+    if not options.output_final_state:
         return o, None
-    return o, state.transpose(-1, -2) if options.v_first else state
-
-
-def _one(q: Tensor) -> None:
-    if q.shape[0] != 1:
-        raise ValueError(f"with `cu_seqlens` the batch must be 1, it is {q.shape[0]}")
-
-
-def _renamed(state_v_first: bool, kwargs: dict[str, Any]) -> bool:
-    """`state_v_first` by its own or its former name."""
-    former = kwargs.pop("transpose_state_layout", None)
-    if former is None:
-        return state_v_first
-    if state_v_first:
-        raise ValueError("`transpose_state_layout` is the former name of `state_v_first`; give one of them")
-    warnings.warn("`transpose_state_layout` is called `state_v_first` now", DeprecationWarning, stacklevel=4)
-    return bool(former)
-
-
-def _only(kwargs: dict[str, Any]) -> None:
-    """Refuses what no function knows; hints that only choose a schedule are taken and change nothing."""
-    for name in ("chunk_size", "chunk_indices", "head_first"):
-        if not kwargs.pop(name, None):
-            continue
-        if name == "head_first":
-            raise Unsupported("tensors must be [B, T, H, …]; `head_first` is gone from fla as well")
-    refuse("this function", **{name: value is not None for name, value in kwargs.items()})
+    return o, state.transpose(-1, -2) if options.state_v_first else state

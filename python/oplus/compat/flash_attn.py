@@ -7,6 +7,8 @@ Gradients always have the same bits, so `deterministic` changes nothing. Dropout
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -94,88 +96,76 @@ def flash_attn_varlen_func(
     return (o, out.lse[0].flatten(0, 1), None) if return_attn_probs else o
 
 
-def flash_attn_qkvpacked_func(
-    qkv: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
+def _rest_of(function: Callable[..., Any], count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: `*options` and `**named` of a function are the parameters of another behind its first `count`."""
+
+    def decorate(packed: Callable[..., Any]) -> Callable[..., Any]:
+        own = [p for p in inspect.signature(packed).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        rest = list(inspect.signature(function).parameters.values())[count:]
+        packed.__signature__ = inspect.Signature([*own, *[p for p in rest if p.name != "block_table"]])  # type: ignore[attr-defined]
+        return packed
+
+    return decorate
+
+
+@_rest_of(flash_attn_func, 3)
+def flash_attn_qkvpacked_func(qkv: Tensor, *options: Any, **named: Any) -> Any:
     """`flash_attn_func` of queries, keys and values in one tensor [B, S, 3, H, D]."""
     check("qkv", qkv, "B S 3 H D", None, None, 3, None, None)
-    return flash_attn_func(
-        qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2],
-        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )
+    return flash_attn_func(*qkv.unbind(2), *options, **named)
 
 
-def flash_attn_kvpacked_func(
-    q: Tensor,
-    kv: Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
+@_rest_of(flash_attn_func, 3)
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
     """`flash_attn_func` of keys and values in one tensor [B, S, 2, Hk, D]."""
     check("kv", kv, "B S 2 Hk D", None, None, 2, None, None)
-    return flash_attn_func(
-        q, kv[:, :, 0], kv[:, :, 1],
-        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )
+    return flash_attn_func(q, *kv.unbind(2), *options, **named)
 
 
+@_rest_of(flash_attn_varlen_func, 7)
 def flash_attn_varlen_qkvpacked_func(
-    qkv: Tensor,
-    cu_seqlens: Tensor,
-    max_seqlen: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *options: Any, **named: Any
 ) -> Any:
     """`flash_attn_varlen_func` of queries, keys and values in one tensor [total, 3, H, D]."""
     check("qkv", qkv, "S 3 H D", None, 3, None, None)
-    return flash_attn_varlen_func(
-        qkv[:, 0], qkv[:, 1], qkv[:, 2], cu_seqlens, cu_seqlens, max_seqlen, max_seqlen,
-        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )
+    q, k, v = qkv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
 
 
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor,
-    kv: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
+@_rest_of(flash_attn_varlen_func, 3)
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
     """`flash_attn_varlen_func` of keys and values in one tensor [total, 2, Hk, D]."""
     check("kv", kv, "S 2 Hk D", None, 2, None, None)
-    return flash_attn_varlen_func(
-        q, kv[:, 0], kv[:, 1], cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-        dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )
+    return flash_attn_varlen_func(q, *kv.unbind(1), *options, **named)
+
+
+def attended(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None,
+    window: int | None,
+    cu_seqlens: Tensor | None,
+    decays: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Causal attention of queries [B, S, H, D] to the last `window` keys, whose scores fall by what `decays`, [B, S, H], have
+    become since; the output and the log-sum-exp [B, H, S]. With `cu_seqlens` the batch is 1."""
+    batch, length, heads, depth = q.shape
+    check("k", k, "B S Hk D", batch, length, None, depth)
+    groups = k.shape[2]
+    check("v", v, "B S Hk D", batch, length, groups, None)
+    if cu_seqlens is not None and batch != 1:
+        raise ValueError(f"with `cu_seqlens` the batch must be 1, it is {batch}")
+    sides: Window = (-1 if window is None else window - 1, 0)
+    form = _Form(True, sides, 0.0, False, cu_seqlens is not None, decays is not None)
+    given = form.options(q, None)
+    if cu_seqlens is not None:
+        given |= {"cu_q": cu_seqlens, "cu_k": cu_seqlens}
+    if decays is not None:
+        per = decays.transpose(1, 2).unflatten(1, (groups, grouped("heads", heads, groups)))
+        given |= {"row_decay": per, "column_decay": per}
+    out = form.kernel()(*_views(q, k, v, groups, scale), **given)
+    return out.o.permute(0, 3, 1, 2, 4).flatten(2, 3), out.lse.flatten(1, 2)
 
 
 def _views(
@@ -202,23 +192,23 @@ def _slopes(slopes: Tensor | None, batch: int, heads: int, groups: int, q: Tenso
 class _Form:
     """Which attention a call asks for."""
 
-    def __init__(self, causal: bool, window: Window, softcap: float, alibi: bool, packed: bool) -> None:
+    def __init__(self, causal: bool, window: Window, softcap: float, alibi: bool, packed: bool, decay: bool = False) -> None:
         # Tests of flash-attn give tensors here.
         left, right = int(window[0]), 0 if causal else int(window[1])
-        self.packed, self.alibi, self.left, self.right = packed, alibi, left, right
+        self.packed, self.alibi, self.decay, self.left, self.right = packed, alibi, decay, left, right
         self.softcap = softcap if softcap > 0 else 0.0
         self.causal = left < 0 and right == 0
         self.window = not self.causal and (left >= 0 or right >= 0)
 
     def kernel(self) -> Kernel:
         """A model that has kernels already, or else a text of its own."""
-        if not self.alibi and not (self.packed and (self.window or self.softcap)):
+        if not self.alibi and not self.decay and not (self.packed and (self.window or self.softcap)):
             plain = "attention_packed" if self.packed else "attention"
             if not self.softcap:
                 return getattr(models, f"{plain}{'_causal' if self.causal else '_window' if self.window else ''}")
             if self.causal:
                 return models.attention_softcap
-        return _written(self.causal, self.window, self.softcap > 0, self.alibi, self.packed)
+        return _written(self.causal, self.window, self.softcap > 0, self.alibi, self.packed, self.decay)
 
     def options(self, q: Tensor, slopes: Tensor | None) -> dict[str, Any]:
         """The parameters behind queries, keys and values."""
@@ -233,16 +223,19 @@ class _Form:
 
 
 @cache
-def _written(causal: bool, window: bool, softcap: bool, alibi: bool, packed: bool) -> Kernel:
+def _written(causal: bool, window: bool, softcap: bool, alibi: bool, packed: bool, decay: bool) -> Kernel:
     """The kernel of a combination of options."""
     params = ["q: [B, G, R, M, E], k: [B, G, N, E], v: [B, G, N, F]"]
     params += ["cu_q: i64 | i32[S], cu_k: i64 | i32[S]"] * packed + ["left: i64, right: i64"] * window
     params += ["cap: wide"] * softcap + [f"slope: wide[B, G, R{', M' if packed else ''}]"] * alibi
+    params += ["row_decay: wide[B, G, R, M], column_decay: wide[B, G, R, N]"] * decay
     score = "sum(E, q * k) * rsqrt(size(E) as call)"
     if softcap:
         score = f"cap * tanh({score} / cap)"
     if alibi:
         score = f"{score} - slope * (abs(index(N) - at) as wide)"
+    if decay:
+        score = f"{score} + (row_decay - column_decay)"
     seen = ["index(N) >= from && index(N) < to"] * packed + ["index(N) <= at"] * causal
     seen += ["(left < 0 || index(N) >= at - left) && (right < 0 || index(N) <= at + right)"] * window
     place = "index(M) + (to - end)" if packed else "index(M) + (size(N) - size(M))"

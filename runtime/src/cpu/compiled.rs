@@ -4,7 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::packed::without_inverses;
 use oplus_dsl::verify::verify;
+
+use crate::room::zeros;
 
 use super::plan::{Layout, Plan, Request, Source, Stage, Store, Target};
 use super::run::run_stage;
@@ -42,7 +45,7 @@ impl Compiled {
         if program.is_generic() {
             return invalid("the element type of the call is not known".to_owned());
         }
-        Ok(Compiled { program: program.clone(), ordered, workers: usize::MAX, latest: Mutex::new(None) })
+        Ok(Compiled { program: without_inverses(program), ordered, workers: usize::MAX, latest: Mutex::new(None) })
     }
 
     /// Bounds the number of threads.
@@ -120,8 +123,7 @@ impl Compiled {
         for store in &stage.stores {
             if let Target::Temporary(k) = store.target {
                 let bytes = plan.temporaries[k].elem.bytes().unwrap_or(8) * plan.temporaries[k].len;
-                let zeros = bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(8));
-                written.push(zeros.map_err(|()| CpuError::OutOfMemory { bytes })?);
+                written.push(zeros(bytes)?);
             }
         }
         let source = |source: &Source| match source {

@@ -106,15 +106,3 @@ pub(crate) enum CpuError {
         stages: usize,
     },
 }
-
-/// Room for so many elements, empty.
-///
-/// # Errors
-/// [`CpuError::OutOfMemory`].
-pub(super) fn room<T>(len: usize) -> Result<Vec<T>, CpuError> {
-    let mut all = Vec::new();
-    match all.try_reserve_exact(len) {
-        Ok(()) => Ok(all),
-        Err(_) => Err(CpuError::OutOfMemory { bytes: len.saturating_mul(size_of::<T>()) }),
-    }
-}

@@ -1,17 +1,19 @@
 //! Blocks in reverse order along one axis.
 
+use super::CpuError;
 use super::values::{Scalar, Slice, Values, with_type};
 
 /// Reverses an axis of the first `len` values: `size` rows of `inside` neighbouring values each.
-pub(super) fn flip(values: &mut Values, len: usize, size: usize, inside: usize) {
-    with_type!(values.ty(), T => flip_typed(values.room::<T>(len), size, inside));
+pub(super) fn flip(values: &mut Values, len: usize, size: usize, inside: usize) -> Result<(), CpuError> {
+    with_type!(values.ty(), T => flip_typed(values.room::<T>(len)?, size, inside));
+    Ok(())
 }
 
 /// A reversed copy of the first `len` values.
-pub(super) fn flipped(values: Slice<'_>, len: usize, size: usize, inside: usize) -> Values {
-    let mut copy = values.to(len).to_values();
-    flip(&mut copy, len, size, inside);
-    copy
+pub(super) fn flipped(values: Slice<'_>, len: usize, size: usize, inside: usize) -> Result<Values, CpuError> {
+    let mut copy = values.to(len).to_values()?;
+    flip(&mut copy, len, size, inside)?;
+    Ok(copy)
 }
 
 fn flip_typed<T: Scalar>(values: &mut [T], size: usize, inside: usize) {
@@ -33,7 +35,7 @@ mod tests {
     fn rows_change_places() {
         for (outside, size, inside) in [(2, 3, 1), (1, 4, 3), (3, 5, 2), (2, 1, 4), (2, 0, 4)] {
             let n = outside * size * inside;
-            let found = flipped(Values::I64((0..n as i64 + 3).collect()).from(0), n, size, inside);
+            let found = flipped(Values::I64((0..n as i64 + 3).collect()).from(0), n, size, inside).unwrap();
             let at =
                 |i: usize| i / inside / size * size * inside + (size - 1 - i / inside % size) * inside + i % inside;
             assert_eq!(found, Values::I64((0..n).map(|i| at(i) as i64).collect()));

@@ -157,7 +157,7 @@ impl<'a> Frame<'a> {
     }
 
     /// A copy of a register's values.
-    pub(super) fn copy_of(&self, register: Reg) -> Values {
+    pub(super) fn copy_of(&self, register: Reg) -> Result<Values, CpuError> {
         self.get(register).to(self.len(register)).to_values()
     }
 
@@ -168,41 +168,47 @@ impl<'a> Frame<'a> {
     }
 
     /// Runs some instructions in order.
-    pub(super) fn run(&mut self, instructions: &[usize], sweeping: Sweeping) {
-        for &at in instructions {
-            self.execute(at, sweeping);
-        }
+    pub(super) fn run(&mut self, instructions: &[usize], sweeping: Sweeping) -> Result<(), CpuError> {
+        instructions.iter().try_for_each(|&at| self.execute(at, sweeping))
     }
 
-    fn execute(&mut self, at: usize, sweeping: Sweeping) {
+    fn execute(&mut self, at: usize, sweeping: Sweeping) -> Result<(), CpuError> {
         let code = self.code;
         let instruction = &code.instructions[at];
         match (&instruction.op, instruction.result) {
             (TileOp::Combine(combine), _) => {
                 let first = self.first(combine, sweeping);
                 if first == First::LeftOut {
-                    self.keep_first(at, combine);
+                    self.keep_first(at, combine)?;
                 }
-                self.combine(at, combine, sweeping, first);
+                self.combine(at, combine, sweeping, first)?;
                 if self.is_closing
                     && let Some(end) = self.ends.remove(&at)
                 {
-                    self.close(combine, &end);
+                    self.close(combine, &end)?;
                     self.ends.insert(at, end);
                 }
             }
-            (TileOp::Load(load), Some(result)) => self.load(load, result),
+            (TileOp::Load(load), Some(result)) if load.gathered.is_empty() => self.load(load, result)?,
+            (TileOp::Load(load), Some(result)) => self.gather(load, &instruction.operands, result)?,
             (TileOp::Capture { axis, position }, Some(result)) => self.capture(instruction, result, *axis, *position),
             (_, Some(result)) => {
                 let mut dst = self.take(result);
-                self.evaluate(at, instruction, result, &mut dst);
+                self.evaluate(at, instruction, result, &mut dst)?;
                 *self.get_mut(result) = dst;
             }
             _ => {}
         }
+        Ok(())
     }
 
-    fn evaluate(&mut self, at: usize, instruction: &Instruction, result: Reg, dst: &mut Values) {
+    fn evaluate(
+        &mut self,
+        at: usize,
+        instruction: &Instruction,
+        result: Reg,
+        dst: &mut Values,
+    ) -> Result<(), CpuError> {
         if self.nests[at].is_none() {
             self.nests[at] = Some(self.nest(instruction, result));
         }
@@ -211,21 +217,20 @@ impl<'a> Frame<'a> {
             (TileOp::Unary(op), Some(Nest::One(loops))) => map::unary(*op, loops, dst, operand(0)),
             (TileOp::Convert(elem), Some(Nest::One(loops))) => map::convert(*elem, loops, dst, operand(0)),
             (TileOp::Binary(op), Some(Nest::Two(loops))) => map::binary(*op, loops, dst, operand(0), operand(1)),
-            (TileOp::Select, Some(Nest::Three(loops))) => {
-                map::select(loops, dst, operand(0), operand(1), operand(2));
-            }
+            (TileOp::Select, Some(Nest::Three(loops))) => map::select(loops, dst, operand(0), operand(1), operand(2)),
             (TileOp::Pick { axis, index }, Some(Nest::One(loops))) => {
                 let along = self.strides(instruction.operands[0])[*axis] as usize;
-                map::copy(loops, dst, operand(0).from(index * along));
+                map::copy(loops, dst, operand(0).from(index * along))
             }
             (TileOp::Shift { axis, by }, _) => self.shift(instruction, result, *axis, *by, dst),
             (TileOp::Const(literal), _) => dst.fill(1, *literal),
             (TileOp::Index { axis, offset }, _) => self.index(*axis, *offset, dst),
             (TileOp::Starts { axis }, _) => {
                 let offsets = operand(0).to(self.len(instruction.operands[0]));
-                map::starts(dst.room(self.tile.extents[*axis]), offsets);
+                map::starts(dst.room(self.tile.extents[*axis])?, offsets);
+                Ok(())
             }
-            _ => {}
+            _ => Ok(()),
         }
     }
 
@@ -255,9 +260,9 @@ impl<'a> Frame<'a> {
         strides(self.code.registers[register.0].dims, &self.tile.extents)
     }
 
-    fn index(&self, axis: usize, offset: i64, dst: &mut Values) {
+    fn index(&self, axis: usize, offset: i64, dst: &mut Values) -> Result<(), CpuError> {
         let (start, n) = (self.tile.starts[axis], self.tile.extents[axis]);
-        let all = dst.room::<i64>(n);
+        let all = dst.room::<i64>(n)?;
         match self.streamed {
             Some(streamed) if streamed.axis == axis && streamed.reverse => {
                 let first = (streamed.size - 1 - start) as i64;
@@ -265,20 +270,30 @@ impl<'a> Frame<'a> {
             }
             _ => all.iter_mut().zip(start as i64..).for_each(|(x, t)| *x = t.wrapping_add(offset)),
         }
+        Ok(())
     }
 
-    fn shift(&self, instruction: &Instruction, result: Reg, axis: usize, by: i64, dst: &mut Values) {
+    fn shift(
+        &self,
+        instruction: &Instruction,
+        result: Reg,
+        axis: usize,
+        by: i64,
+        dst: &mut Values,
+    ) -> Result<(), CpuError> {
         let n = self.tile.extents[axis] as i64;
         let inside = by.clamp(0, n)..n.saturating_add(by).clamp(0, n);
         let total = self.len(result);
-        dst.grow(total);
+        dst.grow(total)?;
         let (value, fill) = (instruction.operands[0], instruction.operands[1]);
         if inside.is_empty() {
-            return self.copy_part(result, dst, axis, 0..n, fill, 0);
+            self.copy_part(result, dst, axis, 0..n, fill, 0);
+            return Ok(());
         }
         self.copy_part(result, dst, axis, 0..inside.start, fill, 0);
         self.copy_part(result, dst, axis, inside.end..n, fill, 0);
         self.copy_part(result, dst, axis, inside, value, by);
+        Ok(())
     }
 
     /// Copies the part of a block whose indices along an axis lie in a range, from `by` earlier.
@@ -305,11 +320,12 @@ impl<'a> Frame<'a> {
     }
 
     /// Fills a register from another one that may vary less.
-    pub(super) fn broadcast(&mut self, result: Reg, from: Reg) {
+    pub(super) fn broadcast(&mut self, result: Reg, from: Reg) -> Result<(), CpuError> {
         let loops = self.loops(result, [&self.strides(result), &self.strides(from)]);
         let mut dst = self.take(result);
-        map::copy(&loops, &mut dst, self.get(from));
+        map::copy(&loops, &mut dst, self.get(from))?;
         *self.get_mut(result) = dst;
+        Ok(())
     }
 
     /// How many elements a register has.

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use oplus_dsl::ir::Operator;
 
+use super::CpuError;
 use super::kernel::{Ahead, Kernel, needed_of_both};
 use super::loops::Loops;
 use super::map;
@@ -110,7 +111,13 @@ impl Combination {
 }
 
 /// Combines states with the totals of what comes next, field by field over the given axes of a block.
-pub(super) fn merge(of: &Combination, extents: &[usize], dims: &[u64], states: &mut [Values], totals: &[Values]) {
+pub(super) fn merge(
+    of: &Combination,
+    extents: &[usize],
+    dims: &[u64],
+    states: &mut [Values],
+    totals: &[Values],
+) -> Result<(), CpuError> {
     let lanes = |dims: &u64| {
         let varies: Vec<bool> = (0..extents.len()).map(|k| dims >> k & 1 == 1).collect();
         dense(extents, &varies)
@@ -127,7 +134,7 @@ pub(super) fn merge(of: &Combination, extents: &[usize], dims: &[u64], states: &
     };
     let elements: Vec<Slice<'_>> = totals.iter().map(|total| total.from(0)).collect();
     let mut none: Vec<_> = states.iter().map(|_| None).collect();
-    sweep(&of.merge, &geometry, &elements, states, &mut none, false, &mut Workspace::default());
+    sweep(&of.merge, &geometry, &elements, states, &mut none, false, &mut Workspace::default())
 }
 
 /// Values of a block, and the axes over which they vary (bit k for axis k of the block), dense over them.
@@ -173,17 +180,17 @@ impl Block<'_> {
         mut results: Results<'_, '_>,
         first: First,
         workspace: &mut Workspace,
-    ) {
+    ) -> Result<(), CpuError> {
         let Some(parts) = self.parts(combination, elements.scan, results.outputs) else {
             return self.sweep_as_it_lies(combination, elements.scan, results, (0..self.steps(), first), workspace);
         };
         let turned = Turned { block: self, parts, steps: self.steps() / parts, first };
-        turned.sweep(combination, elements, &mut results, workspace);
+        turned.sweep(combination, elements, &mut results, workspace)?;
         let done = parts * turned.steps;
         if parts > 1 && done == self.steps() && !combination.exclusive {
             self.close(&mut results);
         }
-        self.sweep_as_it_lies(combination, elements.scan, results, (done..self.steps(), First::AsOthers), workspace);
+        self.sweep_as_it_lies(combination, elements.scan, results, (done..self.steps(), First::AsOthers), workspace)
     }
 
     /// Into how many parts the swept axis is cut to be turned; `None` if the block is swept as it lies.
@@ -219,15 +226,16 @@ impl Block<'_> {
     }
 
     /// The values of an element at the first index.
-    fn first(&self, element: &Operand<'_>) -> Values {
+    fn first(&self, element: &Operand<'_>) -> Result<Values, CpuError> {
         let mut extents = self.extents.to_vec();
         extents[self.axis] = 1;
         let block = Block { extents: &extents, ..*self };
         let [own, of] = [&block, self].map(|block| block.strides(element.dims, 0).lanes);
         let axes = self.others().into_iter().zip(own.iter().zip(&of)).filter(|(k, _)| element.dims >> k & 1 == 1);
         let mut first = Values::empty(element.values.ty());
-        map::copy(&Loops::new(axes.map(|(k, (o, e))| (self.extents[k], [*o, *e]))).unit(), &mut first, element.values);
-        first
+        let loops = Loops::new(axes.map(|(k, (o, e))| (self.extents[k], [*o, *e]))).unit();
+        map::copy(&loops, &mut first, element.values)?;
+        Ok(first)
     }
 
     /// How many steps the sweep has.
@@ -274,7 +282,7 @@ impl Block<'_> {
         results: Results<'_, '_>,
         (range, first): (Range<usize>, First),
         workspace: &mut Workspace,
-    ) {
+    ) -> Result<(), CpuError> {
         let (own, start) = (|dims: u64| dims & !(1 << self.axis), range.start);
         let geometry = Geometry {
             steps: range.len(),
@@ -286,6 +294,6 @@ impl Block<'_> {
             first,
         };
         let elements: Vec<Slice<'_>> = elements.iter().map(|element| element.values).collect();
-        sweep(&of.scan, &geometry, &elements, results.states, results.outputs, of.exclusive, workspace);
+        sweep(&of.scan, &geometry, &elements, results.states, results.outputs, of.exclusive, workspace)
     }
 }

@@ -85,9 +85,9 @@ mod tests {
         let after = [Values::F64(vec![nan, -inf, nan, inf, inf, 3.0])];
         let stepped = [Values::F64(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])];
         let found = |identity: f64| {
-            let mut found = after.clone();
+            let mut found = Values::copies(&after).unwrap();
             replace(&kernel(identity), &before, &mut found, &stepped);
-            let [Values::F64(found)] = found else { unreachable!() };
+            let [Values::F64(found)] = &found[..] else { unreachable!() };
             found.iter().map(|x| if x.is_nan() { 0.0 } else { *x }).collect::<Vec<f64>>()
         };
         assert!(any(&kernel(0.0), &before, &after) && !any(&kernel(0.0), &after, &after));

@@ -6,6 +6,7 @@ use half::f16;
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Binary, Unary};
 
+use super::CpuError;
 use super::arithmetic::{Float, Integer};
 use super::loops::Loops;
 use super::operations::{compare, float_binary, float_unary, integer_binary, integer_unary, per_operation};
@@ -14,27 +15,34 @@ use super::storage::round_bf16;
 use super::values::{Scalar, Slice, Values, with_type};
 
 /// op a, for a result of the operand's type.
-pub(super) fn unary(op: Unary, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
+pub(super) fn unary(op: Unary, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) -> Result<(), CpuError> {
     let n = loops.len();
     match a {
-        Slice::F32(a) => float_unary(op, loops, dst.room(n), a),
-        Slice::F64(a) => float_unary(op, loops, dst.room(n), a),
-        Slice::I32(a) => integer_unary(op, loops, dst.room(n), a),
-        Slice::I64(a) => integer_unary(op, loops, dst.room(n), a),
-        Slice::U32(a) => integer_unary(op, loops, dst.room(n), a),
-        Slice::U64(a) => integer_unary(op, loops, dst.room(n), a),
+        Slice::F32(a) => float_unary(op, loops, dst.room(n)?, a),
+        Slice::F64(a) => float_unary(op, loops, dst.room(n)?, a),
+        Slice::I32(a) => integer_unary(op, loops, dst.room(n)?, a),
+        Slice::I64(a) => integer_unary(op, loops, dst.room(n)?, a),
+        Slice::U32(a) => integer_unary(op, loops, dst.room(n)?, a),
+        Slice::U64(a) => integer_unary(op, loops, dst.room(n)?, a),
         Slice::Bool(a) => each(
             loops,
-            dst.room(n),
+            dst.room(n)?,
             a,
             #[inline(always)]
             |x: bool| !x,
         ),
     }
+    Ok(())
 }
 
 /// l op r; comparisons give bools.
-pub(super) fn binary(op: Binary, loops: &Loops<3>, dst: &mut Values, l: Slice<'_>, r: Slice<'_>) {
+pub(super) fn binary(
+    op: Binary,
+    loops: &Loops<3>,
+    dst: &mut Values,
+    l: Slice<'_>,
+    r: Slice<'_>,
+) -> Result<(), CpuError> {
     match (l, op.is_comparison()) {
         (Slice::F32(l), false) => float_binary(op, loops, dst, l, r.of()),
         (Slice::F64(l), false) => float_binary(op, loops, dst, l, r.of()),
@@ -53,15 +61,23 @@ pub(super) fn binary(op: Binary, loops: &Loops<3>, dst: &mut Values, l: Slice<'_
 }
 
 /// `if c { a } else { b }`.
-pub(super) fn select(loops: &Loops<4>, dst: &mut Values, c: Slice<'_>, a: Slice<'_>, b: Slice<'_>) {
+pub(super) fn select(
+    loops: &Loops<4>,
+    dst: &mut Values,
+    c: Slice<'_>,
+    a: Slice<'_>,
+    b: Slice<'_>,
+) -> Result<(), CpuError> {
     let n = loops.len();
-    with_type!(dst.ty(), T => select_typed::<T>(loops, dst.room(n), c.of(), a.of(), b.of()));
+    with_type!(dst.ty(), T => select_typed::<T>(loops, dst.room(n)?, c.of(), a.of(), b.of()));
+    Ok(())
 }
 
 /// Copies values, broadcast along axes of stride 0.
-pub(super) fn copy(loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
+pub(super) fn copy(loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) -> Result<(), CpuError> {
     let n = loops.len();
-    with_type!(dst.ty(), T => each(loops, dst.room::<T>(n), a.of::<T>(), #[inline(always)] |x| x));
+    with_type!(dst.ty(), T => each(loops, dst.room::<T>(n)?, a.of::<T>(), #[inline(always)] |x| x));
+    Ok(())
 }
 
 /// Sets the flags that the offsets name, and clears the others.
@@ -99,7 +115,7 @@ fn place_typed<T: Scalar>(loops: &Loops<2>, dst: &mut [T], at: [isize; 2], src: 
 }
 
 /// Conversion to the value type of an element type, rounded to that element type.
-pub(super) fn convert(to: Elem, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) {
+pub(super) fn convert(to: Elem, loops: &Loops<2>, dst: &mut Values, a: Slice<'_>) -> Result<(), CpuError> {
     match a {
         Slice::F64(a) => cast(to, loops, dst, a),
         Slice::F32(a) => cast(to, loops, dst, a),
@@ -209,29 +225,45 @@ fn integer_unary<T: Integer>(op: Unary, loops: &Loops<2>, dst: &mut [T], a: &[T]
     integer_unary!(op, each(loops, dst, a) over T);
 }
 
-fn float_binary<T: Float>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) {
-    let dst = dst.room(loops.len());
+fn float_binary<T: Float>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) -> Result<(), CpuError> {
+    let dst = dst.room(loops.len())?;
     float_binary!(op, zip(loops, dst, l, r) over T);
+    Ok(())
 }
 
-fn integer_binary<T: Integer>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) {
-    let dst = dst.room(loops.len());
+fn integer_binary<T: Integer>(
+    op: Binary,
+    loops: &Loops<3>,
+    dst: &mut Values,
+    l: &[T],
+    r: &[T],
+) -> Result<(), CpuError> {
+    let dst = dst.room(loops.len())?;
     integer_binary!(op, zip(loops, dst, l, r) over T);
+    Ok(())
 }
 
-fn bool_binary(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[bool], r: &[bool]) {
-    let dst = dst.room(loops.len());
+fn bool_binary(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[bool], r: &[bool]) -> Result<(), CpuError> {
+    let dst = dst.room(loops.len())?;
     per_operation!(op, zip(loops, dst, l, r) over bool:
         Binary::And => |l, r| l & r,
         Binary::Or => |l, r| l | r,
         Binary::Eq => |l, r| l == r,
         _ => |l, r| l ^ r,
     );
+    Ok(())
 }
 
-fn compare<T: Scalar + PartialOrd>(op: Binary, loops: &Loops<3>, dst: &mut Values, l: &[T], r: &[T]) {
-    let dst = dst.room(loops.len());
+fn compare<T: Scalar + PartialOrd>(
+    op: Binary,
+    loops: &Loops<3>,
+    dst: &mut Values,
+    l: &[T],
+    r: &[T],
+) -> Result<(), CpuError> {
+    let dst = dst.room(loops.len())?;
     compare!(op, zip(loops, dst, l, r) over T, |is: bool| is);
+    Ok(())
 }
 
 /// What a value is in every type: integers wrap, floats are truncated and saturate, all but zero is true.
@@ -288,23 +320,24 @@ macro_rules! cast {
 
 cast!(f64 as f64, f32 as f32, i32 as i32, i64 as i64, u32 as u32, u64 as u64, bool as u8);
 
-fn cast<T: Cast>(to: Elem, loops: &Loops<2>, dst: &mut Values, a: &[T]) {
+fn cast<T: Cast>(to: Elem, loops: &Loops<2>, dst: &mut Values, a: &[T]) -> Result<(), CpuError> {
     let n = loops.len();
     match to {
-        Elem::I32 => each(loops, dst.room(n), a, T::i32),
-        Elem::I64 => each(loops, dst.room(n), a, T::i64),
-        Elem::U32 => each(loops, dst.room(n), a, T::u32),
-        Elem::U64 => each(loops, dst.room(n), a, T::u64),
-        Elem::Bool => each(loops, dst.room(n), a, T::bool),
-        Elem::F32 => each(loops, dst.room(n), a, T::f32),
+        Elem::I32 => each(loops, dst.room(n)?, a, T::i32),
+        Elem::I64 => each(loops, dst.room(n)?, a, T::i64),
+        Elem::U32 => each(loops, dst.room(n)?, a, T::u32),
+        Elem::U64 => each(loops, dst.room(n)?, a, T::u64),
+        Elem::Bool => each(loops, dst.room(n)?, a, T::bool),
+        Elem::F32 => each(loops, dst.room(n)?, a, T::f32),
         Elem::Bf16 => each(
             loops,
-            dst.room(n),
+            dst.room(n)?,
             a,
             #[inline(always)]
             |x: T| round_bf16(x.f32()),
         ),
-        Elem::F16 => each(loops, dst.room(n), a, |x: T| f16::from_f32(x.f32()).to_f32()),
-        _ => each(loops, dst.room(n), a, T::f64),
+        Elem::F16 => each(loops, dst.room(n)?, a, |x: T| f16::from_f32(x.f32()).to_f32()),
+        _ => each(loops, dst.room(n)?, a, T::f64),
     }
+    Ok(())
 }

@@ -1,13 +1,24 @@
 //! Moving blocks between tensors and registers.
 
+use super::CpuError;
 use super::loops::Loops;
 use super::storage::Stored;
 use super::values::{Scalar, Slice, Values};
 use super::view::{Data, Parts, with_elements};
 
 /// Loads a block. The loops' operands are the register and the tensor; `at` is where the block begins in each.
-pub(super) fn load(loops: &Loops<2>, dst: &mut Values, n: usize, from: Data<'_>, at: [isize; 2]) {
-    with_elements!(Data, from, all => load_typed(loops, dst.room(n), all, at));
+///
+/// # Errors
+/// [`CpuError::OutOfMemory`].
+pub(super) fn load(
+    loops: &Loops<2>,
+    dst: &mut Values,
+    n: usize,
+    from: Data<'_>,
+    at: [isize; 2],
+) -> Result<(), CpuError> {
+    with_elements!(Data, from, all => load_typed(loops, dst.room(n)?, all, at));
+    Ok(())
 }
 
 /// The block itself as values, if it is one run of elements that need no conversion.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use oplus_dsl::ir::Axis;
 
 use super::CpuError;
-use super::error::room;
+use crate::room::room;
 
 /// An axis of a tensor in memory.
 #[derive(Clone, Debug, PartialEq)]

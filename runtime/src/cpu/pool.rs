@@ -30,7 +30,11 @@ pub(super) fn together(most: usize, work: impl Fn() + Sync) {
     // A worker of another pool would pass the time with that pool's tasks; a plain thread waits.
     match rayon::current_thread_index() {
         None => all(),
-        Some(_) => thread::scope(|scope| scope.spawn(all).join().unwrap_or_else(|panic| resume_unwind(panic))),
+        Some(_) => thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, all) {
+            Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // The system has no thread to give: the caller's does everything.
+            Err(_) => work(),
+        }),
     }
 }
 

@@ -16,12 +16,13 @@ mod task;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError};
 
-use super::error::room;
 use super::plan::{Stage, Store};
 use super::view::{Data, DataMut, Parts, TaskParts};
 use super::{CpuError, pool};
 use carry::Chain;
 use task::Task;
+
+use crate::room::room;
 
 /// With fewer elements than this (times instructions), other threads are not worth waking.
 const SMALL: usize = 1 << 17;
@@ -94,7 +95,7 @@ impl<'a> Run<'a> {
                 return Ok(());
             }
             let task = if let Some(task) = &mut task { task } else { task.insert(Task::new(self)?) };
-            task.run(number / self.chunks, number % self.chunks);
+            task.run(number / self.chunks, number % self.chunks)?;
         }
     }
 

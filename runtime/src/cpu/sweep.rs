@@ -6,6 +6,7 @@
 mod groups;
 mod runs;
 
+use super::CpuError;
 use super::kernel::{Action, Kernel, Source, StepNode};
 use super::lanes::First;
 use super::loops::Loops;
@@ -63,9 +64,9 @@ pub(super) fn sweep(
     outputs: &mut [Option<&mut Values>],
     exclusive: bool,
     workspace: &mut Workspace,
-) {
+) -> Result<(), CpuError> {
     if geometry.steps == 0 {
-        return;
+        return Ok(());
     }
     let Some(recurrences) = &kernel.recurrences else {
         if let Some(groups) = Groups::new(kernel, geometry, elements) {
@@ -79,6 +80,7 @@ pub(super) fn sweep(
             recurrence::sweep(*recurrence, geometry, field, elements, &mut states[field], output, exclusive);
         }
     }
+    Ok(())
 }
 
 impl Strides {
@@ -166,7 +168,7 @@ impl<'a> Stepper<'a> {
         outputs: &mut [Option<&mut Values>],
         exclusive: bool,
         workspace: &mut Workspace,
-    ) {
+    ) -> Result<(), CpuError> {
         workspace.nodes.clear();
         workspace.nodes.extend(self.kernel.nodes.iter().map(|node| Values::empty(node.ty)));
         workspace.next.clear();
@@ -182,7 +184,7 @@ impl<'a> Stepper<'a> {
                     Source::State(field) => states[field].from(0),
                     Source::Element(k) => at(k),
                     Source::Node(k) => before[k].from(0),
-                });
+                })?;
             }
             for (field, (source, loops)) in self.kernel.next.iter().zip(&self.next).enumerate() {
                 let (Some(source), Some(loops)) = (source, loops) else { continue };
@@ -191,7 +193,7 @@ impl<'a> Stepper<'a> {
                     Source::Element(k) => at(*k),
                     Source::Node(k) => workspace.nodes[*k].from(0),
                 };
-                map::copy(loops, &mut workspace.next[field], value);
+                map::copy(loops, &mut workspace.next[field], value)?;
             }
             for field in (0..states.len()).filter(|field| self.next[*field].is_some()) {
                 std::mem::swap(&mut states[field], &mut workspace.next[field]);
@@ -200,6 +202,7 @@ impl<'a> Stepper<'a> {
                 self.write(step, states, outputs);
             }
         }
+        Ok(())
     }
 
     fn write(&self, step: usize, states: &[Values], outputs: &mut [Option<&mut Values>]) {
@@ -221,17 +224,22 @@ fn lanes_of<'a>(source: Source, geometry: &'a Geometry, nodes: &'a [Vec<isize>])
     }
 }
 
-fn evaluate<'s>(node: &StepNode, nest: &Nest, dst: &mut Values, get: impl Fn(Source) -> Slice<'s>) {
+fn evaluate<'s>(
+    node: &StepNode,
+    nest: &Nest,
+    dst: &mut Values,
+    get: impl Fn(Source) -> Slice<'s>,
+) -> Result<(), CpuError> {
     match (node.action, nest) {
         (Action::Unary(op), Nest::One(loops)) => map::unary(op, loops, dst, get(node.operands[0])),
         (Action::Convert(elem), Nest::One(loops)) => map::convert(elem, loops, dst, get(node.operands[0])),
         (Action::Binary(op), Nest::Two(loops)) => {
-            map::binary(op, loops, dst, get(node.operands[0]), get(node.operands[1]));
+            map::binary(op, loops, dst, get(node.operands[0]), get(node.operands[1]))
         }
         (Action::Select, Nest::Three(loops)) => {
-            map::select(loops, dst, get(node.operands[0]), get(node.operands[1]), get(node.operands[2]));
+            map::select(loops, dst, get(node.operands[0]), get(node.operands[1]), get(node.operands[2]))
         }
         (Action::Const(literal), _) => dst.fill(1, literal),
-        _ => {}
+        _ => Ok(()),
     }
 }

@@ -85,6 +85,19 @@ pub(super) struct Load {
     /// The element at which all indices are 0.
     pub(super) base: i64,
     pub(super) terms: Vec<Term>,
+    /// Axes along which the instruction's operands, in order, say the index.
+    pub(super) gathered: Vec<Gathered>,
+}
+
+/// An axis of a tensor along which another register says where to read. Zero appears where there is no such element.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Gathered {
+    /// The size of the axis.
+    pub(super) size: usize,
+    /// How far apart neighbours lie.
+    pub(super) stride: i64,
+    /// How many elements before the index.
+    pub(super) by: i64,
 }
 
 /// What an axis of a tile adds to the place of an element in memory.

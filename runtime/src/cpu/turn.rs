@@ -1,14 +1,22 @@
 //! Turning blocks: rows of steps become steps of lanes, and back.
 
+use super::CpuError;
 use super::values::{Scalar, Slice, Values, with_type};
 
 /// Elements on the side of a square that is turned at once.
 const SIDE: usize = 8;
 
 /// dst[s·lanes + k] = src[starts[k] + s·stride] for all `steps` and lanes.
-pub(super) fn turn(dst: &mut Values, src: Slice<'_>, starts: &[usize], stride: usize, steps: usize) {
+pub(super) fn turn(
+    dst: &mut Values,
+    src: Slice<'_>,
+    starts: &[usize],
+    stride: usize,
+    steps: usize,
+) -> Result<(), CpuError> {
     let n = steps * starts.len();
-    with_type!(dst.ty(), T => turn_typed::<T>(dst.room(n), src.of(), starts, stride, steps));
+    with_type!(dst.ty(), T => turn_typed::<T>(dst.room(n)?, src.of(), starts, stride, steps));
+    Ok(())
 }
 
 /// dst[starts[k] + s·stride] = src[s·lanes + k] for all `steps` and lanes.
@@ -61,7 +69,7 @@ mod tests {
             let starts: Vec<usize> = (0..lanes).map(|k| (k * 5 % lanes) * steps * stride).collect();
             let src = Values::F32((0..lanes * steps * stride).map(|i| i as f32).collect());
             let mut turned = Values::F32(vec![]);
-            turn(&mut turned, src.from(0), &starts, stride, steps);
+            turn(&mut turned, src.from(0), &starts, stride, steps).unwrap();
             let Values::F32(all) = &turned else { unreachable!() };
             for (i, x) in all.iter().enumerate() {
                 assert_eq!(*x as usize, starts[i % lanes] + i / lanes * stride);

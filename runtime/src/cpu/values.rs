@@ -4,6 +4,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::Literal;
 
 use super::CpuError;
+use crate::room::reserve;
 
 /// A type of values, as [`Ty`] names it.
 pub(super) trait Scalar: Copy + Default + Send + Sync + PartialEq + 'static {
@@ -22,7 +23,7 @@ pub(super) trait Scalar: Copy + Default + Send + Sync + PartialEq + 'static {
 macro_rules! value_types {
     ($($t:ty, $variant:ident, $name:literal, $literal:ident => $value:expr, $x:ident => $is_finite:expr;)*) => {
         /// A vector of values of one type.
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Debug, PartialEq)]
         pub(super) enum Values {
             $(#[doc = $name] $variant(Vec<$t>),)*
         }
@@ -34,6 +35,15 @@ macro_rules! value_types {
         }
 
         impl Values {
+            /// No values of a type. `call` and `tuple`, which no value of an instantiated program has, are taken for
+            /// `f64`.
+            pub(super) const fn empty(ty: Ty) -> Values {
+                match ty {
+                    $(Ty::$variant => Values::$variant(Vec::new()),)*
+                    Ty::Call | Ty::Wide | Ty::Tuple => Values::F64(Vec::new()),
+                }
+            }
+
             /// The type of its values.
             pub(super) fn ty(&self) -> Ty {
                 match self {
@@ -72,10 +82,13 @@ macro_rules! value_types {
             }
 
             /// A copy of the elements.
-            pub(super) fn to_values(self) -> Values {
-                match self {
-                    $(Slice::$variant(all) => Values::$variant(all.to_vec()),)*
-                }
+            ///
+            /// # Errors
+            /// [`CpuError::OutOfMemory`].
+            pub(super) fn to_values(self) -> Result<Values, CpuError> {
+                let mut values = Values::empty(self.ty());
+                values.copy_from(self)?;
+                Ok(values)
             }
         }
 
@@ -115,8 +128,7 @@ value_types! {
     bool, Bool, "`bool`.", literal => integer(literal) != 0, _x => true;
 }
 
-/// Evaluates an expression with `$t` standing for the Rust type of a [`Ty`]. `call` and `tuple`, which no value of an
-/// instantiated program has, are taken for `f64`.
+/// Evaluates an expression with `$t` standing for the Rust type of a [`Ty`], as [`Values::empty`] takes it.
 macro_rules! with_type {
     ($ty:expr, $t:ident => $body:expr) => {
         with_type!(@arms $ty, $t, $body, F32 f32, I32 i32, I64 i64, U32 u32, U64 u64, Bool bool)
@@ -137,28 +149,31 @@ macro_rules! with_type {
 pub(super) use with_type;
 
 impl Values {
-    /// No values of a type.
-    pub(super) fn empty(ty: Ty) -> Values {
-        with_type!(ty, T => T::erase(&[]).to_values())
-    }
-
     /// One value, n times.
-    pub(super) fn filled(ty: Ty, n: usize, literal: Literal) -> Values {
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn filled(ty: Ty, n: usize, literal: Literal) -> Result<Values, CpuError> {
         let mut values = Values::empty(ty);
-        values.fill(n, literal);
-        values
+        values.fill(n, literal)?;
+        Ok(values)
     }
 
     /// The first n values become one literal.
-    pub(super) fn fill(&mut self, n: usize, literal: Literal) {
-        with_type!(self.ty(), T => self.room::<T>(n).fill(T::of(literal)));
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn fill(&mut self, n: usize, literal: Literal) -> Result<(), CpuError> {
+        with_type!(self.ty(), T => self.room::<T>(n)?.fill(T::of(literal)));
+        Ok(())
     }
 
     /// Makes room for n values.
-    pub(super) fn grow(&mut self, n: usize) {
-        with_type!(self.ty(), T => {
-            self.room::<T>(n);
-        });
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn grow(&mut self, n: usize) -> Result<(), CpuError> {
+        with_type!(self.ty(), T => self.room::<T>(n).map(|_| ()))
     }
 
     /// Reserves memory for n values.
@@ -168,9 +183,30 @@ impl Values {
     pub(super) fn reserve(&mut self, n: usize) -> Result<(), CpuError> {
         with_type!(self.ty(), T => {
             let all = T::cast_mut(self).expect("the type that the verifier found");
-            let bytes = n.saturating_mul(size_of::<T>());
-            all.try_reserve(n.saturating_sub(all.len())).map_err(|_| CpuError::OutOfMemory { bytes })
+            Ok(reserve(all, n)?)
         })
+    }
+
+    /// Becomes a copy of values of the same type.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn copy_from(&mut self, values: Slice<'_>) -> Result<(), CpuError> {
+        with_type!(self.ty(), T => {
+            let (own, values) = (T::cast_mut(self).expect("the type that the verifier found"), values.of::<T>());
+            own.clear();
+            reserve(own, values.len())?;
+            own.extend_from_slice(values);
+        });
+        Ok(())
+    }
+
+    /// Copies of several vectors.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn copies(all: &[Values]) -> Result<Vec<Values>, CpuError> {
+        all.iter().map(|values| values.from(0).to_values()).collect()
     }
 
     /// All values, to be written.
@@ -179,12 +215,16 @@ impl Values {
     }
 
     /// The first n values, to be written; there are as many after this.
-    pub(super) fn room<T: Scalar>(&mut self, n: usize) -> &mut [T] {
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn room<T: Scalar>(&mut self, n: usize) -> Result<&mut [T], CpuError> {
         let all = T::cast_mut(self).expect("the type that the verifier found");
         if all.len() < n {
+            reserve(all, n)?;
             all.resize(n, T::default());
         }
-        &mut all[..n]
+        Ok(&mut all[..n])
     }
 }
 

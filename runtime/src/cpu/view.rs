@@ -7,8 +7,8 @@ use half::{bf16, f16};
 use oplus_dsl::Elem;
 
 use super::CpuError;
-use super::error::room;
 use super::partition::Partition;
+use crate::room::room;
 
 /// The parts of a tensor that one task writes, until it takes them.
 pub(super) type TaskParts<'a> = Mutex<Option<Parts<'a>>>;

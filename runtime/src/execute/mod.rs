@@ -183,7 +183,8 @@ impl<'a> Ready<'a> {
 }
 
 impl<'a> Sink<'a> {
-    fn given(&self) -> Option<&'a Tensor> {
+    /// The tensor of the caller's, if it is one.
+    pub(crate) fn given(&self) -> Option<&'a Tensor> {
         match *self {
             Sink::Into(tensor) => Some(tensor),
             Sink::Skip | Sink::New => None,

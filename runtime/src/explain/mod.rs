@@ -9,6 +9,7 @@ use oplus_codegen::target::Target;
 use oplus_dsl::adjoint::equations;
 use oplus_dsl::ir::{Axis, Program};
 
+use crate::dist::Exchanges;
 use crate::execute::{Executable, Hand, Signature, Variant};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
@@ -39,6 +40,9 @@ pub struct Explained {
     pub cpu: Option<CpuPlan>,
     /// The launches on a GPU; `None` where the shapes ask for the CPU.
     pub gpu: Option<GpuPlan>,
+    /// What ranks exchange; `None` where the shapes are those of a whole call. The plans are then those of a whole call of a
+    /// rank's sizes.
+    pub exchanges: Option<Exchanges>,
 }
 
 /// The launches of a program on a GPU.
@@ -102,10 +106,12 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
     let given = |name: &str| !shapes.without.iter().any(|absent| absent == name);
     let wanted = |name: &str| given(name.strip_suffix(".bar").unwrap_or(name));
     let program = &executable.program;
+    let wanted: Vec<bool> = program.outputs.iter().map(|o| wanted(&o.name)).collect();
+    let exchanges = Exchanges::of(program, shapes, &wanted)?;
     let variant = executable.variant(&Signature {
         elem: shapes.elem,
         given: program.params.iter().map(|p| p.default.is_none() || given(&p.name)).collect(),
-        wanted: program.outputs.iter().map(|o| wanted(&o.name)).collect(),
+        wanted,
         ordered: is_ordered(),
     })?;
     let call = call(&variant.program, shapes)?;
@@ -119,7 +125,7 @@ fn explain_program(executable: &Executable, shapes: &Shapes) -> Result<Explained
         }
     };
     let gpu = places.gpu.map(on_gpu).transpose()?;
-    Ok(Explained { equations: equations(&variant.program), cpu, gpu })
+    Ok(Explained { equations: equations(&variant.program), cpu, gpu, exchanges })
 }
 
 fn explain_on_cpu(variant: &Variant, call: &plan::Call) -> Result<CpuPlan, Error> {
@@ -160,11 +166,11 @@ fn call(program: &Program, shapes: &Shapes) -> Result<plan::Call, Error> {
         let known = program.axes.join(", ");
         return Err(Error::UnknownAxis { axis: axis.clone(), kernel: program.name.clone(), known });
     }
-    let size = |name: &String| {
-        let found = shapes.axes.iter().find(|(axis, _)| axis == name).map(|(_, n)| *n);
-        found.ok_or_else(|| Error::UnknownSize { axis: name.clone() })
-    };
-    let sizes = program.axes.iter().map(size).collect::<Result<Vec<_>, _>>()?;
+    let size = |name: &String| shapes.axes.iter().find(|(axis, _)| axis == name).map(|(_, n)| *n);
+    let mut sizes: Vec<Option<usize>> = program.axes.iter().map(size).collect();
+    program.complete(&mut sizes)?;
+    let known = |(size, name): (Option<usize>, &String)| size.ok_or(Error::UnknownSize { axis: name.clone() });
+    let sizes = sizes.into_iter().zip(&program.axes).map(known).collect::<Result<Vec<_>, _>>()?;
     let layout = |name: &str, axes: &[Axis]| -> Result<plan::Layout, Error> {
         let shape: Vec<usize> = axes.iter().map(|a| sizes[a.0 as usize]).collect();
         let contiguous = Layout::contiguous(&shape)?.strides;
@@ -215,6 +221,7 @@ impl fmt::Display for Explanation {
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.equations.trim_end())?;
+        self.exchanges.iter().try_for_each(|exchanges| writeln!(f, "{exchanges}"))?;
         self.cpu.iter().try_for_each(|plan| writeln!(f, "on the CPU\n\n{plan}"))?;
         self.gpu.iter().try_for_each(|plan| writeln!(f, "{plan}"))
     }

@@ -10,7 +10,7 @@ use oplus_dsl::interpret::{Array, Data, Mode, Precision, interpret_sized};
 use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 
-const SIZES: [(&str, usize); 12] = [
+const SIZES: [(&str, usize); 13] = [
     ("B", 2),
     ("G", 2),
     ("R", 2),
@@ -23,6 +23,7 @@ const SIZES: [(&str, usize); 12] = [
     ("M", 7),
     ("E", 4),
     ("S", 3),
+    ("S.ends", 4),
 ];
 
 fn size(program: &Program, axis: Axis) -> usize {

@@ -18,6 +18,7 @@ mod packed;
 mod parts;
 mod second;
 mod sizes;
+mod tape;
 mod tensors;
 mod texts;
 mod unmaintained;

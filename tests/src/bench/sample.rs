@@ -57,6 +57,7 @@ fn along(op: &Op) -> Option<Axis> {
         Op::Index(axis) | Op::Size(axis) => Some(*axis),
         Op::Reduce { axis, .. } | Op::Scan { axis, .. } | Op::Shift { axis, .. } => Some(*axis),
         Op::Last { axis, .. } | Op::First { axis, .. } | Op::Starts { axis, .. } => Some(*axis),
+        Op::Gather { axis, .. } => Some(*axis),
         _ => None,
     }
 }

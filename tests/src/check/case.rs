@@ -194,6 +194,7 @@ fn model_cases(base: &Case) -> Vec<Case> {
                 }
                 "D" => 3,
                 "S" => 4,
+                "S.ends" => 5,
                 "P" => width.min(64),
                 _ => width,
             };

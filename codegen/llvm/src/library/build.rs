@@ -17,7 +17,7 @@ use std::path::Path;
 /// A kernel to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// What it computes.
+    /// The stage that it computes.
     pub stage: Stage,
     /// How.
     pub schedule: Schedule,
@@ -35,11 +35,11 @@ pub struct BuildError {
     pub schedule: Box<Schedule>,
     /// The instruction set.
     pub isa: Isa,
-    /// What went wrong.
+    /// The reason.
     pub reason: BuildReason,
 }
 
-/// What can go wrong with a kernel.
+/// The reasons why a kernel cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildReason {
     /// The schedule does not fit the stage.
@@ -56,7 +56,7 @@ pub enum BuildReason {
 /// A kernel that was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Built {
-    /// What a manifest says of it.
+    /// Its entry in a manifest.
     pub entry: Entry,
     /// The PTX.
     pub text: String,
@@ -112,7 +112,7 @@ pub fn counts(left_out: &[BuildError]) -> Vec<String> {
 /// steps reads, which is not taken while states are finite.
 const STEPS_SPILL: u32 = 128;
 
-/// What kernels have to pass.
+/// The checks that kernels have to pass.
 #[derive(Clone, Copy, Default)]
 pub struct Checks<'a> {
     /// The assembler, on every device that the kernel is for: no slow code, and no spills but a few bytes for the branch of single steps.
@@ -128,7 +128,7 @@ pub struct Checks<'a> {
 pub struct Older<'a> {
     /// Where it is.
     pub folder: &'a Path,
-    /// What is in it.
+    /// Its contents.
     pub manifest: &'a Manifest,
 }
 
@@ -152,7 +152,7 @@ pub fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl
 }
 
 impl Variant {
-    /// What the kernel is found by.
+    /// The key that the kernel is found by.
     pub fn key(&self) -> Key {
         Key::of(&self.stage, &*self.schedule, self.isa)
     }

@@ -16,11 +16,11 @@ pub struct Contents {
     tables: BTreeMap<&'static str, String>,
     /// PTX and machine code by the names of the files, before they are compressed.
     code: BTreeMap<String, Vec<u8>>,
-    /// What the folder is for.
+    /// The use of the folder.
     form: Form,
 }
 
-/// What a folder is for.
+/// The uses of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// Programs embed it with `include!("…/table.rs")` or open it at run time.

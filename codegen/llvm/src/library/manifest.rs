@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What a folder of kernels holds.
+/// The contents of a folder of kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the format.
@@ -24,7 +24,7 @@ pub struct Manifest {
 /// One kernel of a manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What it is found by: a hash of everything its code depends on.
+    /// The key that it is found by: a hash of everything its code depends on.
     pub key: String,
     /// The file of its PTX, relative to the manifest.
     pub file: String,
@@ -57,7 +57,7 @@ pub struct Entry {
     /// Machine code of this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cubin: Option<Cubin>,
-    /// What a GPU said of this very text.
+    /// The receipt of a GPU for this very text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Receipt>,
 }

@@ -53,7 +53,7 @@ pub enum LibraryError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault, in words.
         reason: String,
     },
     /// Committed texts have changed under keys that are as they were.
@@ -72,7 +72,7 @@ pub enum LibraryError {
     Receipt {
         /// Its line in the file of receipts.
         line: usize,
-        /// What is wrong.
+        /// The fault, in words.
         reason: String,
     },
 }

@@ -15,7 +15,7 @@ pub(super) struct Asm<'c> {
     kind: Kind,
 }
 
-/// What may be done with instructions.
+/// The side effects of instructions.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Effect,

@@ -69,7 +69,7 @@ impl<'c> Lower<'c, '_> {
         sums.iter().zip(values).try_for_each(|(reg, value)| self.assign(*reg, value))
     }
 
-    /// What the tensor core is told of a factor: address, distances and swizzle.
+    /// The descriptor of a factor for the tensor core: address, distances and swizzle.
     fn descriptor(&self, panels: &Panels, transposed: bool) -> Result<IntValue<'c>> {
         let long = self.context.i64_type();
         let bytes = |elements: u32| (elements * 2) >> 4;

@@ -1,4 +1,4 @@
-//! What every test needs: PTX that `ptxas` accepts, and questions about its text.
+//! The common part of the tests: PTX that `ptxas` accepts, and questions about its text.
 
 use oplus_codegen::target::Isa;
 use oplus_codegen::tile::Kernel;

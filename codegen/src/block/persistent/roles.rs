@@ -1,4 +1,4 @@
-//! What the warps of a persistent block do tile by tile, whichever tiles they are.
+//! The loops of the warps of a persistent block over tiles, whichever tiles they are.
 
 use super::{Cursor, Persistent};
 use crate::build::Builder;
@@ -18,14 +18,14 @@ impl Persistent {
         b.loop_(|b| {
             let tile = self.next_tile(b, &at);
             let more = b.ge(tile, Operand::i32(0));
-            let (slot, _) = self.slot(b, at.count.into());
-            b.if_(more, |b| reduce(b, tile, own, (at.stage.into(), slot)));
+            let slot = self.slot(b, at.count.into()).index;
+            b.if_(more, |b| reduce(b, tile, own, (at.ring.stage.into(), slot)));
             self.elected(b, |b| {
                 let first = b.eq(own, Operand::i32(0));
                 b.if_(first, |b| b.store(Memory::Shared(self.reduced_tile), slot, &[tile], None));
             });
-            self.arrive_warp(b, self.reduced, slot);
-            b.if_(more, |b| self.arrive_warp(b, self.empty, at.stage.into()));
+            b.arrive(self.reduced, slot);
+            b.if_(more, |b| b.arrive(self.empty, at.ring.stage.into()));
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.advance(b, &at);
@@ -36,12 +36,13 @@ impl Persistent {
     pub fn publish_tiles(&self, b: &mut Builder, publish: impl FnOnce(&mut Builder, Operand, Operand)) {
         let at = self.cursor(b, 0);
         b.loop_(|b| {
-            let (slot, parity) = self.slot(b, at.count.into());
-            self.wait(b, self.reduced, slot, parity);
+            let slot = self.slot(b, at.count.into());
+            b.wait(self.reduced, slot);
+            let slot = slot.index;
             let tile = b.load1(Memory::Shared(self.reduced_tile), slot);
             let more = b.ge(tile, Operand::i32(0));
             b.if_(more, |b| publish(b, tile, slot));
-            self.arrive_warp(b, self.published, slot);
+            b.arrive(self.published, slot);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.advance(b, &at);

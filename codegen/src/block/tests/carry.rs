@@ -40,7 +40,7 @@ fn store(b: &mut Builder, lane: Operand, fields: &[Operand]) {
 
 type Made = fn(&Monoid<'_>, &mut Builder, Fields, &WarpAxis) -> Fields;
 
-/// What every lane of a warp has after a collective.
+/// The value that every lane of a warp has after a collective.
 fn collective(count: u32, stride: u32, reverse: bool, made: Made) -> Vec<[f64; 2]> {
     let operator = affine();
     let monoid = Monoid::new(&operator, &[true, true]);

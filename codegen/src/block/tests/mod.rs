@@ -4,8 +4,10 @@ mod args;
 mod carry;
 mod evaluate;
 mod lane_sum;
+mod matmul;
 mod persistent;
 mod reads;
+mod ring;
 mod words;
 
 use crate::build::Builder;

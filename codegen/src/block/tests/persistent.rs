@@ -38,14 +38,14 @@ fn kernel(stages: u32) -> Kernel {
         |b| block.elected(b, |b| draw_tiles(b, &block, ticket, &values)),
         |b| {
             block.scan_tiles(b, |b, tile, at| {
-                let value = load_fields(b, &values, at.stage.into())[0];
+                let value = load_fields(b, &values, at.ring.stage.into())[0];
                 block.elected(b, |b| {
                     let index = b.convert(Ty::I64, tile);
                     let old = b.load1(Place::Global(counts), index);
                     let new = b.add(old, value);
                     b.store(Place::Global(counts), index, &[new], None);
                 });
-                block.arrive_warp(b, block.empty, at.stage.into());
+                b.arrive(block.empty, at.ring.stage.into());
             });
         },
     );
@@ -59,11 +59,11 @@ fn draw_tiles(b: &mut Builder, block: &Persistent, ticket: Reg, values: &[crate:
         let tile = b.convert(Ty::I32, ticket.into());
         let more = b.lt(tile, block.tiles);
         let announced = b.select(more, tile, Operand::i32(-1));
-        block.wait(b, block.empty, at.stage.into(), at.phase.into());
-        b.store(Place::Shared(block.stage_tile), at.stage.into(), &[announced], None);
+        b.wait(block.empty, at.ring.here());
+        b.store(Place::Shared(block.stage_tile), at.ring.stage.into(), &[announced], None);
         let value = b.add(tile, Operand::i32(1));
-        store_fields(b, values, at.stage.into(), &[value]);
-        block.arrive(b, block.full, at.stage.into());
+        store_fields(b, values, at.ring.stage.into(), &[value]);
+        b.arrive(block.full, at.ring.stage.into());
         let ends = b.ge(tile, block.tiles);
         b.if_(ends, |b| block.retire(b, tile));
         b.break_if(ends);

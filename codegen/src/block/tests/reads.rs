@@ -1,4 +1,4 @@
-//! What a stage reads along its axis.
+//! Tests of the reads of a stage along its axis.
 
 use crate::block::reads::{constant_along, displacements, near};
 use crate::stage::{Stage, cut};

@@ -73,7 +73,12 @@ mod tests {
     }
 
     fn division() -> Division {
-        Division::new(CutKind::Plain, cut(&cumsum()).expect("cuts"), &Target::H200)
+        Division::new(
+            CutKind::Plain,
+            cut(&cumsum()).expect("cuts"),
+            &Target::H200,
+            &mut crate::plan::division::KnownStages::default(),
+        )
     }
 
     fn fault() -> Misfit {

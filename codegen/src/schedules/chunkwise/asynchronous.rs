@@ -4,9 +4,9 @@
 //! values are scaled to its end; the product that advances the state is under way while pairs of times are weighed.
 
 use super::ChunkwiseKernel;
-use super::products::finish;
 use super::read::Started;
 use super::walk::{Chunk, Running};
+use crate::block::matmul::finish;
 use crate::build::Builder;
 use crate::tile::Stmt;
 

@@ -18,10 +18,10 @@ mod tf32;
 pub(crate) use sums::{PAD, sums_len};
 
 use super::decay::f32;
-use super::products::{Blocks, Factor, map_left, mma};
 use super::state::State;
 use super::walk::ReadFactors;
 use super::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
+use crate::block::matmul::{Blocks, Factor, map_left, mma_two};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg};
 use oplus_dsl::Ty;
@@ -58,15 +58,14 @@ impl ChunkwiseKernel<'_> {
         y.into_iter().map(|block| block.map(Operand::Reg)).collect()
     }
 
-    /// What queries read of the state before the chunk.
+    /// The reads of the state before the chunk, by queries.
     fn read_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
         for sixteen in 0..self.schedule.depth / ROWS {
             let left = self.scaled_queries(b, queries, sixteen, None);
             for pair in 0..y.len() / 2 {
-                let [a, c, d, e] = states.four(b, pair as u32 * ROWS, sixteen, false);
-                mma(b, self.elem(), &mut y[2 * pair], left, [a, c]);
-                mma(b, self.elem(), &mut y[2 * pair + 1], left, [d, e]);
+                let columns = states.four(b, pair as u32 * ROWS, sixteen, false);
+                mma_two(b, self.elem(), &mut y[2 * pair..], left, columns);
             }
         }
         y
@@ -102,7 +101,7 @@ impl ChunkwiseKernel<'_> {
         for (sixteen, left) in (0..).zip(left) {
             let packed = keys.four(b, 0, sixteen, false);
             let mut register = 0;
-            let [a, c, d, e] = packed.map(|pair| {
+            let columns = packed.map(|pair| {
                 // Registers 0 and 1 have the first eight keys, 1 and 3 the channels from the eighth on.
                 let (rows, channels) = (register / 2 * COLUMNS, register % 2 * COLUMNS + sixteen * ROWS);
                 register += 1;
@@ -113,8 +112,7 @@ impl ChunkwiseKernel<'_> {
                 let exponents: Vec<Log> = exponents.iter().zip(own).map(|(sum, own)| sum.since(b, own)).collect();
                 self.scaled(b, pair, &exponents)
             });
-            mma(b, self.elem(), &mut scores[0], *left, [a, c]);
-            mma(b, self.elem(), &mut scores[1], *left, [d, e]);
+            mma_two(b, self.elem(), &mut scores, *left, columns);
         }
         scores
     }
@@ -254,7 +252,7 @@ impl ChunkwiseKernel<'_> {
             for (sixteen, left) in (0..).zip(left) {
                 let packed = keys.four(b, sixteen * ROWS, pair as u32, true);
                 let mut register = 0;
-                let [a, c, d, e] = packed.map(|pair| {
+                let columns = packed.map(|pair| {
                     // Registers 0 and 1 have the first eight channels, 1 and 3 the times from the eighth on.
                     let (of, times) = (register / 2, (register % 2) as u32 * COLUMNS + sixteen * ROWS);
                     register += 1;
@@ -265,8 +263,7 @@ impl ChunkwiseKernel<'_> {
                     });
                     self.scaled(b, pair, &exponents)
                 });
-                mma(b, self.elem(), &mut sums[2 * pair], *left, [a, c]);
-                mma(b, self.elem(), &mut sums[2 * pair + 1], *left, [d, e]);
+                mma_two(b, self.elem(), &mut sums[2 * pair..], *left, columns);
             }
         }
         sums

@@ -1,4 +1,4 @@
-//! What walks by chunks cost.
+//! The cost of walks by chunks.
 
 use super::Chunkwise;
 use super::candidates::WARPS;
@@ -11,7 +11,7 @@ use oplus_dsl::Elem;
 /// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels by warps and warpgroups.
 const BY_WARPS: f64 = 0.83e6;
 const BY_WARPGROUPS: f64 = 1.2e6;
-/// Those of products in `tf32`, of two parts of factors each.
+/// Multiply-adds of products in `tf32`, whose factors have two parts each.
 const BY_PARTS: f64 = 0.146e6;
 /// Those where packed pairs are unpacked, and the microseconds that an iteration takes beside them.
 const BY_UNPACKED: f64 = 0.71e6;

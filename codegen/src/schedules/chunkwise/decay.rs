@@ -1,8 +1,8 @@
 //! The decays of a chunk: running sums of their logarithms, and the gains.
 
 use super::{COLUMNS, ChunkwiseKernel};
+use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::{Builder, zero};
-use crate::schedules::flash::values::{Coordinates, Index, Values};
 use crate::stage::kind::Decay;
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId, Shuffle};

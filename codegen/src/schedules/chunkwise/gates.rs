@@ -3,17 +3,18 @@
 //! A warpgroup has its block's elements of one such parameter copied to shared memory while products are computed; there is
 //! room for those of one chunk. Others, and those of warps, are read where they are needed, two neighbours at once.
 
-use super::products::block_of;
 use super::{ChunkwiseKernel, origin_at};
 use crate::abi::{Tensor, axes, elem};
+use crate::block::copy::Source;
+use crate::block::matmul::block_of;
+use crate::block::pair::{Coordinates, Values};
+use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
-use crate::schedules::flash::tile::Source;
-use crate::schedules::flash::values::{Coordinates, Values};
 use crate::schedules::{Chunkwise, Unit};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
-use crate::tile::{Mbarrier, Memory, Operand, Stmt};
-use oplus_dsl::ir::{AxisSet, Binary};
+use crate::tile::{Memory, Operand};
+use oplus_dsl::ir::AxisSet;
 
 /// The parameters over times and the width that outputs read, beside the values.
 fn all(stage: &Stage, form: &MatrixRecurrence) -> Vec<u32> {
@@ -46,8 +47,8 @@ impl ChunkwiseKernel<'_> {
     /// Waits for the gate of an iteration.
     pub(super) fn wait_gate(&self, b: &mut Builder, iteration: Operand) {
         let Some(tile) = &self.gate else { return };
-        let parity = b.binary(Binary::And, iteration, Operand::i32(1));
-        b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, parity));
+        let filled = RingStage::only(b, iteration);
+        b.wait(tile.full, filled);
     }
 
     /// Reads the gates at the thread's two rows, and two columns of a block: the copied one after [`Self::wait_gate`].

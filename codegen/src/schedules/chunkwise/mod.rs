@@ -25,30 +25,30 @@ pub(crate) mod candidates;
 pub(crate) mod channels;
 pub(crate) mod cost;
 pub(crate) mod decay;
-mod factors;
 pub(crate) mod fits;
 mod gates;
 pub(crate) mod outputs;
 mod parameters;
-pub(crate) mod products;
 mod read;
 mod segments;
 mod staged;
 mod state;
 mod strategy;
-pub(crate) mod tf32;
+mod tf32;
 mod walk;
 pub(crate) mod work;
 
 pub use parameters::Chunkwise;
 
-use super::flash::tile::{Source, Tile, TileOf, TileShape};
-use super::flash::values::Values;
 use super::{LowerError, Strategy};
 use crate::abi::Tensor;
 use crate::block::args::Args;
+use crate::block::copy::Source;
+use crate::block::layout::{Tile, TileOf, TileShape};
+pub(crate) use crate::block::matmul::{COLUMNS, ROWS, zeros};
+use crate::block::pair::Values;
 use crate::block::rematerialise::Rematerialiser;
-use crate::build::{Builder, zero};
+use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrence;
@@ -57,11 +57,6 @@ use crate::tile::{Kernel, Operand, ParamId, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 use segments::Segment;
-
-/// Rows of a fragment.
-pub(crate) const ROWS: u32 = 16;
-/// Columns of a fragment.
-pub(crate) const COLUMNS: u32 = 8;
 
 /// The tile kernel of a stage under a chunkwise schedule.
 pub fn lower(stage: &Stage, schedule: &Chunkwise, symbol: &str) -> Result<Kernel, LowerError> {
@@ -354,9 +349,4 @@ pub(crate) fn origin_at(b: &mut Builder, tile: &Tile, source: &Source, place: Op
     let place = b.convert(Ty::I64, place);
     let by = b.mul(place, source.args.stride(Tensor::Param(tile.param), tile.inner));
     b.add(origin, by)
-}
-
-/// A block of zeros of a product.
-pub(crate) fn zeros() -> [Operand; 4] {
-    [zero(Ty::F32); 4]
 }

@@ -1,14 +1,14 @@
 //! The stores: outputs at every time, and final states at the end.
 
-use super::products::{Blocks, Factor, block_of};
 use super::staged::Staged;
 use super::state::State;
 use super::walk::Chunk;
 use super::{COLUMNS, ChunkwiseKernel};
 use crate::abi::{Tensor, axes};
 use crate::block::args::Args;
+use crate::block::matmul::{Blocks, Factor, block_of};
+use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
-use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::Stage;
 use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::{Axis, AxisSet, Op, Value};

@@ -1,10 +1,10 @@
 //! The readout: what queries read of the state at the times of a chunk.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::products::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
-use super::tf32::left_of;
 use super::walk::{Chunk, ReadFactors};
 use super::{COLUMNS, ChunkwiseKernel, zeros};
+use crate::block::matmul::{Blocks, Factor, finish, multiply, pack, start, start_in_time};
+use crate::block::tf32::left_of;
 use crate::build::{Builder, zero};
 use crate::tile::{Expr, Operand, Reg};
 use oplus_dsl::Ty;
@@ -93,7 +93,7 @@ impl ChunkwiseKernel<'_> {
     }
 }
 
-/// What a block of reads of the state before the chunk is at the thread's rows.
+/// The thread's rows of a block of reads of the state before the chunk.
 fn from_start(b: &mut Builder, decays: &Decays, block: &[Operand; 4]) -> [Operand; 4] {
     [0, 1, 2, 3].map(|r: usize| b.mul(block[r], decays.from_start[r / 2]))
 }

@@ -1,11 +1,11 @@
 //! Outputs that are stored by whole rows: a warp writes its part of them over its own queries, which it has read, and stores
 //! 16 bytes at a time.
 
-use super::products::{Factor, piece_index};
 use super::{COLUMNS, ChunkwiseKernel, ROWS};
 use crate::abi::{Tensor, axes, elem};
+use crate::block::matmul::{Factor, piece_index};
+use crate::block::pair::Values;
 use crate::build::{Builder, zero};
-use crate::schedules::flash::values::Values;
 use crate::target::WARP;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::Ty;

@@ -1,12 +1,13 @@
 //! The state of a block's recurrence: 16 places of its width in every warp, all of its depth.
 
 use super::decay::{Decays, with_rounding_errors};
-use super::products::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
-use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved, tf32};
+use super::{COLUMNS, ChunkwiseKernel, ROWS, Saved};
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, Factor, load_four, multiply_in_time, start_in_time};
+use crate::block::pair::{Coordinates, Index, Values};
+use crate::block::tf32;
 use crate::build::{Builder, swizzle, zero};
 use crate::schedules::Unit;
-use crate::schedules::flash::tile::Tile;
-use crate::schedules::flash::values::{Coordinates, Index, Values};
 use crate::tile::{Expr, Memory, Operand, ParamId, Reg, Stmt};
 use oplus_dsl::Ty;
 

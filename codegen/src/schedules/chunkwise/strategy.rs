@@ -1,4 +1,4 @@
-//! What is known of chunks.
+//! The chunkwise schedule, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::AxisSet;

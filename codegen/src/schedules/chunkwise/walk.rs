@@ -1,15 +1,17 @@
 //! The walk of a block over the chunks of its recurrence.
 
 use super::decay::{Rates, f32};
-use super::products::Factor;
 use super::segments::Iterations;
 use super::state::State;
 use super::{ChunkwiseKernel, ROWS, origin_at};
+use crate::block::copy::Source;
+use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
+use crate::block::matmul::Factor;
+use crate::block::pair::Values;
+use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::schedules::Unit;
-use crate::schedules::flash::tile::{Lanes, Source, Tile, left_rows, right_rows};
-use crate::schedules::flash::values::Values;
-use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
 
@@ -28,7 +30,7 @@ struct AllLanes {
     states: Option<Lanes>,
 }
 
-/// What a recurrence carries from chunk to chunk.
+/// The carry of a recurrence from chunk to chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Running<'w> {
     pub state: &'w State,
@@ -36,7 +38,7 @@ pub(super) struct Running<'w> {
     pub logs: Reg,
 }
 
-/// What stays constant from chunk to chunk.
+/// Values that stay constant from chunk to chunk.
 struct Walk<'w, 's> {
     /// The offset of every tile's tensor.
     origins: &'w [Operand],
@@ -120,14 +122,10 @@ impl ChunkwiseKernel<'_> {
         b.if_(first, |b| {
             self.rematerialiser.store(b, &numbers);
             for (array, tiles) in self.mbarriers() {
-                for i in 0..self.schedule.stages as i32 {
-                    let mbarrier = Mbarrier { array, index: Operand::i32(i) };
-                    b.push(Stmt::MbarrierInit(mbarrier, tiles * self.schedule.threads()));
-                }
+                b.init_mbarriers(array, self.schedule.stages, tiles * self.schedule.threads());
             }
             if let Some(tile) = &self.gate {
-                let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(0) };
-                b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
+                b.init_mbarriers(tile.full, 1, self.schedule.threads());
             }
             b.push(Stmt::FenceInit);
         });
@@ -192,9 +190,7 @@ impl ChunkwiseKernel<'_> {
         let Walk { origins, values, running, iterations } = *walk;
         let rematerialised = self.is_scarce().then(|| self.values(b));
         let values = rematerialised.as_ref().unwrap_or(values);
-        let stages = Operand::i32(self.schedule.stages as i32);
-        let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
-        let parity = b.binary(Binary::And, filling, Operand::i32(1));
+        let filled = Ring::of(self.schedule.stages).at(b, iteration);
         let chunk = self.chunk(b, iteration, iterations);
         let first = b.mul(chunk, Operand::i32(self.schedule.times() as i32));
         self.store_state(b, running.state);
@@ -210,10 +206,10 @@ impl ChunkwiseKernel<'_> {
         self.fetch(b, origins, next, iterations);
         self.save_state(b, chunk, iterations.all);
         for (array, _) in self.mbarriers() {
-            b.push(Stmt::MbarrierWait(Mbarrier { array, index: stage }, parity));
+            b.wait(array, filled);
         }
         let lanes = self.lanes(b);
-        let chunk = self.tiles_of(b, &lanes, iteration, first, stage);
+        let chunk = self.tiles_of(b, &lanes, iteration, first, filled.index);
         let started = (self.schedule.unit == Unit::Warpgroup).then(|| self.start_chunk(b, &chunk));
         // Reading the next rates takes as long as the products, and as many registers.
         let late = self.is_late();

@@ -1,4 +1,4 @@
-//! What the sweeps of a gradient in chunks cost.
+//! The cost of the sweeps of a gradient in chunks.
 
 use super::{ChunkwiseBackward, TIMES, blocks_of_walks};
 use crate::schedules::chunkwise::cost::POWERS;

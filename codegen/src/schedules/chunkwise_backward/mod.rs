@@ -47,10 +47,11 @@ mod walk;
 pub use parameters::{ChunkwiseBackward, Sweep};
 
 use super::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, Saved, blocks_of_ends, parts};
-use super::flash::tile::{Source, Tile};
-use super::flash::values::Index;
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
+use crate::block::copy::Source;
+use crate::block::layout::Tile;
+use crate::block::pair::Index;
 use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::{Chunkwise, Unit};

@@ -1,12 +1,12 @@
 //! The stores of the third sweep.
 
 use super::{ChunkwiseBackwardKernel, TIMES};
+use crate::block::matmul::Blocks;
+use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
 use crate::schedules::chunkwise::outputs::{StoredOutput, store_two};
-use crate::schedules::chunkwise::products::Blocks;
-use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::Cotangent;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, AxisSet};

@@ -1,4 +1,4 @@
-//! What a thread has summed up of the cotangent of the decay's logarithm.
+//! A thread's partial sums of the cotangent of the decay's logarithm.
 
 use super::rates::Decays;
 use crate::build::Builder;

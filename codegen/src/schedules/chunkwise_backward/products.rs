@@ -4,13 +4,13 @@ use super::partials::Partials;
 use super::tf32::Left;
 use super::walk::{AllViews, Head, Sums};
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::block::layout::{Tile, right_rows};
+use crate::block::matmul::{
+    Blocks, Factor, block_of, load_four, mma_two, multiply, multiply_in_time, piece_index, scale_rows,
+};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::with_rounding_errors;
-use crate::schedules::chunkwise::products::{
-    Blocks, Factor, block_of, load_four, mma, multiply, multiply_in_time, piece_index, scale_rows,
-};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
-use crate::schedules::flash::tile::{Tile, right_rows};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, Reg, SharedId};
 use oplus_dsl::{Elem, Ty};
@@ -185,9 +185,8 @@ impl ChunkwiseBackwardKernel<'_> {
             let queries = [0, 1].map(|k| self.own_block(b, &self.queries, Operand::i32(0), 2 * pair + k));
             let mut found = [zeros(); 2];
             for (sixteen, left) in packed.iter().enumerate() {
-                let [x, y, z, w] = right.four(b, sixteen as u32 * ROWS, pair, true);
-                mma(b, self.values.elem, &mut found[0], *left, [x, y]);
-                mma(b, self.values.elem, &mut found[1], *left, [z, w]);
+                let columns = right.four(b, sixteen as u32 * ROWS, pair, true);
+                mma_two(b, self.values.elem, &mut found, *left, columns);
             }
             for (k, (found, queries)) in (2 * pair..).zip(found.iter().zip(queries)) {
                 self.add_query(b, sums, k, partials, found, scales, queries);

@@ -1,10 +1,10 @@
 //! Decays and gains of a chunk.
 
 use super::{ChunkwiseBackwardKernel, TIMES};
+use crate::block::pair::{Index, Values};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::{Rates, f32, with_rounding_errors};
-use crate::schedules::flash::values::{Index, Values};
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::ir::{Axis, Binary};
@@ -20,10 +20,10 @@ const ROUNDING_ERRORS: u32 = 2 * TIMES;
 pub(super) struct Decays {
     /// The running sums and both gains at the thread's two times among rows.
     pub rows: [[Operand; 3]; 2],
-    /// What remains at the chunk's end of its two times, and 2 to the power of their sums.
+    /// The factors that remain at the chunk's end of its two times, and 2 to the power of their sums.
     pub to_end: [Operand; 2],
     pub from_start: [Operand; 2],
-    /// What remains of the chunk's start at its end.
+    /// The factor that remains of the chunk's start at its end.
     pub whole: Operand,
     /// The rounding errors of the sums at the thread's two times and at the end, where sums are two numbers.
     rounding_errors: Option<[Operand; 3]>,

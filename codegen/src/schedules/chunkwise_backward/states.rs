@@ -2,11 +2,12 @@
 
 use super::walk::{Chunk, HeadPart};
 use super::{ChunkwiseBackwardKernel, TIMES};
+use crate::block::layout::Tile;
+use crate::block::ring::Ring;
 use crate::build::Builder;
-use crate::schedules::flash::tile::Tile;
-use crate::tile::{Mbarrier, Operand, Stmt};
+use crate::tile::{Operand, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Axis, Binary};
+use oplus_dsl::ir::Axis;
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Starts the copies of S before and D after a chunk into a stage.
@@ -51,13 +52,11 @@ impl ChunkwiseBackwardKernel<'_> {
             let (to, from) = (tile.array, self.args.scratch[scratch]);
             b.push(Stmt::CopyAsync { to, to_index, from, from_index, elements: piece, guard: None });
         }
-        b.push(Stmt::CopyAsyncArrive(Mbarrier { array: tile.full, index: stage }));
+        b.arrive_with_copies(tile.full, stage);
     }
 
-    /// The stage of an iteration, and the parity of its phase.
-    pub(super) fn stage_of(&self, b: &mut Builder, iteration: Operand) -> (Operand, Operand) {
-        let stages = Operand::i32((self.schedule.stages - 1) as i32);
-        let [stage, filling] = [Binary::Rem, Binary::Div].map(|op| b.binary(op, iteration, stages));
-        (stage, b.binary(Binary::And, filling, Operand::i32(1)))
+    /// The ring of heads, of which every iteration uses one.
+    pub(super) fn ring(&self) -> Ring {
+        Ring::of(self.schedule.stages - 1)
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the gradient in chunks.
+//! The chunkwise schedule of gradients, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::AxisSet;

@@ -8,12 +8,10 @@ use super::partials::Partials;
 use super::rates::Decays;
 use super::walk::{Head, OperandViews, Sums};
 use super::{COLUMNS, ChunkwiseBackwardKernel, ROWS};
+use crate::block::layout::{Lanes, Tile};
+use crate::block::matmul::{Blocks, Factor};
+use crate::block::tf32::{blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked};
 use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::products::{Blocks, Factor};
-use crate::schedules::chunkwise::tf32::{
-    blocks_at_once, first_transposed, product_in_time, rounded, transposed, unpacked,
-};
-use crate::schedules::flash::tile::{Lanes, Tile};
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};

@@ -1,9 +1,9 @@
 //! The tiles of the third sweep.
 
 use super::TIMES;
+use crate::block::layout::{Tile, TileOf, TileShape};
 use crate::build::Builder;
 use crate::schedules::ChunkwiseBackward;
-use crate::schedules::flash::tile::{Tile, TileOf, TileShape};
 use crate::stage::Stage;
 use crate::stage::kind::MatrixRecurrenceBackward;
 use crate::tile::SharedKind;

@@ -3,14 +3,15 @@
 use super::partials::Partials;
 use super::rates::Decays;
 use super::{ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
+use crate::block::matmul::{Blocks, Factor, multiply};
+use crate::block::pair::Values;
+use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::Rates;
-use crate::schedules::chunkwise::products::{Blocks, Factor, multiply};
 use crate::schedules::chunkwise::{COLUMNS, divided, origin_at, parts_of, zeros};
-use crate::schedules::flash::tile::{Lanes, Tile, left_rows, right_rows};
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
-use crate::tile::{Mbarrier, Operand, Reg, Stmt};
+use crate::tile::{Operand, Reg, Stmt};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
 
@@ -118,7 +119,7 @@ impl ChunkwiseBackwardKernel<'_> {
         let rates = self.rates(b, &head.outer, chunk.first);
         self.store_rates(b, &rates, none);
         for tile in [&self.keys, &self.queries] {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+            b.wait(tile.full, RingStage::FIRST);
         }
         self.score(b);
         let sums = self.sums(b);
@@ -179,10 +180,7 @@ impl ChunkwiseBackwardKernel<'_> {
             let tiles = [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals];
             let stages = self.heads_in_flight();
             for (tile, stages) in tiles.into_iter().zip([1, 1, stages, stages, stages, stages]) {
-                for i in 0..stages as i32 {
-                    let mbarrier = Mbarrier { array: tile.full, index: Operand::i32(i) };
-                    b.push(Stmt::MbarrierInit(mbarrier, self.schedule.threads()));
-                }
+                b.init_mbarriers(tile.full, stages, self.schedule.threads());
             }
             b.push(Stmt::FenceInit);
         });
@@ -267,7 +265,7 @@ impl ChunkwiseBackwardKernel<'_> {
         b.if_(exists, |b| {
             let head = self.head(b, chunk, iteration);
             let source = self.source(&head.outer);
-            let (stage, _) = self.stage_of(b, iteration);
+            let stage = self.ring().at(b, iteration).index;
             for tile in [&self.values, &self.cotangents] {
                 let place = head.part.map(|part| b.mul(part, Operand::i32(TIMES as i32)));
                 let origin = origin_at(b, tile, &source, place);
@@ -279,7 +277,8 @@ impl ChunkwiseBackwardKernel<'_> {
 
     /// Computes one head.
     fn iteration(&self, b: &mut Builder, chunk: &Chunk, sums: &Sums, iteration: Operand) {
-        let (stage, parity) = self.stage_of(b, iteration);
+        let filled = self.ring().at(b, iteration);
+        let stage = filled.index;
         // From here on all threads see the rates, and none reads the head before.
         b.barrier();
         let next = b.add(iteration, Operand::i32(1));
@@ -288,7 +287,7 @@ impl ChunkwiseBackwardKernel<'_> {
         }
         let early = self.reads_early.then(|| self.reads(b, chunk, iteration));
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: stage }, parity));
+            b.wait(tile.full, filled);
         }
         let (found, decays) = if self.is_tf32 {
             self.in_phases(b, sums, iteration, stage)

@@ -13,7 +13,7 @@ use crate::target::{Isa, WARP};
 /// Registers of a thread for rows in flight, if it takes all that there are.
 const DEEP: u32 = 84;
 
-/// Those of a stage.
+/// The candidates of a stage.
 pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<Columns> {
     let Some(lane) = last_outer_axis(stage) else { return vec![] };
     let sizes = Sizes { shape: Shape::of(stage), lane };
@@ -36,7 +36,7 @@ pub(super) fn ordered(stage: &Stage) -> Vec<Columns> {
     last_outer_axis(stage).map(walk).into_iter().collect()
 }
 
-/// What the parameters depend on.
+/// The facts of a stage that the parameters depend on.
 struct Sizes {
     shape: Shape,
     lane: Axis,

@@ -97,7 +97,7 @@ pub(super) struct Ahead {
 /// A value of a stream: parameter, row (which may lie outside) and column.
 type Cell = (u32, i64, u32);
 
-/// What a thread holds of a tile.
+/// A thread's part of a tile.
 pub(super) struct Cells<'k> {
     layout: &'k Layout<'k>,
     place: Place,

@@ -47,17 +47,17 @@ impl Ring<'_> {
         let count = b.var(first);
         let tag = self.block.tag(b);
         b.loop_(|b| {
-            let (slot, parity) = self.block.slot(b, count.into());
-            self.block.wait(b, self.block.drawn, slot, parity);
-            let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
+            let slot = self.block.slot(b, count.into());
+            b.wait(self.block.drawn, slot);
+            let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot.index);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             let place = self.tile(b, tile);
             let turn = self.turn(b, &place, tag);
             // Before the carry is passed on, for from then on the slot may be used again.
-            b.if_(turn.follows, |b| self.block.wait(b, self.block.published, slot, parity));
-            self.each_column(b, |b, column| self.settle(b, &place, &turn, slot, column));
-            self.block.arrive_warp(b, self.block.carried, slot);
+            b.if_(turn.follows, |b| b.wait(self.block.published, slot));
+            self.each_column(b, |b, column| self.settle(b, &place, &turn, slot.index, column));
+            b.arrive(self.block.carried, slot.index);
             let next = b.add(count.into(), Operand::i32(LOOKERS as i32));
             b.assign(count, next);
         });
@@ -164,7 +164,7 @@ impl Ring<'_> {
         earlier.map_or(own.clone(), |e| self.layout.monoid.combine(b, e, &own))
     }
 
-    /// What a group's last tile makes known.
+    /// The messages of a group's last tile.
     fn publish(&self, b: &mut Builder, index: Operand, fields: &[Operand], turn: &Turn) {
         let (messages, values) = (self.block.messages, to_words(b, fields));
         b.push(Stmt::Publish { messages, index, values, tag: turn.tag, guard: Some(turn.ends) });

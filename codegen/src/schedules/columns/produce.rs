@@ -4,7 +4,7 @@ use super::cells::Stream;
 use super::ring::{LOOKERS, PRODUCERS, Ring, Tile};
 use crate::abi::Tensor;
 use crate::build::Builder;
-use crate::tile::{Mbarrier, Memory, Operand, Reg, Stmt};
+use crate::tile::{Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
@@ -27,18 +27,18 @@ impl Ring<'_> {
         let leads = b.eq(thread, Operand::i32(0));
         b.loop_(|b| {
             let again = b.ge(at.count.into(), Operand::i32(schedule.stages as i32));
-            b.if_(again, |b| self.block.wait(b, self.block.empty, at.stage.into(), at.phase.into()));
-            b.if_(leads, |b| self.announce(b, ticket, at.count.into(), at.stage.into()));
+            b.if_(again, |b| b.wait(self.block.empty, at.ring.here()));
+            b.if_(leads, |b| self.announce(b, ticket, at.count.into(), at.ring.stage.into()));
             b.push(Stmt::Barrier { id: BARRIER, threads: PRODUCERS * 32 });
-            let tile = b.load1(Memory::Shared(self.block.stage_tile), at.stage.into());
+            let tile = b.load1(Memory::Shared(self.block.stage_tile), at.ring.stage.into());
             let ends = b.lt(tile, Operand::i32(0));
-            b.if_(ends, |b| self.block.arrive(b, self.block.full, at.stage.into()));
+            b.if_(ends, |b| b.arrive(self.block.full, at.ring.stage.into()));
             b.break_if(ends);
             let place = self.tile(b, tile);
             for stream in self.layout.streams.list.iter().filter(|s| s.ring) {
-                self.copy(b, stream, &place, at.stage.into(), thread);
+                self.copy(b, stream, &place, at.ring.stage.into(), thread);
             }
-            b.push(Stmt::CopyAsyncArrive(Mbarrier { array: self.block.full, index: at.stage.into() }));
+            b.arrive_with_copies(self.block.full, at.ring.stage.into());
             self.block.advance(b, &at);
         });
     }
@@ -50,7 +50,7 @@ impl Ring<'_> {
         let done = b.ge(tile, self.block.tiles);
         let number = b.select(done, Operand::i32(-1), tile);
         b.store(Memory::Shared(self.block.stage_tile), stage, &[number], None);
-        self.block.arrive(b, self.block.full, stage);
+        b.arrive(self.block.full, stage);
         self.block.announce(b, count, number);
         b.if_else(
             done,

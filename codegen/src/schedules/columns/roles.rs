@@ -7,6 +7,7 @@ use super::ring::{Ring, Tile};
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::{load_fields, store_fields};
 use crate::block::point::Point;
+use crate::block::ring::RingStage;
 use crate::block::steps::Steps;
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Reg};
@@ -66,20 +67,21 @@ impl Ring<'_> {
         self.block.scan_tiles(b, |b, tile, at| {
             let place = self.tile(b, tile);
             let slot = self.block.slot(b, at.count.into());
-            self.scan_tile(b, &place, at.stage.into(), slot);
+            self.scan_tile(b, &place, at.ring.stage.into(), slot);
         });
     }
 
-    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, (slot, parity): (Operand, Operand)) {
+    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: RingStage) {
         let layout = self.layout;
         let (place, ring) = self.place(b, tile, self.block.warp, stage);
         let cells = Cells::load(b, layout, place, Some(&ring), true);
-        self.block.arrive_warp(b, self.block.empty, stage);
+        b.arrive(self.block.empty, stage);
         let (mut points, elements, totals) = self.thread_totals(b, &cells);
         let lanes = self.time_lanes(b);
         let prefixes: Vec<Fields> = totals.into_iter().map(|t| self.lane_prefix(b, t, &lanes)).collect();
-        self.block.wait(b, self.block.published, slot, parity);
-        self.block.wait(b, self.block.carried, slot, parity);
+        b.wait(self.block.published, slot);
+        b.wait(self.block.carried, slot);
+        let slot = slot.index;
         let mut states = vec![];
         for (v, prefix) in prefixes.iter().enumerate() {
             let column = b.add(ring.column, Operand::i32(v as i32));
@@ -174,7 +176,7 @@ impl Ring<'_> {
         Steps { stage, scan, monoid, args, indices, bases: HashMap::new(), exists }
     }
 
-    /// What the lanes earlier in time combine to.
+    /// The combination of the lanes earlier in time.
     fn lane_prefix(&self, b: &mut Builder, total: Fields, lanes: &WarpAxis) -> Fields {
         if lanes.count == 1 {
             return self.layout.monoid.identity();

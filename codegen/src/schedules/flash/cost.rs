@@ -1,4 +1,4 @@
-//! What sums over pairs cost.
+//! The cost of sums over pairs.
 
 use super::Flash;
 use crate::abi::{Tensor, elem};

@@ -1,10 +1,10 @@
 //! The outputs of a block's rows.
 
 use super::sums::{PayloadSums, Sums};
-use super::values::{Coordinates, Index, Values};
 use super::weigh::over_group;
 use super::{COLUMNS, FlashKernel, ThreadTile};
 use crate::abi::{Tensor, axes};
+use crate::block::pair::{Coordinates, Index, Values};
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::ir::{Axis, Binary};

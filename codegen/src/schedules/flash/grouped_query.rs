@@ -36,7 +36,7 @@ pub(super) struct Origin {
     moves: Option<(Reg, Operand)>,
 }
 
-/// What one iteration computes.
+/// The work of one iteration.
 #[derive(Clone, Copy)]
 pub(super) struct Iteration {
     /// The tile, `i32`.

@@ -36,9 +36,7 @@ mod parameters;
 mod products;
 mod strategy;
 mod sums;
-pub(crate) mod tf32;
-pub(crate) mod tile;
-pub(crate) mod values;
+mod tf32;
 mod vectors;
 mod visible;
 mod walk;
@@ -48,6 +46,8 @@ pub use parameters::Flash;
 
 use super::{LowerError, Strategy};
 use crate::block::args::Args;
+use crate::block::layout::{Lanes, Tile, TileOf, TileShape, left_rows, right_rows};
+use crate::block::matmul::{COLUMNS, ROWS};
 use crate::block::rematerialise::Rematerialiser;
 use crate::build::Builder;
 use crate::schedules::Unit;
@@ -58,16 +58,11 @@ use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use block_rows::BlockRows;
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
 use oplus_dsl::{Elem, Ty};
-use tile::{Lanes, Tile, TileOf, TileShape, left_rows, right_rows};
+
 use vectors::Vector;
 
 /// A number for every pair of the thread: four for each 16 × 8 block, blocks of one 16 rows side by side.
 type Grid = Vec<[Operand; 4]>;
-
-/// Rows of a fragment.
-const ROWS: u32 = 16;
-/// Columns of a fragment.
-const COLUMNS: u32 = 8;
 
 /// The tile kernel of a stage under a flash schedule.
 pub fn lower(stage: &Stage, schedule: &Flash, symbol: &str) -> Result<Kernel, LowerError> {
@@ -113,7 +108,7 @@ struct FlashKernel<'s> {
     args: Args,
     row_tiles: Vec<Tile>,
     column_tiles: Vec<Tile>,
-    /// What comes with the tiles of columns.
+    /// The vectors that come with the tiles of columns.
     vectors: Vec<Vector>,
     /// The mbarriers that say of each stage of the ring that every thread has read it.
     empty: SharedId,

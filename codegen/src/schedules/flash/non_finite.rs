@@ -6,11 +6,11 @@
 //! there are non-finite elements.
 
 use super::sums::{BlockSums, PayloadSums};
-use super::tile::Tile;
-use super::values::{Coordinates, Index};
 use super::walk::Walk;
 use super::{COLUMNS, FlashKernel};
 use crate::abi::Tensor;
+use crate::block::layout::Tile;
+use crate::block::pair::{Coordinates, Index};
 use crate::build::{Builder, zero};
 use crate::stage::kind::Payload;
 use crate::tile::{Memory, Operand};
@@ -210,7 +210,8 @@ impl FlashKernel<'_> {
         }
     }
 
-    /// What the element of a payload at an index of the inner axis adds: a non-finite one itself under a positive weight, else NaN; 0 for a finite number.
+    /// The addend of a payload's element at an index of the inner axis: a non-finite one itself under a positive weight, else NaN;
+    /// 0 for a finite number.
     fn addend(&self, b: &mut Builder, payload: &Payload, tile: &Tile, origin: Operand, column: Operand) -> Operand {
         let tensor = Tensor::Param(tile.param);
         let inner = b.convert(Ty::I64, column);

@@ -1,10 +1,12 @@
 //! The matrix products of a tile of columns.
 
 use super::sums::{BlockSums, PayloadSums, Sums};
-use super::tf32::{FactorParts, with_low_products};
-use super::tile::{Lanes, Tile};
+use super::tf32::with_low_products;
 use super::{COLUMNS, FlashKernel, Grid, ROWS};
-use crate::build::{Builder, zero};
+use crate::block::layout::{Lanes, Tile};
+use crate::block::matmul::{load_four, mma, pack, zeros};
+use crate::block::tf32::{FactorParts, factor_parts, mma_low_parts};
+use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
 use crate::tile::{Left, Operand, Reg, Stmt};
@@ -12,7 +14,7 @@ use oplus_dsl::{Elem, Ty};
 
 impl FlashKernel<'_> {
     /// Σ left·right for the pairs with the columns of a stage whose first element is at `start`. By warpgroups the product
-    /// is only started, see [`Self::finish`]. started, see [`Self::finish`].
+    /// is only started, see [`Self::finish`].
     pub(super) fn contract(
         &self,
         b: &mut Builder,
@@ -25,31 +27,31 @@ impl FlashKernel<'_> {
         if self.schedule.unit == Unit::Warpgroup {
             return self.contract_asynchronously(b, left, right, start);
         }
-        let blocks = (self.schedule.columns / COLUMNS) as usize;
-        let mut grid: Grid = vec![[zero(Ty::F32); 4]; blocks * self.schedule.repeat as usize];
+        let (elem, blocks) = (self.elem(), (self.schedule.columns / COLUMNS) as usize);
+        let mut grid: Grid = vec![zeros(); blocks * self.schedule.repeat as usize];
         let mut low_products = grid.clone();
         for step in 0..left.depth / left.step() {
             let rows: Vec<FactorParts<4>> = (0..self.schedule.repeat)
                 .map(|k| {
                     let index = left.index(b, left_lanes, k * ROWS, step);
-                    let rows = four(b.load_matrix(left.array, index, 4, false));
-                    self.factor_parts(b, rows)
+                    let rows = load_four(b, left, index, false);
+                    factor_parts(b, elem, rows)
                 })
                 .collect();
             for pair in 0..blocks / 2 {
                 let index = right.index(b, right_lanes, pair as u32 * ROWS, step);
                 let index = b.add(index, start);
-                let [x, y, z, w] = four(b.load_matrix(right.array, index, 4, false));
+                let [x, y, z, w] = load_four(b, right, index, false);
                 for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
-                    let columns = self.factor_parts(b, columns);
+                    let columns = factor_parts(b, elem, columns);
                     for (k, rows) in rows.iter().enumerate() {
-                        self.mma_low_parts(b, &mut low_products[k * blocks + j], rows, &columns);
-                        self.mma(b, &mut grid[k * blocks + j], rows[0], columns[0]);
+                        mma_low_parts(b, &mut low_products[k * blocks + j], rows, &columns);
+                        mma(b, elem, &mut grid[k * blocks + j], rows[0], columns[0]);
                     }
                 }
             }
         }
-        if self.elem() == Elem::F32 { with_low_products(b, &grid, &low_products) } else { grid }
+        if elem == Elem::F32 { with_low_products(b, &grid, &low_products) } else { grid }
     }
 
     /// Σ left·right by warpgroups: an asynchronous product that is only started.
@@ -107,7 +109,7 @@ impl FlashKernel<'_> {
             for pair in 0..blocks / 2 {
                 let index = tile.index(b, &lanes[0], sixteen as u32 * ROWS, pair as u32);
                 let index = b.add(index, start);
-                let [x, y, z, w] = four(b.load_matrix(tile.array, index, 4, true));
+                let [x, y, z, w] = load_four(b, tile, index, true);
                 for (k, weights) in weights.iter().enumerate() {
                     for (j, columns) in [(2 * pair, [x, y]), (2 * pair + 1, [z, w])] {
                         b.mma(self.elem(), sums[k * blocks + j], weights[sixteen], columns);
@@ -144,11 +146,8 @@ impl FlashKernel<'_> {
             let bits = |b: &mut Builder, w: &[Operand; 4]| [w[0], w[2], w[1], w[3]].map(|x| b.bits(Ty::U32, x));
             return weights.chunks(blocks).map(|rows| rows.iter().map(|w| bits(b, w)).collect()).collect();
         }
-        let packed = |b: &mut Builder, two: &[[Operand; 4]]| {
-            let mut pack = |block: usize, h: usize| b.pack(self.elem(), two[block][2 * h], two[block][2 * h + 1]);
-            [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
-        };
-        weights.chunks(blocks).map(|rows| rows.chunks(2).map(|two| packed(b, two)).collect()).collect()
+        let elem = self.elem();
+        weights.chunks(blocks).map(|rows| rows.chunks(2).map(|two| pack(b, elem, two)).collect()).collect()
     }
 }
 
@@ -156,8 +155,4 @@ impl FlashKernel<'_> {
 fn registers(grid: &Grid) -> Vec<Reg> {
     let register = |x: &Operand| if let Operand::Reg(reg) = x { Some(*reg) } else { None };
     grid.iter().flatten().filter_map(register).collect()
-}
-
-fn four(registers: Vec<Operand>) -> [Operand; 4] {
-    registers.try_into().expect("four matrices")
 }

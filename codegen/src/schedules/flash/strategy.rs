@@ -1,4 +1,4 @@
-//! What is known of sums over pairs.
+//! The flash schedule, as the rest of the compiler knows it.
 
 use oplus_dsl::ir::AxisSet;
 

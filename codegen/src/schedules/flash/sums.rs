@@ -4,14 +4,14 @@
 //! of `f32` over all columns are therefore in shared memory: the products of a tile begin at zero and are added to them
 //! there, rounded. Every thread has its own elements of them, and its registers are free while it contracts.
 
-use super::tile::Tile;
 use super::{COLUMNS, FlashKernel, ThreadTile};
+use crate::block::layout::Tile;
 use crate::build::{Builder, zero};
 use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind};
 use oplus_dsl::ir::Literal;
 use oplus_dsl::{Elem, Ty};
 
-/// What a thread has summed so far.
+/// A thread's sums so far.
 pub(super) struct Sums {
     /// The maximum of each of the thread's rows, in the units in which scores are compared.
     pub maximum: Vec<Reg>,

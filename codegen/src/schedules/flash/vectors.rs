@@ -4,8 +4,8 @@
 //! They come with the tiles, through a ring of as many stages: read at every pair from global memory they would cost more than
 //! the products.
 
-use super::tile::Source;
 use crate::abi::{Tensor, elem};
+use crate::block::copy::Source;
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::Pairwise;

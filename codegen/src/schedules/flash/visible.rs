@@ -4,8 +4,8 @@
 //! the partial tiles before its first whole one, those behind the last one, and then the whole ones. Where the columns are
 //! divided into parts, a block takes some of these iterations, one after the other.
 
-use super::values::{Coordinates, Values};
 use super::{FlashKernel, ThreadTile};
+use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Shuffle};
 use oplus_dsl::Ty;

@@ -2,22 +2,23 @@
 
 use super::grouped_query::{Cursor, Iteration, Iterations, Origin};
 use super::sums::{BlockSums, PayloadSums, Sums};
-use super::tile::{Lanes, Source};
-use super::values::{Coordinates, Index, Values};
 use super::visible::Range;
 use super::{COLUMNS, FlashKernel, Grid, ThreadTile};
 use crate::abi::Tensor;
+use crate::block::copy::Source;
+use crate::block::layout::Lanes;
+use crate::block::pair::{Coordinates, Index, Values};
+use crate::block::ring::{Ring, RingStage};
 use crate::build::Builder;
 use crate::schedules::Unit;
 use crate::stage::kind::Contraction;
-use crate::tile::{Mbarrier, Operand, Stmt};
-use oplus_dsl::ir::Binary;
+use crate::tile::{Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 /// The lanes of all factors that are read from tiles.
 type AllLanes = (Vec<(Lanes, Lanes)>, Vec<Vec<Lanes>>);
 
-/// What stays constant from tile to tile.
+/// Values that stay constant from tile to tile.
 pub(super) struct Walk<'w, 's> {
     pub source: &'w Source<'w>,
     pub thread_tile: ThreadTile,
@@ -69,7 +70,7 @@ impl FlashKernel<'_> {
         let sums = self.sums(b, thread_tile);
         let lanes = (!self.has_no_lanes()).then(|| (self.contracted_lanes(b), self.weighted_lanes(b)));
         for tile in &self.row_tiles {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: Operand::i32(0) }, Operand::i32(0)));
+            b.wait(tile.full, RingStage::FIRST);
         }
         self.fence(b);
         let walk = Walk {
@@ -110,10 +111,7 @@ impl FlashKernel<'_> {
             let full = rows.chain(columns).map(|(array, stages)| (array, stages, self.schedule.threads()));
             let empty = (self.empty, self.schedule.stages, self.schedule.threads());
             for (array, stages, arrivals) in full.chain([empty]) {
-                for i in 0..stages {
-                    let index = Operand::i32(i as i32);
-                    b.push(Stmt::MbarrierInit(Mbarrier { array, index }, arrivals));
-                }
+                b.init_mbarriers(array, stages, arrivals);
             }
             b.push(Stmt::FenceInit);
         });
@@ -180,7 +178,7 @@ impl FlashKernel<'_> {
         b.if_(exists, |b| {
             let next = iterations.iteration_at(b, ahead, iteration);
             let first = b.mul(next.tile, Operand::i32(self.schedule.columns as i32));
-            let stage = self.stage_of(b, iteration);
+            let stage = self.ring().stage(b, iteration);
             let (of_tiles, of_vectors) = origins.split_at(self.column_tiles.len());
             for (vector, origin) in self.vectors.iter().zip(of_vectors) {
                 vector.fill(b, source, self.form.column, origin.offset, first, stage);
@@ -192,9 +190,9 @@ impl FlashKernel<'_> {
         });
     }
 
-    /// The stage of the ring that an iteration uses.
-    fn stage_of(&self, b: &mut Builder, iteration: Operand) -> Operand {
-        b.binary(Binary::Rem, iteration, Operand::i32(self.schedule.stages as i32))
+    /// The ring of tiles of columns, of which every iteration uses one.
+    fn ring(&self) -> Ring {
+        Ring::of(self.schedule.stages)
     }
 
     /// One tile of columns.
@@ -213,9 +211,8 @@ impl FlashKernel<'_> {
 
     /// Computes the tile of an iteration.
     fn walk_tile(&self, b: &mut Builder, walk: &Walk, iteration: Operand, tile: Operand, partial: bool) {
-        let stage = self.stage_of(b, iteration);
-        let filling = b.binary(Binary::Div, iteration, Operand::i32(self.schedule.stages as i32));
-        let parity = b.binary(Binary::And, filling, Operand::i32(1));
+        let filled = self.ring().at(b, iteration);
+        let stage = filled.index;
         let first = b.mul(tile, Operand::i32(self.schedule.columns as i32));
         let mut waited: Vec<u32> = vec![];
         let mut wait = |b: &mut Builder, params: &[u32]| {
@@ -223,7 +220,7 @@ impl FlashKernel<'_> {
             for param in params {
                 if !waited.contains(param) {
                     waited.push(*param);
-                    b.push(Stmt::MbarrierWait(Mbarrier { array: self.column_tile(*param).full, index: stage }, parity));
+                    b.wait(self.column_tile(*param).full, filled);
                 }
             }
             if waited.len() > many {
@@ -275,7 +272,7 @@ impl FlashKernel<'_> {
         }
         self.finish_sums(b, walk.sums);
         self.put_back(b, walk, first, &non_finite);
-        b.push(Stmt::MbarrierArrive(Mbarrier { array: self.empty, index: stage }));
+        b.arrive(self.empty, stage);
     }
 
     /// Starts the copies into the stage that an earlier iteration has left, once all warps have left it; with many stages
@@ -287,9 +284,8 @@ impl FlashKernel<'_> {
         let [left, exists] = [b.ge(before, Operand::i32(0)), b.lt(next, walk.iterations.count)];
         let fills = b.and(left, exists);
         b.if_(fills, |b| {
-            let (stage, filling) = (self.stage_of(b, before), b.binary(Binary::Div, before, stages));
-            let parity = b.binary(Binary::And, filling, Operand::i32(1));
-            b.push(Stmt::MbarrierWait(Mbarrier { array: self.empty, index: stage }, parity));
+            let emptied = self.ring().at(b, before);
+            b.wait(self.empty, emptied);
             self.fetch(b, walk.source, walk.origins, &walk.iterations, walk.ahead, next);
         });
     }

@@ -1,9 +1,9 @@
 //! The weights of a tile's pairs.
 
 use super::sums::{BlockSums, PayloadSums, Sums};
-use super::values::{Coordinates, Values};
 use super::visible::Range;
 use super::{COLUMNS, FlashKernel, Grid};
+use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, zero};
 use crate::stage::kind::{Gauge, Payload};
 use crate::tile::{Expr, Operand, Reg, Shuffle};

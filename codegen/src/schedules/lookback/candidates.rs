@@ -7,7 +7,7 @@ use crate::schedules::strategy::Access;
 use crate::stage::Stage;
 use crate::target::{Isa, WARP};
 
-/// Those of a stage.
+/// The candidates of a stage.
 pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<LookBack> {
     let sizes = Sizes { shape: Shape::of(stage), pressure: Pressure::of_stage(stage) };
     if access != Access::Vectors {
@@ -24,7 +24,7 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<LookBack> {
     all
 }
 
-/// What the parameters depend on.
+/// The facts of a stage that the parameters depend on.
 struct Sizes {
     shape: Shape,
     pressure: Pressure,

@@ -3,13 +3,14 @@
 use super::LookBackKernel;
 use crate::block::carry::{Fields, assign, from_words, select};
 use crate::block::persistent::{load_fields, store_fields};
+use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::Fold;
 use crate::tile::{Memory, Operand, PollEntry, Reg, Shuffle, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 
-/// What the look-ahead warp carries from tile to tile.
+/// The carry of the look-ahead warp from tile to tile.
 struct Carry {
     /// The state before tile `next` of the current row (`i32` tile number).
     state: Vec<Reg>,
@@ -46,19 +47,19 @@ impl LookBackKernel<'_> {
         let carry = self.carry(b);
         let tag = self.block.tag(b);
         b.loop_(|b| {
-            let (slot, parity) = self.block.slot(b, at.count.into());
-            self.block.wait(b, self.block.drawn, slot, parity);
-            let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot);
+            let slot = self.block.slot(b, at.count.into());
+            b.wait(self.block.drawn, slot);
+            let tile = b.load1(Memory::Shared(self.block.drawn_tile), slot.index);
             let ends = b.lt(tile, Operand::i32(0));
             b.break_if(ends);
             self.enter_row(b, &carry, tile);
             let state = self.fold_until(b, &carry, tile, tag);
             self.block.elected(b, |b| {
                 let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
-                store_fields(b, &self.shared.carry, slot, &state);
+                store_fields(b, &self.shared.carry, slot.index, &state);
             });
-            self.take_own(b, &carry, &state, tile, (slot, parity));
-            self.block.arrive_warp(b, self.block.carried, slot);
+            self.take_own(b, &carry, &state, tile, slot);
+            b.arrive(self.block.carried, slot.index);
             self.block.advance(b, &at);
         });
     }
@@ -235,20 +236,13 @@ impl LookBackKernel<'_> {
         assign(b, state, &next);
     }
 
-    /// What follows from the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
+    /// The results of the block's own tile: the carry of a strict fold, and after a row's last tile its final state.
     /// Before the carry is passed on, for from then on the slot may be used again.
-    fn take_own(
-        &self,
-        b: &mut Builder,
-        carry: &Carry,
-        state: &[Reg],
-        tile: Operand,
-        (slot, parity): (Operand, Operand),
-    ) {
+    fn take_own(&self, b: &mut Builder, carry: &Carry, state: &[Reg], tile: Operand, slot: RingStage) {
         let after = b.add(tile, Operand::i32(1));
         let state: Fields = state.iter().map(|r| Operand::Reg(*r)).collect();
         if self.schedule.fold == Fold::Strict {
-            let next = self.apply_own(b, carry, &state, tile, (slot, parity));
+            let next = self.apply_own(b, carry, &state, tile, slot);
             assign(b, &carry.state, &next);
             b.assign(carry.next, after);
         }
@@ -257,7 +251,7 @@ impl LookBackKernel<'_> {
             let end = b.mul(next_row, self.row_tiles);
             let last = b.eq(after, end);
             b.if_(last, |b| {
-                let next = self.apply_own(b, carry, &state, tile, (slot, parity));
+                let next = self.apply_own(b, carry, &state, tile, slot);
                 let row = b.convert(Ty::I64, carry.row.into());
                 self.block.elected(b, |b| self.store_finals(b, row, &next));
             });
@@ -265,16 +259,9 @@ impl LookBackKernel<'_> {
     }
 
     /// The state after the block's own tile, once its aggregate is known.
-    fn apply_own(
-        &self,
-        b: &mut Builder,
-        carry: &Carry,
-        state: &[Operand],
-        tile: Operand,
-        (slot, parity): (Operand, Operand),
-    ) -> Fields {
-        self.block.wait(b, self.block.published, slot, parity);
-        let own = load_fields(b, &self.shared.totals, slot);
+    fn apply_own(&self, b: &mut Builder, carry: &Carry, state: &[Operand], tile: Operand, slot: RingStage) -> Fields {
+        b.wait(self.block.published, slot);
+        let own = load_fields(b, &self.shared.totals, slot.index);
         let next = self.monoid.apply(b, state, &own);
         if self.monoid.at_risk().is_empty() {
             return next;

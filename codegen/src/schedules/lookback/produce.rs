@@ -24,7 +24,7 @@ struct Copy {
     left: Operand,
     /// As many of them as make whole pieces of 16 bytes.
     units: Operand,
-    /// What is copied: `before` and `units`.
+    /// The extent of a copy: `before` and `units`.
     count: Operand,
 }
 
@@ -51,7 +51,7 @@ impl LookBackKernel<'_> {
         self.block.announce(b, count, tile);
         b.store(Memory::Shared(self.block.stage_tile), stage, &[tile], None);
         if !self.bulk() {
-            return self.block.arrive(b, self.block.full, stage);
+            return b.arrive(self.block.full, stage);
         }
         let place = self.tile(b, tile);
         let indices = self.args.row_indices(b, place.row);
@@ -76,7 +76,7 @@ impl LookBackKernel<'_> {
         }
     }
 
-    /// What the copy engine takes of a stream for a tile: with what halo there is, whole 16 bytes.
+    /// The range of a stream that the copy engine takes for a tile: whole 16 bytes, with the halo that there is.
     fn copy(&self, b: &mut Builder, k: usize, tile: &Tile, indices: &[(Axis, Operand)], stage: Operand) -> Copy {
         let stream = &self.streams.list[k];
         let (size, unit) = (self.schedule.tile() as i32, stream.unit() as i32);
@@ -94,7 +94,7 @@ impl LookBackKernel<'_> {
         Copy { ring, source, before, left, units, count }
     }
 
-    /// What the copy engine does not bring: zeros before a row's first tile, and where a row ends the rest of its
+    /// The elements that the copy engine does not bring: zeros before a row's first tile, and where a row ends the rest of its
     /// elements, then zeros.
     fn fill_ends(&self, b: &mut Builder, tile: &Tile, copies: &[Copy]) {
         let streams = || self.streams.list.iter().zip(copies).zip(&self.shared.ring);
@@ -150,14 +150,14 @@ impl LookBackKernel<'_> {
             let at = self.block.cursor(b, 1);
             b.loop_(|b| {
                 let again = b.ge(at.count.into(), Operand::i32(self.schedule.stages as i32));
-                b.if_(again, |b| self.block.wait(b, self.block.empty, at.stage.into(), at.phase.into()));
+                b.if_(again, |b| b.wait(self.block.empty, at.ring.here()));
                 let tile = b.convert(Ty::I32, ticket.into());
                 let done = b.ge(tile, self.block.tiles);
-                b.if_(done, |b| self.finish(b, tile, at.count.into(), at.stage.into()));
+                b.if_(done, |b| self.finish(b, tile, at.count.into(), at.ring.stage.into()));
                 b.break_if(done);
                 let early = b.eq(at.count.into(), Operand::i32(0));
                 let early = b.and(early, Operand::bool(self.starts_early()));
-                b.if_else(early, |_| {}, |b| self.issue(b, tile, at.count.into(), at.stage.into()));
+                b.if_else(early, |_| {}, |b| self.issue(b, tile, at.count.into(), at.ring.stage.into()));
                 self.block.draw(b, ticket);
                 self.block.advance(b, &at);
             });
@@ -168,7 +168,7 @@ impl LookBackKernel<'_> {
     fn finish(&self, b: &mut Builder, tile: Operand, count: Operand, stage: Operand) {
         self.block.announce(b, count, Operand::i32(-1));
         b.store(Memory::Shared(self.block.stage_tile), stage, &[Operand::i32(-1)], None);
-        self.block.arrive(b, self.block.full, stage);
+        b.arrive(self.block.full, stage);
         self.block.retire(b, tile);
     }
 }

@@ -37,7 +37,7 @@ const REACH: i64 = 8;
 /// The most registers of a thread that estimates are trusted up to; there are 255.
 const MOST: u32 = 250;
 
-/// What of a stage its registers depend on.
+/// The facts of a stage that its registers depend on.
 #[derive(Default)]
 pub(super) struct Pressure {
     /// Words of a state, and those of whole numbers of 64 bits, whose products take as many again.

@@ -6,6 +6,7 @@ use crate::abi::Tensor;
 use crate::block::carry::{Fields, WarpAxis};
 use crate::block::persistent::load_fields;
 use crate::block::point::Point;
+use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::tile::{Memory, Operand, Reg, Shuffle};
 use oplus_dsl::Ty;
@@ -23,17 +24,17 @@ impl LookBackKernel<'_> {
             let place = self.tile(b, tile);
             let slot = self.block.slot(b, at.count.into());
             let kept = match self.form {
-                Form::Fast => self.scan_tile(b, &place, at.stage.into(), slot),
-                Form::Short => self.scan_by_stretches(b, &place, at.stage.into(), slot),
+                Form::Fast => self.scan_tile(b, &place, at.ring.stage.into(), slot),
+                Form::Short => self.scan_by_stretches(b, &place, at.ring.stage.into(), slot),
             };
             self.step_if_lost(b, at.count.into(), kept);
         });
     }
 
     /// Gives whether all states before the stretches of the warp's span are states.
-    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: (Operand, Operand)) -> Operand {
+    fn scan_tile(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: RingStage) -> Operand {
         let span = self.load_span(b, tile, self.block.warp, stage, Need::All);
-        self.block.arrive_warp(b, self.block.empty, stage);
+        b.arrive(self.block.empty, stage);
         let mut places = self.places(b, &span, self.reverse());
         let prefixes = self.local_prefixes(b, &places);
         let state = self.before_span(b, slot);
@@ -58,9 +59,10 @@ impl LookBackKernel<'_> {
     }
 
     /// The state before the warp's span, once it is known.
-    pub(super) fn before_span(&self, b: &mut Builder, (slot, parity): (Operand, Operand)) -> Fields {
-        self.block.wait(b, self.block.published, slot, parity);
-        self.block.wait(b, self.block.carried, slot, parity);
+    pub(super) fn before_span(&self, b: &mut Builder, slot: RingStage) -> Fields {
+        b.wait(self.block.published, slot);
+        b.wait(self.block.carried, slot);
+        let slot = slot.index;
         let carry = load_fields(b, &self.shared.carry, slot);
         let index = self.span_index(b, slot, self.block.warp);
         let before = load_fields(b, &self.shared.spans, index);
@@ -86,7 +88,7 @@ impl LookBackKernel<'_> {
         b.if_(lost, |b| {
             // Another lane's number, so that no register holds the slot meanwhile.
             let count = b.shuffle(Shuffle::Index, count, Operand::i32(0));
-            let (slot, _) = self.block.slot(b, count);
+            let slot = self.block.slot(b, count).index;
             let carry = load_fields(b, &self.shared.carry, slot);
             let lost = self.monoid.has_states(b, &carry);
             b.if_(lost, |b| self.step_span(b, &carry, slot));

@@ -6,6 +6,7 @@
 use super::span::Need;
 use super::{LookBackKernel, Tile};
 use crate::block::carry::{Fields, assign, select};
+use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::tile::{Operand, Reg};
 
@@ -24,13 +25,7 @@ impl Carried {
 
 impl LookBackKernel<'_> {
     /// Scans a warp's span of a tile, once the state before it is known.
-    pub(super) fn scan_by_stretches(
-        &self,
-        b: &mut Builder,
-        tile: &Tile,
-        stage: Operand,
-        slot: (Operand, Operand),
-    ) -> Operand {
+    pub(super) fn scan_by_stretches(&self, b: &mut Builder, tile: &Tile, stage: Operand, slot: RingStage) -> Operand {
         let state = self.before_span(b, slot);
         let kept = b.var(Operand::bool(true));
         let sum = Carried::new(b, &self.monoid.identity());
@@ -45,7 +40,7 @@ impl LookBackKernel<'_> {
             let first = b.eq(turn, Operand::i32(0));
             self.scan_stretch(b, tile, stretch, stage, (&state, &sum, first), kept);
         });
-        self.block.arrive_warp(b, self.block.empty, stage);
+        b.arrive(self.block.empty, stage);
         if self.monoid.at_risk().is_empty() { Operand::bool(true) } else { b.all(kept.into()) }
     }
 

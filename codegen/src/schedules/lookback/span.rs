@@ -14,7 +14,7 @@ use std::collections::HashMap;
 /// Which parameters a role needs in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Those of the scan's elements.
+    /// The parameters of the scan's elements.
     Elements,
     /// All.
     All,
@@ -37,7 +37,7 @@ pub(super) struct Span<'k> {
     row: Row,
 }
 
-/// What does not change along a row.
+/// Values that do not change along a row.
 pub(super) struct Row {
     indices: Vec<(Axis, Operand)>,
     params: HashMap<u32, Operand>,

@@ -1,4 +1,4 @@
-//! What is known of look-back.
+//! The schedule of look-back, as the rest of the compiler knows it.
 
 use oplus_dsl::ir::{Axis, AxisSet};
 

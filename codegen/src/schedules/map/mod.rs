@@ -148,7 +148,7 @@ impl<'s> MapKernel<'s> {
                 Op::First { axis, empty, .. } | Op::Last { axis, empty, .. } if *axis == self.lane => {
                     stack.push(*empty)
                 }
-                Op::Starts { .. } => {}
+                Op::Starts { .. } | Op::Gather { .. } => {}
                 op => stack.extend(op.operands()),
             }
         }
@@ -201,9 +201,10 @@ impl<'s> MapKernel<'s> {
     fn compute(&self, b: &mut Builder, chunk: &Chunk) {
         let outputs = || self.stage.program.outputs.iter().map(|o| o.value);
         let mut shared = Point::new(&self.stage.program, self.position);
-        for value in constant_along(&self.stage.program, self.lane, outputs()) {
+        let here = outputs().filter(|value| !self.is_gather(*value));
+        for value in constant_along(&self.stage.program, self.lane, here) {
             if !self.is_starts(value) {
-                shared.here(b, &mut MapLeaves { kernel: self, chunk, v: 0, list: None }, value);
+                shared.here(b, &mut MapLeaves { kernel: self, chunk, v: 0, list: None, inside: None }, value);
             }
         }
         let mut points: Vec<Point> = (0..self.schedule.vector).map(|_| shared.clone()).collect();
@@ -211,7 +212,11 @@ impl<'s> MapKernel<'s> {
             let values: Vec<Operand> = (0..self.schedule.vector)
                 .map(|v| match &self.stage.program.node(value).op {
                     Op::Starts { list, offsets, .. } => self.starts(b, chunk, v, (*list, *offsets)),
-                    _ => points[v as usize].here(b, &mut MapLeaves { kernel: self, chunk, v, list: None }, value),
+                    Op::Gather { axis, value, index, .. } => self.gathered(b, chunk, v, (*axis, *value, *index)),
+                    _ => {
+                        let mut leaves = MapLeaves { kernel: self, chunk, v, list: None, inside: None };
+                        points[v as usize].here(b, &mut leaves, value)
+                    }
                 })
                 .collect();
             self.store(b, chunk, Tensor::Output(output as u32), &values);
@@ -220,6 +225,26 @@ impl<'s> MapKernel<'s> {
 
     fn is_starts(&self, value: Value) -> bool {
         matches!(self.stage.program.node(value).op, Op::Starts { .. })
+    }
+
+    fn is_gather(&self, value: Value) -> bool {
+        matches!(self.stage.program.node(value).op, Op::Gather { .. })
+    }
+
+    /// The value at the index of its axis that another value is at the point; zero where that is none.
+    fn gathered(&self, b: &mut Builder, chunk: &Chunk, v: u32, (axis, value, index): (Axis, Value, Value)) -> Operand {
+        let mut here = MapLeaves { kernel: self, chunk, v, list: None, inside: Some(self.exists(b, chunk, v)) };
+        let index = Point::new(&self.stage.program, self.position).here(b, &mut here, index);
+        let size = self.args.size(axis);
+        let (above, below) = (b.ge(index, Operand::i64(0)), b.lt(index, size));
+        let inside = b.and(above, below);
+        let exists = self.exists(b, chunk, v);
+        let guard = b.and(inside, exists);
+        let place = b.select(inside, index, Operand::i64(0));
+        let mut there = MapLeaves { kernel: self, chunk, v, list: Some((axis, place)), inside: Some(guard) };
+        let value = Point::new(&self.stage.program, self.position).here(b, &mut there, value);
+        let nothing = zero(b.ty(value));
+        b.select(inside, value, nothing)
     }
 
     fn store(&self, b: &mut Builder, chunk: &Chunk, tensor: Tensor, values: &[Operand]) {
@@ -250,7 +275,7 @@ impl<'s> MapKernel<'s> {
         let index = self.index(b, chunk, axis, v);
         let (low, high) = (b.var(Operand::i64(0)), b.var(self.args.size(list)));
         let at = |b: &mut Builder, place: Operand| {
-            let mut leaves = MapLeaves { kernel: self, chunk, v, list: Some((list, place)) };
+            let mut leaves = MapLeaves { kernel: self, chunk, v, list: Some((list, place)), inside: None };
             let offset = Point::new(&self.stage.program, self.position).here(b, &mut leaves, offsets);
             b.convert(Ty::I64, offset)
         };
@@ -284,8 +309,10 @@ struct MapLeaves<'k, 's> {
     kernel: &'k MapKernel<'s>,
     chunk: &'k Chunk,
     v: u32,
-    /// A place in a list of offsets.
+    /// A place along an axis that is not the point's: in a list of offsets, or where a gather reads.
     list: Option<(Axis, Operand)>,
+    /// Of a gather, whether there is such a place.
+    inside: Option<Operand>,
 }
 
 impl MapLeaves<'_, '_> {
@@ -297,8 +324,13 @@ impl MapLeaves<'_, '_> {
         let lane = kernel.index(b, self.chunk, kernel.lane, self.v);
         indices.retain(|(axis, _)| *axis != kernel.lane);
         indices.push((kernel.lane, lane));
+        indices.retain(|(axis, _)| self.list.is_none_or(|(list, _)| list != *axis));
         indices.extend(self.list);
-        let mut guard = if self.list.is_some() { self.chunk.exists } else { kernel.exists(b, self.chunk, self.v) };
+        let mut guard = match (self.inside, self.list) {
+            (Some(inside), _) => inside,
+            (None, Some(_)) => self.chunk.exists,
+            (None, None) => kernel.exists(b, self.chunk, self.v),
+        };
         if let Some(axis) = kernel.position.filter(|_| at.anchor != Anchor::Here) {
             let size = kernel.args.size(axis);
             let end = if at.anchor == Anchor::First { Operand::i64(0) } else { b.sub(size, Operand::i64(1)) };
@@ -317,7 +349,8 @@ impl MapLeaves<'_, '_> {
 
 impl Leaves for MapLeaves<'_, '_> {
     fn param(&mut self, b: &mut Builder, param: u32, at: Position) -> Operand {
-        let held = self.chunk.values.get(&param).filter(|_| at == Position::HERE && self.list.is_none());
+        let is_here = at == Position::HERE && self.list.is_none() && self.inside.is_none();
+        let held = self.chunk.values.get(&param).filter(|_| is_here);
         match held {
             Some(values) => values[self.v as usize].into(),
             None => self.far(b, param, at),

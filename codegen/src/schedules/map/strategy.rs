@@ -1,4 +1,4 @@
-//! What is known of maps.
+//! The schedule of maps, as the rest of the compiler knows it.
 
 use oplus_dsl::ir::{Axis, AxisSet};
 

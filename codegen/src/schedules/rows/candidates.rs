@@ -6,7 +6,7 @@ use crate::schedules::strategy::Access;
 use crate::stage::Stage;
 use crate::target::WARP;
 
-/// Those of a stage.
+/// The candidates of a stage.
 pub(super) fn of(stage: &Stage, access: Access) -> Vec<Rows> {
     let shape = Shape::of(stage);
     match access {

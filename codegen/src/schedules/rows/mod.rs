@@ -114,7 +114,7 @@ struct Row<'s> {
     indices: Vec<(Axis, Operand)>,
     /// The offset of the first element of every tensor's row.
     bases: HashMap<Tensor, Operand>,
-    /// What is constant along the row.
+    /// Values that are constant along the row.
     point: Point<'s>,
     /// The state so far.
     carry: Vec<Reg>,

@@ -12,7 +12,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Unary};
 use std::collections::HashMap;
 
-/// What a row's tile holds after the scans of its stretches.
+/// A row's tile after the scans of its stretches.
 struct Scanned {
     elements: HashMap<Place, Fields>,
     /// For each stretch, in the order of the scan: what the earlier lanes of the stretch combine to.

@@ -1,4 +1,4 @@
-//! What is known of rows.
+//! The schedule of rows, as the rest of the compiler knows it.
 
 use oplus_dsl::ir::{Axis, AxisSet};
 

@@ -3,14 +3,15 @@
 //! A team of them takes every `teams`-th tile, and with it always the same stages of the ring. While a team waits for
 //! its loads, or for the walk, the others copy: with few rows the memory's latency is longer than the walk of a tile.
 
-use super::evaluate::{Evaluator, StateStep};
 use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::tiles::{Tile, params_beneath};
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::{Tensor, axes, tensors};
+use crate::block::ring::Ring;
+use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::Builder;
-use crate::tile::{Expr, Mbarrier, Memory, Operand, Stmt};
+use crate::tile::{Expr, Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ impl StateSpaceKernel<'_> {
         let (thread, team) = (self.copy_thread(b), self.team(b));
         let anchors = self.anchors(b, thread);
         let copier = Copier { thread, anchors: &anchors };
-        let at = self.cursor(b, team);
+        let at = Ring::cursor(b, team, 0);
         let [stages, teams] = [self.schedule.stages, self.schedule.teams].map(|n| Operand::i32(n as i32));
         let iterations = b.add(self.own_tiles(), stages);
         b.for_(team, iterations, teams, |b, number| {
@@ -42,8 +43,8 @@ impl StateSpaceKernel<'_> {
             b.if_(refills, |b| {
                 let before = b.sub(number, stages);
                 let time = self.time(b, before);
-                let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                self.drain(b, at.stage.into(), drained_parity, &time, copier);
+                let drained = at.here().before(b);
+                self.drain(b, drained, &time, copier);
                 if !self.keeps_pieces() {
                     self.meet(b, team);
                 }
@@ -53,7 +54,7 @@ impl StateSpaceKernel<'_> {
                 let time = self.time(b, number);
                 self.fill(b, at.stage.into(), &time, copier);
             });
-            self.advance(b, &at, self.schedule.teams);
+            self.ring().advance_by(b, &at, self.schedule.teams);
         });
     }
 
@@ -139,11 +140,10 @@ impl StateSpaceKernel<'_> {
         for (i, pieces, sources) in early {
             store(b, i, &pieces, sources);
         }
-        let full = Mbarrier { array: self.full, index: stage };
         if self.arrivals_per_thread() > 1 {
-            b.push(Stmt::CopyAsyncArrive(full));
+            b.arrive_with_copies(self.full, stage);
         }
-        b.push(Stmt::MbarrierArrive(full));
+        b.arrive(self.full, stage);
     }
 
     /// The anchors of tensors of which each tile or output has one.

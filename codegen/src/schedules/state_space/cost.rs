@@ -1,4 +1,4 @@
-//! What a walk costs.
+//! The cost of a walk.
 //!
 //! Memory is rarely the limit here. A multiprocessor has four schedulers, each with one issue slot per cycle and a unit
 //! that takes 8 cycles for a warp's exponentials; the walk needs both for every update of a state. The estimate counts
@@ -30,7 +30,7 @@ const BLOCK: f64 = 4.0;
 /// Microseconds in which a block takes up the end of one segment.
 const JOIN: f64 = 0.3;
 
-/// What the kernels of a schedule have to do.
+/// The work of the kernels of a schedule.
 pub(super) struct Walk {
     schedule: StateSpace,
     work: Work,

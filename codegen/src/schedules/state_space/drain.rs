@@ -1,13 +1,14 @@
 //! Outputs that have time: maps of the sums over states, of tile values and of parameters, taken away by the copy warps.
 
 use super::copy::Copier;
-use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::{Global, Steps};
 use super::pieces::{Piece, Shape};
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
+use crate::block::ring::RingStage;
+use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::Builder;
-use crate::tile::{Mbarrier, Memory, Operand, Stmt};
+use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Op, Value};
 use std::collections::{HashMap, HashSet};
@@ -30,7 +31,8 @@ impl StateSpaceKernel<'_> {
 
     /// Waits for a tile to have been walked, and writes its outputs. Loads from global memory are on their way
     /// meanwhile.
-    pub(super) fn drain(&self, b: &mut Builder, stage: Operand, parity: Operand, time: &Time, copier: Copier) {
+    pub(super) fn drain(&self, b: &mut Builder, drained: RingStage, time: &Time, copier: Copier) {
+        let stage = drained.index;
         let Copier { thread, anchors } = copier;
         let mut early = vec![];
         for k in self.body_outputs() {
@@ -47,7 +49,7 @@ impl StateSpaceKernel<'_> {
                 (pieces, sources)
             }));
         }
-        b.push(Stmt::MbarrierWait(Mbarrier { array: self.done, index: stage }, parity));
+        b.wait(self.done, drained);
         b.push(Stmt::SyncWarp);
         for (k, early) in self.body_outputs().zip(early) {
             let shape = self.output_shape(k);

@@ -1,8 +1,8 @@
 //! Values from global memory, at one row and, where they depend on them, at states and steps.
 
 use super::StateSpaceKernel;
-use super::evaluate::{Source, StateStep};
 use crate::abi::Tensor;
+use crate::block::state_step::{Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::tile::Operand;
 use oplus_dsl::Ty;

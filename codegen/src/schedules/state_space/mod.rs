@@ -23,7 +23,6 @@ mod candidates;
 pub(crate) mod copy;
 mod cost;
 mod drain;
-pub(crate) mod evaluate;
 pub(crate) mod global;
 mod parameters;
 pub(crate) mod pieces;
@@ -45,6 +44,7 @@ use crate::abi::Tensor;
 use crate::block::args::Args;
 use crate::block::carry::Monoid;
 use crate::block::reads::used_fields;
+use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
 use crate::stage::{Scan, Stage};
 use crate::target::WARP;
@@ -150,12 +150,6 @@ pub(crate) struct Time {
     pub(crate) first: Operand,
     /// Its steps, `i32`.
     pub(crate) steps: Operand,
-}
-
-/// A role's position in the ring: the stage and the parity of its phase, `i32`.
-pub(crate) struct Cursor {
-    pub(crate) stage: crate::tile::Reg,
-    pub(crate) parity: crate::tile::Reg,
 }
 
 impl<'s> StateSpaceKernel<'s> {
@@ -287,21 +281,22 @@ impl<'s> StateSpaceKernel<'s> {
         Time { first, steps: b.convert(Ty::I32, left) }
     }
 
-    pub(crate) fn cursor(&self, b: &mut Builder, stage: Operand) -> Cursor {
-        Cursor { stage: b.var(stage), parity: b.var(Operand::i32(0)) }
+    pub(crate) fn ring(&self) -> Ring {
+        Ring::of(self.schedule.stages)
     }
 
-    /// Moves on by some stages, of which the ring has a multiple.
-    pub(crate) fn advance(&self, b: &mut Builder, at: &Cursor, by: u32) {
-        let stages = Operand::i32(self.schedule.stages as i32);
-        let next = b.add(at.stage.into(), Operand::i32(by as i32));
-        let wraps = b.ge(next, stages);
-        let first = if by == 1 { Operand::i32(0) } else { b.sub(next, stages) };
-        let stage = b.select(wraps, first, next);
-        let flipped = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-        let parity = b.select(wraps, flipped, at.parity.into());
-        b.assign(at.stage, stage);
-        b.assign(at.parity, parity);
+    /// Goes through the tiles of the block's segment: waits for each, walks it with its stage and its number there, and says that it
+    /// has been walked.
+    pub(crate) fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, Operand, Operand)) {
+        let at = Ring::cursor(b, Operand::i32(0), 0);
+        b.for_(Operand::i32(0), self.own_tiles(), Operand::i32(1), |b, number| {
+            b.wait(self.full, at.here());
+            b.push(Stmt::SyncWarp);
+            walk(b, at.stage.into(), number);
+            // Each lane arrives for its own accesses.
+            b.arrive(self.done, at.stage.into());
+            self.ring().advance_by(b, &at, 1);
+        });
     }
 
     /// The element of column `column` of a row of a tile in a stage, from the first.

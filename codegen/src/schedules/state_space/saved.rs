@@ -89,7 +89,7 @@ impl Room {
 }
 
 impl Saved {
-    /// Those of the kernel's block, which has `block_rows` rows.
+    /// The rows of the kernel's block, `block_rows` of them.
     pub(crate) fn find(b: &mut Builder, kernel: &StateSpaceKernel, block_rows: u32) -> Saved {
         let rows = kernel.values.row.map_or(Operand::i64(1), |row| kernel.args.size(row));
         let point = point(b, kernel, block_rows);

@@ -1,4 +1,4 @@
-//! What is known of states.
+//! The state-space schedule, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};

@@ -29,9 +29,9 @@ pub(crate) struct Values {
     pub row: Option<Axis>,
     /// The state axis.
     pub state: Axis,
-    /// What the walk reads from shared memory.
+    /// The tiles that the walk reads from shared memory.
     pub tiles: Vec<Tile>,
-    /// What the walk keeps in registers.
+    /// The values that the walk keeps in registers.
     pub constants: Vec<Value>,
     /// The contractions: the tuple and what is summed.
     pub sums: Vec<(Value, Value)>,

@@ -4,16 +4,16 @@
 //! touch the inputs, so it would hold back every load of the next chunk until the reduction is through. For the same
 //! reason what does not depend on states is loaded one chunk ahead.
 
-use super::evaluate::{Evaluator, Source, StateStep};
 use super::global::Global;
 use super::saved::Saved;
 use super::{CHUNK, StateSpaceKernel, Time, height};
 use crate::abi::Tensor;
 use crate::block::carry::{Fields, assign, select};
 use crate::block::lane_sum::Lanes;
+use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::{Builder, zero};
 use crate::target::WARP;
-use crate::tile::{Expr, Mbarrier, Memory, Operand, Reg, Stmt};
+use crate::tile::{Expr, Memory, Operand, Reg, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Binary, Op, Value};
 use std::collections::HashMap;
@@ -48,15 +48,9 @@ struct Tile {
 impl StateSpaceKernel<'_> {
     pub(super) fn walk_role(&self, b: &mut Builder) {
         let lane = self.lane(b);
-        let at = self.cursor(b, Operand::i32(0));
-        b.for_(Operand::i32(0), self.own_tiles(), Operand::i32(1), |b, number| {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: self.full, index: at.stage.into() }, at.parity.into()));
-            b.push(Stmt::SyncWarp);
-            let tile = self.tile(b, &lane, at.stage.into(), number);
+        self.each_tile(b, |b, stage, number| {
+            let tile = self.tile(b, &lane, stage, number);
             self.walk(b, &lane, &tile);
-            // Each lane arrives for its own accesses.
-            b.push(Stmt::MbarrierArrive(Mbarrier { array: self.done, index: at.stage.into() }));
-            self.advance(b, &at, 1);
         });
         if self.schedule.ends {
             return self.store_segment_carries(b, lane.row, lane.first_state, &lane.states);

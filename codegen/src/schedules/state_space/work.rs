@@ -1,4 +1,4 @@
-//! What the walk costs, for the planner: instructions counted in the program.
+//! The work of a walk, for the planner: instructions counted in the program.
 
 use super::hoisted;
 use super::tiles::Values;

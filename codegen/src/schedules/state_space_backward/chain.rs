@@ -2,8 +2,8 @@
 
 use super::StateSpaceBackwardKernel;
 use super::subtile::{Eight, LaneRows};
+use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::Builder;
-use crate::schedules::state_space::evaluate::{Evaluator, StateStep};
 use crate::tile::Operand;
 use oplus_dsl::ir::{Binary, Op};
 

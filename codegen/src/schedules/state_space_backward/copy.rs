@@ -3,6 +3,7 @@
 use super::zero::Fill;
 use super::{StateSpaceBackwardKernel, height};
 use crate::abi::{Tensor, axes};
+use crate::block::ring::Ring;
 use crate::build::Builder;
 use crate::schedules::Pass;
 use crate::schedules::state_space::copy::{Anchors, BARRIER, Copier};
@@ -10,9 +11,9 @@ use crate::schedules::state_space::global::{Global, Steps};
 use crate::schedules::state_space::pieces::{Piece, Shape};
 use crate::schedules::state_space::tiles::{Tile, params_beneath};
 use crate::schedules::state_space::{CHUNK, Time};
-use crate::tile::{Mbarrier, Memory, Operand, Stmt};
+use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Binary, Literal, Op};
+use oplus_dsl::ir::{Literal, Op};
 use std::collections::HashMap;
 
 impl StateSpaceBackwardKernel<'_> {
@@ -24,7 +25,7 @@ impl StateSpaceBackwardKernel<'_> {
         let thread = base.copy_thread(b);
         let anchors = self.anchors(b, thread);
         let copier = Copier { thread, anchors: &anchors };
-        let at = base.cursor(b, team);
+        let at = Ring::cursor(b, team, 0);
         let half = b.var(Operand::i32(0));
         let stages = Operand::i32(self.schedule.stages as i32);
         let iterations = b.add(base.own_tiles(), stages);
@@ -36,8 +37,8 @@ impl StateSpaceBackwardKernel<'_> {
                 if let Some(sums) = &self.row_sums {
                     self.take_sums(b, sums, thread, half, &time);
                 }
-                let drained_parity = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
-                b.push(Stmt::MbarrierWait(Mbarrier { array: base.done, index: at.stage.into() }, drained_parity));
+                let drained = at.here().before(b);
+                b.wait(base.done, drained);
                 b.push(Stmt::SyncWarp);
                 self.drain(b, at.stage.into(), &time, copier);
                 if !self.keeps_pieces() {
@@ -49,7 +50,7 @@ impl StateSpaceBackwardKernel<'_> {
                 let time = base.time(b, number);
                 self.fill(b, at.stage.into(), &time, copier);
             });
-            base.advance(b, &at, teams);
+            base.ring().advance_by(b, &at, teams);
         });
     }
 

@@ -1,4 +1,4 @@
-//! What the passes cost.
+//! The cost of the passes.
 //!
 //! As for a [walk in one direction](crate::schedules::state_space), issue slots are the limit: those of the walk, and of the
 //! passes before it. Where rows are too few to fill the device, time is cut into segments: every multiprocessor has blocks
@@ -32,7 +32,7 @@ const JOIN: f64 = 0.5;
 /// Time against a scheduler that never waits, with two or more walking warps, and with one.
 const LATENCY: [f64; 2] = [1.6, 2.2];
 
-/// What the passes of a schedule have to do.
+/// The work of the passes of a schedule.
 pub(super) struct Work {
     passes: [StateSpaceBackward; 2],
     /// Blocks of a segment, of the passes before the walk and of the walk.

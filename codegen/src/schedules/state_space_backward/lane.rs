@@ -6,9 +6,9 @@
 use super::StateSpaceBackwardKernel;
 use crate::block::lane_sum::Lanes;
 use crate::block::reads::constant_along;
+use crate::block::state_step::{Evaluator, StateStep};
 use crate::build::Builder;
 use crate::schedules::state_space::CHUNK;
-use crate::schedules::state_space::evaluate::{Evaluator, StateStep};
 use crate::schedules::state_space::global::Global;
 use crate::target::WARP;
 use crate::tile::{Operand, Shuffle};

@@ -54,7 +54,7 @@ use crate::schedules::StateSpace;
 use crate::stage::Stage;
 use crate::stage::kind::BackwardScan;
 use crate::target::WARP;
-use crate::tile::{Kernel, Mbarrier, Operand, SharedId, SharedKind, Special, Stmt};
+use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special, Stmt};
 use masks::Masks;
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -231,15 +231,10 @@ impl<'s> StateSpaceBackwardKernel<'s> {
         let filled = self.schedule.team_threads() * self.base.arrivals_per_thread();
         let rings = [(self.base.full, filled), (self.base.done, self.schedule.warps * WARP)];
         b.if_(first, |b| {
-            let mut make = |array: SharedId, count: u32, arrivals: u32| {
-                for i in 0..count {
-                    b.push(Stmt::MbarrierInit(Mbarrier { array, index: Operand::i32(i as i32) }, arrivals));
-                }
-            };
-            rings.into_iter().for_each(|(array, arrivals)| make(array, self.schedule.stages, arrivals));
+            rings.into_iter().for_each(|(array, arrivals)| b.init_mbarriers(array, self.schedule.stages, arrivals));
             if let Some(sums) = &self.row_sums {
-                make(sums.filled, 2, self.schedule.warps * WARP);
-                make(sums.taken, 2, self.schedule.copy_warps * WARP);
+                b.init_mbarriers(sums.filled, 2, self.schedule.warps * WARP);
+                b.init_mbarriers(sums.taken, 2, self.schedule.copy_warps * WARP);
             }
             b.push(Stmt::FenceInit);
         });
@@ -248,15 +243,9 @@ impl<'s> StateSpaceBackwardKernel<'s> {
 
     /// Goes through the tiles of the block's segment, with their numbers there: waits for each, and says when it has been walked.
     fn each_tile(&self, b: &mut Builder, mut walk: impl FnMut(&mut Builder, &TileAt, Operand)) {
-        let at = self.base.cursor(b, Operand::i32(0));
-        b.for_(Operand::i32(0), self.base.own_tiles(), Operand::i32(1), |b, number| {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: self.base.full, index: at.stage.into() }, at.parity.into()));
-            b.push(Stmt::SyncWarp);
-            let tile = TileAt { stage: at.stage.into(), time: self.base.time(b, number) };
+        self.base.each_tile(b, |b, stage, number| {
+            let tile = TileAt { stage, time: self.base.time(b, number) };
             walk(b, &tile, number);
-            // Each lane arrives for its own accesses.
-            b.push(Stmt::MbarrierArrive(Mbarrier { array: self.base.done, index: at.stage.into() }));
-            self.base.advance(b, &at, 1);
         });
     }
 

@@ -6,17 +6,20 @@
 
 use super::lane::Lane;
 use super::{SUBTILE, StateSpaceBackwardKernel};
+use crate::block::ring::Ring;
 use crate::build::{Builder, zero};
 use crate::schedules::StateSpaceBackward;
 use crate::schedules::state_space::{CHUNK, Time};
 use crate::stage::kind::BackwardScan;
 use crate::target::WARP;
-use crate::tile::{Mbarrier, Memory, Operand, Reg, SharedId, SharedKind, Stmt};
+use crate::tile::{Memory, Operand, Reg, SharedId, SharedKind, Stmt};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
 
 /// Sub-tiles of a half of the ring.
 pub(super) const HALF: u32 = 2;
+/// The ring of two halves, each of which holds half a tile.
+const HALVES: Ring = Ring::of_power(2);
 
 /// The sums over rows of a kernel, and their shared memory.
 pub(super) struct RowSums {
@@ -162,40 +165,34 @@ impl StateSpaceBackwardKernel<'_> {
 
     // ---- the halves of the ring
 
-    /// Which half of the ring the `number`-th half tile is in, and the parity of its filling.
-    fn half(&self, b: &mut Builder, number: Operand) -> (Operand, Operand) {
-        let half = b.binary(Binary::And, number, Operand::i32(1));
-        let filling = b.binary(Binary::Shr, number, Operand::i32(1));
-        (half, b.binary(Binary::And, filling, Operand::i32(1)))
-    }
-
     /// Waits until the half can be filled; gives it.
     pub(super) fn open_half(&self, b: &mut Builder, sums: &RowSums, number: Operand) -> Operand {
-        let (half, parity) = self.half(b, number);
-        let before = b.binary(Binary::Xor, parity, Operand::i32(1));
-        b.push(Stmt::MbarrierWait(Mbarrier { array: sums.taken, index: half }, before));
+        let half = HALVES.at(b, number);
+        let before = half.before(b);
+        b.wait(sums.taken, before);
         b.push(Stmt::SyncWarp);
-        half
+        half.index
     }
 
     /// Says that the half has been filled.
     pub(super) fn close_half(&self, b: &mut Builder, sums: &RowSums, half: Operand) {
-        b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.filled, index: half }));
+        b.arrive(sums.filled, half);
     }
 
     /// Writes the sums of a tile over the warps of the block to global memory.
     pub(super) fn take_sums(&self, b: &mut Builder, sums: &RowSums, thread: Operand, number: Reg, time: &Time) {
         let halves = self.schedule.steps / SUBTILE / HALF;
         b.for_(Operand::i32(0), Operand::i32(halves as i32), Operand::i32(1), |b, i| {
-            let (half, parity) = self.half(b, number.into());
-            b.push(Stmt::MbarrierWait(Mbarrier { array: sums.filled, index: half }, parity));
+            let half = HALVES.at(b, number.into());
+            b.wait(sums.filled, half);
             b.push(Stmt::SyncWarp);
+            let half = half.index;
             let all = HALF * sums.batches * sums.shape().outputs();
             let threads = self.schedule.copy_warps * WARP;
             b.for_(thread, Operand::i32(all as i32), Operand::i32(threads as i32), |b, o| {
                 self.take(b, sums, half, i, o, time);
             });
-            b.push(Stmt::MbarrierArrive(Mbarrier { array: sums.taken, index: half }));
+            b.arrive(sums.taken, half);
             let next = b.add(number.into(), Operand::i32(1));
             b.assign(number, next);
         });

@@ -3,8 +3,8 @@
 use super::lane::Lane;
 use super::subtile::TileAt;
 use super::{SUBTILE, StateSpaceBackwardKernel};
+use crate::block::state_step::StateStep;
 use crate::build::Builder;
-use crate::schedules::state_space::evaluate::StateStep;
 use crate::tile::{Operand, Reg};
 use oplus_dsl::Ty;
 

@@ -1,4 +1,4 @@
-//! What is known of two scans in opposite directions.
+//! The state-space schedule of gradients, as the rest of the compiler knows it.
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};

@@ -1,9 +1,9 @@
-//! What is at hand while a sub-tile is walked.
+//! The values at hand while a sub-tile is walked.
 
 use super::StateSpaceBackwardKernel;
+use crate::block::state_step::{Evaluator, Source, StateStep};
 use crate::build::Builder;
 use crate::schedules::state_space::Time;
-use crate::schedules::state_space::evaluate::{Evaluator, Source, StateStep};
 use crate::tile::{Operand, Reg};
 use oplus_dsl::ir::{Op, Value};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub(super) struct Totals {
     pub rows: Vec<Reg>,
 }
 
-/// What a lane carries from sub-tile to sub-tile; by row of the lane and state.
+/// The carry of a lane from sub-tile to sub-tile, by row of the lane and state.
 pub(super) struct Carry {
     /// The decay times the cotangent of the sub-tile's first step: that of the state before it.
     pub cotangents: Vec<Vec<Reg>>,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// The tiles of a kernel.
 pub(super) struct Tiles {
     pub tiles: Vec<Tile>,
-    /// What a tile holds where its step, row or state does not exist.
+    /// The value of a tile where its step, row or state does not exist.
     pub fills: Vec<Fill>,
     /// Whether it is read at every state.
     pub walked: Vec<bool>,

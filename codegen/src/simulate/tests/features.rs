@@ -1,4 +1,4 @@
-//! What statements do.
+//! The effects of statements.
 
 use super::*;
 use crate::tile::{Expr, Mbarrier, PollEntry, Shuffle, Stmt};

@@ -70,7 +70,7 @@ fn run(b: Builder) -> Vec<f64> {
     first
 }
 
-/// What is wrong with a kernel, in every order.
+/// The faults of a kernel, in every order.
 fn hazard(b: Builder) -> Hazard {
     let kernel = b.finish();
     let mut found = None;

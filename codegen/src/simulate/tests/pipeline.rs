@@ -3,7 +3,7 @@
 use super::*;
 use crate::tile::{Mbarrier, Stmt};
 
-/// What is left out or done wrong.
+/// A mistake: a step that is left out or done wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mistake {
     None,
@@ -148,7 +148,7 @@ fn consume(
     }
 }
 
-/// What the ring reports in each of all orders.
+/// The report of the ring in each of all orders.
 fn outcomes(mistake: Mistake) -> Vec<SimError> {
     let kernel = ring(mistake);
     orders().map(|order| run_in(&kernel, order, 1, 1).expect_err("a mistake must be found")).collect()

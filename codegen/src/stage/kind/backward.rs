@@ -1,4 +1,4 @@
-//! What a backward-scan stage computes at each state and step, and what becomes of it.
+//! The values that a backward-scan stage computes at each state and step, and what becomes of them.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,11 @@ const ROW_SUMS: usize = 4;
 pub struct Sum {
     /// The tuple of the reduction.
     pub tuple: Value,
-    /// What is summed.
+    /// The value that is summed.
     pub element: Value,
 }
 
-/// What an output of the stage is.
+/// The sum or state that an output of the stage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// A map of sums over the state axis, at every row and step.
@@ -62,9 +62,9 @@ pub struct BackwardScan {
     pub field: u32,
     /// The state after a step.
     pub after: Value,
-    /// What a cotangent is multiplied by, one step earlier.
+    /// The factor of a cotangent, one step earlier.
     pub decay: Value,
-    /// What is added to it.
+    /// The addend of a cotangent.
     pub gain: Value,
     /// The state before the first step, and the cotangent after the last.
     pub init: [Option<Value>; 2],
@@ -80,7 +80,7 @@ pub struct BackwardScan {
     pub state_totals: Vec<Sum>,
     /// Sums over time of values of rows.
     pub row_totals: Vec<Sum>,
-    /// What each output is.
+    /// The sums or states that the outputs are.
     pub given: Vec<Given>,
 }
 

@@ -31,11 +31,11 @@ pub struct MatrixRecurrence {
     pub key: u32,
     /// The parameter with time and width that is added.
     pub value: u32,
-    /// What else is multiplied, over time and the outer axes.
+    /// The other factors, over time and the outer axes.
     pub gain: Vec<Value>,
     /// The state before the first time.
     pub init: Option<Value>,
-    /// What reads the state at every time, if anything does.
+    /// The reads of the state at every time, if there are any.
     pub readout: Option<Readout>,
     /// Time goes backwards; S\[t\] = decay[t+1]·S[t+1] + ….
     pub reverse: bool,
@@ -80,7 +80,7 @@ pub struct Readout {
     pub tuple: Value,
     /// The parameter with time and depth.
     pub query: u32,
-    /// What else is multiplied, without the depth.
+    /// The other factors, without the depth.
     pub factors: Vec<Value>,
 }
 
@@ -240,7 +240,7 @@ fn not_affine(operator: &Operator) -> Refusal {
     Refusal::NotAffine { operator: operator.name.clone() }
 }
 
-/// What the left operand's field is multiplied by: nothing, a field of the right operand, or an exponential of one.
+/// The factor of the left operand's field: none, a field of the right operand, or an exponential of one.
 pub(super) enum Scale {
     One,
     Field(usize),
@@ -326,7 +326,7 @@ impl Body<'_> {
         if let Op::Input(k) = self.op(value) { Some(*k) } else { None }
     }
 
-    /// What `if reset { right } else { value }` chooses otherwise, and the field of the right operand that is `reset`.
+    /// The value that `if reset { right } else { value }` chooses otherwise, and the field of the right operand that is `reset`.
     fn without_reset(&self, value: Value, right: u32) -> (Value, Option<usize>) {
         let n = self.operator.fields.len() as u32;
         match *self.op(value) {

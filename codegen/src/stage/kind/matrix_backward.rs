@@ -27,11 +27,11 @@ pub struct MatrixRecurrenceBackward {
     pub heads: AxisSet,
     /// The tuple of the sum over depth of key·λ times factors, if it is needed.
     pub contraction: Option<(Value, Vec<Value>)>,
-    /// What each output of the stage is.
+    /// The gradient that each output of the stage is.
     pub outputs: Vec<Cotangent>,
 }
 
-/// What an output is.
+/// The gradients that an output can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cotangent {
     /// A map of the sums over depth of key·λ, over time and width.
@@ -149,7 +149,7 @@ impl MatrixRecurrenceBackward {
         Ok(found)
     }
 
-    /// What a product has beside a state and a parameter with this axis.
+    /// The factors of a product beside a state and a parameter with this axis.
     fn factors(
         &self,
         program: &Program,

@@ -1,4 +1,4 @@
-//! What a stage is, by what schedules need to know of it; found once, when the stage is made.
+//! The kinds of stages, by what schedules need to know of them; found once, when the stage is made.
 
 mod backward;
 mod contracted;
@@ -21,7 +21,7 @@ pub use partial_sums::{PartialSum, PartialSums};
 
 use super::{Refusal, Stage};
 
-/// What a stage is.
+/// The kind of a stage.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "a stage has one, behind an `Arc`")]
 pub enum Kind {
@@ -85,7 +85,7 @@ impl Kind {
     /// Whether the stage scans, and writes states or maps of them.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn scan(&self) -> Result<(), Refusal> {
         if matches!(self, Kind::Scan | Kind::Reduce) { Ok(()) } else { Err(Refusal::NoScan) }
     }
@@ -93,7 +93,7 @@ impl Kind {
     /// The walk of a scan whose states are summed away.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn walk(&self) -> Result<&Walk, Refusal> {
         match self {
             Kind::Contracted(contracted) => contracted.walk.as_ref().map_err(Refusal::clone),
@@ -104,7 +104,7 @@ impl Kind {
     /// The recurrence of matrices that a scan is.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn matrices(&self) -> Result<&MatrixRecurrence, Refusal> {
         match self {
             Kind::Contracted(contracted) => contracted.matrices.as_ref().map_err(Refusal::clone),
@@ -115,7 +115,7 @@ impl Kind {
     /// The walk back of two scans in opposite directions.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn walk_back(&self) -> Result<&BackwardScan, Refusal> {
         match self {
             Kind::Backward(backward) => backward.walk.as_ref().map_err(Refusal::clone),
@@ -126,7 +126,7 @@ impl Kind {
     /// The gradient of a recurrence of matrices that two scans in opposite directions are.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn matrices_back(&self) -> Result<&MatrixRecurrenceBackward, Refusal> {
         match self {
             Kind::Backward(backward) => backward.matrices.as_ref().map_err(Refusal::clone),
@@ -137,7 +137,7 @@ impl Kind {
     /// The sums over pairs that a stage is.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn pairwise(&self) -> Result<&Pairwise, Refusal> {
         match self {
             Kind::Pairwise(pairs) => pairs.as_ref().map_err(Refusal::clone),
@@ -148,7 +148,7 @@ impl Kind {
     /// The sums over columns that a stage stores in parts.
     ///
     /// # Errors
-    /// What the stage lacks.
+    /// [`Refusal`] says what the stage lacks.
     pub fn partial_sums(&self) -> Result<&PartialSums, Refusal> {
         match self {
             Kind::PartialSums(sums) => sums.as_ref().map_err(Refusal::clone),

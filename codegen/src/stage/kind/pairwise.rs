@@ -25,9 +25,9 @@ pub struct Pairwise {
     pub inner: Vec<Axis>,
     /// Sums of products of a row and a column.
     pub contractions: Vec<Contraction>,
-    /// What weights are measured against, if anything.
+    /// The score that weights are measured against, if there is one.
     pub gauge: Option<Gauge>,
-    /// What is summed over the columns.
+    /// The payloads that are summed over the columns.
     pub payloads: Vec<Payload>,
     /// Conditions on which a pair counts, of the form column ? value of the row.
     pub limits: Vec<Limit>,
@@ -48,7 +48,7 @@ pub struct Contraction {
     pub left: u32,
     /// The parameter with the column axis.
     pub right: u32,
-    /// What else is multiplied.
+    /// The other factors.
     pub factors: Vec<Value>,
     /// On which conditions it is not zero, besides those of the pair.
     pub conditions: Vec<Value>,
@@ -445,7 +445,7 @@ fn limit(program: &Program, column: Axis, term: Value) -> Option<Limit> {
     Some(Limit { term, above, terms, shift })
 }
 
-/// What is added to the column's index, or subtracted.
+/// The number that is added to the column's index, or subtracted.
 fn beside_index(program: &Program, column: Axis, value: Value) -> Option<Vec<(Value, bool)>> {
     let free = |v: Value| !program.node(v).axes.contains(column);
     let (mut rest, mut all) = (value, vec![]);

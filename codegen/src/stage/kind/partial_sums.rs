@@ -16,7 +16,7 @@ pub struct PartialSums {
 pub struct PartialSum {
     /// The output that stores it in parts.
     pub output: u32,
-    /// What is summed.
+    /// The value that is summed.
     pub element: Value,
 }
 
@@ -39,7 +39,7 @@ impl PartialSums {
     }
 }
 
-/// What a part output sums, and over which axis.
+/// The sum of a part output, and its axis.
 fn element(stage: &Stage, output: usize) -> Option<(Axis, Value)> {
     match &stage.program.node(stage.part_sum(output)?).op {
         Op::Reduce { axis, elements, .. } => {

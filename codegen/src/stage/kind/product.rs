@@ -10,9 +10,9 @@ const MAX_FACTORS: usize = 1 << 10;
 /// A value as a product that is zero wherever one of its conditions is false.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Product {
-    /// What is multiplied.
+    /// The factors.
     pub factors: Vec<Value>,
-    /// What must hold.
+    /// The conditions.
     pub conditions: Vec<Value>,
 }
 
@@ -28,7 +28,7 @@ impl Product {
     }
 }
 
-/// What a value is the product of. Of a value that is multiplied with itself again and again, only so many are told apart.
+/// The factors of a value. Of a value that is multiplied with itself again and again, only so many are told apart.
 fn factors(program: &Program, value: Value) -> Vec<Value> {
     let (mut factors, mut open) = (vec![], vec![value]);
     while let Some(value) = open.pop() {

@@ -60,7 +60,7 @@ pub(super) type Stored = HashMap<Value, Held>;
 /// A part of a program.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// What it computes, over the axes of the whole program.
+    /// The program that it computes, over the axes of the whole program.
     pub program: Program,
     sources: Vec<Source>,
     sinks: Vec<Sink>,

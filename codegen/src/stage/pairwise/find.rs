@@ -25,9 +25,9 @@ pub(super) struct PairSum {
     pub column: Axis,
     /// The axes of the contractions.
     pub pair: AxisSet,
-    /// Those of their rows.
+    /// The axes of their rows.
     rows: AxisSet,
-    /// What must be in memory: scans, other reductions, positions.
+    /// The values that must be in memory: scans, other reductions, positions.
     pub needs: BTreeSet<Value>,
     /// How many pair sums wait for each other up to this one.
     pub level: u32,
@@ -49,7 +49,7 @@ pub(super) enum Sharing {
 }
 
 impl Pairs {
-    /// Those of a program.
+    /// The sums over pairs of a program.
     pub(super) fn of(program: &Program, sharing: Sharing) -> Pairs {
         let mut pairs = Pairs::default();
         for tuple in (0..program.nodes.len() as u32).map(Value) {

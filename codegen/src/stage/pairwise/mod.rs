@@ -101,7 +101,7 @@ fn cut_with(program: &Program, pairs: &Pairs, split: Option<&SplitK>) -> Result<
 struct Cutter<'p> {
     program: &'p Program,
     pairs: &'p Pairs,
-    /// What is stored in parts, if anything.
+    /// The sums that are stored in parts, if there are any.
     split: Option<&'p SplitK>,
     /// Where values are that were written.
     stored: Stored,
@@ -190,7 +190,7 @@ impl<'p> Cutter<'p> {
         Ok(())
     }
 
-    /// What is stored of a field.
+    /// The stored form of a field.
     fn part_of(&self, field: Value) -> Value {
         self.split.and_then(|split| split.parts.get(&field)).copied().unwrap_or(field)
     }

@@ -97,7 +97,7 @@ fn exchanged(
     }
 }
 
-/// What was proportional to a sum, now to what is summed.
+/// A value that was proportional to a sum, made proportional to its addends.
 fn proportional(
     b: &mut Builder,
     program: &Program,

@@ -1,4 +1,4 @@
-//! What stands behind `=` of an assignment.
+//! Expressions: the text behind `=` of an assignment.
 
 use oplus_dsl::ir::{Binary, Unary};
 use oplus_dsl::{Elem, Ty};

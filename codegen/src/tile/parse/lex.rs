@@ -7,7 +7,7 @@ use super::ParseError;
 pub(super) enum Token {
     /// Identifiers joined by dots.
     Word(String),
-    /// What stands in double quotes.
+    /// A text in double quotes.
     Quoted(String),
     /// A number without sign, as written.
     Number(String),

@@ -9,7 +9,7 @@ fn text(body: &str) -> String {
     )
 }
 
-/// What is wrong with statements, and where.
+/// The faults of statements, and where they are.
 fn error(body: &str) -> String {
     match text(body).parse::<Kernel>() {
         Ok(kernel) => panic!("it is a kernel:\n{kernel}"),

@@ -3,7 +3,7 @@
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::{AdjointError, adjoint, equations};
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Field, Operator, Program, Value};
+use oplus_dsl::ir::{ENDS, Field, Operator, Program, Value};
 use oplus_dsl::laws::condition;
 use oplus_dsl::step::{Step, StepError};
 use oplus_dsl::typing::TypeError;
@@ -209,7 +209,7 @@ pub(super) fn gradient(param: &TensorItem) -> Doc {
 }
 
 fn describe(tensor: &TensorItem) -> String {
-    let axes: Vec<&str> = tensor.axes.iter().map(|axis| axis.text.as_str()).collect();
+    let axes: Vec<String> = tensor.axes.iter().map(|axis| axis.text.replace(ENDS, " + 1")).collect();
     let elem = match (tensor.elem, tensor.or) {
         (Elem::Call, Some(_)) => "the call's element type, or of `f32` beside half precision".into(),
         (Elem::Call, None) => "the call's element type".into(),
@@ -217,7 +217,7 @@ fn describe(tensor: &TensorItem) -> String {
         (elem, Some((or, _))) => format!("`{elem}` or `{or}`"),
         (elem, None) => format!("`{elem}`"),
     };
-    match axes[..] {
+    match &axes[..] {
         [] => format!("A scalar of {elem}."),
         _ => format!("`[{}]` of {elem}.", axes.join(", ")),
     }

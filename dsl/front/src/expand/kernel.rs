@@ -19,7 +19,7 @@ pub(super) fn items(item: &KernelItem, program: Option<&Program>, framework: &Fr
         Some(Err(_)) => TokenStream::new(),
     };
     let about_step = step.map(|step| docs::one_step(item, &step)).unwrap_or_default();
-    of_one(item, program, Inside { about_step: &about_step, items }, framework)
+    of_one(item, program, Inside { about_step: &about_step, items, is_step: false }, framework)
 }
 
 /// What a kernel has of its one-step form.
@@ -28,6 +28,8 @@ pub(super) struct Inside<'a> {
     pub(super) about_step: &'a str,
     /// Items in its module.
     pub(super) items: TokenStream,
+    /// Whether the kernel is itself such a form, which is not divided over ranks.
+    pub(super) is_step: bool,
 }
 
 /// The items of one kernel.
@@ -39,11 +41,14 @@ pub(super) fn of_one(
 ) -> TokenStream {
     let docs = docs::kernel(item, program, inside.about_step);
     let call = unused("call", &item.outputs);
-    let kernel = Kernel { item, names: Generated::of(&item.name), call, docs: &docs, inner: inside.items, framework };
+    let is_divisible = matches!(framework, Framework::Oplus) && !inside.is_step;
+    let names = Generated::of(&item.name);
+    let kernel = Kernel { item, names, call, docs: &docs, inner: inside.items, framework, is_divisible };
     let parts = [kernel.inputs(), kernel.output(), kernel.function(), kernel.module(program)];
-    let has_own_gradient = docs.gradient.is_ok() && matches!(framework, Framework::Oplus);
-    let gradient = has_own_gradient.then(|| kernel.gradient());
-    parts.into_iter().chain(gradient).collect()
+    let is_own = matches!(framework, Framework::Oplus);
+    let gradient = (docs.gradient.is_ok() && is_own).then(|| kernel.gradient());
+    let sharded = is_divisible.then(|| kernel.sharded());
+    parts.into_iter().chain(gradient).chain(sharded).collect()
 }
 
 struct Kernel<'a> {
@@ -55,6 +60,8 @@ struct Kernel<'a> {
     /// Items of its one-step form.
     inner: TokenStream,
     framework: &'a Framework,
+    /// Whether it can be called on several ranks.
+    is_divisible: bool,
 }
 
 impl Kernel<'_> {
@@ -112,7 +119,16 @@ impl Kernel<'_> {
         let (attributes, shared) = super::attributes(&self.item.head);
         let (visibility, name) = (&self.item.head.visibility, &self.item.name.ident);
         let (inputs, output, error) = (&self.names.inputs, &self.names.output, self.framework.error());
-        let (doc, body) = (&self.docs.function, self.body());
+        let (given, kernel, doc) = (self.all_given(), &self.item.name.ident, &self.docs.function);
+        let body = match self.framework {
+            _ if self.is_divisible => {
+                quote!(::oplus::dist::Inputs::call_by(inputs, &|inputs| #kernel::kernel().call(inputs)))
+            }
+            Framework::Oplus => self.body(&quote!(let (outputs, call) = #kernel::kernel().call(#given)?;)),
+            Framework::Adapter(path) => {
+                self.body(&quote!(let outputs = #path::expand::call(#kernel::kernel(), #given)?;))
+            }
+        };
         quote! {
             #shared
             #attributes
@@ -122,16 +138,11 @@ impl Kernel<'_> {
         }
     }
 
-    /// What the function does: one call with the inputs, and the outputs by their names.
-    fn body(&self) -> TokenStream {
-        let (name, output, call) = (&self.item.name.ident, &self.names.output, &self.call);
+    /// What a function does that makes one call with the inputs: the outputs by their names.
+    fn body(&self, make: &TokenStream) -> TokenStream {
+        let (output, call) = (&self.names.output, &self.call);
         let (count, tensors) = (self.item.outputs.len(), numbered(self.item.outputs.len()));
-        let given: Vec<_> = self.item.params.iter().map(|param| self.given(param)).collect();
         let ty = self.framework.called();
-        let make = match self.framework {
-            Framework::Oplus => quote!(let (outputs, call) = #name::kernel().call(&[#(#given),*])?;),
-            Framework::Adapter(path) => quote!(let outputs = #path::expand::call(#name::kernel(), &[#(#given),*])?;),
-        };
         let field = |(item, tensor): (&TensorItem, &Ident)| {
             let name = ident(&item.name);
             match self.framework {
@@ -150,6 +161,50 @@ impl Kernel<'_> {
             };
             ::core::result::Result::Ok(#output { #(#fields,)* })
         }
+    }
+
+    /// All parameters as they are given to the call.
+    fn all_given(&self) -> TokenStream {
+        let given = self.item.params.iter().map(|param| self.given(param));
+        quote!(&[#(#given),*])
+    }
+
+    /// Calls with the inputs, on this device or as a rank among several.
+    fn sharded(&self) -> TokenStream {
+        let (name, shared) = (&self.item.name.ident, self.shared());
+        let (inputs, output, given) = (&self.names.inputs, &self.names.output, self.all_given());
+        let body = self.body(&quote!(let (outputs, call) = call(#given)?;));
+        quote! {
+            #shared
+            impl ::oplus::dist::Inputs for #inputs {
+                type Kernel = #name::Sharded;
+                type Output = #output;
+                fn call_by(self, call: ::oplus::dist::By<'_>) -> ::core::result::Result<#output, ::oplus::Error> {
+                    let inputs = self;
+                    #body
+                }
+            }
+        }
+    }
+
+    /// In the module of the kernel's name, the way to its calls among several ranks.
+    fn sharded_in_module(&self) -> Option<TokenStream> {
+        self.is_divisible.then(|| quote! {
+            /// The kernel, as the type of its inputs names it.
+            pub enum Sharded {}
+
+            /// The call of this rank, with its part of the inputs: tensors that have the axis are divided along it over the
+            /// ranks of the group.
+            ///
+            /// # Errors
+            /// Those of a plain call; when the kernel cannot be divided along the axis, when ranks disagree, and when one is lost.
+            pub fn sharded<'g, Inputs: ::oplus::dist::Inputs<Kernel = Sharded>>(
+                group: &'g ::oplus::dist::Group,
+                axis: &'g ::core::primitive::str,
+            ) -> impl ::core::ops::Fn(Inputs) -> ::core::result::Result<Inputs::Output, ::oplus::Error> + use<'g, Inputs> {
+                move |inputs| inputs.call_by(&|inputs| KERNEL.call_sharded(group, axis, inputs))
+            }
+        })
     }
 
     /// A parameter as it is given to the call.
@@ -172,6 +227,7 @@ impl Kernel<'_> {
         let kernel = program.map_or(&self.item.name.text, |program| &program.name);
         let (doc, inner) = (docs::about("program and the plans of", self.item), &self.inner);
         let oplus = self.framework.oplus();
+        let sharded = self.sharded_in_module();
         quote! {
             #shared
             #doc
@@ -194,6 +250,8 @@ impl Kernel<'_> {
                 pub fn explain(shapes: &#oplus::Shapes) -> ::core::result::Result<#oplus::Explanation, #oplus::Error> {
                     KERNEL.explain(shapes)
                 }
+
+                #sharded
 
                 #inner
             }

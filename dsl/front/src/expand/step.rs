@@ -9,7 +9,7 @@ use crate::syntax::{Head, KernelItem, Name, TensorItem};
 
 /// The items of a kernel's one-step form; without a program they have the same names and types.
 pub(super) fn items(item: &KernelItem, step: Option<&Step>, framework: &Framework) -> TokenStream {
-    let inside = kernel::Inside { about_step: "", items: TokenStream::new() };
+    let inside = kernel::Inside { about_step: "", items: TokenStream::new(), is_step: true };
     kernel::of_one(&one(item, step), step.map(|step| &step.program), inside, framework)
 }
 

@@ -1,10 +1,12 @@
 //! Functions over an axis: scans, reductions, positions.
 
 use oplus_dsl::Ty;
-use oplus_dsl::build::Direction;
+use oplus_dsl::build::{Built, Direction};
 use oplus_dsl::ir::{Axis, AxisSet, Literal, Operator, Value};
+use oplus_dsl::packed::Packing;
 
 use super::arguments::Signature;
+use super::segments::Segments;
 use super::state::Applied;
 use super::{Lower, Term};
 use crate::extent::Extent;
@@ -26,11 +28,11 @@ impl Lower<'_> {
         let applied = self.applied("scan", given.positional[1]);
         let init = self.init(given.key("init"), applied.as_ref());
         let direction = Direction { reverse: given.flag("reverse"), exclusive: given.flag("exclusive") };
-        let resets = self.segments(axis, &given, applied.as_ref(), direction);
-        let (Some(axis), Some(applied), Some(init), Some(resets)) = (axis, applied, init, resets) else {
+        let segments = self.segments(axis, &given, applied.as_ref(), direction);
+        let (Some(axis), Some(applied), Some(init), Some(segments)) = (axis, applied, init, segments) else {
             return Term::Wrong;
         };
-        self.scan_over(axis, &applied, &init, resets, direction, extent).unwrap_or(Term::Wrong)
+        self.scan_over(axis, &applied, &init, segments, direction, extent).unwrap_or(Term::Wrong)
     }
 
     fn scan_over(
@@ -38,23 +40,24 @@ impl Lower<'_> {
         axis: Axis,
         applied: &Applied,
         init: &[Option<(Term, Extent)>],
-        resets: Option<Value>,
+        segments: Option<Segments>,
         direction: Direction,
         extent: Extent,
     ) -> Option<Term> {
         let operator = self.instance(applied, init)?;
         let elements = self.elements(&operator, applied)?;
+        let resets = segments.map(|segments| segments.resets);
         self.check_scanned("scan", axis, elements.iter().chain(&resets), applied.extent)?;
         let before = self.before(axis, &operator, init)?;
         let has_init = init.iter().any(Option::is_some);
-        let fields = match resets {
+        let fields = match segments {
             None => {
                 let id = self.builder.operator(operator.clone());
                 self.builder.scan(axis, id, &elements, if has_init { &before } else { &[] }, direction)
             }
-            Some(resets) => {
+            Some(segments) => {
                 let init = has_init.then_some(&before[..]);
-                self.scan_segments(axis, &operator, &elements, init, resets, direction)
+                self.scan_segments(axis, &operator, &elements, init, segments, direction)
             }
         };
         let fields = fields.map_err(|error| self.report(extent, super::explain::mistake(&error))).ok()?;
@@ -158,19 +161,26 @@ impl Lower<'_> {
         None
     }
 
-    /// `last(L, x, empty = …)` and `first`.
+    /// `last(L, x, empty = …, offsets = …)` and `first`.
     pub(super) fn end(&mut self, function: &'static str, arguments: &[Argument], extent: Extent) -> Term {
         let usage = format!("{function}(L, x)");
-        let signature = Signature { keys: &["empty"], ..Signature::plain(&usage, 2) };
+        let signature = Signature { keys: &["empty", "offsets"], ..Signature::plain(&usage, 2) };
         let Some(given) = self.arguments(signature, arguments, extent) else { return Term::Wrong };
         let axis = self.axis(function, given.positional[0]);
         let operand = given.positional[1];
         let term = self.term(operand);
         let empty = given.key("empty").map(|expr| (self.term(expr), expr.extent));
         let Some(axis) = axis else { return Term::Wrong };
+        let packing = match given.key("offsets") {
+            Some(offsets) => match self.sequences(axis, offsets) {
+                Some(packing) => Some(packing),
+                None => return Term::Wrong,
+            },
+            None => None,
+        };
         let mut one = |term: &Term| {
             let value = self.value(term.clone(), operand.extent)?;
-            self.end_of(function, axis, value, empty.clone(), operand.extent)
+            self.end_of(function, axis, value, (empty.clone(), packing), operand.extent)
         };
         match &term {
             Term::State(state) => state.map(|term| one(term).into()),
@@ -185,10 +195,12 @@ impl Lower<'_> {
         function: &str,
         axis: Axis,
         value: Value,
-        empty: Option<(Term, Extent)>,
+        (empty, packing): (Option<(Term, Extent)>, Option<Packing>),
         extent: Extent,
     ) -> Option<Value> {
         self.check_has(function, axis, self.axes(value), extent)?;
+        let is_own =
+            |lower: &Self, before: Value| packing.is_some() || lower.axes(value).contains_all(lower.axes(before));
         let ty = self.ty(value);
         let empty = match (empty, self.before.get(&value)) {
             (Some((term, at)), _) => {
@@ -196,14 +208,23 @@ impl Lower<'_> {
                 self.check_without(axis, empty, "`empty`", function, at)?;
                 empty
             }
-            (None, Some((scanned, before))) if *scanned == axis => *before,
+            (None, Some((scanned, before))) if *scanned == axis && is_own(self, *before) => *before,
             _ => self.constant_of(Literal::zero(ty), ty)?,
         };
-        let built = match function {
-            "first" => self.builder.first(axis, value, empty),
+        let built = match (function, packing) {
+            (_, Some(packing)) => self.end_of_each(packing, value, empty, function == "last"),
+            ("first", None) => self.builder.first(axis, value, empty),
             _ => self.builder.last(axis, value, empty),
         };
         self.built(built, extent)
+    }
+
+    /// The first or last value of each packed sequence.
+    fn end_of_each(&mut self, packing: Packing, value: Value, empty: Value, last: bool) -> Built {
+        let border = packing.border(&mut self.builder, last)?;
+        let picked = packing.picked(&mut self.builder, border, value)?;
+        let is_some = packing.is_some(&mut self.builder)?;
+        self.builder.select(is_some, picked, empty)
     }
 
     /// `shift(L, x, by, fill = …)`.

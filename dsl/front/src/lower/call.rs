@@ -9,7 +9,7 @@ use super::{Lower, Term};
 use crate::diagnostics::Diagnostics;
 use crate::elsewhere::write_instead;
 use crate::extent::Extent;
-use crate::library::Library;
+use crate::library::{CALLED, Library};
 use crate::mistake::Mistake;
 use crate::names::FUNCTIONS;
 use crate::suggest::{counted, did_you_mean};
@@ -33,7 +33,7 @@ fn unary(name: &str) -> Option<Unary> {
 impl Lower<'_> {
     /// Whether a name can be called.
     pub(super) fn is_function(&self, name: &str) -> bool {
-        unary(name).is_some() || FUNCTIONS.contains(&name) || self.helper(name).is_some()
+        unary(name).is_some() || FUNCTIONS.contains(&name) || CALLED.contains(&name) || self.helper(name).is_some()
     }
 
     /// The meaning of `function(arguments)`.
@@ -126,8 +126,11 @@ impl Lower<'_> {
     }
 
     fn call_helper(&mut self, name: &Name, arguments: &[Argument], extent: Extent) -> Term {
-        let helpers = self.helpers.clone();
-        let Some(helper) = helpers.iter().find(|helper| helper.name.text == name.text) else {
+        let (helpers, functions) = (self.helpers.clone(), self.library.functions.clone());
+        let is_it = |helper: &&HelperItem| helper.name.text == name.text;
+        let own = helpers.iter().find(is_it);
+        let standard = functions.iter().find(is_it).filter(|_| CALLED.contains(&name.text.as_str()));
+        let Some(helper) = own.or(standard) else {
             return self.call_unknown(name, arguments);
         };
         let given: Vec<Term> = arguments.iter().map(|argument| self.term(&argument.value)).collect();
@@ -144,7 +147,41 @@ impl Lower<'_> {
         if self.inlining.contains(&name.text) {
             return self.wrong(name.extent(), Mistake::Recursion { name: name.text.clone() });
         }
-        self.inline(helper, given)
+        if own.is_some() {
+            return self.inline(helper, given);
+        }
+        let extents = arguments.iter().map(|argument| argument.value.extent);
+        let Some(given) = self.floats(&name.text, given.into_iter().zip(extents)) else { return Term::Wrong };
+        let outer = std::mem::replace(&mut self.helpers, functions.clone());
+        let term = self.inline(helper, given);
+        self.helpers = outer;
+        term
+    }
+
+    /// The arguments of a standard function, which are floats: no token of the user's shows its body.
+    fn floats(&mut self, function: &str, given: impl Iterator<Item = (Term, Extent)>) -> Option<Vec<Term>> {
+        let mut floats = vec![];
+        for (term, extent) in given {
+            let term = term.unwrapped();
+            if let Term::Literal(Literal::Int(n)) = term {
+                floats.push(Some(Term::Literal(Literal::Float(n as f64))));
+                continue;
+            }
+            if let Term::Literal(Literal::Float(_)) = term {
+                floats.push(Some(term));
+                continue;
+            }
+            let value = self.value(term, extent);
+            let found = value.map_or(Ty::F64, |value| self.ty(value));
+            if !found.is_float() {
+                let hint = "convert it with `as f32`".into();
+                let (function, expected) = (function.to_owned(), "a float".to_owned());
+                let found = super::explain::in_words(found);
+                self.report(extent, Mistake::OperandType { function, expected, found, hint });
+            }
+            floats.push(value.filter(|_| found.is_float()).map(Term::Value));
+        }
+        floats.into_iter().collect()
     }
 
     /// A misspelt function may take an axis and an operator: only its other arguments are looked at.
@@ -177,7 +214,7 @@ impl Lower<'_> {
         }
         let own: Vec<&str> = self.helpers.iter().map(|helper| helper.name.text.as_str()).collect();
         let maps = Unary::all().map(Unary::name).filter(|name| unary(name).is_some()).collect();
-        let hint = did_you_mean(text, [own, maps, FUNCTIONS.to_vec()].concat());
+        let hint = did_you_mean(text, [own, maps, FUNCTIONS.to_vec(), CALLED.to_vec()].concat());
         Mistake::UnknownFunction { name, hint }
     }
 

@@ -2,7 +2,7 @@
 
 use oplus_dsl::alternative::common;
 use oplus_dsl::build::Builder;
-use oplus_dsl::ir::{Axis, Literal, Program, Value};
+use oplus_dsl::ir::{Axis, ENDS, Literal, Program, Value};
 use oplus_dsl::simplify::simplify;
 use oplus_dsl::{Elem, Ty};
 
@@ -100,6 +100,8 @@ impl Lower<'_> {
         let mut seen: Vec<&str> = vec![];
         let required = item.params.iter().filter(|param| param.default.is_none());
         seen.extend(required.flat_map(|param| &param.axes).map(|axis| axis.text.as_str()));
+        let counted: Vec<&str> = seen.iter().filter_map(|axis| axis.strip_suffix(ENDS)).collect();
+        seen.extend(counted);
         for axis in item.params.iter().flat_map(|param| &param.axes) {
             if !seen.contains(&axis.text.as_str()) {
                 seen.push(&axis.text);
@@ -115,8 +117,10 @@ impl Lower<'_> {
         }
     }
 
+    /// The axis of a parameter; with the axis `S + 1` comes `S`.
     fn declare_axis(&mut self, name: &Name, kernel: &KernelItem) -> Option<Axis> {
-        let axis = self.builder.axis(&name.text);
+        let of = name.text.strip_suffix(ENDS).map_or(Ok(Axis(0)), |axis| self.builder.axis(axis));
+        let axis = of.and_then(|_| self.builder.axis(&name.text));
         axis.map_err(|_| self.report(name.extent(), Mistake::TooManyAxes { kernel: kernel.name.text.clone() })).ok()
     }
 

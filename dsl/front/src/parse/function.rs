@@ -1,6 +1,7 @@
 //! `fn` items: helper functions have names only, kernels have types.
 
 use oplus_dsl::Elem;
+use oplus_dsl::ir::ENDS;
 use proc_macro2::{Delimiter, Group, TokenTree};
 
 use crate::cursor::Cursor;
@@ -141,7 +142,10 @@ fn axes(cursor: &mut Cursor) -> Vec<Name> {
     let mut axes: Vec<Name> = vec![];
     for part in cursor.split(',') {
         let mut part = cursor.part(part);
-        let Some(axis) = part.name("the name of an axis") else { continue };
+        let Some(mut axis) = part.name("the name of an axis") else { continue };
+        if part.take_operator("+").is_some() {
+            one_more(&mut part, &mut axis);
+        }
         part.finish("`,`");
         if axes.iter().any(|other| other.text == axis.text) {
             part.report(axis.extent(), Mistake::DuplicateAxis { axis: axis.text });
@@ -150,6 +154,18 @@ fn axes(cursor: &mut Cursor) -> Vec<Name> {
         }
     }
     axes
+}
+
+/// The `1` of `S + 1`: the axis of the ends of S sequences.
+fn one_more(part: &mut Cursor, axis: &mut Name) {
+    let extent = part.extent();
+    match part.next() {
+        Some(TokenTree::Literal(literal)) if literal.to_string() == "1" => axis.text.push_str(ENDS),
+        _ => {
+            let (what, instead) = ("sizes other than `S` and `S + 1` are".into(), "name the axis".into());
+            part.report(extent, Mistake::Unsupported { what, instead });
+        }
+    }
 }
 
 /// An element type.

@@ -2,7 +2,7 @@
 
 use oplus_dsl::batched::{batched, with_axes_of};
 use oplus_dsl::interpret::{Array, Data, Mode, Order, Precision, interpret};
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::testing::inputs;
 use oplus_dsl::verify::verify;
 
@@ -34,7 +34,12 @@ fn stacked(parts: &[Array]) -> Array {
 
 /// Maps a program over the parameters of a mask and compares.
 fn check(program: &Program, mask: u64) {
-    let sizes: Vec<usize> = (0..program.axes.len()).map(|axis| 2 + axis % 2).collect();
+    let mut sizes: Vec<usize> = (0..program.axes.len()).map(|axis| 2 + axis % 2).collect();
+    for list in 0..sizes.len() {
+        if let Some(axis) = program.ends(Axis(list as u32)) {
+            sizes[list] = sizes[axis.0 as usize] + 1;
+        }
+    }
     let mut given: Vec<Vec<Option<Array>>> =
         (0..WIDE as u64).map(|at| inputs(program, &sizes, 7 * mask + at)).collect();
     let mapped: Vec<bool> = (0..program.params.len()).map(|k| mask >> k & 1 == 1 && given[0][k].is_some()).collect();
@@ -86,6 +91,11 @@ fn gradients_that_are_called_by_themselves_know_all_sizes_and_the_type() {
             let has = |p: &oplus_dsl::ir::Param| p.default.is_none() && p.axes.iter().any(|a| a.0 as usize == axis);
             complete.params.iter().any(has)
         };
-        assert!((0..complete.axes.len()).all(told), "{}", program.name);
+        // The number of sequences is told by the list of their ends.
+        let list = |axis: usize| {
+            (0..complete.axes.len()).find(|list| complete.ends(Axis(*list as u32)) == Some(Axis(axis as u32)))
+        };
+        let known = |axis: usize| told(axis) || list(axis).is_some_and(told);
+        assert!((0..complete.axes.len()).all(known), "{}", program.name);
     }
 }

@@ -25,6 +25,7 @@ fn every_standard_model_has_a_valid_program() {
         include_str!("../../standard/linear.rs"),
         include_str!("../../standard/attention.rs"),
         include_str!("../../standard/options.rs"),
+        include_str!("../../standard/packed.rs"),
     );
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
@@ -35,7 +36,8 @@ fn every_standard_model_has_a_valid_program() {
 #[test]
 fn models_with_rarer_options_are_models() {
     let (models, options) = (model_programs(), oplus_front::option_models());
-    assert_eq!(options.len(), include_str!("../../standard/options.rs").matches("pub fn").count());
+    let texts = [include_str!("../../standard/options.rs"), include_str!("../../standard/packed.rs")];
+    assert_eq!(options.len(), texts.concat().matches("pub fn").count());
     assert!(options.iter().all(|name| models.iter().any(|model| model.name == *name)), "{options:?}");
 }
 

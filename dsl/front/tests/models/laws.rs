@@ -208,7 +208,8 @@ fn every_recurrence_but_the_packed_ones_has_a_step() {
         .filter(|program| step(program).is_err() && program.axis("T").is_some())
         .map(|program| program.name)
         .collect();
-    assert_eq!(without, ["selective_scan_packed", "mamba_packed", "monoid_attention_packed", "ssd_packed"]);
+    assert!(without.iter().all(|name| name.contains("_packed")), "{without:?}");
+    assert_eq!(without.len(), 10, "{without:?}");
 }
 
 #[test]

@@ -100,6 +100,10 @@ impl Writer<'_> {
                 let offsets = self.render(offsets, at, Level::Choice);
                 (format!("{} ∈ {offsets}", self.names.index(axis, at.index(axis))), Level::Choice)
             }
+            Op::Gather { axis, value, index, .. } => {
+                let (value, index) = (self.render(value, at, Level::Atom), self.render(index, at, Level::Atom));
+                (format!("{value} | {}={index}", self.names.axis(axis)), Level::Choice)
+            }
             Op::Field(tuple, k) => self.field(tuple, k, at),
             Op::Last { axis, value, .. } => self.named(value, &at.at(axis, Index::End(-1))),
             Op::First { axis, value, .. } => self.named(value, &at.at(axis, Index::First(0))),

@@ -102,6 +102,7 @@ fn walked_axis(op: &Op) -> Option<Axis> {
     match op {
         Op::Scan { axis, .. } | Op::Last { axis, .. } | Op::First { axis, .. } => Some(*axis),
         Op::Shift { axis, .. } | Op::Starts { axis, .. } | Op::Index(axis) => Some(*axis),
+        Op::Gather { axis, .. } => Some(*axis),
         _ => None,
     }
 }

@@ -1,5 +1,6 @@
 //! Scans and reductions of blocks.
 
+use crate::cpu::CpuError;
 use crate::cpu::flip::{flip, flipped};
 use crate::cpu::lanes::{Block, Elements, First, Operand, Results};
 use crate::cpu::map;
@@ -10,22 +11,24 @@ use super::{Frame, Sweeping};
 
 impl Frame<'_> {
     /// Puts the states of a combination before its first element.
-    pub(in crate::cpu) fn reset(&mut self, combine: &Combine) {
+    pub(in crate::cpu) fn reset(&mut self, combine: &Combine) -> Result<(), CpuError> {
         for (field, state) in combine.states.iter().enumerate() {
             match (*state, combine.init.get(field)) {
-                (Some(state), Some(init)) => self.broadcast(state, *init),
-                _ => self.reset_to_identity(combine, field),
+                (Some(state), Some(init)) => self.broadcast(state, *init)?,
+                _ => self.reset_to_identity(combine, field)?,
             }
         }
+        Ok(())
     }
 
     /// Makes a field's state the identity.
-    pub(in crate::cpu) fn reset_to_identity(&mut self, combine: &Combine, field: usize) {
+    pub(in crate::cpu) fn reset_to_identity(&mut self, combine: &Combine, field: usize) -> Result<(), CpuError> {
         if let Some(state) = combine.states[field] {
             let n = self.len(state);
             let identity = combine.totals.scan.fields[field].1;
-            self.get_mut(state).fill(n, identity);
+            self.get_mut(state).fill(n, identity)?;
         }
+        Ok(())
     }
 
     /// How the first element of the tile is combined.
@@ -38,25 +41,32 @@ impl Frame<'_> {
     }
 
     /// Keeps the first elements of the tile, which its totals leave out.
-    pub(super) fn keep_first(&mut self, at: usize, combine: &Combine) {
-        let first = combine.elements[1].iter().map(|register| self.at_first(*register, combine.axis)).collect();
+    pub(super) fn keep_first(&mut self, at: usize, combine: &Combine) -> Result<(), CpuError> {
+        let first = combine.elements[1].iter().map(|register| self.at_first(*register, combine.axis));
+        let first = first.collect::<Result<_, _>>()?;
         self.firsts.insert(at, first);
+        Ok(())
     }
 
     /// The values of a register at the first index of an axis.
-    fn at_first(&self, register: Reg, axis: usize) -> Values {
+    fn at_first(&self, register: Reg, axis: usize) -> Result<Values, CpuError> {
         let mut extents = self.tile.extents.clone();
         extents[axis] = 1;
         let Register { ty, dims, .. } = self.code.registers[register.0];
         let loops = self.loops_over(register, &extents, [&strides(dims, &extents), &self.strides(register)]).unit();
         let mut first = Values::empty(ty);
-        map::copy(&loops, &mut first, self.get(register));
-        first
+        map::copy(&loops, &mut first, self.get(register))?;
+        Ok(first)
     }
 
     /// Combines the states before a chunk with the first elements that its totals have left out.
-    pub(in crate::cpu) fn enter(&mut self, at: usize, combine: &Combine, states: &mut [Values]) {
-        let Some(first) = self.firsts.remove(&at) else { return };
+    pub(in crate::cpu) fn enter(
+        &mut self,
+        at: usize,
+        combine: &Combine,
+        states: &mut [Values],
+    ) -> Result<(), CpuError> {
+        let Some(first) = self.firsts.remove(&at) else { return Ok(()) };
         let mut extents = self.tile.extents.clone();
         extents[combine.axis] = 1;
         let dims = combine.elements[1].iter().map(|register| self.code.registers[register.0].dims);
@@ -66,21 +76,28 @@ impl Frame<'_> {
         let mut none: Vec<_> = states.iter().map(|_| None).collect();
         let results = Results { states, outputs: &mut none };
         let elements = Elements { scan: &elements, total: &elements };
-        block.sweep(&combine.totals, elements, results, First::AsOthers, &mut self.workspace);
+        block.sweep(&combine.totals, elements, results, First::AsOthers, &mut self.workspace)
     }
 
     /// Sweeps the tile.
-    pub(super) fn combine(&mut self, at: usize, combine: &Combine, sweeping: Sweeping, first: First) {
+    pub(super) fn combine(
+        &mut self,
+        at: usize,
+        combine: &Combine,
+        sweeping: Sweeping,
+        first: First,
+    ) -> Result<(), CpuError> {
         let totals = combine.gives_totals(sweeping);
         if !combine.is_streamed {
-            self.reset(combine);
+            self.reset(combine)?;
         }
         let mut states: Vec<Values> = combine.states.iter().map(|state| self.lend(*state)).collect();
         let mut outputs: Vec<Option<Values>> =
-            combine.outputs.iter().map(|output| self.lend_output(*output, totals)).collect();
+            combine.outputs.iter().map(|output| self.lend_output(*output, totals)).collect::<Result<_, _>>()?;
         let tile = (at, self.tile.starts[combine.axis]);
-        self.workspace.totals = self.totals.get(&tile).filter(|_| !totals && combine.is_streamed).cloned();
-        self.sweep(combine, totals, first, &mut states, &mut outputs);
+        let known = self.totals.get(&tile).filter(|_| !totals && combine.is_streamed);
+        self.workspace.totals = known.map(|known| Values::copies(known)).transpose()?;
+        self.sweep(combine, totals, first, &mut states, &mut outputs)?;
         let found = self.workspace.totals.take().filter(|_| totals);
         self.totals.extend(found.map(|found| (tile, found)));
         for (state, values) in combine.states.iter().zip(states) {
@@ -93,14 +110,15 @@ impl Frame<'_> {
                 *self.get_mut(*output) = values;
             }
         }
+        Ok(())
     }
 
     /// Puts the states that a chunk ends with in place of those that were swept, and of the results at its last index.
-    pub(super) fn close(&mut self, combine: &Combine, end: &[Values]) {
+    pub(super) fn close(&mut self, combine: &Combine, end: &[Values]) -> Result<(), CpuError> {
         let last = self.tile.extents[combine.axis] as isize - 1;
         for (field, end) in end.iter().enumerate() {
             if let Some(state) = combine.states[field] {
-                self.get_mut(state).clone_from(end);
+                self.get_mut(state).copy_from(end.from(0))?;
             }
             if let (Some(output), false) = (combine.outputs[field], combine.results.exclusive) {
                 let mut extents = self.tile.extents.clone();
@@ -112,18 +130,19 @@ impl Frame<'_> {
                 *self.get_mut(output) = values;
             }
         }
+        Ok(())
     }
 
     fn lend(&mut self, state: Option<Reg>) -> Values {
         state.map_or(Values::Bool(vec![]), |state| self.take(state))
     }
 
-    fn lend_output(&mut self, output: Option<Reg>, totals: bool) -> Option<Values> {
-        let output = output.filter(|_| !totals)?;
+    fn lend_output(&mut self, output: Option<Reg>, totals: bool) -> Result<Option<Values>, CpuError> {
+        let Some(output) = output.filter(|_| !totals) else { return Ok(None) };
         let n = self.len(output);
         let mut values = self.take(output);
-        values.grow(n);
-        Some(values)
+        values.grow(n)?;
+        Ok(Some(values))
     }
 
     fn sweep(
@@ -133,27 +152,28 @@ impl Frame<'_> {
         first: First,
         states: &mut [Values],
         outputs: &mut [Option<Values>],
-    ) {
+    ) -> Result<(), CpuError> {
         let mut workspace = std::mem::take(&mut self.workspace);
         let of = if totals { &combine.totals } else { &combine.results };
         let [of_scan, of_total] = &combine.elements;
         let of_scan = if totals { of_total } else { of_scan };
-        let flipped = [self.flipped(combine, of_scan), self.flipped(combine, of_total)];
+        let flipped = [self.flipped(combine, of_scan)?, self.flipped(combine, of_total)?];
         let (scan, total) = (self.operands(of_scan, &flipped[0]), self.operands(of_total, &flipped[1]));
         let block = Block { extents: &self.tile.extents, axis: combine.axis, states: &combine.dims };
         let mut targets: Vec<Option<&mut Values>> = outputs.iter_mut().map(Option::as_mut).collect();
         let results = Results { states, outputs: &mut targets };
-        block.sweep(of, Elements { scan: &scan, total: &total }, results, first, &mut workspace);
+        block.sweep(of, Elements { scan: &scan, total: &total }, results, first, &mut workspace)?;
         if combine.is_flipped() {
             for (values, dims) in outputs.iter_mut().zip(&combine.dims) {
                 if let Some(values) = values {
                     let dims = dims | 1 << combine.axis;
                     let (len, rows, inside) = self.rows(dims, combine.axis);
-                    flip(values, len, rows, inside);
+                    flip(values, len, rows, inside)?;
                 }
             }
         }
         self.workspace = workspace;
+        Ok(())
     }
 
     fn operands<'s>(&'s self, registers: &[Reg], flipped: &'s [Option<Values>]) -> Vec<Operand<'s>> {
@@ -165,12 +185,12 @@ impl Frame<'_> {
     }
 
     /// Elements in the order of visits, where that is not the order of the tile.
-    fn flipped(&self, combine: &Combine, registers: &[Reg]) -> Vec<Option<Values>> {
+    fn flipped(&self, combine: &Combine, registers: &[Reg]) -> Result<Vec<Option<Values>>, CpuError> {
         let flip = |register: &Reg| {
             let dims = self.code.registers[register.0].dims;
             let (len, rows, inside) = self.rows(dims, combine.axis);
             let varies = combine.is_flipped() && dims >> combine.axis & 1 == 1;
-            varies.then(|| flipped(self.get(*register), len, rows, inside))
+            varies.then(|| flipped(self.get(*register), len, rows, inside)).transpose()
         };
         registers.iter().map(flip).collect()
     }

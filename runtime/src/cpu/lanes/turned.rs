@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use oplus_dsl::Ty;
 
+use crate::cpu::CpuError;
 use crate::cpu::kernel::Kernel;
 use crate::cpu::loops::Loops;
 use crate::cpu::lost;
@@ -11,6 +12,8 @@ use crate::cpu::map;
 use crate::cpu::sweep::{Geometry, Strides, Workspace, dense, sweep};
 use crate::cpu::turn::{turn, turn_back};
 use crate::cpu::values::{Slice, Values};
+
+use crate::room::room;
 
 use super::{Block, Combination, Elements, First, Operand, Results};
 
@@ -39,53 +42,67 @@ impl Turned<'_> {
         elements: Elements<'_>,
         results: &mut Results<'_, '_>,
         workspace: &mut Workspace,
-    ) {
+    ) -> Result<(), CpuError> {
         let has_outputs = results.outputs.iter().any(Option::is_some);
         if self.parts == 1 {
             return self.scan(of, elements.scan, results.states, results.outputs, workspace);
         }
         let known = workspace.totals.take().filter(|_| has_outputs);
-        let totals = known.unwrap_or_else(|| self.totals(of, elements.total, workspace));
-        let before = results.states.to_vec();
-        self.enter(of, elements.scan, results.states, workspace);
-        let entered = results.states.to_vec();
-        let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace);
+        let totals = known.map_or_else(|| self.totals(of, elements.total, workspace), Ok)?;
+        let before = Values::copies(results.states)?;
+        self.enter(of, elements.scan, results.states, workspace)?;
+        let entered = Values::copies(results.states)?;
+        let mut starts = self.starts(of, &totals, results.states, has_outputs, workspace)?;
         let has_others = |values: &[Values]| lost::has_others(&of.merge, values);
         if !of.gives_totals && (has_others(&starts) || has_others(results.states)) {
-            results.states.clone_from_slice(&entered);
-            starts = self.starts_by_steps(of, elements.scan, &totals, results.states, workspace);
+            results.states.iter_mut().zip(entered).for_each(|(state, entered)| *state = entered);
+            starts = self.starts_by_steps(of, elements.scan, &totals, results.states, workspace)?;
         }
         if has_outputs {
             self.begin(of, &mut starts, &before);
-            self.scan(of, elements.scan, &mut starts, results.outputs, workspace);
+            self.scan(of, elements.scan, &mut starts, results.outputs, workspace)?;
         } else {
             workspace.totals = Some(totals);
         }
+        Ok(())
     }
 
     /// The combination of all elements of each part.
-    fn totals(&self, of: &Combination, elements: &[Operand<'_>], workspace: &mut Workspace) -> Vec<Values> {
+    fn totals(
+        &self,
+        of: &Combination,
+        elements: &[Operand<'_>],
+        workspace: &mut Workspace,
+    ) -> Result<Vec<Values>, CpuError> {
         let identity = |((ty, identity), dims): (&(Ty, _), &u64)| Values::filled(*ty, self.width(*dims), *identity);
-        let mut totals: Vec<Values> = of.total.fields.iter().zip(self.block.states).map(identity).collect();
+        let totals = of.total.fields.iter().zip(self.block.states).map(identity);
+        let mut totals = totals.collect::<Result<Vec<Values>, _>>()?;
         let mut none: Vec<_> = totals.iter().map(|_| None).collect();
         let leaves_out = self.first != First::AsOthers;
         let how = How { exclusive: false, in_blocks: of.in_blocks(), leaves_out };
-        self.run(&of.total, elements, (&mut totals, &mut none), how, workspace);
-        totals
+        self.run(&of.total, elements, (&mut totals, &mut none), how, workspace)?;
+        Ok(totals)
     }
 
     /// Combines states with the first element, if it is combined alone.
-    fn enter(&self, of: &Combination, elements: &[Operand<'_>], states: &mut [Values], workspace: &mut Workspace) {
+    fn enter(
+        &self,
+        of: &Combination,
+        elements: &[Operand<'_>],
+        states: &mut [Values],
+        workspace: &mut Workspace,
+    ) -> Result<(), CpuError> {
         if self.first == First::Alone {
             let mut extents = self.block.extents.to_vec();
             extents[self.block.axis] = 1;
             let block = Block { extents: &extents, ..*self.block };
-            let first: Vec<Values> = elements.iter().map(|element| self.block.first(element)).collect();
+            let first = elements.iter().map(|element| self.block.first(element)).collect::<Result<Vec<Values>, _>>()?;
             let first = elements.iter().zip(&first).map(|(e, first)| Operand { dims: e.dims, values: first.from(0) });
             let mut none: Vec<_> = states.iter().map(|_| None).collect();
             let results = Results { states, outputs: &mut none };
-            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, (0..1, First::Alone), workspace);
+            block.sweep_as_it_lies(of, &first.collect::<Vec<_>>(), results, (0..1, First::Alone), workspace)?;
         }
+        Ok(())
     }
 
     /// Puts the states before the first element at the start of the first part, if that begins with it.
@@ -99,11 +116,12 @@ impl Turned<'_> {
     }
 
     /// Makes the totals of the first parts the identity again.
-    fn forget(&self, kernel: &Kernel, totals: &mut [Values]) {
+    fn forget(&self, kernel: &Kernel, totals: &mut [Values]) -> Result<(), CpuError> {
         for ((total, dims), (ty, identity)) in totals.iter_mut().zip(self.block.states).zip(&kernel.fields) {
-            let identity = Values::filled(*ty, 1, *identity);
+            let identity = Values::filled(*ty, 1, *identity)?;
             self.place_first(total, *dims, identity.from(0), &vec![0; self.block.extents.len() - 1]);
         }
+        Ok(())
     }
 
     /// Writes the lanes of the first parts.
@@ -122,10 +140,10 @@ impl Turned<'_> {
         states: &mut [Values],
         is_kept: bool,
         workspace: &mut Workspace,
-    ) -> Vec<Values> {
-        let mut starts = totals.to_vec();
-        self.merge(of, totals, states, (&mut starts, is_kept), 0..self.parts, workspace);
-        starts
+    ) -> Result<Vec<Values>, CpuError> {
+        let mut starts = Values::copies(totals)?;
+        self.merge(of, totals, states, (&mut starts, is_kept), 0..self.parts, workspace)?;
+        Ok(starts)
     }
 
     /// Combines states with the totals of some parts, one after the other. The states before each go to `starts`, if
@@ -138,7 +156,7 @@ impl Turned<'_> {
         (starts, is_kept): (&mut [Values], bool),
         parts: Range<usize>,
         workspace: &mut Workspace,
-    ) {
+    ) -> Result<(), CpuError> {
         let own = |dims: &u64| self.lane_strides(*dims & !(1 << self.block.axis), 1);
         let along = |dims: &u64| {
             let all = self.lane_strides(*dims | 1 << self.block.axis, self.parts);
@@ -157,7 +175,7 @@ impl Turned<'_> {
         let kept = of.merge.kept();
         let output = |(field, start)| (is_kept && kept >> field & 1 == 1).then_some(start);
         let mut outputs: Vec<Option<&mut Values>> = starts.iter_mut().enumerate().map(output).collect();
-        sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace);
+        sweep(&of.merge, &geometry, &elements, states, &mut outputs, true, workspace)
     }
 
     /// The state before each part, where parts that lose states are taken step by step; `states` go to after the last
@@ -169,24 +187,24 @@ impl Turned<'_> {
         totals: &[Values],
         states: &mut [Values],
         workspace: &mut Workspace,
-    ) -> Vec<Values> {
-        let mut starts = totals.to_vec();
+    ) -> Result<Vec<Values>, CpuError> {
+        let mut starts = Values::copies(totals)?;
         for part in 0..self.parts {
-            let before = states.to_vec();
-            self.merge(of, totals, states, (&mut starts, true), part..part + 1, workspace);
+            let before = Values::copies(states)?;
+            self.merge(of, totals, states, (&mut starts, true), part..part + 1, workspace)?;
             if !lost::any(&of.merge, &before, states) {
                 continue;
             }
-            let mut stepped = before.clone();
+            let mut stepped = Values::copies(&before)?;
             let mut none: Vec<_> = stepped.iter().map(|_| None).collect();
             let is_entered = part == 0 && self.first != First::AsOthers;
             let first = if is_entered { First::LeftOut } else { First::AsOthers };
             let range = part * self.steps..(part + 1) * self.steps;
             let results = Results { states: &mut stepped, outputs: &mut none };
-            self.block.sweep_as_it_lies(of, elements, results, (range, first), workspace);
+            self.block.sweep_as_it_lies(of, elements, results, (range, first), workspace)?;
             lost::replace(&of.merge, &before, states, &stepped);
         }
-        starts
+        Ok(starts)
     }
 
     /// Sweeps every part from its start.
@@ -197,22 +215,23 @@ impl Turned<'_> {
         starts: &mut [Values],
         outputs: &mut [Option<&mut Values>],
         workspace: &mut Workspace,
-    ) {
+    ) -> Result<(), CpuError> {
         let room = |(output, dims): (&Option<&mut Values>, &u64)| {
-            let mut turned = Values::empty(output.as_ref()?.ty());
-            turned.fill(self.steps * self.width(*dims), oplus_dsl::ir::Literal::zero(turned.ty()));
-            Some(turned)
+            let ty = output.as_ref()?.ty();
+            Some(Values::filled(ty, self.steps * self.width(*dims), oplus_dsl::ir::Literal::zero(ty)))
         };
-        let mut turned: Vec<Option<Values>> = outputs.iter().zip(self.block.states).map(room).collect();
+        let turned = outputs.iter().zip(self.block.states).map(|each| room(each).transpose());
+        let mut turned = turned.collect::<Result<Vec<Option<Values>>, _>>()?;
         let mut targets: Vec<Option<&mut Values>> = turned.iter_mut().map(Option::as_mut).collect();
         let how = How { exclusive: of.exclusive, in_blocks: of.in_blocks(), leaves_out: false };
-        self.run(&of.scan, elements, (starts, &mut targets), how, workspace);
+        self.run(&of.scan, elements, (starts, &mut targets), how, workspace)?;
         for ((output, turned), dims) in outputs.iter_mut().zip(&turned).zip(self.block.states) {
             if let (Some(output), Some(turned)) = (output, turned) {
                 let dims = dims | 1 << self.block.axis;
-                turn_back(output, turned.from(0), &self.lane_starts(dims), self.block.stride(dims), self.steps);
+                turn_back(output, turned.from(0), &self.lane_starts(dims)?, self.block.stride(dims), self.steps);
             }
         }
+        Ok(())
     }
 
     fn run(
@@ -222,8 +241,8 @@ impl Turned<'_> {
         (states, outputs): (&mut [Values], &mut [Option<&mut Values>]),
         how: How,
         workspace: &mut Workspace,
-    ) {
-        let turned: Vec<Option<Values>> = elements.iter().map(|element| self.turned(element)).collect();
+    ) -> Result<(), CpuError> {
+        let turned = elements.iter().map(|element| self.turned(element)).collect::<Result<Vec<Option<Values>>, _>>()?;
         let slices = turned.iter().zip(elements);
         let slices: Vec<Slice<'_>> =
             slices.map(|(turned, element)| turned.as_ref().map_or(element.values, |turned| turned.from(0))).collect();
@@ -242,21 +261,22 @@ impl Turned<'_> {
         };
         if how.leaves_out {
             geometry.steps = 1;
-            sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace);
-            self.forget(kernel, states);
+            sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace)?;
+            self.forget(kernel, states)?;
             (geometry.steps, geometry.first) = (self.steps, First::LeftOut);
         }
-        sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace);
+        sweep(kernel, &geometry, &slices, states, outputs, how.exclusive, workspace)
     }
 
     /// The element with the steps outermost; `None` if it does not vary along the swept axis.
-    fn turned(&self, element: &Operand<'_>) -> Option<Values> {
+    fn turned(&self, element: &Operand<'_>) -> Result<Option<Values>, CpuError> {
         let stride = self.block.stride(element.dims);
+        if stride == 0 {
+            return Ok(None);
+        }
         let mut turned = Values::empty(element.values.ty());
-        (stride > 0).then(|| {
-            turn(&mut turned, element.values, &self.lane_starts(element.dims), stride, self.steps);
-            turned
-        })
+        turn(&mut turned, element.values, &self.lane_starts(element.dims)?, stride, self.steps)?;
+        Ok(Some(turned))
     }
 
     /// The sizes of the lanes' axes.
@@ -281,13 +301,18 @@ impl Turned<'_> {
     }
 
     /// Where each lane begins in the block.
-    fn lane_starts(&self, dims: u64) -> Vec<usize> {
+    fn lane_starts(&self, dims: u64) -> Result<Vec<usize>, CpuError> {
         let strides = self.block.strides(dims, 0);
         let axes = self.block.others().into_iter().zip(&strides.lanes).filter(|(k, _)| dims >> k & 1 == 1);
         let lanes = axes.map(|(k, stride)| (self.block.extents[k], *stride as usize));
         let part = self.steps * strides.step as usize;
-        lanes.chain([(self.parts, part)]).fold(vec![0], |starts, (n, stride)| {
-            starts.into_iter().flat_map(|start| (0..n).map(move |i| start + i * stride)).collect()
-        })
+        let mut starts = room(1)?;
+        starts.push(0);
+        for (n, stride) in lanes.chain([(self.parts, part)]) {
+            let mut finer = room(starts.len() * n)?;
+            finer.extend(starts.iter().flat_map(|start| (0..n).map(move |i| start + i * stride)));
+            starts = finer;
+        }
+        Ok(starts)
     }
 }

@@ -4,7 +4,7 @@
 //! own), or holds the axis *whole* (all indices at once, so that anything may happen along it), or *streams* it (tile
 //! after tile in one direction, states carried along). Scans, reductions and final states are *anchored*: each belongs
 //! to one stage. Maps belong to none: they are computed wherever they are needed. An anchored value that another stage
-//! needs goes through memory.
+//! needs goes through memory. A gather of anchored values is a stage of its own; one of parameters is read where it is needed.
 
 use std::ops::Range;
 
@@ -105,6 +105,11 @@ impl<'a> Drafts<'a> {
             Op::Starts { axis, list, .. } => {
                 let whole = AxisSet::of(*axis).with(*list);
                 self.stages.push(Draft { whole, is_full: true, ..Draft::default() });
+                self.home[value.0 as usize] = Some(self.stages.len() - 1);
+                true
+            }
+            Op::Gather { value: over, .. } if !self.cones[over.0 as usize].is_empty() => {
+                self.stages.push(Draft { parallel: node.axes, is_full: true, ..Draft::default() });
                 self.home[value.0 as usize] = Some(self.stages.len() - 1);
                 true
             }

@@ -11,7 +11,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Value};
 use oplus_dsl::walk::WorkList;
 use oplus_dsl::{Elem, Ty};
 
-use crate::cpu::tile::{Code, Instruction, Load, Reg, Register, Term, TileOp};
+use crate::cpu::tile::{Code, Gathered, Instruction, Load, Reg, Register, Term, TileOp};
 
 use super::Source;
 use super::draft::{Draft, Drafts};
@@ -27,6 +27,11 @@ pub(super) struct Tensor {
     pub(super) axes: Vec<(Axis, i64)>,
     /// The element of index 0, 0, ….
     pub(super) offset: usize,
+}
+
+/// The moves of a value that is read where an index says.
+fn gathered(moves: &Moves, axis: Axis, (index, of_index): &(Value, Moves)) -> Moves {
+    moves.with(axis, Move::Gather { index: *index, moves: of_index.clone(), by: 0 })
 }
 
 /// What is known about memory when a stage is lowered.
@@ -110,6 +115,7 @@ impl<'a> Lower<'a> {
     fn moves_operand(&self, value: Value) -> bool {
         match self.drafts.program.node(value).op {
             Op::Shift { axis, .. } => !self.holds(axis),
+            Op::Gather { .. } => true,
             Op::Last { axis, .. } | Op::First { axis, .. } => {
                 self.size(axis) == 0 || !self.holds(axis) && !self.captures(value, axis)
             }
@@ -183,7 +189,14 @@ impl<'a> Lower<'a> {
                     let further = moves.with(*axis, Move::Shift(outer.saturating_add(*by)));
                     vec![self.key(*value, &further), self.key(*fill, moves)]
                 }
+                gather @ Move::Gather { .. } => {
+                    vec![self.key(*value, &moves.with(*axis, gather.shifted(*by))), self.key(*fill, moves)]
+                }
             },
+            Op::Gather { axis, value, index, .. } => {
+                let index = self.key(*index, moves);
+                vec![self.key(*value, &gathered(moves, *axis, &index)), index]
+            }
             Op::Last { axis, value: over, empty } | Op::First { axis, value: over, empty } => {
                 let is_last = matches!(self.drafts.program.node(*value).op, Op::Last { .. });
                 match self.size(*axis) {
@@ -226,6 +239,7 @@ impl<'a> Lower<'a> {
             Op::Last { axis, value: over, empty } => self.end(value, *axis, *over, *empty, moves, true),
             Op::First { axis, value: over, empty } => self.end(value, *axis, *over, *empty, moves, false),
             Op::Shift { axis, by, value, fill } => self.shift(*axis, *by, *value, *fill, moves),
+            Op::Gather { axis, value, index, .. } => self.gather(*axis, *value, *index, moves),
             Op::Starts { axis, offsets, .. } => {
                 let (axis, offsets) = (self.position(*axis), self.value(*offsets, moves));
                 self.emit_over(1 << axis, TileOp::Starts { axis }, Ty::Bool, vec![offsets])
@@ -281,8 +295,8 @@ impl<'a> Lower<'a> {
             self.sources.push(tensor.source);
             self.sources.len() - 1
         });
-        let mut load = Load { source, base: tensor.offset as i64, terms: vec![] };
-        let mut dims = 0;
+        let mut load = Load { source, base: tensor.offset as i64, terms: vec![], gathered: vec![] };
+        let (mut dims, mut indices) = (0, vec![]);
         for (axis, stride) in &tensor.axes {
             match moves.of(*axis) {
                 Move::Pin(index) => load.base += index as i64 * stride,
@@ -290,9 +304,15 @@ impl<'a> Lower<'a> {
                     load.terms.push(Term { axis: self.position(*axis), stride: *stride, by });
                     dims |= 1 << self.position(*axis);
                 }
+                Move::Gather { index, moves, by } => {
+                    let index = self.value(index, &moves);
+                    load.gathered.push(Gathered { size: self.size(*axis), stride: *stride, by });
+                    dims |= self.code.registers[index.0].dims;
+                    indices.push(index);
+                }
             }
         }
-        self.emit_over(dims, TileOp::Load(load), ty, vec![])
+        self.emit_over(dims, TileOp::Load(load), ty, indices)
     }
 
     fn index(&mut self, axis: Axis, moves: &Moves) -> Reg {
@@ -303,7 +323,25 @@ impl<'a> Lower<'a> {
                 let op = TileOp::Index { axis: position, offset: by.wrapping_neg() };
                 self.emit_over(1 << position, op, Ty::I64, vec![])
             }
+            Move::Gather { index, moves, by } => {
+                let (index, by) = (self.value(index, &moves), self.constant(Ty::I64, Literal::Int(by)));
+                self.emit(TileOp::Binary(Binary::Sub), Ty::I64, vec![index, by])
+            }
         }
+    }
+
+    /// The value at the index of its axis that another value is; zero where that is none.
+    fn gather(&mut self, axis: Axis, value: Value, index: Value, moves: &Moves) -> Reg {
+        let there = gathered(moves, axis, &self.key(index, moves));
+        let (value, index) = (self.value(value, &there), self.value(index, moves));
+        let ty = self.code.registers[value.0].ty;
+        let (first, end) = (self.constant(Ty::I64, Literal::Int(0)), self.size(axis) as i64);
+        let end = self.constant(Ty::I64, Literal::Int(end));
+        let above = self.emit(TileOp::Binary(Binary::Ge), Ty::Bool, vec![index, first]);
+        let below = self.emit(TileOp::Binary(Binary::Lt), Ty::Bool, vec![index, end]);
+        let inside = self.emit(TileOp::Binary(Binary::And), Ty::Bool, vec![above, below]);
+        let nothing = self.constant(ty, Literal::zero(ty));
+        self.emit(TileOp::Select, ty, vec![inside, value, nothing])
     }
 
     /// The value at index t − by. In an axis that the tile holds, that is a copy; otherwise everything the value is
@@ -325,6 +363,12 @@ impl<'a> Lower<'a> {
                 let shifted = self.value(value, &moves.with(axis, Move::Shift(total)));
                 let fill = self.value(fill, moves);
                 let inside = self.is_inside(axis, by, moves);
+                let ty = self.code.registers[shifted.0].ty;
+                self.emit(TileOp::Select, ty, vec![inside, shifted, fill])
+            }
+            gather @ Move::Gather { .. } => {
+                let shifted = self.value(value, &moves.with(axis, gather.shifted(by)));
+                let (fill, inside) = (self.value(fill, moves), self.is_inside(axis, by, moves));
                 let ty = self.code.registers[shifted.0].ty;
                 self.emit(TileOp::Select, ty, vec![inside, shifted, fill])
             }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cpu::CpuError;
-use crate::cpu::error::room;
 use crate::cpu::values::Values;
+use crate::room::room;
 
 /// The states of some scans or reductions, field by field.
 pub(super) type States = Vec<Vec<Values>>;

@@ -47,7 +47,10 @@ impl<'r, 'a> Task<'r, 'a> {
     }
 
     /// Computes a chunk of a block.
-    pub(super) fn run(&mut self, block: usize, number: usize) {
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
+    pub(super) fn run(&mut self, block: usize, number: usize) -> Result<(), CpuError> {
         let (mut start, mut end) = (vec![0; self.stage.sizes.len()], self.stage.sizes.clone());
         let mut rest = block;
         for k in (0..end.len()).rev() {
@@ -65,10 +68,10 @@ impl<'r, 'a> Task<'r, 'a> {
             for (k, end) in end.iter().enumerate() {
                 tile.extents[k] = self.stage.tile[k].min(end - tile.starts[k]);
             }
-            self.go_along(&tile, chunk, &mut targets);
+            self.go_along(&tile, chunk, &mut targets)?;
             let parallel = |k: &usize| self.stage.parallel >> k & 1 == 1;
             let more = |k: &usize| tile.starts[*k] + tile.extents[*k] < end[*k];
-            let Some(k) = (0..end.len()).rev().filter(parallel).find(more) else { return };
+            let Some(k) = (0..end.len()).rev().filter(parallel).find(more) else { return Ok(()) };
             tile.starts[k] += tile.extents[k];
             (k + 1..end.len()).for_each(|inner| tile.starts[inner] = start[inner]);
         }
@@ -114,32 +117,35 @@ impl<'r, 'a> Task<'r, 'a> {
     }
 
     /// Computes a chunk for one tile of the parallel axes.
-    fn go_along(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) {
+    fn go_along(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Result<(), CpuError> {
         self.frame.go_to(tile);
-        self.frame.run(&self.stage.prologue, Sweeping::Results);
+        self.frame.run(&self.stage.prologue, Sweeping::Results)?;
         if self.stage.streamed.is_none() {
-            self.frame.run(&self.stage.body, Sweeping::Results);
-            return self.store(targets, false);
+            self.frame.run(&self.stage.body, Sweeping::Results)?;
+            self.store(targets, false);
+            return Ok(());
         }
-        self.reset();
+        self.reset()?;
         if !self.stage.is_shared {
-            self.stream(tile, chunk, &self.stage.body, Sweeping::Results, Some(targets));
-        } else if self.stream_chunk(tile, chunk, targets).is_none() {
-            return;
+            self.stream(tile, chunk, &self.stage.body, Sweeping::Results, Some(targets))?;
+        } else if self.stream_chunk(tile, chunk, targets)?.is_none() {
+            return Ok(());
         }
         self.store(targets, true);
+        Ok(())
     }
 
     /// Puts everything that is carried before the first index.
-    fn reset(&mut self) {
+    fn reset(&mut self) -> Result<(), CpuError> {
         for at in &self.stage.carried {
             let instruction = &self.stage.code.instructions[*at];
             match (&instruction.op, instruction.result) {
-                (TileOp::Combine(combine), _) => self.frame.reset(combine),
-                (_, Some(result)) => self.frame.broadcast(result, instruction.operands[1]),
+                (TileOp::Combine(combine), _) => self.frame.reset(combine)?,
+                (_, Some(result)) => self.frame.broadcast(result, instruction.operands[1])?,
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// Goes through a chunk tile by tile.
@@ -150,8 +156,8 @@ impl<'r, 'a> Task<'r, 'a> {
         instructions: &[usize],
         sweeping: Sweeping,
         mut targets: Option<&mut [Target<'a>]>,
-    ) {
-        let Some(streamed) = self.stage.streamed else { return };
+    ) -> Result<(), CpuError> {
+        let Some(streamed) = self.stage.streamed else { return Ok(()) };
         let mut tile = tile.clone();
         let step = self.stage.tile[streamed.axis].max(1);
         let mut start = chunk.start;
@@ -164,10 +170,11 @@ impl<'r, 'a> Task<'r, 'a> {
             self.frame.go_to(&tile);
             self.frame.is_opening = streamed.has_border(start);
             self.frame.is_closing = n == left;
-            self.frame.run(instructions, sweeping);
+            self.frame.run(instructions, sweeping)?;
             targets.iter_mut().for_each(|targets| self.store(targets, false));
             start += n;
         }
+        Ok(())
     }
 
     /// Whether a chunk is one of those that the whole axis is cut into, and not what is left.
@@ -181,65 +188,67 @@ impl<'r, 'a> Task<'r, 'a> {
     /// What is passed on behind a whole chunk is what was before it, combined with its total, and so are the last
     /// results: a call that ends there gives the state that a longer one goes on from. Where a total loses a state
     /// ([`lost`]), the chunk is gone through for results once more, and the state that these end with is passed on.
-    fn stream_chunk(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Option<()> {
+    fn stream_chunk(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Result<Option<()>, CpuError> {
         let stage = self.stage;
         let levels = 1 + stage.passes.len();
-        let initial: Vec<States> = (0..levels).map(|level| self.states(level)).collect();
+        let initial = (0..levels).map(|level| self.states(level)).collect::<Result<Vec<States>, _>>()?;
         let mut before: Vec<States> = vec![];
         self.frame.ends.clear();
         self.frame.totals.clear();
         for (level, pass) in (1..levels).zip(&stage.passes) {
             if !self.is_whole(chunk) {
-                before.push(self.before(chunk, level, &initial[level])?);
+                let Some(known) = self.before(chunk, level, &initial[level])? else { return Ok(None) };
+                before.push(known);
                 continue;
             }
-            (1..level).for_each(|below| self.put(below, &before[below - 1]));
-            self.clear(level);
-            self.stream(tile, chunk, pass, Sweeping::Totals { level }, None);
-            before.push(self.before(chunk, level, &initial[level])?);
-            let mut after = self.after(level, &before[level - 1]);
+            (1..level).try_for_each(|below| self.put(below, &before[below - 1]))?;
+            self.clear(level)?;
+            self.stream(tile, chunk, pass, Sweeping::Totals { level }, None)?;
+            let Some(known) = self.before(chunk, level, &initial[level])? else { return Ok(None) };
+            before.push(known);
+            let mut after = self.after(level, &before[level - 1])?;
             if self.has_lost(level, &before[level - 1], &after) {
-                (1..=level).for_each(|own| self.put(own, &before[own - 1]));
-                self.stream(tile, chunk, pass, Sweeping::Results, None);
-                self.put_back(level, &before[level - 1], &mut after);
+                (1..=level).try_for_each(|own| self.put(own, &before[own - 1]))?;
+                self.stream(tile, chunk, pass, Sweeping::Results, None)?;
+                self.put_back(level, &before[level - 1], &mut after)?;
             }
-            self.pass_on(chunk, level, &after);
+            self.pass_on(chunk, level, &after)?;
             self.frame.ends.extend(self.combines(level).map(|(at, _)| at).zip(after));
         }
-        (1..levels).for_each(|level| self.put(level, &before[level - 1]));
-        self.stream(tile, chunk, &stage.body, Sweeping::Totals { level: 0 }, Some(targets));
+        (1..levels).try_for_each(|level| self.put(level, &before[level - 1]))?;
+        self.stream(tile, chunk, &stage.body, Sweeping::Totals { level: 0 }, Some(targets))?;
         if !self.is_whole(chunk) {
-            (1..levels).for_each(|level| self.pass_on(chunk, level, &self.states(level)));
+            (1..levels).try_for_each(|level| self.pass_on(chunk, level, &self.states(level)?))?;
         }
-        let start = self.before(chunk, 0, &initial[0])?;
-        let mut after = self.after(0, &start);
+        let Some(start) = self.before(chunk, 0, &initial[0])? else { return Ok(None) };
+        let mut after = self.after(0, &start)?;
         if self.has_lost(0, &start, &after) {
-            (1..levels).for_each(|level| self.put(level, &before[level - 1]));
-            self.put(0, &start);
-            self.stream(tile, chunk, &stage.body, Sweeping::Results, None);
-            self.put_back(0, &start, &mut after);
+            (1..levels).try_for_each(|level| self.put(level, &before[level - 1]))?;
+            self.put(0, &start)?;
+            self.stream(tile, chunk, &stage.body, Sweeping::Results, None)?;
+            self.put_back(0, &start, &mut after)?;
         }
-        self.pass_on(chunk, 0, &after);
-        self.put(0, &after);
-        Some(())
+        self.pass_on(chunk, 0, &after)?;
+        self.put(0, &after)?;
+        Ok(Some(()))
     }
 
-    /// Waits for the states before a chunk.
-    fn before(&self, chunk: Chunk, level: usize, initial: &States) -> Option<States> {
+    /// Waits for the states before a chunk; `None` if another worker has failed.
+    fn before(&self, chunk: Chunk, level: usize, initial: &States) -> Result<Option<States>, CpuError> {
         match chunk.number {
-            0 => Some(initial.clone()),
-            number => self.run.chains[chunk.block].wait(number - 1, level),
+            0 => copies(initial).map(Some),
+            number => Ok(self.run.chains[chunk.block].wait(number - 1, level)),
         }
     }
 
     /// The states after a chunk, whose totals the frame holds.
-    fn after(&mut self, level: usize, before: &States) -> States {
-        let (totals, mut after) = (self.states(level), before.clone());
+    fn after(&mut self, level: usize, before: &States) -> Result<States, CpuError> {
+        let (totals, mut after) = (self.states(level)?, copies(before)?);
         for ((at, combine), (states, totals)) in self.combines(level).zip(after.iter_mut().zip(&totals)) {
-            self.frame.enter(at, combine, states);
-            merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals);
+            self.frame.enter(at, combine, states)?;
+            merge(&combine.results, &self.frame.tile.extents, &combine.dims, states, totals)?;
         }
-        after
+        Ok(after)
     }
 
     /// Whether totals of a level have lost states that were there before the chunk.
@@ -249,20 +258,22 @@ impl<'r, 'a> Task<'r, 'a> {
     }
 
     /// Puts the states with which the frame has gone through the chunk in place of those that its totals have lost.
-    fn put_back(&self, level: usize, before: &States, after: &mut States) {
-        let stepped = self.states(level);
+    fn put_back(&self, level: usize, before: &States, after: &mut States) -> Result<(), CpuError> {
+        let stepped = self.states(level)?;
         for (((_, combine), before), (after, stepped)) in
             self.combines(level).zip(before).zip(after.iter_mut().zip(&stepped))
         {
             lost::replace(&combine.results.merge, before, after, stepped);
         }
+        Ok(())
     }
 
     /// Gives the next chunk the states after this one.
-    fn pass_on(&self, chunk: Chunk, level: usize, after: &States) {
+    fn pass_on(&self, chunk: Chunk, level: usize, after: &States) -> Result<(), CpuError> {
         if chunk.number + 1 < self.run.chunks {
-            self.run.chains[chunk.block].publish(chunk.number, level, after.clone());
+            self.run.chains[chunk.block].publish(chunk.number, level, copies(after)?);
         }
+        Ok(())
     }
 
     /// The streamed scans of a level; of level 0, the reductions.
@@ -270,25 +281,29 @@ impl<'r, 'a> Task<'r, 'a> {
         self.stage.carried_combines().filter(move |(_, combine)| combine.level == level)
     }
 
-    fn states(&self, level: usize) -> States {
+    fn states(&self, level: usize) -> Result<States, CpuError> {
         let state =
-            |register: &Option<Reg>| register.map_or(Values::Bool(vec![]), |register| self.frame.copy_of(register));
+            |register: &Option<Reg>| register.map_or(Ok(Values::Bool(vec![])), |register| self.frame.copy_of(register));
         self.combines(level).map(|(_, combine)| combine.states.iter().map(state).collect()).collect()
     }
 
-    fn put(&mut self, level: usize, states: &States) {
+    fn put(&mut self, level: usize, states: &States) -> Result<(), CpuError> {
         for ((_, combine), states) in self.combines(level).zip(states) {
             for (register, values) in combine.states.iter().zip(states) {
-                register.iter().for_each(|register| self.frame.get_mut(*register).clone_from(values));
+                if let Some(register) = *register {
+                    self.frame.get_mut(register).copy_from(values.from(0))?;
+                }
             }
         }
+        Ok(())
     }
 
     /// Makes the states of a level the identity.
-    fn clear(&mut self, level: usize) {
+    fn clear(&mut self, level: usize) -> Result<(), CpuError> {
         for (_, combine) in self.combines(level) {
-            (0..combine.states.len()).for_each(|field| self.frame.reset_to_identity(combine, field));
+            (0..combine.states.len()).try_for_each(|field| self.frame.reset_to_identity(combine, field))?;
         }
+        Ok(())
     }
 
     /// Writes the values of a tile, or those that are known when the streamed axis is through.
@@ -316,4 +331,9 @@ impl<'r, 'a> Task<'r, 'a> {
         }
         (Loops::new(loops), at)
     }
+}
+
+/// Copies of all states.
+fn copies(states: &States) -> Result<States, CpuError> {
+    states.iter().map(|fields| Values::copies(fields)).collect()
 }

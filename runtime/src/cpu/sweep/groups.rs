@@ -9,11 +9,13 @@ use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use super::runs::Runs;
 use super::{Geometry, Strides};
+use crate::cpu::CpuError;
 use crate::cpu::arithmetic::{Float, Integer};
 use crate::cpu::kernel::{Action, Kernel, Source, StepNode};
 use crate::cpu::operations::{compare, float_binary, float_unary, integer_binary, integer_unary};
 use crate::cpu::simd::simd;
 use crate::cpu::values::{Scalar, Slice, Values};
+use crate::room::repeated;
 
 /// How many lanes a group has; fewer where there are few lanes, as for the totals of one sequence's parts.
 const WIDTH: usize = 64;
@@ -79,13 +81,16 @@ impl<'a> Groups<'a> {
     }
 
     /// Takes all steps.
+    ///
+    /// # Errors
+    /// [`CpuError::OutOfMemory`].
     pub(super) fn run(
         &self,
         elements: &[Slice<'_>],
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
         exclusive: bool,
-    ) {
+    ) -> Result<(), CpuError> {
         match self.ty {
             Ty::F32 => self.of_type::<f32>(elements, states, outputs, exclusive),
             Ty::I32 => self.of_type::<i32>(elements, states, outputs, exclusive),
@@ -102,11 +107,11 @@ impl<'a> Groups<'a> {
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
         exclusive: bool,
-    ) {
+    ) -> Result<(), CpuError> {
         if self.runs.len <= FEW {
-            self.of_width::<T, FEW>(elements, states, outputs, exclusive);
+            self.of_width::<T, FEW>(elements, states, outputs, exclusive)
         } else {
-            self.of_width::<T, WIDTH>(elements, states, outputs, exclusive);
+            self.of_width::<T, WIDTH>(elements, states, outputs, exclusive)
         }
     }
 
@@ -116,13 +121,13 @@ impl<'a> Groups<'a> {
         states: &mut [Values],
         outputs: &mut [Option<&mut Values>],
         exclusive: bool,
-    ) {
+    ) -> Result<(), CpuError> {
         let elements: Vec<From<'_, T>> = elements.iter().map(|slice| From::new(*slice)).collect();
         let mut states: Vec<To<'_, T>> = states.iter_mut().map(To::new).collect();
         let mut outputs: Vec<Option<To<'_, T>>> =
             outputs.iter_mut().map(|output| output.as_deref_mut().map(To::new)).collect();
         let registers = self.kernel.fields.len() + elements.len() + self.instructions.len();
-        let mut file = vec![[T::default(); W]; registers];
+        let mut file = repeated([T::default(); W], registers)?;
         for (i, instruction) in self.instructions.iter().enumerate() {
             if let Step::Constant(literal) = instruction.step {
                 file[registers - self.instructions.len() + i].fill(T::of(literal));
@@ -139,6 +144,7 @@ impl<'a> Groups<'a> {
                 });
             },
         );
+        Ok(())
     }
 
     /// Takes all steps of one group.

@@ -70,18 +70,20 @@ driver! {
     }
 }
 
-/// The facts of a GPU of compute capability 8.0.
+/// The facts of a GPU of compute capability 8.0, or of 9.0 where the environment says so.
 fn device_attribute(attribute: i32) -> i32 {
     const MULTIPROCESSOR_COUNT: i32 = 16;
     const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
     const COMPUTE_CAPABILITY_MINOR: i32 = 76;
     const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: i32 = 97;
     const MEMORY_POOLS_SUPPORTED: i32 = 115;
+    let is_hopper = std::env::var("OPLUS_TEST_DRIVER_CAPABILITY").as_deref() == Ok("9.0");
+    let (multiprocessors, major, shared) = if is_hopper { (132, 9, 232_448) } else { (108, 8, 166_912) };
     match attribute {
-        MULTIPROCESSOR_COUNT => 108,
-        COMPUTE_CAPABILITY_MAJOR => 8,
+        MULTIPROCESSOR_COUNT => multiprocessors,
+        COMPUTE_CAPABILITY_MAJOR => major,
         COMPUTE_CAPABILITY_MINOR => 0,
-        MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => 166_912,
+        MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => shared,
         MEMORY_POOLS_SUPPORTED => i32::from(std::env::var("OPLUS_TEST_DRIVER_POOLS").as_deref() != Ok("0")),
         _ => 1,
     }

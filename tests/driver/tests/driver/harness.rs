@@ -11,6 +11,8 @@ use tempfile::TempDir;
 const RUNNER: &str = "scenario::the_one_that_the_environment_names";
 /// The variable that names the scenario.
 pub(crate) const SCENARIO: &str = "OPLUS_TEST_DRIVER_SCENARIO";
+/// Scenarios whose kernels are committed for Hopper alone.
+const ON_HOPPER: &[&str] = &["memory::of_saved_states"];
 /// How long a scenario may take before it counts as one that waits for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// What a process ends with when its scenario gave an error, and when the driver's report is not empty.
@@ -53,6 +55,9 @@ pub(crate) fn process(scenario: &str, folder: &Path, variables: &[(&str, String)
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", RUNNER, "--nocapture", "--test-threads=1"]);
     command.env("LD_LIBRARY_PATH", folder).env(SCENARIO, scenario).envs(variables.iter().cloned());
+    if ON_HOPPER.contains(&scenario) {
+        command.env("OPLUS_TEST_DRIVER_CAPABILITY", "9.0");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let in_time = ends(&mut child);

@@ -73,6 +73,7 @@ impl Evaluation<'_> {
             Op::First { axis, value, empty } => self.end(&over, *axis, (*value, *empty), false),
             Op::Shift { axis, by, value, fill } => self.shift(&over, (*axis, *by), *value, *fill),
             Op::Starts { axis, offsets, .. } => self.starts(&over, *axis, *offsets),
+            Op::Gather { axis, to, value, index, .. } => self.gathered(&over, (*axis, *to), *value, *index),
         };
         vec![cells]
     }
@@ -108,6 +109,22 @@ impl Evaluation<'_> {
         let named: Vec<i64> = self.values[offsets.0 as usize][0].iter().filter_map(|c| c.whole()).collect();
         let start = |t: usize| Cell::of(Literal::Bool(named.contains(&(t as i64))));
         self.digits(over, axis).into_iter().map(start).collect()
+    }
+
+    fn gathered(&self, over: &[Axis], (axis, to): (Axis, Axis), value: Value, index: Value) -> Cells {
+        let own: Vec<Axis> = self.program.node(value).axes.iter().collect();
+        let (cells, stride) = (&self.values[value.0 as usize][0], self.stride(&own, axis));
+        let nothing = Cell::of(Literal::zero(self.program.node(value).ty));
+        let read = |(place, index): (usize, Cell)| {
+            let index = index.whole().and_then(|i| usize::try_from(i).ok()).filter(|i| *i < self.size(axis));
+            index.map_or(nothing, |i| cells[place + i * stride])
+        };
+        let without: Vec<Axis> = own.iter().copied().filter(|a| *a != axis && *a != to).collect();
+        let places = over.iter().map(|a| if without.contains(a) { self.stride(&own, *a) } else { 0 });
+        let steps: Vec<(Axis, usize)> = over.iter().copied().zip(places).collect();
+        let place = |k: usize| steps.iter().map(|(a, step)| self.digits(over, *a)[k] * step).sum();
+        let indices = self.gather(index, 0, over);
+        (0..indices.len()).map(place).zip(indices).map(read).collect()
     }
 
     // ---- where elements lie

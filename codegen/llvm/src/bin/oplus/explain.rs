@@ -1,10 +1,10 @@
 //! `oplus explain`.
 
 use crate::Outcome;
-use crate::picture::{self, Section};
+use crate::picture;
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
 use crate::tile::export;
-use oplus_codegen::explain::Explanation;
+use oplus_codegen::explain::{Explanation, Section, page};
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, Planner};
 use oplus_codegen::schedules::lower;
 use oplus_codegen::target::{Isa, Target};
@@ -110,7 +110,7 @@ fn write_files(args: &Args, target: &Target, sections: &[Section]) -> Outcome {
         write(path, picture::draw(sections)?)?;
     }
     if let Some(path) = &args.html {
-        write(path, picture::page(&format!("{} on {target}", args.what), sections))?;
+        write(path, page(&format!("{} on {target}", args.what), sections))?;
     }
     Ok(())
 }
@@ -137,7 +137,6 @@ fn check_axes(programs: &[Program], shape: &[(String, i64)]) -> Outcome {
 struct Explained {
     title: String,
     explanation: Explanation,
-    plan: Plan,
     ptx: Vec<String>,
 }
 
@@ -147,7 +146,7 @@ impl Explained {
     }
 
     fn section(self) -> Section {
-        Section::new(self.title, self.explanation, &self.plan, self.ptx)
+        Section::new(self.title, self.explanation, self.ptx)
     }
 }
 
@@ -170,7 +169,7 @@ fn explained(
     let axes = program.axes.iter();
     let size = |axis: &String| args.shape.iter().find(|(name, _)| name == axis).map(|(_, n)| format!("{axis}={n}"));
     let title = format!("{}, {}", program.name, axes.filter_map(size).collect::<Vec<_>>().join(", "));
-    Ok(Explained { title, explanation, plan, ptx: texts })
+    Ok(Explained { title, explanation, ptx: texts })
 }
 
 /// The call of a program on contiguous, aligned tensors of a shape.

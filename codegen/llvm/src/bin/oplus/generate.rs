@@ -1,8 +1,9 @@
 //! `oplus generate`.
 
 use crate::Outcome;
-use crate::models::model_variants;
+use crate::models::{model_variants, ranked_variants, settings_variants};
 use crate::programs::{all_of, all_variants, compile, named};
+use crate::tiles::{self, Tiles};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::library::{Checks, Contents, Difference, Manifest, Older, Variant};
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// Change nothing; fail when a file is not what would be written.
     #[arg(long)]
     check: bool,
+    /// Make, or check, only the table of the kernels' tile IR, which takes neither LLVM nor `ptxas`.
+    #[arg(long)]
+    tiles: bool,
     /// The folder of the crates of committed kernels.
     #[arg(long, value_name = "DIR", default_value = "kernels-generated")]
     out: PathBuf,
@@ -43,8 +47,12 @@ const MOST_BYTES: u64 = 9_000_000;
 const COMMAND: &str = "oplus generate";
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let ptxas = Ptxas::find()?;
     let variants = committed()?;
+    of_tiles(variants.clone(), args.check)?;
+    if args.tiles {
+        return Ok(());
+    }
+    let ptxas = Ptxas::find()?;
     let older = Manifest::read(&args.out)?;
     let older = older.as_ref().map(|manifest| Older { folder: &args.out, manifest });
     let checks = Checks { ptxas: Some(&ptxas), older, again: args.check };
@@ -61,7 +69,28 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// What the files of each crate hold and take. A crate that is too large is an error.
+/// Compares the table of tile IR with that of these kernels and those of all plans of the models' settings, or writes it.
+fn of_tiles(mut variants: Vec<Variant>, check: bool) -> Outcome {
+    variants.extend(settings_variants()?);
+    variants.extend(ranked_variants()?);
+    variants.sort_by_cached_key(|variant| variant.key().to_string());
+    variants.dedup_by_key(|variant| variant.key());
+    let (tiles, path) = (Tiles::of(&variants)?, tiles::path());
+    let table = tiles.to_string();
+    if check {
+        let there = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        if there != table {
+            let apart: String = tiles::lines_apart(&table, &there).iter().map(|line| format!("\n  {line}")).collect();
+            return Err(format!("the tile IR is not that of {}; run `{COMMAND}`:{apart}", path.display()).into());
+        }
+    } else {
+        std::fs::write(&path, table).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
+    println!("{} kernels of tile IR", tiles.count());
+    Ok(())
+}
+
+/// The contents and sizes of each crate's files, in words. A crate that is too large is an error.
 fn packages(contents: &Contents, out: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mut said = vec![];
     for (folder, bytes) in contents.bytes() {

@@ -10,6 +10,7 @@ mod programs;
 mod receipts;
 mod survey;
 mod tile;
+mod tiles;
 mod tune;
 
 use clap::{Parser, Subcommand};
@@ -35,7 +36,7 @@ enum Command {
     Tune(tune::Args),
 }
 
-/// What a command gives: nothing, or why it failed.
+/// The outcome of a command: nothing, or why it failed.
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn main() -> ExitCode {

@@ -112,6 +112,36 @@ fn of_settings(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
     Ok(variants)
 }
 
+/// Ranks of schedules after which there are none slower.
+const RANKS: usize = 16;
+
+/// The kernels of all plans of all [`SETTINGS`]: of every way to cut a model and its gradient, the slower schedules as well.
+pub(crate) fn ranked_variants() -> Result<Vec<Variant>, Box<dyn Error>> {
+    let models = committed();
+    let all: Vec<_> = models.iter().flat_map(|model| ELEMS.map(|elem| (model, elem))).collect();
+    let each = all.par_iter().map(|(model, elem)| of_ranks(model, *elem)).collect::<Result<Vec<_>, _>>()?;
+    Ok(each.into_iter().flatten().collect())
+}
+
+/// The kernels of all plans of a model and its gradient.
+fn of_ranks(model: &Program, elem: Elem) -> Result<Vec<Variant>, String> {
+    let failed = |e: PlanError| format!("`{}`: {e}", model.name);
+    let both = [Some(model.clone()), adjoint(model).ok()].into_iter().flatten();
+    let mut variants = BTreeMap::new();
+    for program in both.flat_map(|program| given_cotangents(&program, elem)) {
+        let planner = Planner::new(&program, &Target::H200).map_err(failed)?;
+        for setting in SETTINGS.iter().filter(|setting| setting.calls(model, elem)) {
+            let call = call(&program, |axis| setting.size(axis), true);
+            let ranked = CutKind::ALL.into_iter().flat_map(|how| (0..RANKS).map(move |rank| (how, rank)));
+            // A cut may have no schedule for a call.
+            let plans = ranked.filter_map(|(how, rank)| planner.plan_of(how, &call, rank).ok().flatten());
+            let launches = plans.flat_map(|plan| plan.steps);
+            variants.extend(launches.map(|launch| (launch.key.to_string(), variant_of(&launch))));
+        }
+    }
+    Ok(variants.into_values().collect())
+}
+
 fn variant_of(launch: &Launch) -> Variant {
     let Launch { stage, schedule, .. } = launch;
     Variant { stage: (**stage).clone(), schedule: *schedule, isa: schedule.isa(Target::H200.isa) }

@@ -1,86 +1,54 @@
 //! Plans as pictures: the tiles of every launch, which block has them, and what goes from tile to tile.
 
 mod canvas;
-mod cut;
-mod page;
-
-pub(crate) use page::page;
 
 use canvas::{Canvas, Drawn, Place};
-use cut::{Carry, Cut, Side, Tile};
-use oplus_codegen::explain::{Explained, Explanation};
-use oplus_codegen::plan::Plan;
+use oplus_codegen::explain::{Carry, Cut, Explained, SHOWN, Section, Tile};
 use oplus_codegen::words::{Bytes, counted, width};
 use std::error::Error;
 
 const WIDTH: i32 = 960;
 const LEFT: i32 = 110;
-/// How many tiles are drawn along the scan and across it; of more the first ones and the last.
-const SHOWN: (u64, u64) = (6, 4);
 /// A tile in the picture, and the room between tiles.
 const CELL: Place = (112, 34);
 const GAP: Place = (24, 14);
 /// A line of the words above the tiles of a launch, and how many letters it takes.
 const LINE: i32 = 19;
 const LETTERS: usize = 104;
-/// What lines that go on begin with: spaces that SVG keeps.
+/// The beginning of lines that go on: spaces that SVG keeps.
 const INDENT: &str = "\u{a0}\u{a0}\u{a0}\u{a0}";
 /// The room of the aggregates below the tiles, and of a tile's parts.
 const AGGREGATES: i32 = 44;
 const PARTS: i32 = 110;
 
-/// A plan to draw: what it is for, in words, and its launches.
-pub(crate) struct Section {
-    title: String,
-    equations: String,
-    launches: Vec<(Explained, Cut)>,
-    /// The text of each launch's kernel.
-    ptx: Vec<String>,
-}
-
-impl Section {
-    pub(crate) fn new(title: String, explanation: Explanation, plan: &Plan, ptx: Vec<String>) -> Section {
-        let launches = explanation.launches.into_iter().zip(plan.steps.iter().map(Cut::of)).collect();
-        Section { title, equations: explanation.equations, launches, ptx }
-    }
-
-    fn height(&self) -> i32 {
-        2 * LINE + self.launches.iter().map(height).sum::<i32>()
-    }
-}
-
 /// The picture, as SVG.
 pub(crate) fn draw(sections: &[Section]) -> Result<String, Box<dyn Error>> {
     let mut svg = String::new();
-    let height = sections.iter().map(Section::height).sum::<i32>() + LINE;
-    let canvas = Canvas::new(&mut svg, (WIDTH, height))?;
+    let total = sections.iter().map(height_of_section).sum::<i32>() + LINE;
+    let canvas = Canvas::new(&mut svg, (WIDTH, total))?;
     let mut top = LINE / 2;
     for section in sections {
         canvas.title((12, top), &section.title)?;
         let mut launch_top = top + 2 * LINE;
         for (number, launch) in section.launches.iter().enumerate() {
             draw_launch(&canvas, launch_top, number + 1, launch)?;
-            launch_top += self::height(launch);
+            launch_top += height(launch);
         }
-        top += section.height();
+        top += height_of_section(section);
     }
     canvas.finish()?;
     Ok(svg)
 }
 
-fn height((launch, cut): &(Explained, Cut)) -> i32 {
-    let rows = shown(&cut.across, SHOWN.1).len() as i32;
-    let below = if cut.carry == Carry::LookBack { AGGREGATES } else { 0 };
-    height_of_words(launch) + LINE + rows * (CELL.1 + GAP.1 + below) + if cut.tile.is_some() { PARTS } else { LINE }
+fn height_of_section(section: &Section) -> i32 {
+    2 * LINE + section.launches.iter().map(height).sum::<i32>()
 }
 
-/// The numbers of the tiles that are drawn; `None` stands for those left out.
-fn shown(side: &Side, most: u64) -> Vec<Option<u64>> {
-    let tiles = side.tiles();
-    if tiles <= most {
-        return (0..tiles).map(Some).collect();
-    }
-    (0..most - 2).map(Some).chain([None, Some(tiles - 1)]).collect()
+fn height(launch: &Explained) -> i32 {
+    let cut = &launch.cut;
+    let rows = cut.across.shown(SHOWN.1).len() as i32;
+    let below = if cut.carry == Carry::LookBack { AGGREGATES } else { 0 };
+    height_of_words(launch) + LINE + rows * (CELL.1 + GAP.1 + below) + if cut.tile.is_some() { PARTS } else { LINE }
 }
 
 fn height_of_words(launch: &Explained) -> i32 {
@@ -115,25 +83,25 @@ fn lines(text: &str) -> Vec<String> {
     lines
 }
 
-fn draw_launch(canvas: &Canvas<'_>, top: i32, number: usize, both: &(Explained, Cut)) -> Drawn {
-    let (launch, cut) = both;
+fn draw_launch(canvas: &Canvas<'_>, top: i32, number: usize, launch: &Explained) -> Drawn {
+    let cut = &launch.cut;
     for (line, words) in (0..).zip(words(launch, number)) {
         canvas.words((24, top + LINE * line), &words)?;
     }
     draw_tiles(canvas, top + height_of_words(launch), cut)?;
-    let parts = top + height(both) - PARTS;
+    let parts = top + height(launch) - PARTS;
     cut.tile.map_or(Ok(()), |tile| draw_parts(canvas, parts, tile))
 }
 
 /// Rows of tiles, with what is handed from one to the next.
 fn draw_tiles(canvas: &Canvas<'_>, top: i32, cut: &Cut) -> Drawn {
-    let along = shown(&cut.along, SHOWN.0);
+    let along = cut.along.shown(SHOWN.0);
     for (place, tile) in (0..).zip(&along) {
         let start = tile.map_or("…".to_owned(), |tile| format!("{} {}", cut.along.name, tile * cut.along.tile));
         canvas.label((x_of(place), top), &start)?;
     }
     let below = if cut.carry == Carry::LookBack { AGGREGATES } else { 0 };
-    for (line, row) in (0..).zip(shown(&cut.across, SHOWN.1)) {
+    for (line, row) in (0..).zip(cut.across.shown(SHOWN.1)) {
         let y = top + LINE + line * (CELL.1 + GAP.1 + below);
         let Some(row) = row else {
             canvas.words((LEFT, y + 8), "⋮")?;
@@ -157,9 +125,11 @@ fn draw_row(canvas: &Canvas<'_>, y: i32, cut: &Cut, (row, along): (u64, &[Option
             continue;
         };
         let (number, block) = cut.tile_and_block(row, *tile);
-        canvas.cell((x, y), CELL, block)?;
+        canvas.cell((x, y), CELL, block.unwrap_or(row))?;
         canvas.words((x + 8, y + 2), &format!("tile {number}"))?;
-        canvas.label((x + 8, y + 19), &format!("block {block}"))?;
+        if let Some(block) = block {
+            canvas.label((x + 8, y + 19), &format!("block {block}"))?;
+        }
     }
     match cut.carry {
         Carry::None => Ok(()),
@@ -224,12 +194,12 @@ fn draw_parts(canvas: &Canvas<'_>, top: i32, tile: Tile) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oplus_codegen::explain::Side;
 
-    fn side(name: &str, size: u64, tile: u64) -> Side {
-        Side { name: name.into(), size, tile }
-    }
-
-    fn launch() -> Explained {
+    /// Two rows of two tiles.
+    fn launch(carry: Carry, reverse: bool) -> Explained {
+        let side = |name: &str, size, tile| Side { name: name.into(), size, tile };
+        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
         Explained {
             name: "cumsum".into(),
             task: "scan along L by add".into(),
@@ -243,17 +213,12 @@ mod tests {
             refused: vec![],
             bytes: 131_072,
             facts: vec![],
+            cut: Cut { along, across, blocks: 2, carry, reverse, tile: None },
         }
     }
 
-    /// Two rows of two tiles.
-    pub(super) fn launch_and_cut(carry: Carry, reverse: bool) -> (Explained, Cut) {
-        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
-        (launch(), Cut { along, across, blocks: 2, carry, reverse, tile: None })
-    }
-
     fn svg(carry: Carry, reverse: bool) -> String {
-        let launches = vec![launch_and_cut(carry, reverse)];
+        let launches = vec![launch(carry, reverse)];
         draw(&[Section { title: "forward".into(), equations: String::new(), launches, ptx: vec![] }]).unwrap()
     }
 
@@ -271,18 +236,11 @@ mod tests {
 
     #[test]
     fn long_lines_are_broken_and_nothing_is_cut() {
-        let mut long = launch();
+        let mut long = launch(Carry::Kept, false);
         long.reads = (0..40).map(|k| format!("tensor{k}: f32[B, L]")).collect();
         let lines = words(&long, 1);
         assert!(lines.len() > 10 && lines.iter().all(|line| width(line) <= LETTERS + 4), "{lines:?}");
         assert!((0..40).all(|k| lines.iter().any(|line| line.contains(&format!("tensor{k}:")))));
         assert_eq!(height_of_words(&long), LINE * (lines.len() as i32 + 1));
-    }
-
-    #[test]
-    fn of_many_tiles_the_first_and_the_last_are_shown() {
-        assert_eq!(shown(&side("L", 100, 10), 4), [Some(0), Some(1), None, Some(9)]);
-        assert_eq!(shown(&side("L", 31, 10), 4), [0, 1, 2, 3].map(Some));
-        assert_eq!(shown(&side("L", 0, 10), 4), [Some(0)]);
     }
 }

@@ -13,7 +13,7 @@ use std::fmt::{self, Display, Formatter};
 /// The table as it is committed.
 const COMMITTED: &str = include_str!("../../../survey/pressure.tsv");
 
-/// What a kernel is found by.
+/// The key of a kernel in the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
     program: String,
@@ -22,7 +22,7 @@ pub(crate) struct Shape {
     schedule: String,
 }
 
-/// What `ptxas` says of a kernel.
+/// The report of `ptxas` on a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registers {
     /// Registers of a thread.
@@ -85,7 +85,7 @@ impl Pressure {
         }
     }
 
-    /// What the table says of a kernel, if it knows it.
+    /// The table's line for a kernel, if it has one.
     pub(crate) fn of(&self, shape: &Shape) -> Option<Registers> {
         self.0.get(shape).copied()
     }

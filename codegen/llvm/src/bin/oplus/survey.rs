@@ -84,7 +84,7 @@ fn write_table(path: &Path, variants: &[Variant], reports: &[Result<Facts, Strin
     std::fs::write(path, table.to_string()).map_err(|e| format!("cannot write {}: {e}", path.display()).into())
 }
 
-/// What `ptxas` says of a kernel, or why there is none.
+/// The report of `ptxas` on a kernel, or why there is none.
 fn facts(variant: &Variant, ptxas: &Ptxas) -> Result<Facts, String> {
     let Variant { stage, schedule, isa } = variant;
     let kernel = lower(stage, schedule, *isa).map_err(|e| e.to_string())?;

@@ -94,7 +94,7 @@ fn check(source: &Source, name: &str, isa: Isa) -> Result<(), String> {
     })
 }
 
-/// What a sound kernel is, in one line.
+/// A sound kernel in one line.
 fn summary(kernel: &Kernel, isa: Isa) -> String {
     let (_, shared) = kernel.shared_layout();
     format!(

@@ -4,18 +4,18 @@
 //! the neighbours of a packed pair.
 
 use super::sums::Log;
+use crate::block::layout::Tile;
+use crate::block::matmul::{Blocks, Factor};
+use crate::block::tf32::HALF;
+use crate::block::tf32::{Sums, eights, multiply_by, rows_of, tf32_bits};
 use crate::build::Builder;
-use crate::schedules::chunkwise::products::{Blocks, Factor};
 use crate::schedules::chunkwise::state::State;
-use crate::schedules::chunkwise::tf32::{Sums, eights, multiply_by, rows_of, tf32_bits};
 use crate::schedules::chunkwise::{COLUMNS, ChunkwiseKernel, ROWS, zeros};
-use crate::schedules::flash::tf32::HALF;
-use crate::schedules::flash::tile::Tile;
 use crate::tile::{Memory, Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
 
 impl ChunkwiseKernel<'_> {
-    /// What queries read of the state before the chunk.
+    /// The reads of the state before the chunk, by queries.
     pub(super) fn read_tf32_state(&self, b: &mut Builder, queries: Factor, states: Factor) -> Blocks {
         let mut y: Blocks = vec![zeros(); (self.schedule.width() / COLUMNS) as usize];
         multiply_by(b, &mut y, queries.tile, states, |b, step| self.scaled_rows(b, queries, step, None));

@@ -1,9 +1,9 @@
 //! Factors of products that are scaled channel by channel.
 
 use super::{Arrays, Steps};
+use crate::block::matmul::{Blocks, Factor, map_left};
 use crate::build::Builder;
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::products::{Blocks, Factor, map_left};
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
 use crate::tile::{Expr, Operand};
 use oplus_dsl::Ty;

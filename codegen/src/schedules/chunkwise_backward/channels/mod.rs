@@ -26,13 +26,14 @@ mod wide;
 
 use super::walk::{AllViews, Head, Sums};
 use super::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
+use crate::block::layout::Tile;
+use crate::block::matmul::Blocks;
+use crate::block::pair::Values;
+use crate::block::ring::RingStage;
 use crate::build::Builder;
 use crate::schedules::chunkwise::channels::PAD;
-use crate::schedules::chunkwise::products::Blocks;
-use crate::schedules::flash::tile::Tile;
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
-use crate::tile::{Mbarrier, Operand, SharedId, SharedKind, Stmt};
+use crate::tile::{Operand, SharedId, SharedKind, Stmt};
 use oplus_dsl::Elem;
 
 /// The distance between rows of numbers of channels, in elements.
@@ -47,7 +48,7 @@ pub(super) struct Arrays {
     sums: SharedId,
     /// M with its gains, as a left factor: a row for every time j.
     pairs: Tile,
-    /// What pairs of one block add to query'.
+    /// The sums that pairs of one block add to query'.
     own_queries: SharedId,
     /// Sums of channels over the times of a block: of logarithms, and of what is summed to their cotangents.
     totals: SharedId,
@@ -67,7 +68,7 @@ impl Arrays {
     }
 }
 
-/// What the steps of a chunk read: arrays, lanes and rows of the sums.
+/// The inputs of the steps of a chunk: arrays, lanes and rows of the sums.
 struct Steps<'a> {
     arrays: &'a Arrays,
     views: &'a AllViews,
@@ -98,7 +99,7 @@ impl ChunkwiseBackwardKernel<'_> {
             return self.all_parts(b, arrays, &chunk, &head, &values);
         }
         for tile in [&self.keys, &self.queries, &self.values, &self.cotangents, &self.states, &self.duals] {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+            b.wait(tile.full, RingStage::FIRST);
         }
         let (rows, steps) = self.early(b, &head, chunk.first);
         self.channel_energies(b, arrays, None);

@@ -1,11 +1,11 @@
 //! Pairs of times of one block, channel by channel.
 
 use super::Arrays;
+use crate::block::layout::Tile;
+use crate::block::matmul::piece_index;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::products::piece_index;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS};
-use crate::schedules::flash::tile::Tile;
 use crate::target::WARP;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;

@@ -2,13 +2,13 @@
 
 use super::Steps;
 use super::factors::{Scale, ScaledFactor};
+use crate::block::layout::{left_rows, right_rows};
+use crate::block::matmul::{Blocks, Factor, load_four, mma_two, multiply_in_time, scale_rows};
+use crate::block::pair::Values;
 use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::products::{Blocks, Factor, load_four, mma, multiply_in_time, scale_rows};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::walk::Head;
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
-use crate::schedules::flash::tile::{left_rows, right_rows};
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand, SharedId};
 use oplus_dsl::Ty;
@@ -24,9 +24,8 @@ impl ChunkwiseBackwardKernel<'_> {
         let left = self.scaled_left(b, own, Operand::i32(TIMES as i32));
         for (sixteen, left) in (0..).zip(left) {
             for pair in 0..found.len() / 2 {
-                let [x, y, z, w] = right.four(b, pair as u32 * ROWS, sixteen, false);
-                mma(b, self.keys.elem, &mut found[2 * pair], left, [x, y]);
-                mma(b, self.keys.elem, &mut found[2 * pair + 1], left, [z, w]);
+                let columns = right.four(b, pair as u32 * ROWS, sixteen, false);
+                mma_two(b, self.keys.elem, &mut found[2 * pair..], left, columns);
             }
         }
         let (row, piece) = left_rows(b, self.lane);
@@ -89,9 +88,8 @@ impl ChunkwiseBackwardKernel<'_> {
         for pair in 0..sums.len() as u32 / 2 {
             let packed = right.four(b, 0, pair, true);
             let (channel, _) = self.channels_of(b, 2 * pair);
-            let [x, y, z, w] = self.scaled_in_time(b, own.arrays, packed, (first, channel), scale);
-            mma(b, self.keys.elem, &mut sums[2 * pair as usize], left, [x, y]);
-            mma(b, self.keys.elem, &mut sums[2 * pair as usize + 1], left, [z, w]);
+            let columns = self.scaled_in_time(b, own.arrays, packed, (first, channel), scale);
+            mma_two(b, self.keys.elem, &mut sums[2 * pair as usize..], left, columns);
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::{Arrays, row};
 use crate::abi::Tensor;
+use crate::block::matmul::piece_index;
+use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
 use crate::schedules::chunkwise::decay::f32;
-use crate::schedules::chunkwise::products::piece_index;
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, ROWS, TIMES};
-use crate::schedules::flash::values::{Coordinates, Values};
 use crate::stage::kind::Cotangent;
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;

@@ -2,11 +2,11 @@
 
 use super::factors::{Scale, ScaledFactor};
 use super::{Arrays, Steps};
+use crate::block::layout::{Tile, right_rows};
+use crate::block::matmul::{Blocks, Factor, mma_two, multiply, piece_index};
 use crate::build::{Builder, zero};
-use crate::schedules::chunkwise::products::{Blocks, Factor, mma, multiply, piece_index};
 use crate::schedules::chunkwise::{COLUMNS, zeros};
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS, TIMES};
-use crate::schedules::flash::tile::{Tile, right_rows};
 use crate::tile::{Expr, Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;
@@ -27,9 +27,8 @@ impl ChunkwiseBackwardKernel<'_> {
             for (sixteen, left) in (0..).zip(&left) {
                 let packed = right.four(b, 0, sixteen, false);
                 let scale = Scale { factor: ScaledFactor::Query, border: own.end };
-                let [x, y, z, w] = self.scaled_right(b, own.arrays, packed, (first, sixteen), scale);
-                mma(b, right.tile.elem, &mut scores[0], *left, [x, y]);
-                mma(b, right.tile.elem, &mut scores[1], *left, [z, w]);
+                let columns = self.scaled_right(b, own.arrays, packed, (first, sixteen), scale);
+                mma_two(b, right.tile.elem, &mut scores, *left, columns);
             }
             for (block, scores) in (0..).zip(&scores) {
                 let first = b.add(first, Operand::i32((block * COLUMNS) as i32));

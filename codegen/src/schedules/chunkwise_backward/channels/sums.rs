@@ -1,10 +1,10 @@
 //! The running sums of the logarithms of a chunk's channels.
 
 use super::{Arrays, row};
+use crate::block::pair::{Coordinates, Values};
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::decay::{f32, logarithm_at};
 use crate::schedules::chunkwise_backward::{BLOCKS, ChunkwiseBackwardKernel, ROWS};
-use crate::schedules::flash::values::{Coordinates, Values};
 use crate::tile::{Memory, Operand};
 use oplus_dsl::Ty;
 use oplus_dsl::ir::Binary;

@@ -4,24 +4,24 @@
 //! registers, and in the shared memory that pairs of one block use later.
 
 use super::{Arrays, Steps};
+use crate::block::matmul::Blocks;
+use crate::block::pair::Values;
+use crate::block::ring::RingStage;
 use crate::build::{Builder, zero};
 use crate::schedules::chunkwise::COLUMNS;
-use crate::schedules::chunkwise::products::Blocks;
 use crate::schedules::chunkwise::zeros;
 use crate::schedules::chunkwise_backward::walk::{Chunk, Head, HeadPart, Sums};
 use crate::schedules::chunkwise_backward::{ChunkwiseBackwardKernel, TIMES};
-use crate::schedules::flash::values::Values;
 use crate::stage::kind::Cotangent;
-use crate::tile::{Mbarrier, Operand, Reg, SharedId, Stmt};
+use crate::tile::{Operand, Reg, SharedId};
 use oplus_dsl::Ty;
-use oplus_dsl::ir::Binary;
 
 impl ChunkwiseBackwardKernel<'_> {
     /// Computes what follows the sums of channels: A, the parts, and what needs the sums of all parts.
     pub(super) fn all_parts(&self, b: &mut Builder, arrays: &Arrays, chunk: &Chunk, head: &HeadPart, values: &Values) {
         let none = Operand::i32(0);
         for tile in [&self.keys, &self.queries] {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, none));
+            b.wait(tile.full, RingStage::FIRST);
         }
         for array in [self.key_sums, arrays.own_queries] {
             (0..self.deep_blocks()).for_each(|block| self.store_own(b, array, block, &zeros()));
@@ -57,9 +57,9 @@ impl ChunkwiseBackwardKernel<'_> {
         let none = Operand::i32(0);
         // The weights of all warps are complete, and no thread reads the sums over the width of the part before.
         b.barrier();
-        let parity = b.binary(Binary::And, part, Operand::i32(1));
+        let filled = RingStage::only(b, part);
         for tile in [&self.values, &self.cotangents, &self.states, &self.duals] {
-            b.push(Stmt::MbarrierWait(Mbarrier { array: tile.full, index: none }, parity));
+            b.wait(tile.full, filled);
         }
         self.channel_energies(b, arrays, Some(part));
         let views = self.all_views(b);

@@ -1,4 +1,4 @@
-//! What a simulated kernel is given: `--arg x=iota:1024`.
+//! The arguments of a simulated kernel: `--arg x=iota:1024`.
 
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Memory};
 use oplus_codegen::tile::{Kernel, Param, ParamKind};
@@ -11,7 +11,7 @@ const WORDS: usize = 1 << 16;
 /// The most elements of an argument.
 const MOST: usize = 1 << 28;
 
-/// What the command line gives a parameter.
+/// The argument that the command line gives a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Given {
     /// A number, as written.

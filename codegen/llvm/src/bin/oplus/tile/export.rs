@@ -40,7 +40,7 @@ struct Called<'a> {
 }
 
 impl Called<'_> {
-    /// What the kernel is, and the command that simulates this launch.
+    /// The kernel in words, and the command that simulates this launch.
     fn comment(&self, params: &[Param]) -> String {
         let Launch { stage, schedule, symbol, grid: [x, y, _], .. } = self.launch;
         let args = params.iter().zip(&self.launch.args).filter_map(|(param, arg)| self.argument(param, *arg));

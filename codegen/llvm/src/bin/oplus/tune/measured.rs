@@ -36,7 +36,7 @@ pub(super) struct Launched {
     pub(super) micros: Option<f64>,
 }
 
-/// What was called.
+/// The call.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 struct Called {
     kernel: String,

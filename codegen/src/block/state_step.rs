@@ -4,11 +4,10 @@
 //! all of its states, one that lacks time for all steps; so a value is known by its node, the state and the step that it
 //! depends on, and softplus(delta) is computed once per step, not once per state.
 
-use crate::block::evaluate::{Evaluate, evaluate};
+use super::evaluate::{Emitted, Evaluate, evaluate};
 use crate::build::Builder;
 use crate::tile::Operand;
 use oplus_dsl::ir::{Axis, Node, Program, Value};
-use std::collections::HashMap;
 
 /// A state of a lane and a step of its chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,27 +30,18 @@ pub(crate) struct Evaluator<'p> {
     program: &'p Program,
     time: Axis,
     state: Axis,
-    memo: HashMap<(Value, StateStep), Operand>,
+    emitted: Emitted<StateStep>,
 }
 
 impl<'p> Evaluator<'p> {
     /// An evaluator to which nothing is known yet.
     pub(crate) fn new(program: &'p Program, time: Axis, state: Axis) -> Evaluator<'p> {
-        Evaluator { program, time, state, memo: HashMap::new() }
+        Evaluator { program, time, state, emitted: Emitted::new() }
     }
 
     /// The value at a state and step.
     pub(crate) fn value(&mut self, b: &mut Builder, source: &mut dyn Source, value: Value, at: StateStep) -> Operand {
         evaluate(&mut From { evaluator: self, source }, b, value, at)
-    }
-
-    /// The state and step that a value depends on.
-    fn own(&self, value: Value, at: StateStep) -> StateStep {
-        let axes = self.program.node(value).axes;
-        StateStep {
-            state: if axes.contains(self.state) { at.state } else { 0 },
-            step: if axes.contains(self.time) { at.step } else { 0 },
-        }
     }
 }
 
@@ -68,18 +58,19 @@ impl Evaluate for From<'_, '_> {
         self.evaluator.program.node(value)
     }
 
-    fn known(&mut self, b: &mut Builder, value: Value, at: StateStep) -> Option<Operand> {
-        let own = self.evaluator.own(value, at);
-        if let Some(known) = self.evaluator.memo.get(&(value, own)) {
-            return Some(*known);
+    fn own(&self, value: Value, at: StateStep) -> StateStep {
+        let axes = self.node(value).axes;
+        StateStep {
+            state: if axes.contains(self.evaluator.state) { at.state } else { 0 },
+            step: if axes.contains(self.evaluator.time) { at.step } else { 0 },
         }
-        let leaf = self.source.leaf(b, value, own)?;
-        self.remember(value, at, leaf);
-        Some(leaf)
     }
 
-    fn remember(&mut self, value: Value, at: StateStep, made: Operand) {
-        let own = self.evaluator.own(value, at);
-        self.evaluator.memo.insert((value, own), made);
+    fn leaf(&mut self, b: &mut Builder, value: Value, own: StateStep) -> Option<Operand> {
+        self.source.leaf(b, value, own)
+    }
+
+    fn emitted(&mut self) -> &mut Emitted<StateStep> {
+        &mut self.evaluator.emitted
     }
 }

@@ -4,17 +4,16 @@
 //! 16-byte pieces of a panel's rows are swizzled. Fragments are two pieces deep, a *step*: 16 elements of 16 bits, or 8 of 32.
 
 use crate::abi::{Tensor, elem};
-use crate::block::args::Args;
-use crate::build::{Builder, swizzle, zero};
+use crate::build::{Builder, swizzle};
 use crate::stage::Stage;
-use crate::tile::{Mbarrier, Memory, Operand, Panels, ParamId, SharedId, SharedKind, Stmt};
+use crate::tile::{Operand, Panels, SharedId, SharedKind};
+use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, Binary};
-use oplus_dsl::{Elem, Ty};
 
 /// Bytes of a piece.
 const PIECE: u32 = 16;
 /// Rows of a matrix, and half the rows of a fragment.
-const EIGHT: i32 = 8;
+pub(super) const EIGHT: i32 = 8;
 
 /// A parameter's tile, or several in a ring.
 #[derive(Clone, Debug)]
@@ -39,7 +38,7 @@ pub(crate) struct Tile {
     pub elem: Elem,
 }
 
-/// What a tile holds.
+/// The contents of a tile.
 #[derive(Clone, Copy)]
 pub(crate) struct TileOf {
     /// The parameter.
@@ -59,51 +58,6 @@ pub(crate) struct TileShape {
     pub depth: u32,
     /// How many tiles are in flight.
     pub stages: u32,
-}
-
-/// What all threads of a block copy.
-pub(crate) struct Source<'s> {
-    /// The stage's parameters.
-    pub args: &'s Args,
-    /// Where the block is.
-    pub outer: &'s [(Axis, Operand)],
-    /// Threads of the block.
-    pub threads: u32,
-    /// The thread.
-    pub thread: Operand,
-    /// Elements per access.
-    pub vector: u32,
-    /// Whether rows may be shorter than those of tiles.
-    pub padded: bool,
-    /// Whether warpgroups read what is copied, so that it needs a fence.
-    pub fenced: bool,
-    /// Whether the copies of a thread are a loop, where registers are scarce.
-    pub rolled: bool,
-}
-
-/// The rows that are copied, and where to.
-struct Into {
-    /// Offset of the parameter's first row, `i64`.
-    origin: Operand,
-    /// The first row, `i32`.
-    first: Operand,
-    /// Index of the stage's first element.
-    start: Operand,
-}
-
-/// A piece that a thread copies.
-#[derive(Clone, Copy)]
-struct CopiedPiece {
-    /// Its index in the array.
-    to: Operand,
-    /// Its offset.
-    from: Operand,
-    /// Rows from that of the thread's first piece on, `i32`.
-    left: Operand,
-    /// By how many rows this piece is further.
-    rows: i32,
-    /// Its number in the row.
-    piece: Operand,
 }
 
 /// The indices at which a lane's rows of matrices begin, for every even piece of a panel's row.
@@ -140,7 +94,7 @@ impl Tile {
     }
 
     /// Pieces of a row.
-    pub(super) fn pieces(&self) -> u32 {
+    pub(crate) fn pieces(&self) -> u32 {
         self.depth / self.piece()
     }
 
@@ -218,11 +172,6 @@ impl Tile {
         b.add(lanes.0[even as usize], Operand::i32(from as i32))
     }
 
-    /// The offset of the parameter's first row, for [`Tile::fill`].
-    pub(crate) fn origin(&self, b: &mut Builder, source: &Source) -> Operand {
-        source.args.offset(b, Tensor::Param(self.param), source.outer)
-    }
-
     /// The panels of the 16 elements number `sixteen` of rows from `row` on, as a warpgroup reads them: along rows, or
     /// transposed.
     pub(crate) fn panels(&self, b: &mut Builder, start: Operand, row: Operand, sixteen: u32) -> Panels {
@@ -232,125 +181,6 @@ impl Tile {
         let from = b.add(start, of_row);
         let index = b.add(from, Operand::i32(within as i32));
         Panels { array: self.array, index, row: panel, apart: self.rows * panel }
-    }
-
-    /// Starts copies of the rows from `first` (`i32`) on into a stage, and arrives there.
-    pub(crate) fn fill(&self, b: &mut Builder, source: &Source, origin: Operand, first: Operand, stage: Operand) {
-        let pieces = self.depth / self.piece();
-        let (total, rows_per_pass) = (self.rows * pieces, source.threads / pieces);
-        let into = Into { origin, first, start: b.mul(stage, Operand::i32(self.len() as i32)) };
-        if source.rolled {
-            let step = Operand::i32(source.threads as i32);
-            b.for_(source.thread, Operand::i32(total as i32), step, |b, number| {
-                let copied_piece = self.copied_piece(b, source, &into, number);
-                self.copy_elements(b, source, copied_piece);
-            });
-            return self.arrive(b, source, stage);
-        }
-        let whole = source.threads.is_multiple_of(pieces) && rows_per_pass.is_multiple_of(EIGHT as u32);
-        let base = whole.then(|| self.copied_piece(b, source, &into, source.thread));
-        for pass in 0..total.div_ceil(source.threads) {
-            let number = b.add(source.thread, Operand::i32((pass * source.threads) as i32));
-            let copy = |b: &mut Builder| match base {
-                Some(base) => {
-                    let copied_piece = self.further(b, source, base, (pass * rows_per_pass) as i32);
-                    self.copy_elements(b, source, copied_piece);
-                }
-                None => {
-                    let copied_piece = self.copied_piece(b, source, &into, number);
-                    self.copy_elements(b, source, copied_piece);
-                }
-            };
-            if (pass + 1) * source.threads > total {
-                let inside = b.lt(number, Operand::i32(total as i32));
-                b.if_(inside, copy);
-            } else {
-                copy(b);
-            }
-        }
-        self.arrive(b, source, stage);
-    }
-
-    /// Arrives at a stage with the thread's copies.
-    fn arrive(&self, b: &mut Builder, source: &Source, stage: Operand) {
-        let mbarrier = Mbarrier { array: self.full, index: stage };
-        if source.fenced && source.vector == 1 {
-            b.push(Stmt::FenceAsync);
-        }
-        b.push(if source.vector > 1 { Stmt::CopyAsyncArrive(mbarrier) } else { Stmt::MbarrierArrive(mbarrier) });
-    }
-
-    /// The source and the destination of the piece of a number.
-    fn copied_piece(&self, b: &mut Builder, source: &Source, into: &Into, number: Operand) -> CopiedPiece {
-        let tensor = Tensor::Param(self.param);
-        let [row, piece] =
-            [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32((self.depth / self.piece()) as i32)));
-        let place = self.piece_index(b, row, piece);
-        let to = b.add(into.start, place);
-        let size = b.convert(Ty::I32, source.args.size(self.along));
-        let left = b.sub(size, into.first);
-        let left = b.sub(left, row);
-        // Computed by all threads alike, and constant from tile to tile.
-        let stride = source.args.stride(tensor, self.along);
-        let [of_first, of_row] = [into.first, row].map(|index| {
-            let index = b.convert(Ty::I64, index);
-            b.mul(index, stride)
-        });
-        let column = b.mul(piece, Operand::i32(self.piece() as i32));
-        let column = b.convert(Ty::I64, column);
-        let of_column = b.mul(column, source.args.stride(tensor, self.inner));
-        let [shared, own] = [b.add(into.origin, of_first), b.add(of_row, of_column)];
-        CopiedPiece { to, from: b.add(shared, own), left, rows: 0, piece }
-    }
-
-    /// The piece of the same number in a row that is `rows` further, a multiple of 8.
-    fn further(&self, b: &mut Builder, source: &Source, copied_piece: CopiedPiece, rows: i32) -> CopiedPiece {
-        let stride = source.args.stride(Tensor::Param(self.param), self.along);
-        let offset = b.mul(stride, Operand::i64(i64::from(rows)));
-        let to = b.add(copied_piece.to, Operand::i32(rows * self.panel() as i32));
-        CopiedPiece { to, from: b.add(copied_piece.from, offset), rows: copied_piece.rows + rows, ..copied_piece }
-    }
-
-    fn copy_elements(
-        &self,
-        b: &mut Builder,
-        source: &Source,
-        CopiedPiece { to, from, left, rows, piece }: CopiedPiece,
-    ) {
-        let tensor = Tensor::Param(self.param);
-        let (pointer, size) = (source.args.pointer(tensor), source.args.size(self.inner));
-        let exists = b.binary(Binary::Gt, left, Operand::i32(rows));
-        let column = b.mul(piece, Operand::i32(self.piece() as i32));
-        let column = b.convert(Ty::I64, column);
-        let stride = source.args.stride(tensor, self.inner);
-        let step = source.vector.min(self.piece());
-        let (mut elements, mut from_index) = (vec![], from);
-        let further = b.mul(Operand::i64(i64::from(step)), stride);
-        for k in (0..self.piece()).step_by(step as usize) {
-            let place = b.add(column, Operand::i64(i64::from(k)));
-            let guard = if source.padded {
-                let inside = b.lt(place, size);
-                b.and(exists, inside)
-            } else {
-                exists
-            };
-            if step == 1 {
-                elements.push(self.load_one(b, pointer, from_index, guard));
-            } else {
-                let to_index = b.add(to, Operand::i32(k as i32));
-                let (array, guard) = (self.array, Some(guard));
-                b.push(Stmt::CopyAsync { to: array, to_index, from: pointer, from_index, elements: step, guard });
-            }
-            // Added step by step: multiples of the stride would be kept in registers.
-            from_index = b.add(from_index, further);
-        }
-        if step == 1 {
-            b.store(Memory::Shared(self.array), to, &elements, None);
-        }
-    }
-
-    fn load_one(&self, b: &mut Builder, pointer: ParamId, index: Operand, guard: Operand) -> Operand {
-        b.load(Memory::Global(pointer), index, 1, Some(guard), zero(self.elem.value()))[0]
     }
 }
 

@@ -1,9 +1,11 @@
-//! Products of matrices on fragments.
+//! Products of matrices: by warps, or started by a warpgroup, of factors in shared memory or in registers.
+//!
+//! Factors have 16 bits; those of `f32`, and sums beside them, are in [`tf32`].
 
-pub(crate) use super::factors::{Blocks, Factor, load_four, mma};
-use super::{COLUMNS, ROWS, tf32};
+pub(crate) use super::fragment::{Blocks, COLUMNS, Factor, ROWS, load_four, mma, mma_two, zeros};
+use super::layout::Tile;
+use super::tf32;
 use crate::build::{Builder, swizzle, zero};
-use crate::schedules::flash::tile::Tile;
 use crate::tile::{Left, Memory, Operand, Reg, Stmt};
 use oplus_dsl::ir::Binary;
 use oplus_dsl::{Elem, Ty};
@@ -36,10 +38,9 @@ pub(crate) fn multiply(b: &mut Builder, sums: &mut Blocks, left: Factor, right: 
     }
     for sixteen in 0..left.tile.depth / ROWS {
         let rows = left.four(b, 0, sixteen, false);
-        for pair in 0..sums.len() / 2 {
-            let [x, y, z, w] = right.four(b, pair as u32 * ROWS, sixteen, false);
-            mma(b, left.tile.elem, &mut sums[2 * pair], rows, [x, y]);
-            mma(b, left.tile.elem, &mut sums[2 * pair + 1], rows, [z, w]);
+        for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {
+            let columns = right.four(b, pair * ROWS, sixteen, false);
+            mma_two(b, left.tile.elem, sums, rows, columns);
         }
     }
 }
@@ -51,15 +52,14 @@ pub(crate) fn multiply_in_time(
     (left, right): ([Operand; 4], Factor),
     sixteen: u32,
 ) {
-    for pair in 0..sums.len() / 2 {
-        let [x, y, z, w] = right.four(b, sixteen * ROWS, pair as u32, true);
-        mma(b, right.tile.elem, &mut sums[2 * pair], left, [x, y]);
-        mma(b, right.tile.elem, &mut sums[2 * pair + 1], left, [z, w]);
+    for (pair, sums) in (0..).zip(sums.chunks_exact_mut(2)) {
+        let columns = right.four(b, sixteen * ROWS, pair, true);
+        mma_two(b, right.tile.elem, sums, left, columns);
     }
 }
 
 /// Starts a product of a warpgroup: adds left·right over the rows of the right factor, 16 for each left factor.
-pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (&[[Operand; 4]], Factor)) {
+pub(crate) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (&[[Operand; 4]], Factor)) {
     let step = |(sixteen, left): (usize, &[Operand; 4])| {
         let row = Operand::i32((sixteen as u32 * ROWS) as i32);
         (Left::Registers(*left), right.tile.panels(b, right.start, row, 0))
@@ -69,7 +69,7 @@ pub(super) fn start_in_time(b: &mut Builder, sums: &[[Reg; 4]], (left, right): (
 }
 
 /// Starts left·rightᵀ over the depth, by a warpgroup, from shared memory. Its sums are not to be read before [`finish`].
-pub(super) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4]> {
+pub(crate) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4]> {
     let sums: Vec<[Reg; 4]> = (0..right.tile.rows / COLUMNS).map(|_| [0; 4].map(|_| b.reg(Ty::F32))).collect();
     let steps = (0..right.tile.depth / ROWS).map(|sixteen| {
         let [left, right] = [left, right].map(|factor| factor.tile.panels(b, factor.start, Operand::i32(0), sixteen));
@@ -81,12 +81,12 @@ pub(super) fn start(b: &mut Builder, left: Factor, right: Factor) -> Vec<[Reg; 4
 }
 
 /// Waits for the sums of a warpgroup's product, after which `later` others have started.
-pub(super) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
+pub(crate) fn finish(b: &mut Builder, sums: &[[Reg; 4]], later: u32) {
     b.push(Stmt::WarpgroupWait { pending: later, sums: sums.concat() });
 }
 
 /// Two neighbouring blocks as a left factor.
-pub(super) fn pack(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> [Operand; 4] {
+pub(crate) fn pack(b: &mut Builder, elem: Elem, two: &[[Operand; 4]]) -> [Operand; 4] {
     let mut pack = |block: usize, h: usize| b.pack(elem, two[block][2 * h], two[block][2 * h + 1]);
     [pack(0, 0), pack(0, 1), pack(1, 0), pack(1, 1)]
 }

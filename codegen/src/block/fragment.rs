@@ -1,9 +1,16 @@
-//! Factors of products of matrices, and one product of fragments.
+//! Fragments of matrices, factors in shared memory, and the product of fragments.
+//!
+//! A fragment of a left factor has 16 rows, one of a right factor 8 columns, and a thread has four numbers of their block of sums.
 
-use crate::build::Builder;
-use crate::schedules::flash::tile::{Lanes, Tile};
+use super::layout::{Lanes, Tile};
+use crate::build::{Builder, zero};
 use crate::tile::{Operand, Stmt};
 use oplus_dsl::{Elem, Ty};
+
+/// Rows of a fragment.
+pub(crate) const ROWS: u32 = 16;
+/// Columns of a fragment.
+pub(crate) const COLUMNS: u32 = 8;
 
 /// A number for every element that the thread has of blocks of 16 × 8, side by side.
 pub(crate) type Blocks = Vec<[Operand; 4]>;
@@ -42,4 +49,21 @@ pub(crate) fn mma(b: &mut Builder, elem: Elem, sums: &mut [Operand; 4], rows: [O
     let dst = [0; 4].map(|_| b.reg(Ty::F32));
     b.push(Stmt::Mma { elem, dst, a: rows, b: columns, c: *sums });
     *sums = dst.map(Operand::Reg);
+}
+
+/// Adds the products of a left factor with two fragments of columns, side by side, to two blocks.
+pub(crate) fn mma_two(
+    b: &mut Builder,
+    elem: Elem,
+    sums: &mut [[Operand; 4]],
+    rows: [Operand; 4],
+    [x, y, z, w]: [Operand; 4],
+) {
+    mma(b, elem, &mut sums[0], rows, [x, y]);
+    mma(b, elem, &mut sums[1], rows, [z, w]);
+}
+
+/// A block of zeros.
+pub(crate) fn zeros() -> [Operand; 4] {
+    [zero(Ty::F32); 4]
 }

@@ -1,9 +1,8 @@
-//! The evaluator of a stage's maps at pairs.
+//! Values at pairs of a row and a column that a thread holds, and at indices within columns.
 
-use super::COLUMNS;
+use super::args::Args;
+use super::evaluate::{Emitted, Evaluate, evaluate};
 use crate::abi::{Tensor, elem};
-use crate::block::args::Args;
-use crate::block::evaluate::{Evaluate, evaluate};
 use crate::build::{Builder, zero};
 use crate::stage::Stage;
 use crate::stage::kind::product::is;
@@ -12,6 +11,9 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Node, Op, Unary, Value};
 use std::collections::HashMap;
 use std::f64::consts::LOG2_E;
+
+/// Columns of a fragment, of which a thread holds two.
+const EIGHT: u32 = 8;
 
 /// Where a value is taken: the number of a row among the thread's rows, of a column among its columns, and of an index among
 /// those of an axis within columns. A coordinate that a value does not depend on does not matter.
@@ -47,7 +49,7 @@ pub(crate) struct Values<'s> {
     columns: HashMap<u32, Index>,
     /// Indices within a column, along an axis.
     inner_indices: HashMap<u32, (Axis, Index)>,
-    known: HashMap<(Value, Coordinates), Operand>,
+    emitted: Emitted<Coordinates>,
     /// Parameters whose elements for the columns of a tile are in shared memory, that of the thread's first column at an index.
     numbers: HashMap<u32, (SharedId, Operand)>,
     /// Values times ±log₂ e.
@@ -60,8 +62,9 @@ impl<'s> Values<'s> {
     /// An evaluator that knows only the outer indices.
     pub(crate) fn new(stage: &'s Stage, args: &'s Args, axes: [Axis; 2], outer: Vec<(Axis, Operand)>) -> Values<'s> {
         let (rows, columns) = (HashMap::new(), HashMap::new());
-        let (inner_indices, known, scaled, numbers) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        Values { stage, args, axes, outer, rows, columns, inner_indices, known, numbers, scaled, fast: false }
+        let (inner_indices, emitted, scaled, numbers) =
+            (HashMap::new(), Emitted::new(), HashMap::new(), HashMap::new());
+        Values { stage, args, axes, outer, rows, columns, inner_indices, emitted, numbers, scaled, fast: false }
     }
 
     /// Sets the index along one more axis for the whole block.
@@ -111,8 +114,7 @@ impl<'s> Values<'s> {
 
     /// Sets the value of a node at coordinates.
     pub(crate) fn set(&mut self, value: Value, coordinates: Coordinates, known: Operand) {
-        let coordinates = self.needed(value, coordinates);
-        self.known.insert((value, coordinates), known);
+        self.remember(value, coordinates, known);
     }
 
     /// Sets the value of a parameter at coordinates.
@@ -163,32 +165,6 @@ impl<'s> Values<'s> {
         evaluate(self, b, value, coordinates)
     }
 
-    /// The coordinates that a value depends on.
-    fn needed(&self, value: Value, coordinates: Coordinates) -> Coordinates {
-        let axes = self.stage.program.node(value).axes;
-        let [row, column] = self.axes.map(|axis| axes.contains(axis));
-        let inner = coordinates.inner.filter(|number| axes.contains(self.inner_indices[number].0));
-        Coordinates { row: coordinates.row.filter(|_| row), column: coordinates.column.filter(|_| column), inner }
-    }
-
-    /// The value of a leaf, which is no map of other values; `None` for a map.
-    fn leaf(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Option<Operand> {
-        let node = self.stage.program.node(value);
-        Some(match &node.op {
-            Op::Param(p) => match (self.numbers.get(p), coordinates.column) {
-                (Some((array, first)), Some(column)) => self.numbers(b, value, *array, *first, column),
-                _ => self.param(b, *p, coordinates),
-            },
-            Op::Index(axis) => self.index(*axis, coordinates),
-            Op::Size(axis) => self.args.size(*axis),
-            Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, coordinates),
-            Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
-                self.value(b, *power, coordinates)
-            }
-            _ => return None,
-        })
-    }
-
     /// Whether `same ? one : power` is `x == y ? 1 : exp(x − y)`, which is the power where x and y are finite.
     fn is_power(&self, same: Value, one: Value, power: Value) -> bool {
         let node = |v: Value| &self.stage.program.node(v).op;
@@ -227,7 +203,7 @@ impl<'s> Values<'s> {
 
     /// A value times a number.
     fn scaled(&mut self, b: &mut Builder, value: Value, by: f64, coordinates: Coordinates) -> Operand {
-        let coordinates = self.needed(value, coordinates);
+        let coordinates = self.own(value, coordinates);
         let key = (value, coordinates, by > 0.0);
         if let Some(known) = self.scaled.get(&key) {
             return *known;
@@ -275,10 +251,10 @@ impl<'s> Values<'s> {
 
     /// The element for a column, read in one access with that for the column beside it.
     fn numbers(&mut self, b: &mut Builder, value: Value, array: SharedId, first: Operand, column: u32) -> Operand {
-        let index = b.add(first, Operand::i32((column / 2 * COLUMNS) as i32));
+        let index = b.add(first, Operand::i32((column / 2 * EIGHT) as i32));
         let two = b.load(Memory::Shared(array), index, 2, None, zero(self.stage.program.node(value).ty));
         for (column, element) in [column / 2 * 2, column / 2 * 2 + 1].into_iter().zip(&two) {
-            self.known.insert((value, Coordinates { column: Some(column), ..Coordinates::default() }), *element);
+            self.emitted.insert((value, Coordinates { column: Some(column), ..Coordinates::default() }), *element);
         }
         two[(column % 2) as usize]
     }
@@ -304,18 +280,31 @@ impl Evaluate for Values<'_> {
         self.stage.program.node(value)
     }
 
-    fn known(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Option<Operand> {
-        let coordinates = self.needed(value, coordinates);
-        if let Some(known) = self.known.get(&(value, coordinates)) {
-            return Some(*known);
-        }
-        let leaf = self.leaf(b, value, coordinates)?;
-        self.known.insert((value, coordinates), leaf);
-        Some(leaf)
+    fn own(&self, value: Value, coordinates: Coordinates) -> Coordinates {
+        let axes = self.stage.program.node(value).axes;
+        let [row, column] = self.axes.map(|axis| axes.contains(axis));
+        let inner = coordinates.inner.filter(|number| axes.contains(self.inner_indices[number].0));
+        Coordinates { row: coordinates.row.filter(|_| row), column: coordinates.column.filter(|_| column), inner }
     }
 
-    fn remember(&mut self, value: Value, coordinates: Coordinates, made: Operand) {
-        let coordinates = self.needed(value, coordinates);
-        self.known.insert((value, coordinates), made);
+    fn leaf(&mut self, b: &mut Builder, value: Value, coordinates: Coordinates) -> Option<Operand> {
+        let node = self.stage.program.node(value);
+        Some(match &node.op {
+            Op::Param(p) => match (self.numbers.get(p), coordinates.column) {
+                (Some((array, first)), Some(column)) => self.numbers(b, value, *array, *first, column),
+                _ => self.param(b, *p, coordinates),
+            },
+            Op::Index(axis) => self.index(*axis, coordinates),
+            Op::Size(axis) => self.args.size(*axis),
+            Op::Unary(Unary::Exp, x) if self.fast && node.ty == Ty::F32 => self.exp(b, *x, coordinates),
+            Op::Select(same, one, power) if self.fast && self.is_power(*same, *one, *power) => {
+                self.value(b, *power, coordinates)
+            }
+            _ => return None,
+        })
+    }
+
+    fn emitted(&mut self) -> &mut Emitted<Coordinates> {
+        &mut self.emitted
     }
 }

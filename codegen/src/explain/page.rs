@@ -1,10 +1,10 @@
-//! Plans as one page of HTML that needs nothing else: no network, no script, light and dark.
+//! Plans as HTML that needs nothing else: no network, no script, light and dark.
 
-use super::cut::{Carry, Cut};
-use super::{SHOWN, Section, shown};
-use oplus_codegen::explain::Explained;
-use oplus_codegen::words::Bytes;
 use std::fmt::Write;
+
+use super::cut::{Carry, Cut, SHOWN, Side};
+use super::{Explained, Explanation};
+use crate::words::Bytes;
 
 const STYLE: &str = include_str!("page.css");
 /// A tile in the picture, and the room from one tile to the next.
@@ -15,14 +15,40 @@ const MARGIN: (usize, usize) = (150, 24);
 /// How many colours tell blocks apart.
 const COLOURS: u64 = 6;
 
-/// The page.
-pub(crate) fn page(heading: &str, sections: &[Section]) -> String {
+/// A plan to show: what it is for, in words, and its launches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// The program's name and sizes.
+    pub title: String,
+    /// The program as equations.
+    pub equations: String,
+    /// The launches, in order.
+    pub launches: Vec<Explained>,
+    /// The text of each launch's kernel, as far as it is known.
+    pub ptx: Vec<String>,
+}
+
+impl Section {
+    /// A plan under a title, with the texts of its kernels.
+    pub fn new(title: String, explanation: Explanation, ptx: Vec<String>) -> Section {
+        Section { title, equations: explanation.equations, launches: explanation.launches, ptx }
+    }
+}
+
+/// A part of a page, for notebooks: plans with their pictures, and the style that they need.
+pub fn fragment(sections: &[Section]) -> String {
+    let body: String = sections.iter().map(section).collect();
+    format!("<div class=\"oplus\">\n<style>\n{STYLE}</style>\n{body}</div>\n")
+}
+
+/// A page of plans.
+pub fn page(heading: &str, sections: &[Section]) -> String {
     let body: String = sections.iter().map(section).collect();
     let heading = escaped(heading);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{heading}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{heading}</h1>\n{body}</body>\n</html>\n"
+         <style>\n{STYLE}</style>\n</head>\n<body class=\"oplus\">\n<h1>{heading}</h1>\n{body}</body>\n</html>\n"
     )
 }
 
@@ -33,9 +59,9 @@ fn escaped(text: &str) -> String {
 
 fn section(section: &Section) -> String {
     let mut html = format!("<section>\n<h2>{}</h2>\n{}", escaped(&title(&section.title)), typeset(&section.equations));
-    for (number, (launch, cut)) in (1..).zip(&section.launches) {
+    for (number, launch) in (1..).zip(&section.launches) {
         let ptx = section.ptx.get(number - 1).map_or("", String::as_str);
-        html += &self::launch(number, launch, cut, ptx);
+        html += &self::launch(number, launch, ptx);
     }
     html + "</section>\n"
 }
@@ -108,7 +134,7 @@ fn name(word: &str, is_function: bool) -> String {
     }
 }
 
-fn launch(number: usize, launch: &Explained, cut: &Cut, ptx: &str) -> String {
+fn launch(number: usize, launch: &Explained, ptx: &str) -> String {
     let Explained { name, task, reads, writes, division, grid, symbol, bytes, .. } = launch;
     let mut html = format!("<article>\n<h3>{number}. {}: {}</h3>\n<dl>\n", escaped(name), escaped(task));
     let (reads, writes, traffic) = (reads.join(", "), writes.join(", "), Bytes(*bytes).to_string());
@@ -118,7 +144,7 @@ fn launch(number: usize, launch: &Explained, cut: &Cut, ptx: &str) -> String {
         let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escaped(term), escaped(words));
     }
     html += "</dl>\n";
-    html += &figure(cut);
+    html += &figure(&launch.cut);
     html += &candidates(launch);
     if !ptx.is_empty() {
         let _ = writeln!(html, "<details><summary>PTX</summary><pre>{}</pre></details>", escaped(ptx));
@@ -147,10 +173,12 @@ fn candidates(launch: &Explained) -> String {
 
 /// The tiles. Each says what it holds to whoever points at it.
 fn figure(cut: &Cut) -> String {
-    let (along, across) = (shown(&cut.along, SHOWN.0), shown(&cut.across, SHOWN.1));
+    let (along, across) = (cut.along.shown(SHOWN.0), cut.across.shown(SHOWN.1));
     let (width, height) = (MARGIN.0 + (along.len() - 1) * STEP.0 + CELL.0 + 4, MARGIN.1 + across.len() * STEP.1);
-    let mut svg =
-        format!("<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px\">\n");
+    let mut svg = format!(
+        "<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px;min-width:{}px\">\n",
+        width.min(576)
+    );
     for (place, tile) in along.iter().enumerate() {
         let start = tile.map_or("…".to_owned(), |tile| format!("{} {}", cut.along.name, tile * cut.along.tile));
         let _ = writeln!(svg, "<text x=\"{}\" y=\"16\">{}</text>", MARGIN.0 + place * STEP.0, escaped(&start));
@@ -177,11 +205,12 @@ fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> Strin
     let Some(tile) = tile else { return format!("<text x=\"{}\" y=\"{}\">…</text>\n", x + CELL.0 / 2, y + 24) };
     let (number, block) = cut.tile_and_block(row, tile);
     let what = escaped(&holds(cut, row, tile, block));
+    let block_words = block.map_or(String::new(), |block| format!("block {block}"));
     format!(
         "<g class=\"tile b{}\" tabindex=\"0\"><title>tile {number}: {what}</title>\
          <rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">tile {number}</text>\
-         <text x=\"{}\" y=\"{}\">block {block}</text></g>\n",
-        block % COLOURS,
+         <text x=\"{}\" y=\"{}\">{block_words}</text></g>\n",
+        block.unwrap_or(row) % COLOURS,
         CELL.0,
         CELL.1,
         x + 8,
@@ -191,9 +220,9 @@ fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> Strin
     )
 }
 
-/// What a tile holds, and where its state comes from.
-fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
-    let range = |side: &super::Side, part: u64| {
+/// The contents of a tile, and where its state comes from.
+fn holds(cut: &Cut, row: u64, tile: u64, block: Option<u64>) -> String {
+    let range = |side: &Side, part: u64| {
         let first = part * side.tile;
         let last = (first + side.tile).min(side.size).max(first + 1) - 1;
         let name = if side.name.is_empty() { "element" } else { &side.name };
@@ -204,7 +233,11 @@ fn holds(cut: &Cut, row: u64, tile: u64, block: u64) -> String {
         Carry::Kept => "its state comes from the tile before, in the registers or shared memory of the block",
         Carry::LookBack => "it publishes what it combines to, and folds what other blocks have published before it",
     };
-    format!("{}; {}; computed by block {block}; {state}", range(&cut.along, tile), range(&cut.across, row))
+    let block = match block {
+        Some(block) => format!("block {block}"),
+        None => format!("one of the blocks that share this row ({} blocks in all)", cut.blocks),
+    };
+    format!("{}; {}; computed by {block}; {state}", range(&cut.along, tile), range(&cut.across, row))
 }
 
 /// An arrow to the next tile, where a block keeps its state.
@@ -224,6 +257,10 @@ fn hand_over(x: usize, y: usize, cut: &Cut) -> String {
 fn caption(cut: &Cut) -> &'static str {
     match cut.carry {
         Carry::None => "Tiles have nothing to do with each other. Point at a tile to see what it holds.",
+        Carry::Kept if cut.along.tiles() == 1 => "A tile holds a whole row. Point at a tile to see what it holds.",
+        Carry::Kept if cut.shares_rows() => {
+            "Arrows: the state goes from tile to tile. Several blocks share a row. Point at a tile to see what it holds."
+        }
         Carry::Kept => "Arrows: a block keeps its state from tile to tile. Point at a tile to see what it holds.",
         Carry::LookBack => {
             "Dashed: tiles publish what they combine to, and later blocks fold it in a fixed order. Point at a tile to see \
@@ -235,6 +272,35 @@ fn caption(cut: &Cut) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two rows of two tiles.
+    fn launch() -> Explained {
+        let side = |name: &str, size, tile| Side { name: name.into(), size, tile };
+        let (along, across) = (side("L", 8192, 4096), side("B", 2, 1));
+        Explained {
+            name: "cumsum".into(),
+            task: "scan along L by add".into(),
+            reads: vec!["x: f32[B, L]".into()],
+            writes: vec!["y: f32[B, L]".into()],
+            equations: String::new(),
+            division: "2 rows of 8192".into(),
+            grid: "2 blocks of 128 threads".into(),
+            symbol: "cumsum".into(),
+            candidates: vec![("rows".into(), 2.5, String::new())],
+            refused: vec![("look-back".into(), "too <short>".into())],
+            bytes: 131_072,
+            facts: vec![],
+            cut: Cut { along, across, blocks: 2, carry: Carry::Kept, reverse: false, tile: None },
+        }
+    }
+
+    #[test]
+    fn a_fragment_has_its_style_and_is_no_page() {
+        let launches = vec![launch()];
+        let html = fragment(&[Section { title: "cumsum".into(), equations: String::new(), launches, ptx: vec![] }]);
+        assert!(html.starts_with("<div class=\"oplus\">\n<style>") && html.contains("<svg viewBox"), "{html}");
+        assert!(!html.contains("<html") && !html.contains("<body"), "{html}");
+    }
 
     #[test]
     fn formulas_have_names_and_indices() {
@@ -261,12 +327,10 @@ mod tests {
 
     #[test]
     fn a_page_has_tiles_reasons_and_ptx_and_needs_nothing_else() {
-        let (launch, cut) = super::super::tests::launch_and_cut(Carry::Kept, false);
-        let launch = Explained { refused: vec![("look-back".into(), "too <short>".into())], ..launch };
+        let launch = launch();
         let ptx = vec![".visible .entry k()".to_owned()];
         let equations = "y[t] = y[t−1] + x[t]".to_owned();
-        let html =
-            page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![(launch, cut)], ptx }]);
+        let html = page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![launch], ptx }]);
         for part in [
             "✓ taken",
             "✗ refused",

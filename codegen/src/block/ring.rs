@@ -1,0 +1,139 @@
+//! Rings of stages in shared memory, which some threads fill and others read, and the mbarriers that they meet at.
+//!
+//! Tile number n of a block goes through stage n mod `stages`, in round n / `stages`. An mbarrier has a phase for every round, and
+//! waits are for the parity of a phase. Where numbers are known, stage and parity [follow](Ring::at) from them; a role that
+//! goes from tile to tile keeps them in registers, as a [`Cursor`].
+
+use crate::build::Builder;
+use crate::tile::{Mbarrier, Operand, Reg, SharedId, Stmt};
+use oplus_dsl::ir::Binary;
+
+/// A ring of stages.
+#[derive(Clone, Copy)]
+pub(crate) struct Ring {
+    stages: u32,
+    /// Whether stage and round are read from the bits of a number.
+    by_bits: bool,
+}
+
+/// A stage of a ring in one round.
+#[derive(Clone, Copy)]
+pub(crate) struct RingStage {
+    /// Its number, `i32`.
+    pub index: Operand,
+    /// The parity of the round, `i32`.
+    pub parity: Operand,
+}
+
+/// The position of a role in a ring, in registers.
+pub(crate) struct Cursor {
+    /// The stage, `i32`.
+    pub(crate) stage: Reg,
+    /// The parity of the round, `i32`.
+    pub(crate) parity: Reg,
+}
+
+impl Ring {
+    /// A ring of any number of stages.
+    pub(crate) fn of(stages: u32) -> Ring {
+        Ring { stages, by_bits: false }
+    }
+
+    /// A ring whose number of stages is a power of two.
+    pub(crate) const fn of_power(stages: u32) -> Ring {
+        Ring { stages, by_bits: true }
+    }
+
+    /// The stage of tile number `number` (`i32`).
+    pub(crate) fn stage(self, b: &mut Builder, number: Operand) -> Operand {
+        match self.by_bits {
+            true => b.binary(Binary::And, number, Operand::i32(self.stages as i32 - 1)),
+            false => b.binary(Binary::Rem, number, Operand::i32(self.stages as i32)),
+        }
+    }
+
+    /// The stage of tile number `number` (`i32`), with the parity of its round.
+    pub(crate) fn at(self, b: &mut Builder, number: Operand) -> RingStage {
+        let index = self.stage(b, number);
+        let round = match self.by_bits {
+            true => b.binary(Binary::Shr, number, Operand::i32(self.stages.trailing_zeros() as i32)),
+            false => b.binary(Binary::Div, number, Operand::i32(self.stages as i32)),
+        };
+        RingStage { index, parity: b.binary(Binary::And, round, Operand::i32(1)) }
+    }
+
+    /// A cursor at a stage, in a round of parity `parity`. Who waits for stages to be emptied begins with 1: the phase before the
+    /// first counts as complete.
+    pub(crate) fn cursor(b: &mut Builder, stage: Operand, parity: i32) -> Cursor {
+        Cursor { stage: b.var(stage), parity: b.var(Operand::i32(parity)) }
+    }
+
+    /// Moves a cursor to the next stage.
+    pub(crate) fn advance(self, b: &mut Builder, at: &Cursor) {
+        self.wrap(b, at, 1, Binary::Eq);
+    }
+
+    /// Moves a cursor some stages on, of which the ring has a multiple.
+    pub(crate) fn advance_by(self, b: &mut Builder, at: &Cursor, by: u32) {
+        self.wrap(b, at, by, Binary::Ge);
+    }
+
+    /// Moves a cursor; `is_past` compares the stage with the end of the ring.
+    fn wrap(self, b: &mut Builder, at: &Cursor, by: u32, is_past: Binary) {
+        let stages = Operand::i32(self.stages as i32);
+        let next = b.add(at.stage.into(), Operand::i32(by as i32));
+        let wraps = b.binary(is_past, next, stages);
+        let first = if by == 1 { Operand::i32(0) } else { b.sub(next, stages) };
+        let stage = b.select(wraps, first, next);
+        let flipped = b.binary(Binary::Xor, at.parity.into(), Operand::i32(1));
+        let parity = b.select(wraps, flipped, at.parity.into());
+        b.assign(at.stage, stage);
+        b.assign(at.parity, parity);
+    }
+}
+
+impl Cursor {
+    /// The cursor's stage and parity.
+    pub(crate) fn here(&self) -> RingStage {
+        RingStage { index: self.stage.into(), parity: self.parity.into() }
+    }
+}
+
+impl RingStage {
+    /// The first stage in the first round.
+    pub(crate) const FIRST: RingStage = RingStage { index: Operand::i32(0), parity: Operand::i32(0) };
+
+    /// The only stage of a ring of one, in a round (`i32`).
+    pub(crate) fn only(b: &mut Builder, round: Operand) -> RingStage {
+        RingStage { index: Operand::i32(0), parity: b.binary(Binary::And, round, Operand::i32(1)) }
+    }
+
+    /// The stage in the round before.
+    pub(crate) fn before(self, b: &mut Builder) -> RingStage {
+        RingStage { parity: b.binary(Binary::Xor, self.parity, Operand::i32(1)), ..self }
+    }
+}
+
+impl Builder {
+    /// Initialises the mbarriers of every stage of an array.
+    pub(crate) fn init_mbarriers(&mut self, array: SharedId, stages: u32, arrivals: u32) {
+        for i in 0..stages {
+            self.push(Stmt::MbarrierInit(Mbarrier { array, index: Operand::i32(i as i32) }, arrivals));
+        }
+    }
+
+    /// Waits until the phase of a stage's round is complete.
+    pub(crate) fn wait(&mut self, array: SharedId, at: RingStage) {
+        self.push(Stmt::MbarrierWait(Mbarrier { array, index: at.index }, at.parity));
+    }
+
+    /// Arrives at the mbarrier of a stage.
+    pub(crate) fn arrive(&mut self, array: SharedId, stage: Operand) {
+        self.push(Stmt::MbarrierArrive(Mbarrier { array, index: stage }));
+    }
+
+    /// Arrives at the mbarrier of a stage once the thread's asynchronous copies are there.
+    pub(crate) fn arrive_with_copies(&mut self, array: SharedId, stage: Operand) {
+        self.push(Stmt::CopyAsyncArrive(Mbarrier { array, index: stage }));
+    }
+}

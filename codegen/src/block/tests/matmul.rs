@@ -1,0 +1,114 @@
+//! Products of matrices by a warp, of tiles in every layout, against plain loops.
+
+use super::{X, Y, numbers, run, thread};
+use crate::block::layout::{Lanes, Tile, left_rows, right_rows};
+use crate::block::matmul::{Blocks, COLUMNS, Factor, ROWS, multiply, multiply_in_time, zeros};
+use crate::build::Builder;
+use crate::tile::{Kernel, Memory, Operand, ParamKind, Stmt};
+use oplus_dsl::ir::Binary;
+use oplus_dsl::{Elem, Ty};
+
+/// Columns of the product: two blocks.
+const WIDTH: u32 = 2 * COLUMNS;
+
+/// Copies the rows of a tile from x, from an element on.
+fn fill(b: &mut Builder, tile: &Tile, lane: Operand, from: u32) {
+    let (piece, pieces) = (tile.piece(), tile.depth / tile.piece());
+    let all = Operand::i32((tile.rows * pieces) as i32);
+    b.for_(lane, all, Operand::i32(32), |b, number| {
+        let [row, of_row] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, number, Operand::i32(pieces as i32)));
+        let to = tile.piece_index(b, row, of_row);
+        let first = b.mul(number, Operand::i32(piece as i32));
+        for k in 0..piece {
+            let at = b.add(first, Operand::i32((from + k) as i32));
+            let at = b.convert(Ty::I64, at);
+            let value = b.load1(X, at);
+            let to = b.add(to, Operand::i32(k as i32));
+            b.store(Memory::Shared(tile.array), to, &[value], None);
+        }
+    });
+}
+
+/// A kernel that writes left·right, 16 × [`WIDTH`], to y; `compute` adds to the sums.
+fn kernel(
+    elem: Elem,
+    right_shape: [u32; 2],
+    depth: u32,
+    compute: impl Fn(&mut Builder, &mut Blocks, Operand, (&Tile, &Tile)),
+) -> Kernel {
+    let mut b = Builder::new("product", 32);
+    b.param("x", ParamKind::Read(elem));
+    b.param("y", ParamKind::Write(Elem::F32));
+    let left = Tile::bare(&mut b, "left", elem, ROWS, depth);
+    let right = Tile::bare(&mut b, "right", elem, right_shape[0], right_shape[1]);
+    let lane = thread(&mut b);
+    fill(&mut b, &left, lane, 0);
+    fill(&mut b, &right, lane, ROWS * depth);
+    b.push(Stmt::SyncWarp);
+    let mut sums: Blocks = vec![zeros(); 2];
+    compute(&mut b, &mut sums, lane, (&left, &right));
+    let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
+    let row = b.mul(group, Operand::i32(WIDTH as i32));
+    let column = b.mul(member, Operand::i32(2));
+    let own = b.add(row, column);
+    for (j, block) in (0..).zip(&sums) {
+        for (r, sum) in (0..).zip(block) {
+            let at = b.add(own, Operand::i32((r / 2 * COLUMNS * WIDTH + j * COLUMNS + r % 2) as i32));
+            let at = b.convert(Ty::I64, at);
+            b.store(Y, at, &[*sum], None);
+        }
+    }
+    b.finish()
+}
+
+fn lanes(b: &mut Builder, tile: &Tile, (row, half): (Operand, Operand)) -> Lanes {
+    tile.lanes(b, row, half)
+}
+
+/// Σ_k left[m, k]·right(k, n).
+fn expected(x: &[f64], depth: usize, right: impl Fn(usize, usize) -> usize) -> Vec<f64> {
+    let (left, other) = x.split_at(ROWS as usize * depth);
+    let of = |m: usize, n: usize| (0..depth).map(|k| left[m * depth + k] * other[right(k, n)]).sum();
+    (0..ROWS as usize).flat_map(|m| (0..WIDTH as usize).map(move |n| (m, n))).map(|(m, n)| of(m, n)).collect()
+}
+
+#[test]
+fn products_over_the_depth_are_those_of_plain_loops() {
+    for elem in [Elem::Bf16, Elem::F16, Elem::F32] {
+        for depth in [16, 32, 48, 64, 96, 128] {
+            let kernel = kernel(elem, [WIDTH, depth], depth, |b, sums, lane, (left, right)| {
+                let rows = left_rows(b, lane);
+                let of_left = lanes(b, left, rows);
+                let rows = right_rows(b, lane);
+                let of_right = lanes(b, right, rows);
+                let left = Factor::of(b, left, &of_left, Operand::i32(0));
+                let right = Factor::of(b, right, &of_right, Operand::i32(0));
+                multiply(b, sums, left, right);
+            });
+            let x = numbers(((ROWS + WIDTH) * depth) as usize);
+            let y = run(&kernel, &x, (ROWS * WIDTH) as usize);
+            assert_eq!(y, expected(&x, depth as usize, |k, n| n * depth as usize + k), "{elem}, depth {depth}");
+        }
+    }
+}
+
+#[test]
+fn products_over_rows_are_those_of_plain_loops() {
+    for elem in [Elem::Bf16, Elem::F16] {
+        for depth in [16, 32, 48, 64, 128] {
+            let kernel = kernel(elem, [depth, WIDTH], depth, |b, sums, lane, (left, right)| {
+                let rows = left_rows(b, lane);
+                let [of_left, of_right] = [left, right].map(|tile| lanes(b, tile, rows));
+                let left = Factor::of(b, left, &of_left, Operand::i32(0));
+                let right = Factor::of(b, right, &of_right, Operand::i32(0));
+                for sixteen in 0..depth / ROWS {
+                    let fragment = left.four(b, 0, sixteen, false);
+                    multiply_in_time(b, sums, (fragment, right), sixteen);
+                }
+            });
+            let x = numbers(((ROWS + WIDTH) * depth) as usize);
+            let y = run(&kernel, &x, (ROWS * WIDTH) as usize);
+            assert_eq!(y, expected(&x, depth as usize, |k, n| k * WIDTH as usize + n), "{elem}, depth {depth}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Facts of stages that are found once, whichever cuts the stages are in.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::key::StageKey;
+use crate::schedules::Schedule;
+use crate::stage::Stage;
+use crate::target::Isa;
+
+/// Facts of a stage that follow from its program, its views and its part axis.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The part that its keys have in common, once a launch needs one.
+    key: OnceLock<StageKey>,
+    /// The shared memory of kernels that a plan has weighed.
+    shared_bytes: Mutex<HashMap<Schedule, u32>>,
+}
+
+impl Facts {
+    /// The part that the keys of the stage's kernels have in common.
+    pub(super) fn key(&self, stage: &Stage) -> &StageKey {
+        self.key.get_or_init(|| StageKey::of(stage))
+    }
+
+    /// The shared memory of the stage's kernel under a schedule, in bytes.
+    pub(super) fn shared_bytes(&self, stage: &Stage, schedule: Schedule, isa: Isa) -> u32 {
+        let mut known = self.shared_bytes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *known.entry(schedule).or_insert_with(|| schedule.shared_bytes(stage, isa))
+    }
+}
+
+/// The different stages of a planner, and their facts. Cuts of a program have many stages in common.
+#[derive(Debug, Default)]
+pub(in crate::plan) struct KnownStages(Vec<(Arc<Stage>, Arc<Facts>)>);
+
+impl KnownStages {
+    /// The facts of a stage: those of an equal one that is known.
+    pub(super) fn facts(&mut self, stage: &Arc<Stage>) -> Arc<Facts> {
+        let equal = |(known, _): &&(Arc<Stage>, Arc<Facts>)| {
+            (known.part_axis, &known.views) == (stage.part_axis, &stage.views) && known.program == stage.program
+        };
+        if let Some((_, facts)) = self.0.iter().find(equal) {
+            return facts.clone();
+        }
+        let facts = Arc::new(Facts::default());
+        self.0.push((stage.clone(), facts.clone()));
+        facts
+    }
+}

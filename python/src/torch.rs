@@ -1,0 +1,89 @@
+//! Eager calls with tensors of PyTorch: what a call asks of the library, found once.
+
+use oplus::Elem;
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+/// What calls need of PyTorch.
+#[pyclass(frozen, module = "oplus._native")]
+pub(crate) struct Torch {
+    /// `torch.Tensor` and `torch.nn.Parameter`: the types of tensors that have memory and nothing else.
+    plain: [Py<PyType>; 2],
+    /// Whether transforms of `torch.func` are active, and how many dispatch modes are.
+    hooks: [Py<PyAny>; 2],
+    is_grad_enabled: Py<PyAny>,
+    /// The arguments with which an element type is asked for.
+    dtypes: Vec<(Elem, Py<PyDict>)>,
+}
+
+/// How a call with tensors of PyTorch is made.
+pub(crate) enum Manner {
+    /// At once.
+    Plain,
+    /// At once, and its gradient is recorded.
+    Recorded,
+    /// As an operator of the library: something transforms or traces it.
+    Traced,
+}
+
+#[pymethods]
+impl Torch {
+    /// `dtypes` are PyTorch's by our names, `hooks` give something true where something transforms or traces calls.
+    #[new]
+    fn new(
+        plain: [Py<PyType>; 2],
+        hooks: [Py<PyAny>; 2],
+        is_grad_enabled: Py<PyAny>,
+        dtypes: &Bound<'_, PyDict>,
+    ) -> PyResult<Torch> {
+        let dtype = |(name, dtype): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+            let name = name.extract::<String>()?;
+            let elem = Elem::from_name(&name).ok_or_else(|| PyTypeError::new_err(format!("`{name}` is no type")))?;
+            let arguments = PyDict::new(dtypes.py());
+            arguments.set_item("dtype", dtype)?;
+            Ok((elem, arguments.unbind()))
+        };
+        let dtypes = dtypes.iter().map(dtype).collect::<PyResult<_>>()?;
+        Ok(Torch { plain, hooks, is_grad_enabled, dtypes })
+    }
+}
+
+impl Torch {
+    /// How a call with these tensors is made.
+    pub(crate) fn manner(&self, inputs: &Bound<'_, PyTuple>) -> PyResult<Manner> {
+        let py = inputs.py();
+        let mut wants_gradient = false;
+        for input in inputs.iter_borrowed().filter(|input| !input.is_none()) {
+            let kind = input.get_type();
+            if !self.plain.iter().any(|plain| kind.is(plain)) {
+                return Ok(Manner::Traced);
+            }
+            wants_gradient = wants_gradient || input.getattr(intern!(py, "requires_grad"))?.is_truthy()?;
+        }
+        for hook in &self.hooks {
+            if hook.bind(py).call0()?.is_truthy()? {
+                return Ok(Manner::Traced);
+            }
+        }
+        let is_recorded = wants_gradient && self.is_grad_enabled.bind(py).call0()?.is_truthy()?;
+        Ok(if is_recorded { Manner::Recorded } else { Manner::Plain })
+    }
+
+    /// A tensor beside another one, which stores `known`.
+    pub(crate) fn tensor<'py>(
+        &self,
+        (like, known): (&Bound<'py, PyAny>, Elem),
+        elem: Elem,
+        layout: (&Bound<'py, PyTuple>, &Bound<'py, PyTuple>),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = like.py();
+        let name = intern!(py, "new_empty_strided");
+        if elem == known {
+            return like.call_method1(name, layout);
+        }
+        let arguments = self.dtypes.iter().find(|(known, _)| *known == elem).map(|(_, arguments)| arguments.bind(py));
+        like.call_method(name, layout, arguments)
+    }
+}

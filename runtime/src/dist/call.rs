@@ -1,0 +1,61 @@
+//! Calls of a kernel on one rank, and their gradients.
+
+use std::collections::HashMap;
+
+use oplus_dsl::ir::Program;
+
+use super::agree::{Intent, hash};
+use super::run::Run;
+use super::{Group, Plans};
+use crate::bind::{Binding, Known, bind, check_count, check_outputs};
+use crate::execute::Sink;
+use crate::{Error, Tensor};
+
+/// How a call was divided.
+#[derive(Clone, Debug)]
+pub(crate) struct Shard {
+    pub(crate) group: Group,
+    pub(crate) axis: String,
+}
+
+impl Shard {
+    /// A division before any call.
+    pub(crate) fn new(group: &Group, axis: &str) -> Shard {
+        Shard { group: group.clone(), axis: axis.to_owned() }
+    }
+
+    /// Runs a program of shards; what the tensors agree on, and the outputs.
+    pub(crate) fn run<'t>(
+        &self,
+        plans: &Plans,
+        program: &Program,
+        known: &Known<'t>,
+        inputs: &[Option<&'t Tensor>],
+        sinks: &[Sink<'t>],
+    ) -> Result<(Binding<'t>, Vec<Option<Tensor>>), Error> {
+        check_count("inputs", program.params.len(), inputs.len())?;
+        check_count("outputs", program.outputs.len(), sinks.len())?;
+        let wanted: Vec<bool> = sinks.iter().map(|sink| !matches!(sink, Sink::Skip)).collect();
+        let plan = plans.plan(program, &self.axis, &wanted)?;
+        let into: Vec<Option<&Tensor>> = sinks.iter().map(Sink::given).collect();
+        let binding = bind(program, known, inputs, &into)?;
+        check_outputs(program, inputs, &into)?;
+        let own = program.axis(&self.axis).map_or(0, |axis| binding.sizes[axis.0 as usize]);
+        let shards = self.group.agree(self.intent(plan.hash, program, &binding, inputs), own)?;
+        let given = program.params.iter().zip(inputs);
+        let tensors: HashMap<String, Tensor> =
+            given.filter_map(|(param, tensor)| Some((param.name.clone(), (*tensor)?.clone()))).collect();
+        let (group, axis, gathered) = (&self.group, self.axis.as_str(), HashMap::new());
+        let run = Run { group, axis, program, binding: &binding, shards: &shards, sinks, tensors, gathered };
+        let outputs = run.all(&plan)?;
+        Ok((binding, outputs))
+    }
+
+    /// What this rank is about to do.
+    fn intent(&self, plan: u64, program: &Program, binding: &Binding<'_>, inputs: &[Option<&Tensor>]) -> Intent {
+        let axes = program.axes.iter().zip(&binding.sizes).filter(|(name, _)| **name != self.axis);
+        let sizes = axes.map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(",");
+        let given: Vec<bool> = inputs.iter().map(Option::is_some).collect();
+        Intent { program: plan, sizes: hash(&sizes), tensors: hash(&format!("{} {given:?}", binding.elem)) }
+    }
+}

@@ -1,0 +1,86 @@
+//! Divided programs that can be called.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use oplus_dsl::ir::Program;
+use oplus_dsl::shard::{self, Pick, Ranks};
+use oplus_dsl::specialize::keep_outputs;
+
+use super::agree::hash;
+use crate::Error;
+use crate::execute::Executable;
+
+/// A program, divided along an axis.
+pub(crate) struct Plan {
+    /// A hash of the program and the axis.
+    pub(super) hash: u64,
+    pub(super) phases: Vec<Phase>,
+}
+
+/// What a rank does between two exchanges.
+pub(super) struct Phase {
+    pub(super) picks: Vec<Pick>,
+    pub(super) folds: Vec<Fold>,
+    pub(super) program: Option<Executable>,
+    pub(super) messages: Vec<String>,
+}
+
+/// A program that combines messages.
+pub(super) struct Fold {
+    pub(super) executable: Executable,
+    pub(super) gathered: Vec<String>,
+    pub(super) ranks: Ranks,
+}
+
+/// An axis, and which outputs are wanted.
+type Division = (String, Vec<bool>);
+
+/// The divided forms of a program.
+#[derive(Default)]
+pub(crate) struct Plans(RwLock<HashMap<Division, Arc<Plan>>>);
+
+impl Plans {
+    /// The program of these outputs, divided along an axis.
+    pub(super) fn plan(&self, program: &Program, axis: &str, wanted: &[bool]) -> Result<Arc<Plan>, Error> {
+        let key = (axis.to_owned(), wanted.to_vec());
+        if let Some(plan) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(Plan::of(program, axis, wanted)?);
+        let mut plans = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(plans.entry(key).or_insert(plan).clone())
+    }
+}
+
+/// The program of some of the outputs, divided along an axis.
+pub(super) fn sharded(program: &Program, axis: &str, wanted: &[bool]) -> Result<shard::Sharded, Error> {
+    let outputs = program.outputs.iter().zip(wanted).filter(|(_, wanted)| **wanted);
+    let names: Vec<&str> = outputs.map(|(output, _)| output.name.as_str()).collect();
+    let refused = |e: shard::ShardError| Error::NotSharded { kernel: program.name.clone(), reason: e.to_string() };
+    shard::shard(&keep_outputs(program, &names), axis).map_err(refused)
+}
+
+impl Plan {
+    fn of(program: &Program, axis: &str, wanted: &[bool]) -> Result<Plan, Error> {
+        let sharded = sharded(program, axis, wanted)?;
+        let hash = hash(&format!("{axis}\n{wanted:?}\n{program}"));
+        Ok(Plan { hash, phases: sharded.phases.into_iter().map(Phase::of).collect() })
+    }
+}
+
+impl Phase {
+    fn of(phase: shard::Phase) -> Phase {
+        let fold = |fold: shard::Fold| Fold {
+            executable: Executable::new(fold.program),
+            gathered: fold.gathered,
+            ranks: fold.ranks,
+        };
+        Phase {
+            picks: phase.picks,
+            folds: phase.folds.into_iter().map(fold).collect(),
+            program: phase.program.map(Executable::new),
+            messages: phase.messages,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Calls on several ranks: sharded = whole, and what goes wrong.
+
+mod errors;
+mod exchanges;
+mod harness;
+mod library;
+mod random;
+mod typed;

@@ -1,0 +1,54 @@
+//! The allocator that refuses.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Smaller requests are never refused: lists of axes, the plan of a call, what the threads of the engine keep.
+const SMALL: usize = 4 << 10;
+/// No request is counted.
+const IDLE: usize = usize::MAX;
+
+/// How many requests are granted before one is refused.
+static GRANTED: AtomicUsize = AtomicUsize::new(IDLE);
+
+struct Refusing;
+
+#[global_allocator]
+static ALLOCATOR: Refusing = Refusing;
+
+/// What a call gives when request `n` of it is refused, counted from 0, and whether there was such a request.
+pub(crate) fn refusing<R>(n: usize, call: impl FnOnce() -> R) -> (R, bool) {
+    GRANTED.store(n, Ordering::SeqCst);
+    let found = call();
+    (found, GRANTED.swap(IDLE, Ordering::SeqCst) == IDLE)
+}
+
+/// Counts a request, and says whether it is granted.
+fn is_granted(size: usize) -> bool {
+    // From 0 the count wraps to `IDLE`: one request alone is refused.
+    let next = |left: usize| (left != IDLE && size >= SMALL).then(|| left.wrapping_sub(1));
+    GRANTED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) != Ok(0)
+}
+
+// SAFETY: every call is passed on to the system's allocator as it is, or gives no memory, which any call may.
+unsafe impl GlobalAlloc for Refusing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract, which is the same.
+        if is_granted(layout.size()) { unsafe { System.alloc(layout) } } else { std::ptr::null_mut() }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract, which is the same.
+        if is_granted(layout.size()) { unsafe { System.alloc_zeroed(layout) } } else { std::ptr::null_mut() }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps the contract, which is the same.
+        if is_granted(size) { unsafe { System.realloc(memory, layout, size) } } else { std::ptr::null_mut() }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the memory is the system allocator's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
