@@ -43,8 +43,8 @@
 //! # Errors
 //!
 //! At the first call with shards of some sizes, the ranks compare program, sizes and element types
-//! ([`Error::RanksDisagree`](crate::Error::RanksDisagree)). A rank that does not answer within the group's time-out is lost
-//! ([`Error::LostRank`](crate::Error::LostRank)); the group cannot be used after it.
+//! ([`Error::RanksDisagree`]). A rank that does not answer within the group's time-out is lost
+//! ([`Error::LostRank`]); the group cannot be used after it.
 
 mod agree;
 mod call;
