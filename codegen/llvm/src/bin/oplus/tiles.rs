@@ -3,7 +3,7 @@
 //! A line is for the kernels of one program under one kind of schedule for one instruction set: how many there are, and the hash
 //! of their keys and of their tile IR, with tabs between them. Its kernels are the committed ones and those that any plan of
 //! the models' settings launches, with the shorter kernels that stand in for them. `oplus generate` writes the table, and
-//! `oplus generate --check --tiles` makes it anew, without LLVM and `ptxas`, and compares.
+//! `oplus generate --check --tiles` computes the table again, without LLVM and `ptxas`, and compares.
 
 use oplus_codegen::key::tile_hash;
 use oplus_codegen::schedules::{LowerError, lower, stand_in};
