@@ -1,15 +1,33 @@
 #!/usr/bin/env bash
 # Runs the tests.
 #   ./test.sh          everything that needs only cargo
-#   ./test.sh --all    also formatting, lints, documentation, packages and the crate that needs LLVM 22 and ptxas
+#   ./test.sh --all    also formatting, lints, documentation, packages and the crates that need LLVM 22 and ptxas
 #                      (installed with apt and pip where they are missing), and the Python package in a fresh environment
+#   ./test.sh --rest   what --all adds to the first
 set -euo pipefail
 cd "$(dirname "$0")"
 export INSTA_UPDATE=no
 
-if [ "${1:-}" != --all ]; then
-    exec cargo test
-fi
+# Prints what a step took, so that one can see which have become slow.
+step() {
+    echo "== $*"
+    local start=$SECONDS
+    "$@"
+    echo "== $((SECONDS - start)) s: $*"
+}
+
+case "${1:-}" in
+"")
+    step cargo test
+    exit
+    ;;
+--all) step cargo test ;;
+--rest) ;;
+*)
+    echo "usage: ./test.sh [--all | --rest]" >&2
+    exit 2
+    ;;
+esac
 
 if [ ! -x /usr/lib/llvm-22/bin/llvm-config ]; then
     echo "installing LLVM 22"
@@ -25,15 +43,16 @@ if ! command -v ptxas >/dev/null; then
     export OPLUS_PTXAS
 fi
 
-cargo fmt --all --check
-cargo clippy --workspace --all-targets -- -D warnings
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
-# The extension module of Python is linked by maturin alone.
-cargo test --workspace --exclude oplus-python
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets -- -D warnings
+RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps
+# What a plain `cargo test` leaves out. The extension module of Python is linked by maturin alone.
+step cargo test -p oplus-llvm -p oplus-cli -p oplus-candle -p oplus-burn
 for version in 12080 13000 13040; do
-    CUDARC_CUDA_VERSION=$version cargo check --target-dir target/bindings -p oplus
+    CUDARC_CUDA_VERSION=$version step cargo check --target-dir target/bindings -p oplus
 done
-cargo run --release -p oplus-llvm -- generate --check
-cargo run --release -p oplus-llvm -- receipts --check
-.ci/packages
-.ci/python
+# The crates that do the work are optimised in this profile too.
+step cargo run -p oplus-cli -- generate --check
+step cargo run -p oplus-cli -- receipts --check
+step .ci/packages
+step .ci/python

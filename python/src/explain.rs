@@ -85,26 +85,16 @@ impl Part {
 fn html(explanation: &oplus::Explanation, sizes: &[(String, usize)]) -> String {
     let sizes: String = sizes.iter().map(|(axis, size)| format!(", {axis}={size}")).collect();
     let parts = [("", Some(&explanation.forward)), (".bar", explanation.gradient.as_ref().ok())];
-    let parts = || parts.iter().filter_map(|(suffix, part)| part.map(|part| (suffix, part)));
     let section = |(suffix, part): (&&str, &Explained)| {
         let planned = part.gpu.as_ref().and_then(|gpu| gpu.plan.as_ref().ok());
         let launches = planned.map(|planned| planned.launches.clone()).unwrap_or_default();
         let title = format!("{}{suffix}{sizes}", explanation.kernel);
-        Section { title, equations: part.equations.clone(), launches, ptx: vec![] }
+        let cpu = part.cpu.as_ref().map(ToString::to_string);
+        Section { title, equations: part.equations.clone(), launches, ptx: vec![], cpu }
     };
-    let on_cpu = |(_, part): (&&str, &Explained)| part.cpu.as_ref().map(ToString::to_string);
-    let cpu: Vec<String> = parts().filter_map(on_cpu).collect();
-    let cpu = if cpu.is_empty() {
-        String::new()
-    } else {
-        format!("<details><summary>on the CPU</summary><pre>{}</pre></details>", escaped(&cpu.join("\n\n")))
-    };
-    format!("<div>{}{cpu}</div>", fragment(&parts().map(section).collect::<Vec<_>>()))
-}
-
-/// A text in which HTML sees no marks.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    fragment(
+        &parts.iter().filter_map(|(suffix, part)| part.map(|part| (suffix, part))).map(section).collect::<Vec<_>>(),
+    )
 }
 
 fn launches(planned: &Planned) -> Vec<(String, String, String, String, String, f64)> {

@@ -6,7 +6,6 @@
 
 mod backend;
 mod error;
-pub mod library;
 mod lower;
 pub mod ptxas;
 

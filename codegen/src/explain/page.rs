@@ -26,12 +26,14 @@ pub struct Section {
     pub launches: Vec<Explained>,
     /// The text of each launch's kernel, as far as it is known.
     pub ptx: Vec<String>,
+    /// How the threads of a CPU share the work, in words, if that is known.
+    pub cpu: Option<String>,
 }
 
 impl Section {
     /// A plan under a title, with the texts of its kernels.
     pub fn new(title: String, explanation: Explanation, ptx: Vec<String>) -> Section {
-        Section { title, equations: explanation.equations, launches: explanation.launches, ptx }
+        Section { title, equations: explanation.equations, launches: explanation.launches, ptx, cpu: None }
     }
 }
 
@@ -62,6 +64,10 @@ fn section(section: &Section) -> String {
     for (number, launch) in (1..).zip(&section.launches) {
         let ptx = section.ptx.get(number - 1).map_or("", String::as_str);
         html += &self::launch(number, launch, ptx);
+    }
+    if let Some(cpu) = &section.cpu {
+        let _ =
+            writeln!(html, "<details><summary>On the CPU</summary><pre>{}</pre></details>", escaped(cpu.trim_end()));
     }
     html + "</section>\n"
 }
@@ -294,10 +300,14 @@ mod tests {
         }
     }
 
+    fn empty(title: &str) -> Section {
+        Section { title: title.into(), equations: String::new(), launches: vec![], ptx: vec![], cpu: None }
+    }
+
     #[test]
     fn a_fragment_has_its_style_and_is_no_page() {
         let launches = vec![launch()];
-        let html = fragment(&[Section { title: "cumsum".into(), equations: String::new(), launches, ptx: vec![] }]);
+        let html = fragment(&[Section { launches, ..empty("cumsum") }]);
         assert!(html.starts_with("<div class=\"oplus\">\n<style>") && html.contains("<svg viewBox"), "{html}");
         assert!(!html.contains("<html") && !html.contains("<body"), "{html}");
     }
@@ -314,8 +324,7 @@ mod tests {
 
     #[test]
     fn markup_in_words_is_shown_as_it_is() {
-        let section = Section { title: "a<b>".into(), equations: String::new(), launches: vec![], ptx: vec![] };
-        let html = page("x & y", &[section]);
+        let html = page("x & y", &[empty("a<b>")]);
         assert!(html.contains("<h2>a&lt;b&gt;</h2>") && html.contains("<h1>x &amp; y</h1>"), "{html}");
     }
 
@@ -330,12 +339,14 @@ mod tests {
         let launch = launch();
         let ptx = vec![".visible .entry k()".to_owned()];
         let equations = "y[t] = y[t−1] + x[t]".to_owned();
-        let html = page("cumsum", &[Section { title: "forward".into(), equations, launches: vec![launch], ptx }]);
+        let cpu = Some("walk 1: x → y\n".to_owned());
+        let html = page("cumsum", &[Section { equations, launches: vec![launch], ptx, cpu, ..empty("forward") }]);
         for part in [
             "✓ taken",
             "✗ refused",
             "too &lt;short&gt;",
             "<pre>.visible .entry k()</pre>",
+            "<summary>On the CPU</summary><pre>walk 1: x → y</pre>",
             "prefers-color-scheme: dark",
         ] {
             assert!(html.contains(part), "lacks {part}: {html}");

@@ -7,7 +7,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
-const OPERATORS: &str = include_str!("../../survey/operators.rs");
+const OPERATORS: &str = include_str!("../../../../cli/survey/operators.rs");
 
 fn program(name: &str) -> Program {
     let programs = oplus_front::scan_source_file(OPERATORS).expect("operators");

@@ -9,7 +9,7 @@
 //! * the **producer** has the places of every tensor that it copies, those of neighbours as well, and where a row ends the
 //!   elements that the copy engine does not bring.
 //!
-//! The numbers of a line each were fitted to what `ptxas` reports of the operators in `codegen/llvm/survey`; `oplus survey`
+//! The numbers of a line each were fitted to what `ptxas` reports of the operators in `cli/survey`; `oplus survey`
 //! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say.
 
 use super::{Loader, LookBack};

@@ -1,6 +1,7 @@
 //! `oplus survey`.
 
 use crate::Outcome;
+use crate::library::Variant;
 use crate::models::settings_variants;
 use crate::pressure::{Pressure, Registers, Shape};
 use crate::programs::{all_variants, in_sources, named, parse_elem, parse_isa};
@@ -9,14 +10,13 @@ use oplus_codegen::schedules::lookback::registers;
 use oplus_codegen::schedules::lower;
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::Variant;
 use oplus_llvm::ptxas::{Facts, Ptxas, PtxasError};
 use rayon::prelude::*;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Operators as users write them.
-const OPERATORS: &str = include_str!("../../../survey/operators.rs");
+const OPERATORS: &str = include_str!("../survey/operators.rs");
 
 /// Prints the registers that `ptxas` reports of kernels, and how many bytes spill.
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Survey the kernels of the standard models that `oplus generate` considers instead, under all kinds of schedules.
     #[arg(long, conflicts_with_all = ["source", "kernel", "elem", "isa", "schedule"])]
     models: bool,
-    /// Also write registers and spills as a table, such as codegen/llvm/survey/pressure.tsv.
+    /// Also write registers and spills as a table, such as cli/survey/pressure.tsv.
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 }

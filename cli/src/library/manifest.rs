@@ -8,86 +8,86 @@ use std::path::Path;
 
 /// The contents of a folder of kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// Version of the format.
-    pub version: u32,
+    pub(crate) version: u32,
     /// The compiler's version, part of every key.
-    pub compiler: u32,
+    pub(crate) compiler: u32,
     /// The version of LLVM, in folders for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub llvm: Option<String>,
+    pub(crate) llvm: Option<String>,
     /// The kernels, by program, schedule and key.
     #[serde(default)]
-    pub kernel: Vec<Entry>,
+    pub(crate) kernel: Vec<Entry>,
 }
 
 /// One kernel of a manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The key that it is found by: a hash of everything its code depends on.
-    pub key: String,
+    pub(crate) key: String,
     /// The file of its PTX, relative to the manifest.
-    pub file: String,
+    pub(crate) file: String,
     /// Where the PTX is in a file of several kernels: its first byte, and how many it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<[usize; 2]>,
+    pub(crate) range: Option<[usize; 2]>,
     /// Its entry point.
-    pub symbol: String,
+    pub(crate) symbol: String,
     /// The instruction set.
-    pub isa: String,
+    pub(crate) isa: String,
     /// The program whose stage it computes.
-    pub program: String,
+    pub(crate) program: String,
     /// The element types of the stage's tensors, `name: elem` in order.
-    pub elements: Vec<String>,
+    pub(crate) elements: Vec<String>,
     /// The schedule's text.
-    pub schedule: String,
+    pub(crate) schedule: String,
     /// Threads of a block.
-    pub threads: u32,
+    pub(crate) threads: u32,
     /// Shared memory of a block, bytes.
-    pub shared_bytes: u32,
+    pub(crate) shared_bytes: u32,
     /// Registers of a thread, where `ptxas` was at hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub registers: Option<u32>,
+    pub(crate) registers: Option<u32>,
     /// The hash of the PTX text.
     pub blake3: String,
     /// The hash of the tile IR that it was compiled from, in folders for programs: a program whose version of oplus makes other
     /// tile IR does not use the text. Of committed kernels `oplus generate --check` compares the texts themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tile: Option<String>,
+    pub(crate) tile: Option<String>,
     /// Machine code of this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cubin: Option<Cubin>,
+    pub(crate) cubin: Option<Cubin>,
     /// The receipt of a GPU for this very text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<Receipt>,
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// Machine code of a kernel for [`MACHINE`], which spares its driver the compilation of the PTX.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cubin {
+pub(crate) struct Cubin {
     /// Its file, relative to the manifest.
-    pub file: String,
+    pub(crate) file: String,
     /// Where it is in a file of several kernels: its first byte, and how many it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<[usize; 2]>,
+    pub(crate) range: Option<[usize; 2]>,
     /// The version of the `ptxas` that made it.
-    pub ptxas: String,
+    pub(crate) ptxas: String,
     /// The hash of the machine code.
     pub blake3: String,
 }
 
 /// The devices that kernels have machine code for: compute capability 9.0 (H100, H200).
-pub const MACHINE: Isa = Isa::Sm90a;
+pub(crate) const MACHINE: Isa = Isa::Sm90a;
 
 /// The result of a kernel's check on a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Receipt {
+pub(crate) struct Receipt {
     /// The device's name.
-    pub device: String,
+    pub(crate) device: String,
     /// The day, `YYYY-MM-DD`.
-    pub date: String,
+    pub(crate) date: String,
     /// The largest error found, in units of the bound that holds for it: at most 1.
-    pub worst_error: f64,
+    pub(crate) worst_error: f64,
     /// The hash of the PTX that was checked.
     pub blake3: String,
 }
@@ -100,7 +100,7 @@ const HEADER: &str = "# Written by `oplus`, not by hand.\n\n";
 
 impl Manifest {
     /// The manifest of some kernels, in the order of the file.
-    pub fn new(mut kernel: Vec<Entry>) -> Manifest {
+    pub(crate) fn new(mut kernel: Vec<Entry>) -> Manifest {
         let order = |e: &Entry| (e.program.clone(), e.isa.clone(), e.schedule.clone(), e.key.clone());
         kernel.sort_by_key(order);
         kernel.dedup_by(|a, b| a.key == b.key);
@@ -112,7 +112,7 @@ impl Manifest {
     /// # Errors
     ///
     /// [`LibraryError`] when there is one that cannot be read.
-    pub fn read(folder: &Path) -> Result<Option<Manifest>, LibraryError> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Manifest>, LibraryError> {
         let path = folder.join("manifest.toml");
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -126,7 +126,7 @@ impl Manifest {
     }
 
     /// The text of the file.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         // Every field has a representation in TOML, so the serialiser has nothing to refuse.
         HEADER.to_owned() + &toml::to_string(self).unwrap_or_default()
     }
@@ -144,7 +144,7 @@ impl Manifest {
     }
 
     /// Takes over what an older manifest knows of the same PTX: receipts, and registers where this one has none.
-    pub fn inherit(&mut self, older: &Manifest) {
+    pub(crate) fn inherit(&mut self, older: &Manifest) {
         for entry in &mut self.kernel {
             if let Some(known) = older.same_text(entry) {
                 let checked = known.receipt.clone().filter(|_| known.has_same_code(entry));

@@ -1,5 +1,6 @@
 //! Where commands take programs from, and the forms in which calls run them.
 
+use crate::library::{Batch, Built, Checks, Variant, build};
 use indicatif::{ProgressBar, ProgressStyle};
 use oplus_codegen::plan::{self, cuts, variants};
 use oplus_codegen::schedules::Schedule;
@@ -12,7 +13,6 @@ use oplus_dsl::ir::{Op, Param, Program};
 use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
 use oplus_dsl::typing::TypeError;
-use oplus_llvm::library::{Batch, Built, Checks, Variant, build};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 

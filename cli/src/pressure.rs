@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 /// The table as it is committed.
-const COMMITTED: &str = include_str!("../../../survey/pressure.tsv");
+const COMMITTED: &str = include_str!("../survey/pressure.tsv");
 
 /// The key of a kernel in the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

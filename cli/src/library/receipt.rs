@@ -9,12 +9,12 @@ use serde::Deserialize;
 /// {"key": "…", "blake3": "…", "device": "NVIDIA H200", "date": "2026-11-21", "worst_error": 0.25}
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct ReceiptLine {
+pub(crate) struct ReceiptLine {
     /// The kernel's key.
-    pub key: String,
+    pub(crate) key: String,
     /// The result.
     #[serde(flatten)]
-    pub receipt: Receipt,
+    pub(crate) receipt: Receipt,
 }
 
 /// Gives the kernels of a manifest their receipts; the number of kernels that have one now and had none, or another.
@@ -23,7 +23,7 @@ pub struct ReceiptLine {
 ///
 /// When a line is not a receipt, names a kernel that is not in the manifest, is for another text than the kernel's, or
 /// reports an error beyond its bound. Nothing is changed then.
-pub fn apply_receipts(manifest: &mut Manifest, lines: &str) -> Result<usize, LibraryError> {
+pub(crate) fn apply_receipts(manifest: &mut Manifest, lines: &str) -> Result<usize, LibraryError> {
     let mut result = manifest.clone();
     let numbered = lines.lines().enumerate().filter(|(_, text)| !text.trim().is_empty());
     for (number, text) in numbered {

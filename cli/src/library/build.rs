@@ -2,46 +2,46 @@
 
 use super::manifest::{Cubin, MACHINE};
 use super::{Entry, Manifest, shards};
-use crate::CompileError;
-use crate::ptxas::{Ptxas, PtxasError};
 use oplus_codegen::block::steps::can_lose_states;
 use oplus_codegen::key::{Key, tile_hash};
 use oplus_codegen::schedules::Schedule;
 use oplus_codegen::schedules::{LowerError, lower};
 use oplus_codegen::stage::Stage;
 use oplus_codegen::target::Isa;
+use oplus_llvm::CompileError;
+use oplus_llvm::ptxas::{Ptxas, PtxasError};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A kernel to be made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Variant {
+pub(crate) struct Variant {
     /// The stage that it computes.
-    pub stage: Stage,
+    pub(crate) stage: Stage,
     /// How.
-    pub schedule: Schedule,
+    pub(crate) schedule: Schedule,
     /// For which instruction set.
-    pub isa: Isa,
+    pub(crate) isa: Isa,
 }
 
 /// A kernel that could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("{program} under {schedule} on {}: {reason}", .isa.name())]
-pub struct BuildError {
+pub(crate) struct BuildError {
     /// The stage's program.
-    pub program: String,
+    pub(crate) program: String,
     /// The schedule.
-    pub schedule: Box<Schedule>,
+    pub(crate) schedule: Box<Schedule>,
     /// The instruction set.
-    pub isa: Isa,
+    pub(crate) isa: Isa,
     /// The reason.
-    pub reason: BuildReason,
+    pub(crate) reason: BuildReason,
 }
 
 /// The reasons why a kernel cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildReason {
+pub(crate) enum BuildReason {
     /// The schedule does not fit the stage.
     #[error(transparent)]
     Lower(#[from] LowerError),
@@ -55,28 +55,28 @@ pub enum BuildReason {
 
 /// A kernel that was made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Built {
+pub(crate) struct Built {
     /// Its entry in a manifest.
-    pub entry: Entry,
+    pub(crate) entry: Entry,
     /// The PTX.
-    pub text: String,
+    pub(crate) text: String,
     /// The machine code that the entry names.
-    pub cubin: Option<Vec<u8>>,
+    pub(crate) cubin: Option<Vec<u8>>,
 }
 
 /// Kernels that were made, and those that could not be, each in order.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// The kernels that were made.
-    pub built: Vec<Built>,
+    pub(crate) built: Vec<Built>,
     /// Why others were not.
-    pub failed: Vec<BuildError>,
+    pub(crate) failed: Vec<BuildError>,
 }
 
 impl Batch {
     /// Takes the failures of kernels that spill where another kernel of their program was made: calls take the fastest of those
     /// that there are.
-    pub fn take_spilling(&mut self) -> Vec<BuildError> {
+    pub(crate) fn take_spilling(&mut self) -> Vec<BuildError> {
         let is_made = |program: &str| self.built.iter().any(|kernel| kernel.entry.program == program);
         let (spilling, failed) = self.failed.drain(..).partition(|e: &BuildError| e.spills() && is_made(&e.program));
         self.failed = failed;
@@ -86,13 +86,13 @@ impl Batch {
 
 impl BuildError {
     /// Whether the kernel has too few registers.
-    pub fn spills(&self) -> bool {
+    pub(crate) fn spills(&self) -> bool {
         matches!(self.reason, BuildReason::Ptxas(PtxasError::Spills(_)))
     }
 }
 
 /// A line for every program of kernels that are left out: how many, and of which kinds of schedule.
-pub fn counts(left_out: &[BuildError]) -> Vec<String> {
+pub(crate) fn counts(left_out: &[BuildError]) -> Vec<String> {
     let mut programs: BTreeMap<&str, (usize, BTreeSet<String>)> = BTreeMap::new();
     for error in left_out {
         let (count, kinds) = programs.entry(&error.program).or_default();
@@ -114,26 +114,26 @@ const STEPS_SPILL: u32 = 128;
 
 /// The checks that kernels have to pass.
 #[derive(Clone, Copy, Default)]
-pub struct Checks<'a> {
+pub(crate) struct Checks<'a> {
     /// The assembler, on every device that the kernel is for: no slow code, and no spills but a few bytes for the branch of single steps.
-    pub ptxas: Option<&'a Ptxas>,
+    pub(crate) ptxas: Option<&'a Ptxas>,
     /// Kernels that have passed it before.
-    pub older: Option<Older<'a>>,
-    /// Whether these pass it again.
-    pub again: bool,
+    pub(crate) older: Option<Older<'a>>,
+    /// Whether these pass it again although it is the assembler that they have passed.
+    pub(crate) again: bool,
 }
 
 /// A folder of kernels that were made before.
 #[derive(Clone, Copy)]
-pub struct Older<'a> {
+pub(crate) struct Older<'a> {
     /// Where it is.
-    pub folder: &'a Path,
+    pub(crate) folder: &'a Path,
     /// Its contents.
-    pub manifest: &'a Manifest,
+    pub(crate) manifest: &'a Manifest,
 }
 
 /// Compiles kernels in parallel. `command` is what made them, `done` is called after each.
-pub fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl Fn() + Sync) -> Batch {
+pub(crate) fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl Fn() + Sync) -> Batch {
     let build = |v: &Variant| {
         let result = v.build(checks, command);
         done();
@@ -153,7 +153,7 @@ pub fn build(variants: &[Variant], checks: Checks<'_>, command: &str, done: impl
 
 impl Variant {
     /// The key that the kernel is found by.
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         Key::of(&self.stage, &*self.schedule, self.isa)
     }
 
@@ -168,7 +168,7 @@ impl Variant {
 
     fn try_build(&self, checks: Checks<'_>, command: &str) -> Result<Built, BuildReason> {
         let kernel = lower(&self.stage, &self.schedule, self.isa)?;
-        let code = crate::compile(&kernel, self.isa)?;
+        let code = oplus_llvm::compile(&kernel, self.isa)?;
         let text = format!("// {} by `{command}`: {}\n{code}", kernel.name, self.schedule);
         let mut entry = Entry {
             key: self.key().to_string(),
@@ -212,7 +212,9 @@ impl Checks<'_> {
         entry.registers = known.and_then(|known| known.registers);
         entry.cubin = known.filter(|_| kept.is_some()).and_then(|known| known.cubin.clone());
         let Some(ptxas) = self.ptxas else { return Ok(kept) };
-        if !self.again && entry.registers.is_some() && entry.cubin.is_some() {
+        let version = ptxas.version()?;
+        let passed = entry.cubin.as_ref().is_some_and(|cubin| cubin.ptxas == version) && entry.registers.is_some();
+        if passed && !self.again {
             return Ok(kept);
         }
         let devices = Isa::ALL.into_iter().filter(|device| *device == isa || isa == Isa::Sm80);
@@ -222,7 +224,6 @@ impl Checks<'_> {
         }
         // Of a kernel for all devices, those of the first.
         entry.registers = assembled.first().map(|(_, first)| first.facts.registers);
-        let version = ptxas.version()?;
         if entry.cubin.as_ref().is_some_and(|cubin| cubin.ptxas != version) {
             // Another version makes other code, which no GPU has checked.
             return Ok(kept);
@@ -319,7 +320,7 @@ mod tests {
 
     /// A kernel of this program that spills.
     fn spilling(program: &str) -> BuildError {
-        let facts = crate::ptxas::Facts { registers: 255, shared: 0, stack: 0, spills: 8, code: 0 };
+        let facts = oplus_llvm::ptxas::Facts { registers: 255, shared: 0, stack: 0, spills: 8, code: 0 };
         let Variant { schedule, isa, .. } = variant(Isa::Sm80, Loader::Registers);
         let reason = BuildReason::Ptxas(PtxasError::Spills(facts));
         BuildError { program: program.into(), schedule: Box::new(schedule), isa, reason }

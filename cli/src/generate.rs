@@ -1,12 +1,12 @@
 //! `oplus generate`.
 
 use crate::Outcome;
+use crate::library::{Checks, Contents, Difference, Manifest, Older, Variant};
 use crate::models::{model_variants, ranked_variants, settings_variants};
 use crate::programs::{all_of, all_variants, compile, named};
 use crate::tiles::{self, Tiles};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::{Checks, Contents, Difference, Manifest, Older, Variant};
 use oplus_llvm::ptxas::Ptxas;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,18 @@ use std::path::{Path, PathBuf};
 /// Writes the PTX of the standard kernels, their machine code for Hopper, their manifest and their look-up tables.
 ///
 /// The files are a function of the sources: nothing changes when it is run twice. Receipts of kernels that did not
-/// change are kept. Needs `ptxas`, which every kernel must pass without spills: with --check all of them, otherwise
-/// those that have changed. Scans that can lose a state may spill a few bytes, for the branch of single steps. Another text under the key of a kernel that is in the folder is an error: the compiler's version,
-/// which is part of every key, has to be raised first.
+/// change are kept. Needs `ptxas`, which every kernel must pass without spills. A kernel whose text has passed this version of
+/// `ptxas` before is not assembled again, unless --assemble asks for it. Scans that can lose a state may spill a few bytes, for
+/// the branch of single steps. Another text under the key of a kernel that is in the folder is an error: the compiler's
+/// version, which is part of every key, has to be raised first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Change nothing; fail when a file is not what would be written.
     #[arg(long)]
     check: bool,
+    /// Assemble every kernel, also those whose text has passed this version of `ptxas` before.
+    #[arg(long)]
+    assemble: bool,
     /// Make, or check, only the table of the kernels' tile IR, which takes neither LLVM nor `ptxas`.
     #[arg(long)]
     tiles: bool,
@@ -55,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let ptxas = Ptxas::find()?;
     let older = Manifest::read(&args.out)?;
     let older = older.as_ref().map(|manifest| Older { folder: &args.out, manifest });
-    let checks = Checks { ptxas: Some(&ptxas), older, again: args.check };
+    let checks = Checks { ptxas: Some(&ptxas), older, again: args.assemble };
     let mut contents = Contents::of_crates(all_of(compile(&variants, checks, COMMAND)?)?);
     contents.inherit(&args.out)?;
     contents.check_keys(&args.out)?;
@@ -126,7 +130,7 @@ mod tests {
     /// Schedules that change with the planner would be found only when all kernels are made again, which takes minutes.
     #[test]
     fn the_manifest_has_the_kernels_that_are_to_be_committed() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels-generated");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels-generated");
         let manifest = Manifest::read(&folder).unwrap().expect("a manifest");
         let there: BTreeSet<String> = manifest.kernel.iter().map(|entry| entry.key.clone()).collect();
         let all = committed().unwrap();

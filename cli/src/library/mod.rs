@@ -30,16 +30,16 @@ mod receipt;
 mod shards;
 mod table;
 
-pub use build::{Batch, BuildError, BuildReason, Built, Checks, Older, Variant, build, counts};
-pub use folder::{Contents, Difference};
-pub use manifest::{Cubin, Entry, MACHINE, Manifest, Receipt};
-pub use receipt::{ReceiptLine, apply_receipts};
+pub(crate) use build::{Batch, Built, Checks, Older, Variant, build, counts};
+pub(crate) use folder::{Contents, Difference};
+pub(crate) use manifest::{Entry, Manifest, Receipt};
+pub(crate) use receipt::apply_receipts;
 
 use std::path::PathBuf;
 
 /// Why a folder of kernels could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum LibraryError {
+pub(crate) enum LibraryError {
     /// A file could not be read or written.
     #[error("{}: {error}", .path.display())]
     File {

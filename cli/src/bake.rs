@@ -1,10 +1,10 @@
 //! `oplus bake`.
 
 use crate::Outcome;
+use crate::library::{Batch, Checks, Contents, counts};
 use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, with_others};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
-use oplus_llvm::library::{Batch, Checks, Contents, counts};
 use oplus_llvm::ptxas::Ptxas;
 use std::path::{Path, PathBuf};
 
@@ -103,8 +103,8 @@ fn folder_of(manifest: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::library::{Manifest, Variant, build};
     use oplus_codegen::schedules::{Fold, Loader, LookBack, Rows, Schedule};
-    use oplus_llvm::library::{Manifest, Variant, build};
 
     /// A kernel that can be made, and one that cannot: its instruction set has no bulk copies.
     fn batch(with_sound: bool) -> Batch {

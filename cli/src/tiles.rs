@@ -5,9 +5,9 @@
 //! the models' settings launches, with the shorter kernels that stand in for them. `oplus generate` writes the table, and
 //! `oplus generate --check --tiles` computes the table again, without LLVM and `ptxas`, and compares.
 
+use crate::library::Variant;
 use oplus_codegen::key::tile_hash;
 use oplus_codegen::schedules::{LowerError, lower, stand_in};
-use oplus_llvm::library::Variant;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

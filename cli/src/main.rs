@@ -3,6 +3,7 @@
 mod bake;
 mod explain;
 mod generate;
+mod library;
 mod models;
 mod picture;
 mod pressure;

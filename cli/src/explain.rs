@@ -4,6 +4,8 @@ use crate::Outcome;
 use crate::picture;
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
 use crate::tile::export;
+use oplus::explain::CpuPlan;
+use oplus::{Device, Kernel, Shapes};
 use oplus_codegen::explain::{Explanation, Section, page};
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, Planner};
 use oplus_codegen::schedules::lower;
@@ -16,12 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Prints the equations of a kernel and of its gradient, the launches of both on a GPU with the reasons for each, and facts of
-/// their PTX.
+/// Prints the equations of a kernel and of its gradient, the launches of both on a GPU with the reasons for each, facts of their
+/// PTX, and how the threads of this machine's CPU would share the work.
 ///
 /// The GPU is named by --isa and --multiprocessors, an H200 by default, and need not be here. Tensors are taken to be
-/// contiguous, and all optional parameters to be given. How the threads of a CPU share the work is said by the library, in
-/// `explain` of a kernel.
+/// contiguous, and all optional parameters to be given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A standard kernel; or a Rust file, all of whose kernels are explained.
@@ -73,12 +74,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let facts = |launch: &Launch| facts(launch, target.isa, ptxas.as_ref().ok());
     for program in programs {
         let gradient = adjoint(&program);
-        let forward = explained(&program.instantiate(args.elem), args, &target, &facts)?;
+        let [forward_cpu, gradient_cpu] = on_cpu(&program, args)?;
+        let forward = explained(&program.instantiate(args.elem), args, &target, &facts)?.and_on_cpu(forward_cpu);
         println!("{}\n", forward.text("").trim_end());
         sections.push(forward.section());
         match gradient {
             Ok(gradient) => {
-                let backward = explained(&gradient.instantiate(args.elem), args, &target, &facts)?;
+                let backward =
+                    explained(&gradient.instantiate(args.elem), args, &target, &facts)?.and_on_cpu(gradient_cpu);
                 println!("{}\n", backward.text("gradient: ").trim_end());
                 sections.push(backward.section());
             }
@@ -89,6 +92,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         println!("No registers and bytes of machine code: {missing}.");
     }
     write_files(args, &target, &sections)
+}
+
+/// How the threads of this machine's CPU would share the work of a kernel and of its gradient.
+fn on_cpu(program: &Program, args: &Args) -> Result<[Option<CpuPlan>; 2], Box<dyn Error>> {
+    let here = Shapes::new().elem(args.elem).device(&Device::Cpu);
+    let size = |shapes: Shapes, (axis, size): &(String, i64)| Ok(shapes.axis(axis, usize::try_from(*size)?));
+    let known = args.shape.iter().filter(|(axis, _)| program.axis(axis).is_some());
+    let shapes = known.into_iter().try_fold(here, size).map_err(|e: std::num::TryFromIntError| e.to_string())?;
+    let explanation = Kernel::from_program(program.clone())?.explain(&shapes)?;
+    Ok([explanation.forward.cpu, explanation.gradient.ok().and_then(|gradient| gradient.cpu)])
 }
 
 /// Writes the kernels of a plan as tile IR, if that is asked for.
@@ -138,15 +151,22 @@ struct Explained {
     title: String,
     explanation: Explanation,
     ptx: Vec<String>,
+    cpu: Option<CpuPlan>,
 }
 
 impl Explained {
+    fn and_on_cpu(self, cpu: Option<CpuPlan>) -> Explained {
+        Explained { cpu, ..self }
+    }
+
     fn text(&self, whose: &str) -> String {
-        format!("{whose}{}\n\n{}", self.title, self.explanation)
+        let cpu = self.cpu.as_ref().map(|plan| format!("\n\non the CPU\n\n{plan}")).unwrap_or_default();
+        format!("{whose}{}\n\n{}{cpu}", self.title, self.explanation.to_string().trim_end())
     }
 
     fn section(self) -> Section {
-        Section::new(self.title, self.explanation, self.ptx)
+        let cpu = self.cpu.map(|plan| plan.to_string());
+        Section { cpu, ..Section::new(self.title, self.explanation, self.ptx) }
     }
 }
 
@@ -169,7 +189,7 @@ fn explained(
     let axes = program.axes.iter();
     let size = |axis: &String| args.shape.iter().find(|(name, _)| name == axis).map(|(_, n)| format!("{axis}={n}"));
     let title = format!("{}, {}", program.name, axes.filter_map(size).collect::<Vec<_>>().join(", "));
-    Ok(Explained { title, explanation, ptx: texts })
+    Ok(Explained { title, explanation, ptx: texts, cpu: None })
 }
 
 /// The call of a program on contiguous, aligned tensors of a shape.

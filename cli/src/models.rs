@@ -14,6 +14,7 @@
 //! Calls that leave out parameters run as if they gave their defaults. Gradients of other cotangents alone, or of a single
 //! step, are baked or compiled when they are needed.
 
+use crate::library::Variant;
 use crate::pressure::{Pressure, Shape};
 use crate::programs::given_cotangents;
 use oplus_codegen::plan::{Call, Launch, Layout, Plan, PlanError, Planner, cuts, general_variant};
@@ -24,7 +25,6 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Program};
 use oplus_dsl::step::step;
-use oplus_llvm::library::Variant;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -6,7 +6,7 @@ use super::{fail, succeed, text};
 
 /// The example of the book.
 fn example() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/tile/prefix_sum.tile")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/book/src/tile/prefix_sum.tile")
 }
 
 /// A file with the example in which a piece of text is another.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// Everything that a folder of kernels should contain.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Contents {
+pub(crate) struct Contents {
     /// The manifest.
-    pub manifest: Manifest,
+    pub(crate) manifest: Manifest,
     /// The tables of kernels, by the names of the files.
     tables: BTreeMap<&'static str, String>,
     /// PTX and machine code by the names of the files, before they are compressed.
@@ -44,7 +44,7 @@ const COMPRESSED: &str = ".zst";
 
 /// A file that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub(crate) enum Difference {
     /// It is not there.
     Missing(String),
     /// It should not be there.
@@ -65,7 +65,7 @@ impl fmt::Display for Difference {
 
 impl Contents {
     /// A folder that programs embed with `include!("…/table.rs")` or open at run time: without machine code.
-    pub fn new(mut kernels: Vec<Built>) -> Contents {
+    pub(crate) fn new(mut kernels: Vec<Built>) -> Contents {
         kernels.iter_mut().for_each(|kernel| kernel.entry.cubin = None);
         let code = kernels.iter().map(|k| (k.entry.file.clone(), k.text.clone().into_bytes())).collect();
         let seal = |kernel: &Built| {
@@ -74,13 +74,13 @@ impl Contents {
         };
         let seals = kernels.iter().map(seal).collect();
         let mut manifest = Manifest::new(kernels.into_iter().map(|kernel| kernel.entry).collect());
-        manifest.llvm = Some(crate::llvm_version());
+        manifest.llvm = Some(oplus_llvm::llvm_version());
         let tables = [("table.rs", table::table(&manifest, &seals))].into();
         Contents { manifest, tables, code, form: Form::Plain }
     }
 
     /// The crates of committed kernels: one of PTX, one of machine code, with a manifest of both.
-    pub fn of_crates(kernels: Vec<Built>) -> Contents {
+    pub(crate) fn of_crates(kernels: Vec<Built>) -> Contents {
         let committed = |kernel: &Built| Entry { tile: None, ..kernel.entry.clone() };
         let mut manifest = Manifest::new(kernels.iter().map(committed).collect());
         let built: HashMap<&str, &Built> = kernels.iter().map(|k| (k.entry.key.as_str(), k)).collect();
@@ -103,7 +103,7 @@ impl Contents {
     /// # Errors
     ///
     /// When the folder has a manifest that cannot be read.
-    pub fn inherit(&mut self, folder: &Path) -> Result<(), LibraryError> {
+    pub(crate) fn inherit(&mut self, folder: &Path) -> Result<(), LibraryError> {
         if let Some(older) = Manifest::read(folder)? {
             self.manifest.inherit(&older);
         }
@@ -111,7 +111,7 @@ impl Contents {
     }
 
     /// Bytes of PTX and machine code in each folder of code, before they are compressed.
-    pub fn bytes(&self) -> BTreeMap<&'static str, usize> {
+    pub(crate) fn bytes(&self) -> BTreeMap<&'static str, usize> {
         let inside =
             |folder: &str| self.code.iter().filter(|(file, _)| parent(file) == folder).map(|(_, c)| c.len()).sum();
         self.form.folders().iter().map(|folder| (*folder, inside(folder))).collect()
@@ -128,7 +128,7 @@ impl Contents {
     /// # Errors
     ///
     /// When a file is there and cannot be read.
-    pub fn differences(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
+    pub(crate) fn differences(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
         let manifest = self.manifest.text();
         let mut files = self.files();
         files.insert(MANIFEST, manifest.as_bytes());
@@ -154,7 +154,7 @@ impl Contents {
     /// # Errors
     ///
     /// [`LibraryError::EqualKeys`] when a text has changed, and when there is a manifest that cannot be read.
-    pub fn check_keys(&self, folder: &Path) -> Result<(), LibraryError> {
+    pub(crate) fn check_keys(&self, folder: &Path) -> Result<(), LibraryError> {
         let older = if self.form == Form::Crates { Manifest::read(folder)? } else { None };
         let symbols = older.map(|older| self.manifest.changed_under_equal_keys(&older)).unwrap_or_default();
         if symbols.is_empty() { Ok(()) } else { Err(LibraryError::EqualKeys { symbols }) }
@@ -165,7 +165,7 @@ impl Contents {
     /// # Errors
     ///
     /// When a file cannot be read or written, and those of [`check_keys`](Contents::check_keys).
-    pub fn write(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<Vec<Difference>, LibraryError> {
         self.check_keys(folder)?;
         let manifest = self.manifest.text();
         let mut files = self.files();

@@ -1,7 +1,7 @@
 //! `oplus receipts`.
 
 use crate::Outcome;
-use oplus_llvm::library::{Entry, Manifest, apply_receipts};
+use crate::library::{Entry, Manifest, apply_receipts};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 

@@ -219,7 +219,8 @@ mod tests {
 
     fn svg(carry: Carry, reverse: bool) -> String {
         let launches = vec![launch(carry, reverse)];
-        draw(&[Section { title: "forward".into(), equations: String::new(), launches, ptx: vec![] }]).unwrap()
+        draw(&[Section { title: "forward".into(), equations: String::new(), launches, ptx: vec![], cpu: None }])
+            .unwrap()
     }
 
     #[test]
