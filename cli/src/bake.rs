@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::library::{Batch, Checks, Contents, counts};
+use crate::output::say;
 use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, with_others};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
@@ -82,7 +83,7 @@ fn keep(mut batch: Batch, out: &Path, remark: &str) -> Outcome {
     }
     let absent = left_out.len() + failed.len();
     let without = if absent == 0 { String::new() } else { format!(", {absent} left out") };
-    println!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{remark}", contents.bytes()["ptx"]);
+    say!("{made} kernels{without}, {} bytes of PTX, {changed} files changed{remark}", contents.bytes()["ptx"]);
     if failed.is_empty() {
         return Ok(());
     }

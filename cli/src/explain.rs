@@ -1,6 +1,7 @@
 //! `oplus explain`.
 
 use crate::Outcome;
+use crate::output::say;
 use crate::picture;
 use crate::programs::{in_sources, named, parse_elem, parse_isa};
 use crate::tile::export;
@@ -69,27 +70,27 @@ pub(crate) fn run(args: &Args) -> Outcome {
     check_axes(&programs, &args.shape)?;
     let usual = if args.isa == Isa::Sm90a { Target::H200 } else { Target::A100 };
     let target = Target { multiprocessors: args.multiprocessors.unwrap_or(usual.multiprocessors), ..usual };
-    println!("on a GPU: {target}, whether or not it is here\n");
+    say!("on a GPU: {target}, whether or not it is here\n");
     let (ptxas, mut sections) = (Ptxas::find(), vec![]);
     let facts = |launch: &Launch| facts(launch, target.isa, ptxas.as_ref().ok());
     for program in programs {
         let gradient = adjoint(&program);
         let [forward_cpu, gradient_cpu] = on_cpu(&program, args)?;
         let forward = explained(&program.instantiate(args.elem), args, &target, &facts)?.and_on_cpu(forward_cpu);
-        println!("{}\n", forward.text("").trim_end());
+        say!("{}\n", forward.text("").trim_end());
         sections.push(forward.section());
         match gradient {
             Ok(gradient) => {
                 let backward =
                     explained(&gradient.instantiate(args.elem), args, &target, &facts)?.and_on_cpu(gradient_cpu);
-                println!("{}\n", backward.text("gradient: ").trim_end());
+                say!("{}\n", backward.text("gradient: ").trim_end());
                 sections.push(backward.section());
             }
-            Err(reason) => println!("no gradient: {reason}\n"),
+            Err(reason) => say!("no gradient: {reason}\n"),
         }
     }
     if let Err(missing) = ptxas {
-        println!("No registers and bytes of machine code: {missing}.");
+        say!("No registers and bytes of machine code: {missing}.");
     }
     write_files(args, &target, &sections)
 }
@@ -109,7 +110,7 @@ fn write_tile(args: &Args, program: &Program, plan: &Plan, isa: Isa) -> Outcome 
     let Some(folder) = &args.tile else { return Ok(()) };
     let sizes = contiguous_call(program, &args.shape)?.sizes;
     for file in export::write(folder, program, (plan, &sizes), isa)? {
-        println!("wrote {}", file.display());
+        say!("wrote {}", file.display());
     }
     Ok(())
 }

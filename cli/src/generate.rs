@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::library::{Checks, Contents, Difference, Manifest, Older, Variant};
 use crate::models::{model_variants, ranked_variants, settings_variants};
+use crate::output::say;
 use crate::programs::{all_of, all_variants, compile, named};
 use crate::tiles::{self, Tiles};
 use oplus_codegen::target::Isa;
@@ -37,7 +38,8 @@ pub(crate) struct Args {
 /// The standard kernels that are committed under all schedules, and in which element types: those that most programs start
 /// from. Of [models](crate::models) there are some. The others are baked or compiled when they are needed; all of them at
 /// once would take too long to assemble in every check.
-const COMMITTED: [(&[Elem], &[&str]); 5] = [
+const COMMITTED: [(&[Elem], &[&str]); 6] = [
+    (&[Elem::F32, Elem::F64, Elem::Bf16, Elem::F16], &["copy", "copy_flags"]),
     (&[Elem::F32, Elem::Bf16], &["cumsum", "cumsum_time_first", "affine", "log_decay_channels"]),
     (&[Elem::F32], &["cumprod", "cummax", "cummin", "cumargmax", "cumargmin", "logcumsumexp", "ema", "log_decay"]),
     (&[Elem::F64], &["cumsum", "cummax", "cummin", "affine", "log_decay"]),
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Err(format!("{} is out of date; run `{COMMAND}`:{list}", args.out.display()).into());
     }
     let (count, changed) = (variants.len(), differences.len());
-    println!("{count} kernels, {}, {changed} files changed", packages(&contents, &args.out)?.join(" and "));
+    say!("{count} kernels, {}, {changed} files changed", packages(&contents, &args.out)?.join(" and "));
     Ok(())
 }
 
@@ -90,7 +92,7 @@ fn of_tiles(mut variants: Vec<Variant>, check: bool) -> Outcome {
     } else {
         std::fs::write(&path, table).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
-    println!("{} kernels of tile IR", tiles.count());
+    say!("{} kernels of tile IR", tiles.count());
     Ok(())
 }
 

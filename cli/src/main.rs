@@ -5,6 +5,7 @@ mod explain;
 mod generate;
 mod library;
 mod models;
+mod output;
 mod picture;
 mod pressure;
 mod programs;

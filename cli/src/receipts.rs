@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::library::{Entry, Manifest, apply_receipts};
+use crate::output::say;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,7 @@ fn enter(file: &Path, out: &Path) -> Outcome {
     let changed = apply_receipts(&mut manifest, &lines).map_err(|e| format!("{}: {e}", file.display()))?;
     let path = out.join("manifest.toml");
     std::fs::write(&path, manifest.text()).map_err(|e| format!("{}: {e}", path.display()))?;
-    println!("{changed} receipts entered; {} of {} kernels have none", without(&manifest).len(), manifest.kernel.len());
+    say!("{changed} receipts entered; {} of {} kernels have none", without(&manifest).len(), manifest.kernel.len());
     Ok(())
 }
 
@@ -50,7 +51,7 @@ fn enter(file: &Path, out: &Path) -> Outcome {
 fn check(manifest: &Manifest) -> Outcome {
     let without = without(manifest);
     if without.is_empty() {
-        println!("{} kernels, all with a receipt", manifest.kernel.len());
+        say!("{} kernels, all with a receipt", manifest.kernel.len());
         return Ok(());
     }
     let list: String = without.iter().map(|file| format!("\n  {file}")).collect();

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::library::Variant;
 use crate::models::settings_variants;
+use crate::output::say;
 use crate::pressure::{Pressure, Registers, Shape};
 use crate::programs::{all_variants, in_sources, named, parse_elem, parse_isa};
 use oplus_codegen::schedules::Schedule;
@@ -54,10 +55,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let reports: Vec<Result<Facts, String>> =
         variants.par_iter().with_max_len(1).map(|variant| facts(variant, &ptxas)).collect();
     for (variant, report) in variants.iter().zip(&reports) {
-        println!("{}", line(variant, report));
+        say!("{}", line(variant, report));
     }
     let spilling = reports.iter().flatten().filter(|facts| spilled(facts) > 0).count();
-    println!("{} kernels, {spilling} spill", variants.len());
+    say!("{} kernels, {spilling} spill", variants.len());
     args.table.as_ref().map_or(Ok(()), |path| write_table(path, &variants, &reports))
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod export;
 mod simulate;
 
 use crate::Outcome;
+use crate::output::say;
 use crate::programs::parse_isa;
 use arguments::Given;
 use oplus_codegen::target::{Isa, Target};
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         print!("{}", simulate::run(&Place { source: &source, name: &name }, &args.args, &how)?);
         return Ok(());
     }
-    println!("{}", summary(&source.kernel, args.isa));
+    say!("{}", summary(&source.kernel, args.isa));
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod regret;
 mod scale;
 
 use crate::Outcome;
+use crate::output::say;
 use measured::Case;
 use regret::Regret;
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let cases = Case::read(&text)?;
     let regrets = cases.iter().map(Regret::of).collect::<Result<Vec<_>, _>>()?;
     print!("{}", regret::report(&regrets));
-    println!("\n{}", scale::report(&cases));
+    say!("\n{}", scale::report(&cases));
     check(args, &regrets)
 }
 

@@ -52,6 +52,7 @@
 mod bind;
 mod call;
 mod construct;
+mod copy;
 mod cpu;
 mod cuda;
 mod debug;

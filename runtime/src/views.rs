@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::layout::Layout;
 use crate::tensor::{Storage, elem_bytes};
-use crate::{Error, Tensor};
+use crate::{Device, Error, Tensor};
 
 impl Tensor {
     /// A view with the axes in another order: axis k of the view is axis `order[k]`.
@@ -111,20 +111,24 @@ impl Tensor {
     /// The tensor with its elements in row-major order without gaps: itself, sharing its memory, where they lie so
     /// ([`Tensor::is_contiguous`]), else a copy on its device.
     ///
-    /// On a GPU the elements of such a copy go through the memory of the CPU, after all work queued on the tensor's stream.
-    /// A `scan!` kernel that copies (`y = x;`) stays on the GPU and does not wait.
+    /// On a GPU the kernel [`copy`](crate::kernels::copy) makes such a copy, queued on the tensor's stream, also while the stream
+    /// is captured into a graph. Copies of types of 16 bits make all NaN alike. A program without the feature `kernels` that has no
+    /// other source of this kernel copies through the memory of the CPU.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], errors of the device; [`Error::Captured`] for a copy while the stream is captured into a graph,
-    /// which cannot go through the CPU.
+    /// [`Error::OutOfMemory`], errors of the device; [`Error::NoKernel`] where the stream is captured and no source has the kernel.
     pub fn contiguous(&self) -> Result<Tensor, Error> {
         if self.is_contiguous() {
             return Ok(self.clone());
         }
-        if let Storage::Cuda(_, device) = &self.storage {
-            device.refuse_in_capture("copy with a `scan!` kernel such as `y = x;` instead")?;
+        let Storage::Cuda(_, device) = &self.storage else { return self.copied_to(&Device::Cpu) };
+        match self.copied_on(device) {
+            Err(lacking @ Error::NoKernel { .. }) => {
+                device.refuse_in_capture("the copy has no kernel").map_err(|_| lacking)?;
+                self.copied_to(&self.device())
+            }
+            copied => copied,
         }
-        self.copied_to(&self.device())
     }
 
     fn view(&self, layout: Layout) -> Tensor {

@@ -12,7 +12,7 @@ use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A crate's source with an operator of its own.
 const SOURCE: &str = "
@@ -139,6 +139,17 @@ fn explaining_shows_equations_plan_and_ptx() {
     for what in ["y[t] = y[t−1] + x[t]", "x̄[t] =", "  ✓ ", "rows(warps=", "PTX instructions:", " µs "] {
         assert!(text.contains(what), "no `{what}` in\n{text}");
     }
+}
+
+/// As in `oplus explain … | head -1`.
+#[test]
+fn a_reader_that_leaves_ends_the_command_quietly() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oplus"));
+    command.args(["explain", "affine", "--shape", "B=4,T=1000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The plan of this machine's CPU stands behind the launches of both programs.

@@ -3,6 +3,16 @@
 // Rows come first and the time T, which is scanned, last: [B, T]. A single long row has B = 1. Kernels whose name ends in
 // `_time_first` or `_channels` scan an axis that is not the fastest. States are f64 in calls of f64, else f32.
 
+/// A copy, y[a, b, c, d] = x[a, b, c, d], whatever the strides of both; of fewer axes where sizes are 1.
+pub fn copy(x: [A, B, C, D]) -> (y: [A, B, C, D]) {
+    y = x;
+}
+
+/// A copy of flags, y[a, b, c, d] = x[a, b, c, d], whatever the strides of both.
+pub fn copy_flags(x: bool[A, B, C, D]) -> (y: bool[A, B, C, D]) {
+    y = x;
+}
+
 /// Cumulative sum of each row, y[t] = x[0] + … + x[t].
 pub fn cumsum(x: [B, T]) -> (y: [B, T]) {
     y = scan(T, Sum(x));

@@ -3,7 +3,7 @@
 use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use ndarray::{ArrayD, ArrayViewD, Axis, IxDyn, Slice};
-use oplus::{Device, Error, Tensor};
+use oplus::{Device, Element, Error, Tensor};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -276,8 +276,37 @@ fn on_a_gpu_views_print_and_are_copied_but_not_while_it_captures() {
     assert!(copy.is_contiguous() && copy.device() == device);
     assert_eq!(elements(&copy), elements(&x.permute(&[1, 0]).unwrap()));
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
-    let (text, refused) = (format!("{there:?}"), column.contiguous());
-    stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH).unwrap();
+    let (text, captured) = (format!("{there:?}"), column.contiguous().unwrap());
+    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).unwrap().expect("the copy is in the graph");
     assert_eq!(on_cpu(text), "i32[4, 300] on cpu");
-    assert!(matches!(refused, Err(Error::Captured { .. })));
+    graph.launch().unwrap();
+    assert_eq!(elements(&captured), [1, 301, 601, 901]);
+}
+
+/// Every element type, under strides of every kind, in more axes than the kernel has.
+#[test]
+fn on_a_gpu_copies_have_the_elements_of_the_cpu() {
+    if Device::cuda_count() == 0 {
+        return eprintln!("no GPU");
+    }
+    let device = Device::cuda(0).unwrap();
+    fn check<T: Element + PartialEq + std::fmt::Debug>(device: &Device, value: impl Fn(usize) -> T) {
+        let values: Vec<T> = (0..3 * 5 * 2 * 7 * 4).map(value).collect();
+        let x = Tensor::from_slice(&values, &[3, 5, 2, 7, 4]).unwrap();
+        let there = x.to_device(device).unwrap();
+        for order in [[4, 3, 2, 1, 0], [0, 2, 1, 4, 3], [3, 0, 4, 1, 2]] {
+            let turned = |x: &Tensor| x.permute(&order).unwrap().slice(1, 1..2).unwrap().contiguous().unwrap();
+            assert_eq!(turned(&there).to_vec::<T>().unwrap(), turned(&x).to_vec::<T>().unwrap(), "{order:?}");
+        }
+        let strided = |x: &Tensor| x.as_strided(&[9, 4, 6], &[0, -2, 30], 200).unwrap().contiguous().unwrap();
+        assert_eq!(strided(&there).to_vec::<T>().unwrap(), strided(&x).to_vec::<T>().unwrap());
+    }
+    check(&device, |k| k as f64);
+    check(&device, |k| f32::from_bits(0x7f80_0000 + k as u32).to_bits());
+    check(&device, |k| half::bf16::from_bits(k as u16));
+    check(&device, |k| half::f16::from_bits(k as u16));
+    check(&device, |k| -(k as i32));
+    check(&device, |k| (k as i64) << 33 | 1);
+    check(&device, |k| k % 3 == 0);
 }
