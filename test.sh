@@ -54,5 +54,6 @@ done
 # The crates that do the work are optimised in this profile too.
 step cargo run -p oplus-cli -- generate --check
 step cargo run -p oplus-cli -- receipts --check
+step .ci/candle-cuda
 step .ci/packages
 step .ci/python
