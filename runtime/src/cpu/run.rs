@@ -113,9 +113,10 @@ impl<'a> Run<'a> {
 }
 
 impl Stage {
-    /// How many blocks tasks make along an axis; only parallel axes are cut into blocks.
+    /// How many blocks tasks make along an axis; only parallel axes are cut into blocks. An empty axis has one, since what
+    /// does not have the axis is to be written all the same.
     fn blocks_along(&self, axis: usize) -> usize {
-        if self.parallel >> axis & 1 == 1 { self.sizes[axis].div_ceil(self.task[axis].max(1)) } else { 1 }
+        if self.parallel >> axis & 1 == 1 { self.sizes[axis].div_ceil(self.task[axis].max(1)).max(1) } else { 1 }
     }
 
     /// How many chunks the streamed axis has; one if it is empty or there is none.

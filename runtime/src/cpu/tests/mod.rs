@@ -42,6 +42,25 @@ fn random_programs_agree_with_the_interpreter() {
     }
 }
 
+/// Every axis of the library's kernels and of their gradients in turn has no element, the others few. Outputs without the axis
+/// have values: totals, last states, and whatever does not depend on it.
+#[test]
+fn an_empty_axis_leaves_the_others_their_values() {
+    let kernels = oplus_front::library_programs();
+    let gradients: Vec<Program> = kernels.iter().filter_map(|kernel| adjoint(kernel).ok()).collect();
+    for program in kernels.iter().chain(&gradients) {
+        let program = program.instantiate(Elem::F32);
+        // Offsets and indices would have to be valid ones.
+        if program.params.iter().any(|param| !param.elem.is_float()) {
+            continue;
+        }
+        for empty in 0..program.axes.len() {
+            let sizes: Vec<usize> = (0..program.axes.len()).map(|k| if k == empty { 0 } else { 2 + k % 2 }).collect();
+            check(&program, &sizes, &inputs(&program, &sizes, empty as u64), strides(empty));
+        }
+    }
+}
+
 #[test]
 fn adjoints_of_random_programs_agree_with_the_interpreter() {
     let mut adjoints = 0;
