@@ -46,6 +46,11 @@ class Derived:
             for param in self.gradient.params
         ]
 
+    @cached_property
+    def tangent(self) -> Derived:
+        """The tangents of the outputs that store floats: a kernel of the parameters and of the tangents of those that store floats."""
+        return derived_of(self.native.tangent(False))
+
     def part(self, wanted: tuple[bool, ...]) -> _native.Kernel:
         """The gradient with those outputs only that are wanted."""
         found = self._parts.get(wanted)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from . import _native
@@ -36,7 +37,11 @@ _ELEMS = {dtype: elem for elem, dtype in _DTYPES.items()}
 _PLAIN = (torch.Tensor, Parameter)
 # What native calls ask PyTorch: they make tensors beside the first that is given.
 _library = _native.Torch(
-    _PLAIN, (torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack), torch.is_grad_enabled, _DTYPES
+    _PLAIN,
+    (torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack),
+    torch.is_grad_enabled,
+    vars(forward_ad),
+    _DTYPES,
 )
 
 
@@ -71,6 +76,12 @@ def _is_eager(args: Tensors) -> bool:
         if x is not None and type(x) not in _PLAIN:
             return False
     return True
+
+
+def _is_batched(args: Tensors) -> bool:
+    """Whether there are tensors among these that `is_grads_batched` and its like make, which PyTorch calls operators on one by one."""
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    return any(x is not None and is_batched(x) for x in args)
 
 
 def call(kernel: Kernel, args: Tensors) -> Tensors:
@@ -108,7 +119,9 @@ def _backward(ctx: Any, *cotangents: Any) -> Tensors:
     kept = [saved[at] for at in derived.saved] if is_whole else saved
     args = tuple(cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources)
     with _Order(is_ordered):
-        if torch.is_grad_enabled() or not _is_eager(args):
+        if _is_batched(cotangents):
+            found = iter(_torch_library.by_operator(derived.part(wanted), args))
+        elif torch.is_grad_enabled() or not _is_eager(args):
             function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
             every = iter(function.apply(derived.gradient, *args))
             found = iter([x for x, needs in zip(every, wanted) if needs])
@@ -117,6 +130,23 @@ def _backward(ctx: Any, *cotangents: Any) -> Tensors:
         else:
             found = iter(_run(derived.part(wanted), args))
     return (None, *[next(found) if needs and is_float(p.elem) else None for p, needs in zip(derived.params, needed)])
+
+
+def _jvp(ctx: Any, _: None, *tangents: Any) -> Tensors:
+    """The derivatives of the outputs along those of the inputs."""
+    derived = ctx.call[0]
+    if not derived.is_differentiable:
+        return (None,) * len(derived.outputs)
+    # A tensor of zeros that PyTorch makes for itself may have no memory.
+    given = tuple(None if x is None or x._is_zerotensor() else x for x, p in zip(tangents, derived.params) if is_float(p.elem))
+    args = (*ctx.saved_tensors, *given)
+    with _Order(ctx.call[1]):
+        if _is_batched(given):
+            found = iter(_torch_library.by_operator(derived.tangent.native, args))
+        else:
+            function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
+            found = iter(function.apply(derived.tangent, *args))
+    return tuple(next(found) if is_float(output.elem) else None for output in derived.outputs)
 
 
 def _gradient(ctx: Any, saved: Tensors, cotangents: Tensors, wanted: tuple[bool, ...]) -> Tensors:
@@ -154,6 +184,8 @@ def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors, sta
         ctx.save_for_backward(*kept, states)
     elif derived.is_differentiable:
         ctx.save_for_backward(*[both[at] for at in derived.saved])
+    if forward_ad._current_level >= 0:
+        ctx.save_for_forward(*inputs)
     if derived.integers:
         ctx.mark_non_differentiable(*[outputs[at] for at in derived.integers])
     ctx.set_materialize_grads(False)
@@ -173,6 +205,7 @@ class _Eager(torch.autograd.Function):
         return outputs
 
     backward = staticmethod(_backward)
+    jvp = staticmethod(_jvp)
 
 
 class _Transformed(torch.autograd.Function):
@@ -187,6 +220,7 @@ class _Transformed(torch.autograd.Function):
         _remember(ctx, inputs[0], inputs[1:], output)
 
     backward = staticmethod(_backward)
+    jvp = staticmethod(_jvp)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], derived: Derived, *args: Any) -> tuple[Tensors, tuple[Any, ...]]:
