@@ -141,6 +141,8 @@ class Job:
         """Runs all, some at once, until they have ended or the time is over."""
         waiting, active = list(runs), []
         while waiting or active:
+            if time.time() > self.until:
+                waiting.clear()
             while waiting and len(active) < self.options.processes:
                 active.append(waiting.pop(0))
                 self.begin(active[-1])
@@ -155,8 +157,6 @@ class Job:
                 if code is not None:
                     run.seconds, run.ending = time.time() - run.started, "cut off" if is_late else f"exit {code}"
                     active.remove(run)
-            if time.time() > self.until:
-                waiting.clear()
 
     def benchmark(self) -> str:
         """The table of `benches/overhead.py`, alone on the machine."""
@@ -164,7 +164,7 @@ class Job:
         try:
             done = subprocess.run(
                 command, env=self.environment("jit" if "jit" in self.wheels else "plain"), cwd=self.sources / "python",
-                capture_output=True, text=True, timeout=150, check=False,
+                capture_output=True, text=True, timeout=min(150, max(self.until - time.time(), 1)), check=False,
             )
         except subprocess.TimeoutExpired as late:
             return f"{(late.stdout or b'').decode()}\n\nIt took longer than {late.timeout:.0f} s.\n"
