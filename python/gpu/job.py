@@ -1,6 +1,6 @@
 """Runs the tests of the package, those of the peers' suites on the drop-ins, and the benchmark of calls, on a machine with a GPU.
 
-    python3 job.py FOLDER OUT [--seconds 510] [--processes 14] [--few 3]
+    python3 job.py FOLDER OUT [--seconds 510] [--processes 14] [--few 3] [--only RUN…]
 
 `FOLDER` is what `python/gpu/pack` made: wheels of oplus and of what its tests need, and the sources of the tests. The Python that runs this
 has PyTorch, NumPy, and JAX if its tests are to run. Nothing is fetched, nothing is installed outside of a temporary folder. The wheel in
@@ -106,9 +106,7 @@ class Job:
         if len(self.wheels) == 2:
             kept = [str(tests / name) for name in ("test_cuda.py", "test_readme.py", "test_numpy.py")]
             found.append(Run("python/tests, committed kernels alone", "plain", kept, "plain"))
-        if not self.options.tests_only:
-            found += self.peers(best)
-        return found
+        return found + self.peers(best)
 
     def peers(self, wheel: str) -> list[Run]:
         """The runs of the peers' suites."""
@@ -211,9 +209,9 @@ class Job:
 
 def header() -> list[str]:
     """The machine."""
-    found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout.split("(")[0].strip()
     import torch
 
+    found = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     versions = f"Python {platform.python_version()}, PyTorch {torch.__version__}, glibc {platform.libc_ver()[1]}"
     return ["# Python on a GPU", "", f"{found}; {versions}; {time.strftime('%Y-%m-%d')}", ""]
 
@@ -255,13 +253,13 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--few", type=int, default=3)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="`cpu` tries the job itself")
-    parser.add_argument("--tests-only", action="store_true")
+    parser.add_argument("--only", nargs="+", help="names of runs, as the summary has them, and `calls` for the benchmark")
     options = parser.parse_args()
     options.folder, options.out = options.folder.resolve(), options.out.resolve()
     with tempfile.TemporaryDirectory() as work:
         job = Job(options, Path(work))
-        overhead = job.benchmark()
-        runs = job.runs()
+        overhead = job.benchmark() if "calls" in (options.only or ["calls"]) else ""
+        runs = [run for run in job.runs() if run.name in (options.only or [run.name])]
         job.finish(runs)
         return 0 if job.write(runs, overhead) else 1
 

@@ -23,6 +23,8 @@ class Derived:
         self.is_differentiable = bool(floats) and any(is_float(param.elem) for param in self.params)
         # Parameters that may store one of two types of floats, which their gradients then store.
         self.has_choice = self.is_differentiable and any(p.other and is_float(p.elem) for p in self.params)
+        # Whether a call may save states for its gradient.
+        self.may_save = self.is_differentiable and native.sums
         self._parts: dict[tuple[bool, ...], _native.Kernel] = {}
         self._batched: dict[tuple[bool, ...], tuple[Derived, list[bool]]] = {}
 

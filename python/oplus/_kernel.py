@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _native
+from ._derived import Derived, derived_of
 
 Array = Any
 
@@ -47,6 +48,10 @@ class Kernel:
         if self._scalars:
             args = self._with_scalars(library, args)
         return tuple.__new__(self._output, library.call(self, args))
+
+    @cached_property
+    def _derived(self) -> Derived:
+        return derived_of(self._native)
 
     @property
     def params(self) -> list[_native.TensorType]:

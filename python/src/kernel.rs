@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments::TensorType;
-use crate::call::{Allocate, Backward, Last, Made, Saved, forward, gradient, tensors};
+use crate::call::{Allocate, Backward, Last, Made, Saved, forward, gradient, has_sums, tensors};
 use crate::errors::exception;
 use crate::explain::{Explanation, shapes};
 use crate::import;
@@ -55,6 +55,12 @@ impl Kernel {
     #[getter]
     fn docs(&self) -> &str {
         &self.docs
+    }
+
+    /// Whether it sums along an axis: only states that are summed away are ever saved for a gradient.
+    #[getter]
+    fn sums(&self) -> bool {
+        has_sums(&self.program)
     }
 
     /// The program in its text form.

@@ -60,7 +60,7 @@ class Whole:
     """How packed sequences with a state each are computed in one call, without any padding."""
 
     # Takes the first states, the borders, and the tensors; gives outputs and last states as `packed` does.
-    call: Callable[..., tuple[Tensor | None, Tensor]]
+    call: Callable[..., tuple[Any, Tensor]]
     # How many numbers the state of one time has, if the call stores the states of all times; else 0.
     numbers: int
 
@@ -75,7 +75,7 @@ def packed(
     tensors: Sequence[Tensor | None],
     call: Callable[..., tuple[Tensor, Tensor]],
     whole: Whole | None = None,
-) -> tuple[Tensor | None, Tensor]:
+) -> tuple[Any, Tensor]:
     """Sequences one behind the other along axis 1, each with a first and a last state: the outputs so, and the states, stacked.
 
     `call(initial states, *tensors)` is given batches of sequences. Zeros behind the end of a shorter one must leave its state as
