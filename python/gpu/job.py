@@ -83,9 +83,9 @@ class Job:
                 zipfile.ZipFile(wheel).extractall(target)
         return target
 
-    def environment(self, wheel: str) -> dict[str, str]:
-        """Variables of a run: the wheel and what is beside it, and a cache of kernels that all runs share."""
-        folders = [self.wheels[wheel], self.sources / "python/peers", self.sources / "python/gpu"]
+    def environment(self, wheel: str, *more: str) -> dict[str, str]:
+        """Variables of a run: the wheel and what is beside it, more folders, and a cache of kernels that all runs share."""
+        folders = [self.wheels[wheel], self.sources / "python/peers", self.sources / "python/gpu", *more]
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(map(str, folders)),
@@ -128,10 +128,12 @@ class Job:
         """Starts a run."""
         results = ["--results", str(self.work / f"{run.name}.jsonl"), "--until", str(self.until)]
         command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=short", "-p", "no:cacheprovider", "-p", "oplus_results"]
+        # A suite's `conftest.py` may import its package before the plugin is asked for it.
+        peer = [source for flag, source in zip(run.arguments, run.arguments[1:]) if flag == "--source"]
         with (self.work / f"{run.name}.log").open("wb") as log:
             run.process = subprocess.Popen(
                 [*command, *results, *run.arguments],
-                env=self.environment(run.wheel), cwd=self.sources / "python", stdout=log, stderr=subprocess.STDOUT,
+                env=self.environment(run.wheel, *peer), cwd=self.sources / "python", stdout=log, stderr=subprocess.STDOUT,
             )
         run.started = time.time()
 

@@ -21,7 +21,7 @@ def both_ways(monkeypatch, call, inputs):
     """What a call gives, with its gradients, by kernels of packed sequences and without them."""
     found = []
     for most in (1 << 26, -1):
-        monkeypatch.setattr(_common, "MOST_STATES", most)
+        monkeypatch.setitem(_common.MOST_STATES, torch.get_default_device().type, most)
         outputs = [x for x in call() if x is not None]
         torch.manual_seed(3)
         loss = sum((x * torch.randn(x.shape, dtype=x.dtype)).sum() for x in outputs)
@@ -103,7 +103,7 @@ def test_kernels_of_packed_sequences_are_called_where_they_fit(monkeypatch):
     monkeypatch.setattr(oplus.Kernel, "__call__", noted)
     q = rand(1, 12, H, K)
     for name, most in (("some", 12 * H * K * K), ("some", 12 * H * K * K - 1), ("even", 1 << 26)):
-        monkeypatch.setattr(_common, "MOST_STATES", most)
+        monkeypatch.setitem(_common.MOST_STATES, torch.get_default_device().type, most)
         fla.chunk_simple_gla(q, q, q, q[..., 0], output_final_state=True, cu_seqlens=torch.tensor(ENDS[name]))
     assert calls.count(oplus.models.monoid_attention_packed_states) == 1 and len(calls) == 3
 

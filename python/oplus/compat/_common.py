@@ -51,8 +51,9 @@ def flipped(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
     return None if tensor is None else tensor.flip(axis)
 
 
-# A kernel that takes packed sequences at once stores the states of all times: how many numbers these may be.
-MOST_STATES = 1 << 26
+# A kernel that takes packed sequences at once stores the states of all times: how many numbers these may be. On a CPU more of them take
+# longer than padding does; on a GPU the bound is one of memory.
+MOST_STATES = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 
 @dataclass
@@ -66,7 +67,8 @@ class Whole:
 
     def fits(self, like: Tensor, times: int) -> bool:
         """Whether there are kernels for it, and memory for the states."""
-        return (like.device.type == "cpu" or _native.COMPILES) and times * self.numbers <= MOST_STATES
+        device = like.device.type
+        return (device == "cpu" or _native.COMPILES) and times * self.numbers <= MOST_STATES.get(device, 0)
 
 
 def packed(
