@@ -100,6 +100,14 @@ mod tests {
     }
 
     #[test]
+    fn tangents_store_what_their_parameters_do() {
+        let tangent = crate::forward::tangent(&parse(TEXT).expect("a program")).expect("tangents");
+        let stored = |name: &str| tangent.params.iter().find(|p| p.name == name).map(|p| (p.elem, p.or));
+        assert_eq!(stored("g.dot"), Some((Elem::Call, Some(Elem::Wide))));
+        assert_eq!((stored("x.dot"), stored("at.dot")), (Some((Elem::Call, None)), None));
+    }
+
+    #[test]
     fn types_that_lose_something_are_no_alternative() {
         for (first, second) in [("f32", "f64"), ("i32", "u32"), ("wide", "i64"), ("bf16", "f32")] {
             let text = TEXT.replace("call | wide", &format!("{first} | {second}"));

@@ -39,8 +39,8 @@ pub enum TangentError {
 /// The program that computes outputs and their tangents, ẏ = Σ (∂y/∂p)·ṗ.
 ///
 /// It is called `<name>.dot`. Its parameters are those of the program and then, for every floating-point parameter p,
-/// its tangent `p.dot`, 0 by default; its outputs are those of the program and then, for every floating-point output
-/// y, `y.dot`. Where such a name is taken, `.dot` is repeated.
+/// its tangent `p.dot`, 0 by default, which stores what p stores; its outputs are those of the program and then, for every
+/// floating-point output y, `y.dot`. Where such a name is taken, `.dot` is repeated.
 pub fn tangent(program: &Program) -> Result<Program, TangentError> {
     verify(program).map_err(TangentError::Invalid)?;
     let forward = simplify(program);
@@ -66,6 +66,9 @@ impl Forward {
             let zero = Some(Literal::Float(0.0));
             let name = marked(&param.name, ".dot", |name| self.b.program().param(name).is_some());
             let dot = self.b.param(&name, &param.axes, param.elem, zero)?;
+            if let Some(other) = param.or {
+                self.b.or(other);
+            }
             self.tangents.insert(value, dot);
         }
         Ok(())

@@ -23,6 +23,8 @@ class Derived:
         self.is_differentiable = bool(floats) and any(is_float(param.elem) for param in self.params)
         # Parameters that may store one of two types of floats, which their gradients then store.
         self.has_choice = self.is_differentiable and any(p.other and is_float(p.elem) for p in self.params)
+        # Whether a call may save states for its gradient.
+        self.may_save = self.is_differentiable and native.sums
         self._parts: dict[tuple[bool, ...], _native.Kernel] = {}
         self._batched: dict[tuple[bool, ...], tuple[Derived, list[bool]]] = {}
 
@@ -45,6 +47,11 @@ class Derived:
             (True, self.cotangents[param.name]) if param.name not in places else (False, places[param.name])
             for param in self.gradient.params
         ]
+
+    @cached_property
+    def tangent(self) -> Derived:
+        """The tangents of the outputs that store floats: a kernel of the parameters and of the tangents of those that store floats."""
+        return derived_of(self.native.tangent(False))
 
     def part(self, wanted: tuple[bool, ...]) -> _native.Kernel:
         """The gradient with those outputs only that are wanted."""

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from . import _native
+from ._derived import Derived, derived_of
 
 Array = Any
 
@@ -26,6 +27,8 @@ class Kernel:
 
     def __init__(self, native: _native.Kernel, docs: str | None = None) -> None:
         self._native = native
+        # The kernel whose forward mode this is.
+        self._origin: Kernel | None = None
         self._docs = native.docs if docs is None else docs
         self._key = f"{native.name}#{len(kernels)}"
         kernels[self._key] = native
@@ -45,6 +48,10 @@ class Kernel:
         if self._scalars:
             args = self._with_scalars(library, args)
         return tuple.__new__(self._output, library.call(self, args))
+
+    @cached_property
+    def _derived(self) -> Derived:
+        return derived_of(self._native)
 
     @property
     def params(self) -> list[_native.TensorType]:
@@ -76,6 +83,17 @@ class Kernel:
         return Kernel(self._native.gradient())
 
     @cached_property
+    def tangent(self) -> Kernel:
+        """The kernel of forward mode: outputs, and their derivatives along a direction.
+
+        Its parameters are those of this kernel and then `p_dot`, the direction of each parameter p that stores floats (zero when
+        it is left out); its outputs are those of this kernel and then `y_dot`, the derivative of each output y that stores floats.
+        """
+        found = Kernel(self._native.tangent(True))
+        found._origin = self
+        return found
+
+    @cached_property
     def step(self) -> Kernel:
         """The kernel of one step, without the axis that is scanned, for decoding. The state comes in and goes out."""
         native, axis, states = self._native.step()
@@ -100,7 +118,9 @@ class Kernel:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled kernel is its program as text."""
+        """A pickled kernel is its program as text, or the forward mode of such a one."""
+        if self._origin is not None:
+            return getattr, (self._origin, "tangent")
         return _of_text, (self._native.text, self._docs)
 
     def __repr__(self) -> str:
@@ -112,7 +132,9 @@ class Kernel:
             raise TypeError(f"`{self.__name__}` takes {self._count} tensors, {len(args)} were given")
         bound: list[Array] = [*args, *[None] * (self._count - len(args))]
         for name, value in kwargs.items():
-            at = self._places.get(name, self._places.get(name.replace("_bar", ".bar")))
+            at = self._places.get(name)
+            if at is None:
+                at = self._places.get(name.replace("_bar", ".bar").replace("_dot", ".dot"))
             if at is None:
                 known = ", ".join(self._places)
                 raise TypeError(f"`{self.__name__}` has no parameter `{name}`; its parameters are {known}")

@@ -5,6 +5,9 @@ from typing import Any, TypeAlias
 
 __version__: str
 
+# Whether kernels for GPUs that are not committed are compiled when they are called.
+COMPILES: bool
+
 # The first wrong character and behind the last one (line and column, both from 1), the words, and the code.
 Mistake: TypeAlias = tuple[tuple[int, int], tuple[int, int], str, str]
 
@@ -74,6 +77,7 @@ class Torch:
         plain: tuple[type, type],
         hooks: tuple[Callable[[], object], Callable[[], object]],
         is_grad_enabled: Callable[[], bool],
+        forward_ad: dict[str, Any],
         dtypes: dict[str, Any],
     ) -> None: ...
 
@@ -87,6 +91,8 @@ class Kernel:
     def name(self) -> str: ...
     @property
     def docs(self) -> str: ...
+    @property
+    def sums(self) -> bool: ...
     @property
     def text(self) -> str: ...
     @staticmethod
@@ -113,6 +119,7 @@ class Kernel:
         saved: Saved | None = None,
     ) -> tuple[Any, ...]: ...
     def gradient(self, wanted: Sequence[bool] | None = None) -> Kernel: ...
+    def tangent(self, whole: bool) -> Kernel: ...
     def batched(self, mapped: Sequence[bool]) -> tuple[Kernel, list[bool]]: ...
     def step(self) -> tuple[Kernel, str, list[tuple[str, str]]]: ...
     def explain(

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from . import _native
-from ._derived import Derived, derived_of, is_float
+from ._derived import Derived, is_float
 from ._modes import is_recording
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ _ELEMS = {dtype: elem for elem, dtype in _DTYPES.items()}
 _PLAIN = (torch.Tensor, Parameter)
 # What native calls ask PyTorch: they make tensors beside the first that is given.
 _library = _native.Torch(
-    _PLAIN, (torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack), torch.is_grad_enabled, _DTYPES
+    _PLAIN,
+    (torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack),
+    torch.is_grad_enabled,
+    vars(forward_ad),
+    _DTYPES,
 )
 
 
@@ -73,20 +78,26 @@ def _is_eager(args: Tensors) -> bool:
     return True
 
 
+def _is_batched(args: Tensors) -> bool:
+    """Whether there are tensors among these that `is_grads_batched` and its like make, which PyTorch calls operators on one by one."""
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    return any(x is not None and is_batched(x) for x in args)
+
+
 def call(kernel: Kernel, args: Tensors) -> Tensors:
     """Runs a kernel on tensors of PyTorch."""
     if torch.compiler.is_dynamo_compiling():
         return _torch_library.call(kernel._key, args)
     found = kernel._native.call_eager(args, _library)
     if found is None:
-        return _Eager.apply(derived_of(kernel._native), *args)
+        return _recorded(kernel._derived, args)
     if found is not NotImplemented:
         return found
     for x, param in zip(args, kernel._params):
         if x is not None:
             _check(param.name, x)
     if torch._C._are_functorch_transforms_active():
-        return _Transformed.apply(derived_of(kernel._native), *args)
+        return _Transformed.apply(kernel._derived, *args)
     return _torch_library.call(kernel._key, args)
 
 
@@ -108,15 +119,32 @@ def _backward(ctx: Any, *cotangents: Any) -> Tensors:
     kept = [saved[at] for at in derived.saved] if is_whole else saved
     args = tuple(cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources)
     with _Order(is_ordered):
-        if torch.is_grad_enabled() or not _is_eager(args):
-            function = _Transformed if torch._C._are_functorch_transforms_active() else _Eager
-            every = iter(function.apply(derived.gradient, *args))
+        if _is_batched(cotangents):
+            found = iter(_torch_library.by_operator(derived.part(wanted), args))
+        elif torch.is_grad_enabled() or not _is_eager(args):
+            every = iter(_derivative(derived.gradient, args))
             found = iter([x for x, needs in zip(every, wanted) if needs])
         elif is_whole:
             found = iter(_gradient(ctx, saved, cotangents, wanted))
         else:
             found = iter(_run(derived.part(wanted), args))
     return (None, *[next(found) if needs and is_float(p.elem) else None for p, needs in zip(derived.params, needed)])
+
+
+def _jvp(ctx: Any, _: None, *tangents: Any) -> Tensors:
+    """The derivatives of the outputs along those of the inputs."""
+    derived = ctx.call[0]
+    if not derived.is_differentiable:
+        return (None,) * len(derived.outputs)
+    # A tensor of zeros that PyTorch makes for itself may have no memory.
+    given = tuple(None if x is None or x._is_zerotensor() else x for x, p in zip(tangents, derived.params) if is_float(p.elem))
+    args = (*ctx.saved_tensors, *given)
+    with _Order(ctx.call[1]):
+        if _is_batched(given):
+            found = iter(_torch_library.by_operator(derived.tangent.native, args))
+        else:
+            found = iter(_derivative(derived.tangent, args))
+    return tuple(next(found) if is_float(output.elem) else None for output in derived.outputs)
 
 
 def _gradient(ctx: Any, saved: Tensors, cotangents: Tensors, wanted: tuple[bool, ...]) -> Tensors:
@@ -147,16 +175,18 @@ def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors, sta
     # Saved states belong to a call with all its inputs, and so do types that are chosen tensor by tensor.
     is_whole = form is not None or derived.has_choice
     ctx.call = derived, _native.is_ordered(), is_whole, form
-    both = inputs + outputs
+    ctx.set_materialize_grads(False)
     if is_whole:
         read = set(derived.saved)
-        kept = [x if at in read or at < len(inputs) else None for at, x in enumerate(both)]
+        kept = [x if at in read or at < len(inputs) else None for at, x in enumerate(inputs + outputs)]
         ctx.save_for_backward(*kept, states)
-    elif derived.is_differentiable:
+    elif derived.is_differentiable and derived.saved:
+        both = inputs + outputs
         ctx.save_for_backward(*[both[at] for at in derived.saved])
+    if forward_ad._current_level >= 0:
+        ctx.save_for_forward(*inputs)
     if derived.integers:
         ctx.mark_non_differentiable(*[outputs[at] for at in derived.integers])
-    ctx.set_materialize_grads(False)
 
 
 class _Eager(torch.autograd.Function):
@@ -164,15 +194,39 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, derived: Derived, *args: Any) -> Tensors:
-        states = form = None
-        if derived.is_differentiable and is_recording():
+        if derived.may_save and is_recording():
             outputs, states, form = derived.native.call_saving(args, _library)
+            _remember(ctx, derived, args, outputs, states, form)
         else:
-            outputs = _run(derived.native, args)
-        _remember(ctx, derived, args, outputs, states, form)
+            outputs = derived.native.call(args, _library)
+            _remember(ctx, derived, args, outputs)
         return outputs
 
     backward = staticmethod(_backward)
+    jvp = staticmethod(_jvp)
+
+
+# Makes a node of the graph. `apply` of Python does the same after a look at transforms, of which there are none here, and at tensors
+# whose transform has ended.
+_node = super(torch.autograd.Function, _Eager).apply
+
+
+def _recorded(derived: Derived, args: Tensors) -> Tensors:
+    """Makes a call whose gradient is recorded."""
+    try:
+        return _node(derived, *args)
+    except RuntimeError:
+        alive = tuple(None if x is None else torch._C._functorch.unwrap_if_dead(x) for x in args)
+        if all(x is y for x, y in zip(args, alive)):
+            raise
+        return _node(derived, *alive)
+
+
+def _derivative(derived: Derived, args: Tensors) -> Tensors:
+    """A gradient or tangents, which have derivatives in turn."""
+    if torch._C._are_functorch_transforms_active():
+        return _Transformed.apply(derived, *args)
+    return _recorded(derived, args)
 
 
 class _Transformed(torch.autograd.Function):
@@ -187,6 +241,7 @@ class _Transformed(torch.autograd.Function):
         _remember(ctx, inputs[0], inputs[1:], output)
 
     backward = staticmethod(_backward)
+    jvp = staticmethod(_jvp)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], derived: Derived, *args: Any) -> tuple[Tensors, tuple[Any, ...]]:

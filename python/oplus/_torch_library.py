@@ -31,6 +31,12 @@ def call(key: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
+def by_operator(native: _native.Kernel, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Runs the operator of a kernel that has no key."""
+    found = getattr(torch.ops.oplus, register(native)).default(*args)
+    return found if isinstance(found, tuple) else (found,)
+
+
 def register(native: _native.Kernel) -> str:
     """Registers a kernel as `oplus::<name>_<key>` and its gradient as `…_bar`; gives the name of the first."""
     key = hashlib.blake2b(native.text.encode(), digest_size=8).hexdigest()

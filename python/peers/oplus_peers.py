@@ -151,6 +151,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if reason is None else dropped).append(item)
         if reason is not None:
             reasons[reason] += 1
+            item.user_properties.append(("left out", reason))
     items[:] = kept
     config.hook.pytest_deselected(items=dropped)
 

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oplus::{Call, Device, Elem, Error, Residual, Tensor};
-use oplus_dsl::ir::Op;
+use oplus_dsl::ir::{Op, Program};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -154,9 +154,8 @@ pub(crate) fn forward<'py>(
     let (arrays, outputs): (Vec<_>, Vec<_>) = made.collect::<PyResult<Vec<_>>>()?.into_iter().unzip();
     let sinks: Vec<&Tensor> = outputs.iter().collect();
     let on_gpu = matches!(outputs.first().map(Tensor::device), Some(Device::Cuda(_)));
-    let sums = || program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }));
     // Only states that are summed away are ever saved: other calls need not ask.
-    let len = if is_saving && on_gpu && sums() {
+    let len = if is_saving && on_gpu && has_sums(program) {
         kernel.residual_shape(&given(&inputs), &sinks).map_err(told)?
     } else {
         None
@@ -171,6 +170,11 @@ pub(crate) fn forward<'py>(
     let saved = called.map_err(told)?.map(|residual| borrowed(&residual)).transpose().map_err(told)?;
     let saved = states.zip(saved).map(|((array, _), saved)| (array, Saved(saved)));
     Ok((PyTuple::new(py, arrays)?, saved))
+}
+
+/// Whether a program sums along an axis.
+pub(crate) fn has_sums(program: &Program) -> bool {
+    program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }))
 }
 
 /// The form of saved states, which does not keep their memory: whoever reads them gives it again.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments::TensorType;
-use crate::call::{Allocate, Backward, Last, Made, Saved, forward, gradient, tensors};
+use crate::call::{Allocate, Backward, Last, Made, Saved, forward, gradient, has_sums, tensors};
 use crate::errors::exception;
 use crate::explain::{Explanation, shapes};
 use crate::import;
@@ -28,11 +28,18 @@ pub(crate) struct Kernel {
     last: Last,
     program: Program,
     docs: String,
+    /// Whether it is derived from a kernel whose operators keep the laws, so that its own do.
+    is_derived: bool,
 }
 
 impl Kernel {
     pub(crate) fn of(program: Program, docs: String) -> Kernel {
-        Kernel { kernel: OnceLock::new(), last: Last::default(), program, docs }
+        Kernel { kernel: OnceLock::new(), last: Last::default(), program, docs, is_derived: false }
+    }
+
+    /// A kernel that is derived from another one.
+    fn derived(program: Program, docs: String) -> Kernel {
+        Kernel { is_derived: true, ..Kernel::of(program, docs) }
     }
 }
 
@@ -48,6 +55,12 @@ impl Kernel {
     #[getter]
     fn docs(&self) -> &str {
         &self.docs
+    }
+
+    /// Whether it sums along an axis: only states that are summed away are ever saved for a gradient.
+    #[getter]
+    fn sums(&self) -> bool {
+        has_sums(&self.program)
     }
 
     /// The program in its text form.
@@ -138,28 +151,44 @@ impl Kernel {
     fn gradient(&self, py: Python<'_>, wanted: Option<Vec<bool>>) -> PyResult<Kernel> {
         let gradient = self.kernel(py)?.gradient_program().map_err(|e| exception(py, &e))?;
         let complete = oplus_dsl::batched::with_axes_of(gradient, &self.program);
-        let Some(wanted) = wanted else { return Ok(Kernel::of(complete, String::new())) };
+        let Some(wanted) = wanted else { return Ok(Kernel::derived(complete, String::new())) };
         let names = complete.outputs.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(o, _)| o.name.as_str());
         let names: Vec<&str> = names.collect();
-        Ok(Kernel::of(oplus_dsl::specialize::keep_outputs(&complete, &names), String::new()))
+        Ok(Kernel::derived(oplus_dsl::specialize::keep_outputs(&complete, &names), String::new()))
+    }
+
+    /// The kernel of the tangents, whose parameters are those of this kernel and then the tangents of those that store floats, 0 by
+    /// default. Its outputs are the tangents of the outputs that store floats, before them, if `whole`, the outputs.
+    fn tangent(&self, py: Python<'_>, whole: bool) -> PyResult<Kernel> {
+        self.kernel(py)?;
+        let tangent = oplus_dsl::forward::tangent(&self.program).map_err(|reason| {
+            PyNotImplementedError::new_err(format!("`{}` has no forward mode: {reason}", self.program.name))
+        })?;
+        if whole {
+            return Ok(Kernel::derived(tangent, self.docs.clone()));
+        }
+        let names: Vec<&str> = tangent.outputs[self.program.outputs.len()..].iter().map(|o| &*o.name).collect();
+        Ok(Kernel::derived(oplus_dsl::specialize::keep_outputs(&tangent, &names), String::new()))
     }
 
     /// The kernel with one more axis, before all others of the parameters whose place in `mapped` is true and of the outputs
     /// that depend on them; with it, for every output, whether it has that axis.
-    fn batched(&self, mapped: Vec<bool>) -> PyResult<(Kernel, Vec<bool>)> {
+    fn batched(&self, py: Python<'_>, mapped: Vec<bool>) -> PyResult<(Kernel, Vec<bool>)> {
+        self.kernel(py)?;
         let (program, outputs) = oplus_dsl::batched::batched(&self.program, &mapped).map_err(|reason| {
             PyNotImplementedError::new_err(format!("`{}` cannot be mapped: {reason}", self.program.name))
         })?;
-        Ok((Kernel::of(program, String::new()), outputs))
+        Ok((Kernel::derived(program, String::new()), outputs))
     }
 
     /// The one-step form, the axis that is gone, and the states: pairs of a parameter and the output that goes on to it.
-    fn step(&self) -> PyResult<Step> {
+    fn step(&self, py: Python<'_>) -> PyResult<Step> {
+        self.kernel(py)?;
         let step = oplus_dsl::step::step(&self.program).map_err(|e| {
             PyNotImplementedError::new_err(format!("`{}` has no one-step form: {e}", self.program.name))
         })?;
         let states = step.states.into_iter().map(|state| (state.param, state.output)).collect();
-        Ok((Kernel::of(step.program, String::new()), step.axis, states))
+        Ok((Kernel::derived(step.program, String::new()), step.axis, states))
     }
 
     /// What a call of these sizes does and why.
@@ -194,9 +223,14 @@ impl Kernel {
     fn kernel(&self, py: Python<'_>) -> PyResult<&oplus::Kernel> {
         let made = match self.kernel.get() {
             Some(made) => made,
-            None => py.detach(|| self.kernel.get_or_init(|| oplus::Kernel::from_program(self.program.clone()))),
+            None => py.detach(|| self.kernel.get_or_init(|| self.make())),
         };
         made.as_ref().map_err(|e| exception(py, e))
+    }
+
+    fn make(&self) -> Result<oplus::Kernel, oplus::Error> {
+        let program = self.program.clone();
+        if self.is_derived { oplus::Kernel::from_derived(program) } else { oplus::Kernel::from_program(program) }
     }
 
     fn params(&self) -> impl ExactSizeIterator<Item = &str> {

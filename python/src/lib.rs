@@ -44,6 +44,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("COMPILES", cfg!(feature = "jit"))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

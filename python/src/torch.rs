@@ -14,6 +14,8 @@ pub(crate) struct Torch {
     /// Whether transforms of `torch.func` are active, and how many dispatch modes are.
     hooks: [Py<PyAny>; 2],
     is_grad_enabled: Py<PyAny>,
+    /// The names of `torch.autograd.forward_ad`, where its level is: −1 outside of forward mode.
+    forward_ad: Py<PyDict>,
     /// The arguments with which an element type is asked for.
     dtypes: Vec<(Elem, Py<PyDict>)>,
 }
@@ -30,12 +32,14 @@ pub(crate) enum Manner {
 
 #[pymethods]
 impl Torch {
-    /// `dtypes` are PyTorch's by our names, `hooks` give something true where something transforms or traces calls.
+    /// `dtypes` are PyTorch's by our names, `hooks` give something true where something transforms or traces calls, `forward_ad` are
+    /// the names of that module.
     #[new]
     fn new(
         plain: [Py<PyType>; 2],
         hooks: [Py<PyAny>; 2],
         is_grad_enabled: Py<PyAny>,
+        forward_ad: Py<PyDict>,
         dtypes: &Bound<'_, PyDict>,
     ) -> PyResult<Torch> {
         let dtype = |(name, dtype): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
@@ -46,7 +50,7 @@ impl Torch {
             Ok((elem, arguments.unbind()))
         };
         let dtypes = dtypes.iter().map(dtype).collect::<PyResult<_>>()?;
-        Ok(Torch { plain, hooks, is_grad_enabled, dtypes })
+        Ok(Torch { plain, hooks, is_grad_enabled, forward_ad, dtypes })
     }
 }
 
@@ -67,8 +71,15 @@ impl Torch {
                 return Ok(Manner::Traced);
             }
         }
-        let is_recorded = wants_gradient && self.is_grad_enabled.bind(py).call0()?.is_truthy()?;
+        let is_recorded =
+            self.is_forward(py)? || wants_gradient && self.is_grad_enabled.bind(py).call0()?.is_truthy()?;
         Ok(if is_recorded { Manner::Recorded } else { Manner::Plain })
+    }
+
+    /// Whether tensors may have tangents, which nothing else shows.
+    fn is_forward(&self, py: Python<'_>) -> PyResult<bool> {
+        let level = self.forward_ad.bind(py).get_item(intern!(py, "_current_level"))?;
+        level.map_or(Ok(false), |level| Ok(level.extract::<i64>()? >= 0))
     }
 
     /// A tensor beside another one, which stores `known`.

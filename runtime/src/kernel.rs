@@ -82,8 +82,23 @@ impl Kernel {
     pub fn from_program(program: Program) -> Result<Kernel, Error> {
         verify(&program.name, &program)?;
         check_laws(&program.name, &program)?;
+        Ok(Kernel::of(program))
+    }
+
+    /// The kernel of a program that was derived from one whose operators keep the laws, such as a tangent program
+    /// ([`oplus_dsl::forward::tangent`]) or a form of it. [`Kernel::from_program`] would try the laws also at states that such a
+    /// program never has: the tangent of an infinite field is 0.
+    ///
+    /// # Errors
+    /// [`Error::Program`] when the program is not valid.
+    pub fn from_derived(program: Program) -> Result<Kernel, Error> {
+        verify(&program.name, &program)?;
+        Ok(Kernel::of(program))
+    }
+
+    fn of(program: Program) -> Kernel {
         let name = Cow::Owned(program.name.clone());
-        Ok(Kernel { name, text: "", form: OnceLock::from(Ok(Form::of(program))), others: RwLock::default() })
+        Kernel { name, text: "", form: OnceLock::from(Ok(Form::of(program))), others: RwLock::default() }
     }
 
     /// Its name.
@@ -126,9 +141,7 @@ impl Kernel {
     /// # Errors
     /// [`Error::NoGradient`] when the kernel is not differentiable.
     pub fn gradient_kernel(&self) -> Result<Kernel, Error> {
-        let program = with_axes_of(self.gradient_program()?, self.program()?);
-        let name = Cow::Owned(program.name.clone());
-        Ok(Kernel { name, text: "", form: OnceLock::from(Ok(Form::of(program))), others: RwLock::default() })
+        Ok(Kernel::of(with_axes_of(self.gradient_program()?, self.program()?)))
     }
 
     /// Computes the outputs into new tensors, where the inputs are. `inputs` has one entry per parameter, `None` for

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _native
+
 
 class Unsupported(NotImplementedError):
     """A drop-in does not do what an argument asks for."""
@@ -49,35 +51,56 @@ def flipped(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
     return None if tensor is None else tensor.flip(axis)
 
 
+# A kernel that takes packed sequences at once stores the states of all times: how many numbers these may be. On a CPU more of them take
+# longer than padding does; on a GPU the bound is one of memory.
+MOST_STATES = {"cpu": 1 << 21, "cuda": 1 << 26}
+
+
+@dataclass
+class Whole:
+    """How packed sequences with a state each are computed in one call, without any padding."""
+
+    # Takes the first states, the borders, and the tensors; gives outputs and last states as `packed` does.
+    call: Callable[..., tuple[Any, Tensor]]
+    # How many numbers the state of one time has, if the call stores the states of all times; else 0.
+    numbers: int
+
+    def fits(self, like: Tensor, times: int) -> bool:
+        """Whether there are kernels for it, and memory for the states."""
+        device = like.device.type
+        return (device == "cpu" or _native.COMPILES) and times * self.numbers <= MOST_STATES.get(device, 0)
+
+
 def packed(
     cu_seqlens: Tensor,
     initial: Tensor | None,
     tensors: Sequence[Tensor | None],
     call: Callable[..., tuple[Tensor, Tensor]],
-) -> tuple[Tensor, Tensor]:
+    whole: Whole | None = None,
+) -> tuple[Any, Tensor]:
     """Sequences one behind the other along axis 1, each with a first and a last state: the outputs so, and the states, stacked.
 
     `call(initial states, *tensors)` is given batches of sequences. Zeros behind the end of a shorter one must leave its state as
-    it is. One call has all sequences where no more than half of its times are such zeros, else every sequence has its own.
+    it is. Sequences of one length are such a batch; others are one call of `whole` where it fits; else one call has all sequences where
+    no more than half of its times are zeros; else every sequence has its own.
     """
-    ends: list[int] = cu_seqlens.tolist()
+    ends, like = borders(cu_seqlens, initial, tensors)
     lengths = [end - start for start, end in zip(ends, ends[1:])]
-    given = next(x for x in tensors if x is not None)
-    if given.shape[0] != 1:
-        raise ValueError(f"with `cu_seqlens` the batch must be 1, it is {given.shape[0]}")
-    if ends[0] != 0 or ends[-1] != given.shape[1] or min(lengths, default=0) < 0:
-        raise ValueError(f"`cu_seqlens` must go from 0 up to {given.shape[1]}, it is {ends}")
-    if initial is not None and initial.shape[0] != len(lengths):
-        raise ValueError(f"there are {len(lengths)} sequences, but {initial.shape[0]} initial states")
     longest = max(lengths)
-    if len(lengths) * longest > 2 * ends[-1] or longest == 0:
+    is_even = len(lengths) * longest == ends[-1]
+    if whole is not None and not is_even and whole.fits(like, ends[-1]):
+        return whole.call(initial, cu_seqlens, *tensors)
+    if longest == 0 or len(lengths) * longest > 2 * ends[-1]:
         parts = []
         for at, (start, end) in enumerate(zip(ends, ends[1:])):
             first = None if initial is None else initial[at : at + 1]
             parts.append(call(first, *[None if x is None else x[:, start:end] for x in tensors]))
         return torch.cat([output for output, _ in parts], 1), torch.cat([state for _, state in parts])
-    times = torch.arange(longest, device=given.device)
-    starts, counts = (torch.tensor(x, device=given.device)[:, None] for x in (ends[:-1], lengths))
+    if is_even:
+        output, state = call(initial, *[None if x is None else x[0].unflatten(0, (-1, longest)) for x in tensors])
+        return output.flatten(0, 1).unsqueeze(0), state
+    times = torch.arange(longest, device=like.device)
+    starts, counts = (torch.tensor(x, device=like.device)[:, None] for x in (ends[:-1], lengths))
     place, is_real = (starts + times).clamp(max=ends[-1] - 1), times < counts
 
     def padded(x: Tensor) -> Tensor:
@@ -85,6 +108,20 @@ def packed(
 
     output, state = call(initial, *[None if x is None else padded(x) for x in tensors])
     return output[is_real].unsqueeze(0), state
+
+
+def borders(cu_seqlens: Tensor, initial: Tensor | None, tensors: Sequence[Tensor | None]) -> tuple[list[int], Tensor]:
+    """The borders of packed sequences, checked against the tensors, and the first of these."""
+    ends: list[int] = cu_seqlens.tolist()
+    given = next(x for x in tensors if x is not None)
+    if given.shape[0] != 1:
+        raise ValueError(f"with `cu_seqlens` the batch must be 1, it is {given.shape[0]}")
+    lengths = [end - start for start, end in zip(ends, ends[1:])]
+    if not lengths or ends[0] != 0 or ends[-1] != given.shape[1] or min(lengths) < 0:
+        raise ValueError(f"`cu_seqlens` must go from 0 up to {given.shape[1]}, it is {ends}")
+    if initial is not None and initial.shape[0] != len(lengths):
+        raise ValueError(f"there are {len(lengths)} sequences, but {initial.shape[0]} initial states")
+    return ends, given
 
 
 @dataclass

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import _text, kernels, models
 from .._kernel import Kernel
-from ._common import Options, check, flipped, packed, wide
+from ._common import Options, Whole, check, flipped, packed, wide
 
 Result = tuple[Tensor, Any]
 
@@ -35,10 +35,14 @@ def simple_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, g_gamma: Tenso
         decay = torch.zeros_like(q[..., 0]) if g is None else g.transpose(1, 2)
         return models.monoid_attention_packed(q, k, v, decay, cu_seqlens).o
 
+    def together(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, s0: Tensor | None, g: Tensor | None) -> Any:
+        decay = torch.zeros_like(q[..., 0]) if g is None else g
+        return models.monoid_attention_packed_states(q, k, v, decay, cu_seqlens, s0)
+
     if options.cu_seqlens is not None and gamma is not None:
         # Behind the end of a sequence nothing decays, so that a decay of all times becomes one of each.
         g, gamma = (gamma.expand(batch, length, heads) if g is None else g.to(wide(q)) + gamma), None
-    return _attended(run, q, k, v, (g,), options, alone)
+    return _attended(run, q, k, v, (g,), options, together, alone)
 
 
 def weights(q: Tensor, k: Tensor, g: Tensor | None, g_gamma: Tensor | None, scale: float | None) -> Tensor:
@@ -89,10 +93,19 @@ def gla(q: Tensor, k: Tensor, v: Tensor, gk: Tensor | None, gv: Tensor | None, o
             return models.linear_attention(q, k, v, s0) if gk is None else models.gated_linear_attention(q, k, v, gk, s0)
         return _gated_values()(q, k, v, gv, gk, s0)
 
+    def together(
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, s0: Tensor | None, gk: Tensor | None, gv: Tensor | None
+    ) -> Any:
+        if gv is not None:
+            return _gated_values_packed()(q, k, v, gv, cu_seqlens, gk, s0)
+        if gk is None:
+            return models.monoid_attention_packed_states(q, k, v, torch.zeros_like(q[..., 0]), cu_seqlens, s0)
+        return models.gated_linear_attention_packed_states(q, k, v, gk, cu_seqlens, s0)
+
     for name, decay, like in (("gk", gk, k), ("gv", gv, v)):
         if decay is not None:
             check(name, decay, "B T H D", *like.shape)
-    return _attended(run, q, k, v, (gk, gv), options, None)
+    return _attended(run, q, k, v, (gk, gv), options, together)
 
 
 @cache
@@ -109,6 +122,32 @@ def _gated_values() -> Kernel:
     """).gated_values
 
 
+@cache
+def _gated_values_packed() -> Kernel:
+    return _text.scan("""
+        fn gated_values_packed(
+            q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], gv: call | wide[B, H, T, V], cu_seqlens: i32 | i64[S + 1],
+            gk: call | wide[B, H, T, K] = 0, s0: wide[B, S, H, K, V] = 0,
+        ) -> (o: [B, H, T, V], s_last: wide[B, S, H, K, V]) {
+            let s = scan(T, segmented(LogDecay)(gk + gv, k * v), offsets = cu_seqlens, init = s0).x;
+            o = sum(K, q * s);
+            s_last = last(T, s, offsets = cu_seqlens);
+        }
+    """).gated_values_packed
+
+
+@cache
+def _channels_packed() -> Kernel:
+    return _text.scan("""
+        fn channels_packed(
+            g: call | wide[T, D], x: [T, D], cu_seqlens: i32 | i64[S + 1], s0: state[S, D] = 0,
+        ) -> (s: [T, D], s_last: state[S, D]) {
+            s = scan(T, segmented(LogDecay)(g, x), offsets = cu_seqlens, init = s0).x;
+            s_last = last(T, s, offsets = cu_seqlens);
+        }
+    """).channels_packed
+
+
 def hgrn(x: Tensor, g: Tensor, options: Options) -> Result:
     """A recurrence of every channel, h[t] = exp(g[t])·h[t-1] + x[t]."""
     check("g", g, "B T D", *x.shape)
@@ -119,8 +158,16 @@ def hgrn(x: Tensor, g: Tensor, options: Options) -> Result:
         out = kernels.log_decay_channels(g, x, s0)
         return out.s, out.s_last
 
+    def together(s0: Tensor | None, cu_seqlens: Tensor, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        out = _channels_packed()(g[0], x[0], cu_seqlens, s0)
+        return out.s.unsqueeze(0), out.s_last
+
     cu_seqlens = options.cu_seqlens
-    o, state = run(initial, x, g) if cu_seqlens is None else packed(cu_seqlens, initial, (x, g), run)
+    if cu_seqlens is None:
+        o, state = run(initial, x, g)
+    else:
+        # All states are the output.
+        o, state = packed(cu_seqlens, initial, (x, g), run, Whole(together, 0))
     return o, state if options.output_final_state else None
 
 
@@ -131,11 +178,13 @@ def _attended(
     v: Tensor,
     decays: tuple[Tensor | None, ...],
     options: Options,
-    alone: Callable[..., Tensor] | None,
+    together: Callable[..., Any],
+    alone: Callable[..., Tensor] | None = None,
 ) -> Result:
     """Brings times behind heads, and packed sequences and reversed times to what the models know.
 
-    `run` takes queries, keys, values, the first state and decays; `alone` does packed sequences without states at once.
+    `run` takes queries, keys, values, the first state and decays; `together` takes packed sequences, their borders before the first
+    states; `alone` does packed sequences without states.
     """
     batch, length, heads, keys = q.shape
     check("k", k, "B T H K", batch, length, heads, keys)
@@ -155,13 +204,24 @@ def _attended(
         o = out.o.transpose(1, 2)
         return o.flip(1) if reverse else o, out.s_last
 
+    def at_once(s0: Tensor | None, cu_seqlens: Tensor, *given: Tensor | None) -> tuple[Tensor, Tensor]:
+        s0 = None if s0 is None else s0.unsqueeze(0)
+        if reverse:
+            # Sequences that are read from the end come in the other order.
+            cu_seqlens, s0 = length - cu_seqlens.flip(0), flipped(s0)
+        ordered = [flipped(x) if reverse else x for x in given]
+        q, k, v, *decays = [None if x is None else x.transpose(1, 2) for x in ordered]
+        out = together(q, k, v, cu_seqlens, s0, *decays)
+        o, state = out.o.transpose(1, 2), out.s_last.squeeze(0)
+        return (o.flip(1), state.flip(0)) if reverse else (o, state)
+
     tensors, cu_seqlens = (q, k, v, *decays), options.cu_seqlens
     if cu_seqlens is None:
         o, state = part(initial, *tensors)
     elif batch == 1 and alone is not None and initial is None and not options.output_final_state and not reverse:
         return alone(*[x.transpose(1, 2) for x in (q, k, v)], cu_seqlens).transpose(1, 2), None
     else:
-        o, state = packed(cu_seqlens, initial, tensors, part)
+        o, state = packed(cu_seqlens, initial, tensors, part, Whole(at_once, heads * keys * v.shape[3]))
     if not options.output_final_state:
         return o, None
     return o, state.transpose(-1, -2) if options.state_v_first else state

@@ -310,8 +310,8 @@ def chunk_gated_delta_rule(
     if kwargs.pop("use_gate_in_kernel", False):
         g = _delta.gate(g, a_log, dt_bias)
     refuse("chunk_gated_delta_rule", cp_context=cp_context is not None)
-    beta = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _delta.delta_rule(q, k, v, beta, g, Options.of("chunk_gated_delta_rule", locals()), use_qk_l2norm_in_kernel)
+    rates = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    return _delta.delta_rule(q, k, v, rates, g, Options.of("chunk_gated_delta_rule", locals()), use_qk_l2norm_in_kernel)
 
 
 def fused_recurrent_gated_delta_rule(
@@ -382,8 +382,8 @@ def chunk_kda(
     a_log, dt_bias = kwargs.pop("A_log", None), kwargs.pop("dt_bias", None)
     if use_gate_in_kernel:
         g = _delta.gate(g, a_log, dt_bias, lower_bound)
-    beta = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _delta.delta_rule(q, k, v, beta, g, Options.of("chunk_kda", locals()), use_qk_l2norm_in_kernel)
+    rates = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    return _delta.delta_rule(q, k, v, rates, g, Options.of("chunk_kda", locals()), use_qk_l2norm_in_kernel)
 
 
 def fused_recurrent_kda(
@@ -409,8 +409,8 @@ def fused_recurrent_kda(
     """`chunk_kda` with its arguments in another order."""
     if use_gate_in_kernel:
         g = _delta.gate(g, A_log, dt_bias, lower_bound)
-    beta = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
-    return _delta.delta_rule(q, k, v, beta, g, Options.of("fused_recurrent_kda", locals()), use_qk_l2norm_in_kernel)
+    rates = _delta.betas(beta, use_beta_sigmoid_in_kernel, allow_neg_eigval)
+    return _delta.delta_rule(q, k, v, rates, g, Options.of("fused_recurrent_kda", locals()), use_qk_l2norm_in_kernel)
 
 
 def parallel_attn(

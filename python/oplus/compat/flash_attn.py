@@ -112,14 +112,16 @@ def _rest_of(function: Callable[..., Any], count: int) -> Callable[[Callable[...
 def flash_attn_qkvpacked_func(qkv: Tensor, *options: Any, **named: Any) -> Any:
     """`flash_attn_func` of queries, keys and values in one tensor [B, S, 3, H, D]."""
     check("qkv", qkv, "B S 3 H D", None, None, 3, None, None)
-    return flash_attn_func(*qkv.unbind(2), *options, **named)
+    q, k, v = qkv.unbind(2)
+    return flash_attn_func(q, k, v, *options, **named)
 
 
 @_rest_of(flash_attn_func, 3)
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
     """`flash_attn_func` of keys and values in one tensor [B, S, 2, Hk, D]."""
     check("kv", kv, "B S 2 Hk D", None, None, 2, None, None)
-    return flash_attn_func(q, *kv.unbind(2), *options, **named)
+    k, v = kv.unbind(2)
+    return flash_attn_func(q, k, v, *options, **named)
 
 
 @_rest_of(flash_attn_varlen_func, 7)
@@ -136,7 +138,8 @@ def flash_attn_varlen_qkvpacked_func(
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
     """`flash_attn_varlen_func` of keys and values in one tensor [total, 2, Hk, D]."""
     check("kv", kv, "S 2 Hk D", None, 2, None, None)
-    return flash_attn_varlen_func(q, *kv.unbind(1), *options, **named)
+    k, v = kv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, *options, **named)
 
 
 def attended(

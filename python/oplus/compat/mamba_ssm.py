@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _text, models
 from .._kernel import Kernel
-from ._common import check, grouped, wide
+from ._common import Whole, borders, check, grouped, packed, wide
 
 __all__ = ["mamba_chunk_scan_combined", "selective_scan_fn"]
 
@@ -114,6 +114,37 @@ _WITH_RESETS = """
 """
 
 
+# Mamba-2 of packed sequences, and the state at the end of each.
+_PACKED = """
+    fn gated(y, z) -> gated {
+        let none = z == inf;
+        y * (if none { 1 } else { silu(if none { 0 } else { z }) })
+    }
+    fn ssd_packed(
+        x: [T, G, H, P], dt: call | wide[T, G, H], a: wide[G, H], b: [T, G, N], c: [T, G, N], cu_seqlens: i32 | i64[S + 1],
+        z: [T, G, H, P] = inf, skip: wide[G, H] = 0, skip_channels: wide[G, H, P] = 0, dt_bias: wide[G, H] = 0,
+        dt_softplus: bool = false, dt_min: wide = -inf, dt_max: wide = inf,
+    ) -> (y: [T, G, H, P], h_last: wide[S, G, H, P, N]) {
+        let raw = dt + dt_bias;
+        let step = min(max(if dt_softplus { softplus(raw) } else { raw }, dt_min), dt_max);
+        let h = scan(T, segmented(LogDecay)(step * a, step * x * b), offsets = cu_seqlens).x;
+        y = gated(sum(N, c * h) + (skip + skip_channels) * x, z);
+        h_last = last(T, h, offsets = cu_seqlens);
+    }
+    fn states_packed(
+        x: [T, G, H, P], step: call | wide[T, G, H], a: wide[G, H], b: [T, G, N], cu_seqlens: i32 | i64[S + 1],
+    ) -> (h_last: wide[S, G, H, P, N]) {
+        let h = scan(T, segmented(LogDecay)(step * a, step * x * b), offsets = cu_seqlens).x;
+        h_last = last(T, h, offsets = cu_seqlens);
+    }
+"""
+
+
+@cache
+def _packed_kernels() -> Any:
+    return _text.scan(_PACKED)
+
+
 @cache
 def _with_resets() -> Kernel:
     return _text.scan(_WITH_RESETS).ssd_with_resets
@@ -171,16 +202,64 @@ def mamba_chunk_scan_combined(
         given["skip" if D.dim() == 1 else "skip_channels"] = learnt(D)
     if z is not None:
         given["z"] = heads_of(z.to(x.dtype), 2)
-    varlen = _varlen_states(given, cu_seqlens, dt_softplus, dt_limit) if return_varlen_states else None
     if seq_idx is not None:
         given["reset"] = torch.cat([torch.zeros_like(seq_idx[:, :1], dtype=torch.bool), seq_idx.diff(dim=1) != 0], 1)
-    out = _dual(given, dt_softplus, dt_limit)
-    found = [out.y.flatten(2, 3)]
+    y, last, varlen = _with_states(given, cu_seqlens if return_varlen_states else None, dt_softplus, dt_limit, return_varlen_states)
+    found = [y.flatten(2, 3)]
     if return_final_states:
-        found.append(out.h_last.flatten(1, 2).to(state_dtype or learned))
+        found.append(last.flatten(1, 2).to(state_dtype or learned))
     if varlen is not None:
-        found.append(varlen.to(state_dtype or learned))
+        found.append(varlen.flatten(1, 2).to(state_dtype or learned))
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _with_states(
+    given: dict[str, Any], cu_seqlens: Tensor | None, softplus: bool, limit: tuple[float, float], is_varlen: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The outputs, the state at the end, and if asked for the states at the ends of packed sequences, which begin at zero.
+
+    One call computes all where states are forgotten at the same times as sequences begin; else the states are a call of their own.
+    """
+    if not is_varlen:
+        out = _dual(given, softplus, limit)
+        return out.y, out.h_last, None
+    if cu_seqlens is None or given["x"].shape[0] != 1:
+        raise ValueError("`return_varlen_states` needs `cu_seqlens`, and a batch of one")
+    ends, x = borders(cu_seqlens, None, (given["x"],))
+    whole = Whole(_states_at_once(given), given["x"][0, 0].numel() * given["b"].shape[-1])
+    if whole.fits(x, ends[-1]) and given["h0"] is None and ends[-2] < ends[-1] and _begin_at(given.get("reset"), ends):
+        once = {name: t[0] if name in ("x", "dt", "b", "c", "z") else t for name, t in given.items() if name not in ("reset", "h0")}
+        out = _packed_kernels().ssd_packed(
+            **once, cu_seqlens=cu_seqlens, dt_softplus=softplus, dt_min=float(limit[0]), dt_max=float(limit[1])
+        )
+        return out.y.unsqueeze(0), out.h_last[-1:], out.h_last
+    out = _dual(given, softplus, limit)
+    raw = given["dt"].to(given["a"].dtype)
+    raw = raw if given["dt_bias"] is None else raw + given["dt_bias"]
+    # A step of zero, behind the end of a sequence, leaves its state as it is.
+    step = (torch.nn.functional.softplus(raw) if softplus else raw).clamp(*limit)
+
+    def states(_: None, x: Tensor, step: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        out = models.ssd(x, step, given["a"], b, b)
+        return out.y, out.h_last
+
+    _, varlen = packed(cu_seqlens, None, (given["x"], step, given["b"]), states, whole)
+    return out.y, out.h_last, varlen
+
+
+def _states_at_once(given: dict[str, Any]) -> Any:
+    """The states at the ends of packed sequences by one call."""
+
+    def call(_: None, cu_seqlens: Tensor, x: Tensor, step: Tensor, b: Tensor) -> tuple[None, Tensor]:
+        return None, _packed_kernels().states_packed(x[0], step[0], given["a"], b[0], cu_seqlens).h_last
+
+    return call
+
+
+def _begin_at(reset: Tensor | None, ends: list[int]) -> bool:
+    """Whether the times at which a state is forgotten are those at which packed sequences begin."""
+    expected = sorted(set(ends[1:-1]) - {0, ends[-1]})
+    return not expected if reset is None else bool(reset[0].nonzero().flatten().tolist() == expected)
 
 
 def _dual(given: dict[str, Any], softplus: bool, limit: tuple[float, float]) -> Any:
@@ -190,18 +269,3 @@ def _dual(given: dict[str, Any], softplus: bool, limit: tuple[float, float]) -> 
         return (models.mamba2 if "z" in given else models.ssd_softplus)(**given)
     kernel = _with_resets() if "reset" in given else models.ssd_combined
     return kernel(**given, dt_softplus=softplus, dt_min=float(limit[0]), dt_max=float(limit[1]))
-
-
-def _varlen_states(
-    given: dict[str, Any], cu_seqlens: Tensor | None, softplus: bool, limit: tuple[float, float]
-) -> Tensor:
-    """The state at the end of each packed sequence, which begins at zero."""
-    if cu_seqlens is None or given["x"].shape[0] != 1:
-        raise ValueError("`return_varlen_states` needs `cu_seqlens`, and a batch of one")
-
-    # Behind the end of a sequence its state would go on to change, so that every one has a call.
-    states, ends = [], cu_seqlens.tolist()
-    for start, end in zip(ends, ends[1:]):
-        times = {name: t[:, start:end] for name, t in given.items() if name in ("x", "dt", "b", "c", "z")}
-        states.append(_dual({**given, **times, "h0": None}, softplus, limit).h_last)
-    return torch.cat(states).flatten(1, 2)

@@ -116,3 +116,19 @@ fn gradients_and_steps_of_the_standard_library_are_programs_like_any_other() {
         }
     }
 }
+
+/// The tangent of an infinite field is 0, which samples of the laws do not know.
+#[test]
+fn tangents_of_the_standard_library_are_kernels() {
+    let mut refused = vec![];
+    for program in oplus_front::library_programs() {
+        let tangent = oplus_dsl::forward::tangent(&program).unwrap_or_else(|error| panic!("{}: {error}", program.name));
+        let name = tangent.name.clone();
+        Kernel::from_derived(tangent.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        refused.extend(Kernel::from_program(tangent).err().map(|_| name));
+    }
+    assert!(refused.iter().any(|name| name == "attention_causal.dot"), "{refused:?}");
+    let mut broken = kernel(STANDARD, "affine").program().unwrap().clone();
+    broken.nodes.truncate(1);
+    assert!(matches!(Kernel::from_derived(broken), Err(Error::Program { .. })));
+}
