@@ -26,7 +26,7 @@ impl Shard {
 
     /// Runs a program of shards; what the tensors agree on, and the outputs.
     pub(crate) fn run<'t>(
-        &self,
+        &mut self,
         plans: &Plans,
         program: &Program,
         known: &Known<'t>,
@@ -42,6 +42,7 @@ impl Shard {
         check_outputs(program, inputs, &into)?;
         let own = program.axis(&self.axis).map_or(0, |axis| binding.sizes[axis.0 as usize]);
         let shards = self.group.agree(self.intent(plan.hash, program, &binding, inputs), own)?;
+        self.group = self.group.knowing(shards.clone());
         let given = program.params.iter().zip(inputs);
         let tensors: HashMap<String, Tensor> =
             given.filter_map(|(param, tensor)| Some((param.name.clone(), (*tensor)?.clone()))).collect();
