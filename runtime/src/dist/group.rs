@@ -45,15 +45,17 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// Those of [`Transport::all_gather`].
-    fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error>;
+    fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error> {
+        let came = self.pass(&[tensor], to, from, &[tensor.shape().to_vec()])?.pop();
+        came.ok_or(Error::Count { what: "tensors", expected: 1, found: 0 })
+    }
 
-    /// [`Transport::send_receive`] of several tensors, in one exchange where that is cheaper.
+    /// [`Transport::send_receive`] of several tensors at once, where what comes has these shapes and the element types of what is
+    /// sent.
     ///
     /// # Errors
     /// Those of [`Transport::all_gather`].
-    fn send_receive_many(&self, tensors: &[&Tensor], to: usize, from: usize) -> Result<Vec<Tensor>, Error> {
-        tensors.iter().map(|tensor| self.send_receive(tensor, to, from)).collect()
-    }
+    fn pass(&self, tensors: &[&Tensor], to: usize, from: usize, shapes: &[Vec<usize>]) -> Result<Vec<Tensor>, Error>;
 }
 
 /// A rank of a group. A clone is the same rank.
@@ -218,15 +220,22 @@ impl Group {
         self.inner.transport.send_receive(tensor, to, from)
     }
 
-    /// See [`Transport::send_receive_many`].
+    /// See [`Transport::pass`].
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
-    pub fn send_receive_many(&self, tensors: &[&Tensor], to: usize, from: usize) -> Result<Vec<Tensor>, Error> {
+    /// Those of [`Transport::all_gather`]; [`Error::Count`] unless there is a shape for each tensor.
+    pub fn pass(
+        &self,
+        tensors: &[&Tensor],
+        to: usize,
+        from: usize,
+        shapes: &[Vec<usize>],
+    ) -> Result<Vec<Tensor>, Error> {
         self.check_rank(to)?;
         self.check_rank(from)?;
+        crate::bind::check_count("shapes", tensors.len(), shapes.len())?;
         tensors.iter().for_each(|tensor| self.count(tensor));
-        self.inner.transport.send_receive_many(tensors, to, from)
+        self.inner.transport.pass(tensors, to, from, shapes)
     }
 
     /// What the ranks have agreed on.

@@ -47,20 +47,24 @@
 //! within the group's time-out is lost ([`Error::LostRank`], [`Error::LostRanks`]); the group cannot be used after it.
 
 mod agree;
+mod attention;
 mod call;
 mod explain;
 mod group;
 mod nccl;
 mod plan;
+mod rows;
 mod run;
 mod simulate;
 mod threads;
 
 use crate::{Call, Error, Tensor};
 
+pub use attention::{Attended, Attention, Mask, attention};
 pub use explain::{Exchanges, Message};
 pub use group::{Group, Traffic, Transport};
 pub use nccl::UniqueId;
+pub use rows::Rows;
 pub use simulate::{Cost, Link, all_gather, ring};
 
 /// The inputs of a kernel, as [`scan!`](crate::scan) declares them.

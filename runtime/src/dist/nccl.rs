@@ -94,17 +94,13 @@ pub(super) fn groups(devices: &[Device], timeout: Duration) -> Result<Vec<Group>
 }
 
 impl Rank {
-    /// Exchanges tensors at once; what comes has the shape that is said. Tensors of the CPU go to the GPU and come back.
-    fn exchange(
-        &self,
-        exchange: Exchange,
-        tensors: &[&Tensor],
-        shape: impl Fn(&Tensor) -> Vec<usize>,
-    ) -> Result<Vec<Tensor>, Error> {
+    /// Exchanges tensors at once; what comes has the shapes that are said. Tensors of the CPU go to the GPU and come back.
+    fn exchange(&self, exchange: Exchange, tensors: &[&Tensor], shapes: &[Vec<usize>]) -> Result<Vec<Tensor>, Error> {
         let given = tensors.iter().map(|tensor| self.on_gpu(tensor)).collect::<Result<Vec<_>, _>>()?;
-        let result = |tensor: &Tensor| Tensor::uninitialised(tensor.elem(), &shape(tensor), &tensor.device());
+        let result =
+            |(tensor, shape): (&Tensor, &Vec<usize>)| Tensor::uninitialised(tensor.elem(), shape, &tensor.device());
         let work = || {
-            let results = given.iter().map(result).collect::<Result<Vec<_>, _>>()?;
+            let results = given.iter().zip(shapes).map(result).collect::<Result<Vec<_>, _>>()?;
             let transfers = given.iter().zip(&results).filter_map(|(from, to)| transfer(from, to));
             self.0.exchange(exchange, &transfers.collect::<Vec<_>>())?;
             Ok(results)
@@ -131,8 +127,9 @@ fn elsewhere(device: &CudaDevice, own: &CudaDevice) -> Error {
 
 fn transfer<'a>(from: &'a Tensor, to: &'a Tensor) -> Option<Transfer<'a>> {
     let (Storage::Cuda(read, here), Storage::Cuda(written, _)) = (&from.storage, &to.storage) else { return None };
-    let bytes = from.len() * elem_bytes(from.elem());
-    Some(Transfer { here, from: (from.device_ptr()?, read), to: (to.device_ptr()?, written), bytes })
+    let bytes = |tensor: &Tensor| tensor.len() * elem_bytes(tensor.elem());
+    let (given, gotten) = (bytes(from), bytes(to));
+    Some(Transfer { here, from: (from.device_ptr()?, read), to: (to.device_ptr()?, written), given, gotten })
 }
 
 /// A result, on the CPU if what was given was.
@@ -154,21 +151,16 @@ impl Transport for Rank {
     }
 
     fn all_gather_many(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>, Error> {
-        let size = self.size();
-        let shape = |tensor: &Tensor| [size].into_iter().chain(tensor.shape().iter().copied()).collect();
-        self.exchange(Exchange::AllGather, tensors, shape)
+        let shape = |tensor: &&Tensor| [&[self.size()], tensor.shape()].concat();
+        self.exchange(Exchange::AllGather, tensors, &tensors.iter().map(shape).collect::<Vec<_>>())
     }
 
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Tensor, Error> {
-        one(self.exchange(Exchange::Broadcast { root }, &[tensor], |tensor| tensor.shape().to_vec())?)
+        one(self.exchange(Exchange::Broadcast { root }, &[tensor], &[tensor.shape().to_vec()])?)
     }
 
-    fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error> {
-        one(self.send_receive_many(&[tensor], to, from)?)
-    }
-
-    fn send_receive_many(&self, tensors: &[&Tensor], to: usize, from: usize) -> Result<Vec<Tensor>, Error> {
-        self.exchange(Exchange::SendReceive { to, from }, tensors, |tensor| tensor.shape().to_vec())
+    fn pass(&self, tensors: &[&Tensor], to: usize, from: usize, shapes: &[Vec<usize>]) -> Result<Vec<Tensor>, Error> {
+        self.exchange(Exchange::SendReceive { to, from }, tensors, shapes)
     }
 }
 

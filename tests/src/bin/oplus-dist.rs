@@ -78,7 +78,9 @@ impl Args {
         let there = Device::cuda_count();
         let ranks = self.gpus.unwrap_or(there);
         if ranks == 0 || ranks > there {
-            return Err(format!("there are {there} GPUs here, not {ranks}; `--cpu 2` checks the same on the CPU").into());
+            return Err(
+                format!("there are {there} GPUs here, not {ranks}; `--cpu 2` checks the same on the CPU").into()
+            );
         }
         let mut arguments: Vec<String> = std::env::args().skip(1).collect();
         if self.gpus.is_none() {
@@ -101,7 +103,11 @@ fn main() -> Result<(), Failure> {
         (None, Some(rank), Some(size), Some(folder)) => {
             let member = meet(&Child { rank, size, folder: folder.clone() })?;
             let mut print = if rank == 0 { Some(args.printer()?) } else { None };
-            verdict(member.run(&settings, &mut |line| if let Some(print) = &mut print { print(line) })?)
+            verdict(member.run(&settings, &mut |line| {
+                if let Some(print) = &mut print {
+                    print(line)
+                }
+            })?)
         }
         _ => args.start(),
     }

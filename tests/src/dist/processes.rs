@@ -42,7 +42,13 @@ pub fn on_cpu(ranks: usize, settings: &Settings, print: &mut (dyn FnMut(&Line) +
         let mut print = Some(print);
         let start = |member: Member| {
             let mut print = print.take();
-            scope.spawn(move || member.run(settings, &mut |line| if let Some(print) = &mut print { print(line) }))
+            scope.spawn(move || {
+                member.run(settings, &mut |line| {
+                    if let Some(print) = &mut print {
+                        print(line)
+                    }
+                })
+            })
         };
         let ranks: Vec<_> = members.into_iter().map(start).collect();
         let lost = |rank| Error::LostRank { rank, reason: "its thread has panicked".into() };

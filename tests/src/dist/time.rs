@@ -20,7 +20,8 @@ impl Member {
         let large = self.measured(case, tokens * ranks, runs, None)?;
         for (tokens, times) in [(tokens, small), (tokens * ranks, large)] {
             let [forward, both] = times;
-            let line = Line { ranks: 1, forward_ms: Some(forward), both_ms: Some(both), ..self.line(case, "one", tokens) };
+            let line =
+                Line { ranks: 1, forward_ms: Some(forward), both_ms: Some(both), ..self.line(case, "one", tokens) };
             self.print(&Line { runs: Some(runs), ..line }, print);
         }
         let group = self.all.with_shards(&vec![tokens; ranks])?;

@@ -136,7 +136,11 @@ impl Communicator {
                 return Err(self.lost(format!("{what} has not ended after {patience:?}")));
             }
             // Connections take long, what only queues work does not.
-            if waited < Duration::from_millis(1) { thread::yield_now() } else { thread::sleep(Duration::from_micros(200)) }
+            if waited < Duration::from_millis(1) {
+                thread::yield_now()
+            } else {
+                thread::sleep(Duration::from_micros(200))
+            }
         }
     }
 

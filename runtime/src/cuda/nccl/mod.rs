@@ -57,7 +57,9 @@ pub(crate) struct Transfer<'a> {
     /// Where the bytes go that it gets, and their memory.
     pub(crate) to: (u64, &'a DeviceMemory),
     /// How many bytes it gives.
-    pub(crate) bytes: usize,
+    pub(crate) given: usize,
+    /// How many bytes it gets.
+    pub(crate) gotten: usize,
 }
 
 /// A number by which the ranks of a group find each other.
@@ -99,7 +101,7 @@ impl Nccl {
             here.0.depend_on(&communicator.failure);
             [from, to].into_iter().try_for_each(|(_, memory)| memory.share(here, own))?;
         }
-        let transfers: Vec<&Transfer<'_>> = transfers.iter().filter(|transfer| transfer.bytes > 0).collect();
+        let transfers: Vec<&Transfer<'_>> = transfers.iter().filter(|t| t.given > 0 || t.gotten > 0).collect();
         if transfers.is_empty() {
             return Ok(());
         }
@@ -116,21 +118,16 @@ impl Nccl {
     }
 
     /// Calls NCCL for every transfer; it makes one exchange of them.
-    fn queue(
-        &self,
-        library: &Library,
-        raw: Raw,
-        exchange: Exchange,
-        transfers: &[&Transfer<'_>],
-    ) -> Result<(), Error> {
+    fn queue(&self, library: &Library, raw: Raw, exchange: Exchange, transfers: &[&Transfer<'_>]) -> Result<(), Error> {
         let check = |call, code| library.check(call, code);
         let stream = self.device().stream().cu_stream();
         // SAFETY: groups of calls belong to the thread.
         check("ncclGroupStart", unsafe { (library.group_start)() })?;
         let queued = transfers.iter().try_for_each(|transfer| {
-            let (from, to, n) = (transfer.from.0, transfer.to.0, transfer.bytes);
-            // SAFETY: communicator and stream are alive. The memories have at least as many bytes from the addresses on, the one
-            // that an all-gather writes those of all ranks; they stay until the stream has done the exchange, as it shares them.
+            let (from, to, n) = (transfer.from.0, transfer.to.0, transfer.given);
+            // SAFETY: communicator and stream are alive. The memories have at least as many bytes from the addresses on: those that
+            // are given, of all ranks for what an all-gather writes, and those that are gotten. They stay until the stream has
+            // done the exchange, as it shares them.
             unsafe {
                 match exchange {
                     Exchange::AllGather => {
@@ -140,8 +137,12 @@ impl Nccl {
                         check("ncclBroadcast", (library.broadcast)(from, to, n, BYTES, root as i32, raw, stream))
                     }
                     Exchange::SendReceive { to: next, from: last } => {
-                        check("ncclSend", (library.send)(from, n, BYTES, next as i32, raw, stream))?;
-                        check("ncclRecv", (library.receive)(to, n, BYTES, last as i32, raw, stream))
+                        if n > 0 {
+                            check("ncclSend", (library.send)(from, n, BYTES, next as i32, raw, stream))?;
+                        }
+                        let gotten = transfer.gotten;
+                        let receive = || (library.receive)(to, gotten, BYTES, last as i32, raw, stream);
+                        if gotten > 0 { check("ncclRecv", receive()) } else { Ok(()) }
                     }
                 }
             }

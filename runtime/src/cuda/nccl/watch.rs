@@ -1,7 +1,7 @@
 //! A thread that watches the exchanges of a communicator, so that a rank that never answers becomes an error.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
