@@ -1,6 +1,7 @@
 //! Finding NCCL's library, at run time, and the few functions of it that are used.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::error::Error as _;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
@@ -99,6 +100,12 @@ fn no_nccl(reason: String) -> Error {
     Error::NoNccl { reason }
 }
 
+/// The library that the user names is not there, or is none.
+fn not_loaded(path: &OsStr, error: &libloading::Error) -> Error {
+    let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    no_nccl(format!("${VARIABLE} is {}: {cause}", path.display()))
+}
+
 /// The library. What has failed is tried again at the next call.
 pub(super) fn library() -> Result<&'static Library, Error> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -112,7 +119,7 @@ fn load() -> Result<Library, Error> {
     let chosen = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
     let library = match &chosen {
         // SAFETY: the initialisers of the library have no preconditions; the user has named it.
-        Some(path) => unsafe { Loaded::new(path) }.map_err(|e| no_nccl(format!("${VARIABLE}: {e}")))?,
+        Some(path) => unsafe { Loaded::new(path) }.map_err(|e| not_loaded(path, &e))?,
         None => {
             // SAFETY: as above.
             let found = NAMES.iter().find_map(|name| unsafe { Loaded::new(*name) }.ok());
