@@ -19,6 +19,7 @@ const SUCCESS: Result = 0;
 const SYSTEM_ERROR: Result = 2;
 const INTERNAL_ERROR: Result = 3;
 const INVALID_ARGUMENT: Result = 4;
+const REMOTE_ERROR: Result = 6;
 const IN_PROGRESS: Result = 7;
 /// 2.28.9.
 const VERSION: i32 = 22_809;
@@ -32,6 +33,8 @@ struct Id([u8; 128]);
 #[derive(Default)]
 struct Room {
     here: BTreeSet<i32>,
+    /// Those that have left.
+    gone: BTreeSet<i32>,
     /// Bytes on their way, from whom and to whom.
     mail: BTreeMap<(i32, i32), VecDeque<Vec<u8>>>,
 }
@@ -137,16 +140,7 @@ extern "C" fn ncclCommGetAsyncError(handle: u64, code: *mut Result) -> Result {
         let room = rooms.entry(rank.id).or_default();
         let is_met = room.here.len() == rank.size as usize;
         let is_done = is_met && rank.error == SUCCESS && rank.get(room);
-        put(
-            code,
-            if rank.error != SUCCESS {
-                rank.error
-            } else if is_done {
-                SUCCESS
-            } else {
-                IN_PROGRESS
-            },
-        );
+        put(code, if is_done || rank.error != SUCCESS { rank.error } else { IN_PROGRESS });
         SUCCESS
     })
 }
@@ -155,7 +149,10 @@ impl Rank {
     /// Writes what has come, in order. Whether everything has.
     fn get(&mut self, room: &mut Room) -> bool {
         while let Some((from, to, stream, bytes)) = self.awaited.front().copied() {
-            let Some(came) = room.mail.get_mut(&(from, self.rank)).and_then(VecDeque::pop_front) else { return false };
+            let Some(came) = room.mail.get_mut(&(from, self.rank)).and_then(VecDeque::pop_front) else {
+                self.error = if room.gone.contains(&from) { REMOTE_ERROR } else { SUCCESS };
+                return false;
+            };
             self.awaited.pop_front();
             let work = Work::copy((came.as_ptr() as u64, to), (false, true), bytes);
             let done = came.len() == bytes && look(|state| state.submit(stream, work)).is_ok();
@@ -264,7 +261,12 @@ extern "C" fn ncclCommAbort(handle: u64) -> Result {
 
 /// Ends a communicator. Ending one twice is a finding.
 fn leave(handle: u64) -> Result {
-    if with(|world| world.ranks.remove(&handle)).is_some() {
+    let left = with(|world| {
+        let rank = world.ranks.remove(&handle)?;
+        world.rooms.entry(rank.id).or_default().gone.insert(rank.rank);
+        Some(())
+    });
+    if left.is_some() {
         return SUCCESS;
     }
     look(|state| state.find(format!("communicator {handle} is ended once too often")));
