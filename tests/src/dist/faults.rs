@@ -20,7 +20,7 @@ impl Member {
         let disagreement = self.disagreement()?;
         let loss = self.loss()?;
         let right = [("ranks that disagree", disagreement), ("a lost rank", loss)].map(|(name, found)| {
-            let (case, device) = (name.to_owned(), self.device.to_string());
+            let (case, device) = (name.to_owned(), self.name());
             let right = found.is_none();
             let line = Line { case, kind: "check", ranks: self.all.size(), device, reason: found, ..Line::default() };
             self.print(&Line { same_bits: Some(right), ..line }, print);

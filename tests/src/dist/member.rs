@@ -53,6 +53,7 @@ impl Member {
         for tokens in &settings.tokens {
             cases.iter().try_for_each(|case| self.time(case, *tokens, settings.runs, print))?;
         }
+        right &= self.ring(settings, print)?;
         right &= self.library(settings, print)?;
         right &= self.faults(print)?;
         Ok(right)
@@ -103,11 +104,21 @@ impl Member {
             let again = shard.results(Some(&known))?;
             same_bits &= first.iter().zip(&again).map(are_same).collect::<Result<Vec<_>, _>>()?.into_iter().all(|x| x);
         }
-        let errors = self.gathered(error)?;
-        let error = errors.into_iter().fold(0.0, |most: f64, x| if x.is_nan() || x > most { x } else { most });
-        let same_bits = self.gathered(f64::from(u8::from(same_bits)))?.iter().all(|same| *same == 1.0);
+        let (error, same_bits) = self.agreed(error, same_bits)?;
         let line = self.line(case, "check", tokens);
         Ok(Line { error: Some(error), same_bits: Some(same_bits), runs: Some(runs), ..line })
+    }
+
+    /// The largest error of all ranks, and whether all had the same bits.
+    pub(super) fn agreed(&self, error: f64, same_bits: bool) -> Result<(f64, bool), Error> {
+        let errors = self.gathered(error)?;
+        let error = errors.into_iter().fold(0.0, |most: f64, x| if x.is_nan() || x > most { x } else { most });
+        Ok((error, self.gathered(f64::from(u8::from(same_bits)))?.iter().all(|same| *same == 1.0)))
+    }
+
+    /// What this rank runs on.
+    pub(super) fn name(&self) -> String {
+        self.device.to_string().split(", stream").next().unwrap_or_default().to_owned()
     }
 
     /// A number of every rank. Nobody goes on before all are here.
@@ -116,8 +127,7 @@ impl Member {
     }
 
     pub(super) fn line(&self, case: &Case, kind: &'static str, tokens: usize) -> Line {
-        let (ranks, device) = (self.all.size(), self.device.to_string());
-        let device = device.split(", stream").next().unwrap_or_default().to_owned();
+        let (ranks, device) = (self.all.size(), self.name());
         Line { case: case.name.clone(), kind, ranks, tokens, device, ..Line::default() }
     }
 
@@ -135,7 +145,7 @@ fn uneven(tokens: usize, rank: usize, ranks: usize) -> Range<usize> {
 }
 
 /// The largest difference, relative to the largest number; of whole numbers and bools infinity, if there is any.
-fn difference(found: &Data, wanted: &Data) -> f64 {
+pub(super) fn difference(found: &Data, wanted: &Data) -> f64 {
     let (Data::Float(found), Data::Float(wanted)) = (found, wanted) else {
         return if found == wanted { 0.0 } else { f64::INFINITY };
     };
@@ -149,7 +159,7 @@ fn difference(found: &Data, wanted: &Data) -> f64 {
     if found.len() == wanted.len() { most } else { f64::NAN }
 }
 
-fn are_same((first, again): (&Tensor, &Tensor)) -> Result<bool, Error> {
+pub(super) fn are_same((first, again): (&Tensor, &Tensor)) -> Result<bool, Error> {
     let (first, again) = (download(first)?, download(again)?);
     let bits = |xs: &[f64]| xs.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     Ok(match (&first, &again) {

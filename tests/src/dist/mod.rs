@@ -4,6 +4,7 @@ mod case;
 mod faults;
 mod member;
 mod processes;
+mod ring;
 mod shard;
 mod time;
 

@@ -38,22 +38,22 @@ impl Member {
     fn measured(&self, case: &Case, tokens: usize, runs: usize, group: Option<&Group>) -> Result<[f64; 2], Error> {
         let works = group.is_some() || self.all.rank() == 0;
         let shard = if works { Some(Shard::filled(case, tokens, &self.device)?) } else { None };
-        let forward = |shard: &Shard<'_>| shard.forward(group).map(drop);
-        let both = |shard: &Shard<'_>| shard.forward(group).and_then(|(_, call)| shard.backward(&call)).map(drop);
-        Ok([self.clock(shard.as_ref(), runs, &forward)?, self.clock(shard.as_ref(), runs, &both)?])
+        let called = |shard: &Shard<'_>| shard.forward(group);
+        let forward = || shard.as_ref().map_or(Ok(()), |shard| called(shard).map(drop));
+        let both = || {
+            let with_gradient = |shard: &Shard<'_>| shard.backward(&called(shard)?.1).map(drop);
+            shard.as_ref().map_or(Ok(()), with_gradient)
+        };
+        Ok([self.clock(runs, works.then_some(&forward))?, self.clock(runs, works.then_some(&both))?])
     }
 
-    fn clock(
-        &self,
-        shard: Option<&Shard<'_>>,
-        runs: usize,
-        work: &dyn Fn(&Shard<'_>) -> Result<(), Error>,
-    ) -> Result<f64, Error> {
+    /// Milliseconds of some work of this rank, if it has any; all ranks take part.
+    pub(super) fn clock(&self, runs: usize, work: Option<&dyn Fn() -> Result<(), Error>>) -> Result<f64, Error> {
         let timed = |times: usize| -> Result<f64, Error> {
             self.gathered(0.0)?;
             let start = Instant::now();
-            if let Some(shard) = shard {
-                (0..times).try_for_each(|_| work(shard))?;
+            if let Some(work) = work {
+                (0..times).try_for_each(|_| work())?;
                 self.device.synchronize()?;
             }
             let own = start.elapsed().as_secs_f64() * 1e3 / times as f64;
