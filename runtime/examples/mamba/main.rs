@@ -177,11 +177,7 @@ fn train_on(
 }
 
 /// Trains on several ranks; the model of the first, to which the others' must be equal, and its losses.
-fn train_on_ranks(
-    texts: (&[u8], &[u8]),
-    effort: &Effort,
-    args: &Args,
-) -> Result<(Model, Curve), Box<dyn Error + Send + Sync>> {
+fn train_on_ranks(texts: (&[u8], &[u8]), effort: &Effort, args: &Args) -> Result<(Model, Curve), Box<dyn Error>> {
     let train = |group: oplus::dist::Group, device: Device| -> Result<(Model, Curve), String> {
         let ranks = Ranks::new(&group, effort.batch, effort.times).map_err(|e| e.to_string())?;
         let mut model = Model::new(effort.sizes, args.seed, &device).map_err(|e| e.to_string())?;
@@ -193,7 +189,7 @@ fn train_on_ranks(
         let ranks = groups(args.gpus, args.cpu_ranks)?.into_iter();
         let ranks: Vec<_> = ranks.map(|(group, device)| scope.spawn(move || train(group, device))).collect();
         let trained = ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|_| Err("a rank has panicked".into())));
-        Ok::<_, Box<dyn Error + Send + Sync>>(trained.collect::<Result<Vec<_>, String>>()?)
+        Ok::<_, Box<dyn Error>>(trained.collect::<Result<Vec<_>, String>>()?)
     })?;
     let weights = |model: &mut Model| -> Result<Vec<Vec<u32>>, oplus::Error> {
         let bits = |tensor: &mut Tensor| Ok(tensor.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect());
