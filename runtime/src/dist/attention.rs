@@ -132,7 +132,7 @@ impl Ring {
         check_rows(("k", "N"), k.shape()[N], held)?;
         check_rows(("v", "N"), v.shape()[N], held)?;
         let queries = match mask {
-            Mask::All => vec![0..q.shape()[M]],
+            Mask::All => Rows::in_order(&[q.shape()[M]]).places(0),
             Mask::Causal => {
                 check_rows(("q", "M"), q.shape()[M], held)?;
                 rows.places(group.rank())
@@ -249,10 +249,10 @@ impl Ring {
             let owner = self.owner(step);
             for (chunk, place) in self.rows.places(owner).into_iter().enumerate() {
                 let (k, v) = (held[0].slice(N, place.clone())?, held[1].slice(N, place)?);
-                for query in 0..queries.len() {
+                for (query, total) in queries.iter_mut().enumerate() {
                     let Some(kernel) = self.kernel(query, (owner, chunk)) else { continue };
                     let [q, k, v] = self.gradient(kernel, made, bars, (query, &k, &v))?;
-                    add(&mut queries[query], q)?;
+                    add(total, q)?;
                     add(&mut keys[chunk][0], k)?;
                     add(&mut keys[chunk][1], v)?;
                 }

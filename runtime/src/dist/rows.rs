@@ -15,7 +15,7 @@ impl Rows {
         let mut start = 0;
         let part = |size: &usize| {
             start += size;
-            vec![start - size..start]
+            Vec::from_iter([start - size..start])
         };
         Rows(sizes.iter().map(part).collect())
     }
