@@ -15,7 +15,7 @@ impl Rows {
         let mut start = 0;
         let part = |size: &usize| {
             start += size;
-            Vec::from_iter([start - size..start])
+            std::iter::once(start - size..start).collect()
         };
         Rows(sizes.iter().map(part).collect())
     }
