@@ -12,6 +12,8 @@
 //! * **the last state**, `last` of an inclusive scan, is the fold of all totals. Other `last` and `first` take the message of
 //!   the last or the first rank whose shard is not empty.
 //! * **shift** by n: the messages are the n elements at the border, which replace what is shifted in.
+//! * **gather** from the axis: each rank takes the elements that it has, and sends zero for the others; the fold adds them up. A
+//!   gather to the axis needs nothing of other ranks.
 //! * **index**, **size** and **starts** count from the start of the whole axis.
 //!
 //! A gradient is a program like any other: its scans run the other way, so that cotangents of carries go from later ranks to
@@ -151,9 +153,9 @@ pub enum ShardError {
         /// How far.
         by: i64,
     },
-    /// Elements at indices that a tensor gives, as the states of packed sequences at their ends.
+    /// The axis of packed sequences with states, or that of their offsets.
     #[error(
-        "elements along {axis} are taken at indices that depend on a tensor, as the states of packed sequences are"
+        "{axis} is the axis of packed sequences with states, or of their offsets; these must be whole on every rank"
     )]
     Gather {
         /// The axis.
@@ -181,6 +183,12 @@ pub fn shard(program: &Program, axis: &str) -> Result<Sharded, ShardError> {
     Ok(Sharded { axis: axis.to_owned(), phases })
 }
 
+/// Whether an axis is that of a list of offsets with one entry more than there are sequences, or that of the sequences.
+fn has_ends(program: &Program, along: Axis) -> bool {
+    let axes = (0..program.axes.len()).map(|k| Axis(k as u32));
+    program.ends(along).is_some() || axes.into_iter().any(|list| program.ends(list) == Some(along))
+}
+
 /// Refuses operations that no exchange replaces.
 fn check(program: &Program, along: Axis) -> Result<(), ShardError> {
     use crate::ir::Op;
@@ -188,7 +196,7 @@ fn check(program: &Program, along: Axis) -> Result<(), ShardError> {
     for node in &program.nodes {
         match node.op {
             Op::Starts { list, .. } if list == along => return Err(ShardError::Offsets { axis: axis() }),
-            Op::Gather { axis: from, to, .. } if from == along || to == along => {
+            Op::Gather { axis: from, to, .. } if (from == along || to == along) && has_ends(program, along) => {
                 return Err(ShardError::Gather { axis: axis() });
             }
             Op::Shift { axis: shifted, by, .. } if shifted == along && by.unsigned_abs() > MOST_SHIFTED as u64 => {

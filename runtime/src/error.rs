@@ -228,6 +228,38 @@ pub enum Error {
         /// What is known of it.
         reason: String,
     },
+    /// An exchange by NCCL has not ended, and it is not known which rank is to blame. The group cannot be used any more.
+    #[error("rank {rank} of {size} has lost the others: {reason}")]
+    LostRanks {
+        /// This rank.
+        rank: usize,
+        /// How many ranks there are.
+        size: usize,
+        /// What has not ended.
+        reason: String,
+    },
+    /// There is no usable NCCL.
+    #[error("NCCL is not available: {reason}")]
+    NoNccl {
+        /// Why.
+        reason: String,
+    },
+    /// NCCL has refused something.
+    #[error("NCCL: {call} failed: {reason}")]
+    Nccl {
+        /// What was attempted.
+        call: &'static str,
+        /// What NCCL says.
+        reason: String,
+    },
+    /// The number by which ranks find each other could not be written or read.
+    #[error("the unique id at {path}: {reason}")]
+    UniqueId {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// A group does not have the rank.
     #[error("there is no rank {rank} in a group of {size}")]
     NoRank {

@@ -81,7 +81,7 @@ impl Gradient {
         let hand = call.residual.as_ref().map_or(Hand::Nothing, Hand::Saved);
         let mut outputs = match &call.shard {
             None => self.executable.run(&known, &inputs, &own, hand)?.outputs,
-            Some(shard) => shard.run(&self.plans, &self.executable.program, &known, &inputs, &own)?.1,
+            Some(shard) => shard.clone().run(&self.plans, &self.executable.program, &known, &inputs, &own)?.1,
         };
         Ok(self.gradients.iter().map(|&at| outputs[at].take()).collect())
     }

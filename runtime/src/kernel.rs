@@ -189,7 +189,7 @@ impl Kernel {
         self.with_form(inputs, |form, others| {
             let forward = &form.forward;
             let sinks = vec![Sink::New; forward.program.outputs.len()];
-            let shard = Shard::new(group, axis);
+            let mut shard = Shard::new(group, axis);
             let (bound, outputs) = shard.run(&form.plans, &forward.program, &Known::default(), inputs, &sinks)?;
             let tensors = outputs.iter().flatten().cloned().collect();
             let inputs = inputs.iter().map(|t| t.cloned()).collect();

@@ -51,7 +51,7 @@ impl<'a> Divide<'a> {
         let op = &self.program.node(value).op;
         match (self.levels.exchange[value.0 as usize], op) {
             (Some(Exchange::Scan), Op::Scan { elements, .. }) => elements.clone(),
-            (Some(Exchange::Reduce | Exchange::LastState { .. }), _) => vec![],
+            (Some(Exchange::Reduce | Exchange::LastState { .. } | Exchange::Gather), _) => vec![],
             (Some(Exchange::End), Op::Last { empty, .. } | Op::First { empty, .. }) => vec![*empty],
             (_, Op::Field(tuple, _)) if self.is_total(*tuple) => vec![],
             _ => op.operands(),
@@ -132,6 +132,7 @@ impl<'a> Divide<'a> {
             Exchange::LastState { .. } => Ok(vec![]),
             Exchange::End => local.end_of_shard(value),
             Exchange::Shift => local.border(value),
+            Exchange::Gather => local.elements(value),
         }
     }
 
@@ -157,6 +158,7 @@ impl<'a> Divide<'a> {
                 };
                 phase.picks.extend((0..by.abs()).map(pick));
             }
+            (Exchange::Gather, _) => phase.folds.push(fold::of_gather(self, value)?),
             (Exchange::Shift, _) => {}
         }
         Ok(())

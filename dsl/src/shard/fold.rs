@@ -1,8 +1,8 @@
 //! Folds: programs that combine the totals of several ranks.
 
-use crate::build::Direction;
-use crate::elem::Ty;
-use crate::ir::{Axis, Binary, Literal, Op, Value};
+use crate::build::{Builder, Direction};
+use crate::elem::{Elem, Ty};
+use crate::ir::{Axis, Binary, Field, Literal, Op, Operator, Value};
 use crate::typing::TypeError;
 
 use super::divide::Divide;
@@ -55,6 +55,35 @@ pub(super) fn of_last_state(divide: &Divide<'_>, value: Value, (scan, field): (V
     let node = divide.program.node(value);
     folding.local.send(named("state", value), (node.axes.iter().collect(), stored(node.ty)), state);
     Ok(folding.finish(Ranks::All))
+}
+
+/// The elements that are taken along the axis: of each one rank has it, and the others send zero.
+pub(super) fn of_gather(divide: &Divide<'_>, value: Value) -> Result<Fold, TypeError> {
+    let node = divide.program.node(value);
+    let mut local = Local::new(divide, &format!("{}.fold{}", divide.program.name, value.0));
+    let (ranks, axes) = (local.into.axis(RANKS)?, node.axes.iter().collect::<Vec<_>>());
+    let (name, elem) = (named("elements", value), stored(node.ty));
+    let gathered = local.param(&name, &[&[ranks], &axes[..]].concat(), elem)?;
+    let (is_bool, ty) = (node.ty == Ty::Bool, local.into.ty(gathered)?);
+    let numbers = if is_bool { local.into.convert(Elem::I64, gathered)? } else { gathered };
+    let sum = local.into.operator(sum(if is_bool { Ty::I64 } else { ty })?);
+    let taken = local.into.reduce(ranks, sum, &[numbers])?[0];
+    let taken = if is_bool {
+        let zero = local.into.constant(Ty::I64, Literal::Int(0))?;
+        local.into.binary(Binary::Ne, taken, zero)?
+    } else {
+        taken
+    };
+    local.send(named("taken", value), (axes, elem), taken);
+    Ok(Fold { program: local.finish(), gathered: vec![name], ranks: Ranks::All })
+}
+
+/// Sums of numbers.
+fn sum(ty: Ty) -> Result<Operator, TypeError> {
+    let mut body = Builder::body(vec![Field { name: "s".to_owned(), ty }]);
+    let (l, r) = body.inputs()?;
+    let sum = body.binary(Binary::Add, l[0], r[0])?;
+    body.finish_operator("Sum", vec![Literal::zero(ty)], &[sum], None)
 }
 
 /// A fold under construction.

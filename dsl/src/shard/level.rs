@@ -20,6 +20,8 @@ pub(super) enum Exchange {
     End,
     /// Elements from beyond the shard.
     Shift,
+    /// Elements at indices of the whole axis, each of which one rank has.
+    Gather,
 }
 
 /// Levels of all values of a program.
@@ -63,6 +65,7 @@ impl Levels {
             (Some(Exchange::Shift), Op::Shift { value, fill, .. }) => {
                 ((most(&[*value]) + 1).max(most(&[*fill])), most(&[*value]))
             }
+            (Some(Exchange::Gather), op) => (most(&op.operands()) + 1, most(&op.operands())),
             _ => (most(&op.operands()), 0),
         }
     }
@@ -74,6 +77,7 @@ fn exchange(program: &Program, along: Axis, value: Value) -> Option<Exchange> {
         Op::Scan { axis, .. } if axis == along => Some(Exchange::Scan),
         Op::Reduce { axis, .. } if axis == along => Some(Exchange::Reduce),
         Op::Shift { axis, by, .. } if axis == along && by != 0 => Some(Exchange::Shift),
+        Op::Gather { axis, .. } if axis == along => Some(Exchange::Gather),
         Op::Last { axis, value, .. } if axis == along => Some(end(program, along, value, false)),
         Op::First { axis, value, .. } if axis == along => Some(end(program, along, value, true)),
         _ => None,

@@ -95,6 +95,10 @@ impl<'a> Local<'a> {
                 self.end(value, *of, *empty)
             }
             (Some(Exchange::Shift), Op::Shift { by, .. }) => self.shift(value, *by),
+            (Some(Exchange::Gather), _) => {
+                let axes: Vec<Axis> = node.axes.iter().collect();
+                self.param(&named("taken", value), &axes, stored(node.ty))
+            }
             (_, Op::Field(tuple, k)) if self.divide.is_total(*tuple) => {
                 let axes: Vec<Axis> = node.axes.iter().collect();
                 self.param(&named_field("sum", *tuple, self.divide.field(*tuple, *k)), &axes, stored(node.ty))
@@ -280,6 +284,17 @@ impl Local<'_> {
             Ok(self.send(named_border(value, k), self.divide.beside(of), end))
         };
         (0..by.abs().min(MOST_SHIFTED)).map(&mut element).collect()
+    }
+
+    /// Of the elements that are taken those of the shard, zero for the others.
+    pub(super) fn elements(&mut self, value: Value) -> Result<Vec<String>, TypeError> {
+        let node = self.from().node(value);
+        let Op::Gather { axis, to, value: of, index, inverse } = node.op else { return Ok(vec![]) };
+        let images = self.images(&[of, index, inverse])?;
+        let start = self.position(START)?;
+        let index = self.into.binary(Binary::Sub, images[1], start)?;
+        let taken = self.into.gather((axis, to), images[0], (index, images[2]))?;
+        Ok(vec![self.send(named("elements", value), (node.axes.iter().collect(), stored(node.ty)), taken)])
     }
 
     /// A new output that is not one of the whole program; its name.

@@ -8,6 +8,7 @@ use crate::kernels::{
     DecayRates, DecayRatesCotangents, DecayRatesOutput, Norm, NormCotangents, NormOutput, ShortConv,
     ShortConvCotangents, ShortConvOutput, decay_rates, norm, short_conv,
 };
+use crate::ranks::Ranks;
 use crate::tensors::{Linear, add, channels, linear, rows};
 use crate::weights::Init;
 
@@ -100,20 +101,44 @@ impl Block {
         ]
     }
 
-    /// The stream [B·T, C] after the block, from the state of nothing.
-    pub(crate) fn forward(&self, stream: &Tensor, batch: usize) -> Result<(Tensor, BlockCall), Error> {
+    /// Of gradients those to which every rank has its own term; the others are of what scans along time share, whose gradients
+    /// are whole.
+    pub(crate) fn terms(&mut self) -> Vec<&mut Tensor> {
+        vec![
+            &mut self.norm,
+            &mut self.in_x,
+            &mut self.in_z,
+            &mut self.to_rank,
+            &mut self.to_b,
+            &mut self.to_c,
+            &mut self.to_delta,
+            &mut self.out,
+        ]
+    }
+
+    /// The stream [B·T, C] after the block, from the state of nothing; of several ranks each has its part of the times.
+    pub(crate) fn forward(
+        &self,
+        stream: &Tensor,
+        batch: usize,
+        ranks: Option<&Ranks>,
+    ) -> Result<(Tensor, BlockCall), Error> {
         let norm = norm(Norm { x: stream.clone(), w: self.norm.clone() })?;
         let (x, z) = (linear(&norm.y, &self.in_x)?, linear(&norm.y, &self.in_z)?);
         let [w0, w1, w2, w3, bias] = self.conv.clone();
         let (all, inner) = (x.y.shape()[0], x.y.shape()[1]);
         let x3d = x.y.reshape(&[batch, all / batch, inner])?;
-        let conv = short_conv(ShortConv { x: x3d, w0, w1, w2, w3, bias, x1: None, x2: None, x3: None })?;
+        let inputs = ShortConv { x: x3d, w0, w1, w2, w3, bias, x1: None, x2: None, x3: None };
+        let conv = match ranks {
+            None => short_conv(inputs)?,
+            Some(ranks) => short_conv::sharded(&ranks.times, "T")(inputs)?,
+        };
         let u = conv.u.reshape(&[all, inner])?;
         let rank = linear(&u, &self.to_rank)?;
         let delta = linear(&rank.y, &self.to_delta)?;
         let (b, c) = (linear(&u, &self.to_b)?, linear(&u, &self.to_c)?);
         let a = decay_rates(DecayRates { a_log: self.a_log.clone() })?;
-        let scan = mamba(Mamba {
+        let inputs = Mamba {
             u: channels(&u, batch)?,
             delta: channels(&delta.y, batch)?,
             a: a.a.clone(),
@@ -123,7 +148,11 @@ impl Block {
             skip: Some(self.skip.clone()),
             delta_bias: Some(self.delta_bias.clone()),
             h0: None,
-        })?;
+        };
+        let scan = match ranks {
+            None => mamba(inputs)?,
+            Some(ranks) => mamba::sharded(&ranks.times, "T")(inputs)?,
+        };
         let out = linear(&rows(&scan.y)?, &self.out)?;
         let after = add(stream, &out.y)?;
         Ok((after, BlockCall { norm, x, z, conv, rank, delta, b, c, a, scan, out, batch }))

@@ -38,6 +38,11 @@ scan! {
         loss = sum(R, reduce(V, LogSumExp(x)) - picked) / size(R) as f32;
     }
 
+    /// The sum of what P ranks have, in their order.
+    pub fn total(parts: [P, N]) -> (y: [N]) {
+        y = sum(P, parts);
+    }
+
     /// a + b.
     pub fn plus(a: [R, C], b: [R, C]) -> (y: [R, C]) {
         y = a + b;

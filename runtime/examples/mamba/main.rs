@@ -7,12 +7,16 @@
 //!
 //! `cargo run --release -p oplus --example mamba` takes under two minutes on two cores and draws `mamba.svg`; `-- --help`
 //! lists the options. With `--features jit` it runs on the first GPU and trains a larger model.
+//!
+//! `--gpus N` trains on N GPUs, each of which has a part of the times of every sequence; `--cpu-ranks N` does the same on N
+//! threads. All ranks have the same weights, to the bit, and every run has.
 
 mod blas;
 mod block;
 mod curve;
 mod kernels;
 mod model;
+mod ranks;
 mod tensors;
 mod text;
 mod weights;
@@ -20,12 +24,14 @@ mod weights;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Instant;
 
 use curve::Curve;
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Decoder, Model, Sizes};
-use oplus::Device;
+use oplus::{Device, Tensor};
+use ranks::{Ranks, groups};
 use weights::Optimizer;
 
 /// Trains a byte-level Mamba on a text and lets it write.
@@ -67,6 +73,12 @@ struct Args {
     /// How bold the writing is.
     #[arg(long, default_value_t = 0.7)]
     temperature: f32,
+    /// GPUs among which the times of every sequence are divided; needs the feature `jit`, and NCCL.
+    #[arg(long, value_name = "N", conflicts_with = "cpu_ranks")]
+    gpus: Option<usize>,
+    /// Threads among which the times of every sequence are divided, on the CPU.
+    #[arg(long, value_name = "N")]
+    cpu_ranks: Option<usize>,
     /// The seed of all randomness.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -81,6 +93,17 @@ struct Effort {
 }
 
 impl Args {
+    /// How many ranks train.
+    fn ranks(&self) -> Result<usize, Box<dyn Error>> {
+        if self.gpus.is_some() && !cfg!(feature = "jit") {
+            return Err("--gpus needs the feature `jit`: the kernels of this example are not committed".into());
+        }
+        match self.gpus.or(self.cpu_ranks).unwrap_or(1) {
+            0 => Err("there must be one rank at least".into()),
+            ranks => Ok(ranks),
+        }
+    }
+
     /// What was asked for; the rest as it suits the device.
     fn effort(&self, device: &Device) -> Effort {
         let large = matches!(device, Device::Cuda(_));
@@ -103,7 +126,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut model = Model::new(effort.sizes, args.seed, &device)?;
     println!("{} bytes of text; {} weights on {device}", text.len(), model.len());
-    let curve = train_on((train, held_out), &mut model, &effort, &args)?;
+    let curve = match args.ranks()? {
+        1 => train_on((train, held_out), &mut model, &effort, (&args, None))?,
+        _ => {
+            let (trained, curve) = train_on_ranks((train, held_out), &effort, &args)?;
+            model = trained;
+            curve
+        }
+    };
     curve.draw(&args.svg)?;
     let last = curve.held_out.last().map_or(f32::NAN, |(_, loss)| *loss);
     println!("held-out text: {last:.3} nats per byte; curve in {}", args.svg.display());
@@ -118,30 +148,61 @@ fn train_on(
     (text, held_out): (&[u8], &[u8]),
     model: &mut Model,
     effort: &Effort,
-    args: &Args,
+    (args, ranks): (&Args, Option<&Ranks>),
 ) -> Result<Curve, Box<dyn Error>> {
+    let is_first = ranks.is_none_or(|ranks| ranks.times.rank() == 0);
     let style = ProgressStyle::with_template("{bar:40} step {pos}/{len}   loss {msg}   {elapsed} of {duration}")?;
-    let bar = ProgressBar::new(effort.steps as u64).with_style(style);
+    let bar = if is_first { ProgressBar::new(effort.steps as u64) } else { ProgressBar::hidden() }.with_style(style);
     let mut random = fastrand::Rng::with_seed(args.seed);
     let (mut optimizer, mut curve, start) = (Optimizer::default(), Curve::default(), Instant::now());
     let between = effort.steps.div_ceil(EVALUATIONS);
     for step in 0..effort.steps {
         let (bytes, targets) = text::pieces(text, effort.batch, effort.times, &mut random);
-        let (loss, mut gradient) = model.gradient(&bytes, &targets, effort.batch)?;
+        let own = |bytes: Vec<u8>| ranks.map_or(bytes.clone(), |ranks| ranks.part(&bytes));
+        let (loss, mut gradient) = model.gradient(&own(bytes), &own(targets), effort.batch, ranks)?;
         optimizer.update(model.tensors(), &gradient.tensors(), args.rate * schedule(step, effort.steps))?;
         curve.steps.push(loss);
-        if (step + 1) % between == 0 || step + 1 == effort.steps {
+        if is_first && ((step + 1) % between == 0 || step + 1 == effort.steps) {
             curve.held_out.push((step + 1, evaluate(model, held_out, effort)?));
         }
         bar.set_message(format!("{loss:.3}"));
         bar.inc(1);
-        if step % 50 == 0 || step + 1 == effort.steps {
+        if is_first && (step % 50 == 0 || step + 1 == effort.steps) {
             let line = format!("step {step:4}   loss {loss:.3} nats   {:5.1} s", start.elapsed().as_secs_f32());
             bar.suspend(|| println!("{line}"));
         }
     }
     bar.finish_and_clear();
     Ok(curve)
+}
+
+/// Trains on several ranks; the model of the first, to which the others' must be equal, and its losses.
+fn train_on_ranks(texts: (&[u8], &[u8]), effort: &Effort, args: &Args) -> Result<(Model, Curve), Box<dyn Error>> {
+    let train = |group: oplus::dist::Group, device: Device| -> Result<(Model, Curve), String> {
+        let ranks = Ranks::new(&group, effort.batch, effort.times).map_err(|e| e.to_string())?;
+        let mut model = Model::new(effort.sizes, args.seed, &device).map_err(|e| e.to_string())?;
+        let curve = train_on(texts, &mut model, effort, (args, Some(&ranks))).map_err(|e| e.to_string())?;
+        Ok((model, curve))
+    };
+    let mut trained = thread::scope(|scope| {
+        let train = &train;
+        let ranks = groups(args.gpus, args.cpu_ranks)?.into_iter();
+        let ranks: Vec<_> = ranks.map(|(group, device)| scope.spawn(move || train(group, device))).collect();
+        let trained = ranks.into_iter().map(|rank| rank.join().unwrap_or_else(|_| Err("a rank has panicked".into())));
+        Ok::<_, Box<dyn Error>>(trained.collect::<Result<Vec<_>, String>>()?)
+    })?;
+    let weights = |model: &mut Model| -> Result<Vec<Vec<u32>>, oplus::Error> {
+        let bits = |tensor: &mut Tensor| Ok(tensor.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect());
+        model.tensors().into_iter().map(bits).collect()
+    };
+    let first = weights(&mut trained[0].0)?;
+    for (rank, (model, _)) in trained.iter_mut().enumerate().skip(1) {
+        if weights(model)? != first {
+            return Err(format!("the weights of rank {rank} are not those of rank 0").into());
+        }
+    }
+    println!("{} ranks, each with a part of the times; their weights agree in every bit", trained.len());
+    Ok(trained.swap_remove(0))
 }
 
 /// The step size over its largest: rising at first, then falling along half a cosine to a tenth.

@@ -6,6 +6,7 @@ use crate::block::{Block, BlockCall, State, nothing};
 use crate::kernels::{
     CrossEntropy, CrossEntropyCotangents, Norm, NormCotangents, OneHot, cross_entropy, norm, one_hot,
 };
+use crate::ranks::Ranks;
 use crate::tensors::{Linear, linear};
 use crate::weights::Init;
 
@@ -58,6 +59,12 @@ impl Model {
         [&mut self.embedding, &mut self.norm, &mut self.head].into_iter().chain(blocks).collect()
     }
 
+    /// Of gradients those to which every rank has its own term.
+    fn terms(&mut self) -> Vec<&mut Tensor> {
+        let blocks = self.blocks.iter_mut().flat_map(Block::terms);
+        [&mut self.embedding, &mut self.norm, &mut self.head].into_iter().chain(blocks).collect()
+    }
+
     /// How many numbers the model has learned.
     pub(crate) fn len(&mut self) -> usize {
         self.tensors().iter().map(|tensor| tensor.len()).sum()
@@ -71,11 +78,11 @@ impl Model {
     }
 
     /// The stream after all blocks, for `batch` sequences of bytes one after the other.
-    fn stream(&self, bytes: &[u8], batch: usize) -> Result<Stream, Error> {
+    fn stream(&self, bytes: &[u8], batch: usize, ranks: Option<&Ranks>) -> Result<Stream, Error> {
         let embedded = self.embed(bytes)?;
         let (mut after_all, mut calls) = (embedded.y.clone(), vec![]);
         for block in &self.blocks {
-            let (after, call) = block.forward(&after_all, batch)?;
+            let (after, call) = block.forward(&after_all, batch, ranks)?;
             after_all = after;
             calls.push(call);
         }
@@ -84,18 +91,29 @@ impl Model {
 
     /// The mean loss in nats of predicting `targets` from `bytes`.
     pub(crate) fn loss(&self, bytes: &[u8], targets: &[u8], batch: usize) -> Result<f32, Error> {
-        let stream = self.stream(bytes, batch)?.after_all;
+        let stream = self.stream(bytes, batch, None)?.after_all;
         let y = norm(Norm { x: stream, w: self.norm.clone() })?.y;
         let logits = linear(&y, &self.head)?.y;
         Ok(cross_entropy(CrossEntropy { x: logits, target: self.indices(targets)? })?.loss.to_vec::<f32>()?[0])
     }
 
-    /// The loss, and its gradient by all weights.
-    pub(crate) fn gradient(&self, bytes: &[u8], targets: &[u8], batch: usize) -> Result<(f32, Model), Error> {
-        let Stream { embedded, calls, after_all } = self.stream(bytes, batch)?;
+    /// The loss, and its gradient by all weights. Several ranks have a part of the bytes each, and all get the loss and the
+    /// gradient of the whole.
+    pub(crate) fn gradient(
+        &self,
+        bytes: &[u8],
+        targets: &[u8],
+        batch: usize,
+        ranks: Option<&Ranks>,
+    ) -> Result<(f32, Model), Error> {
+        let Stream { embedded, calls, after_all } = self.stream(bytes, batch, ranks)?;
         let normed = norm(Norm { x: after_all, w: self.norm.clone() })?;
         let logits = linear(&normed.y, &self.head)?;
-        let loss = cross_entropy(CrossEntropy { x: logits.y.clone(), target: self.indices(targets)? })?;
+        let inputs = CrossEntropy { x: logits.y.clone(), target: self.indices(targets)? };
+        let loss = match ranks {
+            None => cross_entropy(inputs)?,
+            Some(ranks) => cross_entropy::sharded(&ranks.rows, "R")(inputs)?,
+        };
         let one = Tensor::full(1.0_f32, &[], &self.device)?;
         let logits_bar = loss.backward(CrossEntropyCotangents { loss: Some(one) })?.x;
         let (y_bar, head) = logits.backward(&logits_bar)?;
@@ -108,7 +126,10 @@ impl Model {
         }
         let (_, embedding) = embedded.backward(&stream_bar)?;
         let (sizes, device) = (self.sizes, self.device.clone());
-        let gradient = Model { sizes, device, embedding, blocks, norm: normed_bar.w, head };
+        let mut gradient = Model { sizes, device, embedding, blocks, norm: normed_bar.w, head };
+        if let Some(ranks) = ranks {
+            ranks.add_up(gradient.terms())?;
+        }
         Ok((loss.loss.to_vec::<f32>()?[0], gradient))
     }
 
@@ -137,7 +158,7 @@ impl<'a> Decoder<'a> {
     pub(crate) fn prefill(model: &'a Model, prompt: &[u8]) -> Result<Decoder<'a>, Error> {
         let mut decoder = Decoder::new(model)?;
         if !prompt.is_empty() {
-            let stream = model.stream(prompt, 1)?;
+            let stream = model.stream(prompt, 1, None)?;
             decoder.states = stream.calls.iter().map(BlockCall::state).collect();
             decoder.read_out(&stream.after_all.slice(0, prompt.len() - 1..prompt.len())?)?;
         }

@@ -57,6 +57,7 @@ const FUNCTIONS: &[&str] = &[
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventRecord",
+    "cuEventQuery",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
     "cuMemFreeAsync",

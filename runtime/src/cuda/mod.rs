@@ -16,6 +16,7 @@ mod driver;
 mod launch;
 mod memory;
 mod module;
+mod nccl;
 mod peek;
 mod pool;
 mod scratch;
@@ -28,6 +29,7 @@ pub use allocate::{Allocate, Allocated};
 pub(crate) use context::Context;
 pub(crate) use launch::{Pointers, Prepared};
 pub(crate) use memory::{DeviceMemory, UPLOAD, hold};
+pub(crate) use nccl::{Exchange, Nccl, Place, Transfer, unique_id};
 pub(crate) use sharing::Access;
 pub use stream::CudaDevice;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cudarc::driver::{CudaContext, CudaStream, result};
 use oplus_codegen::target::{Isa, Target};
@@ -13,6 +13,7 @@ use super::allocate::Allocate;
 use super::constants::Constants;
 use super::context::failure;
 use super::driver::driver;
+use super::nccl::Failure;
 use super::scratch::Scratch;
 use crate::Error;
 
@@ -37,6 +38,8 @@ pub(crate) struct Stream {
     portable: AtomicBool,
     only: RwLock<Option<Arc<Only>>>,
     allocator: RwLock<Option<Arc<dyn Allocate>>>,
+    /// Failures, past or to come, of the exchanges with other ranks that its work has waited for.
+    exchanges: Mutex<Vec<Weak<Failure>>>,
 }
 
 /// Keys of kernels that calls of a stream may take.
@@ -76,7 +79,7 @@ impl CudaDevice {
         let mut known = context.streams.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|weak| weak.strong_count() > 0);
         let is = |own: &Arc<CudaStream>| own.cu_stream() == stream.cu_stream();
-        let mut streams = known.iter().filter_map(std::sync::Weak::upgrade);
+        let mut streams = known.iter().filter_map(Weak::upgrade);
         if let Some(found) = streams.find(|s| is(&s.raw) || s.caller.as_ref().is_some_and(is)) {
             return Ok(CudaDevice(found));
         }
@@ -97,6 +100,7 @@ impl CudaDevice {
             portable: AtomicBool::new(false),
             only: RwLock::default(),
             allocator: RwLock::default(),
+            exchanges: Mutex::default(),
         });
         known.push(Arc::downgrade(&state));
         Ok(CudaDevice(state))
@@ -133,11 +137,13 @@ impl CudaDevice {
     /// Waits until all work queued on the stream has been done, and reports its faults.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured.
+    /// [`Error::Poisoned`] when a kernel has failed, [`Error::Captured`] while the stream is being captured, and the error of an
+    /// exchange with other ranks that has failed, as long as its [group](crate::dist::Group) is there.
     pub fn synchronize(&self) -> Result<(), Error> {
         let reason = "its work is done when the graph is launched, so that there is nothing to wait for yet";
         self.in_order(|| self.refuse_in_capture(reason))?;
-        self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))
+        self.0.raw.synchronize().map_err(|e| self.0.context.failure("cuStreamSynchronize", e))?;
+        self.0.check_exchanges()
     }
 
     /// For tests and measurements: calls on this stream run under the schedules that are estimated to be the `rank`-th
@@ -176,6 +182,22 @@ impl Stream {
     /// Whether calls take the kernels for all GPUs.
     pub(crate) fn is_portable(&self) -> bool {
         self.portable.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the stream's work waits for exchanges.
+    pub(super) fn depend_on(&self, failure: &Arc<Failure>) {
+        let mut exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+        exchanges.retain(|known| known.strong_count() > 0);
+        if !exchanges.iter().any(|known| known.as_ptr() == Arc::as_ptr(failure)) {
+            exchanges.push(Arc::downgrade(failure));
+        }
+    }
+
+    /// The error of an exchange that the stream's work has waited for.
+    fn check_exchanges(&self) -> Result<(), Error> {
+        let exchanges = self.exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = exchanges.iter().filter_map(Weak::upgrade).find_map(|failure| failure.get().cloned());
+        failed.map_or(Ok(()), Err)
     }
 
     /// Who gives memory, if not the library.

@@ -1,13 +1,16 @@
-//! Agreement: at their first call, ranks compare what they are about to do.
+//! Agreement: ranks compare what they are about to do.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
 use super::Group;
 use crate::{Error, Tensor};
 
-/// The sizes of all ranks' shards, by what a rank was about to do and the size of its own shard.
-pub(super) type Agreements = HashMap<(Intent, usize), Arc<Vec<usize>>>;
+/// The sizes of the shards of all ranks.
+pub(super) type Sizes = Arc<Vec<usize>>;
+
+/// What ranks have agreed on: what they do, with shards of which sizes.
+pub(super) type Agreements = HashSet<(Intent, Sizes)>;
 
 /// What a rank is about to do, as hashes that every rank must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,24 +24,43 @@ pub(super) struct Intent {
 }
 
 impl Group {
-    /// The sizes of the shards of all ranks, after all have shown that they are about to do the same.
-    pub(super) fn agree(&self, intent: Intent, own: usize) -> Result<Arc<Vec<usize>>, Error> {
+    /// The sizes of the shards of all ranks, after all have shown that they are about to do the same. Where all know the sizes,
+    /// they show it once.
+    pub(super) fn agree(&self, intent: Intent, own: usize) -> Result<Sizes, Error> {
         let lock = || self.agreements().lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(&(intent, own)) {
+        if let Some(known) = self.shards().filter(|known| lock().contains(&(intent, (*known).clone()))) {
             return Ok(known.clone());
         }
-        let words = [intent.program, intent.sizes, intent.tensors, own as u64].map(|word| word as i64);
+        let given = self.shards().map_or(0, |sizes| hash(&format!("{sizes:?}")));
+        let words = [intent.program, intent.sizes, intent.tensors, given, own as u64].map(|word| word as i64);
         let all = self.all_gather(&Tensor::from_slice(&words, &[words.len()])?)?.to_vec::<i64>()?;
+        let what = [
+            "the program",
+            "the sizes of axes that are not divided",
+            "element types and the tensors given",
+            "the sizes of shards that they were told",
+        ];
         for (other, theirs) in all.chunks(words.len()).enumerate() {
-            let what = ["the program", "the sizes of axes that are not divided", "element types and the tensors given"];
             let differs = words.iter().zip(theirs).zip(what).find(|((own, other), _)| own != other);
             if let Some((_, what)) = differs {
                 return Err(Error::RanksDisagree { rank: self.rank(), other, what: what.into() });
             }
         }
-        let sizes: Arc<Vec<usize>> = Arc::new(all.chunks(words.len()).map(|words| words[3] as usize).collect());
-        lock().insert((intent, own), sizes.clone());
+        let sizes: Sizes = Arc::new(all.chunks(words.len()).map(|words| words[4] as usize).collect());
+        if let Some(known) = self.shards() {
+            self.check_sizes(known, &sizes)?;
+        }
+        lock().insert((intent, sizes.clone()));
         Ok(sizes)
+    }
+
+    /// Checks that the shards have the sizes that the ranks were told.
+    fn check_sizes(&self, told: &[usize], found: &[usize]) -> Result<(), Error> {
+        let differs = told.iter().zip(found).position(|(told, found)| told != found);
+        differs.map_or(Ok(()), |other| {
+            let what = format!("the size of shard {other}: {} was said, it is {}", told[other], found[other]);
+            Err(Error::RanksDisagree { rank: self.rank(), other, what })
+        })
     }
 }
 

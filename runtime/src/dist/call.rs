@@ -26,7 +26,7 @@ impl Shard {
 
     /// Runs a program of shards; what the tensors agree on, and the outputs.
     pub(crate) fn run<'t>(
-        &self,
+        &mut self,
         plans: &Plans,
         program: &Program,
         known: &Known<'t>,
@@ -41,7 +41,9 @@ impl Shard {
         let binding = bind(program, known, inputs, &into)?;
         check_outputs(program, inputs, &into)?;
         let own = program.axis(&self.axis).map_or(0, |axis| binding.sizes[axis.0 as usize]);
+        self.check_own(own)?;
         let shards = self.group.agree(self.intent(plan.hash, program, &binding, inputs), own)?;
+        self.group = self.group.knowing(shards.clone());
         let given = program.params.iter().zip(inputs);
         let tensors: HashMap<String, Tensor> =
             given.filter_map(|(param, tensor)| Some((param.name.clone(), (*tensor)?.clone()))).collect();
@@ -49,6 +51,16 @@ impl Shard {
         let run = Run { group, axis, program, binding: &binding, shards: &shards, sinks, tensors, gathered };
         let outputs = run.all(&plan)?;
         Ok((binding, outputs))
+    }
+
+    /// Checks that this rank's shard has the size that the group was told.
+    fn check_own(&self, own: usize) -> Result<(), Error> {
+        let told = self.group.shards().map_or(own, |told| told[self.group.rank()]);
+        if told == own {
+            return Ok(());
+        }
+        let (axis, first, second) = (self.axis.clone(), "Group::with_shards".into(), "the tensors of this rank".into());
+        Err(Error::ShapeMismatch { axis, first, first_size: told, second, second_size: own })
     }
 
     /// What this rank is about to do.

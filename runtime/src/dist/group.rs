@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::agree::Agreements;
-use super::threads;
-use crate::{Error, Tensor};
+use super::agree::{Agreements, Sizes};
+use super::{UniqueId, nccl, threads};
+use crate::cuda::Place;
+use crate::{Device, Error, Tensor};
 
 /// What moves tensors between ranks. All ranks of a group make the same exchanges in the same order. On a GPU an exchange is
 /// queued on the stream of its tensor.
@@ -25,6 +26,14 @@ pub trait Transport: Send + Sync {
     /// [`Error::LostRank`], [`Error::RanksDisagree`], errors of the device.
     fn all_gather(&self, tensor: &Tensor) -> Result<Tensor, Error>;
 
+    /// [`Transport::all_gather`] of several tensors, in one exchange where that is cheaper.
+    ///
+    /// # Errors
+    /// Those of [`Transport::all_gather`].
+    fn all_gather_many(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>, Error> {
+        tensors.iter().map(|tensor| self.all_gather(tensor)).collect()
+    }
+
     /// The tensor of the rank `root`; every rank gives one of its shape and element type.
     ///
     /// # Errors
@@ -36,12 +45,25 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// Those of [`Transport::all_gather`].
-    fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error>;
+    fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error> {
+        let came = self.pass(&[tensor], to, from, &[tensor.shape().to_vec()])?.pop();
+        came.ok_or(Error::Count { what: "tensors", expected: 1, found: 0 })
+    }
+
+    /// [`Transport::send_receive`] of several tensors at once, where what comes has these shapes and the element types of what is
+    /// sent.
+    ///
+    /// # Errors
+    /// Those of [`Transport::all_gather`].
+    fn pass(&self, tensors: &[&Tensor], to: usize, from: usize, shapes: &[Vec<usize>]) -> Result<Vec<Tensor>, Error>;
 }
 
 /// A rank of a group. A clone is the same rank.
 #[derive(Clone)]
-pub struct Group(Arc<Inner>);
+pub struct Group {
+    inner: Arc<Inner>,
+    shards: Option<Sizes>,
+}
 
 struct Inner {
     transport: Box<dyn Transport>,
@@ -59,14 +81,15 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// How long ranks of [`Group::threads`] wait for each other.
+/// How long ranks wait for each other.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Group {
     /// The rank that a transport belongs to.
     pub fn new(transport: impl Transport + 'static) -> Group {
         let (transport, agreements) = (Box::new(transport), Mutex::default());
-        Group(Arc::new(Inner { transport, agreements, exchanges: AtomicU64::new(0), bytes: AtomicU64::new(0) }))
+        let (exchanges, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Group { inner: Arc::new(Inner { transport, agreements, exchanges, bytes }), shards: None }
     }
 
     /// The ranks of a group within this process, to be used by one thread each. They exchange tensors in memory, wherever these
@@ -80,20 +103,82 @@ impl Group {
         threads::ranks(size, timeout).into_iter().map(Group::new).collect()
     }
 
+    /// This rank of a group of GPUs, which NCCL connects. All ranks are made at the same time, each by its own process or its own
+    /// thread, with one id; this returns when they have met. They wait for each other for five minutes.
+    ///
+    /// Tensors are exchanged in the memory of the GPU, on a stream of the group's own: an exchange waits for what is queued on
+    /// the tensor's stream, which waits for the exchange when it next uses what comes. Tensors on the CPU go through the GPU.
+    ///
+    /// An exchange that does not end in time is aborted, and from then on every wait for a stream that has used the group is
+    /// [`Error::LostRanks`], until the group and the calls made with it are dropped. Drop it on all ranks: the last handle
+    /// waits for what is queued.
+    ///
+    /// # Errors
+    /// [`Error::NoNccl`] when NCCL is not installed or the device is the CPU, [`Error::LostRanks`] when the ranks do not meet,
+    /// [`Error::NoRank`], [`Error::Nccl`], errors of the device.
+    pub fn nccl(id: &UniqueId, rank: usize, size: usize, device: &Device) -> Result<Group, Error> {
+        Group::nccl_with_timeout(id, rank, size, device, PATIENCE)
+    }
+
+    /// [`Group::nccl`], whose ranks wait for each other for as long as is said.
+    ///
+    /// # Errors
+    /// Those of [`Group::nccl`].
+    pub fn nccl_with_timeout(
+        id: &UniqueId,
+        rank: usize,
+        size: usize,
+        device: &Device,
+        timeout: Duration,
+    ) -> Result<Group, Error> {
+        nccl::group(id, Place { rank, size, timeout }, device)
+    }
+
+    /// The ranks of a group within this process, one for each GPU, to be used by one thread each: see [`Group::nccl`].
+    ///
+    /// # Errors
+    /// Those of [`Group::nccl`].
+    pub fn nccl_devices(devices: &[Device]) -> Result<Vec<Group>, Error> {
+        nccl::groups(devices, PATIENCE)
+    }
+
+    /// This rank, for calls in which the shards of the ranks have these sizes. Ranks that do not know the sizes tell each other
+    /// before every call, and the CPU waits for it; ranks that do compare what they do at the first such call, and then
+    /// wait no more.
+    ///
+    /// # Errors
+    /// [`Error::Count`] unless there is one size for each rank.
+    pub fn with_shards(&self, sizes: &[usize]) -> Result<Group, Error> {
+        if sizes.len() != self.size() {
+            return Err(Error::Count { what: "sizes of shards", expected: self.size(), found: sizes.len() });
+        }
+        Ok(self.knowing(Arc::new(sizes.to_vec())))
+    }
+
+    /// This rank, when all have agreed on the sizes of shards.
+    pub(super) fn knowing(&self, sizes: Sizes) -> Group {
+        Group { inner: self.inner.clone(), shards: Some(sizes) }
+    }
+
+    /// The sizes of shards, where they are known.
+    pub(super) fn shards(&self) -> Option<&Sizes> {
+        self.shards.as_ref()
+    }
+
     /// The number of this rank, below [`Group::size`].
     pub fn rank(&self) -> usize {
-        self.0.transport.rank()
+        self.inner.transport.rank()
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> usize {
-        self.0.transport.size()
+        self.inner.transport.size()
     }
 
     /// What this rank has sent so far.
     pub fn traffic(&self) -> Traffic {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Traffic { exchanges: count(&self.0.exchanges), bytes: count(&self.0.bytes) }
+        Traffic { exchanges: count(&self.inner.exchanges), bytes: count(&self.inner.bytes) }
     }
 
     /// See [`Transport::all_gather`].
@@ -102,7 +187,16 @@ impl Group {
     /// Those of [`Transport::all_gather`].
     pub fn all_gather(&self, tensor: &Tensor) -> Result<Tensor, Error> {
         self.count(tensor);
-        self.0.transport.all_gather(tensor)
+        self.inner.transport.all_gather(tensor)
+    }
+
+    /// See [`Transport::all_gather_many`].
+    ///
+    /// # Errors
+    /// Those of [`Transport::all_gather`].
+    pub fn all_gather_many(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>, Error> {
+        tensors.iter().for_each(|tensor| self.count(tensor));
+        self.inner.transport.all_gather_many(tensors)
     }
 
     /// See [`Transport::broadcast`].
@@ -112,7 +206,7 @@ impl Group {
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Tensor, Error> {
         self.check_rank(root)?;
         self.count(tensor);
-        self.0.transport.broadcast(tensor, root)
+        self.inner.transport.broadcast(tensor, root)
     }
 
     /// See [`Transport::send_receive`].
@@ -123,18 +217,36 @@ impl Group {
         self.check_rank(to)?;
         self.check_rank(from)?;
         self.count(tensor);
-        self.0.transport.send_receive(tensor, to, from)
+        self.inner.transport.send_receive(tensor, to, from)
+    }
+
+    /// See [`Transport::pass`].
+    ///
+    /// # Errors
+    /// Those of [`Transport::all_gather`]; [`Error::Count`] unless there is a shape for each tensor.
+    pub fn pass(
+        &self,
+        tensors: &[&Tensor],
+        to: usize,
+        from: usize,
+        shapes: &[Vec<usize>],
+    ) -> Result<Vec<Tensor>, Error> {
+        self.check_rank(to)?;
+        self.check_rank(from)?;
+        crate::bind::check_count("shapes", tensors.len(), shapes.len())?;
+        tensors.iter().for_each(|tensor| self.count(tensor));
+        self.inner.transport.pass(tensors, to, from, shapes)
     }
 
     /// What the ranks have agreed on.
     pub(super) fn agreements(&self) -> &Mutex<Agreements> {
-        &self.0.agreements
+        &self.inner.agreements
     }
 
     fn count(&self, tensor: &Tensor) {
         let bytes = tensor.len() * crate::tensor::elem_bytes(tensor.elem());
-        self.0.exchanges.fetch_add(1, Ordering::Relaxed);
-        self.0.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.inner.exchanges.fetch_add(1, Ordering::Relaxed);
+        self.inner.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     fn check_rank(&self, rank: usize) -> Result<(), Error> {

@@ -42,23 +42,29 @@
 //!
 //! # Errors
 //!
-//! At the first call with shards of some sizes, the ranks compare program, sizes and element types
-//! ([`Error::RanksDisagree`]). A rank that does not answer within the group's time-out is lost
-//! ([`Error::LostRank`]); the group cannot be used after it.
+//! Before a call the ranks compare program, sizes and element types ([`Error::RanksDisagree`]); those that know the sizes of
+//! all shards ([`Group::with_shards`]) do it once for all calls of the same sizes, and a gradient once for all calls. A rank that does not answer
+//! within the group's time-out is lost ([`Error::LostRank`], [`Error::LostRanks`]); the group cannot be used after it.
 
 mod agree;
+mod attention;
 mod call;
 mod explain;
 mod group;
+mod nccl;
 mod plan;
+mod rows;
 mod run;
 mod simulate;
 mod threads;
 
 use crate::{Call, Error, Tensor};
 
+pub use attention::{Attended, Attention, Mask, attention};
 pub use explain::{Exchanges, Message};
 pub use group::{Group, Traffic, Transport};
+pub use nccl::UniqueId;
+pub use rows::Rows;
 pub use simulate::{Cost, Link, all_gather, ring};
 
 /// The inputs of a kernel, as [`scan!`](crate::scan) declares them.

@@ -67,6 +67,13 @@ impl Plan {
         let hash = hash(&format!("{axis}\n{wanted:?}\n{program}"));
         Ok(Plan { hash, phases: sharded.phases.into_iter().map(Phase::of).collect() })
     }
+
+    /// Whether a program of it has a parameter.
+    pub(super) fn asks(&self, param: &str) -> bool {
+        let folds = |phase: &Phase| phase.folds.iter().any(|fold| fold.executable.program.param(param).is_some());
+        let program = |phase: &Phase| phase.program.as_ref().is_some_and(|own| own.program.param(param).is_some());
+        self.phases.iter().any(|phase| folds(phase) || program(phase))
+    }
 }
 
 impl Phase {

@@ -32,7 +32,7 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     /// All phases. The tensors of the outputs, `None` for those that are not wanted.
     pub(super) fn all(mut self, plan: &Plan) -> Result<Vec<Option<Tensor>>, Error> {
-        self.positions()?;
+        self.positions(plan)?;
         for phase in &plan.phases {
             self.receive(phase)?;
             if let Some(executable) = &phase.program {
@@ -67,12 +67,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn positions(&mut self) -> Result<(), Error> {
+    /// Where the shard lies in the whole, as far as the programs ask.
+    fn positions(&mut self, plan: &Plan) -> Result<(), Error> {
         let rank = self.group.rank();
         let start: usize = self.shards[..rank].iter().sum();
         let whole: usize = self.shards.iter().sum();
         let device = self.binding.home.map_or(Device::Cpu, Storage::device);
         for (name, position) in [(START, start), (END, start + self.shards[rank]), (SIZE, whole)] {
+            if !plan.asks(name) {
+                continue;
+            }
             self.tensors.insert(name.to_owned(), Tensor::full(position as i64, &[], &device)?);
         }
         Ok(())
@@ -118,14 +122,12 @@ impl Run<'_> {
         let own = |name: &str| self.program.outputs.iter().position(|output| output.name == name);
         let sink = |name: &str| own(name).map_or(Sink::New, |k| self.sinks[k]);
         let sinks: Vec<Sink<'_>> = executable.program.outputs.iter().map(|output| sink(&output.name)).collect();
-        for (name, tensor) in self.run(executable, &sinks)? {
-            if messages.contains(&name) {
-                let gathered = self.group.all_gather(&tensor)?;
-                self.gathered.insert(name, gathered);
-            } else {
-                self.tensors.insert(format!("{OUTPUT}{name}"), tensor);
-            }
-        }
+        let (sent, own): (Vec<_>, Vec<_>) =
+            self.run(executable, &sinks)?.into_iter().partition(|(name, _)| messages.contains(name));
+        let tensors: Vec<&Tensor> = sent.iter().map(|(_, tensor)| tensor).collect();
+        let gathered = if tensors.is_empty() { vec![] } else { self.group.all_gather_many(&tensors)? };
+        self.gathered.extend(sent.iter().map(|(name, _)| name.clone()).zip(gathered));
+        self.tensors.extend(own.into_iter().map(|(name, tensor)| (format!("{OUTPUT}{name}"), tensor)));
         Ok(())
     }
 

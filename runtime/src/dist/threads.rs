@@ -4,6 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use oplus_dsl::Elem;
+
 use super::Transport;
 use crate::construct::host_zeros;
 use crate::layout::Layout;
@@ -73,11 +75,11 @@ impl Rank {
         self.post.has_changed.notify_all();
     }
 
-    /// The next tensor from a rank, which must be like this rank's own.
-    fn receive(&self, exchange: &'static str, own: &Tensor, from: usize) -> Result<Tensor, Error> {
+    /// The next tensor from a rank, which must be of this element type and shape.
+    fn receive(&self, exchange: &'static str, (elem, shape): (Elem, &[usize]), from: usize) -> Result<Tensor, Error> {
         let parcel = self.next(from)?;
-        let describe = |exchange: &str, tensor: &Tensor| format!("{exchange} of {}{:?}", tensor.elem(), tensor.shape());
-        let (own, theirs) = (describe(exchange, own), describe(parcel.exchange, &parcel.tensor));
+        let own = format!("{exchange} of {elem}{shape:?}");
+        let theirs = format!("{} of {}{:?}", parcel.exchange, parcel.tensor.elem(), parcel.tensor.shape());
         if own == theirs {
             return Ok(parcel.tensor);
         }
@@ -119,7 +121,7 @@ impl Transport for Rank {
         self.exchange(|| {
             let own = tensor.copied_to(&crate::Device::Cpu)?;
             (0..self.size()).for_each(|to| self.send("all-gather", &own, to));
-            let all = (0..self.size()).map(|from| self.receive("all-gather", &own, from));
+            let all = (0..self.size()).map(|from| self.receive("all-gather", (own.elem(), own.shape()), from));
             stacked(&all.collect::<Result<Vec<_>, _>>()?)?.to_device(&tensor.device())
         })
     }
@@ -130,14 +132,19 @@ impl Transport for Rank {
                 let own = tensor.copied_to(&crate::Device::Cpu)?;
                 (0..self.size()).for_each(|to| self.send("broadcast", &own, to));
             }
-            self.receive("broadcast", tensor, root)?.to_device(&tensor.device())
+            self.receive("broadcast", (tensor.elem(), tensor.shape()), root)?.to_device(&tensor.device())
         })
     }
 
-    fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error> {
+    fn pass(&self, tensors: &[&Tensor], to: usize, from: usize, shapes: &[Vec<usize>]) -> Result<Vec<Tensor>, Error> {
         self.exchange(|| {
-            self.send("send and receive", &tensor.copied_to(&crate::Device::Cpu)?, to);
-            self.receive("send and receive", tensor, from)?.to_device(&tensor.device())
+            for tensor in tensors {
+                self.send("send and receive", &tensor.copied_to(&crate::Device::Cpu)?, to);
+            }
+            let came = tensors.iter().zip(shapes).map(|(tensor, shape)| {
+                self.receive("send and receive", (tensor.elem(), shape), from)?.to_device(&tensor.device())
+            });
+            came.collect()
         })
     }
 }

@@ -27,6 +27,7 @@
 //! |---|---|---|---|
 //! | `OPLUS_CACHE` | the feature `jit`, once | the folder that keeps compiled kernels ([`cache_folder`]) | `oplus` in the user's cache directory (`$XDG_CACHE_HOME`, `~/.cache`) |
 //! | `OPLUS_CACHE_SIZE` | the feature `jit`, once | how many bytes it may take, such as `500M`, `2G`; 0 keeps nothing ([`cache_size`]) | `1G` |
+//! | `OPLUS_NCCL` | the first group of GPUs ([`dist`](crate::dist)) | the path of NCCL's library | `libnccl.so.2`, where the system finds it |
 //! | `RAYON_NUM_THREADS` | the first call on a CPU | threads of calls on a CPU | as many as there are processors |
 //! | `OPLUS_PTXAS` | the command `oplus` | the path of NVIDIA's assembler `ptxas` | that on the `PATH`, of `/usr/local/cuda`, of the Python package `nvidia-cuda-nvcc` |
 //! | `LLVM_SYS_221_PREFIX` | building with `jit`, or the command `oplus` | where LLVM 22 is installed | `/usr/lib/llvm-22` |

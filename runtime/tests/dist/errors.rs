@@ -66,18 +66,54 @@ fn ranks_that_are_given_other_tensors_disagree() {
 }
 
 #[test]
-fn a_rank_whose_shard_has_another_size_than_before_is_noticed() {
+fn shards_may_have_other_sizes_in_every_call() {
+    let last = |group: &Group, times: usize| {
+        let y = cumsum::kernel().call_sharded(group, "T", &[Some(&tensor(&[1, times]))])?.0.remove(0);
+        Ok::<f32, Error>(y.to_vec::<f32>()?.last().copied().unwrap_or(0.0))
+    };
     let errors = both(
+        |group| [3, 3, 1].into_iter().try_for_each(|times| last(group, times).map(drop)),
         |group| {
-            call(cumsum::kernel(), group, "T", &[Some(&tensor(&[2, 3]))])?;
-            call(cumsum::kernel(), group, "T", &[Some(&tensor(&[2, 3]))])
-        },
-        |group| {
-            call(cumsum::kernel(), group, "T", &[Some(&tensor(&[2, 3]))])?;
-            call(cumsum::kernel(), group, "T", &[Some(&tensor(&[2, 5]))])
+            let sums = [3, 5, 5].map(|times| last(group, times));
+            assert_eq!(sums, [Ok(6.0), Ok(8.0), Ok(6.0)]);
+            Ok(())
         },
     );
-    assert!(disagreement(&errors).is_some_and(|what| what.starts_with("the exchange:")), "{errors:?}");
+    assert_eq!(errors, [None, None]);
+}
+
+#[test]
+fn a_rank_whose_shard_has_another_size_than_was_said_is_told() {
+    let x = tensor(&[2, 3]);
+    let errors = both(
+        |group| {
+            let group = group.with_shards(&[3, 3])?;
+            (0..2).try_for_each(|_| call(cumsum::kernel(), &group, "T", &[Some(&x)]))
+        },
+        |group| {
+            let group = group.with_shards(&[3, 3])?;
+            call(cumsum::kernel(), &group, "T", &[Some(&x)])?;
+            call(cumsum::kernel(), &group, "T", &[Some(&tensor(&[2, 5]))])
+        },
+    );
+    let words = "axis T has size 3 in `Group::with_shards` but 5 in `the tensors of this rank`";
+    assert_eq!(errors[1].as_ref().unwrap().to_string(), words);
+    assert!(matches!(errors[0], Some(Error::LostRank { rank: 1, .. })), "{errors:?}");
+}
+
+#[test]
+fn ranks_that_were_told_other_sizes_disagree() {
+    let x = tensor(&[2, 3]);
+    let with = |sizes: [usize; 2]| {
+        let x = &x;
+        move |group: &Group| call(cumsum::kernel(), &group.with_shards(&sizes)?, "T", &[Some(x)])
+    };
+    let errors = both(with([3, 3]), with([4, 3]));
+    assert_eq!(disagreement(&errors).as_deref(), Some("the sizes of shards that they were told"), "{errors:?}");
+    let errors = both(with([3, 4]), |group| call(cumsum::kernel(), group, "T", &[Some(&x)]));
+    assert_eq!(disagreement(&errors).as_deref(), Some("the sizes of shards that they were told"), "{errors:?}");
+    let count = Group::threads(2)[0].with_shards(&[1]).unwrap_err().to_string();
+    assert_eq!(count, "2 sizes of shards are needed, 1 were given");
 }
 
 #[test]

@@ -33,11 +33,11 @@ fn a_call_sends_what_its_explanation_says() {
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
     });
     let [forward, gradient] = exchanges(2);
-    // Each program also has one exchange of 32 bytes in which the ranks compare what they are about to do.
-    let sent = Traffic { exchanges: forward.messages.len() as u64 + 1, bytes: forward.bytes() + 32 };
+    // Each program also has one exchange of 40 bytes in which the ranks compare what they are about to do.
+    let sent = Traffic { exchanges: forward.messages.len() as u64 + 1, bytes: forward.bytes() + 40 };
     let all = Traffic {
         exchanges: sent.exchanges + gradient.messages.len() as u64 + 1,
-        bytes: sent.bytes + gradient.bytes() + 32,
+        bytes: sent.bytes + gradient.bytes() + 40,
     };
     assert_eq!(traffic, [(sent, all), (sent, all)]);
 }

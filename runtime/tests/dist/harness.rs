@@ -16,12 +16,12 @@ pub(crate) struct Case {
     program: Program,
     axis: Axis,
     sizes: Vec<usize>,
-    inputs: Vec<Option<Array>>,
-    outputs: Vec<Array>,
+    pub(crate) inputs: Vec<Option<Array>>,
+    pub(crate) outputs: Vec<Array>,
     /// One for each output of floats.
-    cotangents: Vec<Array>,
+    pub(crate) cotangents: Vec<Array>,
     /// One for each parameter of floats that is given; `None` where there is no gradient.
-    gradients: Option<Vec<Option<Array>>>,
+    pub(crate) gradients: Option<Vec<Option<Array>>>,
 }
 
 /// What a rank gave: its outputs and its gradients.
@@ -166,7 +166,7 @@ pub(crate) fn range(parts: &[usize], rank: usize) -> Range<usize> {
 }
 
 /// A tensor with the elements of an array.
-fn tensor(array: &Array, elem: Elem) -> Tensor {
+pub(crate) fn tensor(array: &Array, elem: Elem) -> Tensor {
     let shape = &array.sizes;
     let tensor = match (&array.data, elem) {
         (Data::Float(xs), Elem::F32) => Tensor::from_vec(xs.iter().map(|x| *x as f32).collect(), shape),

@@ -5,4 +5,5 @@ mod exchanges;
 mod harness;
 mod library;
 mod random;
+mod ring;
 mod typed;

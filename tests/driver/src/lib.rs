@@ -12,6 +12,10 @@
 //! | `OPLUS_TEST_DRIVER_FAIL` | the number of the call that fails, from 1 on |
 //! | `OPLUS_TEST_DRIVER_ERROR` | its error, as the driver numbers errors; 700 makes the context unusable |
 //! | `OPLUS_TEST_DRIVER_POOLS` | 0 for a device without memory pools |
+//! | `OPLUS_TEST_NCCL_FAIL` | the function of NCCL that fails |
+//! | `OPLUS_TEST_NCCL_VERSION` | NCCL's version, as it numbers versions |
+//!
+//! The library is an NCCL as well, whose ranks are threads of one process.
 
 #![allow(unsafe_code, reason = "a C interface takes and gives raw pointers")]
 #![allow(non_snake_case, reason = "the functions have the names of the driver's")]
@@ -21,6 +25,7 @@ mod capture;
 mod clock;
 mod graph;
 mod memory;
+mod nccl;
 mod ptx;
 mod state;
 mod work;

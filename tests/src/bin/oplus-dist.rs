@@ -1,70 +1,114 @@
 //! Checks kernels on several ranks against one device, and times weak and strong scaling, one JSON line each.
 
 use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use oplus::Device;
-use oplus_tests::dist::{Line, Ranks, cases};
+use oplus_tests::dist::{Child, Line, Settings, meet, on_cpu, spawn};
 
-/// The largest difference from one device, relative to the largest number of a tensor.
-const TOLERANCE: f64 = 1e-3;
-
-/// Checks kernels on several ranks against one device, and times them. Ranks are threads of this process, one for each GPU, or on
-/// the CPU; tensors are exchanged through the memory of the CPU.
+/// Checks kernels on several ranks against one device, forward and every gradient, and times weak and strong scaling.
+///
+/// Every rank is a process with a GPU of its own; NCCL moves tensors between them. The lines go to the terminal and to a file:
+/// checks of the four timed kernels, their times on one rank and on all, checks of the kernels of the library, and what goes
+/// wrong on purpose. The exit status is 0 if every check has passed.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// This many ranks on the CPU, which share its processors: for checks, not for times.
+    /// How many GPUs; all of the machine if it is not said.
+    #[arg(long, value_name = "RANKS", conflicts_with = "cpu")]
+    gpus: Option<usize>,
+    /// This many ranks on the CPU, threads that share its processors: for checks, not for times.
     #[arg(long, value_name = "RANKS")]
     cpu: Option<usize>,
-    /// Tokens of one device.
-    #[arg(long, default_value_t = 65_536)]
-    tokens: usize,
+    /// Tokens of each rank in measurements; several with commas, 0 for no measurement.
+    #[arg(long, value_delimiter = ',', default_value = "65536")]
+    tokens: Vec<usize>,
     /// How often each call is timed.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// How often the timed kernels are run for their bits.
+    #[arg(long, default_value_t = 100)]
+    bits: usize,
+    /// For how many seconds kernels of the library are checked.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    library: u64,
     /// Only the cases whose name has this in it.
     #[arg(long, default_value = "")]
     only: String,
     /// A file for the lines, beside the terminal.
     #[arg(long, value_name = "FILE")]
-    out: Option<std::path::PathBuf>,
+    out: Option<PathBuf>,
+    /// The rank of this process among those that were started for it.
+    #[arg(long, hide = true, requires_all = ["meet", "gpus"])]
+    rank: Option<usize>,
+    /// The folder in which they find each other.
+    #[arg(long, hide = true)]
+    meet: Option<PathBuf>,
 }
+
+type Failure = Box<dyn std::error::Error>;
 
 impl Args {
-    fn devices(&self) -> Result<Vec<Device>, Box<dyn std::error::Error>> {
-        if let Some(ranks) = self.cpu {
-            return if ranks > 0 { Ok(vec![Device::Cpu; ranks]) } else { Err("--cpu needs at least one rank".into()) };
+    fn settings(&self) -> Settings {
+        Settings {
+            tokens: self.tokens.iter().copied().filter(|tokens| *tokens > 0).collect(),
+            runs: self.runs,
+            bits: self.bits,
+            only: self.only.clone(),
+            library: Duration::from_secs(self.library),
         }
-        match Device::cuda_count() {
-            0 | 1 => Err("there are not two GPUs here; `--cpu 2` checks the same on the CPU".into()),
-            count => Ok((0..count).map(Device::cuda).collect::<Result<_, _>>()?),
+    }
+
+    /// Says lines as they come, with the seconds since the start on the error stream.
+    fn printer(&self) -> Result<impl FnMut(&Line) + Send, Failure> {
+        let mut file = self.out.as_ref().map(std::fs::File::create).transpose()?;
+        let start = Instant::now();
+        Ok(move |line: &Line| {
+            let text = serde_json::to_string(line).unwrap_or_default();
+            println!("{text}");
+            eprintln!("[{:.1} s] {} {}", start.elapsed().as_secs_f64(), line.kind, line.case);
+            let _ = file.as_mut().map(|file| writeln!(file, "{text}"));
+        })
+    }
+
+    /// Starts a process for every GPU.
+    fn start(&self) -> Result<(), Failure> {
+        let there = Device::cuda_count();
+        let ranks = self.gpus.unwrap_or(there);
+        if ranks == 0 || ranks > there {
+            return Err(
+                format!("there are {there} GPUs here, not {ranks}; `--cpu 2` checks the same on the CPU").into()
+            );
         }
+        let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+        if self.gpus.is_none() {
+            arguments.extend(["--gpus".into(), ranks.to_string()]);
+        }
+        spawn(ranks, &arguments)
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn verdict(right: bool) -> Result<(), Failure> {
+    if right { Ok(()) } else { Err("not everything is as on one device; see the lines".into()) }
+}
+
+fn main() -> Result<(), Failure> {
     let args = Args::parse();
-    let all = Ranks { devices: args.devices()? };
-    let mut file = args.out.as_ref().map(std::fs::File::create).transpose()?;
-    let mut print = |line: &Line| -> Result<(), Box<dyn std::error::Error>> {
-        let text = serde_json::to_string(line)?;
-        println!("{text}");
-        Ok(file.as_mut().map_or(Ok(()), |file| writeln!(file, "{text}"))?)
-    };
-    let mut wrong = vec![];
-    for case in cases().iter().filter(|case| case.name.contains(&args.only)) {
-        let checked = all.check(case, args.tokens.min(10_007))?;
-        let is_right = checked.error.is_some_and(|error| error <= TOLERANCE) && checked.same_bits == Some(true);
-        print(&checked)?;
-        wrong.extend((!is_right).then_some(case.name));
-        let mut ranks = 1;
-        while ranks <= all.devices.len() {
-            let some = Ranks { devices: all.devices[..ranks].to_vec() };
-            print(&some.time(case, "strong", args.tokens, args.runs)?)?;
-            print(&some.time(case, "weak", args.tokens * ranks, args.runs)?)?;
-            ranks *= 2;
+    let settings = args.settings();
+    match (args.cpu, args.rank, args.gpus, &args.meet) {
+        (Some(0), ..) => Err("--cpu needs at least one rank".into()),
+        (Some(ranks), ..) => verdict(on_cpu(ranks, &settings, &mut args.printer()?)?),
+        (None, Some(rank), Some(size), Some(folder)) => {
+            let member = meet(&Child { rank, size, folder: folder.clone() })?;
+            let mut print = if rank == 0 { Some(args.printer()?) } else { None };
+            verdict(member.run(&settings, &mut |line| {
+                if let Some(print) = &mut print {
+                    print(line)
+                }
+            })?)
         }
+        _ => args.start(),
     }
-    if wrong.is_empty() { Ok(()) } else { Err(format!("not as on one device: {}", wrong.join(", ")).into()) }
 }

@@ -139,7 +139,7 @@ fn gaps(elem: Elem, len: usize) -> Data {
 }
 
 /// A tensor on the CPU with these elements.
-pub(super) fn host(elem: Elem, data: &Data) -> Result<Tensor, Error> {
+pub(crate) fn host(elem: Elem, data: &Data) -> Result<Tensor, Error> {
     fn vector<T: Element>(data: &Data, float: impl Fn(f64) -> T, int: impl Fn(i64) -> T) -> Result<Tensor, Error> {
         let all: Vec<T> = match data {
             Data::Float(xs) => xs.iter().map(|x| float(*x)).collect(),
@@ -163,7 +163,7 @@ pub(super) fn host(elem: Elem, data: &Data) -> Result<Tensor, Error> {
 }
 
 /// The elements of a tensor.
-pub(super) fn download(tensor: &Tensor) -> Result<Data, Error> {
+pub(crate) fn download(tensor: &Tensor) -> Result<Data, Error> {
     fn vector<T: Element, R>(tensor: &Tensor, f: impl Fn(T) -> R) -> Result<Vec<R>, Error> {
         Ok(tensor.to_vec::<T>()?.into_iter().map(f).collect())
     }

@@ -68,6 +68,7 @@ scenarios! {
     captures_refuse_other_streams: "captures::refuse_other_streams",
     captures_across_streams: "captures::across_streams",
     captures_launched_twice: "captures::launched_twice",
+    ranks_exchange: "ranks::exchange",
 }
 
 #[test]

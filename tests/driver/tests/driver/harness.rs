@@ -32,12 +32,14 @@ pub(crate) struct Ending {
     pub(crate) said: String,
 }
 
-/// A folder that has the test driver under the name of the system's.
+/// A folder that has the test driver under the names of the system's driver and of NCCL.
 pub(crate) fn folder_of_driver() -> &'static Path {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(library(), folder.path().join("libcuda.so")).unwrap();
+        for name in ["libcuda.so", "libnccl.so.2"] {
+            std::os::unix::fs::symlink(library(), folder.path().join(name)).unwrap();
+        }
         folder
     });
     folder.path()

@@ -14,5 +14,6 @@ mod captures;
 mod faults;
 mod harness;
 mod memory;
+mod ranks;
 mod scenario;
 mod streams;

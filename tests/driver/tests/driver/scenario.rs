@@ -38,6 +38,13 @@ const ALL: &[(&str, Scenario)] = &[
     ("allocators::give_what_calls_need", crate::allocators::give_what_calls_need),
     ("allocators::refuse", crate::allocators::refuse),
     ("allocators::in_captures", crate::allocators::in_captures),
+    ("ranks::exchange", crate::ranks::exchange),
+    ("ranks::disagree", crate::ranks::disagree),
+    ("ranks::silence", crate::ranks::silence),
+    ("ranks::alone", crate::ranks::alone),
+    ("ranks::refusal", crate::ranks::refusal),
+    ("ranks::through_a_file", crate::ranks::through_a_file),
+    ("ranks::without_nccl", crate::ranks::without_nccl),
     ("absence::of_a_driver", crate::absence::of_a_driver),
     ("absence::for_a_while", crate::absence::for_a_while),
 ];
