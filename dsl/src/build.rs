@@ -9,7 +9,7 @@ mod fold;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::alternative::common;
 use crate::elem::{Elem, Ty};
@@ -26,7 +26,7 @@ pub type Built = Result<Value, TypeError>;
 pub struct Builder {
     program: Program,
     fields: Option<Vec<Field>>,
-    seen: HashMap<Node, Value>,
+    seen: FxHashMap<Node, Value>,
 }
 
 /// How a scan runs along its axis.
@@ -59,7 +59,7 @@ impl Builder {
 
     /// A program to be continued; its values keep their numbers.
     pub fn from_program(program: Program) -> Builder {
-        let mut seen = HashMap::new();
+        let mut seen = FxHashMap::default();
         for (i, node) in program.nodes.iter().enumerate() {
             seen.entry(node.clone()).or_insert(Value(i as u32));
         }

@@ -317,9 +317,11 @@ impl Scope<'_> {
         }
         let check = |(field, value): (&Field, &Value)| {
             let (found, axes) = self.scalar(op, *value)?;
-            let (operator, expected) = (operator.name.clone(), field.ty);
-            let wrong = TypeError::FieldType { operator, field: field.name.clone(), expected, found, what };
-            if found == expected { Ok(axes) } else { Err(wrong) }
+            if found == field.ty {
+                return Ok(axes);
+            }
+            let (operator, field_name, expected) = (operator.name.clone(), field.name.clone(), field.ty);
+            Err(TypeError::FieldType { operator, field: field_name, expected, found, what })
         };
         operator.fields.iter().zip(values).map(check).collect()
     }

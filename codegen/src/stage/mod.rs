@@ -213,14 +213,17 @@ impl Stage {
 
     /// The stage with another program in normal form over the same axes and tensors; finds what it is then.
     pub fn with_program(&self, program: Program) -> Stage {
-        let Stage { axes, sources, views, sinks, part_axis, .. } = self.clone();
-        Stage::new(NormalForm { program, axes, sources, views, sinks, part_axis })
+        let mut stage = self.rewritten(program);
+        stage.kind = Arc::new(Kind::of(&stage));
+        stage
     }
 
     /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
     /// the program before.
     pub(crate) fn rewritten(&self, program: Program) -> Stage {
-        Stage { program, ..self.clone() }
+        let Stage { axes, sources, views, sinks, part_axis, kind, .. } = self;
+        let (axes, sources, views, sinks) = (axes.clone(), sources.clone(), views.clone(), sinks.clone());
+        Stage { program, axes, sources, views, sinks, part_axis: *part_axis, kind: kind.clone() }
     }
 
     /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.

@@ -54,7 +54,7 @@ impl<'a> Divide<'a> {
             (Some(Exchange::Reduce | Exchange::LastState { .. }), _) => vec![],
             (Some(Exchange::End), Op::Last { empty, .. } | Op::First { empty, .. }) => vec![*empty],
             (_, Op::Field(tuple, _)) if self.is_total(*tuple) => vec![],
-            _ => op.operands(),
+            _ => op.operands().into_vec(),
         }
     }
 
