@@ -13,7 +13,7 @@ use super::fits::fits;
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Plan, PlanError, Reasons};
 use crate::abi::Role;
 use crate::key::Key;
-use crate::schedules::{Misfit, Piece, Problem, Schedule, Segments};
+use crate::schedules::{Constants, Misfit, Piece, Problem, Schedule, Segments};
 use crate::stage::{Bound, Collapsed, Cut, CutKind, Stage, collapse};
 use crate::target::Target;
 use facts::Facts;
@@ -31,6 +31,8 @@ pub(super) struct Division {
     pub(super) how: CutKind,
     /// The stages and the buffers between them.
     pub(super) cut: Cut,
+    /// The constants of the cost model.
+    pub(super) constants: Constants,
     stages: Vec<Ready>,
     /// The keys and symbols of kernels that a plan has launched.
     names: OfKernels<(Key, String)>,
@@ -53,11 +55,7 @@ struct Form {
 }
 
 impl Form {
-    fn new(
-        stage: Stage,
-        known: &mut KnownStages,
-        schedules: impl FnOnce(&Facts, &Stage) -> Vec<Schedule>,
-    ) -> Form {
+    fn new(stage: Stage, known: &mut KnownStages, schedules: impl FnOnce(&Facts, &Stage) -> Vec<Schedule>) -> Form {
         let stage = Arc::new(stage);
         let facts = known.facts(&stage);
         Form { schedules: schedules(&facts, &stage), facts, stage }
@@ -92,7 +90,7 @@ impl Division {
             }
         };
         let stages = cut.stages.iter().map(&mut ready).collect();
-        Division { target: *target, how, cut, stages, names: Mutex::default(), faults: Mutex::default() }
+        Division::of(how, cut, target, stages)
     }
 
     /// The stages with schedules that combine one element after the other.
@@ -102,14 +100,12 @@ impl Division {
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division {
-            how: CutKind::Plain,
-            target: *target,
-            cut,
-            stages,
-            names: Mutex::default(),
-            faults: Mutex::default(),
-        }
+        Division::of(CutKind::Plain, cut, target, stages)
+    }
+
+    fn of(how: CutKind, cut: Cut, target: &Target, stages: Vec<Ready>) -> Division {
+        let (names, faults, constants) = (Mutex::default(), Mutex::default(), *Constants::committed());
+        Division { target: *target, how, cut, constants, stages, names, faults }
     }
 
     /// The plan of a call.
@@ -166,7 +162,7 @@ impl Division {
     }
 
     fn problem<'a>(&'a self, stage: &'a Stage, bound: &'a Bound) -> Problem<'a> {
-        Problem { stage, bound, target: &self.target }
+        Problem { stage, bound, target: &self.target, constants: &self.constants }
     }
 
     fn launch_of(
