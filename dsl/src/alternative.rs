@@ -1,4 +1,4 @@
-//! What a parameter may store instead.
+//! Types that a parameter may store instead of its own.
 //!
 //! A parameter `i32 | i64[S]` stores `i32`, or `i64` where the caller's tensor does, and one of `call | wide[B, T]` at least
 //! `f32` beside half precision. The program is written for the first; what calls of the other run follows from it by

@@ -18,7 +18,7 @@ use crate::ir::{
 };
 use crate::typing::{Scope, TypeError};
 
-/// What a builder's methods give.
+/// The result of a builder's methods.
 pub type Built = Result<Value, TypeError>;
 
 /// A program or the body of an operator under construction.
@@ -321,7 +321,7 @@ impl Builder {
     }
 }
 
-/// What is known of values, and the way in.
+/// Facts of values, and adding operations of any kind.
 impl Builder {
     /// The integer that a value was converted from without loss; the value itself if it was not.
     pub fn unconverted(&self, value: Value) -> Value {

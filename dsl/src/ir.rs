@@ -112,9 +112,9 @@ pub struct Param {
     pub name: String,
     /// Its axes in memory order, last fastest. Strides are free at run time.
     pub axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
-    /// What it may store instead, if the caller's tensor does: see [`crate::alternative`].
+    /// The type that it may store instead, if the caller's tensor does: see [`crate::alternative`].
     pub or: Option<Elem>,
     /// The value it has everywhere when the caller leaves it out; `None` for a required parameter.
     pub default: Option<Literal>,
@@ -127,7 +127,7 @@ pub struct Output {
     pub name: String,
     /// Its axes in memory order, last fastest.
     pub axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
     /// The value stored; its axes are a subset of `axes`.
     pub value: Value,
@@ -184,7 +184,7 @@ pub enum Literal {
     Bool(bool),
 }
 
-/// What a node computes. `Value`s are operands: earlier nodes of the same list.
+/// The operation of a node. `Value`s are operands: earlier nodes of the same list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     // ---- leaves
@@ -262,7 +262,7 @@ pub enum Op {
         by: i64,
         /// The value over the axis.
         value: Value,
-        /// What appears where nothing was; without the axis.
+        /// The value that appears where nothing was; without the axis.
         fill: Value,
     },
     /// True at the indices of `axis` that `offsets` names. `offsets` is a sorted integer value over `list` alone.

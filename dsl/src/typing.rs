@@ -34,7 +34,7 @@ pub enum TypeError {
     /// A reference to something that does not exist.
     #[error("there is no {kind} number {index}")]
     Unknown {
-        /// What was referred to: value, parameter, axis, operator, field.
+        /// The kind of thing that was referred to: value, parameter, axis, operator, field.
         kind: &'static str,
         /// Its number.
         index: u32,
@@ -53,9 +53,9 @@ pub enum TypeError {
     Operand {
         /// The operation.
         op: &'static str,
-        /// What it takes, in words.
+        /// The operands that it takes, in words.
         expected: &'static str,
-        /// What it got.
+        /// The type of the operand that it got.
         found: Ty,
     },
     /// Operands of different types.

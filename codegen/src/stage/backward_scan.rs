@@ -60,7 +60,7 @@ pub(super) fn first_taken<R>(
 /// The ways to cut a program with a backward-scan stage.
 struct Ways {
     sums: Sums,
-    /// What writes the flags of packed sequences.
+    /// The program that writes the flags of packed sequences.
     flags: Option<Ahead>,
     all: Vec<Way>,
 }
@@ -70,7 +70,7 @@ struct Way {
     program: Program,
     pair: Pair,
     state: Axis,
-    /// What is computed before.
+    /// The values that are computed before the stage.
     ahead: Option<Ahead>,
 }
 
@@ -104,11 +104,7 @@ impl Ways {
     }
 
     /// A cut, or why one of its stages is refused.
-    fn cut<R>(
-        &self,
-        outline: Outline<'_>,
-        refusal: &impl Fn(&Stage) -> Option<R>,
-    ) -> Result<Result<Cut, R>, CutError> {
+    fn cut<R>(&self, outline: Outline<'_>, refusal: &impl Fn(&Stage) -> Option<R>) -> Result<Result<Cut, R>, CutError> {
         let mut before = vec![];
         for ahead in self.flags.iter().chain(&outline.way.ahead) {
             let own = ahead.cut()?;

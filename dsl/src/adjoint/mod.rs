@@ -63,7 +63,7 @@ pub enum AdjointError {
     Invalid {
         /// The program's name.
         program: String,
-        /// What is wrong with it.
+        /// The fault of it.
         errors: Vec<VerifyError>,
     },
     /// No output depends on a parameter in a differentiable way.

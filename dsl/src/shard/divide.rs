@@ -135,7 +135,7 @@ impl<'a> Divide<'a> {
         }
     }
 
-    /// What becomes of the gathered messages of a value.
+    /// The use of the gathered messages of a value.
     fn receive(&self, exchange: Exchange, value: Value, phase: &mut Phase) -> Result<(), TypeError> {
         match (exchange, &self.program.node(value).op) {
             (Exchange::Scan, _) => phase.folds.push(fold::of_scan(self, value)?),
