@@ -3,11 +3,14 @@
 use super::measured::{Case, taken};
 use super::regret::geometric_mean;
 use oplus_codegen::plan::{Call, Plan, Planner};
-use oplus_codegen::schedules::Constants;
+use oplus_codegen::schedules::{Constants, Schedule};
+use std::collections::BTreeSet;
 use std::error::Error;
 
-/// A constant is tried at these multiples of its value.
-const STEPS: [f64; 4] = [0.75, 0.92, 1.08, 1.3];
+/// A constant is tried at these multiples of its value, the farthest first: they show which cases it concerns.
+const STEPS: [f64; 4] = [0.75, 1.3, 0.92, 1.08];
+/// How many of the steps show that.
+const SHOWING: usize = 2;
 /// How often all constants are tried at most.
 const ROUNDS: usize = 4;
 /// The weight of an estimate's error beside that of a regret: both are squares of logarithms, each in the mean.
@@ -21,6 +24,15 @@ struct Fitted<'c> {
     planner: Planner,
     call: Call,
     fastest: f64,
+    /// The plans of one launch that were measured: their schedules and their times.
+    single: Vec<(Schedule, f64)>,
+}
+
+/// A case under some constants: the regret of its choice, and time by estimate of plans of one launch.
+#[derive(Clone, Debug, PartialEq)]
+struct Outcome {
+    regret: f64,
+    ratios: Vec<f64>,
 }
 
 /// How well some constants fit.
@@ -34,27 +46,41 @@ pub(super) struct Fit {
     error: f64,
 }
 
-/// The constants that fit measurements best of those that are found from `start`, how well that fits, and how well the start does. Each
+/// The constants that fit measurements best of those that are found from `start`; how well the start fits, and how well they do. Each
 /// constant is changed for itself, over and over, as long as choices get faster or estimates nearer to the times of their plans. No
 /// change may give a plan that was not measured, a greater regret than the start has, or a greater mean.
 pub(super) fn fitted(cases: &[Case], start: &Constants) -> Result<(Constants, [Fit; 2]), Box<dyn Error>> {
     let mut all = cases.iter().map(Fitted::of).collect::<Result<Vec<_>, _>>()?;
-    let before =
-        fit(&mut all, start)?.ok_or("the planner takes plans that were not measured: measure the cases again")?;
+    let unmeasured = "the planner takes plans that were not measured: measure the cases again";
+    let mut outcomes = outcomes(&mut all, start)?.ok_or(unmeasured)?;
+    let before = Fit::of(&outcomes);
     let (mut best, mut least) = (*start, before);
+    let mut concerned: Vec<Vec<usize>> = vec![(0..all.len()).collect(); Constants::NAMES.len()];
     for _ in 0..ROUNDS {
         let so_far = least.error;
-        for place in 0..Constants::NAMES.len() {
-            for step in STEPS {
-                let mut changed = best;
-                if let Some(own) = changed.numbers_mut().into_iter().nth(place) {
-                    *own = rounded(*own * step);
+        for (place, concerned) in concerned.iter_mut().enumerate() {
+            let mut seen = BTreeSet::new();
+            for (number, step) in STEPS.into_iter().enumerate() {
+                if number == SHOWING {
+                    concerned.retain(|k| seen.contains(k));
                 }
-                let is_allowed = |fit: &Fit| fit.mean <= before.mean && fit.most <= before.most;
-                if let Some(own) = fit(&mut all, &changed)?.filter(is_allowed)
-                    && own.error < least.error - LEAST
-                {
-                    (best, least) = (changed, own);
+                let changed = with_step(&best, place, step);
+                let mut next = outcomes.clone();
+                let mut is_measured = true;
+                for k in concerned.iter() {
+                    let own = all[*k].outcome(&changed)?;
+                    if own.as_ref() != Some(&outcomes[*k]) {
+                        seen.insert(*k);
+                    }
+                    match own {
+                        Some(own) => next[*k] = own,
+                        None => is_measured = false,
+                    }
+                }
+                let own = Fit::of(&next);
+                let is_allowed = is_measured && own.mean <= before.mean && own.most <= before.most;
+                if is_allowed && own.error < least.error - LEAST {
+                    (best, least, outcomes) = (changed, own, next);
                 }
             }
         }
@@ -65,45 +91,64 @@ pub(super) fn fitted(cases: &[Case], start: &Constants) -> Result<(Constants, [F
     Ok((best, [before, least]))
 }
 
-/// How well constants fit; `None` where a choice was not measured.
-fn fit(cases: &mut [Fitted<'_>], constants: &Constants) -> Result<Option<Fit>, Box<dyn Error>> {
-    let (mut regrets, mut errors) = (vec![], vec![]);
-    for own in cases {
-        own.planner.set_constants(constants);
-        let plan = own.planner.plan(&own.call)?;
-        let chosen = taken(&plan);
-        let Some(measured) = own.case.plans.iter().find(|measured| measured.plan == chosen) else { return Ok(None) };
-        regrets.push(measured.ms / own.fastest);
-        errors.extend(own.errors(&plan));
+/// The constants with one of them at a multiple of its value, to three digits, as the table has it.
+fn with_step(constants: &Constants, place: usize, step: f64) -> Constants {
+    let mut changed = *constants;
+    if let Some(own) = changed.numbers_mut().into_iter().nth(place) {
+        *own = rounded(*own * step);
     }
-    let square =
-        |ratios: &[f64]| ratios.iter().map(|ratio| ratio.ln().powi(2)).sum::<f64>() / ratios.len().max(1) as f64;
-    let error = square(&regrets) + ESTIMATES * square(&errors);
-    let most = regrets.iter().copied().fold(1.0, f64::max);
-    Ok(Some(Fit { mean: geometric_mean(regrets.into_iter()), most, error }))
+    changed
 }
 
-/// A number to three digits, as the table has it.
+/// A number to three digits.
 fn rounded(x: f64) -> f64 {
     format!("{x:.2e}").parse().unwrap_or(x)
+}
+
+/// All cases under some constants; `None` where a choice was not measured.
+fn outcomes(cases: &mut [Fitted<'_>], constants: &Constants) -> Result<Option<Vec<Outcome>>, Box<dyn Error>> {
+    cases.iter_mut().map(|own| own.outcome(constants)).collect()
+}
+
+impl Fit {
+    fn of(outcomes: &[Outcome]) -> Fit {
+        let square = |ratios: &mut dyn Iterator<Item = f64>| {
+            let (sum, count) = ratios.fold((0.0, 0_u32), |(sum, count), ratio| (sum + ratio.ln().powi(2), count + 1));
+            sum / f64::from(count.max(1))
+        };
+        let regrets = || outcomes.iter().map(|own| own.regret);
+        let ratios = &mut outcomes.iter().flat_map(|own| own.ratios.iter().copied());
+        let error = square(&mut regrets()) + ESTIMATES * square(ratios);
+        Fit { mean: geometric_mean(regrets()), most: regrets().fold(1.0, f64::max), error }
+    }
 }
 
 impl Fitted<'_> {
     fn of(case: &Case) -> Result<Fitted<'_>, Box<dyn Error>> {
         let (planner, call) = case.planner()?;
         let fastest = case.fastest().ok_or("a case without times")?.ms;
-        Ok(Fitted { case, planner, call, fastest })
+        let single = case.plans.iter().filter_map(|measured| Some((measured.plan.parse().ok()?, measured.ms)));
+        let single = single.collect();
+        Ok(Fitted { case, planner, call, fastest, single })
+    }
+
+    /// The case under some constants; `None` where the planner's choice was not measured.
+    fn outcome(&mut self, constants: &Constants) -> Result<Option<Outcome>, Box<dyn Error>> {
+        self.planner.set_constants(constants);
+        let plan = self.planner.plan(&self.call)?;
+        let chosen = taken(&plan);
+        let measured = self.case.plans.iter().find(|measured| measured.plan == chosen);
+        Ok(measured.map(|measured| Outcome { regret: measured.ms / self.fastest, ratios: self.ratios(&plan) }))
     }
 
     /// Time by estimate, of the plans of one launch that were measured and that the plan's cut has.
-    fn errors(&self, plan: &Plan) -> Vec<f64> {
+    fn ratios(&self, plan: &Plan) -> Vec<f64> {
         let [choice] = &plan.choices[..] else { return vec![] };
-        let of = |estimate: &oplus_codegen::plan::Estimate| {
-            let text = estimate.schedule.to_string();
-            let measured = self.case.plans.iter().find(|measured| measured.plan == text)?;
-            Some(measured.ms * 1e3 / estimate.micros)
+        let of = |(schedule, ms): &(Schedule, f64)| {
+            let estimate = choice.candidates.iter().find(|estimate| estimate.schedule == *schedule)?;
+            Some(ms * 1e3 / estimate.micros)
         };
-        choice.candidates.iter().filter_map(of).collect()
+        self.single.iter().filter_map(of).collect()
     }
 }
 
