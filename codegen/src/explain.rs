@@ -6,10 +6,11 @@ mod page;
 pub use cut::{Carry, Cut, SHOWN, Side, Tile};
 pub use page::{Section, fragment, page};
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
 use oplus_dsl::adjoint::equations;
-use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::ir::{Axis, Op, Program};
 
 use crate::plan::{Choice, Launch, NotTaken, OtherCut, Plan};
 use crate::schedules::Schedule;
@@ -153,8 +154,11 @@ fn refused(stage: &Stage, choice: &Choice) -> Vec<(String, String)> {
     refused
 }
 
-/// Map, scan or reduction, along what and by what.
+/// The kind of work, along which axes and by which operator.
 fn task(stage: &Stage) -> String {
+    if stage.is_pairwise() {
+        return pairwise(stage);
+    }
     let Some(scan) = stage.scan() else { return "map".to_owned() };
     let operator = &stage.program.operator(scan.operator).name;
     let axis = stage.program.axis_name(scan.axis);
@@ -163,6 +167,25 @@ fn task(stage: &Stage) -> String {
     let state = stage.state_axis().map(|a| format!(", states summed over {}", stage.program.axis_name(a)));
     let kind = if stage.opposite_scans().is_some() { "scans both ways" } else { kind };
     format!("{direction}{kind} along {axis} by {operator}{}", state.unwrap_or_default())
+}
+
+/// Sums over pairs, of which axes: those that are summed over where the pairs have no kind.
+fn pairwise(stage: &Stage) -> String {
+    let name = |axis: Axis| stage.program.axis_name(axis);
+    let Ok(form) = stage.kind().pairwise() else {
+        let summed = |op: &Op| if let Op::Reduce { axis, .. } = op { Some(name(*axis)) } else { None };
+        let axes: BTreeSet<&str> = stage.program.nodes.iter().filter_map(|node| summed(&node.op)).collect();
+        return format!("sums over {}", axes.into_iter().collect::<Vec<_>>().join(", "));
+    };
+    let grouped = form.grouped.map(|axis| format!(", added up over {}", name(axis)));
+    let parts = stage.part_axis.map(|_| ", in parts".to_owned());
+    format!(
+        "sums over pairs of {} and {}{}{}",
+        name(form.row),
+        name(form.column),
+        grouped.unwrap_or_default(),
+        parts.unwrap_or_default()
+    )
 }
 
 fn tensor(stage: &Stage, name: &str, axes: &[Axis], elem: oplus_dsl::Elem) -> String {

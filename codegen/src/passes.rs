@@ -6,7 +6,7 @@ use oplus_dsl::decay::decays;
 use oplus_dsl::ir::Program;
 use oplus_dsl::packed::without_inverses;
 use oplus_dsl::rebase::rebase;
-use oplus_dsl::simplify::simplify;
+use oplus_dsl::simplify::simplified;
 use oplus_dsl::verify::{VerifyError, verify};
 use thiserror::Error;
 
@@ -23,13 +23,13 @@ pub const PASSES: [Pass; 4] = [
     Pass { name: "inverses of gathers", run: without_inverses },
     Pass { name: "rebase", run: rebase },
     Pass { name: "decays as powers of two", run: decays },
-    Pass { name: "simplify", run: simplify },
+    Pass { name: "simplify", run: simplified },
 ];
 
 /// The passes over a program whose kernels keep to its operations and their order: no sum becomes a product, no exponential a
 /// power of two.
 pub const ORDERED: [Pass; 2] =
-    [Pass { name: "inverses of gathers", run: without_inverses }, Pass { name: "simplify", run: simplify }];
+    [Pass { name: "inverses of gathers", run: without_inverses }, Pass { name: "simplify", run: simplified }];
 
 /// A pass that leaves a program which is not well formed: a fault of the pass.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -46,14 +46,19 @@ pub struct PassError {
 /// # Errors
 /// The first pass that leaves a program which is not well formed.
 pub fn run(passes: &[Pass], program: &Program) -> Result<Program, PassError> {
-    let mut program = program.clone();
+    let mut done = None;
     for pass in passes {
-        program = (pass.run)(&program);
+        let before = done.as_ref().unwrap_or(program);
+        let program = (pass.run)(before);
+        if program == *before {
+            continue;
+        }
         if let Err(faults) = verify(&program)
             && let Some(fault) = faults.into_iter().next()
         {
             return Err(PassError { pass: pass.name, fault: Box::new(fault) });
         }
+        done = Some(program);
     }
-    Ok(program)
+    Ok(done.unwrap_or_else(|| program.clone()))
 }

@@ -11,7 +11,7 @@ use oplus_codegen::block::args::Args;
 use oplus_codegen::block::point::{Leaves, Point, Position};
 use oplus_codegen::build::{Builder, zero};
 use oplus_codegen::schedules::picture::{Carry, Picture};
-use oplus_codegen::schedules::{Access, Cost, LowerError, Memory, Problem, Strategy};
+use oplus_codegen::schedules::{Access, Constants, Cost, LowerError, Memory, Problem, Strategy};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory as Buffers, Options, Order, simulate};
 use oplus_codegen::stage::{Bound, Kind, Placed, Refusal, Stage, cut};
 use oplus_codegen::target::{Isa, Target, WARP};
@@ -173,7 +173,7 @@ fn run(stage: &Stage, schedule: Points, [rows, length]: [usize; 2], order: Order
     let placed = |strides: &[i64]| Placed { strides: strides.to_vec(), align: 4 };
     let tensors = vec![placed(&[1]), placed(&[length as i64, 1]), placed(&[length as i64, 1])];
     let bound = Bound { sizes, tensors };
-    let problem = Problem { stage, bound: &bound, target: &Target::A100 };
+    let problem = Problem { stage, bound: &bound, target: &Target::A100, constants: Constants::committed() };
     let arg = |role: Role| match role {
         Role::Pointer(Tensor::Param(k)) => Arg::from([a, x][k as usize]),
         Role::Pointer(Tensor::Output(_)) => Arg::from(y),

@@ -1,4 +1,4 @@
-//! What a parameter may store instead.
+//! Types that a parameter may store instead of its own.
 //!
 //! A parameter `i32 | i64[S]` stores `i32`, or `i64` where the caller's tensor does, and one of `call | wide[B, T]` at least
 //! `f32` beside half precision. The program is written for the first; what calls of the other run follows from it by
@@ -31,7 +31,7 @@ pub fn choose(program: &Program, k: usize) -> Result<Program, TypeError> {
     };
     let mut params = program.params.clone();
     (params[k].elem, params[k].or) = (new, Some(old));
-    let empty = Program { params, operators: vec![], nodes: vec![], outputs: vec![], ..program.clone() };
+    let empty = Program { params, operators: vec![], nodes: vec![], outputs: vec![], ..program.without_nodes() };
     let (mut into, mut copy) = (Builder::from_program(empty), Copy::of(program));
     for value in reads(program, k) {
         let read = into.append(Op::Param(k as u32), new.value(), AxisSet::EMPTY)?;

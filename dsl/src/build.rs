@@ -9,7 +9,7 @@ mod fold;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::alternative::common;
 use crate::elem::{Elem, Ty};
@@ -18,7 +18,7 @@ use crate::ir::{
 };
 use crate::typing::{Scope, TypeError};
 
-/// What a builder's methods give.
+/// The result of a builder's methods.
 pub type Built = Result<Value, TypeError>;
 
 /// A program or the body of an operator under construction.
@@ -26,7 +26,7 @@ pub type Built = Result<Value, TypeError>;
 pub struct Builder {
     program: Program,
     fields: Option<Vec<Field>>,
-    seen: HashMap<Node, Value>,
+    seen: FxHashMap<Node, Value>,
 }
 
 /// How a scan runs along its axis.
@@ -59,7 +59,7 @@ impl Builder {
 
     /// A program to be continued; its values keep their numbers.
     pub fn from_program(program: Program) -> Builder {
-        let mut seen = HashMap::new();
+        let mut seen = FxHashMap::default();
         for (i, node) in program.nodes.iter().enumerate() {
             seen.entry(node.clone()).or_insert(Value(i as u32));
         }
@@ -321,7 +321,7 @@ impl Builder {
     }
 }
 
-/// What is known of values, and the way in.
+/// Facts of values, and adding operations of any kind.
 impl Builder {
     /// The integer that a value was converted from without loss; the value itself if it was not.
     pub fn unconverted(&self, value: Value) -> Value {

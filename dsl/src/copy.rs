@@ -1,7 +1,5 @@
 //! Copying values of one program into another, with all that they depend on.
 
-use std::collections::HashMap;
-
 use crate::build::{Builder, Built};
 use crate::ir::{Op, Program, Value};
 use crate::typing::TypeError;
@@ -12,23 +10,23 @@ use crate::typing::TypeError;
 /// parameters, inputs of an operator's body or any other values are replaced.
 pub(crate) struct Copy<'a> {
     from: &'a Program,
-    images: HashMap<Value, Value>,
+    images: Vec<Option<Value>>,
 }
 
 impl<'a> Copy<'a> {
     /// Nothing copied yet.
     pub(crate) fn of(from: &'a Program) -> Copy<'a> {
-        Copy { from, images: HashMap::new() }
+        Copy { from, images: vec![None; from.nodes.len()] }
     }
 
     /// Sets what a value is in the target.
     pub(crate) fn set(&mut self, value: Value, image: Value) {
-        self.images.insert(value, image);
+        self.images[value.0 as usize] = Some(image);
     }
 
     /// Sets what several values are in the target.
     pub(crate) fn set_all(&mut self, values: &[Value], images: &[Value]) {
-        self.images.extend(values.iter().copied().zip(images.iter().copied()));
+        values.iter().zip(images).for_each(|(value, image)| self.set(*value, *image));
     }
 
     /// The images of the roots, after whatever they need was copied.
@@ -45,7 +43,7 @@ impl<'a> Copy<'a> {
         mut append: impl FnMut(&mut Builder, Op, Value) -> Built,
     ) -> Result<Vec<Value>, TypeError> {
         for value in self.missing(roots)? {
-            let mut op = self.from.node(value).op.map_operands(|v| self.images[&v]);
+            let mut op = self.from.node(value).op.map_operands(|v| self.images[v.0 as usize].unwrap_or(v));
             if let Op::Reduce { operator, .. } | Op::Scan { operator, .. } = &mut op {
                 let unknown = TypeError::Unknown { kind: "operator", index: operator.0 };
                 let own = self.from.operators.get(operator.0 as usize).ok_or(unknown)?;
@@ -54,7 +52,7 @@ impl<'a> Copy<'a> {
             let image = append(into, op, value)?;
             self.set(value, image);
         }
-        Ok(roots.iter().map(|v| self.images[v]).collect())
+        Ok(roots.iter().filter_map(|v| self.images[v.0 as usize]).collect())
     }
 
     /// The values that the roots need and that have no image yet, in order of evaluation.
@@ -66,7 +64,7 @@ impl<'a> Copy<'a> {
         };
         roots.iter().try_for_each(|v| need(&mut needed, *v, usize::MAX))?;
         for i in (0..needed.len()).rev() {
-            needed[i] = needed[i] && !self.images.contains_key(&Value(i as u32));
+            needed[i] = needed[i] && self.images[i].is_none();
             if needed[i] {
                 self.from.nodes[i].op.operands().iter().try_for_each(|v| need(&mut needed, *v, i))?;
             }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-/// What one element of a tensor is stored as.
+/// The type that a tensor's elements are stored as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Elem {
     /// The floating-point type of the call (`f64`, `f32`, `bf16` or `f16`), unknown until a kernel is called.
@@ -38,7 +38,7 @@ pub enum Elem {
     Bool,
 }
 
-/// What one value of a computation is.
+/// The type of a value of a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ty {
     /// The floating-point type of the call, at least `f32`.
@@ -91,7 +91,7 @@ impl Elem {
         [Elem::Call, Elem::State, Elem::Wide].into_iter().chain(Elem::ALL).find(|e| e.name() == name)
     }
 
-    /// What it is in calls of an element type.
+    /// The type that it is in calls of an element type.
     #[must_use]
     pub fn in_call(self, call: Elem) -> Elem {
         match self {

@@ -88,11 +88,11 @@ pub enum InterpretError {
     Size {
         /// The axis.
         axis: String,
-        /// What bound it first.
+        /// The tensor that gave the size first.
         tensor: String,
         /// To which size.
         size: usize,
-        /// What disagrees.
+        /// The tensor that disagrees.
         other: String,
         /// With which size.
         other_size: usize,
@@ -121,9 +121,9 @@ pub enum InterpretError {
     Kind {
         /// The parameter.
         param: String,
-        /// What it stores.
+        /// The type that it stores.
         elem: Elem,
-        /// What the input holds, in words.
+        /// The contents of the input, in words.
         given: &'static str,
     },
     /// A value with too many elements for this machine.

@@ -64,11 +64,13 @@ mod axis_set;
 mod domain;
 mod ends;
 mod literal;
+mod operands;
 
 use crate::elem::{Elem, Ty};
 
 pub use domain::Domain;
 pub use ends::{ENDS, EndsError};
+pub use operands::Operands;
 
 /// A program: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -110,9 +112,9 @@ pub struct Param {
     pub name: String,
     /// Its axes in memory order, last fastest. Strides are free at run time.
     pub axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
-    /// What it may store instead, if the caller's tensor does: see [`crate::alternative`].
+    /// The type that it may store instead, if the caller's tensor does: see [`crate::alternative`].
     pub or: Option<Elem>,
     /// The value it has everywhere when the caller leaves it out; `None` for a required parameter.
     pub default: Option<Literal>,
@@ -125,7 +127,7 @@ pub struct Output {
     pub name: String,
     /// Its axes in memory order, last fastest.
     pub axes: Vec<Axis>,
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
     /// The value stored; its axes are a subset of `axes`.
     pub value: Value,
@@ -182,7 +184,7 @@ pub enum Literal {
     Bool(bool),
 }
 
-/// What a node computes. `Value`s are operands: earlier nodes of the same list.
+/// The operation of a node. `Value`s are operands: earlier nodes of the same list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     // ---- leaves
@@ -260,7 +262,7 @@ pub enum Op {
         by: i64,
         /// The value over the axis.
         value: Value,
-        /// What appears where nothing was; without the axis.
+        /// The value that appears where nothing was; without the axis.
         fill: Value,
     },
     /// True at the indices of `axis` that `offsets` names. `offsets` is a sorted integer value over `list` alone.
@@ -383,86 +385,6 @@ impl Binary {
     }
 }
 
-impl Op {
-    /// The operands, in order.
-    pub fn operands(&self) -> Vec<Value> {
-        match self {
-            Op::Param(_) | Op::Input(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => vec![],
-            Op::Unary(_, a) | Op::Convert(_, a) | Op::Broadcast(a) | Op::Field(a, _) => vec![*a],
-            Op::Binary(_, a, b) => vec![*a, *b],
-            Op::Select(c, a, b) => vec![*c, *a, *b],
-            Op::Reduce { elements, .. } => elements.clone(),
-            Op::Scan { elements, init, .. } => elements.iter().chain(init).copied().collect(),
-            Op::Last { value, empty, .. } | Op::First { value, empty, .. } => vec![*value, *empty],
-            Op::Shift { value, fill, .. } => vec![*value, *fill],
-            Op::Starts { offsets, .. } => vec![*offsets],
-            Op::Gather { value, index, inverse, .. } => vec![*value, *index, *inverse],
-        }
-    }
-
-    /// Replaces every operand by what `f` gives for it.
-    #[must_use]
-    pub fn map_operands(&self, mut f: impl FnMut(Value) -> Value) -> Op {
-        let mut op = self.clone();
-        op.operands_mut().into_iter().for_each(|v| *v = f(*v));
-        op
-    }
-
-    /// The operands, in order, to be replaced.
-    pub fn operands_mut(&mut self) -> Vec<&mut Value> {
-        match self {
-            Op::Param(_) | Op::Input(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => vec![],
-            Op::Unary(_, a) | Op::Convert(_, a) | Op::Broadcast(a) | Op::Field(a, _) => vec![a],
-            Op::Binary(_, a, b) => vec![a, b],
-            Op::Select(c, a, b) => vec![c, a, b],
-            Op::Reduce { elements, .. } => elements.iter_mut().collect(),
-            Op::Scan { elements, init, .. } => elements.iter_mut().chain(init).collect(),
-            Op::Last { value, empty, .. } | Op::First { value, empty, .. } => vec![value, empty],
-            Op::Shift { value, fill, .. } => vec![value, fill],
-            Op::Starts { offsets, .. } => vec![offsets],
-            Op::Gather { value, index, inverse, .. } => vec![value, index, inverse],
-        }
-    }
-
-    /// Whether the operation is a map: its value at an index depends on its operands at that index only.
-    pub fn is_map(&self) -> bool {
-        matches!(self, Op::Unary(..) | Op::Binary(..) | Op::Select(..) | Op::Convert(..) | Op::Broadcast(_))
-    }
-}
-
-impl Operator {
-    /// Which fields of l and r each field of the combination depends on: bit k for input k (l then r).
-    pub fn dependencies(&self) -> Vec<u64> {
-        let mut of: Vec<u64> = Vec::with_capacity(self.body.len());
-        for node in &self.body {
-            let own = if let Op::Input(k) = node.op { 1u64.checked_shl(k).unwrap_or(0) } else { 0 };
-            let known = |v: &Value| of.get(v.0 as usize).copied().unwrap_or(0);
-            of.push(node.op.operands().iter().map(known).fold(own, |all, set| all | set));
-        }
-        self.combine.iter().map(|v| of.get(v.0 as usize).copied().unwrap_or(0)).collect()
-    }
-
-    /// The axes of each field of a scan's states (without the scan axis), from those of its elements and init:
-    /// the least sets closed under the dependencies of `combine`.
-    pub fn field_axes(&self, given: &[AxisSet]) -> Vec<AxisSet> {
-        let (n, dependencies) = (self.fields.len(), self.dependencies());
-        let mut axes = given.to_vec();
-        for _ in 0..n {
-            for (field, set) in dependencies.iter().enumerate().take(n) {
-                for k in (0..2 * n.min(32)).filter(|k| set >> k & 1 == 1) {
-                    axes[field] = axes[field].union(axes[k % n]);
-                }
-            }
-        }
-        axes
-    }
-
-    /// The index of a field.
-    pub fn field(&self, name: &str) -> Option<u32> {
-        self.fields.iter().position(|f| f.name == name).map(|k| k as u32)
-    }
-}
-
 impl Program {
     /// The node of a value.
     pub fn node(&self, value: Value) -> &Node {
@@ -472,6 +394,14 @@ impl Program {
     /// The operator of an id.
     pub fn operator(&self, id: OperatorId) -> &Operator {
         &self.operators[id.0 as usize]
+    }
+
+    /// Axes, parameters, operators and outputs, without the operations.
+    #[must_use]
+    pub fn without_nodes(&self) -> Program {
+        let Program { name, axes, params, operators, outputs, .. } = self;
+        let (name, axes, params) = (name.clone(), axes.clone(), params.clone());
+        Program { name, axes, params, operators: operators.clone(), nodes: vec![], outputs: outputs.clone() }
     }
 
     /// The name of an axis.

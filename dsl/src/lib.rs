@@ -4,6 +4,7 @@ pub mod adjoint;
 pub mod alternative;
 pub mod batched;
 pub mod build;
+pub mod characters;
 mod copy;
 pub mod decay;
 pub mod elem;

@@ -27,7 +27,7 @@ pub struct ParseError {
     pub line: u32,
     /// The character of the line, from 1.
     pub column: u32,
-    /// What was expected there.
+    /// The thing that was expected there.
     pub message: String,
 }
 
@@ -336,7 +336,7 @@ impl Parser {
         self.known(Ty::from_name(&name), what, &name)
     }
 
-    /// What the name just read stands for, or an error at the name.
+    /// The meaning of the name just read, or an error at the name.
     fn known<T>(&mut self, found: Option<T>, what: &str, name: &str) -> Parsed<T> {
         found.map_or_else(
             || {

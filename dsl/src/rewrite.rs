@@ -5,7 +5,7 @@ use crate::ir::{Node, Program, Value};
 /// The program with every node as `change` leaves it, in the old order. `change` gets the program as far as it has been
 /// rewritten, to which it may [`push`] more nodes, the old value, and the node with its operands in their new places.
 pub fn rewrite(program: &Program, mut change: impl FnMut(&mut Program, Value, &mut Node)) -> Program {
-    let mut changed = Program { nodes: vec![], ..program.clone() };
+    let mut changed = program.without_nodes();
     let mut place: Vec<Value> = Vec::with_capacity(program.nodes.len());
     for (i, node) in program.nodes.iter().enumerate() {
         let mut node = Node { op: node.op.map_operands(|v| place[v.0 as usize]), ..node.clone() };

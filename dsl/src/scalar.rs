@@ -1,4 +1,4 @@
-//! What every map does to scalars: the numeric semantics of the IR, in one place.
+//! The values of maps of scalars: the numeric semantics of the IR, in one place.
 //!
 //! Integers of every type are held in an `i64` (of `u64` the same 64 bits) and computed in `i128`, then wrapped.
 //! Floats of every type are held in an `f64`; [`round`] takes the result of an operation to the type it has.

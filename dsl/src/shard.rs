@@ -53,11 +53,11 @@ pub const RANKS: &str = "shard.ranks";
 pub struct Sharded {
     /// The axis.
     pub axis: String,
-    /// What each rank does, one phase after the other.
+    /// The work of each rank, one phase after the other.
     pub phases: Vec<Phase>,
 }
 
-/// What a rank does between two exchanges: folds and picks of what was gathered, then a program of its shard.
+/// The work of a rank between two exchanges: folds and picks of what was gathered, then a program of its shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Phase {
     /// Computed first, from gathered messages.

@@ -33,10 +33,12 @@ const ROUNDS: usize = 16;
 
 /// The program simplified. A program that does not verify is given back as it is.
 pub fn simplify(program: &Program) -> Program {
+    if verify(program).is_err() { program.clone() } else { simplified(program) }
+}
+
+/// A program that verifies, simplified.
+pub fn simplified(program: &Program) -> Program {
     let mut simplest = program.clone();
-    if verify(program).is_err() {
-        return simplest;
-    }
     for _ in 0..ROUNDS {
         match round(&simplest) {
             Ok(simpler) if simpler != simplest => simplest = simpler,
@@ -82,7 +84,7 @@ fn round(program: &Program) -> Result<Program, TypeError> {
 
 /// The live nodes built again.
 fn copied(program: &Program) -> Result<Program, TypeError> {
-    let start = Program { operators: vec![], nodes: vec![], outputs: vec![], ..program.clone() };
+    let start = Program { operators: vec![], nodes: vec![], outputs: vec![], ..program.without_nodes() };
     let mut into = Builder::from_program(start);
     let mut algebra = Algebra::default();
     let roots: Vec<Value> = program.outputs.iter().map(|o| o.value).collect();

@@ -60,7 +60,7 @@ fn with_constant(program: &Program, k: u32, literal: Literal) -> Result<Program,
 
 /// A builder with the axes and parameters of a program.
 fn empty_like(program: &Program) -> Builder {
-    Builder::from_program(Program { operators: vec![], nodes: vec![], outputs: vec![], ..program.clone() })
+    Builder::from_program(Program { operators: vec![], nodes: vec![], outputs: vec![], ..program.without_nodes() })
 }
 
 /// The values that read a parameter.

@@ -30,7 +30,7 @@ pub struct Step {
     pub program: Program,
     /// The name of the axis that is gone.
     pub axis: String,
-    /// What one step hands to the next.
+    /// The tensors that one step hands to the next.
     pub states: Vec<State>,
 }
 

@@ -34,7 +34,7 @@ pub enum TypeError {
     /// A reference to something that does not exist.
     #[error("there is no {kind} number {index}")]
     Unknown {
-        /// What was referred to: value, parameter, axis, operator, field.
+        /// The kind of thing that was referred to: value, parameter, axis, operator, field.
         kind: &'static str,
         /// Its number.
         index: u32,
@@ -53,9 +53,9 @@ pub enum TypeError {
     Operand {
         /// The operation.
         op: &'static str,
-        /// What it takes, in words.
+        /// The operands that it takes, in words.
         expected: &'static str,
-        /// What it got.
+        /// The type of the operand that it got.
         found: Ty,
     },
     /// Operands of different types.
@@ -317,9 +317,11 @@ impl Scope<'_> {
         }
         let check = |(field, value): (&Field, &Value)| {
             let (found, axes) = self.scalar(op, *value)?;
-            let (operator, expected) = (operator.name.clone(), field.ty);
-            let wrong = TypeError::FieldType { operator, field: field.name.clone(), expected, found, what };
-            if found == expected { Ok(axes) } else { Err(wrong) }
+            if found == field.ty {
+                return Ok(axes);
+            }
+            let (operator, field_name, expected) = (operator.name.clone(), field.name.clone(), field.ty);
+            Err(TypeError::FieldType { operator, field: field_name, expected, found, what })
         };
         operator.fields.iter().zip(values).map(check).collect()
     }

@@ -39,9 +39,9 @@ use crate::typing::{Scope, TypeError, check_literal};
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{place}: {reason}")]
 pub struct VerifyError {
-    /// What is wrong.
+    /// The fault.
     pub subject: Subject,
-    /// What is wrong, by name.
+    /// The name of the part that is wrong.
     pub place: String,
     /// Why.
     pub reason: Reason,

@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Param, Program};
 use crate::tensor::Storage;
 use crate::{Device, Error, Tensor};
 
-/// What the tensors of a call agree on.
+/// The sizes, type and place that the tensors of a call agree on.
 pub(crate) struct Binding<'a> {
     /// The size of every axis of the program.
     pub(crate) sizes: Vec<usize>,
@@ -16,7 +16,7 @@ pub(crate) struct Binding<'a> {
     pub(crate) home: Option<&'a Storage>,
 }
 
-/// What is known before a tensor is looked at: a gradient's sizes are those of the call it belongs to.
+/// The sizes, type and place that are known before a tensor is looked at: those of a gradient are those of its call.
 #[derive(Clone, Default)]
 pub(crate) struct Known<'a> {
     /// The size of every axis of the program, where it is known; empty when none is.
@@ -30,12 +30,12 @@ pub(crate) struct Known<'a> {
 /// Where something is known from when no tensor of this call has said it.
 const FORWARD: &str = "the forward call";
 
-/// What has been seen so far, each with the name of the tensor that said it.
+/// The facts that have been seen so far, each with the name of the tensor that said it.
 struct Seen<'p, 't> {
     program: &'p Program,
     sizes: Vec<Option<(usize, &'p str)>>,
     elem: Option<(Elem, &'p str)>,
-    /// What tensors whose type follows from the call's are declared to store, and what they do.
+    /// The declared and the stored types of tensors whose type follows from the call's.
     states: Vec<(Elem, Elem, &'p str)>,
     home: Option<(&'t Storage, &'p str)>,
 }

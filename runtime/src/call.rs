@@ -1,4 +1,4 @@
-//! What a call leaves behind for its gradient.
+//! The tensors and states that a call leaves behind for its gradient.
 
 use oplus_codegen::plan;
 use oplus_dsl::Elem;
@@ -55,7 +55,7 @@ impl Call {
     /// ```
     ///
     /// # Errors
-    /// Those of tensors that do not fit, as [`Kernel::call_into`] gives them; [`Error::NoGradient`] for states that were saved by
+    /// The errors of tensors that do not fit, as [`Kernel::call_into`] gives them; [`Error::NoGradient`] for states that were saved by
     /// another kernel. An output that the gradient needs and that is not there is an [`Error::MissingTensor`] of
     /// [`Kernel::backward`].
     pub fn from_parts(
@@ -79,7 +79,7 @@ impl Residual {
         &self.states
     }
 
-    /// The same states in another tensor, to which they have been copied or moved.
+    /// These states in another tensor, to which they have been copied or moved.
     ///
     /// # Errors
     /// [`Error::WrongElem`], [`Error::Length`], [`Error::View`], [`Error::Misaligned`] when it cannot hold them.
@@ -89,7 +89,7 @@ impl Residual {
     }
 }
 
-/// What the address of saved states is a multiple of.
+/// The alignment of saved states: their address is a multiple of it.
 const ALIGN: usize = 16;
 
 /// Checks that a tensor can hold saved states.

@@ -161,7 +161,7 @@ mod with_ndarray {
         /// An array with a copy of the elements.
         ///
         /// # Errors
-        /// Those of [`Tensor::to_vec`].
+        /// The errors of [`Tensor::to_vec`].
         pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>, Error> {
             let failed = |e: ndarray::ShapeError| Error::View { shape: self.shape().to_vec(), reason: e.to_string() };
             ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?).map_err(failed)

@@ -159,7 +159,7 @@ impl Printed<'_> {
     }
 }
 
-/// What stands between two indices of an axis.
+/// The text between two indices of an axis.
 fn separator(axis: usize, rank: usize) -> String {
     match rank - axis {
         1 => ", ".to_owned(),

@@ -41,9 +41,9 @@ pub enum Error {
     WrongElem {
         /// Name of the parameter or output.
         tensor: String,
-        /// What it must store.
+        /// The type that it must store.
         expected: String,
-        /// What it stores.
+        /// The type that it stores.
         found: Elem,
     },
     /// Two tensors that take the call's element type disagree about it.
@@ -53,11 +53,11 @@ pub enum Error {
     ElemMismatch {
         /// The tensor that was seen first.
         first: String,
-        /// What it stores.
+        /// The type that it stores.
         first_elem: Elem,
         /// The tensor that disagrees.
         second: String,
-        /// What it stores.
+        /// The type that it stores.
         second_elem: Elem,
     },
     /// A required tensor was left out.
@@ -127,7 +127,7 @@ pub enum Error {
     View {
         /// Shape of the tensor.
         shape: Vec<usize>,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Memory of the CPU begins where no element of the type can.
@@ -135,9 +135,9 @@ pub enum Error {
     Misaligned {
         /// The address.
         address: usize,
-        /// What is stored there.
+        /// The type that is stored there.
         elem: Elem,
-        /// What the address must be a multiple of.
+        /// The alignment: the address must be a multiple of it.
         align: usize,
     },
     /// An output may only be read.
@@ -182,7 +182,7 @@ pub enum Error {
     Program {
         /// Name of the kernel.
         kernel: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The kernel has no gradient.
@@ -217,7 +217,7 @@ pub enum Error {
         rank: usize,
         /// The other one.
         other: usize,
-        /// What they disagree about.
+        /// The thing that they disagree about.
         what: String,
     },
     /// A rank does not answer. The group cannot be used any more.
@@ -225,7 +225,7 @@ pub enum Error {
     LostRank {
         /// The rank.
         rank: usize,
-        /// What is known of it.
+        /// The facts that are known of it.
         reason: String,
     },
     /// An exchange by NCCL has not ended, and it is not known which rank is to blame. The group cannot be used any more.
@@ -282,7 +282,7 @@ pub enum Error {
     Source {
         /// The file or folder.
         path: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// The compiler failed.
@@ -290,7 +290,7 @@ pub enum Error {
     Compile {
         /// Key of the kernel.
         key: String,
-        /// What the compiler said.
+        /// The message of the compiler.
         reason: String,
     },
     // ---- the device
@@ -325,7 +325,7 @@ pub enum Error {
     PtxRejected {
         /// Key of the kernel.
         key: String,
-        /// What the driver said.
+        /// The message of the driver.
         log: String,
         /// The driver's error.
         source: Option<DriverError>,
@@ -349,7 +349,7 @@ pub enum Error {
     /// Any other refusal of the driver.
     #[error("{call} failed: {reason}")]
     Driver {
-        /// What was attempted.
+        /// The operation that was attempted.
         call: &'static str,
         /// The driver's name of the error.
         reason: String,

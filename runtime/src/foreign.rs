@@ -85,7 +85,7 @@ impl Tensor {
     /// Nobody may write them while a call or copy reads the tensor.
     ///
     /// # Errors
-    /// Those of [`Tensor::from_host_ptr`].
+    /// The errors of [`Tensor::from_host_ptr`].
     pub unsafe fn from_host_ptr_read_only(
         address: usize,
         bytes: usize,

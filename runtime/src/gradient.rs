@@ -92,7 +92,7 @@ fn home(call: &Call) -> Option<&Storage> {
     call.inputs.iter().chain(&call.outputs).flatten().map(|t| &t.storage).next()
 }
 
-/// What a parameter of the gradient is called after that is no cotangent.
+/// The tensor of the kernel that a parameter of the gradient is named after, if it is no cotangent.
 fn source(forward: &Program, name: &str) -> Option<Source> {
     let input = forward.params.iter().position(|p| p.name == name).map(Source::Input);
     input.or_else(|| forward.outputs.iter().position(|o| o.name == name).map(Source::Output))

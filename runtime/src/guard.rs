@@ -1,4 +1,4 @@
-//! What is so on a thread while a guard is alive.
+//! Settings of a thread while a guard is alive.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

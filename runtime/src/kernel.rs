@@ -21,7 +21,7 @@ use crate::{Call, Error, Explanation, Residual, Shapes, Tensor, explain};
 /// made at run time is taken as it is ([`Kernel::from_program`]).
 pub struct Kernel {
     name: Cow<'static, str>,
-    /// What the form is read from, unless it was given.
+    /// The text that the form is read from, unless it was given.
     text: &'static str,
     form: OnceLock<Result<Form, Error>>,
     /// For calls in which these parameters store what they may store instead.
@@ -148,7 +148,7 @@ impl Kernel {
     /// those left to their default. On a GPU the work is queued and this returns at once.
     ///
     /// # Errors
-    /// Those of tensors that do not fit ([`Error::ShapeMismatch`] and its neighbours), [`Error::NoKernel`],
+    /// The errors of tensors that do not fit ([`Error::ShapeMismatch`] and its neighbours), [`Error::NoKernel`],
     /// [`Error::OutOfMemory`], faults of the device.
     pub fn call(&self, inputs: &[Option<&Tensor>]) -> Result<(Vec<Tensor>, Call), Error> {
         let sinks = vec![Sink::New; self.program()?.outputs.len()];
@@ -166,7 +166,7 @@ impl Kernel {
     /// let no two of its launches run at the same time, also not of two executables that are instantiated from it.
     ///
     /// # Errors
-    /// Those of [`Kernel::call`]; [`Error::ReadOnly`]; [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not
+    /// The errors of [`Kernel::call`]; [`Error::ReadOnly`]; [`Error::Overlap`] and [`Error::SelfOverlap`] when an output does not
     /// have memory of its own. Two views that interleave in one memory count as overlapping.
     pub fn call_into(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Call, Error> {
         self.run(inputs, &into(outputs), own_hand())
@@ -178,7 +178,7 @@ impl Kernel {
     /// [`Kernel::backward`] gives this rank's part of the gradient, and is called by all ranks as well.
     ///
     /// # Errors
-    /// Those of [`Kernel::call`]; [`Error::NotSharded`] for a kernel that cannot be divided along the axis;
+    /// The errors of [`Kernel::call`]; [`Error::NotSharded`] for a kernel that cannot be divided along the axis;
     /// [`Error::RanksDisagree`], [`Error::LostRank`].
     pub fn call_sharded(
         &self,
@@ -201,7 +201,7 @@ impl Kernel {
     /// Element type and shape of every output of a call with these inputs, for [`Kernel::call_into`].
     ///
     /// # Errors
-    /// Those of inputs that do not fit, as in [`Kernel::call`].
+    /// The errors of inputs that do not fit, as in [`Kernel::call`].
     pub fn output_shapes(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<(Elem, Vec<usize>)>, Error> {
         self.with_form(inputs, |form, _| {
             let program = &form.forward.program;
@@ -216,7 +216,7 @@ impl Kernel {
     /// nothing: on the CPU, or where no schedule does. It depends on the plan, and so on the tensors' strides and the device.
     ///
     /// # Errors
-    /// Those of [`Kernel::call_into`].
+    /// The errors of [`Kernel::call_into`].
     pub fn residual_shape(&self, inputs: &[Option<&Tensor>], outputs: &[&Tensor]) -> Result<Option<Vec<usize>>, Error> {
         let len = self.with_form(inputs, |form, _| form.forward.saved_len(inputs, &into(outputs)))?;
         Ok(len.map(|len| vec![len as usize]))
@@ -227,7 +227,7 @@ impl Kernel {
     /// [`Call::residual`] has the states. Where the call saves nothing, nothing is written there, and there is none.
     ///
     /// # Errors
-    /// Those of [`Kernel::call_into`], also for the tensor of the states.
+    /// The errors of [`Kernel::call_into`], also for the tensor of the states.
     pub fn call_saving_into(
         &self,
         inputs: &[Option<&Tensor>],
@@ -309,7 +309,7 @@ impl Kernel {
     /// whose gradient is not wanted and so is not computed. Like [`Kernel::call_into`] otherwise.
     ///
     /// # Errors
-    /// Those of [`Kernel::backward`] and [`Kernel::call_into`].
+    /// The errors of [`Kernel::backward`] and [`Kernel::call_into`].
     pub fn backward_into(
         &self,
         call: &Call,
@@ -339,7 +339,7 @@ impl Kernel {
         form.gradient()?.run(call, cotangents, sinks)
     }
 
-    /// What a call of these shapes does and why: the program, its gradient as equations, the plan, and facts of the
+    /// Explains a call of these shapes: the program, its gradient as equations, the plan with its reasons, and facts of the
     /// kernels' PTX.
     ///
     /// # Errors
@@ -384,7 +384,7 @@ fn into<'t>(outputs: &[&'t Tensor]) -> Vec<Sink<'t>> {
     outputs.iter().map(|t| Sink::Into(t)).collect()
 }
 
-/// What becomes of states in calls of this thread.
+/// The way of states from calls of this thread to their gradients.
 fn own_hand() -> Hand<'static> {
     if is_recording() { Hand::Save } else { Hand::Nothing }
 }

@@ -50,9 +50,9 @@ type PullBack<'k> = dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, Err
 
 /// One call.
 struct Record<'k> {
-    /// What it was given; `None` for what was left out.
+    /// The tensors that it was given; `None` for those left out.
     inputs: Vec<Option<Var>>,
-    /// What it gave.
+    /// The tensors that it gave.
     outputs: Vec<Var>,
     back: Back<'k>,
 }
@@ -93,7 +93,7 @@ impl<'k> Tape<'k> {
     /// Calls a kernel. `inputs` has one entry per parameter, `None` for those left to their default.
     ///
     /// # Errors
-    /// Those of [`Kernel::call`].
+    /// The errors of [`Kernel::call`].
     pub fn call(&mut self, kernel: &'k Kernel, inputs: &[Option<Var>]) -> Result<Vec<Var>, Error> {
         let tensors: Vec<Option<&Tensor>> = inputs.iter().map(|var| var.map(|var| &self.values[var.0])).collect();
         let (outputs, call) = kernel.call(&tensors)?;
@@ -120,7 +120,7 @@ impl<'k> Tape<'k> {
     /// The gradients of the sum of a value's elements.
     ///
     /// # Errors
-    /// Those of the gradients' calls.
+    /// The errors of the gradients' calls.
     pub fn backward(&self, loss: Var) -> Result<Gradients, Error> {
         let value = self.value(loss);
         let one = match value.elem() {
@@ -135,7 +135,7 @@ impl<'k> Tape<'k> {
     /// The gradients for given cotangents of some values.
     ///
     /// # Errors
-    /// Those of the gradients' calls.
+    /// The errors of the gradients' calls.
     pub fn backward_from(&self, cotangents: &[(Var, Tensor)]) -> Result<Gradients, Error> {
         let mut bars: Vec<Option<Tensor>> = vec![None; self.values.len()];
         for (var, bar) in cotangents {

@@ -75,7 +75,7 @@ impl HostMemory {
 }
 
 impl Tensor {
-    /// What it stores.
+    /// The type that it stores.
     pub fn elem(&self) -> Elem {
         self.elem
     }

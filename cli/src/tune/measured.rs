@@ -2,8 +2,7 @@
 
 use crate::explain::contiguous_call;
 use crate::programs::named;
-use oplus_codegen::explain::Explanation;
-use oplus_codegen::plan::Planner;
+use oplus_codegen::plan::{Call, Plan, Planner};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
@@ -103,18 +102,28 @@ impl Case {
 
     /// The schedules that the planner takes for the call today.
     pub(super) fn chosen(&self) -> Result<String, Box<dyn Error>> {
+        let (planner, call) = self.planner()?;
+        Ok(taken(&planner.plan(&call)?))
+    }
+
+    /// The planner of the case's program, and the call.
+    pub(super) fn planner(&self) -> Result<(Planner, Call), Box<dyn Error>> {
         let program = self.call.program()?;
         let sizes: Vec<(String, i64)> = self.call.axes.iter().map(|(axis, size)| (axis.clone(), *size)).collect();
-        let plan = Planner::new(&program, &self.target)?.plan(&contiguous_call(&program, &sizes)?)?;
-        let launches = Explanation::of(&program, &plan).launches;
-        let taken = launches.into_iter().filter_map(|launch| launch.candidates.into_iter().next());
-        Ok(taken.map(|(schedule, ..)| schedule).collect::<Vec<_>>().join("; "))
+        Ok((Planner::new(&program, &self.target)?, contiguous_call(&program, &sizes)?))
     }
 
     /// The fastest plan that was measured.
     pub(super) fn fastest(&self) -> Option<&Measured> {
         self.plans.iter().min_by(|a, b| a.ms.total_cmp(&b.ms))
     }
+}
+
+/// The schedules that a plan takes, as measurements name a plan.
+pub(super) fn taken(plan: &Plan) -> String {
+    let launched = plan.choices.iter().filter(|choice| choice.step.is_some());
+    let taken = launched.filter_map(|choice| choice.candidates.first());
+    taken.map(|estimate| estimate.schedule.to_string()).collect::<Vec<_>>().join("; ")
 }
 
 impl Called {

@@ -5,14 +5,16 @@ use crate::build::Builder;
 use crate::stage::{Stage, View};
 use crate::tile::{Operand, ParamId};
 use oplus_dsl::ir::{Axis, AxisSet, Binary};
-use std::collections::HashMap;
 
 /// The parameters of a stage's kernel.
 #[derive(Clone)]
 pub struct Args {
-    pointers: HashMap<Tensor, ParamId>,
+    /// Of every tensor, in the order of the ABI.
+    pointers: Vec<ParamId>,
     /// For every tensor, its axes and the stride along each; `None` stands for 1.
-    strides: HashMap<Tensor, Vec<(Axis, Option<Operand>)>>,
+    strides: Vec<Vec<(Axis, Option<Operand>)>>,
+    /// How many of the tensors are parameters of the stage; the others are its outputs.
+    inputs: usize,
     sizes: Vec<Operand>,
     outer: AxisSet,
     views: Vec<Vec<View>>,
@@ -31,14 +33,20 @@ pub struct Args {
 impl Args {
     /// Declares the parameters of a stage's kernel, in the order of its ABI, and reads the scalars.
     pub fn declare(b: &mut Builder, stage: &Stage, slots: Vec<Slot>) -> Args {
-        let (mut pointers, mut scalars, mut sizes) = (HashMap::new(), HashMap::new(), vec![]);
+        let (mut pointers, mut sizes, inputs) = (vec![], vec![], stage.program.params.len());
+        let mut strides: Vec<Vec<_>> =
+            tensors(stage).map(|t| axes(stage, t).iter().map(|axis| (*axis, None)).collect()).collect();
         let (mut scratch, mut segment_tiles, mut piece, mut messages, mut control) = (vec![], None, None, None, None);
         for slot in slots {
             let id = b.param(slot.param.name, slot.param.kind);
             match slot.role {
-                Role::Pointer(tensor) => drop(pointers.insert(tensor, id)),
+                Role::Pointer(_) => pointers.push(id),
                 Role::Size(_) => sizes.push(b.scalar(id)),
-                Role::Stride(tensor, axis) => drop(scalars.insert((tensor, axis), b.scalar(id))),
+                Role::Stride(tensor, axis) => {
+                    let stride = b.scalar(id);
+                    let own = strides[place(inputs, tensor)].iter_mut().filter(|(along, _)| *along == axis);
+                    own.for_each(|(_, known)| *known = Some(stride));
+                }
                 Role::Scratch(_) => scratch.push(id),
                 Role::SegmentTiles => segment_tiles = Some(b.scalar(id)),
                 Role::Piece => piece = Some(b.scalar(id)),
@@ -46,15 +54,13 @@ impl Args {
                 Role::Control => control = Some(id),
             }
         }
-        let stride = |t: Tensor, a: Axis| (a, scalars.get(&(t, a)).copied());
-        let strides = tensors(stage).map(|t| (t, axes(stage, t).iter().map(|a| stride(t, *a)).collect())).collect();
         let (outer, views) = (stage.outer_axes(), stage.views.clone());
-        Args { pointers, strides, sizes, outer, views, scratch, segment_tiles, piece, messages, control }
+        Args { pointers, strides, inputs, sizes, outer, views, scratch, segment_tiles, piece, messages, control }
     }
 
     /// A tensor's pointer.
     pub fn pointer(&self, tensor: Tensor) -> ParamId {
-        self.pointers[&tensor]
+        self.pointers[place(self.inputs, tensor)]
     }
 
     /// The size of an axis, `i64`.
@@ -86,14 +92,14 @@ impl Args {
 
     /// A tensor's stride along one of its axes, `i64`; 0 for an axis that it lacks.
     pub fn stride(&self, tensor: Tensor, axis: Axis) -> Operand {
-        let found = self.strides[&tensor].iter().find(|(a, _)| *a == axis);
+        let found = self.strides[place(self.inputs, tensor)].iter().find(|(a, _)| *a == axis);
         found.map_or(Operand::i64(0), |(_, stride)| stride.unwrap_or(Operand::i64(1)))
     }
 
     /// The offset of a tensor's element from its first, `i64`; axes without an index count as 0.
     pub fn offset(&self, b: &mut Builder, tensor: Tensor, indices: &[(Axis, Operand)]) -> Operand {
         let mut sum = Operand::i64(0);
-        for (axis, stride) in &self.strides[&tensor] {
+        for (axis, stride) in &self.strides[place(self.inputs, tensor)] {
             if let Some((_, index)) = indices.iter().find(|(a, _)| a == axis) {
                 let index = self.viewed(b, tensor, *axis, *index);
                 let step = stride.map_or(index, |stride| b.mul(index, stride));
@@ -118,5 +124,13 @@ impl Args {
                 b.binary(Binary::Min, moved, last)
             }
         }
+    }
+}
+
+/// The place of a tensor among all of a stage with so many parameters.
+fn place(inputs: usize, tensor: Tensor) -> usize {
+    match tensor {
+        Tensor::Param(i) => i as usize,
+        Tensor::Output(i) => inputs + i as usize,
     }
 }

@@ -46,7 +46,7 @@ pub struct Cut {
     pub across: Side,
     /// How many blocks share the tiles.
     pub blocks: u64,
-    /// What goes from tile to tile.
+    /// The carry from tile to tile.
     pub carry: Carry,
     /// Whether the scan goes from the end to the start.
     pub reverse: bool,

@@ -3,39 +3,36 @@
 //! Everything is bound by memory at least, so an estimate is never less than bytes over bandwidth, worsened by what keeps a
 //! schedule from it: accesses that use part of a 32-byte sector, scalar accesses. What else limits a schedule, as
 //! multiprocessors that have too little in flight or the fixed price of passing carries between blocks, it says itself. The
-//! constants were measured on an H200; only their ratios matter to the choice.
+//! constants are in one table ([`Constants`]); only their ratios matter to the choice.
 
 use super::Estimate;
 use crate::abi::{Tensor, elem, tensors};
-use crate::schedules::{Cost, Memory, Problem, Schedule};
+use crate::schedules::{Constants, Cost, Memory, Problem, Schedule};
 use crate::target::{Isa, Target};
 
-/// Microseconds from a launch to its first useful load, and from the last store to the end.
-const LAUNCH: f64 = 3.0;
-/// Share of the bandwidth that scalar accesses reach.
-const SCALAR: f64 = 0.75;
 /// Bytes of a sector, the least that memory moves.
 const SECTOR: u64 = 32;
 
 /// Bytes per microsecond of one multiprocessor's share of the bandwidth.
-fn bandwidth(target: &Target) -> f64 {
+fn bandwidth(target: &Target, constants: &Constants) -> f64 {
     match target.isa {
-        Isa::Sm80 => 14_000.0,
-        Isa::Sm90a => 32_000.0,
+        Isa::Sm80 => constants.bandwidth_sm_80,
+        Isa::Sm90a => constants.bandwidth_sm_90a,
     }
 }
 
 /// The estimate of a schedule that fits.
 pub(super) fn estimate(schedule: &Schedule, problem: &Problem<'_>) -> Estimate {
     let moved = moved_bytes(schedule, problem) as f64;
-    let share = if schedule.vector() == 1 { SCALAR } else { 1.0 };
-    let one = bandwidth(problem.target) * (share * schedule.share_of_bandwidth());
+    let constants = problem.constants;
+    let share = if schedule.vector() == 1 { constants.scalar_share } else { 1.0 };
+    let one = bandwidth(problem.target, constants) * (share * schedule.share_of_bandwidth(constants));
     let memory = Memory { moved, one, multiprocessors: f64::from(problem.target.multiprocessors) };
     let Cost { micros, why } = schedule.cost(problem, &memory);
     Estimate {
         schedule: *schedule,
         bytes: problem.bound.total_bytes(problem.stage),
-        micros: LAUNCH + micros.max(memory.micros()),
+        micros: constants.launch + micros.max(memory.micros()),
         why: format!("{why}, {:.1} MB at {:.0} GB/s", moved / 1e6, one * memory.multiprocessors / 1e3),
     }
 }

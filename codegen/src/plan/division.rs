@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex};
 use super::choosing::Choosing;
 use super::cost::estimate;
 use super::fits::fits;
-use super::variants::all_schedules;
 use super::{Arg, Buffer, Call, Choice, Estimate, Launch, Plan, PlanError, Reasons};
 use crate::abi::Role;
 use crate::key::Key;
-use crate::schedules::{Access, Misfit, Piece, Problem, Schedule, Segments};
+use crate::schedules::{Constants, Misfit, Piece, Problem, Schedule, Segments};
 use crate::stage::{Bound, Collapsed, Cut, CutKind, Stage, collapse};
 use crate::target::Target;
 use facts::Facts;
@@ -32,6 +31,8 @@ pub(super) struct Division {
     pub(super) how: CutKind,
     /// The stages and the buffers between them.
     pub(super) cut: Cut,
+    /// The constants of the cost model.
+    pub(super) constants: Constants,
     stages: Vec<Ready>,
     /// The keys and symbols of kernels that a plan has launched.
     names: OfKernels<(Key, String)>,
@@ -54,9 +55,10 @@ struct Form {
 }
 
 impl Form {
-    fn new(stage: &Stage, schedules: Vec<Schedule>, known: &mut KnownStages) -> Form {
-        let stage = Arc::new(stage.clone());
-        Form { facts: known.facts(&stage), stage, schedules }
+    fn new(stage: Stage, known: &mut KnownStages, schedules: impl FnOnce(&Facts, &Stage) -> Vec<Schedule>) -> Form {
+        let stage = Arc::new(stage);
+        let facts = known.facts(&stage);
+        Form { schedules: schedules(&facts, &stage), facts, stage }
     }
 }
 
@@ -74,35 +76,36 @@ impl Division {
     /// Lists the schedules of every stage on a target. Facts of stages that other divisions have, too, are shared with them.
     pub(super) fn new(how: CutKind, cut: Cut, target: &Target, known: &mut KnownStages) -> Division {
         let mut ready = |stage: &Stage| {
-            let mut form = |stage: &Stage, schedules| Form::new(stage, schedules, known);
+            let isa = target.isa;
             match collapse(stage) {
-                None => Ready { plain: form(stage, all_schedules(stage, target.isa)), merged: None },
+                None => {
+                    let plain = Form::new(stage.clone(), known, |facts, stage| facts.schedules(stage, isa));
+                    Ready { plain, merged: None }
+                }
                 Some(merged) => {
-                    let simple = form(&merged.stage, all_schedules(&merged.stage, target.isa));
-                    let plain = form(stage, Schedule::candidates(stage, target.isa, Access::Unmerged));
+                    let simple = Form::new(merged.stage.clone(), known, |facts, stage| facts.schedules(stage, isa));
+                    let plain = Form::new(stage.clone(), known, |facts, stage| facts.unmerged(stage, isa));
                     Ready { plain, merged: Some((merged, simple)) }
                 }
             }
         };
         let stages = cut.stages.iter().map(&mut ready).collect();
-        Division { target: *target, how, cut, stages, names: Mutex::default(), faults: Mutex::default() }
+        Division::of(how, cut, target, stages)
     }
 
     /// The stages with schedules that combine one element after the other.
     pub(super) fn ordered(cut: Cut, target: &Target) -> Division {
         let ready = |stage: &Stage| {
-            let plain = Form::new(stage, Schedule::ordered(stage), &mut KnownStages::default());
+            let plain = Form::new(stage.clone(), &mut KnownStages::default(), |_, stage| Schedule::ordered(stage));
             Ready { plain, merged: None }
         };
         let stages = cut.stages.iter().map(ready).collect();
-        Division {
-            how: CutKind::Plain,
-            target: *target,
-            cut,
-            stages,
-            names: Mutex::default(),
-            faults: Mutex::default(),
-        }
+        Division::of(CutKind::Plain, cut, target, stages)
+    }
+
+    fn of(how: CutKind, cut: Cut, target: &Target, stages: Vec<Ready>) -> Division {
+        let (names, faults, constants) = (Mutex::default(), Mutex::default(), *Constants::committed());
+        Division { target: *target, how, cut, constants, stages, names, faults }
     }
 
     /// The plan of a call.
@@ -159,7 +162,7 @@ impl Division {
     }
 
     fn problem<'a>(&'a self, stage: &'a Stage, bound: &'a Bound) -> Problem<'a> {
-        Problem { stage, bound, target: &self.target }
+        Problem { stage, bound, target: &self.target, constants: &self.constants }
     }
 
     fn launch_of(

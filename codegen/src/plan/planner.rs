@@ -9,7 +9,7 @@ use super::division::{Division, KnownStages};
 use super::residual::{Residual, is_save, saved, saving, with_saved};
 use super::sizes::{count, reach, shape};
 use super::{Arg, Call, Launch, Layout, NotTaken, OtherCut, Plan, PlanError};
-use crate::schedules::Schedule;
+use crate::schedules::{Constants, Schedule};
 use crate::stage::{Cut, CutKind, CutRefusal, cut_ordered, cuts};
 use crate::target::Target;
 
@@ -67,6 +67,11 @@ impl Planner {
     pub fn ordered(program: &Program, target: &Target) -> Result<Planner, PlanError> {
         let divisions = vec![Division::ordered(cut_ordered(program)?, target)];
         Ok(Planner { program: program.clone(), target: *target, divisions, refused: vec![] })
+    }
+
+    /// Estimates by other constants than those of the committed table, to find out which are best.
+    pub fn set_constants(&mut self, constants: &Constants) {
+        self.divisions.iter_mut().for_each(|division| division.constants = *constants);
     }
 
     /// The program.

@@ -1,5 +1,6 @@
 //! The parts that the estimates of all schedules are made of.
 
+use super::constants::Constants;
 use crate::words::counted;
 
 /// An estimate.
@@ -40,11 +41,6 @@ pub(crate) fn of_blocks(rounds: f64, noun: &str, resident: f64) -> String {
     format!("{} of {} per multiprocessor", counted(rounds, noun), counted(format!("{resident:.0}"), "block"))
 }
 
-/// Least microseconds between two tiles of a persistent block: a look-ahead must be hidden behind it.
-const TILE: f64 = 2.0;
-/// Those where the carry begins at every row, and so fewer aggregates are folded.
-const ROW_TILE: f64 = 1.5;
-
 /// The tiles of a persistent kernel.
 pub(crate) struct Tiles {
     /// How many there are.
@@ -62,8 +58,8 @@ pub(crate) struct Tiles {
 
 impl Tiles {
     /// Persistent blocks take tiles in turn; a tile that is not full costs as much as a full one.
-    pub(crate) fn cost(&self, memory: &Memory) -> Cost {
-        let least = (if self.rows > 1 { ROW_TILE } else { TILE }) + self.more.0;
+    pub(crate) fn cost(&self, memory: &Memory, constants: &Constants) -> Cost {
+        let least = (if self.rows > 1 { constants.row_tile } else { constants.tile }) + self.more.0;
         let points = self.points.max(1) as f64;
         let tile = (memory.moved / points * self.elements as f64 / memory.one).max(least);
         let count = self.count as f64;

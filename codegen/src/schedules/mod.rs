@@ -23,6 +23,7 @@ mod list;
 pub mod chunkwise;
 pub mod chunkwise_backward;
 pub mod columns;
+mod constants;
 mod cost;
 mod emit;
 mod error;
@@ -45,6 +46,7 @@ mod unit;
 
 pub use chunkwise_backward::Sweep;
 pub use columns::Form;
+pub use constants::{Constants, ConstantsError};
 pub use cost::{Cost, Memory};
 pub use emit::{lower, lower_sound, stand_in};
 pub use error::{LowerError, Unsound};

@@ -2,11 +2,12 @@
 
 use oplus_dsl::ir::Axis;
 
+use super::constants::Constants;
 use super::misfit::Misfit;
 use crate::stage::{Bound, Stage};
 use crate::target::Target;
 
-/// A stage, the sizes and layouts of a call, and the device.
+/// A stage, the sizes and layouts of a call, the device, and what estimates are made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
     /// The stage.
@@ -15,6 +16,8 @@ pub struct Problem<'a> {
     pub bound: &'a Bound,
     /// The device.
     pub target: &'a Target,
+    /// The constants of the cost model.
+    pub constants: &'a Constants,
 }
 
 impl<'a> Problem<'a> {

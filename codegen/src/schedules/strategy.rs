@@ -5,6 +5,7 @@ use std::fmt::{Debug, Display};
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet};
 
+use super::constants::Constants;
 use super::cost::{Cost, Memory};
 use super::error::LowerError;
 use super::misfit::Misfit;
@@ -261,7 +262,7 @@ pub trait Strategy: Debug + Display + Send + Sync {
     // ---- time
 
     /// The share of the bandwidth of memory that its accesses reach.
-    fn share_of_bandwidth(&self) -> f64 {
+    fn share_of_bandwidth(&self, _constants: &Constants) -> f64 {
         1.0
     }
 

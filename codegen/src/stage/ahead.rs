@@ -11,13 +11,16 @@ use super::cutter::memory_order;
 use super::error::CutError;
 use super::{Cut, Sink, Source, Stage, Temporary};
 
-/// The stages that write values, and outputs of the program that come from nothing else.
+/// A program that writes values, and outputs that come from nothing else, before the rest of the whole program.
 #[derive(Clone)]
 pub(super) struct Ahead {
-    cut: Cut,
+    /// It writes the values, and then those outputs.
+    written: Program,
     held: Vec<Temporary>,
-    /// How many parameters the program itself has.
+    /// How many parameters the whole program has.
     params: u32,
+    /// The outputs that it writes, by their numbers in the whole program.
+    given: Vec<u32>,
     /// The outputs that the rest has, by their numbers in the whole program.
     left: Vec<u32>,
 }
@@ -25,11 +28,7 @@ pub(super) struct Ahead {
 impl Ahead {
     /// The program that has these values as further parameters, stored as these types, and lacks these outputs; and what
     /// writes both. The program is prepared.
-    pub(super) fn of(
-        program: &Program,
-        values: &[(Value, Elem)],
-        outputs: &BTreeSet<usize>,
-    ) -> Result<(Program, Ahead), CutError> {
+    pub(super) fn of(program: &Program, values: &[(Value, Elem)], outputs: &BTreeSet<usize>) -> (Program, Ahead) {
         let (mut rest, mut held, params) = (program.clone(), vec![], program.params.len() as u32);
         for (value, elem) in values {
             let (name, axes) = (format!("v{}", value.0), memory_order(program, program.node(*value).axes));
@@ -44,38 +43,45 @@ impl Ahead {
             value: *value,
         });
         let written = written.chain(outputs.iter().map(|k| program.outputs[*k].clone())).collect();
-        let mut cut = cut_kept(&simplify(&Program { outputs: written, ..program.clone() }))?;
-        let (given, first): (Vec<u32>, _) = (outputs.iter().map(|k| *k as u32).collect(), held.len() as u32);
-        let place = |k: u32| if k < first { Place::Held(k) } else { Place::Output(given[(k - first) as usize]) };
-        cut.stages.iter_mut().for_each(|stage| moved(stage, place, first));
+        let written = Program { outputs: written, ..program.clone() };
+        let given: Vec<u32> = outputs.iter().map(|k| *k as u32).collect();
         let left: Vec<u32> = (0..program.outputs.len() as u32).filter(|k| !given.contains(k)).collect();
         rest.outputs = left.iter().map(|k| program.outputs[*k as usize].clone()).collect();
-        Ok((rest, Ahead { cut, held, params, left }))
+        (rest, Ahead { written, held, params, given, left })
     }
 
     /// How many outputs it writes.
     pub(super) fn outputs(&self) -> usize {
-        self.cut.stages.iter().flat_map(|s| &s.sinks).filter(|sink| matches!(sink, Sink::Output(_))).count()
+        self.given.len()
     }
 
-    /// Its stages before those of the rest.
-    pub(super) fn before(self, rest: Cut) -> Cut {
-        let Ahead { cut, held, params, left } = self;
-        let first = (held.len() + cut.buffers.len()) as u32;
-        let mut stages = cut.stages;
+    /// Its stages, with their places in the whole program.
+    pub(super) fn cut(&self) -> Result<Cut, CutError> {
+        let (given, first) = (&self.given, self.held.len() as u32);
+        let mut cut = cut_kept(&simplify(&self.written))?;
+        let place = |k: u32| if k < first { Place::Held(k) } else { Place::Output(given[(k - first) as usize]) };
+        cut.stages.iter_mut().for_each(|stage| moved(stage, place, first));
+        Ok(cut)
+    }
+
+    /// Its own stages, as [`Ahead::cut`] gives them, before those of the rest.
+    pub(super) fn before(&self, own: Cut, rest: Cut) -> Cut {
+        let Ahead { held, params, left, .. } = self;
+        let first = (held.len() + own.buffers.len()) as u32;
+        let mut stages = own.stages;
         for mut stage in rest.stages {
             moved(&mut stage, |k| Place::Output(left[k as usize]), first);
             // Its parameters from `params` on are what is held.
             for source in &mut stage.sources {
                 if let Source::Param(k) = *source
-                    && k >= params
+                    && k >= *params
                 {
                     *source = Source::Buffer(k - params);
                 }
             }
             stages.push(stage);
         }
-        Cut { stages, buffers: [held, cut.buffers, rest.buffers].concat(), part_axis: rest.part_axis }
+        Cut { stages, buffers: [held.clone(), own.buffers, rest.buffers].concat(), part_axis: rest.part_axis }
     }
 }
 

@@ -31,50 +31,120 @@ use super::{Cut, Sink, Source, Stage, Temporary};
 
 /// A program with a backward-scan stage and those that finish its sums; `None` if it has no two scans of that kind.
 pub fn cut_backward_scan(program: &Program) -> Result<Option<Cut>, CutError> {
-    sums_of_states(&prepare(program)?)
-}
-
-/// [`cut_backward_scan`] of a program that is prepared.
-pub(super) fn sums_of_states(program: &Program) -> Result<Option<Cut>, CutError> {
-    Ok(cuts(program, Sums::OfStates)?.into_iter().next())
+    Ways::of(&prepare(program)?, Sums::OfStates)?.cuts().next().transpose()
 }
 
 /// A backward-scan stage with all sums over rows and over outer axes taken by the stage, and the cotangent of the decay's logarithm,
 /// decay\[t\]·Σ λ\[t\]·h[t−1] over all of a state, in place of the sum: for each axis that may be the state axis.
 pub fn cut_matrix_backward(program: &Program) -> Result<Vec<Cut>, CutError> {
-    all_sums(&prepare(program)?)
+    Ways::of(&prepare(program)?, Sums::All)?.cuts().collect()
 }
 
-/// [`cut_matrix_backward`] of a program that is prepared.
-pub(super) fn all_sums(program: &Program) -> Result<Vec<Cut>, CutError> {
-    cuts(program, Sums::All)
-}
-
-/// The ways to cut a program with a backward-scan stage, those first that need the fewest outputs computed before.
-fn cuts(program: &Program, sums: Sums) -> Result<Vec<Cut>, CutError> {
-    let (program, flags) = flagged(varying(program)?)?;
-    let mut cuts = vec![];
-    for (number, pair) in pairs(&program).into_iter().enumerate() {
-        let over = pair.axes.without(pair.time);
-        for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
-            let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
-                Some(row) => whole(&program, number, pair.time, [state, row])?,
-                None => (program.clone(), None),
-            };
-            let Some(pair) = pairs(&program).into_iter().nth(number) else { continue };
-            let Some(outline) = Outline::of(&program, &pair, state, sums) else { continue };
-            let before = ahead.as_ref().map_or(0, Ahead::outputs);
-            let cut = outline.cut()?;
-            cuts.push((before, ahead.into_iter().chain(flags.clone()).fold(cut, |cut, ahead| ahead.before(cut))));
+/// The first cut of a prepared program with a backward-scan stage that is refused for none of its stages, or why the first cut is;
+/// `None` if there is no such cut. Stages are made only up to the first that is refused.
+pub(super) fn first_taken<R>(
+    program: &Program,
+    sums: Sums,
+    refusal: impl Fn(&Stage) -> Option<R>,
+) -> Result<Option<Result<Cut, R>>, CutError> {
+    let (ways, mut first) = (Ways::of(program, sums)?, None);
+    for outline in ways.outlines() {
+        match ways.cut(outline, &refusal)? {
+            Err(refused) if sums == Sums::All => _ = first.get_or_insert(refused),
+            cut => return Ok(Some(cut)),
         }
     }
-    cuts.sort_by_key(|(before, _)| *before);
-    Ok(cuts.into_iter().map(|(_, cut)| cut).collect())
+    Ok(first.map(Err))
+}
+
+/// The ways to cut a program with a backward-scan stage.
+struct Ways {
+    sums: Sums,
+    /// The program that writes the flags of packed sequences.
+    flags: Option<Ahead>,
+    all: Vec<Way>,
+}
+
+/// A pair of scans as a backward-scan stage takes them.
+struct Way {
+    program: Program,
+    pair: Pair,
+    state: Axis,
+    /// The values that are computed before the stage.
+    ahead: Option<Ahead>,
+}
+
+impl Ways {
+    fn of(program: &Program, sums: Sums) -> Result<Ways, CutError> {
+        let mut all = vec![];
+        if !has_opposite_scans(program) {
+            return Ok(Ways { sums, flags: None, all });
+        }
+        let (program, flags) = flagged(varying(program)?);
+        for (number, pair) in pairs(&program).into_iter().enumerate() {
+            let over = pair.axes.without(pair.time);
+            for state in over.iter().collect::<Vec<_>>().into_iter().rev() {
+                let (program, ahead) = match pair.row(state).filter(|_| sums == Sums::All) {
+                    Some(row) => whole(&program, number, pair.time, [state, row]),
+                    None => (program.clone(), None),
+                };
+                if let Some(pair) = pairs(&program).into_iter().nth(number) {
+                    all.push(Way { program, pair, state, ahead });
+                }
+            }
+        }
+        Ok(Ways { sums, flags, all })
+    }
+
+    /// Those that can be, with what the backward-scan stage has; those first that need the fewest outputs computed before.
+    fn outlines(&self) -> Vec<Outline<'_>> {
+        let mut outlines: Vec<Outline<'_>> = self.all.iter().filter_map(|way| Outline::of(way, self.sums)).collect();
+        outlines.sort_by_key(|outline| outline.way.ahead.as_ref().map_or(0, Ahead::outputs));
+        outlines
+    }
+
+    /// A cut, or why one of its stages is refused.
+    fn cut<R>(&self, outline: Outline<'_>, refusal: &impl Fn(&Stage) -> Option<R>) -> Result<Result<Cut, R>, CutError> {
+        let mut before = vec![];
+        for ahead in self.flags.iter().chain(&outline.way.ahead) {
+            let own = ahead.cut()?;
+            if let Some(refused) = own.stages.iter().find_map(refusal) {
+                return Ok(Err(refused));
+            }
+            before.push((ahead, own));
+        }
+        let stage = outline.first_stage()?;
+        if let Some(refused) = refusal(&stage.stage) {
+            return Ok(Err(refused));
+        }
+        let cut = outline.finished(stage)?;
+        Ok(match cut.stages[1..].iter().find_map(refusal) {
+            Some(refused) => Err(refused),
+            None => Ok(before.into_iter().rev().fold(cut, |cut, (ahead, own)| ahead.before(own, cut))),
+        })
+    }
+
+    fn cuts(&self) -> impl Iterator<Item = Result<Cut, CutError>> {
+        let never = |_: &Stage| None::<std::convert::Infallible>;
+        self.outlines().into_iter().filter_map(move |outline| self.cut(outline, &never).map(Result::ok).transpose())
+    }
+}
+
+/// Whether some axis is scanned both ways.
+fn has_opposite_scans(program: &Program) -> bool {
+    let along = |own: bool| -> AxisSet {
+        let scanned = |op: &Op| match op {
+            Op::Scan { axis, reverse, .. } if *reverse == own => Some(*axis),
+            _ => None,
+        };
+        program.nodes.iter().filter_map(|node| scanned(&node.op)).collect()
+    };
+    along(true).iter().any(|axis| along(false).contains(axis))
 }
 
 /// The program as a stage of matrices over these two axes takes it, and what is computed before; `number` says which pair of
 /// scans that has, along which time.
-fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> Result<(Program, Option<Ahead>), CutError> {
+fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> (Program, Option<Ahead>) {
     let program = inward(program, axes, time);
     let pairs = pairs(&program);
     let Pair { forward, back, time, .. } = &pairs[number];
@@ -83,7 +153,7 @@ fn whole(program: &Program, number: usize, time: Axis, axes: [Axis; 2]) -> Resul
 
 /// Which sums a backward-scan stage takes beside those over the state axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sums {
+pub(super) enum Sums {
     /// Over rows of maps of states, and over time.
     OfStates,
     /// Over rows of maps of states or of contractions, and over outer axes.
@@ -105,8 +175,15 @@ enum Level {
     Other,
 }
 
+/// A backward-scan stage, and the tensors that it writes for those behind it.
+struct FirstStage {
+    stage: Stage,
+    buffers: Vec<Temporary>,
+}
+
 /// A program divided into a backward-scan stage and what is computed from its outputs.
 struct Outline<'p> {
+    way: &'p Way,
     program: &'p Program,
     pair: &'p Pair,
     state: Axis,
@@ -120,9 +197,10 @@ struct Outline<'p> {
 
 impl<'p> Outline<'p> {
     /// With states along an axis; `None` where some output needs the states themselves.
-    fn of(program: &'p Program, pair: &'p Pair, state: Axis, sums: Sums) -> Option<Outline<'p>> {
+    fn of(way: &'p Way, sums: Sums) -> Option<Outline<'p>> {
+        let Way { program, pair, state, .. } = way;
         let (levels, direct, exports) = (vec![], BTreeMap::new(), BTreeSet::new());
-        let mut outline = Outline { program, pair, state, sums, levels, direct, exports };
+        let mut outline = Outline { way, program, pair, state: *state, sums, levels, direct, exports };
         for i in 0..program.nodes.len() {
             let level = outline.level(Value(i as u32));
             outline.levels.push(level);
@@ -301,22 +379,25 @@ impl<'p> Outline<'p> {
 
     // ---- the cut
 
-    fn cut(self) -> Result<Cut, CutError> {
+    /// The backward-scan stage.
+    fn first_stage(&self) -> Result<FirstStage, CutError> {
         let mut buffers = vec![];
         let mut given: Vec<(Value, Output, Sink)> = vec![];
         for (k, value) in &self.direct {
             given.push((*value, self.program.outputs[*k].clone(), Sink::Output(*k as u32)));
         }
-        let mut holders = BTreeMap::new();
         for value in &self.exports {
             let sink = Sink::Buffer(buffers.len() as u32);
             let buffer = self.buffer(*value);
             let Temporary { name, axes, elem } = buffer.clone();
             given.push((*value, Output { name, axes, elem, value: *value }, sink));
             buffers.push(buffer);
-            holders.insert(*value, sink);
         }
-        let stage = self.stage(&given)?;
+        Ok(FirstStage { stage: self.stage(&given)?, buffers })
+    }
+
+    /// The cut that begins with this stage.
+    fn finished(&self, FirstStage { stage, mut buffers }: FirstStage) -> Result<Cut, CutError> {
         let mut stages = vec![stage];
         if self.direct.len() < self.program.outputs.len() {
             let rest = cut(&self.rest(&buffers))?;

@@ -67,7 +67,7 @@ fn one_sum(stage: &Stage) -> (Stage, AxisSet) {
 /// The program without some nodes, which no other reads.
 fn without(program: Program, dead: &[Value]) -> Program {
     let mut place = vec![];
-    let mut kept = Program { nodes: vec![], ..program.clone() };
+    let mut kept = program.without_nodes();
     for (i, node) in program.nodes.into_iter().enumerate() {
         place.push(Value(kept.nodes.len() as u32));
         if !dead.contains(&Value(i as u32)) {

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use oplus_dsl::ir::{Op, Program};
 use thiserror::Error;
 
-use super::backward_scan::{all_sums, sums_of_states};
+use super::backward_scan::{Sums, first_taken};
 use super::cut::{contracted, cut_plain, partial_sums, prepare};
 use super::pairwise::Outward;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
@@ -85,24 +85,26 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
     let program = prepare(program)?;
     let outward = Outward::of(&program);
     let gathers = program.nodes.iter().any(|node| matches!(node.op, Op::Gather { .. }));
-    let found = |how: CutKind| -> Result<Vec<Cut>, CutError> {
-        Ok(match how {
-            CutKind::Plain => vec![cut_plain(&program)?],
-            CutKind::Contracted => contracted(&program)?.into_iter().collect(),
-            CutKind::BackwardScan => sums_of_states(&program)?.into_iter().collect(),
-            CutKind::Pairwise => outward.pairwise()?.into_iter().collect(),
-            CutKind::PairwiseSeparate => outward.separate()?.into_iter().collect(),
-            CutKind::GroupedQuery => outward.grouped_query()?.into_iter().collect(),
-            CutKind::SplitK => outward.split_k()?.into_iter().collect(),
-            CutKind::MatrixBackward => all_sums(&program)?,
-            CutKind::PartialSums => partial_sums(&program)?.into_iter().collect(),
-        })
+    let taken = |how: CutKind| -> Result<Option<Result<Cut, CutRefusal>>, CutError> {
+        let cut = match how {
+            CutKind::Plain => Some(cut_plain(&program)?),
+            CutKind::Contracted => contracted(&program)?,
+            _ if gathers => return Ok(Some(Err(CutRefusal::Gathers))),
+            CutKind::BackwardScan => return first_taken(&program, Sums::OfStates, |stage| how.refusal(stage)),
+            CutKind::MatrixBackward => return first_taken(&program, Sums::All, |stage| how.refusal(stage)),
+            CutKind::Pairwise => outward.pairwise()?,
+            CutKind::PairwiseSeparate => outward.separate()?,
+            CutKind::GroupedQuery => outward.grouped_query()?,
+            CutKind::SplitK => outward.split_k()?,
+            CutKind::PartialSums => partial_sums(&program)?,
+        };
+        Ok(cut.map(|cut| match cut.stages.iter().find_map(|stage| how.refusal(stage)) {
+            None => Ok(cut),
+            Some(refusal) => Err(refusal),
+        }))
     };
-    let ways = CutKind::ALL.into_iter().map(|how| match how {
-        CutKind::Plain | CutKind::Contracted => Ok((how, how.first_taken(found(how)?))),
-        _ if gathers => Ok((how, Err(CutRefusal::Gathers))),
-        _ => Ok((how, how.first_taken(found(how)?))),
-    });
+    let absent = |how| Err(CutRefusal::Absent { of: how });
+    let ways = CutKind::ALL.into_iter().map(|how| Ok((how, taken(how)?.unwrap_or_else(|| absent(how)))));
     Ok(Cuts(ways.collect::<Result<_, CutError>>()?))
 }
 
@@ -123,18 +125,6 @@ impl CutKind {
     /// Whether the stages may store all states of a scan in between.
     pub fn may_store_states(self) -> bool {
         matches!(self, CutKind::Plain | CutKind::Contracted | CutKind::PartialSums)
-    }
-
-    /// The first cut whose stages kernels take, or what a stage of the first one lacks.
-    fn first_taken(self, cuts: Vec<Cut>) -> Result<Cut, CutRefusal> {
-        let mut first: Option<CutRefusal> = None;
-        for cut in cuts {
-            match cut.stages.iter().find_map(|stage| self.refusal(stage)) {
-                None => return Ok(cut),
-                Some(refusal) => first = first.or(Some(refusal)),
-            }
-        }
-        Err(first.unwrap_or(CutRefusal::Absent { of: self }))
     }
 
     /// Why no kernel takes a stage of such a cut, if none does.

@@ -242,7 +242,7 @@ impl<'p> Cutter<'p> {
             return known.clone();
         }
         let (axis, operands) = match &self.program.node(tuple).op {
-            op @ (Op::Scan { axis, .. } | Op::Reduce { axis, .. }) => (Some(*axis), op.operands()),
+            op @ (Op::Scan { axis, .. } | Op::Reduce { axis, .. }) => (Some(*axis), op.operands().into_vec()),
             _ => (None, vec![]),
         };
         let mut read = BTreeSet::new();

@@ -11,7 +11,6 @@ use oplus_dsl::ir::{Axis, Binary, Op, Program, Value};
 
 use super::ahead::Ahead;
 use super::copy::beneath;
-use super::error::CutError;
 
 /// Two recurrences along `time` in opposite directions, of matrices over two axes, of which queries sum over the first.
 pub(super) struct Matrices<'a> {
@@ -23,12 +22,13 @@ pub(super) struct Matrices<'a> {
 
 impl Matrices<'_> {
     /// The program that finds factors and such outputs in memory, and what writes them, if there are any.
-    pub(super) fn divided(&self, program: &Program) -> Result<(Program, Option<Ahead>), CutError> {
+    pub(super) fn divided(&self, program: &Program) -> (Program, Option<Ahead>) {
         let (factors, outputs) = (self.factors(program), self.outputs(program));
         if factors.is_empty() && outputs.is_empty() {
-            return Ok((program.clone(), None));
+            return (program.clone(), None);
         }
-        Ahead::of(program, &factors, &outputs).map(|(rest, ahead)| (rest, Some(ahead)))
+        let (rest, ahead) = Ahead::of(program, &factors, &outputs);
+        (rest, Some(ahead))
     }
 
     /// The factors that are no parameters, and the types that they are stored in.

@@ -8,15 +8,15 @@ use oplus_dsl::Elem;
 use oplus_dsl::ir::{Op, Program, Value};
 
 use super::ahead::Ahead;
-use super::error::CutError;
 
 /// A program with its flags as further parameters, and what writes them; the program itself where it has none.
-pub(super) fn flagged(program: Program) -> Result<(Program, Option<Ahead>), CutError> {
+pub(super) fn flagged(program: Program) -> (Program, Option<Ahead>) {
     let starts = |i: &u32| matches!(program.nodes[*i as usize].op, Op::Starts { .. });
     let flags: Vec<(Value, Elem)> =
         (0..program.nodes.len() as u32).filter(starts).map(|i| (Value(i), Elem::Bool)).collect();
     if flags.is_empty() {
-        return Ok((program, None));
+        return (program, None);
     }
-    Ahead::of(&program, &flags, &BTreeSet::new()).map(|(rest, ahead)| (rest, Some(ahead)))
+    let (rest, ahead) = Ahead::of(&program, &flags, &BTreeSet::new());
+    (rest, Some(ahead))
 }

@@ -1,12 +1,13 @@
 //! Bringing values of the whole program into a stage.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, Op, Program, Value};
 use oplus_dsl::typing::TypeError;
 use oplus_dsl::walk::WorkList;
+use rustc_hash::FxHashMap;
 
 use super::assembly::{Assembly, Built, Running};
 use super::contraction::Contraction;
@@ -17,7 +18,7 @@ use super::{Source, View};
 /// How values of the whole program are brought into the stage.
 pub(super) struct Import<'r> {
     read: &'r BTreeSet<Value>,
-    known: HashMap<(Value, Place), Value>,
+    known: FxHashMap<(Value, Place), Value>,
     /// Which values depend on a scan that runs in the stage, once something asks.
     depends: OnceCell<Vec<bool>>,
 }
@@ -34,7 +35,7 @@ pub(super) struct Place {
 impl<'r> Import<'r> {
     /// Nothing is known yet; these values are read from memory.
     pub(super) fn new(read: &'r BTreeSet<Value>) -> Import<'r> {
-        Import { read, known: HashMap::new(), depends: OnceCell::new() }
+        Import { read, known: FxHashMap::default(), depends: OnceCell::new() }
     }
 
     /// Whether a value depends on a scan that is not beneath one of the values that are read.
@@ -118,11 +119,12 @@ impl Assembly<'_> {
                 self.view(import, self.axis(*axis)?, *by, *inner, *fill, place)
             }
             op => {
-                let mut operands = HashMap::new();
-                for operand in op.operands() {
-                    operands.insert(operand, self.import(import, operand, place)?);
+                let mut operands = op.operands();
+                for operand in &mut operands {
+                    *operand = self.import(import, *operand, place)?;
                 }
-                let op = self.move_axes(op.map_operands(|v| operands[&v]))?;
+                let mut operands = operands.into_iter();
+                let op = self.move_axes(op.map_operands(|v| operands.next().unwrap_or(v)))?;
                 let axes = if let Op::Broadcast(_) = op { self.axis_set(node.axes)? } else { AxisSet::EMPTY };
                 self.builder.append(op, node.ty, axes)
             }

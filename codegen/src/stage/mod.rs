@@ -78,7 +78,7 @@ pub use refusal::Refusal;
 use std::sync::Arc;
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::{Axis, AxisSet, Op, OperatorId, Program, Value};
+use oplus_dsl::ir::{Axis, AxisSet, Node, Op, OperatorId, Program, Value};
 
 /// A part of a program that runs as one kernel: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -213,14 +213,17 @@ impl Stage {
 
     /// The stage with another program in normal form over the same axes and tensors; finds what it is then.
     pub fn with_program(&self, program: Program) -> Stage {
-        let Stage { axes, sources, views, sinks, part_axis, .. } = self.clone();
-        Stage::new(NormalForm { program, axes, sources, views, sinks, part_axis })
+        let mut stage = self.rewritten(program);
+        stage.kind = Arc::new(Kind::of(&stage));
+        stage
     }
 
     /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
     /// the program before.
     pub(crate) fn rewritten(&self, program: Program) -> Stage {
-        Stage { program, ..self.clone() }
+        let Stage { axes, sources, views, sinks, part_axis, kind, .. } = self;
+        let (axes, sources, views, sinks) = (axes.clone(), sources.clone(), views.clone(), sinks.clone());
+        Stage { program, axes, sources, views, sinks, part_axis: *part_axis, kind: kind.clone() }
     }
 
     /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.
@@ -241,17 +244,18 @@ impl Stage {
     }
 
     /// The second scan of a backward-scan stage, and its decay before the shift.
-    fn back(&self) -> Option<(Value, Value)> {
-        let scans = self.program.nodes.iter().enumerate().filter_map(|(i, node)| match &node.op {
+    fn back<'s>(&'s self) -> Option<(Value, Value)> {
+        let scan = |(i, node): (usize, &'s Node)| match &node.op {
             Op::Scan { axis, elements, reverse, .. } => Some((Value(i as u32), *axis, elements, *reverse)),
             _ => None,
-        });
-        let scans: Vec<_> = scans.collect();
-        let both = scans.iter().any(|(.., reverse)| *reverse) && scans.iter().any(|(.., reverse)| !*reverse);
-        let back = |(value, axis, elements, reverse): &(Value, Axis, &Vec<Value>, bool)| {
-            Some((*value, opposite::shifted(&self.program, elements, *axis, *reverse)?))
         };
-        scans.iter().find_map(back).filter(|_| both)
+        let scans = || self.program.nodes.iter().enumerate().filter_map(scan);
+        if !scans().any(|(.., reverse)| reverse) || scans().all(|(.., reverse)| reverse) {
+            return None;
+        }
+        scans().find_map(|(value, axis, elements, reverse)| {
+            Some((value, opposite::shifted(&self.program, elements, axis, reverse)?))
+        })
     }
 
     /// The scan of some tuples.

@@ -1,9 +1,10 @@
 //! The values that a value is computed from, when some of those beneath it are read from memory.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use oplus_dsl::ir::{Axis, AxisSet, Op, Program, Value};
+use rustc_hash::FxHashSet;
 
 use super::contraction::contraction;
 use super::course::{Course, course, depends};
@@ -46,7 +47,7 @@ pub(super) fn needs(
     read: &BTreeSet<Value>,
     context: Context,
 ) -> Needs {
-    let (depends, seen, open) = (OnceCell::new(), HashSet::new(), vec![(value, context)]);
+    let (depends, seen, open) = (OnceCell::new(), FxHashSet::default(), vec![(value, context)]);
     let mut walk = Walk { program, sums, read, depends, seen, open, needs: Needs::default() };
     walk.run();
     walk.needs
@@ -92,7 +93,7 @@ pub(super) fn atoms(
     read: &BTreeSet<Value>,
     held: impl Fn(Value) -> bool,
 ) -> BTreeSet<Value> {
-    let (mut atoms, mut seen, mut stack) = (BTreeSet::new(), HashSet::new(), vec![value]);
+    let (mut atoms, mut seen, mut stack) = (BTreeSet::new(), FxHashSet::default(), vec![value]);
     while let Some(value) = stack.pop() {
         if !seen.insert(value) || !depends(program, value, read) {
             continue;
@@ -113,7 +114,7 @@ struct Walk<'a> {
     read: &'a BTreeSet<Value>,
     /// Which values depend on a scan, once something asks.
     depends: OnceCell<Vec<bool>>,
-    seen: HashSet<(Value, Context)>,
+    seen: FxHashSet<(Value, Context)>,
     open: Vec<(Value, Context)>,
     needs: Needs,
 }

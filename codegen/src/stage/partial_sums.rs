@@ -70,7 +70,7 @@ fn column_sum(program: &Program, tuple: Value) -> Option<ColumnSum> {
 /// Every field of an outermost sum becomes the sum over the part axis of what is stored in parts.
 fn with_parts(program: &Program, sums: &[&ColumnSum]) -> ProgramInParts {
     let axis = Axis(program.axes.len() as u32);
-    let mut changed = Program { nodes: vec![], ..program.clone() };
+    let mut changed = program.without_nodes();
     changed.axes.push(part_name(program));
     let (mut parts, mut place): (Vec<Value>, Vec<Value>) = (vec![], vec![]);
     for node in &program.nodes {

@@ -143,15 +143,15 @@ fn the_same_bits_in_every_order_of_events() {
 }
 
 /// Runs with elements of the values that are infinite or NaN: the rows that do not see them must not know.
-fn check_strays(stage: &Stage, sizes: [usize; 7], schedule: &Flash, error: f64) {
+fn check_non_finite(stage: &Stage, sizes: [usize; 7], schedule: &Flash, error: f64) {
     let [.., n, _, f] = sizes;
     let all: Vec<(usize, f64)> = (0..n * f).map(|at| (at, f64::NAN)).collect();
     let (later, late) = (n / 2 * f, (n - 1) * f);
     let some =
         [(later + 1, f64::INFINITY), (later + 3, f64::NEG_INFINITY), (late, f64::NAN), (late - f, f64::INFINITY)];
-    for strays in [&some[..], &all[late..], &all[later..], &all] {
+    for elements in [&some[..], &all[late..], &all[later..], &all] {
         let mut case = Case::new(stage, &sizes);
-        case.stray(2, strays);
+        case.set_non_finite(2, elements);
         let found = case.wanted()[0].as_floats().expect("floats").to_vec();
         assert!(found.iter().any(|x| !x.is_finite()), "seen by some row");
         case.check_to(schedule, Order::Random(n as u64), error);
@@ -163,12 +163,17 @@ fn what_a_row_does_not_see_may_be_anything() {
     let together = Flash { warps: 4, unit: Unit::Warpgroup, columns: 32, ..SMALL };
     for (m, n) in [(40, 40), (33, 70)] {
         for stage in [causal("bf16"), window(), softcapped()] {
-            check_strays(&stage, [1, 1, 1, m, n, 16, 16], &SMALL, 2e-2);
-            check_strays(&stage, [1, 1, 1, m, n, 16, 16], &Flash { columns: 64, warps: 1, repeat: 2, ..SMALL }, 2e-2);
-            check_strays(&stage, [1, 1, 1, m, n, 16, 32], &Flash { width: 32, ..together }, 2e-2);
+            check_non_finite(&stage, [1, 1, 1, m, n, 16, 16], &SMALL, 2e-2);
+            check_non_finite(
+                &stage,
+                [1, 1, 1, m, n, 16, 16],
+                &Flash { columns: 64, warps: 1, repeat: 2, ..SMALL },
+                2e-2,
+            );
+            check_non_finite(&stage, [1, 1, 1, m, n, 16, 32], &Flash { width: 32, ..together }, 2e-2);
         }
-        check_strays(&causal("f16"), [1, 1, 1, m, n, 9, 11], &Flash { vector: 1, ..SMALL }, 2e-2);
-        check_strays(&causal("f32"), [1, 1, 1, m, n, 16, 16], &Flash { vector: 4, ..SMALL }, 2e-6);
+        check_non_finite(&causal("f16"), [1, 1, 1, m, n, 9, 11], &Flash { vector: 1, ..SMALL }, 2e-2);
+        check_non_finite(&causal("f32"), [1, 1, 1, m, n, 16, 16], &Flash { vector: 4, ..SMALL }, 2e-6);
     }
 }
 
@@ -179,7 +184,10 @@ fn what_a_bias_hides_may_be_anything() {
     if let Data::Float(bias) = &mut case.inputs[3].data {
         (0..bias.len()).filter(|i| i % 3 == 0 || i % 41 == 5).for_each(|i| bias[i] = f64::NEG_INFINITY);
     }
-    case.stray(2, &[(5 * 16 + 2, f64::NAN), (7 * 16, f64::INFINITY), (7 * 16 + 9, f64::NAN), (8 * 16 + 9, f64::NAN)]);
+    case.set_non_finite(
+        2,
+        &[(5 * 16 + 2, f64::NAN), (7 * 16, f64::INFINITY), (7 * 16 + 9, f64::NAN), (8 * 16 + 9, f64::NAN)],
+    );
     case.check(&SMALL, Order::Ascending);
     case.check(&Flash { warps: 4, unit: Unit::Warpgroup, columns: 32, ..SMALL }, Order::Ascending);
 }

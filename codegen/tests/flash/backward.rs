@@ -62,7 +62,7 @@ fn heads_that_share_keys_are_rounds() {
 }
 
 #[test]
-fn strays_of_every_round() {
+fn non_finite_elements_of_every_iteration() {
     let stage = backward_shared_keys("bf16", SEEN[1]);
     let sizes = [1, 1, 3, 40, 60, 16, 16];
     let mut case = Case::new(&stage, &sizes);
@@ -70,7 +70,7 @@ fn strays_of_every_round() {
         lse.iter_mut().for_each(|x| *x += 3.0);
     }
     // Of the second head, a query that sees half of the keys.
-    case.stray(4, &[(40 * 16 + 16 * 12 + 7, f64::NAN), (2 * 40 * 16 + 3, f64::NAN)]);
+    case.set_non_finite(4, &[(40 * 16 + 16 * 12 + 7, f64::NAN), (2 * 40 * 16 + 3, f64::NAN)]);
     case.check(&SMALL, Order::Random(1));
 }
 
@@ -92,7 +92,7 @@ fn cotangents_of_rows_that_do_not_see_a_key_may_be_anything() {
             lse.iter_mut().for_each(|x| *x += 3.0);
         }
         // The first queries see few keys; a later one sees most of them.
-        case.stray(4, &[(1, f64::NAN), (16 * 3 + 2, f64::NAN), (16 * 20 + 7, f64::NAN)]);
+        case.set_non_finite(4, &[(1, f64::NAN), (16 * 3 + 2, f64::NAN), (16 * 20 + 7, f64::NAN)]);
         case.check(&SMALL, Order::Random(1));
         case.check(&Flash { warps: 4, unit: Unit::Warpgroup, columns: 32, ..SMALL }, Order::Ascending);
     }

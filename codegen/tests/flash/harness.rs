@@ -49,11 +49,11 @@ impl<'a> Case<'a> {
         interpret_sized(&self.stage.program, &given, &sizes, Mode::default()).expect("runs")
     }
 
-    /// Some elements of an input are infinite or NaN: those that `strays` gives.
-    pub(crate) fn stray(&mut self, input: usize, strays: &[(usize, f64)]) {
+    /// Some elements of an input are infinite or NaN: those that `elements` gives.
+    pub(crate) fn set_non_finite(&mut self, input: usize, elements: &[(usize, f64)]) {
         let Data::Float(numbers) = &mut self.inputs[input].data else { return };
         let len = numbers.len();
-        strays.iter().filter(|(at, _)| *at < len).for_each(|(at, x)| numbers[*at] = *x);
+        elements.iter().filter(|(at, _)| *at < len).for_each(|(at, x)| numbers[*at] = *x);
     }
 
     /// The outputs of the kernel, in some order of events.

@@ -11,7 +11,7 @@
 //! something runs along (t from 0 to n − 1 if there is only one such axis) and left out along all others. `x.bar` is
 //! x̄, `x.dot` is ẋ. A selection that only keeps exp(x − m) from being NaN at x = m = −∞ is written exp(x − m).
 //!
-//! What stands more than 100 operations deep, or behind the first 4,000, is written `…`, and the last line says so.
+//! Operations that stand more than 100 deep, or behind the first 4,000, are written `…`, and the last line says so.
 
 mod bounds;
 mod expression;
@@ -63,7 +63,7 @@ struct Writer<'a> {
     /// The fields that are read of scans with the same elements.
     read: HashMap<Family, u64>,
     lines: Vec<String>,
-    /// What holds outside the axis, for the line under way.
+    /// The value outside the axis, for the line under way.
     conditions: Vec<String>,
     bounds: Bounds,
 }

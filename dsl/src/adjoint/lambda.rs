@@ -26,7 +26,7 @@ use super::recurrence::{Recurrence, States};
 use super::sweep::last_index;
 use super::{AdjointError, linear, rules};
 
-/// What comes back to the states of a scan from outside it, field by field; `None` where nothing does.
+/// The cotangents that come to the states of a scan from outside it, field by field; `None` where there is none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// g[t], to what the scan gives at t.
@@ -81,7 +81,7 @@ pub(super) struct Solver<'a> {
     done: u64,
 }
 
-/// What components must have in common to share a scan: the matrix, and whether there is a source.
+/// The properties that components must have in common to share a scan: the matrix, and whether there is a source.
 #[derive(PartialEq, Eq)]
 struct Kind {
     matrix: Vec<Option<Value>>,

@@ -63,7 +63,7 @@ pub enum AdjointError {
     Invalid {
         /// The program's name.
         program: String,
-        /// What is wrong with it.
+        /// The fault of it.
         errors: Vec<VerifyError>,
     },
     /// No output depends on a parameter in a differentiable way.
@@ -213,7 +213,7 @@ impl Reverse {
     /// The program in which residuals are read from their parameters.
     fn read_residuals(self) -> Result<Program, TypeError> {
         let program = self.sweep.b.finish();
-        let mut into = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.clone() });
+        let mut into = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.without_nodes() });
         let mut copy = Copy::of(&program);
         let mut residuals: Vec<_> = self.residuals.into_iter().collect();
         residuals.sort_by_key(|(_, k)| *k);

@@ -24,7 +24,7 @@ use super::recurrence::Recurrence;
 use super::rules;
 use super::telescope::{Shape, classify};
 
-/// What comes back to a total's means and to its logarithm.
+/// The cotangents of a total's means and of its logarithm.
 #[derive(Clone, Debug)]
 pub(crate) struct Normal {
     /// The field d.
@@ -39,7 +39,7 @@ pub(crate) struct Normal {
     logarithm_bar: Option<Value>,
 }
 
-/// What came back to a total.
+/// The cotangents of a total.
 #[derive(Clone, Debug)]
 pub(crate) struct Released {
     /// The total in its normal gauge.
@@ -100,7 +100,7 @@ impl Normals {
         Ok(telescoping)
     }
 
-    /// What came back to the total of a reduction.
+    /// The cotangents of the total of a reduction.
     pub(crate) fn release(&mut self, b: &mut Builder, reduction: &Recurrence) -> Result<Option<Released>, TypeError> {
         let Some(normal) = self.of.remove(&reduction.tuple) else { return Ok(None) };
         let mut total = b.fields(reduction.tuple)?;

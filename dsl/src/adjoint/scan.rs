@@ -112,7 +112,7 @@ impl Step<'_> {
         Ok(sweep.cotangents.add(&sweep.b, self.scan.init[m], term, self.scan.fields[m])?)
     }
 
-    /// What comes back to one field of the init; `None` where nothing does, and for the gauge.
+    /// The cotangent of one field of the init; `None` where there is none, and for the gauge.
     fn init_field(&self, b: &mut Builder, i: usize, lambda: &[Option<Value>]) -> Result<Option<Value>, TypeError> {
         let mut value = if self.scan.gives == States::Exclusive { self.known.source[i] } else { None };
         for (j, lambda) in lambda.iter().enumerate() {

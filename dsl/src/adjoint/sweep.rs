@@ -18,11 +18,11 @@ use super::{reduce, rules, scan};
 pub(crate) struct Sweep {
     /// The program under construction.
     pub(crate) b: Builder,
-    /// What has come back so far.
+    /// The cotangents that have come back so far.
     pub(crate) cotangents: Cotangents,
-    /// What came back to the last state of a scan, by the field it is the last of.
+    /// The cotangents of the last state of a scan, by its fields.
     pub(crate) terminal: Cotangents,
-    /// What came back to totals of reductions in their normal gauge.
+    /// The cotangents of totals of reductions in their normal gauge.
     pub(crate) normals: Normals,
     /// Values that the caller has, because they are outputs of the forward pass.
     pub(crate) residuals: HashSet<Value>,

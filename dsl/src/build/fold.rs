@@ -1,4 +1,4 @@
-//! What a builder simplifies at once: constants, and operations that give an operand back bit by bit.
+//! Simplifications that a builder makes at once: of constants, and of operations that give an operand back bit by bit.
 
 use crate::elem::{Elem, Ty};
 use crate::ir::{Binary, Literal, Op, Unary, Value};

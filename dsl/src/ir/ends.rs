@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::{Axis, Program};
 
-/// What the name of an axis ends with that has one index more than the axis of the name before it.
+/// The end of the name of an axis that has one index more than the axis of the name before it.
 pub const ENDS: &str = ".ends";
 
 /// Sizes of an axis and of the list of its ends that do not belong together.

@@ -21,7 +21,7 @@ const PRIME: u64 = (1 << 61) - 1;
 /// The order of the field's units.
 const ORDER: u64 = PRIME - 1;
 
-/// What e becomes: a number of full order.
+/// The image of e: a number of full order.
 const BASE: u64 = 37;
 
 /// A number in the field, and as an exponent where that is defined.

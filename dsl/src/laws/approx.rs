@@ -103,14 +103,14 @@ fn relative(e: f64, x: f64) -> f64 {
     }
 }
 
-/// What a sum loses by rounding, exactly.
+/// The exact rounding error of a sum.
 fn sum_rounding(a: f64, b: f64) -> f64 {
     let s = a + b;
     let b_part = s - a;
     (a - (s - b_part)) + (b - b_part)
 }
 
-/// What a product or a quotient may lose where it is so small that its digits are cut off.
+/// The error that a product or a quotient may have where it is so small that its digits are cut off.
 fn underflow(x: f64, factors: &[f64]) -> f64 {
     let small = x.abs() < f64::MIN_POSITIVE / f64::EPSILON && factors.iter().all(|factor| *factor != 0.0);
     if small { f64::MIN_POSITIVE } else { 0.0 }

@@ -1,4 +1,4 @@
-//! What became of each law at the states where it was tried.
+//! The outcome of each law at the states where it was tried.
 
 use crate::elem::Ty;
 use crate::ir::{Literal, Operator};
@@ -10,7 +10,7 @@ use super::message::condition;
 use super::samples::Samples;
 use super::{Counterexample, KINDS, Law, LawError, NamedState, Outside};
 
-/// What became of a law for a field so far.
+/// The outcome of a law for a field so far.
 #[derive(Clone, Debug, Default)]
 struct Trial {
     tried: usize,

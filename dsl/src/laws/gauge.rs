@@ -1,4 +1,4 @@
-//! What a gauge may change, and what is read.
+//! The values that a gauge may change, and those that are read.
 
 use crate::ir::{Binary, Unary};
 

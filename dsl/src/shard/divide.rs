@@ -54,7 +54,7 @@ impl<'a> Divide<'a> {
             (Some(Exchange::Reduce | Exchange::LastState { .. } | Exchange::Gather), _) => vec![],
             (Some(Exchange::End), Op::Last { empty, .. } | Op::First { empty, .. }) => vec![*empty],
             (_, Op::Field(tuple, _)) if self.is_total(*tuple) => vec![],
-            _ => op.operands(),
+            _ => op.operands().into_vec(),
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Divide<'a> {
         }
     }
 
-    /// What becomes of the gathered messages of a value.
+    /// The use of the gathered messages of a value.
     fn receive(&self, exchange: Exchange, value: Value, phase: &mut Phase) -> Result<(), TypeError> {
         match (exchange, &self.program.node(value).op) {
             (Exchange::Scan, _) => phase.folds.push(fold::of_scan(self, value)?),

@@ -2,7 +2,7 @@
 
 use crate::ir::{Axis, Literal, Op, Program, Value};
 
-/// What a value is to the division.
+/// The role of a value in the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exchange {
     /// A scan along the axis: its state before the shard comes from totals.

@@ -36,7 +36,7 @@ pub(super) fn named_border(value: Value, k: i64) -> String {
     format!("shard.border{}.n{k}", value.0)
 }
 
-/// What a tensor of such values stores.
+/// The type that a tensor of such values stores.
 pub(super) fn stored(ty: Ty) -> Elem {
     if ty == Ty::Call { Elem::State } else { ty.elem().unwrap_or(Elem::Call) }
 }

@@ -11,7 +11,7 @@ pub struct Bytes {
     pub phase: usize,
     /// The message.
     pub message: String,
-    /// What it stores.
+    /// The type that it stores.
     pub elem: Elem,
     /// Its axes and their sizes.
     pub axes: Vec<(String, usize)>,

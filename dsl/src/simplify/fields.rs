@@ -64,7 +64,7 @@ fn unite_pairs(program: &Program, fields: &mut HashMap<Value, u64>) {
 
 /// The operands of a live node that are live: for a scan or a reduction those of its live fields only.
 fn needed(program: &Program, value: Value, op: &Op, fields: &mut HashMap<Value, u64>) -> Vec<Value> {
-    let (Op::Reduce { operator, .. } | Op::Scan { operator, .. }) = op else { return op.operands() };
+    let (Op::Reduce { operator, .. } | Op::Scan { operator, .. }) = op else { return op.operands().into_vec() };
     let operator = program.operator(*operator);
     let set = fields.entry(value).or_default();
     *set = closed(operator, *set);

@@ -22,7 +22,7 @@ pub(super) fn one_index(program: &Program, axis: Axis) -> Result<Program, StepEr
     Ok(rewrite.into.finish())
 }
 
-/// What a node has become.
+/// The image of a node.
 enum Image {
     Value(Value),
     /// The fields of a scan or a reduction.

@@ -7,7 +7,7 @@ use crate::uses::fields_read;
 
 use super::{State, StepError};
 
-/// What one step must hand to the next, by the parameters and outputs of the program.
+/// The tensors that one step must hand to the next, by the parameters and outputs of the program.
 pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepError> {
     let (mut states, read): (Vec<State>, _) = (vec![], fields_read(program));
     for (i, node) in program.nodes.iter().enumerate() {
@@ -47,7 +47,7 @@ fn carried(read: &HashSet<(Value, u32)>, scan: Value, operator: &Operator) -> Ve
     (0..n).filter(|k| carried[*k]).collect()
 }
 
-/// What is converted and broadcast to this value.
+/// The value that is converted and broadcast to this one.
 fn stripped(program: &Program, mut value: Value) -> Value {
     while let Op::Convert(_, from) | Op::Broadcast(from) = program.node(value).op {
         value = from;

@@ -10,7 +10,7 @@ use super::families::{Domain, Family, family};
 /// Names of axes; a program has two or three of them, and S for a list of offsets.
 const AXES: [&str; 3] = ["A", "L", "K"];
 
-/// What random programs are made of.
+/// The parts that random programs are made of.
 #[derive(Clone, Debug)]
 pub struct Ingredients {
     /// Element types of the parameters.

@@ -1,4 +1,4 @@
-//! What adjoints are made of: the promised scans and no others.
+//! The scans that adjoints are made of: those promised and no others.
 
 use oplus_dsl::Ty;
 use oplus_dsl::adjoint::{AdjointError, adjoint, differentiable_params};

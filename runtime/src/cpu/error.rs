@@ -9,7 +9,7 @@ pub(crate) enum CpuError {
     /// The program does not verify, or its element type is still open.
     #[error("the program is not valid: {reason}")]
     Invalid {
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
     /// Not one size per axis, input per parameter or output per result.
@@ -41,15 +41,15 @@ pub(crate) enum CpuError {
     WrongElem {
         /// The tensor.
         tensor: String,
-        /// What the program expects.
+        /// The type that the program expects.
         expected: Elem,
-        /// What it stores.
+        /// The type that it stores.
         found: Elem,
     },
     /// Memory whose address or length does not suit its element type.
     #[error("memory is not aligned for elements of {elem}")]
     Misaligned {
-        /// What it stores.
+        /// The type that it stores.
         elem: Elem,
     },
     /// A tensor with the wrong number of strides.

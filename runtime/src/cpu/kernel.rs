@@ -14,7 +14,7 @@ pub(super) enum Source {
     Node(usize),
 }
 
-/// What a node computes.
+/// The operation of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
     Const(Literal),
@@ -46,7 +46,7 @@ pub(super) enum Recurrence {
 pub(super) struct Kernel {
     /// The operator's fields: type and identity.
     pub(super) fields: Vec<(Ty, Literal)>,
-    /// What the elements are: values of the operator's body that do not depend on the left operand.
+    /// The elements: values of the operator's body that do not depend on the left operand.
     pub(super) elements: Vec<Value>,
     /// The operations that depend on the state.
     pub(super) nodes: Vec<StepNode>,

@@ -331,7 +331,7 @@ fn compare<T: Scalar + PartialOrd>(
     Ok(())
 }
 
-/// What a value is in every type: integers wrap, floats are truncated and saturate, all but zero is true.
+/// The image of a value in every type: integers wrap, floats are truncated and saturate, all but zero is true.
 trait Cast: Scalar {
     fn i32(self) -> i32;
     fn i64(self) -> i64;

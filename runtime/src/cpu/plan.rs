@@ -50,7 +50,7 @@ pub(super) enum Target {
     Temporary(usize),
 }
 
-/// What a call does, step after step.
+/// The work of a call, step after step.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) stages: Vec<Stage>,
@@ -109,7 +109,7 @@ pub(super) struct Stage {
     pub(super) stores: Vec<Store>,
 }
 
-/// What a stage writes.
+/// The tensors that a stage writes.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) register: Reg,

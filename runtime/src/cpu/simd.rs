@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use pulp::Arch;
 
-/// What the processor has.
+/// The vector instructions that the processor has.
 pub(super) static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
 
 /// Calls a function that is compiled for every known level of vector instructions. Loops over slices in it, and in

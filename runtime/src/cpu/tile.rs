@@ -15,7 +15,7 @@ use super::lanes::Combination;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Reg(pub(super) usize);
 
-/// What a register holds, and where.
+/// The contents of a register, and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Register {
     pub(super) ty: Ty,
@@ -41,7 +41,7 @@ pub(super) struct Instruction {
     pub(super) result: Option<Reg>,
 }
 
-/// What an instruction computes.
+/// The value that an instruction computes.
 #[derive(Debug)]
 pub(super) enum TileOp {
     Const(Literal),
@@ -100,7 +100,7 @@ pub(super) struct Gathered {
     pub(super) by: i64,
 }
 
-/// What an axis of a tile adds to the place of an element in memory.
+/// The distance that an axis of a tile adds to the place of an element in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Term {
     /// The axis of the stage.

@@ -42,7 +42,7 @@ macro_rules! element_types {
                 }
             }
 
-            /// What the elements are.
+            /// The elements.
             pub(crate) fn elem(&self) -> Elem {
                 match self {
                     $(Data::$variant(_) => Elem::$variant,)*
@@ -99,7 +99,7 @@ macro_rules! element_types {
                 }
             }
 
-            /// What the elements are.
+            /// The elements.
             pub(crate) fn elem(&self) -> Elem {
                 match self {
                     $(DataMut::$variant(_) => Elem::$variant,)*

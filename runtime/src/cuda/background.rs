@@ -13,7 +13,7 @@ use std::{process, thread};
 /// A piece of work.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What is to be done.
+/// The work to be done.
 struct Queue {
     waiting: VecDeque<Work>,
     /// Whether the thread lives.

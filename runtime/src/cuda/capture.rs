@@ -9,7 +9,7 @@ use super::driver::driver;
 use super::stream::{CudaDevice, Stream};
 use crate::Error;
 
-/// What becomes of the work of a stream.
+/// The effect of work that is queued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Recording {
     /// It is queued.
@@ -28,7 +28,7 @@ pub(super) struct Capture {
 }
 
 impl Recording {
-    /// What becomes of the work of a stream now.
+    /// The effect of work that is queued on a stream now.
     pub(super) fn of(stream: sys::CUstream) -> Result<Recording, DriverError> {
         use sys::CUstreamCaptureStatus as Status;
         // SAFETY: the stream is alive.
@@ -51,7 +51,7 @@ impl Recording {
 }
 
 impl Stream {
-    /// What becomes of the stream's work now.
+    /// The effect of work that is queued on the stream now.
     pub(super) fn recording(&self) -> Result<Recording, Error> {
         Recording::of(self.raw.cu_stream()).map_err(|e| self.context.failure("cuStreamGetCaptureInfo", e))
     }

@@ -1,4 +1,4 @@
-//! What is kept per CUDA context: facts of the device, a memory pool, loaded kernels and prepared plans.
+//! The state of a CUDA context: facts of the device, a memory pool, loaded kernels and prepared plans.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::{Prepared, is_sticky, name};
 use crate::Error;
 
-/// What a call that has been seen has shown: its prepared plan, or that its kernels are missing.
+/// The outcome of a call that has been seen: its prepared plan, or that its kernels are missing.
 type Seen = Option<Arc<Prepared>>;
 
 /// A CUDA context and everything cached for it.
@@ -85,7 +85,7 @@ impl Context {
         })
     }
 
-    /// What an equal call has shown, if there was one.
+    /// The outcome of an equal call, if there was one.
     pub(crate) fn prepared(&self, call: &[u64]) -> Option<Seen> {
         self.prepared.read().unwrap_or_else(PoisonError::into_inner).get(call).cloned()
     }

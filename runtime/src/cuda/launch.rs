@@ -100,7 +100,7 @@ fn place(buffers: &[Buffer]) -> Result<(Vec<u64>, usize), u128> {
     Ok((starts.into_iter().map(|start| start as u64).collect(), end as usize))
 }
 
-/// What the arguments of a call's launches refer to.
+/// The memory that the arguments of a call's launches refer to.
 struct Call<'a> {
     pointers: Pointers<'a>,
     buffers: &'a [u64],

@@ -28,7 +28,7 @@ struct Remains {
     owner: Option<Owner>,
 }
 
-/// What frees a memory when it is dropped.
+/// The owner that frees a memory when it is dropped.
 enum Owner {
     /// An allocation of ours, which knows when it may be freed.
     Ours(Arc<Allocation>),

@@ -25,7 +25,7 @@ pub struct CudaDevice(pub(crate) Arc<Stream>);
 /// `CU_STREAM_PER_THREAD`, which names another stream in every thread.
 const PER_THREAD_STREAM: usize = 2;
 
-/// What is kept per stream.
+/// The state of a stream.
 pub(crate) struct Stream {
     pub(super) scratch: Mutex<Scratch>,
     pub(super) constants: Mutex<Constants>,

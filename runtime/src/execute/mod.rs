@@ -26,7 +26,7 @@ pub(crate) struct Executable {
     variants: RwLock<HashMap<Signature, Arc<Variant>>>,
 }
 
-/// What becomes of an output.
+/// The use of an output.
 #[derive(Clone, Copy)]
 pub(crate) enum Sink<'a> {
     /// It is not computed.
@@ -37,7 +37,7 @@ pub(crate) enum Sink<'a> {
     Into(&'a Tensor),
 }
 
-/// What becomes of states between a call and its gradient.
+/// The way of states from a call to its gradient.
 #[derive(Clone, Copy)]
 pub(crate) enum Hand<'a> {
     /// Nothing.
@@ -50,11 +50,11 @@ pub(crate) enum Hand<'a> {
     Saved(&'a Residual),
 }
 
-/// What a call gives.
+/// The results of a call.
 pub(crate) struct Outcome<'t> {
     /// The tensors of the outputs, `None` for those skipped.
     pub(crate) outputs: Vec<Option<Tensor>>,
-    /// What the tensors agreed on.
+    /// The sizes, type and place that the tensors agreed on.
     pub(crate) binding: Binding<'t>,
     /// States for the gradient.
     pub(crate) residual: Option<Residual>,

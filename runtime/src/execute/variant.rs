@@ -14,7 +14,7 @@ use super::Hand;
 use crate::cpu::{Compiled, CpuError};
 use crate::{Device, Error};
 
-/// What selects a variant of a program: the call's element type, the parameters given and the outputs wanted.
+/// The facts that select a variant of a program: the call's element type, the parameters given and the outputs wanted.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Signature {
     pub(crate) elem: Elem,

@@ -1,4 +1,4 @@
-//! What a call does and why, in words.
+//! Explanations of calls: the work of a call, and the reasons for its plan, in words.
 
 mod ptx;
 
@@ -20,7 +20,7 @@ pub use crate::cpu::{CpuPlan, Walk};
 pub use oplus_codegen::explain::Explanation as Planned;
 pub use ptx::PtxFacts;
 
-/// What a call does and why: prints as text, or can be looked into.
+/// The work of a call and the reasons for its plan: prints as text, or can be looked into.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// Name of the kernel.
@@ -40,7 +40,7 @@ pub struct Explained {
     pub cpu: Option<CpuPlan>,
     /// The launches on a GPU; `None` where the shapes ask for the CPU.
     pub gpu: Option<GpuPlan>,
-    /// What ranks exchange; `None` where the shapes are those of a whole call. The plans are then those of a whole call of a
+    /// The exchanges of ranks; `None` where the shapes are those of a whole call. The plans are then those of a whole call of a
     /// rank's sizes.
     pub exchanges: Option<Exchanges>,
 }
@@ -48,7 +48,7 @@ pub struct Explained {
 /// The launches of a program on a GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuPlan {
-    /// What the plan is for.
+    /// The device that the plan is for.
     pub target: Target,
     /// Whose GPU that is.
     pub whose: Whose,

@@ -1,9 +1,9 @@
-//! What a PTX text says of itself.
+//! Facts that a PTX text says of itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a PTX text says of itself.
+/// The facts that a PTX text says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PtxFacts {
     /// Instructions of the PTX text.

@@ -10,7 +10,7 @@ use crate::Error;
 
 /// Bytes of the largest entry that is read.
 const MOST_OF_ENTRY: u64 = 64 << 20;
-/// What the names of entries, and of files that are to become entries, end with.
+/// The ends of the names of entries, and of files that are to become entries.
 const ENTRY: &str = ".ptx";
 const UNFINISHED: &str = ".unfinished";
 /// A file that has not become an entry for so long never will.

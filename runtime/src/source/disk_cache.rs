@@ -29,7 +29,7 @@ pub trait Compile: Send + Sync {
     /// [`Error::Compile`].
     fn compile(&self, launch: &Launch, isa: Isa) -> Result<Code, Error>;
 
-    /// What the compiler is and of which version: with another identity kernels are compiled again.
+    /// The compiler and its version: with another identity kernels are compiled again.
     fn identity(&self) -> String;
 
     /// A kernel that may run until that one is compiled ([`KernelSource::stand_in`]).

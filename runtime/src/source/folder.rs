@@ -25,7 +25,7 @@ pub struct Folder {
     files: HashMap<String, Entry>,
 }
 
-/// What is read of a manifest; it says more, for people.
+/// The part of a manifest that is read; it says more, for people.
 #[derive(Deserialize)]
 struct Manifest {
     version: u32,

@@ -101,7 +101,7 @@ static STAND_INS: AtomicBool = AtomicBool::new(true);
 /// Adds a source for all kernels of the process. It is asked after those registered before, and before the embedded
 /// kernels.
 ///
-/// What `oplus bake` has written needs no unsafe code: [`Folder::register`] and [`Embedded::register`].
+/// Kernels that `oplus bake` has written need no unsafe code: [`Folder::register`] and [`Embedded::register`].
 ///
 /// # Safety
 /// The code that the source gives is run on the GPU as it is. For every launch its entry `launch.symbol` must take the
@@ -171,11 +171,11 @@ pub fn use_stand_ins(yes: bool) {
 /// A kernel that a call can have now.
 pub(crate) struct Found {
     pub(crate) code: Code,
-    /// What gives the kernel itself, if `code` is of the fast-compile tier.
+    /// The function that gives the kernel itself, if `code` is of the fast-compile tier.
     pub(crate) itself: Option<Later>,
 }
 
-/// What gives a kernel after a while.
+/// A function that gives a kernel after a while.
 pub(crate) type Later = Box<dyn FnOnce() -> Result<Code, Error> + Send>;
 
 impl From<Code> for Found {

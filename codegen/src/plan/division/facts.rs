@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::key::StageKey;
-use crate::schedules::Schedule;
+use crate::plan::variants::all_schedules;
+use crate::schedules::{Access, Schedule};
 use crate::stage::Stage;
 use crate::target::Isa;
 
@@ -13,6 +14,9 @@ use crate::target::Isa;
 pub(super) struct Facts {
     /// The part that its keys have in common, once a launch needs one.
     key: OnceLock<StageKey>,
+    /// The schedules that plans may choose from: where no axes could be merged, and where some could but are not.
+    schedules: OnceLock<Vec<Schedule>>,
+    unmerged: OnceLock<Vec<Schedule>>,
     /// The shared memory of kernels that a plan has weighed.
     shared_bytes: Mutex<HashMap<Schedule, u32>>,
 }
@@ -21,6 +25,16 @@ impl Facts {
     /// The part that the keys of the stage's kernels have in common.
     pub(super) fn key(&self, stage: &Stage) -> &StageKey {
         self.key.get_or_init(|| StageKey::of(stage))
+    }
+
+    /// The schedules of the stage in its simplest form.
+    pub(super) fn schedules(&self, stage: &Stage, isa: Isa) -> Vec<Schedule> {
+        self.schedules.get_or_init(|| all_schedules(stage, isa)).clone()
+    }
+
+    /// The schedules of the stage where axes could be merged, but are not.
+    pub(super) fn unmerged(&self, stage: &Stage, isa: Isa) -> Vec<Schedule> {
+        self.unmerged.get_or_init(|| Schedule::candidates(stage, isa, Access::Unmerged)).clone()
     }
 
     /// The shared memory of the stage's kernel under a schedule, in bytes.

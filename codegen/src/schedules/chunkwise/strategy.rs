@@ -78,14 +78,14 @@ impl Strategy for Chunkwise {
 
     fn blocks_of_recurrence(&self, problem: &Problem<'_>) -> Option<u64> {
         let form = problem.stage.kind().matrices().ok()?;
-        let segments = Work::of(self, form, problem).segments(problem.target);
+        let segments = Work::of(self, form, problem).segments(problem);
         // The last segment's end is what nothing waits for.
         Some(if self.ends { segments - 1 } else { segments })
     }
 
     fn scratch_lens(&self, problem: &Problem<'_>, _pieces: &[Piece]) -> Option<Vec<u64>> {
         let form = problem.stage.kind().matrices().ok()?;
-        let segments = Work::of(self, form, problem).segments(problem.target);
+        let segments = Work::of(self, form, problem).segments(problem);
         Some(vec![scratch(self.blocks(problem), segments, self.width(), self.depth)?])
     }
 

@@ -11,9 +11,6 @@ use oplus_dsl::Elem;
 /// The least chunks of a segment, and the most segments: a block takes up those before it one after the other.
 const LEAST: u64 = 4;
 const MOST: u64 = 64;
-/// Times of a block's start, and of taking up a segment, by that of an iteration.
-const START: f64 = 2.0;
-const JOIN: f64 = 0.7;
 
 /// Recurrences of so many chunks, and the kernels that walk them.
 #[derive(Clone, Copy)]
@@ -72,10 +69,10 @@ impl Work {
     }
 
     /// The number of segments that takes the least time; none is empty.
-    pub(crate) fn segments(self, target: &Target) -> u64 {
+    pub(crate) fn segments(self, problem: &Problem<'_>) -> u64 {
         let full = |n: u64| self.chunks.div_ceil(self.chunks.div_ceil(n).max(1)).max(1);
         let numbers = (1..=MOST.min(self.chunks / LEAST).max(1)).map(full);
-        numbers.min_by(|x, y| self.iterations(*x, target).total_cmp(&self.iterations(*y, target))).unwrap_or(1)
+        numbers.min_by(|x, y| self.iterations(*x, problem).total_cmp(&self.iterations(*y, problem))).unwrap_or(1)
     }
 
     /// The choice in words.
@@ -93,12 +90,13 @@ impl Work {
     }
 
     /// Time with so many segments, in that of an iteration of a multiprocessor with all its blocks.
-    pub(crate) fn iterations(self, segments: u64, target: &Target) -> f64 {
+    pub(crate) fn iterations(self, segments: u64, problem: &Problem<'_>) -> f64 {
+        let (target, constants) = (problem.target, problem.constants);
         let [blocks, ends] = [segments, segments - 1].map(|number| self.rows.saturating_mul(number));
-        let (each, before) = (self.chunks.div_ceil(segments) as f64 + START, (segments - 1) as f64);
+        let (each, before) = (self.chunks.div_ceil(segments) as f64 + constants.chunkwise_start, (segments - 1) as f64);
         // Where all blocks are there at once the last segments say how long it takes.
         let joined = if blocks <= self.walk.block_capacity(target) { before } else { before / 2.0 };
-        self.walk.waves(blocks, target) * (each + JOIN * joined)
+        self.walk.waves(blocks, target) * (each + constants.chunkwise_join * joined)
             + self.carries.waves(ends, target) * self.carries.iteration * each
     }
 }

@@ -100,7 +100,7 @@ impl Strategy for ChunkwiseBackward {
             return None;
         }
         let form = problem.stage.kind().matrices_back().ok()?;
-        let segments = work(self, form, problem).segments(problem.target);
+        let segments = work(self, form, problem).segments(problem);
         // One of the segments has an end that nothing waits for.
         Some(if self.sweep.is_ends() { segments - 1 } else { segments })
     }
@@ -109,7 +109,7 @@ impl Strategy for ChunkwiseBackward {
         let form = problem.stage.kind().matrices_back().ok()?;
         let [states, cotangents] = scratch(form, self, |axis| problem.size(axis))?;
         let rows = recurrences(&form.states, self.wide, TIMES, problem.bound);
-        let segments = work(self, form, problem).segments(problem.target);
+        let segments = work(self, form, problem).segments(problem);
         Some(vec![states, cotangents, chunkwise::scratch(rows, segments, TIMES, self.depth)?])
     }
 

@@ -3,6 +3,7 @@
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::{Columns, Form, candidates, ring};
+use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory, Tiles, of_blocks};
 use crate::schedules::error::LowerError;
 use crate::schedules::misfit::{Misfit, Wanted};
@@ -13,13 +14,6 @@ use crate::stage::{Kind, Refusal, Stage};
 use crate::target::Isa;
 use crate::tile::Kernel;
 use crate::words::counted;
-
-/// Microseconds of a chunk of columns beyond what its bytes take, with one block on a multiprocessor.
-const AHEAD: f64 = 0.35;
-/// Microseconds that filling the pipeline and the first look-back over two levels take.
-const START: f64 = 7.0;
-/// Share of the bandwidth that tiles of columns reach.
-const RING: f64 = 0.85;
 
 impl Strategy for Columns {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
@@ -104,8 +98,8 @@ impl Strategy for Columns {
         Some(super::parts(self, problem.size(Axis(self.lane)) as u64))
     }
 
-    fn share_of_bandwidth(&self) -> f64 {
-        if self.form == Form::Ring { RING } else { 1.0 }
+    fn share_of_bandwidth(&self, constants: &Constants) -> f64 {
+        if self.form == Form::Ring { constants.columns_ring } else { 1.0 }
     }
 
     fn lane_axis(&self, _stage: &Stage) -> Option<Axis> {
@@ -116,7 +110,8 @@ impl Strategy for Columns {
         let Some(count) = self.tiles(problem) else { return walk(self, problem, memory) };
         let (rows, elements) = (problem.rows(), u64::from(self.tile_rows() * self.tile_columns()));
         let (points, more) = (rows.saturating_mul(problem.length()), (0.0, String::new()));
-        Tiles { count, elements, points, rows, start: START, more }.cost(memory)
+        let start = problem.constants.columns_start;
+        Tiles { count, elements, points, rows, start, more }.cost(memory, problem.constants)
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {
@@ -154,6 +149,6 @@ fn walk(schedule: &Columns, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let rounds = (of_one / resident.max(1.0)).ceil() * steps;
     let step = memory.moved / (blocks * steps).max(1.0) / memory.one;
     // A chunk is on its way while the one before is scanned, but waits for its own first rows.
-    let micros = of_one * steps * step + rounds * AHEAD * 2.0 / (1.0 + resident);
+    let micros = of_one * steps * step + rounds * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
     Cost { micros, why: of_blocks(rounds, "step", resident) }
 }

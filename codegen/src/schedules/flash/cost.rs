@@ -8,18 +8,9 @@ use crate::schedules::strategy::Strategy;
 use crate::words::counted;
 use oplus_dsl::ir::Axis;
 
-/// Multiply-adds per microsecond of a multiprocessor, of what its tensor cores reach in such kernels.
-const PRODUCTS: f64 = 1.3e6;
-/// Bytes per microsecond that a multiprocessor copies to its shared memory.
-const COPIES: f64 = 1e5;
-/// Microseconds until a block has its first tiles and after its last one, in which others compute.
-const START: f64 = 2.5;
-/// Microseconds between a tile and the next one.
-const ITERATION: f64 = 0.07;
-
 /// Microseconds, and why. Blocks walk their tiles of columns; which of them rows do not see is not known here.
 pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
-    let Problem { stage, bound, target } = *problem;
+    let Problem { stage, bound, target, constants } = *problem;
     let Ok(form) = stage.kind().pairwise() else { return Cost { micros: f64::INFINITY, why: "no pairs".into() } };
     let places =
         |axis: Axis| f64::from(if form.inner.first() == Some(&axis) { schedule.depth } else { schedule.width });
@@ -46,7 +37,12 @@ pub(super) fn estimate(schedule: &Flash, problem: &Problem<'_>) -> Cost {
     let of_parts = if parts > 1 { format!(", columns in {parts} parts") } else { String::new() };
     let why = format!("{}{of_parts}, {:.1} G multiply-adds", counted(blocks, "block"), work / 1e9);
     let iterations = columns / f64::from(schedule.columns);
-    let starts = START * each / f64::from(schedule.blocks).min(each.max(1.0));
-    let micros = (work / PRODUCTS + columns * copied / COPIES + iterations * ITERATION) * share * slower + starts;
+    let starts = constants.flash_start * each / f64::from(schedule.blocks).min(each.max(1.0));
+    let micros = (work / constants.flash_products
+        + columns * copied / constants.flash_copies
+        + iterations * constants.flash_iteration)
+        * share
+        * slower
+        + starts;
     Cost { micros, why }
 }

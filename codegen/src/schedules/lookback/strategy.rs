@@ -3,6 +3,7 @@
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::{Form, Loader, LookBack, candidates};
+use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory, Tiles};
 use crate::schedules::error::LowerError;
 use crate::schedules::misfit::Misfit;
@@ -13,15 +14,6 @@ use crate::stage::{Kind, Refusal, Stage};
 use crate::target::{Isa, WARP};
 use crate::tile::Kernel;
 use crate::words::counted;
-
-/// Microseconds that filling the pipeline and the first look-back take.
-const START: f64 = 5.0;
-/// Microseconds more for every poll beyond the first that it takes to see the aggregates of all other blocks.
-const POLL: f64 = 0.15;
-/// Share of the bandwidth that persistent blocks reach.
-const BULK: f64 = 0.97;
-/// Share that persistent blocks reach without bulk copies: they read their input twice, once from the L2 cache.
-const REGISTERS: f64 = 0.8;
 
 impl Strategy for LookBack {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
@@ -95,10 +87,10 @@ impl Strategy for LookBack {
         super::message_words(problem.stage, self.tiles(problem).unwrap_or(0))
     }
 
-    fn share_of_bandwidth(&self) -> f64 {
+    fn share_of_bandwidth(&self, constants: &Constants) -> f64 {
         match self.loader {
-            Loader::Registers => REGISTERS,
-            Loader::Bulk => BULK,
+            Loader::Registers => constants.lookback_registers,
+            Loader::Bulk => constants.lookback_bulk,
         }
     }
 
@@ -111,7 +103,9 @@ impl Strategy for LookBack {
         let polls = polls(self, problem, memory);
         let polled = if polls > 1.0 { format!(", {polls} polls for each") } else { String::new() };
         let (points, elements) = (rows.saturating_mul(problem.length()), u64::from(self.tile()));
-        Tiles { count, elements, points, rows, start: START, more: (POLL * (polls - 1.0), polled) }.cost(memory)
+        let Constants { lookback_start: start, lookback_poll, .. } = *problem.constants;
+        let more = (lookback_poll * (polls - 1.0), polled);
+        Tiles { count, elements, points, rows, start, more }.cost(memory, problem.constants)
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {

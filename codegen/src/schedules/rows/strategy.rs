@@ -3,6 +3,7 @@
 use oplus_dsl::ir::{Axis, AxisSet};
 
 use super::{Rows, blocks_per_sm, candidates};
+use crate::schedules::constants::Constants;
 use crate::schedules::cost::{Cost, Memory, of_blocks};
 use crate::schedules::error::LowerError;
 use crate::schedules::picture::{Carry, Picture, Tile};
@@ -12,13 +13,6 @@ use crate::stage::{Kind, Refusal, Stage};
 use crate::target::{Isa, WARP};
 use crate::tile::Kernel;
 use crate::words::counted;
-
-/// Microseconds of one load, scan and store with nothing else in flight.
-const ROUND: f64 = 1.2;
-/// Microseconds that an element of a thread takes in a round, whether there is one in its place or not.
-const ELEMENT: f64 = 0.005;
-/// Price of a round against equal time otherwise: fewer, larger rounds are steadier.
-const UNSTEADY: f64 = 0.1;
 
 impl Strategy for Rows {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
@@ -83,6 +77,7 @@ impl Strategy for Rows {
 
     /// Teams take rows in rounds; in a round all blocks of a multiprocessor load, scan and store a tile.
     fn cost(&self, problem: &Problem<'_>, memory: &Memory) -> Cost {
+        let Constants { rows_round, rows_element, rows_unsteady, .. } = *problem.constants;
         let blocks = self.blocks(problem) as f64;
         let of_one = memory.share_of_one(blocks);
         let resident = f64::from(blocks_per_sm(problem.stage, self)).min(of_one);
@@ -90,8 +85,8 @@ impl Strategy for Rows {
         let rounds = (of_one / resident.max(1.0)).ceil() * row_tiles;
         let tile = memory.moved / (blocks * row_tiles).max(1.0) / memory.one;
         let elements = f64::from(self.rows * self.vectors * self.vector);
-        let time = (of_one * row_tiles * tile).max(rounds * (ROUND + ELEMENT * elements + tile));
-        Cost { micros: time + UNSTEADY * rounds, why: of_blocks(rounds, "round", resident) }
+        let time = (of_one * row_tiles * tile).max(rounds * (rows_round + rows_element * elements + tile));
+        Cost { micros: time + rows_unsteady * rounds, why: of_blocks(rounds, "round", resident) }
     }
 
     fn words(&self, stage: &Stage, sizes: &[i64]) -> String {

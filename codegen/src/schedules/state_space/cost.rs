@@ -5,6 +5,7 @@
 //! them. Two warps per scheduler hide each other's latencies, one does not.
 
 use super::{StateSpace, Work, work};
+use crate::schedules::constants::Constants;
 use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
 use crate::schedules::segments::Segments;
@@ -12,37 +13,25 @@ use crate::schedules::strategy::Strategy;
 use crate::target::WARP;
 use crate::words::counted;
 
-/// Cycles per microsecond, under this load.
-const CLOCK: f64 = 1980.0;
 /// Schedulers of a multiprocessor.
 const SCHEDULERS: f64 = 4.0;
 /// Cycles of a scheduler for one warp's exponentials.
 const EXPONENTIAL: f64 = 8.0;
-/// Time against a scheduler that never waits, with two or more walking warps, and with one.
-const LATENCY: [f64; 2] = [1.3, 1.75];
-
-/// The kernel that finds the ends of segments, by the one that walks them.
-const CARRIES: f64 = 0.85;
-/// Microseconds of a launch more.
-const LAUNCH: f64 = 3.0;
-/// Microseconds from a block's start to its first tile, and from its last one to its end.
-const BLOCK: f64 = 4.0;
-/// Microseconds in which a block takes up the end of one segment.
-const JOIN: f64 = 0.3;
 
 /// The work of the kernels of a schedule.
-pub(super) struct Walk {
+pub(super) struct Walk<'a> {
     schedule: StateSpace,
     work: Work,
     /// Blocks that walk all rows once.
     blocks: u64,
     multiprocessors: u64,
+    constants: &'a Constants,
 }
 
-impl Walk {
-    pub(super) fn of(schedule: &StateSpace, problem: &Problem<'_>) -> Walk {
+impl<'a> Walk<'a> {
+    pub(super) fn of(schedule: &StateSpace, problem: &Problem<'a>) -> Walk<'a> {
         let (blocks, multiprocessors) = (schedule.blocks(problem), u64::from(problem.target.multiprocessors));
-        Walk { schedule: *schedule, work: work(problem.stage), blocks, multiprocessors }
+        Walk { schedule: *schedule, work: work(problem.stage), blocks, multiprocessors, constants: problem.constants }
     }
 
     /// Segments that are worth an estimate: about twice as many as fill the device.
@@ -52,14 +41,16 @@ impl Walk {
 
     /// Microseconds of both kernels of a schedule with segments.
     pub(super) fn micros(&self, segments: Segments) -> f64 {
+        let Constants { state_space_carries, state_space_block, state_space_join, launch, .. } = *self.constants;
         let steps = segments.tiles * u64::from(self.schedule.steps);
         let walk = self.of_blocks(self.blocks * segments.count, steps).micros;
-        let ends = self.of_blocks(self.blocks * (segments.count - 1), steps).micros * CARRIES;
-        walk + ends + LAUNCH + 2.0 * BLOCK + JOIN * segments.count as f64
+        let ends = self.of_blocks(self.blocks * (segments.count - 1), steps).micros * state_space_carries;
+        walk + ends + launch + 2.0 * state_space_block + state_space_join * segments.count as f64
     }
 
     /// Blocks that walk so many steps.
     fn of_blocks(&self, blocks: u64, steps: u64) -> Cost {
+        let Constants { state_space_latency, state_space_latency_of_one, clock, .. } = *self.constants;
         let (schedule, Work { issues, exponentials, row_issues, .. }) = (&self.schedule, self.work);
         let capacity = f64::from(schedule.capacity());
         let per_update = issues + row_issues / capacity;
@@ -68,9 +59,9 @@ impl Walk {
         let of_one = blocks.div_ceil(self.multiprocessors) as f64;
         let resident = f64::from(schedule.blocks).min(of_one).max(1.0);
         let warps = resident * f64::from(schedule.warps) / SCHEDULERS;
-        let latency = if warps >= 2.0 { LATENCY[0] } else { LATENCY[1] };
+        let latency = if warps >= 2.0 { state_space_latency } else { state_space_latency_of_one };
         let cycles =
-            |each: f64| of_one * updates * each / (SCHEDULERS.min(resident * f64::from(schedule.warps)) * CLOCK);
+            |each: f64| of_one * updates * each / (SCHEDULERS.min(resident * f64::from(schedule.warps)) * clock);
         let (slots, units) = (cycles(per_update), cycles(exponentials * EXPONENTIAL));
         let why = format!(
             "{per_update:.1} issue slots per update {slots:.0} µs, exponentials {units:.0} µs, {} per scheduler",

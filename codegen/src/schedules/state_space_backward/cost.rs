@@ -5,6 +5,7 @@
 //! then, and for that a pass more.
 
 use super::{Pass, StateSpaceBackward, before, passes};
+use crate::schedules::constants::Constants;
 use crate::schedules::cost::Cost;
 use crate::schedules::problem::Problem;
 use crate::schedules::segments::Segments;
@@ -12,39 +13,24 @@ use crate::schedules::strategy::Strategy;
 use crate::target::WARP;
 use crate::words::counted;
 
-/// Cycles per microsecond, under this load.
-const CLOCK: f64 = 1980.0;
 /// Schedulers of a multiprocessor.
 const SCHEDULERS: f64 = 4.0;
-/// Issue slots per update of a state and per step of a row: of the walk, and of the passes that save states and carry
-/// cotangents over segments.
-const WALK: [f64; 2] = [11.5, 89.0];
-const SAVE: [f64; 2] = [3.7, 38.0];
-const CARRY: [f64; 2] = [4.0, 28.0];
-/// The walk's issue slots with one row per lane against those with two.
-const ONE_ROW: f64 = 1.28;
-/// Microseconds from a block's start to its first tile, and from its last one to its end.
-const BLOCK: f64 = 4.0;
-/// Microseconds of a launch.
-const LAUNCH: f64 = 3.0;
-/// Microseconds in which a walk takes up the carry of one segment.
-const JOIN: f64 = 0.5;
-/// Time against a scheduler that never waits, with two or more walking warps, and with one.
-const LATENCY: [f64; 2] = [1.6, 2.2];
 
 /// The work of the passes of a schedule.
-pub(super) struct Work {
+pub(super) struct Work<'a> {
     passes: [StateSpaceBackward; 2],
     /// Blocks of a segment, of the passes before the walk and of the walk.
     blocks: [u64; 2],
     multiprocessors: u64,
+    constants: &'a Constants,
 }
 
-impl Work {
-    pub(super) fn of(schedule: &StateSpaceBackward, problem: &Problem<'_>) -> Work {
+impl<'a> Work<'a> {
+    pub(super) fn of(schedule: &StateSpaceBackward, problem: &Problem<'a>) -> Work<'a> {
         let passes = [before(schedule, Pass::Save), StateSpaceBackward { pass: Pass::Walk, ..*schedule }];
         let blocks = passes.map(|own| own.blocks(problem));
-        Work { passes, blocks, multiprocessors: u64::from(problem.target.multiprocessors) }
+        let (multiprocessors, constants) = (u64::from(problem.target.multiprocessors), problem.constants);
+        Work { passes, blocks, multiprocessors, constants }
     }
 
     fn schedule(&self) -> &StateSpaceBackward {
@@ -59,29 +45,33 @@ impl Work {
     /// Microseconds of blocks of some tiles, for issue slots per update and per step of a row; and walking warps of a
     /// multiprocessor.
     fn micros(&self, own: &StateSpaceBackward, [update, step]: [f64; 2], blocks: u64, tiles: u64) -> (f64, f64) {
+        let Constants { backward_latency, backward_latency_of_one, backward_block, clock, .. } = *self.constants;
         let of_one = blocks.div_ceil(self.multiprocessors) as f64;
         let resident = f64::from(own.blocks).min(of_one).max(1.0);
         let warps = resident * f64::from(own.warps);
-        let latency = if warps >= 2.0 * SCHEDULERS { LATENCY[0] } else { LATENCY[1] };
+        let latency = if warps >= 2.0 * SCHEDULERS { backward_latency } else { backward_latency_of_one };
         let steps = f64::from(own.block_rows() * own.steps) * tiles as f64;
         let slots = steps * (update * f64::from(own.capacity()) + step) / f64::from(WARP);
-        let micros = of_one * slots / SCHEDULERS.min(warps) / CLOCK * latency;
-        (micros + of_one / resident * BLOCK, warps)
+        let micros = of_one * slots / SCHEDULERS.min(warps) / clock * latency;
+        (micros + of_one / resident * backward_block, warps)
     }
 
     fn walk(&self, segments: Segments) -> (f64, f64) {
-        let more = if self.schedule().rows == 2 { 1.0 } else { ONE_ROW };
-        self.micros(self.schedule(), WALK.map(|slots| slots * more), self.blocks[1] * segments.count, segments.tiles)
+        let Constants { backward_walk_update, backward_walk_step, backward_one_row, .. } = *self.constants;
+        let more = if self.schedule().rows == 2 { 1.0 } else { backward_one_row };
+        let walk = [backward_walk_update, backward_walk_step];
+        self.micros(self.schedule(), walk.map(|slots| slots * more), self.blocks[1] * segments.count, segments.tiles)
     }
 
     /// Saves the states, and before that finds the ends of segments.
     pub(super) fn save(&self, segments: Segments) -> f64 {
         let blocks = self.blocks[0] * segments.count;
-        self.before(SAVE, segments) + self.micros(&self.passes[0], SAVE, blocks, segments.tiles).0
+        let slots = [self.constants.backward_save_update, self.constants.backward_save_step];
+        self.before(slots, segments) + self.micros(&self.passes[0], slots, blocks, segments.tiles).0
     }
 
     fn carry(&self, segments: Segments) -> f64 {
-        self.before(CARRY, segments)
+        self.before([self.constants.backward_carry_update, self.constants.backward_carry_step], segments)
     }
 
     /// A pass that finds what all segments but one do to what they are given, and that this is taken up.
@@ -90,7 +80,9 @@ impl Work {
             return 0.0;
         }
         let blocks = self.blocks[0] * (segments.count - 1);
-        LAUNCH + self.micros(&self.passes[0], slots, blocks, segments.tiles).0 + JOIN * segments.count as f64
+        self.constants.launch
+            + self.micros(&self.passes[0], slots, blocks, segments.tiles).0
+            + self.constants.backward_join * segments.count as f64
     }
 
     pub(super) fn of_segments(&self, segments: Segments) -> f64 {

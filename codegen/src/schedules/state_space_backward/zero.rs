@@ -22,7 +22,7 @@ pub(super) enum Fill {
 pub(super) fn filled(program: &Program, value: Value, leaf: impl Fn(Value) -> Option<Fill>) -> Fill {
     let (mut known, mut work) = (HashMap::new(), WorkList::of(value));
     let operands = |v: Value| match &program.node(v).op {
-        op if op.is_map() && leaf(v).is_none() => op.operands(),
+        op if op.is_map() && leaf(v).is_none() => op.operands().into_vec(),
         _ => vec![],
     };
     while let Some(next) = work.next(|v| (!known.contains_key(v)).then(|| operands(*v))) {

@@ -51,7 +51,7 @@ struct Hoist<'p> {
 
 impl<'p> Hoist<'p> {
     fn new(program: &'p Program, time: Axis, state: Axis) -> Hoist<'p> {
-        let empty = Program { nodes: vec![], outputs: vec![], ..program.clone() };
+        let empty = Program { nodes: vec![], outputs: vec![], ..program.without_nodes() };
         let (uses, builder) = (uses(program), Builder::from_program(empty));
         Hoist { program, uses, time, state, builder, place: vec![], late: None }
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The program with such sums over the state axis scaled; the program itself where that cannot be.
 pub(super) fn share_scaled(program: &Program, state: Axis) -> Program {
-    let empty = Program { nodes: vec![], outputs: vec![], ..program.clone() };
+    let empty = Program { nodes: vec![], outputs: vec![], ..program.without_nodes() };
     let pass = Scale { program, state, scaled: scaled(program), builder: Builder::from_program(empty) };
     pass.run().unwrap_or_else(|_| program.clone())
 }

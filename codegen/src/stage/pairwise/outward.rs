@@ -58,7 +58,7 @@ fn lacks(program: &Program, value: Value, inner: Value, axis: Axis) -> bool {
 
 /// The program in which an outer sum is exchanged with the sum beneath it.
 fn exchange(program: &Program, tuple: Value) -> Result<Program, TypeError> {
-    let mut b = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.clone() });
+    let mut b = Builder::from_program(Program { nodes: vec![], outputs: vec![], ..program.without_nodes() });
     let mut place: Vec<Value> = vec![];
     for (i, node) in program.nodes.iter().enumerate() {
         let op = node.op.map_operands(|v| place[v.0 as usize]);

@@ -40,7 +40,7 @@ impl SplitK {
             return Ok(None);
         }
         let axis = Axis(program.axes.len() as u32);
-        let mut empty = Program { nodes: vec![], outputs: vec![], ..program.clone() };
+        let mut empty = Program { nodes: vec![], outputs: vec![], ..program.without_nodes() };
         empty.axes.push(part_name(program));
         let (mut b, mut parts) = (Builder::from_program(empty), HashMap::new());
         // The joined fields of every pair sum, by its tuple.

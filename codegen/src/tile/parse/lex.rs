@@ -1,5 +1,7 @@
 //! Characters to tokens.
 
+use oplus_dsl::characters::Characters;
+
 use super::ParseError;
 
 /// A piece of the text.
@@ -48,11 +50,11 @@ impl Token {
 
 /// All tokens, [`Token::Line`] and [`Token::End`] last. Empty lines leave none.
 pub(super) fn tokens(text: &str) -> Result<Vec<Placed>, ParseError> {
-    let mut lexer = Lexer { rest: text, line: 1, column: 1 };
+    let mut lexer = Lexer(Characters::of(text));
     let (mut tokens, mut open) = (Vec::<Placed>::new(), 0_u32);
     loop {
         lexer.skip_blanks();
-        let (line, column) = (lexer.line, lexer.column);
+        let (line, column) = (lexer.0.line, lexer.0.column);
         let token = lexer.token().map_err(|message| ParseError { line, column, message })?;
         match token {
             Token::Sign("(" | "[") => open += 1,
@@ -71,90 +73,41 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Placed>, ParseError> {
     }
 }
 
-struct Lexer<'a> {
-    rest: &'a str,
-    line: u32,
-    column: u32,
-}
+struct Lexer<'a>(Characters<'a>);
 
-impl<'a> Lexer<'a> {
-    /// Takes the characters for which the condition holds.
-    fn take_while(&mut self, mut condition: impl FnMut(char) -> bool) -> &'a str {
-        let end = self.rest.find(|c| !condition(c)).unwrap_or(self.rest.len());
-        self.take(end)
-    }
-
-    fn take(&mut self, bytes: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(bytes);
-        for c in taken.chars() {
-            (self.line, self.column) = if c == '\n' { (self.line + 1, 1) } else { (self.line, self.column + 1) };
-        }
-        self.rest = rest;
-        taken
-    }
-
+impl Lexer<'_> {
     /// Skips white space within the line, and comments from `//` to its end.
     fn skip_blanks(&mut self) {
-        self.take_while(|c| c.is_whitespace() && c != '\n');
-        if self.rest.starts_with("//") {
-            self.take_while(|c| c != '\n');
+        self.0.take_while(|c| c.is_whitespace() && c != '\n');
+        if self.0.rest.starts_with("//") {
+            self.0.take_while(|c| c != '\n');
         }
     }
 
     fn token(&mut self) -> Result<Token, String> {
-        let Some(first) = self.rest.chars().next() else { return Ok(Token::End) };
-        match first {
-            '\n' => {
-                self.take(1);
+        let starts_word = |c: char| c == '_' || c.is_alphabetic();
+        let is_part = |c: char| c == '_' || c.is_alphanumeric();
+        match self.0.rest.chars().next() {
+            None => Ok(Token::End),
+            Some('\n') => {
+                self.0.take(1);
                 Ok(Token::Line)
             }
-            '"' => self.quoted().map(Token::Quoted),
-            c if c == '_' || c.is_alphabetic() => Ok(Token::Word(self.word())),
-            c if c.is_ascii_digit() => Ok(Token::Number(self.number())),
-            c => match SIGNS.into_iter().find(|sign| self.rest.starts_with(sign)) {
-                Some(sign) => {
-                    self.take(sign.len());
-                    Ok(Token::Sign(sign))
-                }
-                None => Err(format!("unexpected character `{}`", c.escape_default())),
-            },
+            Some('"') => self.quoted().map(Token::Quoted),
+            Some(c) if starts_word(c) => Ok(Token::Word(self.0.take_names(starts_word, is_part))),
+            Some(c) if c.is_ascii_digit() => Ok(Token::Number(self.0.take_number(is_part))),
+            Some(_) => self.0.take_sign(&SIGNS).map(Token::Sign),
         }
-    }
-
-    fn word(&mut self) -> String {
-        let goes_on = |c: char| c == '_' || c.is_alphanumeric();
-        let mut word = self.take_while(goes_on).to_owned();
-        while self.rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c == '_' || c.is_alphabetic()))
-        {
-            word.push_str(self.take(1));
-            word.push_str(self.take_while(goes_on));
-        }
-        word
-    }
-
-    /// A decimal with an optional fraction, exponent and type.
-    fn number(&mut self) -> String {
-        let is_part = |c: char| c == '_' || c.is_alphanumeric();
-        let mut number = self.take_while(is_part).to_owned();
-        if self.rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
-            number.push_str(self.take(1));
-            number.push_str(self.take_while(is_part));
-        }
-        if number.ends_with('e') && self.rest.starts_with(['+', '-']) {
-            number.push_str(self.take(1));
-            number.push_str(self.take_while(is_part));
-        }
-        number
     }
 
     fn quoted(&mut self) -> Result<String, String> {
-        self.take(1);
+        self.0.take(1);
         let mut text = String::new();
         loop {
-            text.push_str(self.take_while(|c| !matches!(c, '"' | '\\' | '\n')));
-            match self.rest.chars().next() {
+            text.push_str(self.0.take_while(|c| !matches!(c, '"' | '\\' | '\n')));
+            match self.0.rest.chars().next() {
                 Some('"') => {
-                    self.take(1);
+                    self.0.take(1);
                     return Ok(text);
                 }
                 Some('\\') => text.push(self.escaped()?),
@@ -165,9 +118,9 @@ impl<'a> Lexer<'a> {
 
     /// The character that a backslash and what follows stand for.
     fn escaped(&mut self) -> Result<char, String> {
-        self.take(1);
-        let c = self.rest.chars().next().ok_or("the text ends after a backslash")?;
-        self.take(c.len_utf8());
+        self.0.take(1);
+        let c = self.0.rest.chars().next().ok_or("the text ends after a backslash")?;
+        self.0.take(c.len_utf8());
         match c {
             '"' | '\\' | '\'' => Ok(c),
             'n' => Ok('\n'),
@@ -175,11 +128,11 @@ impl<'a> Lexer<'a> {
             't' => Ok('\t'),
             '0' => Ok('\0'),
             'u' => {
-                let digits = self.take_while(|c| c != '}' && c != '\n' && c != '"');
+                let digits = self.0.take_while(|c| c != '}' && c != '\n' && c != '"');
                 let code = digits.strip_prefix('{').and_then(|hex| u32::from_str_radix(hex, 16).ok());
-                let is_closed = self.rest.starts_with('}');
+                let is_closed = self.0.rest.starts_with('}');
                 let found = code.filter(|_| is_closed).and_then(char::from_u32);
-                self.take(usize::from(is_closed));
+                self.0.take(usize::from(is_closed));
                 found.ok_or_else(|| "`\\u` must be followed by a character's number such as {3b4}".to_owned())
             }
             other => Err(format!("`\\{}` stands for no character", other.escape_default())),

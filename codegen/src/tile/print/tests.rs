@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::build::Builder;
-use crate::tile::Special;
+use crate::tile::{SharedId, Special};
 
 /// Hashes of kernels must not change when the text says more.
 #[test]
@@ -20,6 +20,24 @@ fn what_hashes_are_made_from_says_no_types() {
     assert_eq!(kernel.terse(), format!("{head}  u1 = bits(1.0)\n  f2 = -1.0\n  load f3 = x[0]\n"));
     let full = "unused d0\n  u1 = bits(1.0_f32)\n  f2 = -(1.0)\n  load f3 = x[0] else 1.0\n";
     assert_eq!(kernel.to_string(), format!("{head}{full}"));
+}
+
+/// Products of matrices, by a warp and by a warpgroup.
+fn products(b: &mut Builder, tile: SharedId, at: Operand) {
+    let matrices = b.load_matrix(tile, at, 2, true);
+    let accumulator = [0, 1, 2, 3].map(|_| b.var(zero(Ty::F32)));
+    b.mma(Elem::Bf16, accumulator, [matrices[0]; 4], [matrices[1]; 2]);
+    let packed = b.pack(Elem::F16, accumulator[0].into(), accumulator[3].into());
+    b.unpack(Elem::F16, packed);
+    let panels = |index| Panels { array: tile, index: Operand::i32(index), row: 16, apart: 128 };
+    b.push(Stmt::WarpgroupMma {
+        elem: Elem::F16,
+        sums: accumulator.to_vec(),
+        clear: false,
+        steps: vec![(Left::Registers([packed; 4]), panels(0)), (Left::Shared(panels(0)), panels(128))],
+        transposed: true,
+    });
+    b.push(Stmt::WarpgroupWait { pending: 0, sums: accumulator.to_vec() });
 }
 
 #[test]
@@ -67,20 +85,7 @@ fn every_kind_of_statement() {
         let sum = b.fma(most, Operand::Const(Ty::F32, Literal::Float(0.1)), half);
         b.store(Memory::Global(y), i, &[sum, most], None);
     });
-    let matrices = b.load_matrix(tile, at, 2, true);
-    let accumulator = [0, 1, 2, 3].map(|_| b.var(zero(Ty::F32)));
-    b.mma(Elem::Bf16, accumulator, [matrices[0]; 4], [matrices[1]; 2]);
-    let packed = b.pack(Elem::F16, accumulator[0].into(), accumulator[3].into());
-    b.unpack(Elem::F16, packed);
-    let panels = |index| Panels { array: tile, index: Operand::i32(index), row: 16, apart: 128 };
-    b.push(Stmt::WarpgroupMma {
-        elem: Elem::F16,
-        sums: accumulator.to_vec(),
-        clear: false,
-        steps: vec![(Left::Registers([packed; 4]), panels(0)), (Left::Shared(panels(0)), panels(128))],
-        transposed: true,
-    });
-    b.push(Stmt::WarpgroupWait { pending: 0, sums: accumulator.to_vec() });
+    products(&mut b, tile, at);
     b.push(Stmt::FenceAsync);
     b.push(Stmt::BulkStore { to: y, to_index: from, from: tile, from_index: at, count: Operand::i32(128) });
     b.push(Stmt::BulkWait { pending: 0, read: true });

@@ -6,7 +6,7 @@ pub(super) const DEPTH: u32 = 100;
 /// How many operations are written in all.
 pub(super) const OPERATIONS: u32 = 4_000;
 
-/// What stands for the rest.
+/// The sign that stands for the rest.
 pub(super) const REST: &str = "…";
 
 /// How much is written so far.

@@ -77,7 +77,7 @@ impl Writer<'_> {
         self.bounded(|writer| writer.operation(value, at))
     }
 
-    /// What `write` gives, or `…` where enough is written.
+    /// The text that `write` gives, or `…` where enough is written.
     pub(super) fn bounded(&mut self, write: impl FnOnce(&mut Self) -> Written) -> Written {
         if !self.bounds.enter() {
             return (REST.to_owned(), Level::Atom);

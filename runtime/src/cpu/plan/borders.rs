@@ -16,10 +16,10 @@ const LEAST: usize = 32;
 const LANES: usize = 512;
 /// With fewer independent blocks than this, tasks share a scanned axis.
 const BLOCKS: usize = 32;
-/// What a scanned axis counts for where sizes are compared, whatever its length.
+/// The weight of a scanned axis where sizes are compared, whatever its length.
 const LONG: usize = 1 << 20;
 
-/// What a program does along each of its axes.
+/// The work of a program along each of its axes.
 #[derive(Debug)]
 pub(super) struct Borders {
     /// The axes of scans.

@@ -17,7 +17,7 @@ use super::borders::Borders;
 /// The most indices that the axes held whole may have together: a register of them fits the nearest caches.
 const WHOLE: usize = 1 << 14;
 
-/// What a stage does.
+/// The work of a stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Draft {
     /// Every index on its own.
@@ -45,7 +45,7 @@ pub(super) struct Drafts<'a> {
     pub(super) home: Vec<Option<usize>>,
     /// Which values anything needs.
     pub(super) live: Vec<bool>,
-    /// What each value is computed from: anchored values, and the axes along which they are displaced.
+    /// The values that each value is computed from: anchored ones, and the axes along which they are displaced.
     cones: Vec<Vec<(Value, AxisSet)>>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Drafts<'a> {
         self.cones[value.0 as usize] = if anchored { vec![(value, AxisSet::EMPTY)] } else { cone };
     }
 
-    /// What a node is computed from, if it reads its first operand at other indices of the `moved` axes. A position that
+    /// The values that a node is computed from, if it reads its first operand at other indices of the `moved` axes. A position that
     /// is taken while its axis streams past reads none.
     fn cone(&self, node: &Node, moved: AxisSet) -> Vec<(Value, AxisSet)> {
         let mut cone: Vec<(Value, AxisSet)> = vec![];

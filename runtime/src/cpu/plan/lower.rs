@@ -34,7 +34,7 @@ fn gathered(moves: &Moves, axis: Axis, (index, of_index): &(Value, Moves)) -> Mo
     moves.with(axis, Move::Gather { index: *index, moves: of_index.clone(), by: 0 })
 }
 
-/// What is known about memory when a stage is lowered.
+/// The facts that are known about memory when a stage is lowered.
 pub(super) struct Memory<'a> {
     /// The tensors given for parameters; `None` for those that take their default.
     pub(super) params: &'a [Option<Tensor>],
@@ -168,7 +168,7 @@ impl<'a> Lower<'a> {
         (value, moves.along(self.drafts.program.node(value).axes))
     }
 
-    /// What must be lowered before a value, in order; `None` if it is lowered already. See [`Lower::compute`].
+    /// The values that must be lowered before a value, in order; `None` if it is lowered already. See [`Lower::compute`].
     fn waits_for(&self, key: &(Value, Moves)) -> Option<Vec<(Value, Moves)>> {
         if self.known.contains_key(key) {
             return None;

@@ -1,4 +1,4 @@
-//! What the chunks of a streamed axis pass on.
+//! The states that the chunks of a streamed axis pass on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -24,7 +24,7 @@ use super::carry::Carry;
 /// Where a row lies: the tensor, and the element at which the row begins.
 type At = (usize, usize);
 
-/// What a stage that scans one row reads and writes.
+/// The memory that a stage which scans one row reads and writes.
 #[derive(Debug, PartialEq)]
 pub(in crate::cpu) struct Row {
     /// Among the stage's sources.

@@ -185,7 +185,7 @@ impl<'r, 'a> Task<'r, 'a> {
     /// Goes through a chunk: if it is whole for totals, level by level, then for results. `None` if another worker has
     /// failed.
     ///
-    /// What is passed on behind a whole chunk is what was before it, combined with its total, and so are the last
+    /// The state behind a whole chunk is the one before it, combined with its total, and so are the last
     /// results: a call that ends there gives the state that a longer one goes on from. Where a total loses a state
     /// ([`lost`]), the chunk is gone through for results once more, and the state that these end with is passed on.
     fn stream_chunk(&mut self, tile: &Tile, chunk: Chunk, targets: &mut [Target<'a>]) -> Result<Option<()>, CpuError> {

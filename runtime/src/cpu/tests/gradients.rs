@@ -24,11 +24,11 @@ struct Law {
     others: usize,
     /// Whether calls combine in order.
     ordered: bool,
-    /// What chunks have in common with the whole.
+    /// The bits that chunks have in common with the whole.
     shared: Shared,
 }
 
-/// What the gradients of chunks have in common with those of the whole.
+/// The bits that gradients of chunks have in common with those of the whole.
 #[derive(Clone, Copy, PartialEq)]
 enum Shared {
     Bits,
@@ -62,7 +62,7 @@ impl Law {
         program.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect()
     }
 
-    /// What a call is given and what it gives.
+    /// The inputs of a call and its results.
     fn call(&self, mut given: Named, n: usize) -> Named {
         given.extend(self.run(&self.forward, &given, n, usize::MAX));
         given

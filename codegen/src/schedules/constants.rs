@@ -1,0 +1,226 @@
+//! The constants of the cost model, in one table that `oplus tune --fit` writes.
+
+use std::sync::LazyLock;
+
+use thiserror::Error;
+
+/// Declares [`Constants`]: a number for each line.
+macro_rules! constants {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// The numbers that estimates of time are made with. Times are microseconds; rates are those of one multiprocessor.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct Constants { $($(#[$doc])* pub $name: f64,)+ }
+
+        impl Constants {
+            /// The names of the constants, in order.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),+];
+
+            /// The numbers, in the order of the names.
+            pub fn numbers(&self) -> Vec<f64> {
+                vec![$(self.$name),+]
+            }
+
+            /// The numbers, in the order of the names, to be replaced.
+            pub fn numbers_mut(&mut self) -> Vec<&mut f64> {
+                vec![$(&mut self.$name),+]
+            }
+
+            const ZEROS: Constants = Constants { $($name: 0.0,)+ };
+        }
+    };
+}
+
+constants! {
+    /// From a launch to its first useful load, and from the last store to the end.
+    launch,
+    /// Share of the bandwidth that scalar accesses reach.
+    scalar_share,
+    /// Bytes per microsecond of one multiprocessor's share of the bandwidth of memory.
+    bandwidth_sm_80,
+    /// That of Hopper.
+    bandwidth_sm_90a,
+    /// Cycles per microsecond, under the load of a walk.
+    clock,
+    /// Least time between two tiles of a persistent block: a look-ahead must be hidden behind it.
+    tile,
+    /// Least time where the carry begins at every row, and so fewer aggregates are folded.
+    row_tile,
+    /// Rows: one load, scan and store with nothing else in flight.
+    rows_round,
+    /// Rows: the time that an element of a thread takes in a round, whether there is one in its place or not.
+    rows_element,
+    /// Rows: the price of a round against equal time otherwise: fewer, larger rounds are steadier.
+    rows_unsteady,
+    /// Look-back: filling the pipeline, and the first look-back.
+    lookback_start,
+    /// Look-back: every poll beyond the first that it takes to see the aggregates of all other blocks.
+    lookback_poll,
+    /// Look-back: the share of the bandwidth that persistent blocks reach.
+    lookback_bulk,
+    /// Look-back: the share without bulk copies. Blocks read their input twice then, once from the L2 cache.
+    lookback_registers,
+    /// Columns: a chunk beyond what its bytes take, with one block on a multiprocessor.
+    columns_ahead,
+    /// Columns: filling the pipeline, and the first look-back over two levels.
+    columns_start,
+    /// Columns: the share of the bandwidth that tiles reach.
+    columns_ring,
+    /// State space: time against a scheduler that never waits, with two or more walking warps.
+    state_space_latency,
+    /// State space: that with one walking warp.
+    state_space_latency_of_one,
+    /// State space: the kernel that finds the carries of segments, by the one that walks them.
+    state_space_carries,
+    /// State space: from a block's start to its first tile, and from its last one to its end.
+    state_space_block,
+    /// State space: taking up the carry of one segment.
+    state_space_join,
+    /// Backward: issue slots of the walk per update of a state.
+    backward_walk_update,
+    /// Backward: issue slots of the walk per step of a row.
+    backward_walk_step,
+    /// Backward: issue slots of the pass that saves states, per update of a state.
+    backward_save_update,
+    /// Backward: issue slots of the pass that saves states, per step of a row.
+    backward_save_step,
+    /// Backward: issue slots of the pass that carries cotangents over segments, per update of a state.
+    backward_carry_update,
+    /// Backward: issue slots of the pass that carries cotangents over segments, per step of a row.
+    backward_carry_step,
+    /// Backward: the walk's issue slots with one row per lane against those with two.
+    backward_one_row,
+    /// Backward: from a block's start to its first tile, and from its last one to its end.
+    backward_block,
+    /// Backward: taking up the carry of one segment.
+    backward_join,
+    /// Backward: time against a scheduler that never waits, with two or more walking warps.
+    backward_latency,
+    /// Backward: that with one walking warp.
+    backward_latency_of_one,
+    /// Flash: multiply-adds per microsecond, of what tensor cores reach in such kernels.
+    flash_products,
+    /// Flash: bytes per microsecond that are copied to shared memory.
+    flash_copies,
+    /// Flash: until a block has its first tiles and after its last one, in which others compute.
+    flash_start,
+    /// Flash: between a tile and the next one.
+    flash_iteration,
+    /// Chunkwise: multiply-adds per microsecond by warps.
+    chunkwise_warps,
+    /// Chunkwise: multiply-adds per microsecond by warpgroups.
+    chunkwise_warpgroups,
+    /// Chunkwise: multiply-adds per microsecond in split tf32.
+    chunkwise_split,
+    /// Chunkwise: multiply-adds per microsecond where packed pairs are unpacked.
+    chunkwise_unpacked,
+    /// Chunkwise: what an iteration takes beside these.
+    chunkwise_iteration,
+    /// Chunkwise: how much longer fewer warps take than those that hide one another's waits.
+    chunkwise_alone,
+    /// Chunkwise: powers of two per microsecond.
+    chunkwise_powers,
+    /// Chunkwise: powers of two for each time and channel where decays are those of channels: of pairs, and to scale queries and keys.
+    chunkwise_powers_each,
+    /// Chunkwise: a block's start, by an iteration.
+    chunkwise_start,
+    /// Chunkwise: taking up a segment, by an iteration.
+    chunkwise_join,
+    /// Chunkwise backward: multiply-adds per microsecond of packed pairs.
+    chunkwise_backward_products,
+    /// Chunkwise backward: multiply-adds per microsecond of packed pairs beside states in tf32.
+    chunkwise_backward_unpacked,
+    /// Chunkwise backward: multiply-adds per microsecond in split tf32.
+    chunkwise_backward_split,
+    /// Chunkwise backward: bytes per microsecond that are copied to shared memory.
+    chunkwise_backward_copies,
+    /// Chunkwise backward: powers of two in a walk, for each time and channel where decays are those of channels.
+    chunkwise_backward_powers_walk,
+    /// Chunkwise backward: such powers of two in the third sweep.
+    chunkwise_backward_powers_back,
+}
+
+/// The head of the table.
+const HEAD: &str = "# The constants of the cost model: codegen/src/schedules/constants.rs says what they are, `oplus tune --fit` writes this table.\n";
+
+static COMMITTED: LazyLock<Constants> =
+    LazyLock::new(|| Constants::parse(include_str!("constants.tsv")).expect("a test reads the committed table"));
+
+/// A table that does not have every constant once.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConstantsError {
+    /// A line that is not a name, a tab and a positive number.
+    #[error("line {line} of the table of constants is not a name, a tab and a positive number: `{text}`")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// A name of no constant, or one that was there before.
+    #[error("line {line} of the table of constants: `{name}` is no constant, or is there twice")]
+    Name {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The name.
+        name: String,
+    },
+    /// A constant that is not there.
+    #[error("the table of constants lacks `{0}`")]
+    Missing(&'static str),
+}
+
+impl Constants {
+    /// The constants of the committed table, `codegen/src/schedules/constants.tsv`.
+    pub fn committed() -> &'static Constants {
+        &COMMITTED
+    }
+
+    /// The constants of a table: a line for each, with its name, a tab and its number. Lines that begin with `#` are comments.
+    ///
+    /// # Errors
+    /// [`ConstantsError`] says which line is wrong or which constant is not there.
+    pub fn parse(table: &str) -> Result<Constants, ConstantsError> {
+        let mut known: Vec<Option<f64>> = vec![None; Constants::NAMES.len()];
+        for (line, text) in (1..).zip(table.lines()).filter(|(_, text)| !text.starts_with('#')) {
+            let wrong = || ConstantsError::Line { line, text: text.to_owned() };
+            let (name, number) = text.split_once('\t').ok_or_else(wrong)?;
+            let number = number.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or_else(wrong)?;
+            let place = Constants::NAMES.iter().position(|own| *own == name).filter(|k| known[*k].is_none());
+            known[place.ok_or_else(|| ConstantsError::Name { line, name: name.to_owned() })?] = Some(number);
+        }
+        let mut constants = Constants::ZEROS;
+        for ((own, number), name) in constants.numbers_mut().into_iter().zip(known).zip(Constants::NAMES) {
+            *own = number.ok_or(ConstantsError::Missing(name))?;
+        }
+        Ok(constants)
+    }
+
+    /// The table of these constants, as [`Constants::parse`] reads it.
+    pub fn table(&self) -> String {
+        let lines = Constants::NAMES.iter().zip(self.numbers()).map(|(name, number)| format!("{name}\t{number}\n"));
+        HEAD.to_owned() + &lines.collect::<String>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_table_is_written_as_it_is_read() {
+        assert_eq!(Constants::committed().table(), include_str!("constants.tsv"));
+    }
+
+    #[test]
+    fn a_table_must_have_every_constant_once() {
+        let table = Constants::committed().table();
+        let wrong = |table: &str| Constants::parse(table).unwrap_err().to_string();
+        assert_eq!(wrong(&table.replace("launch\t3\n", "")), "the table of constants lacks `launch`");
+        let twice = wrong(&(table.clone() + "launch\t3\n"));
+        assert!(twice.ends_with("`launch` is no constant, or is there twice"), "{twice}");
+        for number in ["-3", "inf", "NaN", "x", ""] {
+            let said = wrong(&table.replace("launch\t3\n", &format!("launch\t{number}\n")));
+            assert!(said.starts_with("line 2 of the table of constants is not a name"), "{said}");
+        }
+    }
+}
