@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let cases = Case::read(&text)?;
     let regrets = cases.iter().map(Regret::of).collect::<Result<Vec<_>, _>>()?;
-    print!("{}", regret::report(&regrets));
+    say!("{}", regret::report(&regrets).trim_end());
     say!("\n{}", scale::report(&cases));
     if let Some(table) = &args.fit {
         fit(&cases, table)?;
@@ -56,13 +56,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn fit(cases: &[Case], table: &Path) -> Outcome {
     let start = Constants::committed();
     let (constants, [before, after]) = fit::fitted(cases, start)?;
-    println!(
+    say!(
         "\nregrets before: mean {:.3}, at most {:.3}; after: mean {:.3}, at most {:.3}",
-        before.mean, before.most, after.mean, after.most
+        before.mean,
+        before.most,
+        after.mean,
+        after.most
     );
     for ((name, old), new) in Constants::NAMES.iter().zip(start.numbers()).zip(constants.numbers()) {
         if old != new {
-            println!("{name}: {old} becomes {new}");
+            say!("{name}: {old} becomes {new}");
         }
     }
     std::fs::write(table, constants.table()).map_err(|e| format!("cannot write {}: {e}", table.display()))?;
