@@ -40,6 +40,7 @@ LEFT_OUT = {
     "flash_attn": {
         "kvcache": "keys in a cache, which is written in place",
         "splitkv": "keys in a cache, which is written in place",
+        "paged_kv_num_splits": "a function inside of flash-attn: no drop-in",
         "race_condition": "dropout",
         "rotary": "rotary embedding: no drop-in",
     },

@@ -84,6 +84,20 @@ def test_packed_sequences(causal, window, softcap, alibi):
     same(o, torch.cat(parts), (q, k, v))
 
 
+def test_keys_in_pages():
+    """Sequences whose pages lie anywhere, the last one of each partly filled, one sequence without keys."""
+    torch.manual_seed(3)
+    ends = torch.tensor([0, 5, 5, 11], dtype=torch.int32)
+    table = torch.tensor([[4, 1, 0], [0, 0, 0], [2, 6, 3]], dtype=torch.int32)
+    q, k, v = rand(11, 4, 6), rand(7, 3, 2, 6), rand(7, 3, 2, 6)
+    options = {"causal": True, "softmax_scale": 0.7}
+    found = ours.flash_attn_varlen_func(q, k, v, ends, ends, 6, 6, **options, block_table=table)
+    keys, values = (torch.cat([x[4], x[1, :2], x[2], x[6]]) for x in (k, v))
+    same(found, ours.flash_attn_varlen_func(q, keys, values, ends, ends, 6, 6, **options), (q, k, v))
+    with pytest.raises(ValueError, match="block_table"):
+        ours.flash_attn_varlen_func(q, k, v, ends, ends, 6, 6, block_table=table[:2])
+
+
 def test_packed_tensors():
     torch.manual_seed(2)
     qkv = rand(2, 5, 3, 4, 6)

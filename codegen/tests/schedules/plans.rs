@@ -69,7 +69,7 @@ fn every_variant_of_a_contiguous_scan() {
 /// Products of 4×4 matrices: look-back with a short window, in few warps.
 #[test]
 fn every_variant_of_an_operator_with_many_fields() {
-    let programs = oplus_front::scan_source_file(include_str!("../../llvm/survey/operators.rs")).expect("operators");
+    let programs = oplus_front::scan_source_file(include_str!("../../../cli/survey/operators.rs")).expect("operators");
     let program = programs.into_iter().find(|p| p.name == "matrix4_corner").expect("a kernel of the survey");
     let program = program.instantiate(Elem::F64);
     for target in [Target::H200, Target::A100] {

@@ -11,7 +11,7 @@ use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::Program;
 
 /// Operators as users write them, of 2 to 16 fields.
-const SURVEY: &str = include_str!("../../llvm/survey/operators.rs");
+const SURVEY: &str = include_str!("../../../cli/survey/operators.rs");
 
 /// The schedules by look-back of a program and its gradient.
 fn look_back(program: &Program, elem: Elem) -> Vec<(Stage, LookBack)> {

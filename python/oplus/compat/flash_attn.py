@@ -2,7 +2,7 @@
 
 Queries are [B, S, H, D], keys and values [B, S, Hk, D] where Hk divides H; of packed sequences [total, H, D] with lists of where
 sequences begin. The last query is at the last key. Gives the output, or with `return_attn_probs` (output, log-sum-exp, None).
-Gradients always have the same bits, so `deterministic` changes nothing. Dropout and paged keys are refused.
+Gradients always have the same bits, so `deterministic` changes nothing. Dropout is refused.
 """
 
 from __future__ import annotations
@@ -76,8 +76,14 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
 ) -> Any:
-    """Softmax attention of packed sequences: sequence s has the queries cu_seqlens_q[s] to cu_seqlens_q[s + 1] - 1, and so on."""
-    refuse("flash_attn_varlen_func", dropout_p=dropout_p != 0, block_table=block_table is not None)
+    """Softmax attention of packed sequences: sequence s has the queries cu_seqlens_q[s] to cu_seqlens_q[s + 1] - 1, and so on.
+
+    With `block_table` [sequences, pages] keys and values are pages [page, S, Hk, D], and sequence s has the pages that its row names,
+    in this order. They are copied together first.
+    """
+    refuse("flash_attn_varlen_func", dropout_p=dropout_p != 0)
+    if block_table is not None:
+        k, v = _in_order(block_table, cu_seqlens_k, k, v)
     heads, depth = q.shape[1:]
     check("k", k, "S Hk D", None, None, depth)
     groups = k.shape[1]
@@ -94,6 +100,17 @@ def flash_attn_varlen_func(
     out = form.kernel()(*tensors, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, **form.options(q, slopes))
     o = out.o[0].permute(2, 0, 1, 3).flatten(1, 2)
     return (o, out.lse[0].flatten(0, 1), None) if return_attn_probs else o
+
+
+def _in_order(table: Tensor, offsets: Tensor, *pages: Tensor) -> tuple[Tensor, ...]:
+    """Packed keys and values [total, Hk, D] of pages [page, S, Hk, D]."""
+    check("block_table", table, "S pages", offsets.shape[0] - 1, None)
+    size = pages[0].shape[1]
+    at = torch.arange(int(offsets[-1]), device=table.device)
+    sequence = torch.searchsorted(offsets[1:].contiguous(), at, right=True)
+    within = at - offsets[sequence]
+    place = table[sequence, within // size].long() * size + within % size
+    return tuple(tensor.flatten(0, 1)[place] for tensor in pages)
 
 
 def _rest_of(function: Callable[..., Any], count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -249,10 +249,13 @@ impl Committed {
         Committed(value("program").map(|name| name.trim_matches('"')).zip(value("elements")).collect())
     }
 
-    /// Whether there are kernels of the case's program and element type.
+    /// Whether there are kernels of the case's program and element type. A program whose tensors are all of one type, such as bool,
+    /// has kernels of that type alone.
     fn has(&self, case: &Case) -> bool {
         let elem = format!(": {}\"", case.elem);
-        self.0.iter().any(|(stage, elements)| elements.contains(&elem) && is_stage_of(stage, case.kernel.name()))
+        let of_one_type = case.kernel.program().is_ok_and(|program| !program.is_generic());
+        let is_of_type = |elements: &str| of_one_type || elements.contains(&elem);
+        self.0.iter().any(|(stage, elements)| is_of_type(elements) && is_stage_of(stage, case.kernel.name()))
     }
 }
 
