@@ -75,8 +75,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let facts = |launch: &Launch| facts(launch, target.isa, ptxas.as_ref().ok());
     for program in programs {
         let gradient = adjoint(&program);
+        let forward = explained(&program.instantiate(args.elem), args, &target, &facts)?;
         let [forward_cpu, gradient_cpu] = on_cpu(&program, args)?;
-        let forward = explained(&program.instantiate(args.elem), args, &target, &facts)?.and_on_cpu(forward_cpu);
+        let forward = forward.and_on_cpu(forward_cpu);
         say!("{}\n", forward.text("").trim_end());
         sections.push(forward.section());
         match gradient {

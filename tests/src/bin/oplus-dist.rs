@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use oplus::Device;
-use oplus_tests::dist::{Child, Line, Settings, meet, on_cpu, spawn};
+use oplus_tests::dist::{Child, Line, Settings, meet, on_cpu, programs, spawn};
 
 /// Checks kernels on several ranks against one device, forward and every gradient, and times weak and strong scaling.
 ///
@@ -37,6 +37,9 @@ struct Args {
     /// Only the cases whose name has this in it.
     #[arg(long, default_value = "")]
     only: String,
+    /// Check each program that the timed kernels are divided into by itself, on one GPU against the CPU, and nothing else.
+    #[arg(long)]
+    programs: bool,
     /// A file for the lines, beside the terminal.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -97,6 +100,9 @@ fn verdict(right: bool) -> Result<(), Failure> {
 fn main() -> Result<(), Failure> {
     let args = Args::parse();
     let settings = args.settings();
+    if args.programs {
+        return verdict(programs(&Device::default(), &args.only, &mut args.printer()?)?);
+    }
     match (args.cpu, args.rank, args.gpus, &args.meet) {
         (Some(0), ..) => Err("--cpu needs at least one rank".into()),
         (Some(ranks), ..) => verdict(on_cpu(ranks, &settings, &mut args.printer()?)?),

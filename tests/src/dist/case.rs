@@ -84,12 +84,16 @@ impl Case {
 
     /// Sizes of all axes, with that many tokens.
     pub(super) fn sizes(&self, tokens: usize) -> Result<Vec<usize>, Error> {
-        let size = |name: &String| match self.sizes.iter().find(|(other, _)| other == name) {
-            _ if *name == self.axis => tokens,
+        Ok(self.program()?.axes.iter().map(|name| self.size(name, tokens, 1)).collect())
+    }
+
+    /// The size of an axis, with that many tokens; of an axis that the case does not know, `other`.
+    pub(super) fn size(&self, name: &str, tokens: usize, other: usize) -> usize {
+        match self.sizes.iter().find(|(known, _)| known == name) {
+            _ if name == self.axis => tokens,
             Some((_, size)) => *size,
-            None => 1,
-        };
-        Ok(self.program()?.axes.iter().map(size).collect())
+            None => other,
+        }
     }
 
     /// Random inputs of the whole, on the CPU; those with a default are left out.
@@ -111,6 +115,6 @@ impl Case {
 }
 
 /// A tensor with the elements of an array.
-fn of_array(array: &Array, elem: Elem) -> Result<Tensor, Error> {
+pub(super) fn of_array(array: &Array, elem: Elem) -> Result<Tensor, Error> {
     host(elem, &array.data)?.reshape(&array.sizes)
 }

@@ -4,6 +4,7 @@ mod case;
 mod faults;
 mod member;
 mod processes;
+mod programs;
 mod ring;
 mod shard;
 mod time;
@@ -13,6 +14,7 @@ use serde::Serialize;
 pub use case::{Case, library, timed};
 pub use member::{Member, Settings};
 pub use processes::{Child, meet, on_cpu, spawn};
+pub use programs::programs;
 
 /// One line of the result.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -1,0 +1,95 @@
+//! The programs that a divided kernel is made of, each by itself on one device against the CPU: where the ranks' results are wrong,
+//! this says which program is.
+
+use oplus::{Device, Elem, Error, Kernel, Tensor};
+use oplus_dsl::ir::{Param, Program};
+use oplus_dsl::rng::Rng;
+use oplus_dsl::shard::shard;
+
+use super::case::{Case, of_array, timed};
+use super::member::{Print, difference};
+use super::{Line, TOLERANCE};
+use crate::check::data::download;
+use crate::check::inputs::{Fill, array};
+
+/// Checks the programs of the timed kernels whose names have `only` in them. Whether all was right.
+///
+/// # Errors
+/// Those of calls.
+pub fn programs(device: &Device, only: &str, print: Print<'_>) -> Result<bool, Error> {
+    let mut right = true;
+    for case in timed().iter().filter(|case| case.name.contains(only)) {
+        let gradient = case.kernel.gradient_program().ok();
+        for program in [Some(case.program()?), gradient].into_iter().flatten() {
+            for (what, part) in parts(program, &case.axis) {
+                let line = Checked { case, device }.line(&what, part)?;
+                print(&line);
+                right &= line.is_right();
+            }
+        }
+    }
+    Ok(right)
+}
+
+/// The programs of all phases, with what they are.
+fn parts(program: &Program, axis: &str) -> Vec<(String, Program)> {
+    let Ok(divided) = shard(program, axis) else { return vec![] };
+    let mut all = vec![];
+    for (number, phase) in (1..).zip(divided.phases) {
+        let name = |what: &str| format!("{}, phase {number}, {what}", program.name);
+        all.extend(phase.folds.into_iter().map(|fold| (name("fold"), fold.program)));
+        all.extend(phase.program.map(|own| (name("shard"), own)));
+    }
+    all
+}
+
+struct Checked<'a> {
+    case: &'a Case,
+    device: &'a Device,
+}
+
+impl Checked<'_> {
+    fn line(&self, what: &str, program: Program) -> Result<Line, Error> {
+        let names: Vec<String> = program.outputs.iter().map(|output| output.name.clone()).collect();
+        let inputs = self.inputs(&program)?;
+        let kernel = Kernel::from_derived(program)?;
+        let results = |device: &Device| -> Result<Vec<Tensor>, Error> {
+            let there = inputs.iter().map(|x| x.as_ref().map(|x| x.to_device(device)).transpose());
+            let there = there.collect::<Result<Vec<_>, _>>()?;
+            kernel.call(&there.iter().map(Option::as_ref).collect::<Vec<_>>()).map(|(outputs, _)| outputs)
+        };
+        let (found, wanted) = (results(self.device)?, results(&Device::Cpu)?);
+        let (mut error, mut wrong) = (0.0_f64, vec![]);
+        for ((name, found), wanted) in names.iter().zip(&found).zip(&wanted) {
+            let apart = difference(&download(found)?, &download(wanted)?);
+            error = if apart.is_nan() { apart } else { error.max(apart) };
+            if apart.is_nan() || apart > TOLERANCE {
+                wrong.push(format!("{name} {:?}: {apart:e}", found.shape()));
+            }
+        }
+        let reason = (!wrong.is_empty()).then(|| wrong.join("; "));
+        let (case, device) = (what.to_owned(), self.device.to_string());
+        Ok(Line {
+            case,
+            kind: "program",
+            ranks: 1,
+            tokens: self.case.checked,
+            device,
+            error: Some(error),
+            reason,
+            ..Line::default()
+        })
+    }
+
+    /// Random inputs; those with a default are left out, as in the checks of several ranks.
+    fn inputs(&self, program: &Program) -> Result<Vec<Option<Tensor>>, Error> {
+        let mut rng = Rng::new(0xd157);
+        let sizes: Vec<usize> = program.axes.iter().map(|axis| self.case.size(axis, self.case.checked, 2)).collect();
+        let mut tensor = |param: &Param| {
+            let array = array(program, param, Elem::F32, &sizes, Fill::Random, &mut rng);
+            of_array(&array, param.elem.in_call(Elem::F32))
+        };
+        let given = |param: &Param| param.default.is_none().then(|| tensor(param)).transpose();
+        program.params.iter().map(given).collect()
+    }
+}
