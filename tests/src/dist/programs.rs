@@ -31,14 +31,12 @@ pub fn programs(device: &Device, only: &str, print: Print<'_>) -> Result<bool, E
     Ok(right)
 }
 
-/// The programs of all phases, with what they are.
+/// The programs of the shards, with the phase of each. Folds are left out: they take what ranks exchange.
 fn parts(program: &Program, axis: &str) -> Vec<(String, Program)> {
     let Ok(divided) = shard(program, axis) else { return vec![] };
     let mut all = vec![];
     for (number, phase) in (1..).zip(divided.phases) {
-        let name = |what: &str| format!("{}, phase {number}, {what}", program.name);
-        all.extend(phase.folds.into_iter().map(|fold| (name("fold"), fold.program)));
-        all.extend(phase.program.map(|own| (name("shard"), own)));
+        all.extend(phase.program.map(|own| (format!("{}, phase {number}", program.name), own)));
     }
     all
 }
