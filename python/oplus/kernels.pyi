@@ -89,6 +89,32 @@ class _complex_affine(Kernel):
 
 complex_affine: _complex_affine
 
+class _copy_outputs(NamedTuple):
+    y: Array
+    """y: [A, B, C, D]"""
+
+class _copy(Kernel):
+    """A copy, y[a, b, c, d] = x[a, b, c, d], whatever the strides of both; of fewer axes where sizes are 1.
+
+    fn copy(x: [A, B, C, D]) -> (y: [A, B, C, D])
+    y = x"""
+    def __call__(self, x: Array) -> _copy_outputs: ...
+
+copy: _copy
+
+class _copy_flags_outputs(NamedTuple):
+    y: Array
+    """y: bool[A, B, C, D]"""
+
+class _copy_flags(Kernel):
+    """A copy of flags, y[a, b, c, d] = x[a, b, c, d], whatever the strides of both.
+
+    fn copy_flags(x: bool[A, B, C, D]) -> (y: bool[A, B, C, D])
+    y = x"""
+    def __call__(self, x: Array) -> _copy_flags_outputs: ...
+
+copy_flags: _copy_flags
+
 class _cumargmax_outputs(NamedTuple):
     value: Array
     """value: [B, T]"""
