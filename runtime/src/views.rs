@@ -111,7 +111,7 @@ impl Tensor {
     /// The tensor with its elements in row-major order without gaps: itself, sharing its memory, where they lie so
     /// ([`Tensor::is_contiguous`]), else a copy on its device.
     ///
-    /// On a GPU the kernel [`copy`](crate::kernels::copy) makes such a copy, queued on the tensor's stream, also while the stream
+    /// On a GPU the kernel [`copy`](fn@crate::kernels::copy) makes such a copy, queued on the tensor's stream, also while the stream
     /// is captured into a graph. Copies of types of 16 bits make all NaN alike. A program without the feature `kernels` that has no
     /// other source of this kernel copies through the memory of the CPU.
     ///

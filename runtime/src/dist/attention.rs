@@ -16,7 +16,7 @@ pub enum Mask {
     Causal,
 }
 
-/// A rank's queries, keys and values, as [`models::attention`] takes them.
+/// A rank's queries, keys and values, as [`models::attention`](fn@models::attention) takes them.
 #[derive(Clone)]
 pub struct Attention {
     /// Queries `[B, G, R, M, E]`: this rank's rows along M.
@@ -39,10 +39,10 @@ pub struct Attended {
 }
 
 /// Softmax attention of this rank's queries to the keys of all ranks, of which each holds those that `rows` says: the equations of
-/// [`models::attention`], or of [`models::attention_causal`].
+/// [`models::attention`](fn@models::attention), or of [`models::attention_causal`](fn@models::attention_causal).
 ///
 /// Keys and values pass from rank to rank in a ring. Each rank attends to those that it has while the next ones are on their
-/// way, and [merges](models::merge) the parts in the order of the ranks that the keys belong to, whenever they come: the bits
+/// way, and [merges](fn@models::merge) the parts in the order of the ranks that the keys belong to, whenever they come: the bits
 /// are the same in every run. A rank holds its own rows and those of one other. With [`Mask::Causal`],
 /// [`Rows::zigzag`] gives every rank as much work. Liu, Zaharia and Abbeel, "Ring attention with blockwise transformers for
 /// near-infinite context", 2023; Brandon et al., "Striped attention", 2023, on causal work that is even.
