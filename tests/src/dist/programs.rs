@@ -2,7 +2,7 @@
 //! this says which program is.
 
 use oplus::{Device, Elem, Error, Kernel, Tensor};
-use oplus_dsl::ir::{Param, Program};
+use oplus_dsl::ir::{Axis, Param, Program};
 use oplus_dsl::rng::Rng;
 use oplus_dsl::shard::shard;
 
@@ -31,12 +31,15 @@ pub fn programs(device: &Device, only: &str, print: Print<'_>) -> Result<bool, E
     Ok(right)
 }
 
-/// The programs of the shards, with the phase of each. Folds are left out: they take what ranks exchange.
+/// The programs of the shards, with the phase of each. Folds are left out, since they take what ranks exchange, and so are programs
+/// with an axis that no parameter has, since its size is known to the ranks alone.
 fn parts(program: &Program, axis: &str) -> Vec<(String, Program)> {
     let Ok(divided) = shard(program, axis) else { return vec![] };
     let mut all = vec![];
     for (number, phase) in (1..).zip(divided.phases) {
-        all.extend(phase.program.map(|own| (format!("{}, phase {number}", program.name), own)));
+        let is_sized =
+            |own: &Program| (0..own.axes.len() as u32).all(|k| own.params.iter().any(|p| p.axes.contains(&Axis(k))));
+        all.extend(phase.program.filter(is_sized).map(|own| (format!("{}, phase {number}", program.name), own)));
     }
     all
 }
