@@ -1,4 +1,4 @@
-//! What commands print.
+//! Output of commands on the terminal.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};

@@ -57,7 +57,7 @@ pub struct Sharded {
     pub phases: Vec<Phase>,
 }
 
-/// The work of a rank between two exchanges: folds and picks of what was gathered, then a program of its shard.
+/// The work of a rank between two exchanges: it folds and picks the messages of all ranks, and then runs a program of its shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Phase {
     /// Computed first, from gathered messages.

@@ -136,7 +136,7 @@ impl<'a> Divide<'a> {
         }
     }
 
-    /// The use of the gathered messages of a value.
+    /// How the messages of all ranks about a value are used.
     fn receive(&self, exchange: Exchange, value: Value, phase: &mut Phase) -> Result<(), TypeError> {
         match (exchange, &self.program.node(value).op) {
             (Exchange::Scan, _) => phase.folds.push(fold::of_scan(self, value)?),

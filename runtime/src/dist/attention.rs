@@ -83,7 +83,7 @@ impl Attended {
     /// once more, and the gradients of keys and values travel with these.
     ///
     /// # Errors
-    /// Those of [`attention`].
+    /// The errors of [`attention`].
     pub fn backward(&self, o_bar: Option<&Tensor>, lse_bar: Option<&Tensor>) -> Result<Attention, Error> {
         self.ring.backward(self, [o_bar, lse_bar])
     }

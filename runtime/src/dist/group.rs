@@ -29,7 +29,7 @@ pub trait Transport: Send + Sync {
     /// [`Transport::all_gather`] of several tensors, in one exchange where that is cheaper.
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     fn all_gather_many(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>, Error> {
         tensors.iter().map(|tensor| self.all_gather(tensor)).collect()
     }
@@ -37,14 +37,14 @@ pub trait Transport: Send + Sync {
     /// The tensor of the rank `root`; every rank gives one of its shape and element type.
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Tensor, Error>;
 
     /// Sends a tensor to a rank, and receives one of the same shape and element type from another: with neighbours, a step of a
     /// ring.
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error> {
         let came = self.pass(&[tensor], to, from, &[tensor.shape().to_vec()])?.pop();
         came.ok_or(Error::Count { what: "tensors", expected: 1, found: 0 })
@@ -54,7 +54,7 @@ pub trait Transport: Send + Sync {
     /// sent.
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     fn pass(&self, tensors: &[&Tensor], to: usize, from: usize, shapes: &[Vec<usize>]) -> Result<Vec<Tensor>, Error>;
 }
 
@@ -123,7 +123,7 @@ impl Group {
     /// [`Group::nccl`], whose ranks wait for each other for as long as is said.
     ///
     /// # Errors
-    /// Those of [`Group::nccl`].
+    /// The errors of [`Group::nccl`].
     pub fn nccl_with_timeout(
         id: &UniqueId,
         rank: usize,
@@ -137,7 +137,7 @@ impl Group {
     /// The ranks of a group within this process, one for each GPU, to be used by one thread each: see [`Group::nccl`].
     ///
     /// # Errors
-    /// Those of [`Group::nccl`].
+    /// The errors of [`Group::nccl`].
     pub fn nccl_devices(devices: &[Device]) -> Result<Vec<Group>, Error> {
         nccl::groups(devices, PATIENCE)
     }
@@ -184,7 +184,7 @@ impl Group {
     /// See [`Transport::all_gather`].
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     pub fn all_gather(&self, tensor: &Tensor) -> Result<Tensor, Error> {
         self.count(tensor);
         self.inner.transport.all_gather(tensor)
@@ -193,7 +193,7 @@ impl Group {
     /// See [`Transport::all_gather_many`].
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     pub fn all_gather_many(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>, Error> {
         tensors.iter().for_each(|tensor| self.count(tensor));
         self.inner.transport.all_gather_many(tensors)
@@ -202,7 +202,7 @@ impl Group {
     /// See [`Transport::broadcast`].
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Tensor, Error> {
         self.check_rank(root)?;
         self.count(tensor);
@@ -212,7 +212,7 @@ impl Group {
     /// See [`Transport::send_receive`].
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`].
+    /// The errors of [`Transport::all_gather`].
     pub fn send_receive(&self, tensor: &Tensor, to: usize, from: usize) -> Result<Tensor, Error> {
         self.check_rank(to)?;
         self.check_rank(from)?;
@@ -223,7 +223,7 @@ impl Group {
     /// See [`Transport::pass`].
     ///
     /// # Errors
-    /// Those of [`Transport::all_gather`]; [`Error::Count`] unless there is a shape for each tensor.
+    /// The errors of [`Transport::all_gather`]; [`Error::Count`] unless there is a shape for each tensor.
     pub fn pass(
         &self,
         tensors: &[&Tensor],

@@ -45,7 +45,7 @@ pub fn timed() -> Vec<Case> {
 /// Every kernel of the library along its time, or whatever is scanned or summed.
 ///
 /// # Errors
-/// Those of [`Kernel::from_program`].
+/// The errors of [`Kernel::from_program`].
 pub fn library() -> Result<Vec<Case>, Error> {
     let divided = |program: &Program| {
         let axis = program.nodes.iter().find_map(|node| match node.op {

@@ -43,7 +43,7 @@ impl Member {
     /// Checks and times everything. Whether all was right, on all ranks.
     ///
     /// # Errors
-    /// Those of calls.
+    /// The errors of calls.
     pub fn run(&self, settings: &Settings, print: Print<'_>) -> Result<bool, Error> {
         let cases: Vec<Case> = timed().into_iter().filter(|case| case.name.contains(&settings.only)).collect();
         let mut right = true;

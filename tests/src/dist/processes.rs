@@ -60,7 +60,7 @@ pub fn on_cpu(ranks: usize, settings: &Settings, print: &mut (dyn FnMut(&Line) +
 /// The rank of a process on its GPU, when all have met.
 ///
 /// # Errors
-/// Those of [`Group::nccl`] and [`UniqueId::through_file`].
+/// The errors of [`Group::nccl`] and [`UniqueId::through_file`].
 pub fn meet(child: &Child) -> Result<Member, Error> {
     let device = Device::cuda(child.rank)?;
     let group = |name: &str, timeout: Duration| {

@@ -15,7 +15,7 @@ use crate::check::inputs::{Fill, array};
 /// Checks the programs of the timed kernels whose names have `only` in them. Whether all was right.
 ///
 /// # Errors
-/// Those of calls.
+/// The errors of calls.
 pub fn programs(device: &Device, only: &str, print: Print<'_>) -> Result<bool, Error> {
     let mut right = true;
     for case in timed().iter().filter(|case| case.name.contains(only)) {

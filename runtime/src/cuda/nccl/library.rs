@@ -12,7 +12,7 @@ use crate::Error;
 /// NCCL's handle of a communicator.
 pub(super) type Raw = *mut c_void;
 
-/// What `ncclGetUniqueId` writes.
+/// The bytes that `ncclGetUniqueId` writes.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Id(pub(super) [u8; 128]);

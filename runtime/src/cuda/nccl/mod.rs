@@ -29,7 +29,7 @@ pub(crate) struct Nccl {
     communicator: Arc<Communicator>,
 }
 
-/// What ranks exchange.
+/// The tensors that ranks exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exchange {
     /// Every rank gets the bytes of all.
