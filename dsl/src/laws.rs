@@ -23,7 +23,7 @@
 //! A *gauge* m ([`Operator::gauge`]) promises that what is read from a state are the products p·exp(m) with its other
 //! floating-point fields p: (m, p) and (m + c, p·exp(−c)) mean the same, for each operand on its own.
 
-mod algebra;
+pub(crate) mod algebra;
 mod approx;
 mod checker;
 mod evaluate;

@@ -3,7 +3,8 @@
 use super::carry::words;
 use super::reads::displacements;
 use crate::stage::Stage;
-use oplus_dsl::ir::Op;
+use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Node, Op};
 
 /// Registers of 32 bits that one element of a scan takes in a thread: its parameters, or its fields if those are more.
 pub fn words_per_element(stage: &Stage) -> u32 {
@@ -16,16 +17,17 @@ pub fn words_per_element(stage: &Stage) -> u32 {
 }
 
 /// Registers that intermediate values take while elements are computed and combined: many for elementary functions of
-/// the operator, some where values of several registers are chosen by comparisons.
+/// the operator, some where values of several registers are chosen by comparisons, as the larger of two `f64` is.
 pub fn temporaries(stage: &Stage) -> u32 {
     use oplus_dsl::ir::Unary::{Cos, Exp, Exp2, Ln, Log1p, Sin, Tanh};
     let Some(scan) = stage.scan() else { return 0 };
-    let body = stage.program.operator(scan.operator).body.iter().map(|node| &node.op);
-    let function = |op: &Op| matches!(op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _));
-    let chooses = |op: &Op| matches!(op, Op::Select(..));
+    let body = stage.program.operator(scan.operator).body.iter();
+    let function = |node: &Node| matches!(node.op, Op::Unary(Exp | Exp2 | Ln | Log1p | Sin | Cos | Tanh, _));
+    let is_extreme = |node: &Node| matches!(node.op, Op::Binary(Binary::Min | Binary::Max, ..)) && node.ty == Ty::F64;
+    let chooses = |node: &Node| matches!(node.op, Op::Select(..)) || is_extreme(node);
     if body.clone().any(function) {
         32
-    } else if words_per_element(stage) > 2 && stage.program.nodes.iter().map(|node| &node.op).chain(body).any(chooses) {
+    } else if words_per_element(stage) > 2 && stage.program.nodes.iter().chain(body).any(chooses) {
         16
     } else {
         0

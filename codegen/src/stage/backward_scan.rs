@@ -25,7 +25,7 @@ use super::cut::{cut, prepare};
 use super::error::CutError;
 use super::factors::Matrices;
 use super::flags::flagged;
-use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted, sum_over, total};
+use super::opposite::{Pair, bare_decays, is_zero, narrow, pairs, shifted_decay, sum_over, total};
 use super::time_invariant::{inward, varying};
 use super::{Cut, Sink, Source, Stage, Temporary};
 
@@ -287,8 +287,7 @@ impl<'p> Outline<'p> {
 
     /// Whether a product is that of the decay and a sum over what the decay lacks: rows and states, or rows alone.
     fn is_of_decay(&self, x: Value, y: Value) -> bool {
-        let Op::Scan { axis, elements, reverse, .. } = &self.program.node(self.pair.back).op else { return false };
-        let decay = shifted(self.program, elements, *axis, *reverse);
+        let decay = shifted_decay(self.program, self.pair.back);
         let is_decay = |v: Value| decay.is_some_and(|d| bare_decays(self.program, d).contains(&v));
         let Some(row) = self.row() else { return false };
         [(x, y), (y, x)].into_iter().any(|(own, sum)| {
@@ -303,16 +302,14 @@ impl<'p> Outline<'p> {
 
     /// Whether a value is the cotangent of the initial state, d·λ at the end of the reverse scan.
     fn is_initial(&self, value: Value) -> bool {
-        let Op::Scan { axis, elements, init, reverse, .. } = &self.program.node(self.pair.back).op else {
-            return false;
-        };
+        let Op::Scan { axis, init, reverse, .. } = &self.program.node(self.pair.back).op else { return false };
         let (inner, empty) = match &self.program.node(value).op {
             Op::First { axis: own, value, empty } if own == axis && *reverse => (*value, *empty),
             Op::Last { axis: own, value, empty } if own == axis && !*reverse => (*value, *empty),
             _ => return false,
         };
         let narrow = |v: Value| narrow(self.program, v);
-        let decay = shifted(self.program, elements, *axis, *reverse).map(narrow);
+        let decay = shifted_decay(self.program, self.pair.back).map(narrow);
         let cotangent = |v: Value| matches!(self.program.node(v).op, Op::Field(t, 1) if t == self.pair.back);
         let product = match self.program.node(inner).op {
             Op::Binary(Binary::Mul, x, y) => {

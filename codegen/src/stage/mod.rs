@@ -244,18 +244,16 @@ impl Stage {
     }
 
     /// The second scan of a backward-scan stage, and its decay before the shift.
-    fn back<'s>(&'s self) -> Option<(Value, Value)> {
-        let scan = |(i, node): (usize, &'s Node)| match &node.op {
-            Op::Scan { axis, elements, reverse, .. } => Some((Value(i as u32), *axis, elements, *reverse)),
+    fn back(&self) -> Option<(Value, Value)> {
+        let scan = |(i, node): (usize, &Node)| match node.op {
+            Op::Scan { reverse, .. } => Some((Value(i as u32), reverse)),
             _ => None,
         };
         let scans = || self.program.nodes.iter().enumerate().filter_map(scan);
-        if !scans().any(|(.., reverse)| reverse) || scans().all(|(.., reverse)| reverse) {
+        if !scans().any(|(_, reverse)| reverse) || scans().all(|(_, reverse)| reverse) {
             return None;
         }
-        scans().find_map(|(value, axis, elements, reverse)| {
-            Some((value, opposite::shifted(&self.program, elements, axis, reverse)?))
-        })
+        scans().find_map(|(value, _)| Some((value, opposite::shifted_decay(&self.program, value)?)))
     }
 
     /// The scan of some tuples.

@@ -6,6 +6,7 @@ use oplus_dsl::ir::{Axis, AxisSet, Binary, Op, Operator, Program, Value};
 use oplus_dsl::walk::follow;
 
 use super::contraction::is_sum;
+use super::kind::product::is;
 
 /// Two scans in opposite directions: their tuples.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Pair {
 pub(super) fn pairs(program: &Program) -> Vec<Pair> {
     let back = |(i, node): (usize, &oplus_dsl::ir::Node)| {
         let Op::Scan { axis, operator, elements, init, reverse, exclusive: false } = &node.op else { return None };
-        let decay = shifted(program, elements, *axis, *reverse)?;
+        let decay = shifted_decay(program, Value(i as u32))?;
         let points = [decay, elements[1]].iter().chain(init).all(|v| is_point(program, *v));
         let forward = forward(program, *axis, !*reverse)?;
         let own = field(program, Value(i as u32))?;
@@ -46,10 +47,14 @@ pub(super) fn pairs(program: &Program) -> Vec<Pair> {
     program.nodes.iter().enumerate().filter_map(back).collect()
 }
 
-/// The value of which the first element is the one of the step before, in the direction of the scan.
-pub(super) fn shifted(program: &Program, elements: &[Value], axis: Axis, reverse: bool) -> Option<Value> {
+/// The decay of which a scan has, as its first element, the one of the step before in the direction of the scan. What stands
+/// in for the decay before the first step meets the initial state; if there is one, it must be 1.
+pub(super) fn shifted_decay(program: &Program, scan: Value) -> Option<Value> {
+    let Op::Scan { axis, elements, init, reverse, .. } = &program.node(scan).op else { return None };
     match program.node(*elements.first()?).op {
-        Op::Shift { axis: own, by, value, .. } if own == axis && by == if reverse { -1 } else { 1 } => Some(value),
+        Op::Shift { axis: own, by, value, fill } if own == *axis && by == if *reverse { -1 } else { 1 } => {
+            (init.is_empty() || is(program, fill, 1.0)).then_some(value)
+        }
         _ => None,
     }
 }

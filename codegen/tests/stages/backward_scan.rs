@@ -3,11 +3,11 @@
 
 use oplus_codegen::plan::{cuts, variants};
 use oplus_codegen::schedules::{Pass, Schedule, lower};
-use oplus_codegen::stage::{Cut, cut_backward_scan, cut_contracted};
+use oplus_codegen::stage::{Cut, CutKind, cut_backward_scan, cut_contracted};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
-use oplus_dsl::ir::Program;
+use oplus_dsl::ir::{Op, Program};
 use oplus_dsl::specialize::without_param;
 use oplus_dsl::testing::recurrence;
 
@@ -175,4 +175,29 @@ fn the_kernels_of_every_walk_back_can_be_made() {
         }
     }
     assert!(made >= 50, "{made}");
+}
+
+/// The shift of decays puts a number before the first one, which the initial state of cotangents is multiplied by. Kernels take it
+/// to be 1: in a shard of a longer sequence it is another one.
+#[test]
+fn a_number_before_the_first_decay_other_than_1_meets_no_state() {
+    let taken = |program: &Program| {
+        let all = cuts(program).expect("cuts");
+        [CutKind::BackwardScan, CutKind::MatrixBackward].map(|how| all.get(how).is_some())
+    };
+    let gives_last_state = |model: &Program| model.outputs.iter().any(|output| output.name.ends_with("last"));
+    let mut checked = 0;
+    for model in oplus_front::model_programs().iter().filter(|m| READ_OUT.contains(&m.name.as_str())) {
+        let gradient = adjoint(&model.instantiate(Elem::F32)).expect("differentiable");
+        // Gradients of decays that do not vary in time shift nothing.
+        let shifts = gradient.nodes.iter().any(|node| matches!(node.op, Op::Shift { by: -1, .. }));
+        if !shifts || !gives_last_state(model) || taken(&gradient) == [false; 2] {
+            continue;
+        }
+        let changed = gradient.to_string().replace("const 1.0;", "const 0.5;");
+        let changed = oplus_dsl::parse::parse(&changed).expect("a program");
+        assert_eq!(taken(&changed), [false; 2], "{changed}");
+        checked += 1;
+    }
+    assert!(checked > 8, "{checked}");
 }

@@ -53,6 +53,20 @@ pub(super) fn proved(operator: &Operator) -> Vec<Law> {
     proved
 }
 
+/// Whether every element is its field `k`, beside the identity's other fields, combined with its other fields, beside the
+/// identity's field `k`: (a, b) = (a, 0) ⊕ (1, b) for the affine operator's a.
+pub(crate) fn splits(operator: &Operator, k: usize) -> bool {
+    let mut rng = Rng::new(62);
+    let typed = operator.identity.iter().zip(&operator.fields);
+    let identity: State = typed.map(|(literal, field)| constant(field.ty, *literal)).collect();
+    (0..2).all(|_| {
+        let whole = point(operator.fields.len(), &mut rng);
+        let (mut own, mut others) = (identity.clone(), whole.clone());
+        (own[k], others[k]) = (whole[k], identity[k]);
+        same(&combine(operator, &own, &others), &whole)
+    })
+}
+
 fn point(n: usize, rng: &mut Rng) -> State {
     let residue = |bits: u64| Residue { value: bits % PRIME, exponent: Some(bits % ORDER) };
     (0..n).map(|_| Some(residue(rng.bits() >> 4))).collect()

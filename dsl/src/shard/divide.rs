@@ -11,6 +11,7 @@ use crate::typing::TypeError;
 use super::fold;
 use super::level::{Exchange, Levels};
 use super::local::{Local, named, named_border, stored};
+use super::scans::leader;
 use super::{Fold, Phase, Pick, Which};
 
 /// A program and the axis along which it is divided.
@@ -50,12 +51,21 @@ impl<'a> Divide<'a> {
     pub(super) fn needs(&self, value: Value) -> Vec<Value> {
         let op = &self.program.node(value).op;
         match (self.levels.exchange[value.0 as usize], op) {
-            (Some(Exchange::Scan), Op::Scan { elements, .. }) => elements.clone(),
+            (Some(Exchange::Scan), Op::Scan { elements, .. }) => self.levels.elements(value, elements),
             (Some(Exchange::Reduce | Exchange::LastState { .. } | Exchange::Gather), _) => vec![],
             (Some(Exchange::End), Op::Last { empty, .. } | Op::First { empty, .. }) => vec![*empty],
             (_, Op::Field(tuple, _)) if self.is_total(*tuple) => vec![],
             _ => op.operands().into_vec(),
         }
+    }
+
+    fn is_scan(&self, value: Value) -> bool {
+        self.levels.exchange[value.0 as usize] == Some(Exchange::Scan)
+    }
+
+    /// The scan or reduction whose totals are those of a value.
+    pub(super) fn leader(&self, value: Value) -> Value {
+        if self.is_scan(value) { leader(self.program, value) } else { value }
     }
 
     /// The fields of a scan's state on which what is read of later states depends.
@@ -66,7 +76,8 @@ impl<'a> Divide<'a> {
         let mut live = vec![false; n];
         for node in &self.program.nodes {
             if let Op::Field(tuple, k) = node.op {
-                live[k as usize % n] |= tuple == scan;
+                live[k as usize % n] |=
+                    self.is_scan(tuple) && leader(self.program, tuple) == leader(self.program, scan);
             }
         }
         for _ in 0..n {
@@ -114,6 +125,9 @@ impl<'a> Divide<'a> {
         }
         for (k, exchange) in self.levels.exchange.iter().enumerate() {
             let (Some(exchange), value) = (exchange, Value(k as u32)) else { continue };
+            if self.leader(value) != value {
+                continue;
+            }
             if self.levels.of[k] == level {
                 self.receive(*exchange, value, &mut phase)?;
             }

@@ -106,7 +106,7 @@ impl<'a> Folding<'a> {
         };
         let fields = &divide.program.operator(operator).fields;
         for (field, axes) in fields.iter().zip(divide.total_axes(value)) {
-            let name = named_field("total", value, &field.name);
+            let name = named_field("total", divide.leader(value), &field.name);
             let axes: Vec<Axis> = [ranks].into_iter().chain(axes.iter()).collect();
             totals.push(local.param(&name, &axes, stored(field.ty))?);
             gathered.push(name);

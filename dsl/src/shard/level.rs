@@ -2,6 +2,8 @@
 
 use crate::ir::{Axis, Literal, Op, Program, Value};
 
+use super::scans::{Shifted, shifted};
+
 /// The role of a value in the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exchange {
@@ -31,27 +33,41 @@ pub(super) struct Levels {
     /// The level at which the messages of an exchange are known; 0 for other values.
     pub(super) sent: Vec<usize>,
     pub(super) exchange: Vec<Option<Exchange>>,
+    /// The element of a scan that is left to the rank before.
+    pub(super) shifted: Vec<Option<Shifted>>,
 }
 
 impl Levels {
     pub(super) fn of(program: &Program, axis: Axis) -> Levels {
         let n = program.nodes.len();
-        let mut levels = Levels { of: Vec::with_capacity(n), sent: vec![0; n], exchange: vec![None; n] };
+        let shifted = (0..n as u32).map(|k| shifted(program, axis, Value(k))).collect();
+        let mut levels = Levels { of: Vec::with_capacity(n), sent: vec![0; n], exchange: vec![None; n], shifted };
         for k in 0..n {
             let exchange = exchange(program, axis, Value(k as u32));
-            let (level, sent) = levels.level(program, &program.nodes[k].op, exchange);
+            let (level, sent) = levels.level(program, Value(k as u32), exchange);
             levels.of.push(level);
             (levels.sent[k], levels.exchange[k]) = (sent, exchange);
         }
         levels
     }
 
+    /// The values that the elements of a scan are computed from: with those of a shifted one before they are shifted.
+    pub(super) fn elements(&self, scan: Value, elements: &[Value]) -> Vec<Value> {
+        let mut all = elements.to_vec();
+        if let Some(Shifted { field, value, fill }) = self.shifted[scan.0 as usize] {
+            all[field] = value;
+            all.push(fill);
+        }
+        all
+    }
+
     /// The level of a value and that of its messages.
-    fn level(&self, program: &Program, op: &Op, exchange: Option<Exchange>) -> (usize, usize) {
+    fn level(&self, program: &Program, value: Value, exchange: Option<Exchange>) -> (usize, usize) {
+        let op = &program.node(value).op;
         let most = |values: &[Value]| values.iter().map(|v| self.of[v.0 as usize]).max().unwrap_or(0);
         match (exchange, op) {
             (Some(Exchange::Scan), Op::Scan { elements, init, .. }) => {
-                let sent = most(elements);
+                let sent = most(&self.elements(value, elements));
                 (most(init).max(sent + 1), sent)
             }
             (Some(Exchange::Reduce), Op::Reduce { elements, .. }) => (most(elements) + 1, most(elements)),
@@ -78,20 +94,25 @@ fn exchange(program: &Program, along: Axis, value: Value) -> Option<Exchange> {
         Op::Reduce { axis, .. } if axis == along => Some(Exchange::Reduce),
         Op::Shift { axis, by, .. } if axis == along && by != 0 => Some(Exchange::Shift),
         Op::Gather { axis, .. } if axis == along => Some(Exchange::Gather),
-        Op::Last { axis, value, .. } if axis == along => Some(end(program, along, value, false)),
-        Op::First { axis, value, .. } if axis == along => Some(end(program, along, value, true)),
+        Op::Last { axis, .. } | Op::First { axis, .. } if axis == along => {
+            let last_state = last_state(program, along, value);
+            Some(last_state.map_or(Exchange::End, |(scan, field)| Exchange::LastState { scan, field }))
+        }
         _ => None,
     }
 }
 
-/// The end of a value: of an inclusive scan in the direction of its walk, its last state.
-fn end(program: &Program, along: Axis, value: Value, is_first: bool) -> Exchange {
-    let Op::Field(scan, field) = program.node(value).op else { return Exchange::End };
+/// The scan and the field of the last state that a value is: the end of an inclusive scan in the direction of its walk.
+pub(super) fn last_state(program: &Program, along: Axis, value: Value) -> Option<(Value, u32)> {
+    let (of, is_first) = match program.node(value).op {
+        Op::Last { axis, value, .. } if axis == along => (value, false),
+        Op::First { axis, value, .. } if axis == along => (value, true),
+        _ => return None,
+    };
+    let Op::Field(scan, field) = program.node(of).op else { return None };
     match program.node(scan).op {
-        Op::Scan { axis, reverse, exclusive: false, .. } if axis == along && reverse == is_first => {
-            Exchange::LastState { scan, field }
-        }
-        _ => Exchange::End,
+        Op::Scan { axis, reverse, exclusive: false, .. } if axis == along && reverse == is_first => Some((scan, field)),
+        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::typing::TypeError;
 
 use super::divide::Divide;
 use super::level::Exchange;
+use super::scans::Shifted;
 use super::{END, MOST_SHIFTED, SIZE, START, Which};
 
 /// A program under construction, in which values of the whole program have images.
@@ -154,11 +155,11 @@ impl<'a> Local<'a> {
         };
         let live = self.divide.live_fields(value);
         let own = from.operator(*operator);
-        let elements: Vec<Value> = elements.iter().map(|v| self.images[v]).collect();
+        let elements = self.elements_of(value, elements)?;
         let init = (0..own.fields.len()).map(|k| match live[k] {
             true => {
                 let axes: Vec<Axis> = self.divide.state_axes(value)[k].iter().collect();
-                self.param(&named_field("carry", value, &own.fields[k].name), &axes, stored(own.fields[k].ty))
+                self.carry(value, k, &axes)
             }
             false => self.into.constant(own.fields[k].ty, own.identity[k]),
         });
@@ -166,6 +167,31 @@ impl<'a> Local<'a> {
         let operator = self.operator(*operator)?;
         let op = Op::Scan { axis: *axis, operator, elements, init, reverse: *reverse, exclusive: *exclusive };
         self.into.append(op, Ty::Tuple, AxisSet::EMPTY)
+    }
+
+    /// The elements of a scan of the shard; the identity comes in by a shift, even if the shard is not the first one.
+    fn elements_of(&mut self, scan: Value, elements: &[Value]) -> Result<Vec<Value>, TypeError> {
+        let shifted = self.divide.levels.shifted[scan.0 as usize];
+        let mut own = vec![];
+        for (k, element) in elements.iter().enumerate() {
+            let image = match shifted.filter(|shifted| shifted.field == k) {
+                Some(Shifted { value, fill, .. }) => {
+                    let Op::Shift { axis, by, .. } = self.from().node(*element).op else { return Ok(own) };
+                    let images = self.images(&[value, fill])?;
+                    self.into.shift(axis, by, images[0], images[1])?
+                }
+                None => self.images(&[*element])?[0],
+            };
+            own.push(image);
+        }
+        Ok(own)
+    }
+
+    /// A field of the state before the shard.
+    fn carry(&mut self, scan: Value, k: usize, axes: &[Axis]) -> Result<Value, TypeError> {
+        let Op::Scan { operator, .. } = self.from().node(scan).op else { return Ok(scan) };
+        let field = &self.from().operator(operator).fields[k];
+        self.param(&named_field("carry", self.divide.leader(scan), &field.name), axes, stored(field.ty))
     }
 
     /// The value at an end of the whole axis.
@@ -223,19 +249,39 @@ impl Local<'_> {
             return Ok(vec![]);
         };
         let reverse = matches!(from.node(value).op, Op::Scan { reverse: true, .. });
-        let elements = self.images(elements)?;
+        let elements = self.elements_of(value, elements)?;
         let id = self.operator(*operator)?;
         let fields = if let Op::Reduce { .. } = from.node(value).op {
             self.into.reduce(*axis, id, &elements)?
         } else {
             let states = self.into.scan(*axis, id, &elements, &[], Direction { reverse, exclusive: false })?;
-            self.last_states(*axis, *operator, &states, reverse)?
+            let last = self.last_states(*axis, *operator, &states, reverse)?;
+            self.with_last_shifted(value, last)?
         };
         let own = &from.operator(*operator).fields;
         let sent = own.iter().zip(self.divide.total_axes(value)).zip(fields).map(|((own, axes), field)| {
             self.send(named_field("total", value, &own.name), (axes.iter().collect(), stored(own.ty)), field)
         });
         Ok(sent.collect())
+    }
+
+    /// The total of a scan with the shifted value that goes to the next rank, if there is one.
+    fn with_last_shifted(&mut self, scan: Value, total: Vec<Value>) -> Result<Vec<Value>, TypeError> {
+        let (from, shifted) = (self.from(), self.divide.levels.shifted[scan.0 as usize]);
+        let (Op::Scan { axis, operator, reverse, .. }, Some(Shifted { field, value, .. })) =
+            (&from.node(scan).op, shifted)
+        else {
+            return Ok(total);
+        };
+        let own = from.operator(*operator);
+        let typed = own.fields.iter().zip(&own.identity);
+        let mut last = typed.map(|(f, x)| self.into.constant(f.ty, *x)).collect::<Result<Vec<_>, _>>()?;
+        let image = self.images(&[value])?[0];
+        last[field] = match reverse {
+            true => self.into.first(*axis, image, last[field])?,
+            false => self.into.last(*axis, image, last[field])?,
+        };
+        self.into.inline(own, &total, &last)
     }
 
     fn last_states(
@@ -256,19 +302,44 @@ impl Local<'_> {
 
     /// The value at the end of the shard.
     pub(super) fn end_of_shard(&mut self, value: Value) -> Result<Vec<String>, TypeError> {
-        let (axis, of, is_first) = match self.from().node(value).op {
-            Op::Last { axis, value, .. } => (axis, value, false),
-            Op::First { axis, value, .. } => (axis, value, true),
+        let (axis, of, empty, is_first) = match self.from().node(value).op {
+            Op::Last { axis, value, empty } => (axis, value, empty, false),
+            Op::First { axis, value, empty } => (axis, value, empty, true),
             _ => return Ok(vec![]),
         };
         let image = self.images(&[of])?[0];
-        let end = self.at_end(axis, image, is_first)?;
+        let nothing = match self.passed_on(of, empty, is_first)? {
+            Some(carry) => carry,
+            None => self.nothing(image)?,
+        };
+        let end = self.at_end(axis, image, nothing, is_first)?;
         Ok(vec![self.send(named("end", value), self.divide.beside(of), end)])
     }
 
-    fn at_end(&mut self, axis: Axis, image: Value, is_first: bool) -> Result<Value, TypeError> {
+    /// The carry of the scan whose initial state the end of an empty axis is: an empty shard passes it on.
+    fn passed_on(&mut self, of: Value, empty: Value, is_first: bool) -> Result<Option<Value>, TypeError> {
+        let levels = &self.divide.levels;
+        let field_of = |k: usize| match &self.from().nodes[k].op {
+            Op::Scan { init, reverse, .. } if *reverse == is_first => init.iter().position(|init| *init == empty),
+            _ => None,
+        };
+        let known =
+            |k: &usize| levels.exchange[*k] == Some(Exchange::Scan) && levels.of[*k] <= levels.of[of.0 as usize];
+        let found = (0..self.from().nodes.len()).filter(known).find_map(|k| Some((Value(k as u32), field_of(k)?)));
+        let Some((scan, field)) = found.filter(|(scan, field)| self.divide.live_fields(*scan)[*field]) else {
+            return Ok(None);
+        };
+        let axes: Vec<Axis> = self.divide.state_axes(scan)[field].iter().collect();
+        self.carry(scan, field, &axes).map(Some)
+    }
+
+    /// Zero, of the type of a value.
+    fn nothing(&mut self, image: Value) -> Result<Value, TypeError> {
         let ty = self.into.ty(image)?;
-        let nothing = self.into.constant(ty, Literal::zero(ty))?;
+        self.into.constant(ty, Literal::zero(ty))
+    }
+
+    fn at_end(&mut self, axis: Axis, image: Value, nothing: Value, is_first: bool) -> Result<Value, TypeError> {
         if is_first { self.into.first(axis, image, nothing) } else { self.into.last(axis, image, nothing) }
     }
 
@@ -276,11 +347,10 @@ impl Local<'_> {
     pub(super) fn border(&mut self, value: Value) -> Result<Vec<String>, TypeError> {
         let Op::Shift { axis, by, value: of, .. } = self.from().node(value).op else { return Ok(vec![]) };
         let image = self.images(&[of])?[0];
-        let ty = self.into.ty(image)?;
-        let nothing = self.into.constant(ty, Literal::zero(ty))?;
+        let nothing = self.nothing(image)?;
         let mut element = |k: i64| {
             let shifted = if k == 0 { image } else { self.into.shift(axis, k * by.signum(), image, nothing)? };
-            let end = self.at_end(axis, shifted, by < 0)?;
+            let end = self.at_end(axis, shifted, nothing, by < 0)?;
             Ok(self.send(named_border(value, k), self.divide.beside(of), end))
         };
         (0..by.abs().min(MOST_SHIFTED)).map(&mut element).collect()

@@ -70,3 +70,17 @@ fn the_simulator_counts_steps_and_bytes() {
     let [forward, _] = exchanges(8);
     assert_eq!(forward.cost(link).bytes, 7 * forward.bytes());
 }
+
+/// The decays of a gradient are those of the time after; what the last rank of two would send for that is in its total.
+#[test]
+fn decays_of_gradients_are_sent_with_the_totals() {
+    for name in ["ssd", "selective_scan", "monoid_attention", "gated_linear_attention"] {
+        let models = oplus_front::model_programs();
+        let model = models.into_iter().find(|model| model.name == name).expect("a model");
+        let divided = oplus_dsl::shard::shard(&oplus_dsl::adjoint::adjoint(&model).unwrap(), "T").unwrap();
+        let messages: Vec<&String> = divided.phases.iter().flat_map(|phase| &phase.messages).collect();
+        assert!(messages.iter().any(|message| message.starts_with("shard.total")), "{name}: {messages:?}");
+        assert!(messages.iter().all(|message| !message.starts_with("shard.border")), "{name}: {messages:?}");
+        assert!(divided.phases.len() <= 3, "{name} has {} phases", divided.phases.len());
+    }
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use oplus::Device;
-use oplus_tests::dist::{Child, Line, Settings, meet, on_cpu, programs, spawn};
+use oplus_tests::dist::{Child, Line, Settings, in_threads, meet, programs, spawn};
 
 /// Checks kernels on several ranks against one device, forward and every gradient, and times weak and strong scaling.
 ///
@@ -22,6 +22,9 @@ struct Args {
     /// This many ranks on the CPU, threads that share its processors: for checks, not for times.
     #[arg(long, value_name = "RANKS")]
     cpu: Option<usize>,
+    /// This many ranks on one GPU, threads that exchange through the CPU: for checks, not for times.
+    #[arg(long, value_name = "RANKS", conflicts_with_all = ["cpu", "gpus"])]
+    threads: Option<usize>,
     /// Tokens of each rank in measurements; several with commas, 0 for no measurement.
     #[arg(long, value_delimiter = ',', default_value = "65536")]
     tokens: Vec<usize>,
@@ -31,6 +34,9 @@ struct Args {
     /// How often the timed kernels are run for their bits.
     #[arg(long, default_value_t = 100)]
     bits: usize,
+    /// Tokens of all ranks in checks of the timed kernels.
+    #[arg(long, value_name = "TOKENS", default_value_t = 4099)]
+    checked: usize,
     /// For how many seconds kernels of the library are checked.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     library: u64,
@@ -59,6 +65,7 @@ impl Args {
             tokens: self.tokens.iter().copied().filter(|tokens| *tokens > 0).collect(),
             runs: self.runs,
             bits: self.bits,
+            checked: self.checked,
             only: self.only.clone(),
             library: Duration::from_secs(self.library),
         }
@@ -101,12 +108,17 @@ fn main() -> Result<(), Failure> {
     let args = Args::parse();
     let settings = args.settings();
     if args.programs {
-        return verdict(programs(&Device::default(), &args.only, &mut args.printer()?)?);
+        return verdict(programs(&Device::default(), &args.only, args.checked, &mut args.printer()?)?);
     }
-    match (args.cpu, args.rank, args.gpus, &args.meet) {
-        (Some(0), ..) => Err("--cpu needs at least one rank".into()),
-        (Some(ranks), ..) => verdict(on_cpu(ranks, &settings, &mut args.printer()?)?),
-        (None, Some(rank), Some(size), Some(folder)) => {
+    if let Some(ranks) = args.cpu.or(args.threads) {
+        if ranks == 0 {
+            return Err("there must be at least one rank".into());
+        }
+        let device = if args.cpu.is_some() { Device::Cpu } else { Device::cuda(0)? };
+        return verdict(in_threads(ranks, &device, &settings, &mut args.printer()?)?);
+    }
+    match (args.rank, args.gpus, &args.meet) {
+        (Some(rank), Some(size), Some(folder)) => {
             let member = meet(&Child { rank, size, folder: folder.clone() })?;
             let mut print = if rank == 0 { Some(args.printer()?) } else { None };
             verdict(member.run(&settings, &mut |line| {

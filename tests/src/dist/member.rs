@@ -8,7 +8,7 @@ use oplus::{Device, Error, Tensor};
 use oplus_dsl::interpret::Data;
 
 use super::shard::{Shard, parts_of};
-use super::{Case, Line, library, timed};
+use super::{Case, Line, TOLERANCE, library, timed};
 use crate::check::data::download;
 
 /// A rank.
@@ -30,6 +30,8 @@ pub struct Settings {
     pub runs: usize,
     /// How often each of the timed kernels is run for its bits.
     pub bits: usize,
+    /// Tokens of all ranks in checks of the timed kernels.
+    pub checked: usize,
     /// Only the cases whose name has this in it.
     pub only: String,
     /// For how long kernels of the library are checked.
@@ -45,7 +47,8 @@ impl Member {
     /// # Errors
     /// The errors of calls.
     pub fn run(&self, settings: &Settings, print: Print<'_>) -> Result<bool, Error> {
-        let cases: Vec<Case> = timed().into_iter().filter(|case| case.name.contains(&settings.only)).collect();
+        let cases: Vec<Case> =
+            timed(settings.checked).into_iter().filter(|case| case.name.contains(&settings.only)).collect();
         let mut right = true;
         for case in &cases {
             right &= self.checked(case, settings.bits, print)?;
@@ -86,16 +89,23 @@ impl Member {
         Ok(line.is_right())
     }
 
-    /// Compares this rank's results with those of one device, and all runs with the first.
+    /// Compares this rank's results with those of the CPU without other ranks, and all runs with the first.
     fn check(&self, case: &Case, runs: usize) -> Result<Line, Error> {
         let (tokens, inputs) = (case.checked, case.inputs(case.checked)?);
         let part = uneven(tokens, self.all.rank(), self.all.size());
         let shard = Shard::of(case, &inputs, &part, &self.device)?;
         let first = shard.results(Some(&self.all))?;
-        let whole = Shard::of(case, &inputs, &(0..tokens), &self.device)?.results(None)?;
-        let (mut error, mut same_bits) = (0.0_f64, true);
-        for (found, wanted) in first.iter().zip(&parts_of(case, &whole, &part)?) {
-            error = error.max(difference(&download(found)?, &download(wanted)?));
+        let whole = Shard::of(case, &inputs, &(0..tokens), &Device::Cpu)?.results(None)?;
+        let (mut error, mut same_bits, mut wrong) = (0.0_f64, true, vec![]);
+        for (name, (found, wanted)) in names(case)?.iter().zip(first.iter().zip(&parts_of(case, &whole, &part)?)) {
+            let apart = difference(&download(found)?, &download(wanted)?);
+            error = worse(error, apart);
+            if apart.is_nan() || apart > TOLERANCE {
+                wrong.push(format!("{name} {:?}: {apart:e}", found.shape()));
+            }
+        }
+        if !wrong.is_empty() {
+            eprintln!("rank {} of {}: wrong {}", self.all.rank(), case.name, wrong.join("; "));
         }
         let sizes: Vec<usize> = (0..self.all.size()).map(|rank| uneven(tokens, rank, self.all.size()).len()).collect();
         // The second run on is one of ranks that know the sizes of all shards.
@@ -112,7 +122,7 @@ impl Member {
     /// The largest error of all ranks, and whether all had the same bits.
     pub(super) fn agreed(&self, error: f64, same_bits: bool) -> Result<(f64, bool), Error> {
         let errors = self.gathered(error)?;
-        let error = errors.into_iter().fold(0.0, |most: f64, x| if x.is_nan() || x > most { x } else { most });
+        let error = errors.into_iter().fold(0.0, worse);
         Ok((error, self.gathered(f64::from(u8::from(same_bits)))?.iter().all(|same| *same == 1.0)))
     }
 
@@ -155,8 +165,20 @@ pub(super) fn difference(found: &Data, wanted: &Data) -> f64 {
         true => 0.0,
         false => (x - y).abs() / scale,
     });
-    let most = apart.fold(0.0, |most: f64, x| if x.is_nan() || x > most { x } else { most });
+    let most = apart.fold(0.0, worse);
     if found.len() == wanted.len() { most } else { f64::NAN }
+}
+
+/// The larger of two errors; NaN is the largest.
+pub(super) fn worse(most: f64, error: f64) -> f64 {
+    if error.is_nan() || error > most { error } else { most }
+}
+
+/// The names of the results of a case: outputs, and then parameters with a gradient.
+fn names(case: &Case) -> Result<Vec<String>, Error> {
+    let outputs = case.program()?.outputs.iter().map(|output| output.name.clone());
+    let params = case.float_params()?.into_iter().map(|param| format!("gradient of {}", param.name));
+    Ok(outputs.chain(params).collect())
 }
 
 pub(super) fn are_same((first, again): (&Tensor, &Tensor)) -> Result<bool, Error> {

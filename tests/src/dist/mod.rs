@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub use case::{Case, library, timed};
 pub use member::{Member, Settings};
-pub use processes::{Child, meet, on_cpu, spawn};
+pub use processes::{Child, in_threads, meet, spawn};
 pub use programs::programs;
 
 /// One line of the result.

@@ -1,4 +1,4 @@
-//! Ranks as threads of this process on the CPU, or as a process for each GPU.
+//! Ranks as threads of this process that share a device, or as a process for each GPU.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus};
@@ -27,16 +27,21 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// For how long processes may end by themselves after one has failed.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Runs everything on ranks that are threads on the CPU.
+/// Runs everything on ranks that are threads and share a device.
 ///
 /// # Errors
 /// Those of the first rank that has one.
-pub fn on_cpu(ranks: usize, settings: &Settings, print: &mut (dyn FnMut(&Line) + Send)) -> Result<bool, Error> {
+pub fn in_threads(
+    ranks: usize,
+    device: &Device,
+    settings: &Settings,
+    print: &mut (dyn FnMut(&Line) + Send),
+) -> Result<bool, Error> {
     let fragile = Group::threads_with_timeout(ranks, SHORT);
     let members: Vec<Member> = Group::threads_with_timeout(ranks, PATIENCE)
         .into_iter()
         .zip(fragile)
-        .map(|(all, fragile)| Member { device: Device::Cpu, all, fragile })
+        .map(|(all, fragile)| Member { device: device.clone(), all, fragile })
         .collect();
     thread::scope(|scope| {
         let mut print = Some(print);

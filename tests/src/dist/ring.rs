@@ -4,7 +4,7 @@ use oplus::dist::{Attended, Attention, Mask, Rows, attention};
 use oplus::{Error, Tensor, models};
 
 use super::Line;
-use super::member::{Member, Print, Settings, are_same, difference};
+use super::member::{Member, Print, Settings, are_same, difference, worse};
 use crate::check::data::download;
 
 /// Sizes: one sequence, heads, channels.
@@ -69,7 +69,7 @@ impl Member {
         let wanted = [Some(&outputs[0])].into_iter().chain(gradients.iter().map(Option::as_ref)).flatten();
         for ((found, wanted), axis) in first.iter().zip(wanted).zip([M, M, N, N]) {
             let wanted = rows.deal(wanted, axis, self.all.rank())?;
-            error = error.max(difference(&download(found)?, &download(&wanted)?));
+            error = worse(error, difference(&download(found)?, &download(&wanted)?));
         }
         for _ in 1..runs {
             let again = results()?;

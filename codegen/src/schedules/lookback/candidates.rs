@@ -21,6 +21,8 @@ pub(super) fn of(stage: &Stage, isa: Isa, access: Access) -> Vec<LookBack> {
         Isa::Sm90a => vec![sizes.for_long_rows(vector), sizes.for_rows(vector)],
     };
     all.dedup();
+    // What does not fit is left to single elements, whose threads hold least.
+    all.retain(|schedule| sizes.fits(schedule));
     all
 }
 
@@ -82,17 +84,23 @@ impl Sizes {
         self.sized(LookBack { scan_warps: 8, reduce_warps: 4, vector, vectors, stages: 4, window, fold, loader })
     }
 
+    /// Whether the registers of a thread suffice: by measurements of operators of few fields, but for large tiles in which
+    /// something is divided, or else as far as estimates say.
+    fn fits(&self, schedule: &LookBack) -> bool {
+        let is_measured = self.pressure.is_small() && !self.pressure.divides_many(schedule);
+        is_measured || self.pressure.registers(schedule) <= register_limit(schedule.warps())
+    }
+
     /// A schedule, or the next smaller one for which registers and shared memory suffice; the smallest where none does. A ring
     /// has as many stages as there is room for.
     fn sized(&self, preferred: LookBack) -> LookBack {
-        let registers = |s: &LookBack| self.pressure.registers(s) <= register_limit(s.warps());
         let of_ring = |s: &LookBack| s.tile() * self.shape.read;
         let ring = |s: &LookBack| s.loader == Loader::Registers || 2 * of_ring(s) <= ring_bytes(Isa::Sm90a);
-        let chosen = if self.pressure.is_small() || registers(&preferred) {
+        let chosen = if self.fits(&preferred) {
             preferred
         } else {
             let all = smaller(preferred);
-            let fits = all.iter().find(|s| registers(s) && ring(s));
+            let fits = all.iter().find(|s| self.fits(s) && ring(s));
             *fits.or(all.last()).unwrap_or(&preferred)
         };
         let stages = match chosen.loader {

@@ -19,6 +19,7 @@ use crate::block::reads::near;
 use crate::stage::Stage;
 use crate::target::{REGISTERS, WARP};
 use oplus_dsl::Ty;
+use oplus_dsl::ir::{Binary, Op, Unary};
 
 /// Registers of the look-ahead warp beside messages and states.
 const AHEAD: u32 = 27;
@@ -32,6 +33,12 @@ const HALVES_OF_TENSOR: u32 = 15;
 const HALVES_OF_SIDE: u32 = 9;
 /// Registers of an access of a single element: its address is its own. So is that of every output.
 const SINGLE: u32 = 3;
+/// States of more words than this take registers while they are combined: so many for each word, and one for every two products.
+const LARGE: u32 = 6;
+const COMBINING: u32 = 5;
+/// Registers of divisions, where a thread has at least so many elements.
+const DIVISION: u32 = 24;
+const MANY: u32 = 32;
 /// Displacements that a tile holds, as in the lowering.
 const REACH: i64 = 8;
 /// The most registers of a thread that estimates are trusted up to; there are 255.
@@ -49,6 +56,10 @@ pub(super) struct Pressure {
     outputs: u32,
     /// Intermediate values.
     temporaries: u32,
+    /// What combining large states takes.
+    combining: u32,
+    /// Whether anything is divided.
+    divides: bool,
     /// Tensors that are read along the scan axis.
     tensors: u32,
     /// Sides of these on which neighbours are read.
@@ -73,6 +84,12 @@ impl Pressure {
         let Some(scan) = stage.scan() else { return pressure };
         let fields: Vec<Ty> = stage.program.operator(scan.operator).fields.iter().map(|field| field.ty).collect();
         pressure.state = words(&fields);
+        let body = stage.program.operator(scan.operator).body.iter().map(|node| &node.op);
+        pressure.divides = stage.program.nodes.iter().map(|node| &node.op).chain(body.clone()).any(divides);
+        if pressure.state > LARGE {
+            let products = body.filter(|op| matches!(op, Op::Binary(Binary::Mul, ..))).count() as u32;
+            pressure.combining = COMBINING * pressure.state + products / 2;
+        }
         pressure.long = fields.iter().filter(|ty| matches!(ty, Ty::I64 | Ty::U64)).map(|ty| words(&[*ty])).sum();
         let roots = stage.program.outputs.iter().map(|output| output.value).chain(scan.elements.iter().copied());
         for (param, (low, high)) in near(stage, scan.axis, roots, REACH) {
@@ -92,9 +109,16 @@ impl Pressure {
         self.element <= 6 && (self.state <= 2 || self.state <= 4 && self.temporaries < 32)
     }
 
+    /// Whether a thread divides many elements.
+    pub(super) fn divides_many(&self, schedule: &LookBack) -> bool {
+        self.divides && schedule.vector * schedule.vectors >= MANY
+    }
+
     /// The registers of a thread under a schedule.
     pub(super) fn registers(&self, schedule: &LookBack) -> u32 {
-        self.look_ahead(schedule).max(self.scanner(schedule)).max(self.producer(schedule))
+        let divisions = if self.divides_many(schedule) { DIVISION } else { 0 };
+        let combining = self.combining + divisions;
+        (combining + self.look_ahead(schedule).max(self.scanner(schedule))).max(self.producer(schedule))
     }
 
     fn look_ahead(&self, schedule: &LookBack) -> u32 {
@@ -116,6 +140,10 @@ impl Pressure {
             Loader::Registers => 0,
         }
     }
+}
+
+fn divides(op: &Op) -> bool {
+    matches!(op, Op::Binary(Binary::Div, ..) | Op::Unary(Unary::Recip, _))
 }
 
 /// The registers that a thread of a stage's kernel is estimated to take under a schedule by look-back.
