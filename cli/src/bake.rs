@@ -3,7 +3,9 @@
 use crate::Outcome;
 use crate::library::{Batch, Checks, Contents, counts};
 use crate::output::say;
-use crate::programs::{all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, with_others};
+use crate::programs::{
+    all_variants, compile, in_sources, named, ordered_variants, parse_elem, parse_isa, sharded_variants, with_others,
+};
 use oplus_codegen::target::Isa;
 use oplus_dsl::Elem;
 use oplus_llvm::ptxas::Ptxas;
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Also the kernels of ordered calls, of kernels and of their one-step forms.
     #[arg(long)]
     ordered: bool,
+    /// Also the kernels of calls that are divided along this axis over several ranks, and of their gradients. May be repeated.
+    #[arg(long, value_name = "AXIS")]
+    sharded: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -56,9 +61,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut variants = all_variants(&programs, &args.elem, &args.isa)?;
     if args.ordered {
         variants.extend(ordered_variants(&programs, &args.elem)?);
-        variants.sort_by_cached_key(|variant| variant.key().to_string());
-        variants.dedup_by_key(|variant| variant.key());
     }
+    for axis in &args.sharded {
+        let (own, refused) = sharded_variants(&programs, axis, &args.elem, &args.isa)?;
+        refused.iter().for_each(|line| eprintln!("{line}"));
+        variants.extend(own);
+    }
+    variants.sort_by_cached_key(|variant| variant.key().to_string());
+    variants.dedup_by_key(|variant| variant.key());
     let ptxas = Ptxas::find().ok();
     let checks = Checks { ptxas: ptxas.as_ref(), ..Checks::default() };
     let batch = compile(&variants, checks, "oplus bake")?;

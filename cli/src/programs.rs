@@ -10,7 +10,8 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::alternative::choose;
 use oplus_dsl::ir::{Op, Param, Program};
-use oplus_dsl::specialize::for_call;
+use oplus_dsl::shard::{ShardError, shard};
+use oplus_dsl::specialize::{for_call, keep_outputs};
 use oplus_dsl::step::step;
 use oplus_dsl::typing::TypeError;
 use std::error::Error;
@@ -77,8 +78,48 @@ pub(crate) fn with_others(programs: &[Program]) -> Result<Vec<Program>, TypeErro
 /// The kernels of programs and of their gradients: for every element type, instruction set, and schedule that calls of
 /// any shape may be given.
 pub(crate) fn all_variants(programs: &[Program], elems: &[Elem], isas: &[Isa]) -> Result<Vec<Variant>, Box<dyn Error>> {
+    variants_of(programs.iter().flat_map(|p| forms(p, elems, forms_in)), isas)
+}
+
+/// The kernels of calls and gradients that are divided along an axis over several ranks; the programs that cannot be divided, with
+/// the reasons.
+pub(crate) fn sharded_variants(
+    programs: &[Program],
+    axis: &str,
+    elems: &[Elem],
+    isas: &[Isa],
+) -> Result<(Vec<Variant>, Vec<String>), Box<dyn Error>> {
+    let (mut divided, mut refused) = (vec![], vec![]);
+    for program in programs.iter().filter(|program| program.axis(axis).is_some()) {
+        for whole in [Some(program.clone()), adjoint(program).ok()].into_iter().flatten() {
+            match parts(&whole, axis) {
+                Ok(parts) => divided.extend(parts),
+                Err(reason) => refused.push(format!("`{}` is not divided: {reason}", whole.name)),
+            }
+        }
+    }
+    if divided.is_empty() && refused.is_empty() {
+        return Err(format!("no kernel has the axis {axis}, along which calls would be divided").into());
+    }
+    let in_elems = |program: &Program| elems.iter().flat_map(|elem| forms_in(program, *elem)).collect::<Vec<_>>();
+    Ok((variants_of(divided.iter().flat_map(in_elems), isas)?, refused))
+}
+
+/// The programs of shards and of folds when all outputs are wanted, and when those are that calls without optional parameters have.
+fn parts(program: &Program, axis: &str) -> Result<Vec<Program>, ShardError> {
+    let mut all: Vec<Program> = vec![];
+    for wanted in [all_outputs(program), lean_outputs(program, &absent(program, |_| true))] {
+        for phase in shard(&keep_outputs(program, &wanted), axis)?.phases {
+            all.extend(phase.folds.into_iter().map(|fold| fold.program).chain(phase.program));
+        }
+    }
+    Ok(all)
+}
+
+/// The kernels of programs: for every instruction set, and schedule that calls of any shape may be given.
+fn variants_of(programs: impl Iterator<Item = Program>, isas: &[Isa]) -> Result<Vec<Variant>, Box<dyn Error>> {
     let mut all: Vec<(String, Variant)> = vec![];
-    for program in programs.iter().flat_map(|p| forms(p, elems, forms_in)) {
+    for program in programs {
         let cuts = cuts(&program).map_err(|e| format!("`{}`: {e}", program.name))?;
         let stages: Vec<Stage> = cuts.all().flat_map(|cut| cut.stages).collect();
         for (stage, isa) in stages.iter().flat_map(|stage| isas.iter().map(move |isa| (stage, *isa))) {
@@ -159,20 +200,31 @@ fn has_final_cotangent(program: &Program) -> bool {
 
 /// The program of calls that give every parameter and want every output.
 fn full(program: &Program, elem: Elem) -> Program {
-    let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).collect();
-    for_call(program, elem, &wanted, &[])
+    for_call(program, elem, &all_outputs(program), &[])
+}
+
+fn all_outputs(program: &Program) -> Vec<&str> {
+    program.outputs.iter().map(|output| output.name.as_str()).collect()
 }
 
 /// The program of calls without those optional parameters, and so without their gradients. Of the cotangents the first
 /// one is given, or there would be nothing to compute.
 fn lean(program: &Program, elem: Elem, leaves_out: impl Fn(&Param) -> bool) -> Program {
-    let first = program.params.iter().position(|p| p.name.ends_with(".bar"));
+    let absent = absent(program, leaves_out);
+    for_call(program, elem, &lean_outputs(program, &absent), &absent)
+}
+
+/// The optional parameters that are left out, without the first cotangent.
+fn absent(program: &Program, leaves_out: impl Fn(&Param) -> bool) -> Vec<&str> {
+    let first = program.params.iter().position(is_cotangent);
     let optional = program.params.iter().enumerate().filter(|(k, p)| p.default.is_some() && Some(*k) != first);
-    let optional = optional.filter(|(_, p)| leaves_out(p));
-    let absent: Vec<&str> = optional.map(|(_, p)| p.name.as_str()).collect();
+    optional.filter(|(_, p)| leaves_out(p)).map(|(_, p)| p.name.as_str()).collect()
+}
+
+/// The outputs without the gradients of absent parameters.
+fn lean_outputs<'p>(program: &'p Program, absent: &[&str]) -> Vec<&'p str> {
     let is_wanted = |name: &&str| name.strip_suffix(".bar").is_none_or(|param| !absent.contains(&param));
-    let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).filter(is_wanted).collect();
-    for_call(program, elem, &wanted, &absent)
+    all_outputs(program).into_iter().filter(is_wanted).collect()
 }
 
 /// Compiles kernels behind a progress bar.

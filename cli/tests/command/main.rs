@@ -3,11 +3,12 @@
 mod tile;
 mod tune;
 
-use oplus_codegen::plan::{Call, Layout, Planner};
+use oplus_codegen::plan::{Call, Layout, PlanError, Planner};
 use oplus_codegen::target::{Isa, Target};
 use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::ir::{Axis, Program};
+use oplus_dsl::shard::shard;
 use oplus_dsl::specialize::for_call;
 use oplus_dsl::step::step;
 use std::collections::BTreeSet;
@@ -84,8 +85,15 @@ oplus::scan! {
 }
 ";
 
-/// The keys of an ordered call's kernels, with contiguous tensors.
-fn ordered_keys(program: &Program, size: i64) -> Vec<String> {
+/// The keys of the kernels in a baked folder.
+fn keys(folder: &Path) -> BTreeSet<String> {
+    let manifest: toml::Table = std::fs::read_to_string(folder.join("manifest.toml")).unwrap().parse().unwrap();
+    let kernels = manifest["kernel"].as_array().unwrap();
+    kernels.iter().map(|entry| entry["key"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The keys of a call's kernels, with contiguous tensors.
+fn keys_of_call(program: &Program, size: i64, planner: PlannerOf) -> Vec<String> {
     let sizes: Vec<i64> = (size..).take(program.axes.len()).collect();
     let layout = |axes: &[Axis]| {
         let mut strides = vec![1; axes.len()];
@@ -97,9 +105,11 @@ fn ordered_keys(program: &Program, size: i64) -> Vec<String> {
         params: program.params.iter().map(|p| Some(layout(&p.axes))).collect(),
         outputs: program.outputs.iter().map(|o| layout(&o.axes)).collect(),
     };
-    let planner = Planner::ordered(program, &Target { isa: Isa::Sm80, ..Target::H200 }).unwrap();
+    let planner = planner(program, &Target { isa: Isa::Sm80, ..Target::H200 }).unwrap();
     planner.plan(&call).unwrap().steps.iter().map(|launch| launch.key.to_string()).collect()
 }
+
+type PlannerOf = fn(&Program, &Target) -> Result<Planner, PlanError>;
 
 /// Calls, single steps and their gradients, with all that may be left out and without.
 #[test]
@@ -108,15 +118,10 @@ fn baking_in_order_covers_calls_and_steps() {
     let (source, out) = (folder.path().join("lib.rs"), folder.path().join("kernels"));
     std::fs::write(&source, STATEFUL).unwrap();
     let bake = ["bake", "--source", text(&source), "--out", text(&out), "--elem", "f32", "--isa", "sm_80"];
-    let keys = || -> BTreeSet<String> {
-        let manifest: toml::Table = std::fs::read_to_string(out.join("manifest.toml")).unwrap().parse().unwrap();
-        let kernels = manifest["kernel"].as_array().unwrap();
-        kernels.iter().map(|entry| entry["key"].as_str().unwrap().to_owned()).collect()
-    };
     succeed(&bake);
-    let plain = keys();
+    let plain = keys(&out);
     succeed(&[&bake[..], &["--ordered"]].concat());
-    let baked = keys();
+    let baked = keys(&out);
     assert!(plain.is_subset(&baked));
     let whole = oplus_front::scan_source_file(STATEFUL).unwrap().remove(0);
     let one = step(&whole).unwrap().program;
@@ -124,13 +129,39 @@ fn baking_in_order_covers_calls_and_steps() {
     for program in [&whole, &adjoint(&whole).unwrap(), &one, &adjoint(&one).unwrap()] {
         let wanted: Vec<&str> = program.outputs.iter().map(|o| o.name.as_str()).collect();
         let full = for_call(program, Elem::F32, &wanted, &[]);
-        needed.extend([1, 3, 300].into_iter().flat_map(|size| ordered_keys(&full, size)));
+        needed.extend([1, 3, 300].into_iter().flat_map(|size| keys_of_call(&full, size, Planner::ordered)));
         let wanted: Vec<&str> = wanted.into_iter().filter(|name| *name != "h0.bar").collect();
         let lean = for_call(program, Elem::F32, &wanted, &["h0"]);
-        needed.extend(ordered_keys(&lean, 5));
+        needed.extend(keys_of_call(&lean, 5, Planner::ordered));
     }
     let missing: Vec<&String> = needed.difference(&baked).collect();
     assert!(missing.is_empty() && !needed.is_subset(&plain), "{missing:?} of {needed:?}");
+}
+
+/// The programs of shards and of folds, forward and backward.
+#[test]
+fn baking_along_an_axis_covers_the_calls_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, out) = (folder.path().join("lib.rs"), folder.path().join("kernels"));
+    std::fs::write(&source, STATEFUL).unwrap();
+    let bake = ["bake", "--source", text(&source), "--out", text(&out), "--elem", "f32", "--isa", "sm_80", "--sharded"];
+    succeed(&[&bake[..], &["T"]].concat());
+    let whole = oplus_front::scan_source_file(STATEFUL).unwrap().remove(0);
+    let mut needed = BTreeSet::new();
+    for program in [&whole, &adjoint(&whole).unwrap()] {
+        for phase in shard(program, "T").unwrap().phases {
+            for own in phase.folds.iter().map(|fold| &fold.program).chain(&phase.program) {
+                let wanted: Vec<&str> = own.outputs.iter().map(|o| o.name.as_str()).collect();
+                let full = for_call(own, Elem::F32, &wanted, &[]);
+                needed.extend([2, 300].into_iter().flat_map(|size| keys_of_call(&full, size, Planner::new)));
+            }
+        }
+    }
+    let baked = keys(&out);
+    let missing: Vec<&String> = needed.difference(&baked).collect();
+    assert!(missing.is_empty() && needed.len() > 6, "{missing:?} of {needed:?}");
+    let unknown = fail(&[&bake[..], &["L"]].concat());
+    assert!(unknown.contains("no kernel has the axis L"), "{unknown}");
 }
 
 #[test]
