@@ -255,8 +255,8 @@ impl Local<'_> {
             self.into.reduce(*axis, id, &elements)?
         } else {
             let states = self.into.scan(*axis, id, &elements, &[], Direction { reverse, exclusive: false })?;
-            let last = self.last_states(*axis, *operator, &states, reverse)?;
-            self.with_last_shifted(value, last)?
+            let states = self.with_next_shifted(value, states)?;
+            self.last_states(*axis, *operator, &states, reverse)?
         };
         let own = &from.operator(*operator).fields;
         let sent = own.iter().zip(self.divide.total_axes(value)).zip(fields).map(|((own, axes), field)| {
@@ -265,23 +265,24 @@ impl Local<'_> {
         Ok(sent.collect())
     }
 
-    /// The total of a scan with the shifted value that goes to the next rank, if there is one.
-    fn with_last_shifted(&mut self, scan: Value, total: Vec<Value>) -> Result<Vec<Value>, TypeError> {
+    /// The states of a scan, each with the shifted value that is the element of the step after, if there is one.
+    fn with_next_shifted(&mut self, scan: Value, states: Vec<Value>) -> Result<Vec<Value>, TypeError> {
         let (from, shifted) = (self.from(), self.divide.levels.shifted[scan.0 as usize]);
-        let (Op::Scan { axis, operator, reverse, .. }, Some(Shifted { field, value, .. })) =
-            (&from.node(scan).op, shifted)
-        else {
-            return Ok(total);
+        let (Op::Scan { operator, .. }, Some(Shifted { field, value, .. })) = (&from.node(scan).op, shifted) else {
+            return Ok(states);
         };
         let own = from.operator(*operator);
         let typed = own.fields.iter().zip(&own.identity);
-        let mut last = typed.map(|(f, x)| self.into.constant(f.ty, *x)).collect::<Result<Vec<_>, _>>()?;
-        let image = self.images(&[value])?[0];
-        last[field] = match reverse {
-            true => self.into.first(*axis, image, last[field])?,
-            false => self.into.last(*axis, image, last[field])?,
+        let mut next = typed.map(|(f, x)| self.into.constant(f.ty, *x)).collect::<Result<Vec<_>, _>>()?;
+        next[field] = self.images(&[value])?[0];
+        let combined = self.into.inline(own, &states, &next)?;
+        let own_zero =
+            |x: Value| next.contains(&x) && matches!(self.into.program().node(x).op, Op::Const(z) if z.as_f64() == 0.0);
+        let without_zero = |value: Value| match self.into.program().node(value).op {
+            Op::Binary(Binary::Add, x, zero) if own_zero(zero) => x,
+            _ => value,
         };
-        self.into.inline(own, &total, &last)
+        Ok(combined.into_iter().map(without_zero).collect())
     }
 
     fn last_states(

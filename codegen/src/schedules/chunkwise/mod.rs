@@ -16,6 +16,9 @@
 //! for the queries the state is rounded to 16 bits, in shared memory. Of factors of `f16` and `f32` products are in `tf32`
 //! (`tf32`).
 //!
+//! Where nothing but the final state is kept, the block of the last segment takes up the ends of the others and goes through its
+//! own; a recurrence in reverse has the form of a gradient's cotangents.
+//!
 //! Decays may differ along the depth: then there are chunks within chunks (`channels`).
 //!
 //! Logarithms are at least −160: such a decay leaves nothing of an `f32`. Differences of sums are those of times in one chunk.
@@ -254,6 +257,11 @@ impl<'s> ChunkwiseKernel<'s> {
             outer,
             part,
         }
+    }
+
+    /// Whether nothing but the final state is asked for: then all segments but the last have only their ends.
+    fn is_final(&self) -> bool {
+        self.form.readout.is_none() && !self.schedule.ends && self.saved.is_none()
     }
 
     /// The source of what all threads copy.

@@ -25,7 +25,7 @@ pub(crate) struct Segment {
     /// The recurrence's number, or that of one of its parts, `i64`.
     pub row: Operand,
     /// The segment's number and how many there are, `i32`.
-    number: Operand,
+    pub number: Operand,
     count: Operand,
 }
 
@@ -109,10 +109,10 @@ impl ChunkwiseKernel<'_> {
         })
     }
 
-    /// Applies the carries of the segments before.
-    pub(super) fn join(&self, b: &mut Builder, state: &State) {
+    /// Applies the carries of so many segments.
+    pub(super) fn join(&self, b: &mut Builder, state: &State, before: Operand) {
         let carries = Memory::Global(self.segment_carries);
-        b.for_(Operand::i32(0), self.segment.number, Operand::i32(1), |b, before| {
+        b.for_(Operand::i32(0), before, Operand::i32(1), |b, before| {
             let from = self.carries_of(b, before);
             let pairs = self.pairs(b, from);
             let sum = b.add(from, Operand::i64(i64::from(self.state_len())));

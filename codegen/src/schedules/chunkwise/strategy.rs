@@ -20,7 +20,7 @@ use crate::tile::Kernel;
 impl Strategy for Chunkwise {
     fn takes(kind: &Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::Contracted(_) => kind.matrices().map(|_| ()),
+            Kind::Contracted(_) | Kind::MatrixReduce(_) => kind.matrices().map(|_| ()),
             _ => Err(Refusal::NoContraction),
         }
     }

@@ -84,14 +84,21 @@ impl ChunkwiseKernel<'_> {
         let up = b.add(self.args.size(self.form.time), Operand::i64(times - 1));
         let chunks = b.binary(Binary::Div, up, Operand::i64(times));
         let chunks = b.convert(Ty::I32, chunks);
-        let iterations = self.segment.iterations(b, chunks);
+        let mut iterations = self.segment.iterations(b, chunks);
+        let mut before = self.segment.number;
+        if self.is_final() {
+            let is_last = self.segment.is_last(b);
+            for count in [&mut iterations.count, &mut before] {
+                *count = b.select(is_last, *count, Operand::i32(0));
+            }
+        }
         for iteration in 0..self.schedule.stages as i32 - 1 {
             self.fetch(b, &origins, Operand::i32(iteration), iterations);
         }
         let values = Values::new(self.stage, &self.args, [self.form.time, self.form.width], self.outer.clone());
         let state = self.first_state(b, &values);
         if !self.schedule.ends {
-            self.join(b, &state);
+            self.join(b, &state, before);
         }
         if self.form.channels {
             self.clear_logs(b);

@@ -21,6 +21,8 @@ pub(crate) struct Work {
     pub walk: Walk,
     /// That which finds the ends of segments before.
     pub carries: Walk,
+    /// Whether only the blocks of last segments go through theirs, as nothing else is asked for.
+    pub is_final: bool,
 }
 
 /// A kernel whose blocks walk segments.
@@ -59,13 +61,14 @@ impl Work {
         let has_words = form.elem(&problem.stage.program) == Ok(Elem::Bf16);
         let chunks = (problem.size(form.time) as u64).div_ceil(u64::from(schedule.times()));
         let rows = recurrences(form, schedule.wide, schedule.width(), problem.bound);
+        let is_final = form.readout.is_none();
         if !has_words {
             let alone = if schedule.blocks > 1 { 0.75 } else { 1.0 };
             let walk = Walk { blocks: schedule.blocks, alone, iteration: 1.0 };
-            return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk } };
+            return Work { rows, chunks, walk, carries: Walk { iteration: 0.5, ..walk }, is_final };
         }
         let walk = Walk { blocks: 2, alone: 0.75, iteration: 1.0 };
-        Work { rows, chunks, walk, carries: Walk { blocks: 3, alone: 0.65, iteration: 0.62 } }
+        Work { rows, chunks, walk, carries: Walk { blocks: 3, alone: 0.65, iteration: 0.62 }, is_final }
     }
 
     /// The number of segments that takes the least time; none is empty.
@@ -92,11 +95,13 @@ impl Work {
     /// Time with so many segments, in that of an iteration of a multiprocessor with all its blocks.
     pub(crate) fn iterations(self, segments: u64, problem: &Problem<'_>) -> f64 {
         let (target, constants) = (problem.target, problem.constants);
-        let [blocks, ends] = [segments, segments - 1].map(|number| self.rows.saturating_mul(number));
+        let own = if self.is_final { [1, segments - 1] } else { [segments, segments - 1] };
+        let [blocks, ends] = own.map(|number| self.rows.saturating_mul(number));
         let (each, before) = (self.chunks.div_ceil(segments) as f64 + constants.chunkwise_start, (segments - 1) as f64);
         // Where all blocks are there at once the last segments say how long it takes.
         let joined = if blocks <= self.walk.block_capacity(target) { before } else { before / 2.0 };
-        self.walk.waves(blocks, target) * (each + constants.chunkwise_join * joined)
+        let iteration = if self.is_final { self.carries.iteration } else { 1.0 };
+        iteration * self.walk.waves(blocks, target) * (each + constants.chunkwise_join * joined)
             + self.carries.waves(ends, target) * self.carries.iteration * each
     }
 }

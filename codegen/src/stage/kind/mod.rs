@@ -6,6 +6,7 @@ mod gauge;
 mod hoist;
 mod matrix;
 mod matrix_backward;
+mod matrix_final;
 mod pairwise;
 mod partial_sums;
 pub(crate) mod product;
@@ -31,6 +32,8 @@ pub enum Kind {
     Scan,
     /// Only final states are kept.
     Reduce,
+    /// Only the final state of a recurrence of matrices is kept.
+    MatrixReduce(Box<MatrixRecurrence>),
     /// A scan with sums over columns that are stored in parts, or what it lacks for one kernel to take both.
     PartialSums(Result<PartialSums, Refusal>),
     /// A scan whose states are summed away.
@@ -78,7 +81,10 @@ impl Kind {
         match stage.axis() {
             None => Kind::Map,
             Some(axis) if stage.program.outputs.iter().any(|o| o.axes.contains(&axis)) => Kind::Scan,
-            Some(_) => Kind::Reduce,
+            Some(_) => match MatrixRecurrence::of_final(stage) {
+                Some(form) => Kind::MatrixReduce(Box::new(form)),
+                None => Kind::Reduce,
+            },
         }
     }
 
@@ -87,7 +93,7 @@ impl Kind {
     /// # Errors
     /// [`Refusal`] says what the stage lacks.
     pub fn scan(&self) -> Result<(), Refusal> {
-        if matches!(self, Kind::Scan | Kind::Reduce) { Ok(()) } else { Err(Refusal::NoScan) }
+        if matches!(self, Kind::Scan | Kind::Reduce | Kind::MatrixReduce(_)) { Ok(()) } else { Err(Refusal::NoScan) }
     }
 
     /// The walk of a scan whose states are summed away.
@@ -108,6 +114,7 @@ impl Kind {
     pub fn matrices(&self) -> Result<&MatrixRecurrence, Refusal> {
         match self {
             Kind::Contracted(contracted) => contracted.matrices.as_ref().map_err(Refusal::clone),
+            Kind::MatrixReduce(form) => Ok(form),
             _ => Err(Refusal::NoReadout),
         }
     }
