@@ -138,13 +138,25 @@ impl Run<'_> {
         let size = |name: &String| self.program.axis(name).map(|axis| self.binding.sizes[axis.0 as usize]);
         let known =
             Known { sizes: program.axes.iter().map(size).collect(), elem: Some(self.elem()), home: self.binding.home };
-        let outputs = executable.run(&known, &inputs, sinks, Hand::Nothing)?.outputs;
+        let ran = executable.run(&known, &inputs, sinks, Hand::Nothing);
+        let outputs = ran.map_err(|error| naming_axis(error, &self.program.name, self.axis))?.outputs;
         let named = program.outputs.iter().zip(outputs);
         Ok(named.filter_map(|(output, tensor)| Some((output.name.clone(), tensor?))).collect())
     }
 
     fn elem(&self) -> Elem {
         self.binding.elem
+    }
+}
+
+/// The error that a program of a shard or of a fold has no kernel names the command that makes those of the whole.
+fn naming_axis(error: Error, program: &str, axis: &str) -> Error {
+    let kernel = program.split(".bar").next().unwrap_or(program);
+    match error {
+        Error::NoKernel { key, .. } => {
+            Error::NoKernel { key, command: format!("oplus bake --kernel {kernel} --sharded {axis}") }
+        }
+        other => other,
     }
 }
 
@@ -179,4 +191,19 @@ fn place(shards: &[usize], at: usize) -> (usize, usize) {
         offset -= size;
     }
     (0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_kernel_of_a_shard_is_made_with_those_of_the_whole() {
+        let missing =
+            Error::NoKernel { key: "0123 of `ssd.bar.shard0`".into(), command: "oplus bake --kernel x".into() };
+        let message = naming_axis(missing, "ssd.bar", "T").to_string();
+        assert!(message.contains("0123 of `ssd.bar.shard0`"), "{message}");
+        assert!(message.contains("oplus bake --kernel ssd --sharded T"), "{message}");
+        assert_eq!(naming_axis(Error::NoRank { rank: 2, size: 2 }, "ssd", "T"), Error::NoRank { rank: 2, size: 2 });
+    }
 }

@@ -10,7 +10,8 @@
 //!   elements that the copy engine does not bring.
 //!
 //! The numbers of a line each were fitted to what `ptxas` reports of the operators in `cli/survey`; `oplus survey`
-//! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say.
+//! prints both. They are upper bounds of nearly all reports; `ptxas` finds room for some more than they say. States of many words
+//! take registers besides while they are combined, in the look-ahead warp as in the scanners.
 
 use super::{Loader, LookBack};
 use crate::block::carry::words;
