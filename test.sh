@@ -55,5 +55,7 @@ done
 step cargo run -p oplus-cli -- generate --check
 step cargo run -p oplus-cli -- receipts --check
 step .ci/candle-cuda
+step .ci/page
+step .ci/size
 step .ci/packages
 step .ci/python

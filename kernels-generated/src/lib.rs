@@ -25,6 +25,11 @@ pub fn contains(key: &str) -> bool {
     KERNELS.contains(key)
 }
 
+/// Makes the kernels of a call ready to be found: unpacks their shards, all at the same time.
+pub fn unpack(keys: &[&str]) {
+    KERNELS.unpack(keys);
+}
+
 /// The keys of all kernels of the committed set, ascending.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     KERNELS.keys()

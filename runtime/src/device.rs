@@ -32,7 +32,7 @@ impl Device {
     /// The GPU of that ordinal, on a stream that is made at the first use and shared by all who ask for it.
     ///
     /// # Errors
-    /// [`Error::NoCuda`] without a driver or without that GPU, [`Error::DeviceTooOld`] for one before compute
+    /// [`Error::NoCuda`] without a driver, without that GPU or without the feature `gpu`, [`Error::DeviceTooOld`] for one before compute
     /// capability 8.0.
     pub fn cuda(ordinal: usize) -> Result<Device, Error> {
         CudaDevice::new(ordinal).map(Device::Cuda)

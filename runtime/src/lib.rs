@@ -40,6 +40,16 @@
 //! * The driver is loaded at run time. Without it there is the CPU, and [`Error::NoCuda`] for those who ask for a GPU.
 //! * Compiled kernels come from [sources](source): folders, this crate, or the compiler (feature `jit`).
 //!
+//! # Features
+//!
+//! | feature | what it brings | by default |
+//! |---|---|---|
+//! | `gpu` | calls on GPUs; without it [`Device::cuda`] gives [`Error::NoCuda`], and a program is half as large | yes, by the next ones |
+//! | `kernels` | the PTX of the kernels and models of this crate; brings `gpu` | yes |
+//! | `kernels-sm90` | their machine code for GPUs of compute capability 9.0; brings `kernels` | yes |
+//! | `jit` | the compiler, for which LLVM 22 must be installed; brings `gpu` | no |
+//! | `ndarray` | tensors from and to arrays of `ndarray` | no |
+//!
 //! # On the CPU
 //!
 //! * A call returns when its outputs are written. Large ones run on the threads of a pool of their own, as many as there

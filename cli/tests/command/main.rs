@@ -207,7 +207,7 @@ fn a_page_holds_both_passes_and_the_ptx_and_loads_nothing() {
         "<h2>Gradient of affine, B=4",
         "class=\"taken\"",
         ".visible .entry",
-        "<title>tile 0: T 0 to",
+        "<span class=\"holds of0\">tile 0: T 0 to",
         "<summary>On the CPU</summary><pre>walk 1: a, b, h0 → h, h_last",
     ] {
         assert!(html.contains(what), "no `{what}`");

@@ -40,7 +40,7 @@ impl Section {
 /// A part of a page, for notebooks: plans with their pictures, and the style that they need.
 pub fn fragment(sections: &[Section]) -> String {
     let body: String = sections.iter().map(section).collect();
-    format!("<div class=\"oplus\">\n<style>\n{STYLE}</style>\n{body}</div>\n")
+    format!("<div class=\"oplus\">\n<style>\n{}</style>\n{body}</div>\n", style())
 }
 
 /// A page of plans.
@@ -50,8 +50,20 @@ pub fn page(heading: &str, sections: &[Section]) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{heading}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body class=\"oplus\">\n<h1>{heading}</h1>\n{body}</body>\n</html>\n"
+         <style>\n{}</style>\n</head>\n<body class=\"oplus\">\n<h1>{heading}</h1>\n{body}</body>\n</html>\n",
+        style()
     )
+}
+
+/// The style, in which the words about each tile of a picture take the caption's place while somebody points at the tile.
+fn style() -> String {
+    let pointed = |place: u64| {
+        format!(
+            ".oplus figure:has(.at{place}:hover) .of{place}, \
+             .oplus figure:not(:has(.tile:hover)):has(.at{place}:focus) .of{place} {{ visibility: visible; }}\n"
+        )
+    };
+    STYLE.to_owned() + &(0..SHOWN.0 * SHOWN.1).map(pointed).collect::<String>()
 }
 
 /// A text in which nothing is markup.
@@ -146,7 +158,9 @@ fn launch(number: usize, launch: &Explained, ptx: &str) -> String {
     let (reads, writes, traffic) = (reads.join(", "), writes.join(", "), Bytes(*bytes).to_string());
     let facts = launch.facts.iter().map(|(name, fact)| (name.as_str(), fact));
     let rows = [("reads", &reads), ("writes", &writes), ("work", division), ("launch", grid), ("traffic", &traffic)];
-    for (term, words) in rows.into_iter().chain([("kernel", symbol)]).chain(facts) {
+    // Of several kernels of one stage, one is told with the traffic of all.
+    let is_told = |(term, _): &(&str, &String)| *term != "traffic" || *bytes > 0;
+    for (term, words) in rows.into_iter().filter(is_told).chain([("kernel", symbol)]).chain(facts) {
         let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escaped(term), escaped(words));
     }
     html += "</dl>\n";
@@ -158,26 +172,45 @@ fn launch(number: usize, launch: &Explained, ptx: &str) -> String {
     html + "</article>\n"
 }
 
-/// The schedules that fit, with their estimates, and those that do not, with the reasons.
+/// The schedules that fit, with their estimates, and, folded, those that do not, with the reasons.
 fn candidates(launch: &Explained) -> String {
-    let mut html = String::from(
-        "<div class=\"scroll\"><table>\n<tr><th></th><th>estimate</th><th>schedule</th><th>reason</th></tr>\n",
-    );
-    for (place, (schedule, micros, why)) in launch.candidates.iter().enumerate() {
-        let (class, mark) = if place == 0 { ("taken", "✓ taken") } else { ("fits", "fits") };
-        let (schedule, why) = (escaped(schedule), escaped(why));
-        let cells = format!("<td>{mark}</td><td>{micros:.1} µs</td><td><code>{schedule}</code></td><td>{why}</td>");
-        let _ = writeln!(html, "<tr class=\"{class}\">{cells}</tr>");
+    let mut html = String::new();
+    if !launch.candidates.is_empty() {
+        html += "<div class=\"scroll\"><table>\n<tr><th></th><th>estimate</th><th>schedule</th><th>reason</th></tr>\n";
+        for (place, (schedule, micros, why)) in launch.candidates.iter().enumerate() {
+            let (class, mark) = if place == 0 { ("taken", "✓ taken") } else { ("fits", "fits") };
+            let (schedule, why) = (escaped(schedule), escaped(why));
+            let cells = format!("<td>{mark}</td><td>{micros:.1} µs</td><td><code>{schedule}</code></td><td>{why}</td>");
+            let _ = writeln!(html, "<tr class=\"{class}\">{cells}</tr>");
+        }
+        html += "</table></div>\n";
     }
-    for (schedule, why) in &launch.refused {
-        let (schedule, why) = (escaped(schedule), escaped(why));
-        let cells = format!("<td>✗ refused</td><td></td><td><code>{schedule}</code></td><td>{why}</td>");
-        let _ = writeln!(html, "<tr class=\"refused\">{cells}</tr>");
-    }
-    html + "</table></div>\n"
+    html + &refused(launch)
 }
 
-/// The tiles. Each says what it holds to whoever points at it.
+fn refused(launch: &Explained) -> String {
+    let rows = launch.refused.iter().map(|(schedule, why)| {
+        let (schedule, why) = (escaped(schedule), escaped(why));
+        format!(
+            "<tr class=\"refused\"><td>✗ refused</td><td></td><td><code>{schedule}</code></td><td>{why}</td></tr>\n"
+        )
+    });
+    let rows: String = rows.collect();
+    match launch.refused.len() {
+        0 => String::new(),
+        1 => folded("1 schedule does not fit", &rows),
+        n => folded(&format!("{n} schedules do not fit"), &rows),
+    }
+}
+
+fn folded(summary: &str, rows: &str) -> String {
+    format!(
+        "<details><summary>{summary}</summary><div class=\"scroll\"><table>\n\
+         <tr><th></th><th></th><th>schedule</th><th>reason</th></tr>\n{rows}</table></div></details>\n"
+    )
+}
+
+/// The tiles. The caption says what a tile holds to whoever points at it.
 fn figure(cut: &Cut) -> String {
     let (along, across) = (cut.along.shown(SHOWN.0), cut.across.shown(SHOWN.1));
     let (width, height) = (MARGIN.0 + (along.len() - 1) * STEP.0 + CELL.0 + 4, MARGIN.1 + across.len() * STEP.1);
@@ -185,6 +218,7 @@ fn figure(cut: &Cut) -> String {
         "<figure><div class=\"scroll\"><svg viewBox=\"0 0 {width} {height}\" style=\"max-width:{width}px;min-width:{}px\">\n",
         width.min(576)
     );
+    let mut words = vec![];
     for (place, tile) in along.iter().enumerate() {
         let start = tile.map_or("…".to_owned(), |tile| format!("{} {}", cut.along.name, tile * cut.along.tile));
         let _ = writeln!(svg, "<text x=\"{}\" y=\"16\">{}</text>", MARGIN.0 + place * STEP.0, escaped(&start));
@@ -198,32 +232,39 @@ fn figure(cut: &Cut) -> String {
         let start = format!("{} {}", cut.across.name, row * cut.across.tile);
         let _ = writeln!(svg, "<text x=\"4\" y=\"{}\">{}</text>", y + 24, escaped(&start));
         for (place, tile) in along.iter().enumerate() {
-            svg += &cell((MARGIN.0 + place * STEP.0, y), cut, *row, *tile);
+            svg += &cell((MARGIN.0 + place * STEP.0, y), cut, (*row, *tile), &mut words);
             if place > 0 {
                 svg += &hand_over(MARGIN.0 + place * STEP.0, y + CELL.1 / 2, cut);
             }
         }
     }
-    format!("{svg}</svg></div>\n<figcaption>{}</figcaption></figure>\n", caption(cut))
+    let holds = |(place, words): (usize, &String)| format!("<span class=\"holds of{place}\">{words}</span>\n");
+    let holds: String = words.iter().enumerate().map(holds).collect();
+    let caption = caption(cut);
+    format!("{svg}</svg></div>\n<figcaption><span>{caption}</span>\n{holds}</figcaption></figure>\n")
 }
 
-fn cell((x, y): (usize, usize), cut: &Cut, row: u64, tile: Option<u64>) -> String {
+/// A tile; what it holds is added to the words.
+fn cell((x, y): (usize, usize), cut: &Cut, (row, tile): (u64, Option<u64>), words: &mut Vec<String>) -> String {
     let Some(tile) = tile else { return format!("<text x=\"{}\" y=\"{}\">…</text>\n", x + CELL.0 / 2, y + 24) };
     let (number, block) = cut.tile_and_block(row, tile);
-    let what = escaped(&holds(cut, row, tile, block));
+    let what = format!("tile {number}: {}", escaped(&holds(cut, row, tile, block)));
     let block_words = block.map_or(String::new(), |block| format!("block {block}"));
-    format!(
-        "<g class=\"tile b{}\" tabindex=\"0\"><title>tile {number}: {what}</title>\
+    let html = format!(
+        "<g class=\"tile b{} at{}\" tabindex=\"0\" role=\"img\" aria-label=\"{what}\">\
          <rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\"/><text x=\"{}\" y=\"{}\">tile {number}</text>\
          <text x=\"{}\" y=\"{}\">{block_words}</text></g>\n",
         block.unwrap_or(row) % COLOURS,
+        words.len(),
         CELL.0,
         CELL.1,
         x + 8,
         y + 17,
         x + 8,
         y + 33,
-    )
+    );
+    words.push(what);
+    html
 }
 
 /// The contents of a tile, and where its state comes from.
@@ -234,7 +275,10 @@ fn holds(cut: &Cut, row: u64, tile: u64, block: Option<u64>) -> String {
         let name = if side.name.is_empty() { "element" } else { &side.name };
         if first == last { format!("{name} {first}") } else { format!("{name} {first} to {last}") }
     };
+    let first = if cut.reverse { cut.along.tiles() - 1 } else { 0 };
     let state = match cut.carry {
+        Carry::Kept if tile == first => "the state of the row begins here",
+        Carry::LookBack if tile == first => "the state of the row begins here, and it publishes what it combines to",
         Carry::None => "it needs nothing from other tiles",
         Carry::Kept => "its state comes from the tile before, in the registers or shared memory of the block",
         Carry::LookBack => "it publishes what it combines to, and folds what other blocks have published before it",
@@ -343,6 +387,7 @@ mod tests {
         let html = page("cumsum", &[Section { equations, launches: vec![launch], ptx, cpu, ..empty("forward") }]);
         for part in [
             "✓ taken",
+            "<details><summary>1 schedule does not fit</summary>",
             "✗ refused",
             "too &lt;short&gt;",
             "<pre>.visible .entry k()</pre>",
@@ -351,8 +396,19 @@ mod tests {
         ] {
             assert!(html.contains(part), "lacks {part}: {html}");
         }
-        assert!(html.contains("<title>tile 3: L 4096 to 8191; B 1; computed by block 1"), "{html}");
+        assert!(html.contains("<span class=\"holds of3\">tile 3: L 4096 to 8191; B 1; computed by block 1"), "{html}");
+        // Only tiles before which there is one have a state from it.
+        assert_eq!(
+            html.matches("\">tile 2: L 0 to 4095; B 1; computed by block 1; the state of the row begins here<").count(),
+            1
+        );
+        assert_eq!(html.matches("its state comes from the tile before").count(), 2 * 2);
         assert_eq!(html.matches("class=\"tile ").count(), 4);
+        for place in 0..4 {
+            let (tile, words, rule) =
+                (format!(" at{place}\""), format!(" of{place}\""), format!(":has(.at{place}:hover)"));
+            assert!([tile, words, rule].iter().all(|part| html.matches(part.as_str()).count() == 1), "{place}: {html}");
+        }
         assert!(!html.contains("<script") && !html.contains("http") && !html.contains("url("), "{html}");
         let tags =
             |name: &str| (html.matches(&format!("<{name}")).count(), html.matches(&format!("</{name}>")).count());

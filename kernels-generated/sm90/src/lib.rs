@@ -17,6 +17,11 @@ pub fn find(key: &str) -> Option<&'static [u8]> {
     KERNELS.find(key)
 }
 
+/// Makes the kernels of a call ready to be found: unpacks their shards, all at the same time.
+pub fn unpack(keys: &[&str]) {
+    KERNELS.unpack(keys);
+}
+
 /// The keys of all kernels that have machine code, ascending.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     KERNELS.keys()

@@ -176,6 +176,7 @@ const DOWNLOAD: &str = "its work is done when the graph is launched, so that the
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        self.remains.device.1.exists();
         self.remains.guests = self.sharing.get_mut().unwrap_or_else(PoisonError::into_inner).take_guests();
     }
 }

@@ -5,6 +5,7 @@
 //! to the host.
 
 #![allow(unsafe_code)]
+#![cfg_attr(not(feature = "gpu"), allow(unreachable_code, unused_variables, reason = "no device can exist"))]
 
 mod allocate;
 mod allocation;
@@ -14,6 +15,7 @@ mod constants;
 mod context;
 mod driver;
 mod launch;
+mod linked;
 mod memory;
 mod module;
 mod nccl;
@@ -35,7 +37,8 @@ pub use stream::CudaDevice;
 
 /// How many GPUs there are; 0 without a driver.
 pub(crate) fn device_count() -> usize {
-    driver::driver().ok().and_then(|_| result::device::get_count().ok()).map_or(0, |n| n as usize)
+    let driver = linked::linked().and_then(|_| driver::driver());
+    driver.ok().and_then(|_| result::device::get_count().ok()).map_or(0, |n| n as usize)
 }
 
 /// The driver's name of an error.

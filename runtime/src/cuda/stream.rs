@@ -13,6 +13,7 @@ use super::allocate::Allocate;
 use super::constants::Constants;
 use super::context::failure;
 use super::driver::driver;
+use super::linked::{Linked, linked};
 use super::nccl::Failure;
 use super::scratch::Scratch;
 use crate::Error;
@@ -20,7 +21,7 @@ use crate::Error;
 /// A GPU and one of its streams. Work on one stream runs in the order of the calls, work on different streams does not
 /// wait for each other. Cheap to clone; equal when the stream is the same.
 #[derive(Clone)]
-pub struct CudaDevice(pub(crate) Arc<Stream>);
+pub struct CudaDevice(pub(crate) Arc<Stream>, pub(super) Linked);
 
 /// `CU_STREAM_PER_THREAD`, which names another stream in every thread.
 const PER_THREAD_STREAM: usize = 2;
@@ -53,6 +54,7 @@ impl CudaDevice {
     /// The GPU of that ordinal, on a stream that all callers of this function share.
     pub(crate) fn new(ordinal: usize) -> Result<CudaDevice, Error> {
         static SHARED: Mutex<Option<HashMap<usize, CudaDevice>>> = Mutex::new(None);
+        linked()?;
         driver()?;
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = shared.get_or_insert_default();
@@ -74,6 +76,7 @@ impl CudaDevice {
 
     /// The caller's stream and context.
     pub(crate) fn from_stream(stream: Arc<CudaStream>) -> Result<CudaDevice, Error> {
+        let linked = linked()?;
         driver()?;
         let context = Context::of(stream.context())?;
         let mut known = context.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +84,7 @@ impl CudaDevice {
         let is = |own: &Arc<CudaStream>| own.cu_stream() == stream.cu_stream();
         let mut streams = known.iter().filter_map(Weak::upgrade);
         if let Some(found) = streams.find(|s| is(&s.raw) || s.caller.as_ref().is_some_and(is)) {
-            return Ok(CudaDevice(found));
+            return Ok(CudaDevice(found, linked));
         }
         let (raw, caller) = match stream.cu_stream() as usize {
             PER_THREAD_STREAM => {
@@ -103,7 +106,7 @@ impl CudaDevice {
             exchanges: Mutex::default(),
         });
         known.push(Arc::downgrade(&state));
-        Ok(CudaDevice(state))
+        Ok(CudaDevice(state, linked))
     }
 
     /// The stream on which work is queued: that of [`Device::from_stream`](crate::Device::from_stream), or, in place of
@@ -208,6 +211,13 @@ impl Stream {
     /// The kernels that calls may take, if not all.
     pub(crate) fn only(&self) -> Option<Arc<Only>> {
         self.only.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        self.1.exists();
     }
 }
 

@@ -152,6 +152,8 @@ impl Executable {
     /// A plan with its kernels loaded.
     fn loaded(&self, device: &CudaDevice, (plan, saves): Planned) -> Result<Prepared, Error> {
         let (name, isa) = (&self.program.name, device.target().isa);
+        let launches: Vec<&Launch> = plan.steps.iter().filter(|launch| !launch.grid.contains(&0)).collect();
+        source::make_ready(name, &launches, isa)?;
         let mut prepared = Prepared::new(&device.0.context, plan, |launch| source::find_soon(name, launch, isa))?;
         prepared.saves = saves;
         Ok(prepared)

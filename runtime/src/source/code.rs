@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+#[cfg(feature = "kernels")]
+use super::Isa;
 use super::Launch;
 use crate::Error;
 
@@ -62,6 +64,17 @@ impl Code {
         #[cfg(not(feature = "kernels-sm90"))]
         let cubin = None;
         Some(Code { ptx: Ptx::Committed(key), cubin })
+    }
+
+    /// Makes committed kernels ready, all at the same time: their machine code for devices that take it, else their PTX.
+    #[cfg(feature = "kernels")]
+    pub(super) fn unpack_committed(keys: &[&str], isa: Isa) {
+        #[cfg(feature = "kernels-sm90")]
+        if isa == Isa::Sm90a {
+            return oplus_kernels_sm90::unpack(keys);
+        }
+        let _ = isa;
+        oplus_kernels::unpack(keys);
     }
 
     /// The PTX text.

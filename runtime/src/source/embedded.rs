@@ -81,9 +81,15 @@ fn row(table: &[Row], key: &str) -> Option<Row> {
     table.binary_search_by_key(&key, |entry| entry.0).ok().map(|at| table[at])
 }
 
+/// Makes the kernels of the standard library among those launches ready, all at the same time.
+pub(super) fn unpack_standard(launches: &[&Launch], isa: Isa) {
+    let keys: Vec<String> = launches.iter().map(|launch| launch.key.to_string()).collect();
+    standard::unpack(&keys.iter().map(String::as_str).collect::<Vec<_>>(), isa);
+}
+
 /// The kernels of the standard library, as far as the features of this crate bring them.
 mod standard {
-    use super::Code;
+    use super::{Code, Isa};
 
     #[cfg(feature = "kernels")]
     pub(super) fn find(key: String) -> Option<Code> {
@@ -94,6 +100,14 @@ mod standard {
     pub(super) fn contains(key: &str) -> bool {
         oplus_kernels::contains(key)
     }
+
+    #[cfg(feature = "kernels")]
+    pub(super) fn unpack(keys: &[&str], isa: Isa) {
+        Code::unpack_committed(keys, isa);
+    }
+
+    #[cfg(not(feature = "kernels"))]
+    pub(super) fn unpack(_: &[&str], _: Isa) {}
 
     #[cfg(not(feature = "kernels"))]
     pub(super) fn find(_: String) -> Option<Code> {

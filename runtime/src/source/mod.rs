@@ -184,6 +184,20 @@ impl From<Code> for Found {
     }
 }
 
+/// Makes the kernels of a call's launches ready to be found, as far as that can be done for all at the same time.
+///
+/// # Errors
+/// [`Error::NoKernel`] when one is nowhere, as far as that is known without compiling anything: before others are loaded.
+pub(crate) fn make_ready(name: &str, launches: &[&Launch], isa: Isa) -> Result<(), Error> {
+    let only_standard =
+        cfg!(not(feature = "jit")) && REGISTERED.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+    if let Some(launch) = launches.iter().find(|launch| only_standard && !has(launch, isa)) {
+        return Err(missing(name, launch));
+    }
+    embedded::unpack_standard(launches, isa);
+    Ok(())
+}
+
 /// The kernel of a launch of the kernel `name` on devices of `isa`, or one of the fast-compile tier for it, from the first
 /// source that has it.
 pub(crate) fn find_soon(name: &str, launch: &Launch, isa: Isa) -> Result<Found, Error> {

@@ -40,9 +40,24 @@ fn the_feature_jit_brings_the_compiler() {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
     let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
     let (oplus, compiler) = (package(&metadata, "oplus"), package(&metadata, "oplus-llvm"));
-    assert_eq!(oplus["features"]["jit"], serde_json::json!(["dep:oplus-llvm"]));
+    assert_eq!(oplus["features"]["jit"], serde_json::json!(["gpu", "dep:oplus-llvm"]));
     assert_eq!(dependency(oplus, "oplus-llvm")["optional"], true);
     assert_eq!(dependency(compiler, "inkwell")["optional"], false);
+}
+
+/// What is for GPUs alone says so: kernels without the feature `gpu` would be a program's and of no use to it.
+#[test]
+fn kernels_bring_the_feature_gpu_and_the_adapters_leave_the_choice_to_their_users() {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
+    let features = &package(&metadata, "oplus")["features"];
+    assert_eq!(features["default"], serde_json::json!(["kernels-sm90"]));
+    assert_eq!(features["kernels-sm90"], serde_json::json!(["kernels", "dep:oplus-kernels-sm90"]));
+    assert_eq!(features["kernels"], serde_json::json!(["gpu", "dep:oplus-kernels"]));
+    for adapter in ["oplus-candle", "oplus-burn"] {
+        let oplus = dependency(package(&metadata, adapter), "oplus");
+        assert_eq!((&oplus["uses_default_features"], &oplus["features"]), (&false.into(), &serde_json::json!([])));
+    }
 }
 
 /// A package of the workspace, as `cargo metadata` describes it.

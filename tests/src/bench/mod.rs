@@ -46,4 +46,10 @@ pub enum BenchError {
     /// The device is not a GPU.
     #[error("a benchmark needs a GPU: {0}")]
     NoGpu(String),
+    /// The planner refused.
+    #[error("no plan: {0}")]
+    Plan(#[from] oplus_codegen::plan::PlanError),
+    /// The library has no such kernel.
+    #[error("the library has no kernel `{0}`")]
+    NoKernel(String),
 }

@@ -1,16 +1,19 @@
 //! Host time: what a call costs the caller's thread, and what the first call of a kernel costs.
 
+mod parts;
+
 use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
 use oplus::{Call, Device, Elem, Kernel, Tensor, kernels, models};
 use oplus_dsl::ir::{Axis, Param};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::BenchError;
+use parts::Whole;
 
 /// A line of output.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// What was timed.
     pub case: String,
@@ -24,6 +27,8 @@ const BATCH: usize = 256;
 const BATCHES: usize = 41;
 /// Rows and elements of a row: so few that the GPU is faster than the host.
 const SHAPE: [usize; 2] = [4, 256];
+/// Sizes of the axes of scans of short rows.
+const ROWS: &[(&str, usize)] = &[("B", SHAPE[0]), ("T", SHAPE[1])];
 /// Sizes of the axes of selective scans; of axes that have none here, 1.
 const SELECTIVE: &[(&str, usize)] = &[("B", 8), ("D", 2048), ("N", 16), ("T", 2048)];
 /// Sizes of the axes of attention.
@@ -76,42 +81,86 @@ pub fn calls(device: &Device, stream: &std::sync::Arc<CudaStream>) -> Result<Vec
     ])
 }
 
-/// The first call of a kernel, until its result is there: text to program, plan, kernel from its source to the device.
-///
-/// # Errors
-/// Those of the library.
-pub fn first_call(case: &str, kernel: &Kernel, device: &Device) -> Result<Line, BenchError> {
-    let given = required(kernel, || Tensor::zeros(Elem::F32, &SHAPE, device))?;
-    Ok(first(case, kernel, &given, device)?.0)
+/// A family of committed kernels, of which a program needs one. A process pays for its first call once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Family {
+    /// Running sums of short rows.
+    Cumsum,
+    /// Affine recurrences of short rows.
+    Affine,
+    /// Selective scans in f32.
+    SelectiveScan,
+    /// Selective scans in f32 that leave out all they may. No kernels are committed for them, so they run as whole calls.
+    SelectiveScanBare,
+    /// Mamba's layers in bf16.
+    Mamba,
+    /// Attention in bf16.
+    Attention,
 }
 
-/// The first calls of models whose kernels are committed, and the first gradients. Plans of models are chosen from more
-/// schedules than those of scans.
-///
-/// # Errors
-/// Those of the library.
-pub fn first_calls_of_models(device: &Device) -> Result<Vec<Line>, BenchError> {
-    let models = [
-        ("selective-scan", models::selective_scan::kernel(), Elem::F32, SELECTIVE),
-        ("mamba", models::mamba::kernel(), Elem::Bf16, SELECTIVE),
-        ("attention", models::attention::kernel(), Elem::Bf16, ATTENTION),
-    ];
-    let mut lines = vec![];
-    for (name, kernel, elem, sizes) in models {
-        let program = kernel.program()?;
+impl Family {
+    /// The first call until its result is there (text to program, plan, kernel from its source to the device), the first gradient,
+    /// and both once more, which leaves what memory and launches take.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub fn first_calls(self, device: &Device) -> Result<Vec<Line>, BenchError> {
+        let (name, kernel, elem, sizes) = self.case();
+        let given = self.tensors(kernel.name(), elem, sizes, device)?;
+        let first = first_calls(name, kernel, &given, device)?;
+        let again = first_calls(name, kernel, &given, device)?;
+        let again = again.map(|own| Line { case: format!("{}-again", own.case), ..own });
+        Ok(first.into_iter().chain(again).collect())
+    }
+
+    /// The parts of a first call and of a first gradient that need no driver, each by itself.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub fn parts(self, device: &Device) -> Result<Vec<Line>, BenchError> {
+        let (name, kernel, elem, sizes) = self.case();
+        let given = self.tensors(kernel.name(), elem, sizes, device)?;
+        Whole { name, kernel, elem, sizes, given: &given }.parts()
+    }
+
+    /// Its name, kernel, element type and sizes.
+    fn case(self) -> (&'static str, &'static Kernel, Elem, &'static [(&'static str, usize)]) {
+        match self {
+            Family::Cumsum => ("cumsum", kernels::cumsum::kernel(), Elem::F32, ROWS),
+            Family::Affine => ("affine", kernels::affine::kernel(), Elem::F32, ROWS),
+            Family::SelectiveScan => ("selective-scan", models::selective_scan::kernel(), Elem::F32, SELECTIVE),
+            Family::SelectiveScanBare => {
+                ("selective-scan-bare", models::selective_scan::kernel(), Elem::F32, SELECTIVE)
+            }
+            Family::Mamba => ("mamba", models::mamba::kernel(), Elem::Bf16, SELECTIVE),
+            Family::Attention => ("attention", models::attention::kernel(), Elem::Bf16, ATTENTION),
+        }
+    }
+
+    /// The tensors of a call, of most models with all that may be left out: that is what is committed of them. They are made of
+    /// a program apart, so that the kernel reads its own in the call that is timed.
+    fn tensors(
+        self,
+        name: &str,
+        elem: Elem,
+        sizes: &[(&str, usize)],
+        device: &Device,
+    ) -> Result<Vec<Option<Tensor>>, BenchError> {
+        let programs = oplus_front::library_programs();
+        let program = programs.iter().find(|program| program.name == name);
+        let program = program.ok_or_else(|| BenchError::NoKernel(name.to_owned()))?;
         let size = |axis: &Axis| {
             let name = &program.axes[axis.0 as usize];
             sizes.iter().find(|(known, _)| known == name).map_or(1, |(_, size)| *size)
         };
+        let is_bare = matches!(self, Family::Cumsum | Family::Affine | Family::SelectiveScanBare);
         let tensor = |param: &Param| {
             let shape: Vec<usize> = param.axes.iter().map(size).collect();
-            Tensor::zeros(param.elem.in_call(elem), &shape, device).map(Some)
+            let is_given = param.default.is_none() || !is_bare;
+            is_given.then(|| Tensor::zeros(param.elem.in_call(elem), &shape, device)).transpose()
         };
-        // What is committed is for calls that give every parameter.
-        let given = program.params.iter().map(tensor).collect::<Result<Vec<_>, _>>()?;
-        lines.extend(first_calls(name, kernel, &given, device)?);
+        Ok(program.params.iter().map(tensor).collect::<Result<_, _>>()?)
     }
-    Ok(lines)
 }
 
 /// Tensors for the parameters that a call cannot do without.
