@@ -45,6 +45,12 @@ impl Compiled {
         if program.is_generic() {
             return invalid("the element type of the call is not known".to_owned());
         }
+        if let Some(axis) = program.nodes.iter().find_map(|node| match &node.op {
+            oplus_dsl::ir::Op::MatrixScan(scan) => Some(scan.axis),
+            _ => None,
+        }) {
+            return Err(CpuError::Matrices { axis: program.axis_name(axis).to_owned() });
+        }
         Ok(Compiled { program: without_inverses(program), ordered, workers: usize::MAX, latest: Mutex::new(None) })
     }
 
