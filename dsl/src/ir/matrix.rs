@@ -1,6 +1,6 @@
 //! Recurrences of a matrix that each step multiplies by another one.
 
-use super::{Axis, Operands, Value};
+use super::{Axis, Op, Operands, Program, Value};
 
 /// All states of S\[t\] = S\[t−1\]·M\[t\] + X\[t\]: see [`super::Op::MatrixScan`].
 ///
@@ -124,5 +124,12 @@ impl MatrixScan {
     /// How many indices later a shift must move a value so that it appears where the next step is.
     pub fn later(&self) -> i64 {
         if self.reverse { -1 } else { 1 }
+    }
+}
+
+impl Program {
+    /// Whether a state is multiplied by a matrix at every step of some recurrence.
+    pub fn has_matrix_scans(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.op, Op::MatrixScan(_)))
     }
 }

@@ -92,12 +92,6 @@ pub(crate) enum CpuError {
         /// The value.
         value: String,
     },
-    /// A recurrence of matrices.
-    #[error("the program has a recurrence of matrices, along {axis}, which does not run on the CPU")]
-    Matrices {
-        /// The axis that is scanned.
-        axis: String,
-    },
     /// Too many operations, scans and reductions to be planned.
     #[error(
         "the program has {operations} operations, of which {combinations} combine along an axis, in {stages} stages: \

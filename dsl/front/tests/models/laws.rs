@@ -6,7 +6,7 @@
 
 use oplus_dsl::Elem;
 use oplus_dsl::interpret::{Array, Mode, Order, Precision};
-use oplus_dsl::ir::{Op, Program};
+use oplus_dsl::ir::Program;
 use oplus_dsl::step::{Step, step};
 
 use crate::harness::{Named, Sizes, close, cotangents, floats, gradients, inputs, model, run};
@@ -166,7 +166,7 @@ impl<'a> Chunks<'a> {
 /// Compares the gradients of chunks with those of the whole: to the bit, but for single steps of recurrences of matrices, whose
 /// products are written out and have a gradient that adds in another order.
 fn compare_gradients(chunks: &Chunks<'_>, whole: &Named, parts: &[Named]) {
-    let has_matrices = chunks.whole.nodes.iter().any(|node| matches!(node.op, Op::MatrixScan(_)));
+    let has_matrices = chunks.whole.has_matrix_scans();
     let same = |what: &str, found: &Array, expected: &Array| match chunks.steps && has_matrices {
         true => close(what, floats(found), floats(expected), 1e-5),
         false => assert_eq!(*found, *expected, "{what}"),
