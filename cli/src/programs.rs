@@ -189,6 +189,7 @@ pub(crate) fn given_cotangents(program: &Program, elem: Elem) -> Vec<Program> {
 fn has_final_cotangent(program: &Program) -> bool {
     let scanned = program.nodes.iter().filter_map(|node| match node.op {
         Op::Scan { axis, .. } => Some(axis),
+        Op::MatrixScan(ref scan) => Some(scan.axis),
         _ => None,
     });
     let cotangents: Vec<&Param> = program.params.iter().filter(|param| is_cotangent(param)).collect();

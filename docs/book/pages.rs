@@ -11,6 +11,7 @@ const TEXT: &str = concat!(
     include_str!("../../dsl/front/standard/attention.rs"),
     include_str!("../../dsl/front/standard/options.rs"),
     include_str!("../../dsl/front/standard/packed.rs"),
+    include_str!("../../dsl/front/standard/delta.rs"),
 );
 
 /// What else computes a model: the beginning of its name, and the function that it replaces. The first entry that fits counts.
@@ -53,6 +54,11 @@ const PEERS: &[(&str, &str)] = &[
     ("attention_softcap", "`flash_attn_func` of FlashAttention with `causal=True` and `softcap`"),
     ("attention_packed", "`flash_attn_varlen_func` of FlashAttention"),
     ("attention", "`scaled_dot_product_attention` of PyTorch, `flash_attn_func` of FlashAttention, and cuDNN"),
+    ("delta_rule_packed", "`chunk_delta_rule` of flash-linear-attention (fla) with `cu_seqlens` and `scale=1`"),
+    ("delta_rule", "`chunk_delta_rule` of flash-linear-attention (fla) with `scale=1`"),
+    ("gated_delta_rule", "`chunk_gated_delta_rule` of flash-linear-attention (fla) with `scale=1`"),
+    ("kda", "`chunk_kda` of flash-linear-attention (fla) with `scale=1`"),
+    ("rwkv7", "`chunk_rwkv7` of flash-linear-attention (fla) with `scale=1`"),
     ("merge_parts", "a few lines of elementwise PyTorch, or `merge_states` of FlashInfer"),
     ("merge", "a few lines of elementwise PyTorch, or `merge_state` of FlashInfer"),
 ];

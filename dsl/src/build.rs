@@ -6,6 +6,7 @@
 //! ([`Builder::body`]), where [`Builder::input`] replaces parameters.
 
 mod fold;
+mod matrix;
 #[cfg(test)]
 mod tests;
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::adjoint::{MAX_FIELDS, marked, rules};
 use crate::build::{Builder, Direction};
-use crate::ir::{AxisSet, Field, Literal, Node, Op, Operator, Output, Program, Value};
+use crate::ir::{AxisSet, Binary, Field, Literal, MatrixScan, Node, Op, Operator, Output, Program, Term, Value};
 use crate::simplify::simplify;
 use crate::typing::TypeError;
 use crate::verify::{VerifyError, verify};
@@ -97,6 +97,7 @@ impl Forward {
         }
         match op {
             Op::Reduce { .. } | Op::Scan { .. } => return self.combination(y, &op),
+            Op::MatrixScan(scan) => self.matrix_scan(y, &scan)?,
             Op::Last { axis, value, empty } => self.linear(y, value, empty, |b, v, e| b.last(axis, v, e))?,
             Op::First { axis, value, empty } => self.linear(y, value, empty, |b, v, e| b.first(axis, v, e))?,
             Op::Shift { axis, by, value, fill } => self.linear(y, value, fill, |b, v, f| b.shift(axis, by, v, f))?,
@@ -125,6 +126,32 @@ impl Forward {
     ) -> Result<(), TypeError> {
         let (value, other) = (self.tangent_or_zero(value)?, self.tangent_or_zero(other)?);
         let dot = op(&mut self.b, value, other)?;
+        self.tangents.insert(y, dot);
+        Ok(())
+    }
+
+    /// Ṡ\[t\] = Ṡ\[t−1\]·M\[t\] + (S\[t−1\]·Ṁ\[t\] + Ẋ\[t\]): the same recurrence with another input.
+    fn matrix_scan(&mut self, y: Value, scan: &MatrixScan) -> Result<(), TypeError> {
+        let before = self.b.matrix_scan(MatrixScan { exclusive: true, ..scan.clone() })?;
+        let before = self.b.matrix_before(scan, before)?;
+        let mut input = self.tangent_or_zero(scan.input)?;
+        let mut changes = MatrixScan { decay: self.tangent_or_zero(scan.decay)?, terms: vec![], ..scan.clone() };
+        for term in &scan.terms {
+            let dot = |value: Value| self.tangents.get(&value).copied();
+            match *term {
+                Term::Pair { column, row } => {
+                    changes.terms.extend(dot(column).map(|column| Term::Pair { column, row }));
+                    changes.terms.extend(dot(row).map(|row| Term::Pair { column, row }));
+                }
+                Term::Dense { matrix, other, transposed } => {
+                    changes.terms.extend(dot(matrix).map(|matrix| Term::Dense { matrix, other, transposed }));
+                }
+            }
+        }
+        let change = self.b.matrix_step(&changes, before)?;
+        input = self.b.binary(Binary::Add, change, input)?;
+        let init = self.tangent_or_zero(scan.init)?;
+        let dot = self.b.matrix_scan(MatrixScan { input, init, ..scan.clone() })?;
         self.tangents.insert(y, dot);
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 mod array;
 mod combine;
+mod matrix;
 mod nodes;
 mod scans;
 mod shapes;

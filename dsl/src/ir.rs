@@ -33,6 +33,24 @@
 //!   The tuple's own axes are those of all its fields.
 //! * The order of combination is unspecified (associativity), but must be the same in every run of one plan.
 //!
+//! # Recurrences of matrices
+//!
+//! [`Op::MatrixScan`] gives all states of S\[t\] = S\[t−1\]·M\[t\] + X\[t\]. M acts on one axis of the state, K, and is given by
+//! its parts, of which [`MatrixScan`] has the list: a diagonal w, pairs of vectors z and b, and whole matrices D.
+//!
+//! ```text
+//! S[t, k] = w[t, k]·S[t−1, k] + Σ over pairs of (Σ_j S[t−1, j]·z[t, j])·b[t, k] + Σ over matrices of (Σ_j S[t−1, j]·D[t, j, k]) + X[t, k]
+//! ```
+//!
+//! Its value has the axes of all its operands, the scanned axis and K, without the second axes of matrices, which name the index
+//! j; other axes broadcast as in a map. Before the first step the state is `init`; where `reset` is true, S\[t−1\] is read as 0, whatever it
+//! is. Reverse and exclusive are those of
+//! scans. All operands but `reset` are floats of one type. Terms are added in their order, then X; each sum over K runs from its first
+//! index to the last. The states are computed one after the other; schedules that multiply matrices of several steps first
+//! give the same up to rounding.
+//!
+//! A gather of `axis` along `index(to)`, whose inverse is `index(axis)`, only gives an axis another name: see [`Program::complete`].
+//!
 //! # Positions
 //!
 //! [`Op::Last`] and [`Op::First`] take one index of an axis and give `empty` when its size is 0. For a scan's final
@@ -64,12 +82,14 @@ mod axis_set;
 mod domain;
 mod ends;
 mod literal;
+mod matrix;
 mod operands;
 
 use crate::elem::{Elem, Ty};
 
 pub use domain::Domain;
 pub use ends::{ENDS, EndsError};
+pub use matrix::{MatrixScan, Term};
 pub use operands::Operands;
 
 /// A program: see the [module documentation](self).
@@ -234,6 +254,8 @@ pub enum Op {
         /// Give the state before each element instead of after it.
         exclusive: bool,
     },
+    /// All states of a recurrence of matrices.
+    MatrixScan(Box<MatrixScan>),
     /// One field of a scan or a reduction.
     Field(Value, u32),
     /// The value at the last index of an axis, `empty` when there is none.

@@ -26,6 +26,7 @@ pub mod simplify;
 pub mod specialize;
 pub mod step;
 pub mod testing;
+pub mod transition;
 pub mod typing;
 pub mod unfused;
 mod uses;

@@ -102,6 +102,7 @@ impl Op {
             Op::Broadcast(_) => "broadcast",
             Op::Reduce { .. } => "reduce",
             Op::Scan { .. } => "scan",
+            Op::MatrixScan(_) => "matrix_scan",
             Op::Field(..) => "field",
             Op::Last { .. } => "last",
             Op::First { .. } => "first",

@@ -47,6 +47,11 @@ impl Packing {
         Ok(Some(Packing { axis, sequences, bounds: (first, end) }))
     }
 
+    /// The axis of the sequences.
+    pub fn sequences(&self) -> Axis {
+        self.sequences
+    }
+
     /// Whether each sequence has an index.
     ///
     /// # Errors

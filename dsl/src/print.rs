@@ -44,7 +44,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::ir::{
-    Axis, AxisSet, Binary, Field, Literal, Node, Op, Operator, OperatorId, Output, Param, Program, Unary, Value,
+    Axis, AxisSet, Binary, Field, Literal, MatrixScan, Node, Op, Operator, OperatorId, Output, Param, Program, Term,
+    Unary, Value,
 };
 
 /// The text of a program; the same as its `Display`.
@@ -191,6 +192,7 @@ impl Program {
                 format!("reduce({}, {}, {})", self.axis_word(*axis), self.operator_word(*operator), tuple(elements))
             }
             Op::Scan { .. } => self.scan(&node.op),
+            Op::MatrixScan(scan) => self.matrix_scan(scan),
             Op::Last { axis, value, empty } => format!("last({}, {value}, {empty})", self.axis_word(*axis)),
             Op::First { axis, value, empty } => format!("first({}, {value}, {empty})", self.axis_word(*axis)),
             Op::Shift { axis, by, value, fill } => format!("shift({}, {by}, {value}, {fill})", self.axis_word(*axis)),
@@ -213,6 +215,22 @@ impl Program {
         parts.extend(reverse.then(|| "reverse".to_owned()));
         parts.extend(exclusive.then(|| "exclusive".to_owned()));
         format!("scan({})", parts.join(", "))
+    }
+
+    fn matrix_scan(&self, scan: &MatrixScan) -> String {
+        let mut parts = vec![self.axis_word(scan.axis), self.axis_word(scan.along), format!("decay {}", scan.decay)];
+        parts.extend(scan.terms.iter().map(|term| match term {
+            Term::Pair { column, row } => format!("pair ({column}, {row})"),
+            Term::Dense { matrix, other, transposed } => {
+                let word = if *transposed { "transposed" } else { "dense" };
+                format!("{word} ({}, {matrix})", self.axis_word(*other))
+            }
+        }));
+        parts.extend([format!("input {}", scan.input), format!("init {}", scan.init)]);
+        parts.extend(scan.reset.map(|reset| format!("reset {reset}")));
+        parts.extend(scan.reverse.then(|| "reverse".to_owned()));
+        parts.extend(scan.exclusive.then(|| "exclusive".to_owned()));
+        format!("matrix_scan({})", parts.join(", "))
     }
 
     fn fields_of_value(&self, value: Value) -> &[Field] {

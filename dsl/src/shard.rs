@@ -156,6 +156,14 @@ pub enum ShardError {
         /// How far.
         by: i64,
     },
+    /// An axis of a recurrence of matrices that its states follow one after the other, or are multiplied along.
+    #[error(
+        "a recurrence of matrices runs along {axis}, or multiplies along it; its states and vectors must be whole on every rank"
+    )]
+    Matrices {
+        /// The axis.
+        axis: String,
+    },
     /// The axis of packed sequences with states, or that of their offsets.
     #[error(
         "{axis} is the axis of packed sequences with states, or of their offsets; these must be whole on every rank"
@@ -201,6 +209,11 @@ fn check(program: &Program, along: Axis) -> Result<(), ShardError> {
             Op::Starts { list, .. } if list == along => return Err(ShardError::Offsets { axis: axis() }),
             Op::Gather { axis: from, to, .. } if (from == along || to == along) && has_ends(program, along) => {
                 return Err(ShardError::Gather { axis: axis() });
+            }
+            Op::MatrixScan(ref scan)
+                if scan.axis == along || scan.along == along || scan.others().any(|a| a == along) =>
+            {
+                return Err(ShardError::Matrices { axis: axis() });
             }
             Op::Shift { axis: shifted, by, .. } if shifted == along && by.unsigned_abs() > MOST_SHIFTED as u64 => {
                 return Err(ShardError::Shift { axis: axis(), by });

@@ -55,7 +55,7 @@ pub fn prune_params(program: &Program) -> Program {
 
 /// The program with those parameters for which `keep`, told the index and whether a node reads it, is true; reads of
 /// the others must be dead.
-pub(crate) fn retain_params(program: &Program, keep: impl Fn(u32, bool) -> bool) -> Program {
+pub fn retain_params(program: &Program, keep: impl Fn(u32, bool) -> bool) -> Program {
     let mut read = vec![false; program.params.len()];
     for node in &program.nodes {
         if let Op::Param(k) = node.op {

@@ -4,6 +4,7 @@
 //! axis is gone from all tensors, and:
 //!
 //! * a scan is one combination, init ⊕ e; an exclusive one is init;
+//! * a recurrence of matrices is one step, init·M + X;
 //! * `last` and `first` along T give the value itself;
 //! * maps, and reductions along other axes, stay as they are.
 //!
@@ -120,6 +121,7 @@ pub fn step(program: &Program) -> Result<Step, StepError> {
 fn scanned_axis(program: &Program) -> Result<Axis, StepError> {
     let mut scanned = program.nodes.iter().filter_map(|node| match node.op {
         Op::Scan { axis, reverse, .. } => Some((axis, reverse)),
+        Op::MatrixScan(ref scan) => Some((scan.axis, scan.reverse)),
         _ => None,
     });
     let (axis, mut any_reverse) = scanned.next().ok_or(StepError::NoScan)?;

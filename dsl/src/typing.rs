@@ -14,11 +14,14 @@
 //! | `convert` | a scalar | the element's value type | the same |
 //! | `broadcast` | a value | the same | the node's, a superset |
 //! | `reduce`, `scan` | an element (and init) per field, of its type | tuple | those of all fields |
+//! | `matrix_scan` | floats of one type | the same | union with both axes, without the other axes of matrices |
 //! | `last`, `first` | a value, `empty` of its type without the axis | the same | union without the axis |
 //! | `shift` | a value, `fill` of its type without the axis | the same | union with the axis |
 //! | `starts` | integers over the list's axis alone | bool | the axis |
 //!
 //! [`crate::build`] infers with these rules, [`crate::verify`] checks against them.
+
+mod matrix;
 
 use thiserror::Error;
 
@@ -112,6 +115,12 @@ pub enum TypeError {
         /// The axis.
         axis: String,
     },
+    /// Axes of a recurrence of matrices that are not different ones.
+    #[error("axis `{axis}` cannot be the axis scanned, or of the state, and another axis of `matrix_scan` as well")]
+    MatrixAxes {
+        /// The axis.
+        axis: String,
+    },
     /// A broadcast that would lose axes.
     #[error("a broadcast cannot drop axis `{axis}`")]
     Drops {
@@ -169,6 +178,7 @@ impl Scope<'_> {
             Op::Convert(elem, a) => Ok((elem.value(), self.scalar("convert", *a)?.1)),
             Op::Broadcast(a) => self.broadcast(*a, axes),
             Op::Reduce { .. } | Op::Scan { .. } => self.combination(op),
+            Op::MatrixScan(scan) => self.matrix_scan(scan),
             Op::Field(tuple, k) => self.field(*tuple, *k),
             Op::Last { axis, value, empty } => self.end("last", *axis, *value, *empty),
             Op::First { axis, value, empty } => self.end("first", *axis, *value, *empty),

@@ -10,11 +10,11 @@ pub(crate) fn fields_read(program: &Program) -> HashSet<(Value, u32)> {
     program.nodes.iter().filter_map(|node| field(&node.op)).collect()
 }
 
-/// For every node, whether it is a scan or a reduction, or depends on one.
+/// For every node, whether it is a scan, a reduction or a recurrence of matrices, or depends on one.
 pub(crate) fn behind_combinations(program: &Program) -> Vec<bool> {
     let mut behind: Vec<bool> = Vec::with_capacity(program.nodes.len());
     for node in &program.nodes {
-        let is_combination = matches!(node.op, Op::Scan { .. } | Op::Reduce { .. });
+        let is_combination = matches!(node.op, Op::Scan { .. } | Op::Reduce { .. } | Op::MatrixScan(_));
         behind.push(is_combination || node.op.operands().iter().any(|v| behind[v.0 as usize]));
     }
     behind

@@ -168,6 +168,49 @@ class _attention_window(Kernel):
 
 attention_window: _attention_window
 
+class _delta_rule_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: wide[B, H, K, V]"""
+
+class _delta_rule(Kernel):
+    """The delta rule (DeltaNet): what the state gives for the key k[t] is moved by β[t] towards the value v[t],
+    s[t] = s[t−1] + β[t]·k[t]⊗(v[t] − Σ over K of k[t]·s[t−1]), read by o[t] = Σ over K of q[t]·s[t].
+
+    In matrices, S[t] = (I − β[t]·k[t]·k[t]ᵀ)·S[t−1] + β[t]·k[t]·v[t]ᵀ. The keys should have the length 1, with 0 ≤ β ≤ 2: else states
+    may grow without bound. Schlag et al., "Linear transformers are secretly fast weight programmers", 2021; Yang et al.,
+    "Parallelizing linear transformers with the delta rule over sequence length", 2024, §2.
+
+    fn delta_rule(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta:  | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    S[t] = S[t−1] + (Σ_K S[t−1]·k[t])·(−beta[t]·k[t]) + beta[t]·k[t]·v[t]    (S[−1] = s0)
+    o[t] = Σ_K q[t]·S[t]
+    s_last = S[n−1]"""
+    def __call__(self, q: Array, k: Array, v: Array, beta: Array, s0: Array | None = None) -> _delta_rule_outputs: ...
+
+delta_rule: _delta_rule
+
+class _delta_rule_packed_states_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: state[B, S, H, K, V]"""
+
+class _delta_rule_packed_states(Kernel):
+    """[`delta_rule`](fn@delta_rule) of packed sequences: sequence s holds the times cu_seqlens\\[s\\] to cu_seqlens\\[s + 1\\] − 1, begins at
+    s0\\[s\\] and ends with s_last\\[s\\].
+
+    A sequence of no times keeps its state.
+
+    fn delta_rule_packed_states(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], beta:  | wide[B, H, T], cu_seqlens: i32 | i64[S.ends], s0: state[B, S, H, K, V] = 0) -> (o: [B, H, T, V], s_last: state[B, S, H, K, V])
+    S[t] = S[t−1] + (Σ_K S[t−1]·k[t])·(−beta[t]·k[t]) + (if max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }) ≥ 0 { (s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 }))) − (Σ_K (s0[s] | S=(max_S (if t = (if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { i64(cu_seqlens[s.ends]) | S.ends=(s) } else { −1 }) { s } else { −1 })))·k[t])·beta[t]·k[t] } else { 0 }) + beta[t]·k[t]·v[t]    (S[t−1] = 0 where t ∈ cu_seqlens[s.ends], S[−1] = 0)
+    o[t] = Σ_K q[t]·S[t]
+    w[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) − 1 } else { −1 }
+    s_last[s] = if (i64(cu_seqlens[s.ends]) | S.ends=(s)) < (i64(cu_seqlens[s.ends]) | S.ends=(s + 1)) { S[t] | T=w[s] } else { s0[s] }"""
+    def __call__(self, q: Array, k: Array, v: Array, beta: Array, cu_seqlens: Array, s0: Array | None = None) -> _delta_rule_packed_states_outputs: ...
+
+delta_rule_packed_states: _delta_rule_packed_states
+
 class _ema_constant_outputs(NamedTuple):
     y: Array
     """y: [B, T]"""
@@ -201,6 +244,26 @@ class _ema_varying(Kernel):
     def __call__(self, x: Array, alpha: Array, y0: Array | None = None) -> _ema_varying_outputs: ...
 
 ema_varying: _ema_varying
+
+class _gated_delta_rule_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: wide[B, H, K, V]"""
+
+class _gated_delta_rule(Kernel):
+    """The gated delta rule: the state decays by exp(g[t]) before [`delta_rule`](fn@delta_rule) moves it,
+    s[t] = d + β[t]·k[t]⊗(v[t] − Σ over K of k[t]·d) with d = exp(g[t])·s[t−1], read by o[t] = Σ over K of q[t]·s[t].
+
+    Yang et al., "Gated delta networks: Improving Mamba2 with delta rule", 2025, §3.
+
+    fn gated_delta_rule(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T], beta:  | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    S[t] = exp(g[t])·S[t−1] + (Σ_K S[t−1]·exp(g[t])·k[t])·(−beta[t]·k[t]) + beta[t]·k[t]·v[t]    (S[−1] = s0)
+    o[t] = Σ_K q[t]·S[t]
+    s_last = S[n−1]"""
+    def __call__(self, q: Array, k: Array, v: Array, g: Array, beta: Array, s0: Array | None = None) -> _gated_delta_rule_outputs: ...
+
+gated_delta_rule: _gated_delta_rule
 
 class _gated_linear_attention_outputs(NamedTuple):
     o: Array
@@ -241,6 +304,25 @@ class _gated_linear_attention_packed_states(Kernel):
     def __call__(self, q: Array, k: Array, v: Array, g: Array, cu_seqlens: Array, s0: Array | None = None) -> _gated_linear_attention_packed_states_outputs: ...
 
 gated_linear_attention_packed_states: _gated_linear_attention_packed_states
+
+class _kda_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: wide[B, H, K, V]"""
+
+class _kda(Kernel):
+    """Kimi delta attention: [`gated_delta_rule`](fn@gated_delta_rule) with a decay exp(g[t]) for each channel K of the keys.
+
+    Kimi team, "Kimi linear: An expressive, efficient attention architecture", 2025, §3.
+
+    fn kda(q: [B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], g:  | wide[B, H, T, K], beta:  | wide[B, H, T], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    S[t] = exp(g[t])·S[t−1] + (Σ_K S[t−1]·exp(g[t])·k[t])·(−beta[t]·k[t]) + beta[t]·k[t]·v[t]    (S[−1] = s0)
+    o[t] = Σ_K q[t]·S[t]
+    s_last = S[n−1]"""
+    def __call__(self, q: Array, k: Array, v: Array, g: Array, beta: Array, s0: Array | None = None) -> _kda_outputs: ...
+
+kda: _kda
 
 class _linear_attention_outputs(NamedTuple):
     o: Array
@@ -527,6 +609,27 @@ class _retention(Kernel):
     def __call__(self, q: Array, k: Array, v: Array, g: Array, s0: Array | None = None) -> _retention_outputs: ...
 
 retention: _retention
+
+class _rwkv7_outputs(NamedTuple):
+    o: Array
+    """o: [B, H, T, V]"""
+    s_last: Array
+    """s_last: wide[B, H, K, V]"""
+
+class _rwkv7(Kernel):
+    """RWKV-7: s[t] = exp(w[t])·s[t−1] + b[t]⊗(Σ over K of a[t]·s[t−1]) + k[t]⊗v[t], read by o[t] = Σ over K of r[t]·s[t].
+
+    Here w is the logarithm of the decay, and a and b are those of the recurrence: the model makes them of a normalised key,
+    a = −κ and b = κ·(the rate at which it learns in context). Peng et al., "RWKV-7 \\"Goose\\" with expressive dynamic state
+    evolution", 2025, §4.
+
+    fn rwkv7(r: [B, H, T, K], w:  | wide[B, H, T, K], k: [B, H, T, K], v: [B, H, T, V], a: [B, H, T, K], b: [B, H, T, K], s0: wide[B, H, K, V] = 0) -> (o: [B, H, T, V], s_last: wide[B, H, K, V])
+    S[t] = exp(w[t])·S[t−1] + (Σ_K S[t−1]·a[t])·b[t] + k[t]·v[t]    (S[−1] = s0)
+    o[t] = Σ_K r[t]·S[t]
+    s_last = S[n−1]"""
+    def __call__(self, r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, s0: Array | None = None) -> _rwkv7_outputs: ...
+
+rwkv7: _rwkv7
 
 class _s4d_outputs(NamedTuple):
     y: Array

@@ -26,7 +26,8 @@ fn whole(program: &Program, elem: Elem) -> Program {
 #[test]
 fn every_schedule_of_the_library() {
     let (mut seen, mut kinds, mut tested) = (BTreeSet::new(), BTreeSet::new(), 0);
-    let forward = oplus_front::library_programs();
+    let mut forward = oplus_front::library_programs();
+    forward.retain(|program| !program.has_matrix_scans());
     let programs = forward.iter().cloned().chain(forward.iter().filter_map(|program| adjoint(program).ok()));
     let instances = programs.flat_map(|p| [Elem::F32, Elem::Bf16].map(|elem| whole(&p, elem)));
     for program in instances {

@@ -54,7 +54,7 @@ impl fmt::Display for Docs {
     }
 }
 
-/// An associative operator.
+/// An operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operator {
     /// The name.
@@ -63,8 +63,17 @@ pub struct Operator {
     pub docs: Docs,
     /// Whether it is declared `pub`.
     pub is_public: bool,
-    /// The operator in the program IR; fields without a type are `f64` here.
-    pub operator: ir::Operator,
+    /// What it means; fields without a type are `f64` here.
+    pub meaning: Meaning,
+}
+
+/// What an operator means.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Meaning {
+    /// It combines two states.
+    Associative(ir::Operator),
+    /// Its elements act on a state of its own, by the recurrence of this program.
+    Transition(Program),
 }
 
 /// A kernel: its signature, and its program.

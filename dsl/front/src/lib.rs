@@ -50,6 +50,14 @@
 //! is proved and what is sampled. The documentation of the generated item says which it was. The operators of the standard
 //! library (`standard/operators.rs`) are always visible; a block's own operator of the same name goes first.
 //!
+//! `op Name(fields) -> (state) { combine(l, r) (…); }` declares one whose elements act on a state of its own, a vector or a matrix:
+//! `op DeltaRule(beta, k: [K], v: [V]) -> (s: [K, V])`. The axes of a field are those that it varies along in one step; elements and
+//! state may have others beside, along which all this is done for each index. `combine(l, r)` gives the next state from the
+//! state `l.s` and the element r by products of the state with values, sums of such products over one of its axes, and values
+//! without the state: a product with a matrix, and a sum. `rename(l.s, K = J)` is the state with J in the place of K, for products with whole
+//! matrices: `sum(J, r.m * rename(l.s, K = J))`; both axes have one size. There is no identity: the state begins at 0, or at `init`. Such an
+//! operator finds its axes by their names in the kernel; `DeltaRule(beta, k, v, K = N)` says which axis takes the place of K.
+//!
 //! ## Functions
 //!
 //! An `fn` without types is a helper: it is inlined where it is called, may give a tuple, and cannot call itself.
@@ -231,7 +239,7 @@ pub fn model_programs() -> Vec<Program> {
     of_text(library::MODELS)
 }
 
-/// The names of the models with rarer options, `standard/options.rs` and `packed.rs`: no kernels of them are committed.
+/// The names of the models with rarer options, `standard/options.rs`, `packed.rs` and `delta.rs`: no kernels of them are committed.
 pub fn option_models() -> Vec<String> {
     let block = parse::block(library::OPTIONS.parse().unwrap_or_default(), &mut Diagnostics::default());
     block.kernels.into_iter().map(|kernel| kernel.name.text).collect()

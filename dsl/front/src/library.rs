@@ -28,10 +28,15 @@ pub const MODELS: &str = concat!(
     include_str!("../standard/attention.rs"),
     include_str!("../standard/options.rs"),
     include_str!("../standard/packed.rs"),
+    include_str!("../standard/delta.rs"),
 );
 
-/// The part of the models' text that holds rarer options, and packed sequences with states.
-pub(crate) const OPTIONS: &str = concat!(include_str!("../standard/options.rs"), include_str!("../standard/packed.rs"));
+/// The part of the models' text that holds rarer options, packed sequences with states, and recurrences of matrices.
+pub(crate) const OPTIONS: &str = concat!(
+    include_str!("../standard/options.rs"),
+    include_str!("../standard/packed.rs"),
+    include_str!("../standard/delta.rs"),
+);
 
 /// An operator to be instantiated with the types of its elements, and the helper functions that it sees.
 #[derive(Clone)]
@@ -52,6 +57,8 @@ pub(crate) struct Library {
     operators: Vec<Template>,
     /// The standard sum, whatever else is called so.
     pub(crate) sum: Option<Template>,
+    /// The standard affine operator.
+    pub(crate) affine: Option<Template>,
     /// The helper functions of the block.
     pub(crate) helpers: Rc<[HelperItem]>,
     /// The standard functions that are made of others.
@@ -71,7 +78,8 @@ impl Library {
         let mut operators = templates(block, &helpers, false);
         let standard_block = standard_block();
         let standard = templates(&standard_block, &standard_block.helpers.clone().into(), true);
-        let sum = standard.iter().find(|template| template.item.name.text == "Sum").cloned();
+        let named = |name: &str| standard.iter().find(|template| template.item.name.text == name).cloned();
+        let (sum, affine) = (named("Sum"), named("Affine"));
         let own = operators.len();
         for template in standard {
             if !operators[..own].iter().any(|own| own.item.name.text == template.item.name.text) {
@@ -79,7 +87,7 @@ impl Library {
             }
         }
         let (inlined, broken, uses) = Default::default();
-        Library { operators, sum, helpers, functions: standard_functions(), inlined, broken, uses }
+        Library { operators, sum, affine, helpers, functions: standard_functions(), inlined, broken, uses }
     }
 
     /// Remembers that a helper function was called, if it is one of the block's.

@@ -19,6 +19,7 @@ mod scope;
 mod segments;
 mod state;
 mod term;
+mod transition;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -52,12 +53,12 @@ pub(crate) struct Lowered {
     pub(crate) kernels: Vec<Option<Program>>,
 }
 
-/// An operator as it is declared, f64 where a field has no type, and how it was found to keep its laws.
-pub(crate) struct Declared {
-    /// The operator.
-    pub(crate) operator: Operator,
-    /// Which laws are proved, and which were sampled.
-    pub(crate) evidence: Evidence,
+/// An operator as it is declared, f64 where a field has no type.
+pub(crate) enum Declared {
+    /// An associative one, and how it was found to keep its laws.
+    Associative(Operator, Evidence),
+    /// The recurrence of one with a state of its own.
+    Transition(Program),
 }
 
 /// Lowers a block; all mistakes are reported.
@@ -68,6 +69,19 @@ pub(crate) fn lower(block: &Block, mistakes: &mut Diagnostics) -> Lowered {
     let kernels = block.kernels.iter().map(|item| kernel::kernel(item, &library, mistakes)).collect();
     call::check_helpers(&library, mistakes);
     Lowered { operators, kernels }
+}
+
+/// What is being lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A kernel.
+    Kernel,
+    /// A helper function by itself, where axes are not known.
+    Helper,
+    /// The combination of two states, or a condition on one.
+    Combine,
+    /// One step of a state.
+    Step,
 }
 
 /// One kernel, or one body of an operator, on its way.
@@ -87,8 +101,7 @@ struct Lower<'a> {
     lone: Ty,
     /// The kernel's or the operator's name.
     name: &'a str,
-    /// Whether axes are known; not when a helper function is checked by itself.
-    has_axes: bool,
+    place: Place,
     depth: u32,
     steps: u32,
 }
@@ -105,7 +118,7 @@ impl<'a> Lower<'a> {
             before: HashMap::new(),
             lone,
             name,
-            has_axes: true,
+            place: Place::Kernel,
             depth: 0,
             steps: 0,
         }

@@ -171,6 +171,34 @@ catalogue! {
     /// Too many fields.
     FieldCount { operator } "field-count"
         "operator `{operator}` must have between 1 and 31 fields"
+    // ---- operators with a state of their own
+    /// Several states, or none, after `->`.
+    StateCount { operator } "state-count"
+        "operator `{operator}` must have one state after `->`; write it as `-> (s: [V, K])`, and a second one as another operator"
+    /// A clause that operators with a state do not have.
+    StateClause { operator, clause } "state-clause"
+        "`{clause}` has no meaning for `{operator}`, whose state begins at 0 or at `init`; leave it out"
+    /// The element type of a field of an operator with a state.
+    StateType { operator, field } "state-type"
+        "the numbers of `{operator}` have one type, that of the elements; write the axes of `{field}` alone, as in `{field}: [K]`"
+    /// Axes of a field of an operator without a state.
+    FieldAxes { operator, field } "field-axes"
+        "field `{field}` has axes, but two states of `{operator}` combine number by number; declare the state that elements act on, as in `op {operator}({field}: [K]) -> (s: [V, K])`, or leave the axes out"
+    /// A function over an axis where there is none.
+    CombineFunction { function, hint } "combine-function"
+        "`{function}` has no meaning here; {hint}"
+    /// A formula that is not one of the state's matrix product.
+    Transition { operator, reason } "transition"
+        "`combine` of `{operator}` must be products of the state with values, sums of such products over one axis of the state, and values without it, but {reason}"
+    /// An element along an axis that its field does not have.
+    ElementAxis { operator, field, axis } "element-axis"
+        "field `{field}` of `{operator}` does not vary along `{axis}`, but this element does; write `{field}: [{axis}]` in the operator, or reduce the element"
+    /// An axis of an operator that the kernel lacks.
+    OperatorAxis { operator, axis } "operator-axis"
+        "`{operator}` has an axis `{axis}`, which no parameter has; say which axis takes its place, as in `{operator}(…, {axis} = N)`"
+    /// Two axes of an operator in one place.
+    OperatorAxes { operator, first, second, axis } "operator-axes"
+        "axes `{first}` and `{second}` of `{operator}` are both `{axis}` here; give each of them an axis of its own"
     // ---- scans and reductions
     /// The second argument of a scan or a reduction is not an operator.
     NotAnOperator { function } "not-an-operator"

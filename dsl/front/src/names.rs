@@ -10,8 +10,8 @@ use crate::parse::is_keyword;
 use crate::syntax::{Block, KernelItem, Name, OperatorItem};
 
 /// Functions over an axis, and those of one or two values that are not in the program IR by that name.
-pub(crate) const FUNCTIONS: [&str; 12] =
-    ["select", "min", "max", "powi", "index", "size", "sum", "reduce", "scan", "last", "first", "shift"];
+pub(crate) const FUNCTIONS: [&str; 13] =
+    ["select", "min", "max", "powi", "index", "size", "sum", "reduce", "scan", "last", "first", "shift", "rename"];
 
 /// Words that values cannot have as their name.
 const VALUES: [&str; 4] = ["inf", "pi", "reverse", "exclusive"];
@@ -44,8 +44,8 @@ pub(crate) fn check(block: &Block, mistakes: &mut Diagnostics) {
 }
 
 fn operator(item: &OperatorItem, mistakes: &mut Diagnostics) {
-    distinct("field", item.fields.iter().map(|field| &field.name), mistakes);
-    item.fields.iter().for_each(|field| word(&field.name, mistakes));
+    distinct("field", item.fields.iter().chain(&item.state).map(|field| &field.name), mistakes);
+    item.fields.iter().chain(&item.state).for_each(|field| word(&field.name, mistakes));
     word(&item.name, mistakes);
     if let Some(combine) = &item.combine {
         value(&combine.left, mistakes);

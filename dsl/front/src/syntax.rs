@@ -38,7 +38,8 @@ pub struct Head {
     pub visibility: TokenStream,
 }
 
-/// `op Name(fields) where conditions { identity (…); combine(l, r) (…); gauge m; }`.
+/// `op Name(fields) where conditions { identity (…); combine(l, r) (…); gauge m; }`, or
+/// `op Name(fields) -> (state) { combine(l, r) (…); }`.
 #[derive(Clone, Debug)]
 pub struct OperatorItem {
     /// Documentation and visibility.
@@ -47,6 +48,8 @@ pub struct OperatorItem {
     pub name: Name,
     /// Its fields.
     pub fields: Vec<FieldItem>,
+    /// The state that elements act on, where it does not have the fields itself.
+    pub state: Option<FieldItem>,
     /// The states that it is for.
     pub domain: DomainItem,
     /// The identity: an expression per field. `None` when the clause is missing (reported).
@@ -66,13 +69,15 @@ pub struct DomainItem {
     pub no_overflow: bool,
 }
 
-/// A field of an operator, `name` or `name: type`.
+/// A field of an operator, `name`, `name: type` or `name: [axes]`.
 #[derive(Clone, Debug)]
 pub struct FieldItem {
     /// The field's name.
     pub name: Name,
     /// Its type; without one it takes the element's type at each use.
     pub elem: Option<(Elem, Extent)>,
+    /// The axes that it varies along in one step, of an operator with a state.
+    pub axes: Vec<Name>,
 }
 
 /// A parenthesised list of expressions.

@@ -146,3 +146,34 @@ pub op Automaton(f: u32) {
             | (l.f | r.f) & 0xff000000
     );
 }
+
+/// The delta rule for a state of K × V: what the state gives for the key k is moved by β towards the value v.
+pub op DeltaRule(beta, k: [K], v: [V]) -> (s: [K, V]) {
+    combine(l, r) (l.s + r.beta * r.k * (r.v - sum(K, l.s * r.k)));
+}
+
+/// The delta rule for a state that decays by exp(g) before.
+pub op GatedDeltaRule(g, beta, k: [K], v: [V]) -> (s: [K, V]) {
+    combine(l, r) {
+        let s = exp(r.g) * l.s;
+        s + r.beta * r.k * (r.v - sum(K, s * r.k))
+    }
+}
+
+/// The delta rule for a state whose channels K decay by exp(g) before.
+pub op ChannelDeltaRule(g: [K], beta, k: [K], v: [V]) -> (s: [K, V]) {
+    combine(l, r) {
+        let s = exp(r.g) * l.s;
+        s + r.beta * r.k * (r.v - sum(K, s * r.k))
+    }
+}
+
+/// A state of K × V that is multiplied by a diagonal matrix plus one of rank one, along K: s ← w·s + b⊗(Σ over K of z·s) + x.
+pub op DiagonalPlusPair(w: [K], z: [K], b: [K], x: [K, V]) -> (s: [K, V]) {
+    combine(l, r) (r.w * l.s + sum(K, l.s * r.z) * r.b + r.x);
+}
+
+/// A state of K × V that is multiplied by a whole matrix, along K: s[k] ← Σ over J of m[k, j]·s[j] + x[k]. J and K have one size.
+pub op MatrixAffine(m: [K, J], x: [K, V]) -> (s: [K, V]) {
+    combine(l, r) (sum(J, r.m * rename(l.s, K = J)) + r.x);
+}

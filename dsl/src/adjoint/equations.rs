@@ -15,12 +15,13 @@
 
 mod bounds;
 mod expression;
+mod matrix;
 mod names;
 mod recurrence;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ir::{Op, Program, Value};
+use crate::ir::{MatrixScan, Op, Program, Value};
 use crate::simplify::simplify;
 use crate::verify::verify;
 
@@ -60,6 +61,8 @@ struct Writer<'a> {
     defined: HashMap<Value, String>,
     /// The states of scans that have equations.
     states: HashMap<Family, Vec<Option<String>>>,
+    /// The names of the states of recurrences of matrices, which have equations.
+    matrices: HashMap<MatrixScan, String>,
     /// The fields that are read of scans with the same elements.
     read: HashMap<Family, u64>,
     lines: Vec<String>,
@@ -77,6 +80,7 @@ impl<'a> Writer<'a> {
             cotangents: HashSet::new(),
             defined: HashMap::new(),
             states: HashMap::new(),
+            matrices: HashMap::new(),
             read: HashMap::new(),
             lines: vec![],
             conditions: vec![],

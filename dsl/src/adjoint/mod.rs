@@ -9,6 +9,7 @@
 //! | the same for positions, node by node from the last to the first | `sweep` |
 //! | a scan: λ by a reverse scan, then a map | `scan` |
 //! | the Jacobians of `combine`, found symbolically | `combination` |
+//! | a recurrence of matrices: the reversed one of their transposes, then maps | `matrix` |
 //! | λ by the closure of J_L's zero pattern | `lambda`, `components`, `affine`, `pattern`, `linear` |
 //! | a field that nothing read depends on | `gauge` |
 //! | what is the same in every gauge, as a softmax's mean and log-sum-exp | `normal` |
@@ -26,6 +27,7 @@ mod evaluate;
 mod gauge;
 mod lambda;
 mod linear;
+mod matrix;
 mod normal;
 mod pattern;
 mod recurrence;
@@ -49,6 +51,7 @@ use crate::typing::TypeError;
 use crate::uses::behind_combinations;
 use crate::verify::{VerifyError, verify};
 
+pub(crate) use cotangents::sum_over;
 pub use equations::equations;
 use sweep::Sweep;
 

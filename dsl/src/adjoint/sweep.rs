@@ -11,7 +11,7 @@ use super::AdjointError;
 use super::cotangents::Cotangents;
 use super::normal::Normals;
 use super::recurrence::Recurrence;
-use super::{reduce, rules, scan};
+use super::{matrix, reduce, rules, scan};
 
 /// A program whose nodes are those of the forward pass first, and of its adjoint after them.
 #[derive(Debug)]
@@ -44,6 +44,7 @@ impl Sweep {
         let Node { op, axes, .. } = self.b.program().node(y).clone();
         match op {
             Op::Scan { .. } => return scan::pull_back(self, &Recurrence::of(&self.b, y)?),
+            Op::MatrixScan(recurrence) => return Ok(matrix::pull_back(self, y, &recurrence)?),
             Op::Reduce { .. } => return reduce::pull_back(self, &Recurrence::of(&self.b, y)?),
             Op::Param(_) | Op::Input(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => return Ok(()),
             Op::Field(..) | Op::Starts { .. } => return Ok(()),
@@ -105,6 +106,9 @@ impl Sweep {
     /// Whether the value is the state that an inclusive scan over the axis ends with, its init if there is no element.
     fn is_final_state(&self, axis: Axis, value: Value, empty: Value, last: bool) -> bool {
         let program = self.b.program();
+        if let Op::MatrixScan(scan) = &program.node(value).op {
+            return scan.axis == axis && !scan.exclusive && last != scan.reverse && scan.init == empty;
+        }
         let Op::Field(tuple, k) = program.node(value).op else { return false };
         let Op::Scan { axis: scanned, operator, init, reverse, exclusive, .. } = &program.node(tuple).op else {
             return false;

@@ -59,6 +59,7 @@ impl<'a> Interpreter<'a> {
             Op::Convert(elem, a) => self.convert(*elem, *a),
             Op::Broadcast(a) => self.expanded(*a, node.axes).into_owned(),
             Op::Reduce { .. } | Op::Scan { .. } => return self.combination(node),
+            Op::MatrixScan(scan) => self.matrix_scan(scan, node, n),
             Op::Field(tuple, k) => self.values[tuple.0 as usize][*k as usize].clone(),
             Op::Last { axis, value, empty } => self.end(*axis, *value, *empty, node.axes, true),
             Op::First { axis, value, empty } => self.end(*axis, *value, *empty, node.axes, false),

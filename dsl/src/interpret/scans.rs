@@ -155,7 +155,7 @@ fn get(data: &Data, i: usize) -> Literal {
 }
 
 /// The index along each axis of a number that counts all indices, the last axis fastest.
-fn digits(mut number: usize, sizes: &[usize]) -> Vec<usize> {
+pub(super) fn digits(mut number: usize, sizes: &[usize]) -> Vec<usize> {
     let mut digits = vec![0; sizes.len()];
     for (digit, size) in digits.iter_mut().zip(sizes).rev() {
         *digit = number % size;

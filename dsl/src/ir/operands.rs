@@ -19,6 +19,7 @@ impl Op {
             Op::Scan { elements, init, .. } => elements.iter().chain(init).copied().collect(),
             Op::Last { value, empty, .. } | Op::First { value, empty, .. } => smallvec![*value, *empty],
             Op::Shift { value, fill, .. } => smallvec![*value, *fill],
+            Op::MatrixScan(scan) => scan.operands(),
             Op::Starts { offsets, .. } => smallvec![*offsets],
             Op::Gather { value, index, inverse, .. } => smallvec![*value, *index, *inverse],
         }
@@ -43,6 +44,7 @@ impl Op {
             Op::Scan { elements, init, .. } => elements.iter_mut().chain(init).collect(),
             Op::Last { value, empty, .. } | Op::First { value, empty, .. } => smallvec![value, empty],
             Op::Shift { value, fill, .. } => smallvec![value, fill],
+            Op::MatrixScan(scan) => scan.operands_mut(),
             Op::Starts { offsets, .. } => smallvec![offsets],
             Op::Gather { value, index, inverse, .. } => smallvec![value, index, inverse],
         }

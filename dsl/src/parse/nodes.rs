@@ -1,6 +1,6 @@
 //! The operations of nodes.
 
-use crate::ir::{Binary, Field, Op, OperatorId, Program, Unary, Value};
+use crate::ir::{Binary, Field, MatrixScan, Op, OperatorId, Program, Term, Unary, Value};
 
 use super::lex::Token;
 use super::{Parsed, Parser};
@@ -23,6 +23,7 @@ impl Parser {
             "size" => self.call(|p| p.axis().map(Op::Size)),
             "reduce" => self.call(Parser::reduce),
             "scan" => self.call(Parser::scan),
+            "matrix_scan" => self.call(Parser::matrix_scan),
             "last" => self.call(|p| {
                 let axis = p.axis()?;
                 Ok(Op::Last { axis, value: p.next_value()?, empty: p.next_value()? })
@@ -134,6 +135,51 @@ impl Parser {
             }
         }
         Ok(Op::Scan { axis, operator, elements, init, reverse, exclusive })
+    }
+
+    /// `matrix_scan(T, K, decay %0, pair (%1, %2), dense (J, %3), transposed (J, %3), input %4, init %5, reverse, exclusive)`
+    fn matrix_scan(&mut self) -> Parsed<Op> {
+        const PARTS: &str =
+            "`decay`, `pair`, `dense`, `transposed`, `input`, `init`, `reset`, `reverse` or `exclusive`";
+        let axis = self.axis()?;
+        self.sign(",")?;
+        let along = self.axis()?;
+        let (mut decay, mut input, mut init, mut terms) = (None, None, None, vec![]);
+        let (mut reset, mut reverse, mut exclusive) = (None, false, false);
+        while self.accept(",") {
+            match self.name(PARTS)?.as_str() {
+                "decay" => decay = Some(self.value()?),
+                "input" => input = Some(self.value()?),
+                "init" => init = Some(self.value()?),
+                "reset" => reset = Some(self.value()?),
+                "pair" => terms.push(self.pair()?),
+                "dense" => terms.push(self.dense(false)?),
+                "transposed" => terms.push(self.dense(true)?),
+                "reverse" => reverse = true,
+                "exclusive" => exclusive = true,
+                word => return self.fail(format!("expected {PARTS}, found `{word}`")),
+            }
+        }
+        let (Some(decay), Some(input), Some(init)) = (decay, input, init) else {
+            return self.fail_expected("`decay`, `input` and `init`");
+        };
+        Ok(Op::MatrixScan(Box::new(MatrixScan { axis, along, decay, terms, input, init, reset, reverse, exclusive })))
+    }
+
+    /// `(%1, %2)`
+    fn pair(&mut self) -> Parsed<Term> {
+        self.sign("(")?;
+        let term = Term::Pair { column: self.value()?, row: self.next_value()? };
+        self.sign(")")?;
+        Ok(term)
+    }
+
+    /// `(J, %3)`
+    fn dense(&mut self, transposed: bool) -> Parsed<Term> {
+        self.sign("(")?;
+        let term = Term::Dense { other: self.axis()?, matrix: self.next_value()?, transposed };
+        self.sign(")")?;
+        Ok(term)
     }
 
     fn shift(&mut self) -> Parsed<Op> {

@@ -1,7 +1,7 @@
 //! The program for one index of an axis, without the axis.
 
-use crate::build::Builder;
-use crate::ir::{Axis, AxisSet, Node, Op, OperatorId, Program, Value};
+use crate::build::{Builder, Built};
+use crate::ir::{Axis, AxisSet, Binary, MatrixScan, Node, Op, OperatorId, Program, Value};
 use crate::typing::TypeError;
 
 use super::StepError;
@@ -78,6 +78,7 @@ impl Rewrite<'_> {
                 let init: Vec<Value> = init.iter().map(image).collect();
                 return Ok(Image::Fields(self.combination(*operator, &elements, &init, *exclusive)?));
             }
+            Op::MatrixScan(scan) => self.matrix_step(scan, image)?,
             Op::Reduce { axis, operator, elements } => {
                 let operator = self.into.operator(self.from.operator(*operator).clone());
                 let elements: Vec<Value> = elements.iter().map(image).collect();
@@ -109,6 +110,20 @@ impl Rewrite<'_> {
             _ => init.to_vec(),
         };
         if exclusive { Ok(before) } else { self.into.inline(operator, &before, elements) }
+    }
+
+    /// The state after one step of a recurrence of matrices; of an exclusive one the state before it.
+    fn matrix_step(&mut self, scan: &MatrixScan, image: impl Fn(&Value) -> Value) -> Built {
+        let mut one = scan.clone();
+        one.operands_mut().into_iter().for_each(|v| *v = image(v));
+        one.map_axes(|axis| self.axis(axis));
+        if one.exclusive {
+            return Ok(one.init);
+        }
+        let state = self.into.broadcast(one.init, AxisSet::of(one.along))?;
+        let state = self.into.matrix_before(&one, state)?;
+        let carried = self.into.matrix_step(&one, state)?;
+        self.into.binary(Binary::Add, carried, one.input)
     }
 
     /// Refuses what sees more than one index.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::ir::{Axis, Node, Op, Operator, Param, Program, Value};
+use crate::ir::{Axis, MatrixScan, Op, Operator, Param, Program, Value};
 use crate::uses::fields_read;
 
 use super::{State, StepError};
@@ -11,6 +11,9 @@ use super::{State, StepError};
 pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepError> {
     let (mut states, read): (Vec<State>, _) = (vec![], fields_read(program));
     for (i, node) in program.nodes.iter().enumerate() {
+        if let Op::MatrixScan(scan) = &node.op {
+            add(&mut states, matrix_state(program, scan)?)?;
+        }
         let Op::Scan { operator, init, .. } = &node.op else { continue };
         let (scan, operator) = (Value(i as u32), program.operator(*operator));
         for k in carried(&read, scan, operator) {
@@ -18,20 +21,43 @@ pub(super) fn states(program: &Program, axis: Axis) -> Result<Vec<State>, StepEr
             let Some(param) = init.get(k).and_then(|value| param(program, *value)) else {
                 return Err(StepError::NoStateIn { operator: name, field });
             };
-            let Some(output) = output(program, axis, node, k, param) else {
+            let is_state = |value: Value| {
+                matches!(program.node(value).op, Op::Field(tuple, field)
+                    if field as usize == k && gives_states_of(&program.node(tuple).op, &node.op))
+            };
+            let Some(output) = output(program, axis, param, is_state) else {
                 return Err(StepError::NoStateOut { operator: name, field });
             };
-            let state = State { param: param.name.clone(), output };
-            match states.iter().find(|known| known.param == state.param) {
-                Some(known) if *known != state => return Err(StepError::SharedState { param: state.param }),
-                Some(_) => {}
-                None => states.push(state),
-            }
+            add(&mut states, State { param: param.name.clone(), output })?;
         }
     }
     match states.iter().find(|state| is_read_elsewhere(program, &state.param)) {
         Some(state) => Err(StepError::StateRead { param: state.param.clone() }),
         None => Ok(states),
+    }
+}
+
+/// Adds a state; a parameter begins one only.
+fn add(states: &mut Vec<State>, state: State) -> Result<(), StepError> {
+    match states.iter().find(|known| known.param == state.param) {
+        Some(known) if *known != state => return Err(StepError::SharedState { param: state.param }),
+        Some(_) => {}
+        None => states.push(state),
+    }
+    Ok(())
+}
+
+/// The state of a recurrence of matrices.
+fn matrix_state(program: &Program, scan: &MatrixScan) -> Result<State, StepError> {
+    let (operator, field) = (|| "matrices".to_owned(), || "S".to_owned());
+    let Some(param) = param(program, scan.init) else {
+        return Err(StepError::NoStateIn { operator: operator(), field: field() });
+    };
+    let states = MatrixScan { exclusive: false, ..scan.clone() };
+    let is_state = |value: Value| matches!(&program.node(value).op, Op::MatrixScan(of) if **of == states);
+    match output(program, scan.axis, param, is_state) {
+        Some(output) => Ok(State { param: param.name.clone(), output }),
+        None => Err(StepError::NoStateOut { operator: operator(), field: field() }),
     }
 }
 
@@ -63,17 +89,15 @@ fn param(program: &Program, value: Value) -> Option<&Param> {
     }
 }
 
-/// The output that is the last state of a scan, or all of its states, and that loses nothing on the way to a parameter.
-fn output(program: &Program, axis: Axis, scan: &Node, k: usize, param: &Param) -> Option<String> {
-    let is_state = |value: Value| {
-        let value = match program.node(stripped(program, value)).op {
+/// The output that is the last of the states that `is_state` knows, or all of them, and that loses nothing on the way to a parameter.
+fn output(program: &Program, axis: Axis, param: &Param, is_state: impl Fn(Value) -> bool) -> Option<String> {
+    let ends_in = |value: Value| {
+        is_state(match program.node(stripped(program, value)).op {
             Op::Last { axis: along, value, .. } if along == axis => stripped(program, value),
             _ => stripped(program, value),
-        };
-        matches!(program.node(value).op, Op::Field(tuple, field)
-            if field as usize == k && gives_states_of(&program.node(tuple).op, &scan.op))
+        })
     };
-    let found = program.outputs.iter().find(|output| output.elem == param.elem && is_state(output.value));
+    let found = program.outputs.iter().find(|output| output.elem == param.elem && ends_in(output.value));
     found.map(|output| output.name.clone())
 }
 
@@ -92,6 +116,7 @@ fn gives_states_of(candidate: &Op, scan: &Op) -> bool {
 fn is_read_elsewhere(program: &Program, param: &str) -> bool {
     let is_it = |value: Value| self::param(program, value).is_some_and(|p| p.name == param);
     let in_nodes = program.nodes.iter().any(|node| match &node.op {
+        Op::MatrixScan(scan) => MatrixScan { init: scan.input, ..*scan.clone() }.operands().into_iter().any(is_it),
         Op::Scan { elements, .. } => elements.iter().any(|value| is_it(*value)),
         Op::Last { value, .. } | Op::First { value, .. } => is_it(*value),
         Op::Convert(..) | Op::Broadcast(_) => false,

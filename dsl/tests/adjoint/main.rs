@@ -3,6 +3,7 @@
 mod corners;
 mod gradients;
 mod harness;
+mod matrices;
 mod operators;
 mod programs;
 mod random;

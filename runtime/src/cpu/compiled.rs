@@ -9,6 +9,7 @@ use oplus_dsl::verify::verify;
 
 use crate::room::zeros;
 
+use super::matrix::Parts;
 use super::plan::{Layout, Plan, Request, Source, Stage, Store, Target};
 use super::run::run_stage;
 use super::{CpuError, Data, DataMut, View, ViewMut};
@@ -17,6 +18,8 @@ use super::{CpuError, Data, DataMut, View, ViewMut};
 #[derive(Debug)]
 pub(crate) struct Compiled {
     program: Program,
+    /// The parts of a program with recurrences of matrices.
+    parts: Option<Parts>,
     /// Whether everything combines from one end to the other, step by step.
     ordered: bool,
     /// The most threads that a call runs on.
@@ -45,7 +48,9 @@ impl Compiled {
         if program.is_generic() {
             return invalid("the element type of the call is not known".to_owned());
         }
-        Ok(Compiled { program: without_inverses(program), ordered, workers: usize::MAX, latest: Mutex::new(None) })
+        let program = without_inverses(program);
+        let parts = if program.has_matrix_scans() { Some(Parts::new(&program, ordered)?) } else { None };
+        Ok(Compiled { program, parts, ordered, workers: usize::MAX, latest: Mutex::new(None) })
     }
 
     /// Bounds the number of threads.
@@ -67,6 +72,9 @@ impl Compiled {
         outputs: &mut [ViewMut<'_>],
     ) -> Result<(), CpuError> {
         let request = self.request(sizes, inputs, outputs)?;
+        if let Some(parts) = &self.parts {
+            return parts.run(sizes, inputs, outputs, self.workers);
+        }
         let plan = self.plan(request)?;
         let mut buffers: Vec<Buffer> = plan.temporaries.iter().map(|_| vec![]).collect();
         for (number, stage) in plan.stages.iter().enumerate() {
@@ -78,6 +86,11 @@ impl Compiled {
             }
         }
         Ok(())
+    }
+
+    /// The parts of a program with recurrences of matrices.
+    pub(super) fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
     }
 
     /// The program.

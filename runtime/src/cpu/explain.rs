@@ -52,6 +52,9 @@ impl Compiled {
     pub(crate) fn explain(&self, sizes: &[usize], params: &[&[i64]], outputs: &[&[i64]]) -> Result<CpuPlan, CpuError> {
         let program = self.program();
         self.check_sizes(sizes)?;
+        if let Some(parts) = self.parts() {
+            return parts.explain(program, sizes, (params, outputs));
+        }
         let layout = |axes: &[oplus_dsl::ir::Axis], strides: &[i64]| {
             let reach = |(axis, stride): (&oplus_dsl::ir::Axis, &i64)| {
                 stride.min(&0).unsigned_abs() as usize * sizes[axis.0 as usize].saturating_sub(1)

@@ -6,6 +6,9 @@
 //! its stage, so tensors are read and written once. Tasks of fixed size run on the engine's own threads
 //! ([`pool`], [`run`]).
 //!
+//! A recurrence that multiplies its state by a matrix at every step has a walk of its own ([`matrix`]), between stages that compute
+//! what it reads and what is made of what it gives.
+//!
 //! # Numbers
 //!
 //! Operations are those of the program IR in the storage type; elementary functions of `f32` are within 4 units in the
@@ -32,6 +35,7 @@ mod loops;
 mod lost;
 mod map;
 mod math;
+mod matrix;
 mod memory;
 mod partition;
 mod plan;

@@ -7,7 +7,7 @@ use proc_macro2::Span;
 use super::docs::written;
 use crate::expand::docs;
 use crate::expand::step::one;
-use crate::items::{Docs, Item, Kernel, Operator, Output, Param, Step};
+use crate::items::{Docs, Item, Kernel, Meaning, Operator, Output, Param, Step};
 use crate::lower::{Declared, Lowered};
 use crate::syntax::{Block, Head, KernelItem, Name, OperatorItem, TensorItem};
 
@@ -29,8 +29,12 @@ fn place(name: &Name) -> usize {
 
 fn operator(item: &OperatorItem, declared: &Declared) -> Item {
     let docs = Docs { written: written(&item.head.attributes), derived: docs::operator(item, Some(declared)).text() };
-    let (name, is_public, operator) = (item.name.text.clone(), is_public(&item.head), declared.operator.clone());
-    Item::Operator(Box::new(Operator { name, docs, is_public, operator }))
+    let meaning = match declared {
+        Declared::Associative(operator, _) => Meaning::Associative(operator.clone()),
+        Declared::Transition(program) => Meaning::Transition(program.clone()),
+    };
+    let (name, is_public) = (item.name.text.clone(), is_public(&item.head));
+    Item::Operator(Box::new(Operator { name, docs, is_public, meaning }))
 }
 
 /// A kernel with its one-step form.

@@ -97,7 +97,11 @@ fn fenced(text: &str) -> String {
 
 /// Documents an operator: its identity and, field by field, its combination; its domain; how it keeps its laws.
 pub(crate) fn operator(item: &OperatorItem, declared: Option<&Declared>) -> Doc {
-    let Some(Declared { operator, evidence }) = declared else { return Doc(String::new()) };
+    let (operator, evidence) = match declared {
+        Some(Declared::Associative(operator, evidence)) => (operator, evidence),
+        Some(Declared::Transition(program)) => return of_transition(program),
+        None => return Doc(String::new()),
+    };
     let combination = combination(operator).map(|program| equations(&program)).unwrap_or_default();
     let identity: Vec<String> = operator
         .fields
@@ -114,6 +118,15 @@ pub(crate) fn operator(item: &OperatorItem, declared: Option<&Declared>) -> Doc 
         identity.join(", "),
         fenced(&combination),
         of_domain(operator)
+    ))
+}
+
+/// Documents an operator with a state of its own: its recurrence.
+fn of_transition(program: &Program) -> Doc {
+    Doc(format!(
+        "\n# Recurrence\n{}\n# Laws\nThe step is affine in the state, as its formula shows, so steps combine in any grouping; none of them is \
+         the identity. Elements are floats.\n",
+        fenced(&equations(program))
     ))
 }
 

@@ -12,7 +12,13 @@ pub(super) fn items(item: &OperatorItem, declared: Option<&Declared>) -> TokenSt
     let (attributes, shared) = super::attributes(&item.head);
     let (visibility, name) = (&item.head.visibility, &item.name.ident);
     let doc = docs::operator(item, declared);
-    let text = declared.map(|declared| declared.operator.to_string()).unwrap_or_default();
+    const OPERATOR: &str = " The operator in the program IR; fields without a type are `f64` here.";
+    const RECURRENCE: &str = " The program of the operator's recurrence, for `f64`.";
+    let (about, text) = match declared {
+        Some(Declared::Associative(operator, _)) => (OPERATOR, operator.to_string()),
+        Some(Declared::Transition(program)) => (RECURRENCE, program.to_string()),
+        None => (OPERATOR, String::new()),
+    };
     quote! {
         #shared
         #attributes
@@ -26,7 +32,7 @@ pub(super) fn items(item: &OperatorItem, declared: Option<&Declared>) -> TokenSt
 
         #shared
         impl #name {
-            /// The operator in the program IR; fields without a type are `f64` here.
+            #[doc = #about]
             #[allow(dead_code)]
             pub const TEXT: &'static str = #text;
         }

@@ -5,7 +5,7 @@ use oplus_dsl::build::{Built, Direction};
 use oplus_dsl::ir::{Axis, AxisSet, Literal, Operator, Value};
 use oplus_dsl::packed::Packing;
 
-use super::arguments::Signature;
+use super::arguments::{Arguments, Signature};
 use super::segments::Segments;
 use super::state::Applied;
 use super::{Lower, Term};
@@ -26,6 +26,9 @@ impl Lower<'_> {
         let Some(given) = self.arguments(SCAN, arguments, extent) else { return Term::Wrong };
         let axis = self.axis("scan", given.positional[0]);
         let applied = self.applied("scan", given.positional[1]);
+        if let Some(applied) = applied.as_ref().filter(|applied| applied.template.item.state.is_some()) {
+            return self.scan_of_state(axis, applied, &given, extent).unwrap_or(Term::Wrong);
+        }
         let init = self.init(given.key("init"), applied.as_ref());
         let direction = Direction { reverse: given.flag("reverse"), exclusive: given.flag("exclusive") };
         let segments = self.segments(axis, &given, applied.as_ref(), direction);
@@ -35,7 +38,21 @@ impl Lower<'_> {
         self.scan_over(axis, &applied, &init, segments, direction, extent).unwrap_or(Term::Wrong)
     }
 
-    fn scan_over(
+    /// A scan with an operator that has a state of its own.
+    fn scan_of_state(
+        &mut self,
+        axis: Option<Axis>,
+        applied: &Applied,
+        given: &Arguments,
+        extent: Extent,
+    ) -> Option<Term> {
+        let direction = Direction { reverse: given.flag("reverse"), exclusive: given.flag("exclusive") };
+        let init = self.state_init(given.key("init"), applied);
+        let segments = self.segments(axis, given, Some(applied), direction)?;
+        self.scan_state(axis?, applied, init?, segments, direction, extent)
+    }
+
+    pub(super) fn scan_over(
         &mut self,
         axis: Axis,
         applied: &Applied,
@@ -83,7 +100,7 @@ impl Lower<'_> {
         Some(before)
     }
 
-    fn constant_of(&mut self, literal: Literal, ty: Ty) -> Option<Value> {
+    pub(super) fn constant_of(&mut self, literal: Literal, ty: Ty) -> Option<Value> {
         let built = self.builder.constant(ty, literal);
         self.built(built, Extent::whole())
     }
@@ -98,7 +115,37 @@ impl Lower<'_> {
             return self.wrong(extent, Mistake::SegmentedReduce {});
         }
         let Some(axis) = axis else { return Term::Wrong };
+        if applied.template.item.state.is_some() {
+            return self.total_of_state(axis, &applied, extent).unwrap_or(Term::Wrong);
+        }
         self.reduce_over("reduce", axis, &applied, extent).unwrap_or(Term::Wrong)
+    }
+
+    /// The last state of an operator with a state, from 0 on.
+    fn total_of_state(&mut self, axis: Axis, applied: &Applied, extent: Extent) -> Option<Term> {
+        let direction = Direction { reverse: false, exclusive: false };
+        let Term::State(states) = self.scan_state(axis, applied, None, None, direction, extent)? else { return None };
+        let last = |lower: &mut Self, term: &Term| {
+            let value = lower.value(term.clone(), extent)?;
+            lower.end_of("last", axis, value, (None, None), extent)
+        };
+        Some(states.map(|term| last(self, term).into()))
+    }
+
+    /// `rename(x, K = J)`.
+    pub(super) fn rename(&mut self, arguments: &[Argument], extent: Extent) -> Term {
+        let (named, plain): (Vec<&Argument>, Vec<&Argument>) = arguments.iter().partition(|a| a.key.is_some());
+        let ([named], [plain]) = (&named[..], &plain[..]) else {
+            self.count("rename(x, K = J)", plain.len(), extent);
+            return Term::Wrong;
+        };
+        let value = self.one(&plain.value);
+        let to = self.axis("rename", &named.value);
+        let Some(key) = &named.key else { return Term::Wrong };
+        let axis = self.axis_named(key);
+        let (Some(value), Some(axis), Some(to)) = (value, axis, to) else { return Term::Wrong };
+        let built = self.builder.renamed(axis, to, value);
+        self.built(built, extent).into()
     }
 
     /// `sum(L, x)`.
@@ -116,7 +163,7 @@ impl Lower<'_> {
         }
         let Some(template) = self.library.sum.clone() else { return Term::Wrong };
         let elements = vec![(Term::Value(value), operand.extent)];
-        let applied = Applied { template, elements, segmented: None, extent: operand.extent };
+        let applied = Applied { template, elements, axes: vec![], segmented: None, extent: operand.extent };
         self.reduce_over("sum", axis, &applied, extent).unwrap_or(Term::Wrong)
     }
 
@@ -131,7 +178,7 @@ impl Lower<'_> {
     }
 
     /// Some operand of a scan or a reduction must have the axis.
-    fn check_scanned<'v>(
+    pub(super) fn check_scanned<'v>(
         &mut self,
         function: &str,
         axis: Axis,
@@ -152,7 +199,14 @@ impl Lower<'_> {
         None
     }
 
-    fn check_without(&mut self, axis: Axis, value: Value, what: &str, function: &str, extent: Extent) -> Option<()> {
+    pub(super) fn check_without(
+        &mut self,
+        axis: Axis,
+        value: Value,
+        what: &str,
+        function: &str,
+        extent: Extent,
+    ) -> Option<()> {
         if !self.axes(value).contains(axis) {
             return Some(());
         }

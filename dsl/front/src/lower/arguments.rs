@@ -2,7 +2,7 @@
 
 use oplus_dsl::ir::Axis;
 
-use super::Lower;
+use super::{Lower, Place};
 use crate::extent::Extent;
 use crate::mistake::Mistake;
 use crate::suggest::{counted, did_you_mean, listed};
@@ -117,9 +117,14 @@ impl Lower<'_> {
                 return None;
             }
         };
+        self.axis_named(name)
+    }
+
+    /// The axis of a name.
+    pub(super) fn axis_named(&mut self, name: &Name) -> Option<Axis> {
         let program = self.builder.program();
         let axis = program.axis(&name.text);
-        if axis.is_none() && self.has_axes {
+        if axis.is_none() && self.place != Place::Helper {
             let hint = did_you_mean(&name.text, program.axes.iter().map(String::as_str));
             self.report(name.extent(), Mistake::UnknownAxis { axis: name.text.clone(), hint });
         }

@@ -5,7 +5,7 @@ use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Binary, Literal, Unary};
 
 use super::arguments::Signature;
-use super::{Lower, Term};
+use super::{Lower, Place, Term};
 use crate::diagnostics::Diagnostics;
 use crate::elsewhere::write_instead;
 use crate::extent::Extent;
@@ -19,7 +19,7 @@ use crate::syntax::{Argument, Expr, ExprKind, HelperItem, Name};
 pub(super) fn check_helpers(library: &Library, mistakes: &mut Diagnostics) {
     for helper in library.helpers.iter().filter(|helper| !library.is_inlined(&helper.name.text)) {
         let mut lower = Lower::new(Builder::new(""), &helper.name.text, Ty::F64, library, mistakes);
-        lower.has_axes = false;
+        lower.place = Place::Helper;
         let arguments = vec![Term::Wrong; helper.params.len()];
         lower.inline(helper, arguments);
     }
@@ -49,7 +49,12 @@ impl Lower<'_> {
     }
 
     fn call_named(&mut self, name: &Name, arguments: &[Argument], extent: Extent) -> Term {
+        if let Some(hint) = self.misplaced(&name.text) {
+            return self
+                .wrong(name.extent(), Mistake::CombineFunction { function: name.text.clone(), hint: hint.into() });
+        }
         match name.text.as_str() {
+            "rename" => self.rename(arguments, extent),
             "sum" => self.sum(arguments, extent),
             "reduce" => self.reduce(arguments, extent),
             "scan" => self.scan(arguments, extent),
@@ -66,6 +71,23 @@ impl Lower<'_> {
                 Some(op) => self.call_one(op, arguments, extent),
                 None => self.call_helper(name, arguments, extent),
             },
+        }
+    }
+
+    /// Why a function has no meaning where it stands, if it has none.
+    fn misplaced(&self, name: &str) -> Option<&'static str> {
+        let is_along = ["index", "size", "reduce", "scan", "last", "first", "shift"].contains(&name);
+        match self.place {
+            Place::Combine if is_along || matches!(name, "sum" | "rename") => Some(
+                "`combine` of two states is a formula of numbers; for vectors and matrices declare the state that elements act on, as in `op Name(k: [K], v: [V]) -> (s: [V, K])`",
+            ),
+            Place::Step if is_along => {
+                Some("of the functions over an axis, one step of a state has `sum` and `rename`")
+            }
+            Place::Kernel if name == "rename" => {
+                Some("it belongs to `combine` of an operator with a state, as in `sum(J, rename(l.s, K = J) * r.m)`")
+            }
+            _ => None,
         }
     }
 

@@ -4,7 +4,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::build::Builder;
 use oplus_dsl::ir::{Domain, Field};
 
-use super::{Lower, Term};
+use super::{Lower, Place, Term};
 use crate::diagnostics::Diagnostics;
 use crate::library::{Library, Template};
 
@@ -22,7 +22,7 @@ pub(super) fn domain(
         return Some(Domain { no_overflow, ..Domain::default() });
     }
     let mut lower = Lower::new(Builder::body(fields.to_vec()), &item.name.text, lone, library, mistakes);
-    lower.helpers = template.helpers.clone();
+    (lower.helpers, lower.place) = (template.helpers.clone(), Place::Combine);
     for (k, field) in fields.iter().enumerate() {
         let value = lower.builder.input(k as u32);
         let value = lower.built(value, item.name.extent())?;

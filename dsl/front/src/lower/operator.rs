@@ -6,7 +6,7 @@ use oplus_dsl::ir::{Field, Literal, Operator, Value};
 
 use super::state::{Applied, are};
 use super::term::State;
-use super::{Declared, Lower, Term, domain, explain, laws, number};
+use super::{Declared, Lower, Place, Term, domain, explain, laws, number, transition};
 use crate::diagnostics::Diagnostics;
 use crate::extent::Extent;
 use crate::library::{Library, Template};
@@ -19,11 +19,19 @@ const FIELDS: usize = 31;
 
 /// An operator as it is declared: f64 for the fields without a type. Its laws are checked.
 pub(super) fn declared(item: &OperatorItem, library: &Library, mistakes: &mut Diagnostics) -> Option<Declared> {
+    if let Some(state) = &item.state {
+        return transition::declared(item, state, library, mistakes);
+    }
+    if let Some(field) = item.fields.iter().find(|field| !field.axes.is_empty()) {
+        let (operator, field, extent) = (item.name.text.clone(), field.name.text.clone(), field.axes[0].extent());
+        mistakes.report(extent, Mistake::FieldAxes { operator, field });
+        return None;
+    }
     let template = library.operator(&item.name.text)?;
     let types = declared_types(item, Ty::F64);
     let operator = instantiate(template, types, library, mistakes)?;
     let evidence = laws::check(item, &operator, library, mistakes)?;
-    Some(Declared { operator, evidence })
+    Some(Declared::Associative(operator, evidence))
 }
 
 pub(super) fn declared_types(item: &OperatorItem, free: Ty) -> Vec<Ty> {
@@ -112,7 +120,7 @@ fn attempt(template: &Template, types: &[Ty], library: &Library, mistakes: &mut 
         item.fields.iter().zip(types).map(|(field, ty)| Field { name: field.name.text.clone(), ty: *ty }).collect();
     let lone = types.iter().copied().find(|ty| ty.is_float()).unwrap_or(types[0]);
     let mut lower = Lower::new(Builder::body(fields.clone()), &item.name.text, lone, library, mistakes);
-    lower.helpers = template.helpers.clone();
+    (lower.helpers, lower.place) = (template.helpers.clone(), Place::Combine);
     let identity = lower.identity(item, &fields);
     let gauge = lower.gauge(item, &fields);
     let Some(combine) = &item.combine else { return Attempt::Wrong };

@@ -9,7 +9,7 @@
 
 use oplus_dsl::Ty;
 use oplus_dsl::build::Direction;
-use oplus_dsl::ir::{Axis, Literal, Operator, Value};
+use oplus_dsl::ir::{Axis, Binary, Literal, MatrixScan, Operator, Value};
 use oplus_dsl::packed::Packing;
 use oplus_dsl::segmented::segmented;
 use oplus_dsl::typing::TypeError;
@@ -27,6 +27,13 @@ pub(super) struct Segments {
     pub(super) resets: Value,
     /// Which elements are whose, where segments are sequences that are counted.
     packing: Option<Packing>,
+}
+
+impl Segments {
+    /// The axis of the sequences that segments are, where these are counted.
+    pub(super) fn sequences(&self) -> Option<Axis> {
+        self.packing.map(|packing| packing.sequences())
+    }
 }
 
 impl Lower<'_> {
@@ -110,6 +117,38 @@ impl Lower<'_> {
             self.report(offsets.extent, Mistake::OffsetsEnds {});
         }
         packing
+    }
+
+    /// A recurrence of matrices whose states are forgotten where segments begin.
+    pub(super) fn matrix_segments(
+        &mut self,
+        mut scan: MatrixScan,
+        init: Option<Value>,
+        segments: Segments,
+    ) -> Result<Value, TypeError> {
+        let b = &mut self.builder;
+        scan.reset = Some(segments.resets);
+        let zero = b.float(b.ty(scan.decay)?, 0.0)?;
+        let mut entered = None;
+        if let (Some(packing), Some(states)) = (segments.packing, init) {
+            // Each sequence's own state goes through the matrix of its first step, and is added with what that adds.
+            let border = packing.border(b, scan.reverse)?;
+            let (is_at, state) = (packing.is_at(b, border)?, packing.spread(b, border, states)?);
+            let carried = b.matrix_step(&scan, state)?;
+            let carried = b.select(is_at, carried, zero)?;
+            (scan.input, scan.init) = (b.binary(Binary::Add, carried, scan.input)?, zero);
+            entered = Some((is_at, state));
+        }
+        let exclusive = scan.exclusive;
+        let states = b.matrix_scan(scan.clone())?;
+        if !exclusive {
+            return Ok(states);
+        }
+        let before = match entered {
+            Some((is_at, state)) => b.select(is_at, state, zero)?,
+            None => zero,
+        };
+        b.select(segments.resets, before, states)
     }
 
     /// The scan of the segmented operator, without its flag.

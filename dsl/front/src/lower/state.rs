@@ -7,10 +7,10 @@
 use std::rc::Rc;
 
 use oplus_dsl::Ty;
-use oplus_dsl::ir::{Field, Operator, Value};
+use oplus_dsl::ir::{Axis, Field, Operator, Value};
 
 use super::term::State;
-use super::{Lower, Term, explain, operator};
+use super::{Lower, Term, explain, operator, transition};
 use crate::extent::Extent;
 use crate::library::Template;
 use crate::mistake::Mistake;
@@ -23,6 +23,8 @@ pub(super) struct Applied {
     pub(super) template: Template,
     /// Its elements, one per field.
     pub(super) elements: Vec<(Term, Extent)>,
+    /// The axes of the kernel that take the place of axes of an operator with a state.
+    pub(super) axes: Vec<(Name, Axis)>,
     /// The word `segmented`, if it wraps the operator.
     pub(super) segmented: Option<Extent>,
     /// The whole application.
@@ -66,8 +68,11 @@ impl Lower<'_> {
             self.report(name.extent(), mistake);
             return None;
         };
-        let elements = self.element_terms(&template, arguments, expr.extent)?;
-        Some(Applied { template, elements, segmented, extent: expr.extent })
+        let (axes, elements): (Vec<&Argument>, Vec<&Argument>) =
+            arguments.iter().partition(|argument| is_axis(&template, argument));
+        let elements = self.element_terms(&template, &elements, expr.extent)?;
+        let axes = axes.into_iter().map(|argument| self.axis_of(function, argument)).collect::<Option<_>>()?;
+        Some(Applied { template, elements, axes, segmented, extent: expr.extent })
     }
 
     /// `segmented(Operator)`: the operator's name and where the word stands.
@@ -94,7 +99,7 @@ impl Lower<'_> {
     fn element_terms(
         &mut self,
         template: &Template,
-        arguments: &[Argument],
+        arguments: &[&Argument],
         extent: Extent,
     ) -> Option<Vec<(Term, Extent)>> {
         let operator = template.item.name.text.clone();
@@ -117,6 +122,11 @@ impl Lower<'_> {
         Some(elements)
     }
 
+    /// `K = N`: an axis of the operator and the kernel's axis in its place.
+    fn axis_of(&mut self, function: &str, argument: &Argument) -> Option<(Name, Axis)> {
+        Some((argument.key.clone()?, self.axis(function, &argument.value)?))
+    }
+
     /// The operator for the types of its elements and of the initial state.
     pub(super) fn instance(&mut self, applied: &Applied, init: &[Option<(Term, Extent)>]) -> Option<Operator> {
         let mut types = vec![];
@@ -132,7 +142,7 @@ impl Lower<'_> {
     }
 
     /// The type of a single term; `Some(None)` for a literal.
-    fn type_of(&mut self, term: &Term, extent: Extent) -> Option<Option<Ty>> {
+    pub(super) fn type_of(&mut self, term: &Term, extent: Extent) -> Option<Option<Ty>> {
         match term {
             Term::Literal(oplus_dsl::ir::Literal::Bool(_)) => Some(Some(Ty::Bool)),
             Term::Literal(_) => Some(None),
@@ -199,6 +209,30 @@ impl Lower<'_> {
         }
     }
 
+    /// The initial state of an operator that has one of its own, `Some(None)` for 0.
+    #[allow(clippy::option_option, reason = "an error, no state, or one")]
+    pub(super) fn state_init(&mut self, expr: Option<&Expr>, applied: &Applied) -> Option<Option<(Term, Extent)>> {
+        let Some(expr) = expr else { return Some(None) };
+        let own = &applied.template.item.state.as_ref()?.name;
+        let value = match &expr.kind {
+            ExprKind::Fields(named) => match &named[..] {
+                [(name, value)] if name.text == own.text => value,
+                named => {
+                    let wrong = named.iter().map(|(name, _)| name).find(|name| name.text != own.text);
+                    let (name, extent) = wrong.map_or((own, expr.extent), |name| (name, name.extent()));
+                    let (operator, field) = (applied.template.item.name.text.clone(), name.text.clone());
+                    self.report(extent, Mistake::UnknownField { operator, field, fields: own.text.clone() });
+                    return None;
+                }
+            },
+            _ => expr,
+        };
+        match self.term(value).unwrapped() {
+            Term::Wrong => None,
+            term => Some(Some((term, value.extent))),
+        }
+    }
+
     fn init_by_name(
         &mut self,
         named: Vec<(&Name, (Term, Extent))>,
@@ -237,6 +271,12 @@ impl Lower<'_> {
             }
         }
     }
+}
+
+/// Whether an argument says which axis takes the place of one of the operator's.
+fn is_axis(template: &Template, argument: &Argument) -> bool {
+    let own = transition::axes_of(&template.item);
+    argument.key.as_ref().is_some_and(|key| own.iter().any(|name| name.text == key.text))
 }
 
 fn text_of(expr: &Expr) -> &str {

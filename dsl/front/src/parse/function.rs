@@ -138,7 +138,7 @@ fn or(cursor: &mut Cursor) -> Option<(Elem, Extent)> {
     Some((elem(cursor)?, extent))
 }
 
-fn axes(cursor: &mut Cursor) -> Vec<Name> {
+pub(super) fn axes(cursor: &mut Cursor) -> Vec<Name> {
     let mut axes: Vec<Name> = vec![];
     for part in cursor.split(',') {
         let mut part = cursor.part(part);

@@ -1,4 +1,5 @@
-//! `op Name(fields) where conditions { identity (…); combine(l, r) (…); gauge m; }`.
+//! `op Name(fields) where conditions { identity (…); combine(l, r) (…); gauge m; }`, or with a state of its own,
+//! `op Name(fields) -> (state) { combine(l, r) (…); }`.
 
 use proc_macro2::{Delimiter, Group, TokenTree};
 
@@ -13,12 +14,24 @@ use super::{body, expr, function};
 pub(super) fn operator(cursor: &mut Cursor, head: Head) -> Option<OperatorItem> {
     let name = cursor.name("the operator's name")?;
     let (fields, everywhere) = (vec![], DomainItem::default());
-    let mut item = OperatorItem { head, name, fields, domain: everywhere, identity: None, combine: None, gauge: None };
+    let mut item = OperatorItem {
+        head,
+        name,
+        fields,
+        state: None,
+        domain: everywhere,
+        identity: None,
+        combine: None,
+        gauge: None,
+    };
     if let Some(group) = cursor.group(Delimiter::Parenthesis, "the operator's fields") {
         let mut inside = cursor.inside(&group);
         for part in inside.split(',') {
             item.fields.extend(field(&mut inside.part(part)));
         }
+    }
+    if cursor.take_operator("->").is_some() {
+        state(cursor, &mut item);
     }
     if let Some(word) = cursor.take_word("where") {
         item.domain = domain(cursor, word);
@@ -30,17 +43,34 @@ pub(super) fn operator(cursor: &mut Cursor, head: Head) -> Option<OperatorItem> 
     Some(item)
 }
 
+/// `(s: [V, K])`: the state that elements act on.
+fn state(cursor: &mut Cursor, item: &mut OperatorItem) {
+    let extent = cursor.extent();
+    let Some(group) = cursor.group(Delimiter::Parenthesis, "the operator's state") else { return };
+    let mut inside = cursor.inside(&group);
+    let mut states = inside.split(',').into_iter().map(|part| field(&mut inside.part(part))).collect::<Vec<_>>();
+    if states.len() != 1 {
+        cursor.report(extent, Mistake::StateCount { operator: item.name.text.clone() });
+    }
+    item.state = if states.is_empty() { None } else { states.remove(0) };
+}
+
+/// `name`, `name: type`, `name: [axes]` or `name: type[axes]`.
 fn field(cursor: &mut Cursor) -> Option<FieldItem> {
     let name = cursor.name("a field's name")?;
-    let elem = match cursor.take_operator(":") {
-        Some(_) => {
+    let (mut elem, mut axes) = (None, vec![]);
+    if cursor.take_operator(":").is_some() {
+        let is_bare = matches!(cursor.peek(), Some(TokenTree::Group(_)));
+        if !is_bare {
             let extent = cursor.extent();
-            Some((function::elem(cursor)?, extent))
+            elem = Some((function::elem(cursor)?, extent));
         }
-        None => None,
-    };
-    cursor.finish("`,` or `: type`");
-    Some(FieldItem { name, elem })
+        if let Some(group) = cursor.take_group(Delimiter::Bracket) {
+            axes = function::axes(&mut cursor.inside(&group));
+        }
+    }
+    cursor.finish("`,`, `: type` or `: [axes]`");
+    Some(FieldItem { name, elem, axes })
 }
 
 /// Conditions, separated by commas or `&&`, up to the operator's clauses; they follow a word.
@@ -174,7 +204,7 @@ fn values(cursor: &mut Cursor, group: &Group) -> Values {
 /// Reports the clauses that are missing, at the closing brace.
 fn require(cursor: &mut Cursor, item: &OperatorItem, end: Extent) {
     let missing = [
-        (item.identity.is_none(), "identity; add `identity (…);` with one value per field"),
+        (item.identity.is_none() && item.state.is_none(), "identity; add `identity (…);` with one value per field"),
         (item.combine.is_none(), "combination; add `combine(l, r) (…);` with one value per field"),
     ];
     for (_, clause) in missing.into_iter().filter(|(is_missing, _)| *is_missing) {

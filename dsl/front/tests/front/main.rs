@@ -13,3 +13,4 @@ mod packed;
 mod programs;
 mod standard;
 mod texts;
+mod transitions;

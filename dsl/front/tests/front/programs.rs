@@ -26,6 +26,7 @@ fn every_standard_model_has_a_valid_program() {
         include_str!("../../standard/attention.rs"),
         include_str!("../../standard/options.rs"),
         include_str!("../../standard/packed.rs"),
+        include_str!("../../standard/delta.rs"),
     );
     let names: Vec<String> = lowered(text).into_iter().map(|program| program.name).collect();
     let standard: Vec<String> = model_programs().into_iter().map(|program| program.name).collect();
@@ -36,7 +37,11 @@ fn every_standard_model_has_a_valid_program() {
 #[test]
 fn models_with_rarer_options_are_models() {
     let (models, options) = (model_programs(), oplus_front::option_models());
-    let texts = [include_str!("../../standard/options.rs"), include_str!("../../standard/packed.rs")];
+    let texts = [
+        include_str!("../../standard/options.rs"),
+        include_str!("../../standard/packed.rs"),
+        include_str!("../../standard/delta.rs"),
+    ];
     assert_eq!(options.len(), texts.concat().matches("pub fn").count());
     assert!(options.iter().all(|name| models.iter().any(|model| model.name == *name)), "{options:?}");
 }

@@ -2,7 +2,7 @@
 
 use oplus_dsl::Elem;
 use oplus_dsl::ir::Literal;
-use oplus_front::items::{Kernel, Operator};
+use oplus_front::items::{Kernel, Meaning, Operator};
 use oplus_front::{Item, TextError, compile, compile_source_file, programs};
 use proc_macro2::TokenStream;
 
@@ -109,7 +109,9 @@ fn the_documentation_is_that_of_the_macro() {
         }
     }
     let Item::Operator(found) = &items[0] else { panic!("{:?}", items[0]) };
-    let Operator { operator, docs, is_public, .. } = &**found;
+    let Operator { meaning: Meaning::Associative(operator), docs, is_public, .. } = &**found else {
+        panic!("{found:?}")
+    };
     assert!(*is_public && operator.fields.len() == 2 && docs.derived.contains("# Laws"), "{docs}");
     assert_eq!(docs.written, "Peaks that sink: first by d, then overtaken by h.");
 }

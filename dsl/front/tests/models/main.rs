@@ -2,6 +2,8 @@
 
 mod attention;
 mod attention_loops;
+mod delta;
+mod delta_loops;
 mod duality;
 mod empty_parts;
 mod gated;

@@ -26,7 +26,7 @@ impl Environment {
     }
 
     /// Moves the index along one axis by d.
-    fn moved(&self, axis: Axis, d: i64) -> Environment {
+    pub(super) fn moved(&self, axis: Axis, d: i64) -> Environment {
         self.at(axis, self.index(axis).moved(d))
     }
 }
@@ -100,10 +100,15 @@ impl Writer<'_> {
                 let offsets = self.render(offsets, at, Level::Choice);
                 (format!("{} ∈ {offsets}", self.names.index(axis, at.index(axis))), Level::Choice)
             }
+            Op::Gather { axis, to, value, .. } if self.program.renaming(&op).is_some() => {
+                let value = self.render(value, at, Level::Atom);
+                (format!("{value}|{}→{}", self.names.axis(axis), self.names.axis(to)), Level::Atom)
+            }
             Op::Gather { axis, value, index, .. } => {
                 let (value, index) = (self.render(value, at, Level::Atom), self.render(index, at, Level::Atom));
                 (format!("{value} | {}={index}", self.names.axis(axis)), Level::Choice)
             }
+            Op::MatrixScan(scan) => self.matrix_states(&scan, axes, at),
             Op::Field(tuple, k) => self.field(tuple, k, at),
             Op::Last { axis, value, .. } => self.named(value, &at.at(axis, Index::End(-1))),
             Op::First { axis, value, .. } => self.named(value, &at.at(axis, Index::First(0))),

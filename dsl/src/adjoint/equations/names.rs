@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::ir::{Axis, AxisSet, Op, Program};
+use crate::ir::{Axis, AxisSet, Op, Program, Value};
 
 use super::expression::Environment;
 
@@ -43,7 +43,10 @@ impl Names {
         let params = program.params.iter().map(|p| p.name.as_str());
         let outputs = program.outputs.iter().map(|o| o.name.as_str());
         let taken = params.chain(outputs).map(display_name).collect();
-        let walked = program.nodes.iter().filter_map(|node| walked_axis(&node.op)).collect();
+        let walks = |op: &Op| if program.renaming(op).is_some() { None } else { walked_axis(op) };
+        let walked = program.nodes.iter().enumerate();
+        let walked = walked.filter(|(i, node)| !matches!(node.op, Op::Index(_)) || is_read(program, Value(*i as u32)));
+        let walked = walked.filter_map(|(_, node)| walks(&node.op)).collect();
         Names { taken, walked, axes: program.axes.clone() }
     }
 
@@ -97,11 +100,18 @@ impl Names {
     }
 }
 
+/// Whether anything but another name for an axis depends on a value.
+fn is_read(program: &Program, value: Value) -> bool {
+    let reads = |op: &Op| op.operands().contains(&value) && program.renaming(op).is_none();
+    program.nodes.iter().any(|node| reads(&node.op)) || program.outputs.iter().any(|output| output.value == value)
+}
+
 /// The axis that an operation makes indices of interest along.
 fn walked_axis(op: &Op) -> Option<Axis> {
     match op {
         Op::Scan { axis, .. } | Op::Last { axis, .. } | Op::First { axis, .. } => Some(*axis),
         Op::Shift { axis, .. } | Op::Starts { axis, .. } | Op::Index(axis) => Some(*axis),
+        Op::MatrixScan(scan) => Some(scan.axis),
         Op::Gather { axis, .. } => Some(*axis),
         _ => None,
     }

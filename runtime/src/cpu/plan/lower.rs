@@ -244,7 +244,9 @@ impl<'a> Lower<'a> {
                 let (axis, offsets) = (self.position(*axis), self.value(*offsets, moves));
                 self.emit_over(1 << axis, TileOp::Starts { axis }, Ty::Bool, vec![offsets])
             }
-            Op::Input(_) | Op::Scan { .. } | Op::Reduce { .. } => self.constant(node.ty, Literal::zero(node.ty)),
+            Op::Input(_) | Op::Scan { .. } | Op::Reduce { .. } | Op::MatrixScan(_) => {
+                self.constant(node.ty, Literal::zero(node.ty))
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod borders;
 mod gradients;
 mod harness;
+mod matrices;
 mod order;
 mod stages;
 

@@ -68,6 +68,7 @@ impl Evaluation<'_> {
             }
             Op::Broadcast(x) => operand(x),
             Op::Scan { .. } | Op::Reduce { .. } => return self.combination(node),
+            Op::MatrixScan(scan) => self.matrix_scan(scan, node),
             Op::Field(tuple, k) => self.gather(*tuple, *k as usize, &over).into_iter().map(Cell::settled).collect(),
             Op::Last { axis, value, empty } => self.end(&over, *axis, (*value, *empty), true),
             Op::First { axis, value, empty } => self.end(&over, *axis, (*value, *empty), false),

@@ -21,6 +21,7 @@
 //! their difference. An integer that hangs on such a condition is not compared.
 
 mod evaluate;
+mod matrix;
 mod number;
 mod scan;
 #[cfg(test)]

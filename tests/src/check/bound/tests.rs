@@ -115,3 +115,31 @@ fn what_overflows_has_no_bound() {
     assert!(times(Ty::F32, zero, square).error.is_infinite(), "zero times infinity is not a number");
     assert!(times(Ty::F64, large, large).error.is_finite());
 }
+
+#[test]
+fn states_of_matrices_are_the_interpreters_and_keep_their_bounds() {
+    let models = oplus_front::model_programs();
+    let model = |name: &str| models.iter().find(|model| model.name == name).expect("a model").instantiate(Elem::F32);
+    let dense = "pub fn dense(m: [T, K, J], x: [T, K, V], s0: [K, V] = 0) -> (s: [T, K, V]) {
+        s = scan(T, segmented(MatrixAffine)(m, x), reset = index(T) % 4 == 2, init = s0, reverse);
+    }";
+    let dense = oplus_front::programs(dense.parse().expect("tokens")).expect("a kernel").remove(0);
+    for program in [model("delta_rule"), model("kda"), dense.instantiate(Elem::F32)] {
+        let size = |axis: &String| if axis == "T" { 9 } else { 3 };
+        let sizes: Vec<usize> = program.axes.iter().map(size).collect();
+        let given = arrays(&program, &sizes, 5);
+        let found = evaluate(&program, &given, &sizes);
+        let storage = Mode { precision: Precision::Storage, order: Order::Sequential };
+        for (mode, exact) in [(Mode::default(), true), (storage, false)] {
+            for (cells, array) in found.iter().zip(interpreted(&program, &given, &sizes, mode)) {
+                for (k, cell) in cells.iter().enumerate() {
+                    let Cell::Float(number) = cell else { panic!("{cell:?}") };
+                    let apart = (number.value - array.data.get(k).as_f64()).abs();
+                    let rounding = SLACK * number.error + 2.0 * unit(Elem::F32) * number.value.abs() + 1e-37;
+                    let most = if exact { 1e-12 * (1.0 + number.value.abs()) } else { rounding };
+                    assert!(apart <= most, "{}: {apart} > {most}", program.name);
+                }
+            }
+        }
+    }
+}

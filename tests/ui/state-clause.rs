@@ -1,0 +1,10 @@
+use oplus::scan;
+
+scan! {
+    op Own(k: [K], v: [V]) -> (s: [V, K]) {
+        identity (0);
+        combine(l, r) (l.s + r.v * r.k);
+    }
+}
+
+fn main() {}
