@@ -58,7 +58,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if programs.is_empty() {
         return Err("there is no kernel in any `scan!` block".into());
     }
-    let (without, programs) = named(programs, &args.kernel)?.into_iter().partition(Program::has_matrix_scans);
+    let named = named(programs, &args.kernel)?;
+    let (without, programs): (Vec<Program>, Vec<Program>) = named.into_iter().partition(Program::has_matrix_scans);
     refuse(&without, &programs)?;
     let programs = with_others(&programs)?;
     let mut variants = all_variants(&programs, &args.elem, &args.isa)?;
