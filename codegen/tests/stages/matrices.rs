@@ -12,7 +12,7 @@ fn refusal(program: &Program) -> String {
         Err(error) => error,
         Ok(_) => panic!("{} has a planner", program.name),
     };
-    assert!(matches!(PlanError::from(error.clone()), PlanError::Cut(CutError::Matrices { .. })), "{error}");
+    assert!(matches!(error, PlanError::Cut(CutError::Matrices { .. })), "{error}");
     error.to_string()
 }
 
