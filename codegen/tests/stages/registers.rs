@@ -32,7 +32,8 @@ fn estimates_keep_to_what_threads_have_or_the_schedule_is_the_smallest() {
     let (mut kept, mut smallest) = (0, 0);
     for (program, elem) in programs().iter().flat_map(|program| [(program, Elem::F32), (program, Elem::F64)]) {
         for (stage, s) in look_back(program, elem) {
-            let least = s.scan_warps == 4 && s.reduce_warps == 1 && s.window == 1 && s.vectors == 1 && s.vector <= 2;
+            // Where nothing suffices single elements are left, whose threads hold least.
+            let least = s.scan_warps == 4 && s.reduce_warps == 1 && s.window == 1 && s.vectors == 1 && s.vector == 1;
             let few = stage.scan().is_some_and(|scan| stage.program.operator(scan.operator).fields.len() <= 4);
             let suffices = few || registers(&stage, &s) <= register_limit(s.warps());
             assert!(suffices || least, "{} {elem}: {s}", stage.program.name);
@@ -40,7 +41,7 @@ fn estimates_keep_to_what_threads_have_or_the_schedule_is_the_smallest() {
             smallest += usize::from(!suffices);
         }
     }
-    assert!(kept > 20 * smallest, "{kept} and {smallest}");
+    assert!(kept > 12 * smallest, "{kept} and {smallest}");
 }
 
 #[test]
