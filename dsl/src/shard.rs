@@ -8,6 +8,7 @@
 //! * **scan**: the message is the *total*, all elements of the shard combined, one element of the operator per row. Rank r
 //!   folds init ⊕ t\[0\] ⊕ … ⊕ t\[r−1\], left to right, and scans its shard from that state. In reverse it folds
 //!   init ⊕ t\[P−1\] ⊕ … ⊕ t\[r+1\].
+//!   Scans that differ only in giving states before or after their elements share totals and carries.
 //!   Where an element is shifted by one place, as decays are in a gradient, the total also has the one that goes to the next
 //!   rank, and nothing else is exchanged for it.
 //! * **reduction**: the message is the total, and the fold is over all ranks, in their order.

@@ -65,7 +65,7 @@ pub enum TransitionError {
     Type(#[from] TypeError),
 }
 
-/// What one step does to a state.
+/// One step: the matrix that multiplies the state, and the input that is added to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transition {
     /// The axis that it sums over; `None` if it only has a diagonal.
@@ -74,7 +74,7 @@ pub struct Transition {
     pub decay: Value,
     /// The other terms.
     pub terms: Vec<Term>,
-    /// What is added.
+    /// The input, which is added.
     pub input: Value,
 }
 
@@ -85,13 +85,13 @@ impl Transition {
         MatrixScan { axis, along, decay, terms, input, init, reset: None, reverse: false, exclusive: false }
     }
 
-    /// The values it is made of: the diagonal, the terms', what is added.
+    /// The values it is made of: the diagonal, those of the terms, the input.
     pub fn values(&self) -> Vec<Value> {
         let terms = self.terms.iter().flat_map(Term::values);
         std::iter::once(self.decay).chain(terms).chain([self.input]).collect()
     }
 
-    /// The same of other values.
+    /// This transition with its values replaced, in the order of [`Transition::values`].
     #[must_use]
     pub fn with_values(&self, values: &[Value]) -> Transition {
         let mut values = values.iter().copied();

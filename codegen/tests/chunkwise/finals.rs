@@ -9,19 +9,7 @@ use oplus_dsl::ir::Program;
 use oplus_dsl::parse::parse;
 use oplus_dsl::shard::shard;
 
-use crate::harness::{Case, model};
-
-const CHUNKS: Chunkwise = Chunkwise {
-    ends: false,
-    warps: 2,
-    unit: Unit::Warp,
-    depth: 16,
-    padded: true,
-    wide: false,
-    stages: 2,
-    vector: 1,
-    blocks: 1,
-};
+use crate::harness::{CHUNKS, Case, model};
 
 /// The stages of the totals of a program's shards that are recurrences of matrices.
 fn totals(program: &Program) -> Vec<Stage> {
@@ -31,7 +19,7 @@ fn totals(program: &Program) -> Vec<Stage> {
     stages.into_iter().filter(|stage| matches!(stage.kind(), Kind::MatrixReduce(_))).collect()
 }
 
-/// Those of a model and of its gradient.
+/// The stages of the totals of a model and of its gradient.
 fn totals_of(name: &str, elem: Elem) -> Vec<Stage> {
     let program = model(name, elem, &[]);
     let gradient = adjoint(&program).expect("differentiable");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use oplus_codegen::abi::{Role, Tensor, axes, elem};
 use oplus_codegen::schedules::chunkwise::{self, scratch, with_ends};
-use oplus_codegen::schedules::{Chunkwise, Strategy};
+use oplus_codegen::schedules::{Chunkwise, Strategy, Unit};
 use oplus_codegen::simulate::{Arg, Buffer, BufferId, Launch, Memory, Options, Order, simulate};
 use oplus_codegen::stage::{Stage, cut_contracted};
 use oplus_dsl::Elem;
@@ -14,6 +14,19 @@ use oplus_dsl::rng::Rng;
 use oplus_dsl::scalar::round;
 use oplus_dsl::specialize::without_param;
 use oplus_dsl::testing::relative_error;
+
+/// A small schedule for padded tiles, of which tests change what they are about.
+pub(crate) const CHUNKS: Chunkwise = Chunkwise {
+    ends: false,
+    warps: 2,
+    unit: Unit::Warp,
+    depth: 16,
+    padded: true,
+    wide: false,
+    stages: 2,
+    vector: 1,
+    blocks: 1,
+};
 
 /// A standard model without some of its optional parameters.
 pub(crate) fn model(name: &str, elem: Elem, without: &[&str]) -> Program {

@@ -4,19 +4,7 @@ use oplus_codegen::schedules::{Chunkwise, Unit};
 use oplus_codegen::simulate::Order;
 use oplus_dsl::Elem;
 
-use crate::harness::{Case, model, stage, written_in};
-
-const CHUNKS: Chunkwise = Chunkwise {
-    ends: false,
-    warps: 2,
-    unit: Unit::Warp,
-    depth: 16,
-    padded: true,
-    wide: false,
-    stages: 2,
-    vector: 1,
-    blocks: 1,
-};
+use crate::harness::{CHUNKS, Case, model, stage, written_in};
 
 #[test]
 fn lengths_around_chunks() {

@@ -63,11 +63,11 @@ pub struct Operator {
     pub docs: Docs,
     /// Whether it is declared `pub`.
     pub is_public: bool,
-    /// What it means; fields without a type are `f64` here.
+    /// Its meaning; fields without a type are `f64` here.
     pub meaning: Meaning,
 }
 
-/// What an operator means.
+/// The meaning of an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Meaning {
     /// It combines two states.

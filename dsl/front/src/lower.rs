@@ -71,7 +71,7 @@ pub(crate) fn lower(block: &Block, mistakes: &mut Diagnostics) -> Lowered {
     Lowered { operators, kernels }
 }
 
-/// What is being lowered.
+/// The kind of definition whose formulas are lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// A kernel.

@@ -150,7 +150,7 @@ fn init(b: &mut Builder, scan: &MatrixScan, known: Known, lambda: Value) -> Buil
     b.select(is_empty, last, after)
 }
 
-/// What goes back at every step.
+/// The recurrence of the cotangents at every step.
 struct Pull<'a> {
     scan: &'a MatrixScan,
     /// S\[t−1\].

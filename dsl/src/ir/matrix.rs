@@ -14,7 +14,7 @@ pub struct MatrixScan {
     pub along: Axis,
     /// w, the diagonal of M.
     pub decay: Value,
-    /// What M is beside its diagonal.
+    /// The parts of M beside its diagonal.
     pub terms: Vec<Term>,
     /// X, what each step adds.
     pub input: Value,

@@ -16,7 +16,7 @@ pub(super) struct Shifted {
     pub(super) field: usize,
     /// The field's values before they are shifted.
     pub(super) value: Value,
-    /// What comes in at the start of the whole axis: the identity.
+    /// The value that comes in at the start of the whole axis: the identity.
     pub(super) fill: Value,
 }
 

@@ -1,4 +1,4 @@
-//! Checks kernels on several ranks against one device, and times weak and strong scaling, one JSON line each.
+//! Checks kernels on several ranks against the CPU, and times weak and strong scaling, one JSON line each.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use clap::Parser;
 use oplus::Device;
 use oplus_tests::dist::{Child, Line, Settings, in_threads, meet, programs, spawn};
 
-/// Checks kernels on several ranks against one device, forward and every gradient, and times weak and strong scaling.
+/// Checks kernels on several ranks against the CPU, and the ring against one device, forward and every gradient, and times weak and strong scaling.
 ///
 /// Every rank is a process with a GPU of its own; NCCL moves tensors between them. The lines go to the terminal and to a file:
 /// checks of the four timed kernels, their times on one rank and on all, checks of the kernels of the library, and what goes
@@ -101,7 +101,7 @@ impl Args {
 }
 
 fn verdict(right: bool) -> Result<(), Failure> {
-    if right { Ok(()) } else { Err("not everything is as on one device; see the lines".into()) }
+    if right { Ok(()) } else { Err("not everything is as it should be; see the lines".into()) }
 }
 
 fn main() -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Kernels on several ranks: checked against one device, and timed as the ranks grow.
+//! Kernels on several ranks: checked against the CPU, and timed as the ranks grow.
 
 mod case;
 mod faults;
@@ -29,7 +29,7 @@ pub struct Line {
     pub tokens: usize,
     /// What each rank ran on.
     pub device: String,
-    /// The largest difference from one device, of outputs and gradients, relative to the largest number of its tensor.
+    /// The largest difference from the CPU, of outputs and gradients, relative to the largest number of its tensor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
     /// Whether all runs gave the same bits.
@@ -55,7 +55,7 @@ pub struct Line {
     pub strong: Option<[f64; 2]>,
 }
 
-/// The largest difference from one device, relative to the largest number of a tensor, that a check allows.
+/// The largest difference from the CPU, relative to the largest number of a tensor, that a check allows.
 pub const TOLERANCE: f64 = 1e-3;
 
 impl Line {

@@ -57,7 +57,7 @@ pub(super) struct Pressure {
     outputs: u32,
     /// Intermediate values.
     temporaries: u32,
-    /// What combining large states takes.
+    /// Registers for combining large states.
     combining: u32,
     /// Whether anything is divided.
     divides: bool,

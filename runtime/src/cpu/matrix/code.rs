@@ -67,7 +67,7 @@ pub(super) enum Instruction {
     Step(usize),
 }
 
-/// What a step adds to a state.
+/// The input that a step adds to a state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Input {
     Value(Operand),
@@ -99,7 +99,7 @@ pub(super) struct Family {
 /// All that a group does.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Code {
-    /// What each register holds.
+    /// The kind of value in each register.
     pub(super) registers: Vec<Kind>,
     /// The operations of a step, in order.
     pub(super) steps: Vec<Instruction>,

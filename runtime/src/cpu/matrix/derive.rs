@@ -22,7 +22,7 @@ impl<'a> Derived<'a> {
         Derived { program, exports: vec![], ends: vec![] }
     }
 
-    /// What a parameter of a derived program is.
+    /// The source of a parameter of a derived program.
     pub(super) fn source(&self, param: &str) -> Source {
         let tensor = param.strip_prefix(TENSOR).and_then(|number| number.parse().ok());
         tensor.map_or_else(|| Source::Param(self.program.param(param).unwrap_or_default() as usize), Source::Tensor)

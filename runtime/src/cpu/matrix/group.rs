@@ -11,7 +11,7 @@ use oplus_dsl::Ty;
 use oplus_dsl::ir::{Axis, AxisSet, Binary, Literal, MatrixScan, Op, Program, Unary, Value};
 use oplus_dsl::transition::is_sum;
 
-/// What a value varies along at one step, beside the axes of lanes.
+/// The axes of a state's matrix that a value has at one step, beside the axes of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// Nothing: one number.
@@ -54,7 +54,7 @@ pub(super) struct End {
     pub(super) last: bool,
 }
 
-/// What is known before a group is found.
+/// The values that have been computed before a group runs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     /// The recurrences that ran.
@@ -95,7 +95,7 @@ impl Group {
         Some(group)
     }
 
-    /// What a value varies along at one step.
+    /// The axes of a state's matrix that a value has at one step.
     pub(super) fn kind(&self, axes: AxisSet) -> Kind {
         match (axes.contains(self.along), self.across.is_some_and(|across| axes.contains(across))) {
             (true, true) => Kind::Whole,

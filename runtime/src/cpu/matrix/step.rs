@@ -3,7 +3,7 @@
 use super::group::Kind;
 use super::loops::{Part, Real, View, sum};
 
-/// What a step adds.
+/// The input of a step.
 #[derive(Clone, Copy)]
 pub(super) enum Added<'s, T> {
     Value(View<'s, T>),
@@ -26,7 +26,7 @@ pub(super) struct Step<'s, T> {
     pub(super) size: (usize, usize),
 }
 
-/// What is added to one row.
+/// The input of one row.
 enum Row<'s, T> {
     Same(T),
     Slice(&'s [T]),
