@@ -102,7 +102,7 @@ fn fixed_axes(stage: &Stage) -> AxisSet {
         _ => vec![],
     };
     let viewed = stage.views.iter().flatten().map(|v| v.axis);
-    stage.program.nodes.iter().flat_map(|n| used(&n.op)).chain(viewed).collect()
+    stage.program.nodes.iter().flat_map(|n| used(&n.op)).chain(viewed).chain(stage.state_axis()).collect()
 }
 
 fn can_merge(stage: &Stage, fixed: AxisSet, outer: Axis, inner: Axis) -> bool {
@@ -142,7 +142,11 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     let views = stage.views.iter().map(|views| views.iter().map(view).collect()).collect();
     let part_axis = stage.part_axis.map(to);
     let (sources, sinks) = (stage.sources.clone(), stage.sinks.clone());
-    Stage::new(NormalForm { program, axes: axes.collect(), sources, views, sinks, part_axis })
+    let merged = Stage::new(NormalForm { program, axes: axes.collect(), sources, views, sinks, part_axis });
+    match stage.state_axis() {
+        Some(axis) if stage.has_final_states() => merged.with_final_states(to(axis)),
+        _ => merged,
+    }
 }
 
 fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::backward_scan::{Sums, first_taken};
 use super::cut::{contracted, cut_plain, partial_sums, prepare};
+use super::finals::final_states;
 use super::pairwise::Outward;
 use super::{Cut, CutError, Kind, Refusal, Stage, collapse};
 
@@ -31,6 +32,8 @@ pub enum CutKind {
     MatrixBackward,
     /// With sums over columns in parts.
     PartialSums,
+    /// With final states of which a lane holds several.
+    FinalStates,
 }
 
 /// Why a program is not cut in some way.
@@ -97,6 +100,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
             CutKind::GroupedQuery => outward.grouped_query()?,
             CutKind::SplitK => outward.split_k()?,
             CutKind::PartialSums => partial_sums(&program)?,
+            CutKind::FinalStates => final_states(&program)?,
         };
         Ok(cut.map(|cut| match cut.stages.iter().find_map(|stage| how.refusal(stage)) {
             None => Ok(cut),
@@ -110,7 +114,7 @@ pub fn cuts(program: &Program) -> Result<Cuts, CutError> {
 
 impl CutKind {
     /// All of them, in the order in which plans are compared: of equal ones the first is taken.
-    pub const ALL: [CutKind; 9] = [
+    pub const ALL: [CutKind; 10] = [
         CutKind::Plain,
         CutKind::Contracted,
         CutKind::PartialSums,
@@ -120,6 +124,7 @@ impl CutKind {
         CutKind::PairwiseSeparate,
         CutKind::GroupedQuery,
         CutKind::SplitK,
+        CutKind::FinalStates,
     ];
 
     /// Whether the stages may store all states of a scan in between.
@@ -132,7 +137,7 @@ impl CutKind {
         let kind = stage.kind();
         let refusals = match self {
             CutKind::Plain => vec![],
-            CutKind::Contracted => of_contracted(stage),
+            CutKind::Contracted | CutKind::FinalStates => of_contracted(stage),
             CutKind::BackwardScan if stage.opposite_scans().is_some() => kind.walk_back().err().into_iter().collect(),
             CutKind::MatrixBackward if stage.opposite_scans().is_some() => {
                 kind.matrices_back().err().into_iter().collect()
@@ -170,6 +175,7 @@ impl CutKind {
             CutKind::GroupedQuery => "no axis repeats the pairs that are summed over",
             CutKind::SplitK => "there is not just one stage of sums over pairs",
             CutKind::PartialSums => "no states that are written are also summed over columns",
+            CutKind::FinalStates => "not all that is kept are final states with an axis that some elements lack",
         }
     }
 }
@@ -195,6 +201,7 @@ impl Display for CutKind {
             CutKind::SplitK => "with sums over pairs in parts",
             CutKind::MatrixBackward => "with scans both ways and all their sums",
             CutKind::PartialSums => "with sums over columns in parts",
+            CutKind::FinalStates => "with several final states in a lane",
         })
     }
 }

@@ -50,6 +50,7 @@ mod cutter;
 mod error;
 mod factors;
 mod family;
+mod finals;
 mod flags;
 mod group;
 mod import;
@@ -96,7 +97,9 @@ pub struct Stage {
     pub sinks: Vec<Sink>,
     /// The axis along which sums over columns are stored in parts; no parameter has it.
     pub part_axis: Option<Axis>,
-    /// The kind of the stage, which follows from its program, views and part axis.
+    /// The axis of the states that a lane holds, of a stage that keeps final states alone and sums none of them away.
+    final_states: Option<Axis>,
+    /// The kind of the stage, which follows from all of the above but the places of tensors.
     kind: Arc<Kind>,
 }
 
@@ -206,9 +209,17 @@ impl Stage {
     /// A stage of a program in normal form; finds what it is.
     pub fn new(placed: NormalForm) -> Stage {
         let NormalForm { program, axes, sources, views, sinks, part_axis } = placed;
-        let mut stage = Stage { program, axes, sources, views, sinks, part_axis, kind: Arc::new(Kind::Map) };
+        let kind = Arc::new(Kind::Map);
+        let mut stage = Stage { program, axes, sources, views, sinks, part_axis, final_states: None, kind };
         stage.kind = Arc::new(Kind::of(&stage));
         stage
+    }
+
+    /// The stage, which keeps final states alone, with one of their axes as its state axis; finds what it is then.
+    pub(crate) fn with_final_states(mut self, axis: Axis) -> Stage {
+        self.final_states = Some(axis);
+        self.kind = Arc::new(Kind::of(&self));
+        self
     }
 
     /// The stage with another program in normal form over the same axes and tensors; finds what it is then.
@@ -221,9 +232,7 @@ impl Stage {
     /// The stage with a program that gives the same values, written for one schedule: what the stage is remains what was found of
     /// the program before.
     pub(crate) fn rewritten(&self, program: Program) -> Stage {
-        let Stage { axes, sources, views, sinks, part_axis, kind, .. } = self;
-        let (axes, sources, views, sinks) = (axes.clone(), sources.clone(), views.clone(), sinks.clone());
-        Stage { program, axes, sources, views, sinks, part_axis: *part_axis, kind: kind.clone() }
+        Stage { program, ..self.clone() }
     }
 
     /// The scan, if there is one; of a backward-scan stage the one whose decay is not shifted.
@@ -301,10 +310,10 @@ impl Stage {
         !scans && self.program.nodes.iter().any(|node| matches!(node.op, Op::Reduce { .. }))
     }
 
-    /// The axis of contractions.
+    /// The axis of contractions, or that of final states that a lane holds.
     pub fn state_axis(&self) -> Option<Axis> {
-        if self.part_axis.is_some() {
-            return None;
+        if self.part_axis.is_some() || self.final_states.is_some() {
+            return self.final_states;
         }
         self.program.nodes.iter().find_map(|node| if let Op::Reduce { axis, .. } = node.op { Some(axis) } else { None })
     }
@@ -329,6 +338,11 @@ impl Stage {
     pub fn outer_axes(&self) -> AxisSet {
         let all: AxisSet = self.program.outputs.iter().flat_map(|o| o.axes.iter().copied()).collect();
         self.axis().into_iter().chain(self.state_axis()).chain(self.part_axis).fold(all, AxisSet::without)
+    }
+
+    /// Whether the stage keeps final states alone, of an axis that a lane holds several of.
+    pub fn has_final_states(&self) -> bool {
+        self.final_states.is_some()
     }
 
     /// Whether an output is written once per row, after the scan.

@@ -7,6 +7,7 @@ mod borders;
 mod chunkwise_backward;
 mod device;
 mod elements;
+mod finals;
 mod flash;
 mod laws;
 mod lookback;

@@ -86,7 +86,8 @@ const DENSE: &str = concat!(
     %9: tuple[D, L] = reduce(N, Sum, (%8)); %10: f32[D, L] = %9.s; output y: f32[D, L] = %10; }"
 );
 
-const SMALL: StateSpace = StateSpace {
+/// A small schedule, of which tests change what they are about.
+pub(crate) const SMALL: StateSpace = StateSpace {
     warps: 2,
     copy_warps: 1,
     teams: 1,

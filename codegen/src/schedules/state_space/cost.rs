@@ -75,7 +75,10 @@ impl<'a> Walk<'a> {
 pub(super) fn estimate(schedule: &StateSpace, problem: &Problem<'_>) -> Cost {
     let walk = Walk::of(schedule, problem);
     if !schedule.segmented {
-        return walk.of_blocks(walk.blocks, problem.length());
+        let Cost { micros, why } = walk.of_blocks(walk.blocks, problem.length());
+        // Nothing is summed or written, as in the kernel of segment carries.
+        let share = if problem.stage.has_final_states() { problem.constants.state_space_carries } else { 1.0 };
+        return Cost { micros: micros * share, why };
     }
     let segments = schedule.segments(problem);
     let Cost { why, .. } = walk.of_blocks(walk.blocks * segments.count, segments.tiles * u64::from(schedule.steps));
