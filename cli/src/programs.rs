@@ -10,7 +10,7 @@ use oplus_dsl::Elem;
 use oplus_dsl::adjoint::adjoint;
 use oplus_dsl::alternative::choose;
 use oplus_dsl::ir::{Op, Param, Program};
-use oplus_dsl::shard::{ShardError, shard};
+use oplus_dsl::shard::{ShardError, shard, shard_in_segments};
 use oplus_dsl::specialize::{for_call, keep_outputs};
 use oplus_dsl::step::step;
 use oplus_dsl::typing::TypeError;
@@ -109,8 +109,11 @@ pub(crate) fn sharded_variants(
 fn parts(program: &Program, axis: &str) -> Result<Vec<Program>, ShardError> {
     let mut all: Vec<Program> = vec![];
     for wanted in [all_outputs(program), lean_outputs(program, &absent(program, |_| true))] {
-        for phase in shard(&keep_outputs(program, &wanted), axis)?.phases {
-            all.extend(phase.folds.into_iter().map(|fold| fold.program).chain(phase.program));
+        let whole = keep_outputs(program, &wanted);
+        let in_segments = shard_in_segments(&whole, axis)?.map_or(vec![], |sharded| sharded.phases);
+        for phase in shard(&whole, axis)?.phases.into_iter().chain(in_segments) {
+            all.extend(phase.folds.into_iter().map(|fold| fold.program));
+            all.extend(phase.spreads.into_iter().chain(phase.program).chain(phase.joins));
         }
     }
     Ok(all)

@@ -4,17 +4,15 @@ use crate::elem::Elem;
 use crate::ir::{Axis, AxisSet, Op, Program, Value};
 use crate::verify::verify;
 
-/// The program with one more axis, which the parameters whose place in `mapped` is true have before their own, and with them
-/// all values that depend on them. The second part says of every output whether it has the axis, before its own.
+/// The program with one more axis, its first, which the parameters whose place in `mapped` is true have before their own, and with
+/// them all values that depend on them. The second part says of every output whether it has the axis, before its own.
 ///
 /// Each index of the axis has the outputs that the program itself gives for the parameters at that index.
 ///
 /// # Errors
 /// Why the result is not a program, in words: segments, for example, are those of all indices.
 pub fn batched(program: &Program, mapped: &[bool]) -> Result<(Program, Vec<bool>), String> {
-    let mut wider = program.clone();
-    let axis = Axis(program.axes.len() as u32);
-    wider.axes.push(unused_name(program));
+    let (mut wider, axis) = (with_first_axis(program, unused_name(program)), Axis(0));
     for (param, _) in wider.params.iter_mut().zip(mapped).filter(|(_, mapped)| **mapped) {
         param.axes.insert(0, axis);
     }
@@ -31,6 +29,20 @@ pub fn batched(program: &Program, mapped: &[bool]) -> Result<(Program, Vec<bool>
     }
     verify(&wider).map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     Ok((wider, outputs))
+}
+
+/// The program with an axis before its others, which nothing has.
+fn with_first_axis(program: &Program, name: String) -> Program {
+    let mut wider = program.clone();
+    let next = |axis: Axis| Axis(axis.0 + 1);
+    wider.axes.insert(0, name);
+    let tensors = wider.params.iter_mut().map(|p| &mut p.axes).chain(wider.outputs.iter_mut().map(|o| &mut o.axes));
+    tensors.flatten().for_each(|axis| *axis = next(*axis));
+    for node in &mut wider.nodes {
+        node.axes = node.axes.iter().map(next).collect();
+        node.op.map_axes(next);
+    }
+    wider
 }
 
 /// Whether a node's value varies along the axis, that of earlier ones being known.

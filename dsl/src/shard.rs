@@ -31,6 +31,7 @@ mod fold;
 mod level;
 mod local;
 mod scans;
+mod segments;
 mod words;
 
 use thiserror::Error;
@@ -51,6 +52,8 @@ pub const END: &str = "shard.end";
 pub const SIZE: &str = "shard.size";
 /// The axis of gathered messages in folds.
 pub const RANKS: &str = "shard.ranks";
+/// The axis of the segments of a shard, before the others of what each segment has its own of.
+pub const SEGMENTS: &str = "shard.segments";
 
 /// A program that is divided along an axis: see the [module documentation](self).
 #[derive(Clone, Debug, PartialEq)]
@@ -68,10 +71,15 @@ pub struct Phase {
     pub folds: Vec<Fold>,
     /// Taken out of gathered messages.
     pub picks: Vec<Pick>,
+    /// Of a shard in segments: programs that give the state before every segment, from the outputs of folds and from the messages
+    /// that the program of an earlier phase has for every segment. Outputs are named as the state before the shard.
+    pub spreads: Vec<Program>,
     /// The program of the shard; `None` where there is nothing to compute. Its parameters are those of the whole program, outputs
     /// of folds, picks, [`START`], [`END`] and [`SIZE`]. Its outputs are those of the whole program that are known now, and the
     /// messages.
     pub program: Option<Program>,
+    /// Of a shard in segments: programs that combine the messages of all segments to those of the rank.
+    pub joins: Vec<Program>,
     /// The outputs that all ranks gather when the program has run.
     pub messages: Vec<String>,
 }
@@ -193,6 +201,22 @@ pub fn shard(program: &Program, axis: &str) -> Result<Sharded, ShardError> {
     check(&program, along)?;
     let phases = divide::Divide::of(&program, along)?.phases()?;
     Ok(Sharded { axis: axis.to_owned(), phases })
+}
+
+/// Divides a program along an axis for ranks that divide their shards into equal segments, all of which a phase computes at once. The
+/// programs of phases have the axis [`SEGMENTS`] before the others of every tensor that has the divided axis, of the states
+/// before segments, of [`START`], of [`END`] and of messages; the divided axis is that of one segment. `None` where anything but totals of scans and reductions is
+/// exchanged.
+///
+/// # Errors
+/// [`ShardError`] when it cannot be done.
+pub fn shard_in_segments(program: &Program, axis: &str) -> Result<Option<Sharded>, ShardError> {
+    let phases = shard(program, axis)?.phases;
+    let program = crate::simplify::simplify(program);
+    let Some(along) = program.axis(axis) else { return Ok(None) };
+    let divide = divide::Divide::of(&program, along)?;
+    let phases = segments::in_segments(&divide, &phases)?;
+    Ok(phases.map(|phases| Sharded { axis: axis.to_owned(), phases }))
 }
 
 /// Whether an axis is that of a list of offsets with one entry more than there are sequences, or that of the sequences.

@@ -135,7 +135,7 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     program.outputs.iter_mut().for_each(|o| o.axes = list(&o.axes));
     for node in &mut program.nodes {
         node.axes = node.axes.iter().map(to).collect();
-        move_axes(&mut node.op, to);
+        node.op.map_axes(to);
     }
     let axes = groups.iter().map(|g| g.iter().flat_map(|a| stage.axes[a.0 as usize].clone()).collect());
     let view = |v: &View| View { axis: to(v.axis), ..*v };
@@ -146,17 +146,6 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     match stage.state_axis() {
         Some(axis) if stage.has_final_states() => merged.with_final_states(to(axis)),
         _ => merged,
-    }
-}
-
-fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {
-    match op {
-        Op::Index(axis) | Op::Size(axis) => *axis = to(*axis),
-        Op::Scan { axis, .. } | Op::Reduce { axis, .. } | Op::Shift { axis, .. } => *axis = to(*axis),
-        Op::First { axis, .. } | Op::Last { axis, .. } => *axis = to(*axis),
-        Op::Starts { axis, list, .. } => (*axis, *list) = (to(*axis), to(*list)),
-        Op::Gather { axis, to: other, .. } => (*axis, *other) = (to(*axis), to(*other)),
-        _ => {}
     }
 }
 

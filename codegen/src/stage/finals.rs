@@ -42,7 +42,7 @@ fn shared(stage: &Stage) -> Option<Axis> {
     let time = stage.axis().filter(|_| *stage.kind() == Kind::Reduce)?;
     let program = &stage.program;
     let first = program.outputs.first()?;
-    let in_all = |axis: &&Axis| program.outputs.iter().all(|output| output.axes.contains(axis));
+    let in_all = |axis: &&Axis| program.outputs.iter().all(|output| program.node(output.value).axes.contains(**axis));
     let is_lacked = |axis: &&Axis| {
         let mut timed = program.params.iter().filter(|param| param.axes.contains(&time));
         timed.any(|param| !param.axes.contains(axis))

@@ -15,6 +15,7 @@ mod lost;
 mod map;
 mod matrix;
 mod models;
+mod more_rows;
 mod oracle;
 mod parts;
 mod plans;

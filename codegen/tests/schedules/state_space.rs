@@ -267,3 +267,17 @@ fn plans_of_sizes_that_the_schedule_takes_and_does_not() {
         }
     }
 }
+
+/// Without rows, the lanes that would have the other rows of a block write nothing.
+#[test]
+fn states_without_rows() {
+    let program = program(concat!(
+        "program single { axes N, L; param x: f32[L]; param w: f32[N]; param h0: f32[N];",
+        operators!(),
+        "%0: f32[L] = param x; %1: f32[N] = param w; %2: f32[N] = param h0; %3: f32 = const 1.0;
+        %4: f32[N, L] = %0 * %1; %5: tuple[N, L] = scan(L, Affine, (%1, %4), init (%3, %2)); %6: f32[N, L] = %5.b;
+        %7: tuple[L] = reduce(N, Sum, (%6)); %8: f32[L] = %7.s; %9: f32[N] = last(L, %6, %2);
+        output y: f32[L] = %8; output h: f32[N] = %9; }"
+    ));
+    [1, 17, 40].into_iter().for_each(|len| check(&program, &[4, len], Placement::Contiguous, SMALL, len as u64));
+}

@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{AxisSet, Op, Operator, Value};
+use super::{Axis, AxisSet, Op, Operator, Value};
 
 /// The operands of an operation. Those of all but scans and reductions take no memory of the heap.
 pub type Operands<V = Value> = SmallVec<[V; 3]>;
@@ -47,6 +47,20 @@ impl Op {
             Op::MatrixScan(scan) => scan.operands_mut(),
             Op::Starts { offsets, .. } => smallvec![offsets],
             Op::Gather { value, index, inverse, .. } => smallvec![value, index, inverse],
+        }
+    }
+
+    /// Replaces every axis that the operation names by what `f` gives for it.
+    pub fn map_axes(&mut self, f: impl Fn(Axis) -> Axis) {
+        match self {
+            Op::Index(axis) | Op::Size(axis) => *axis = f(*axis),
+            Op::Scan { axis, .. } | Op::Reduce { axis, .. } | Op::Shift { axis, .. } => *axis = f(*axis),
+            Op::First { axis, .. } | Op::Last { axis, .. } => *axis = f(*axis),
+            Op::Starts { axis, list, .. } => (*axis, *list) = (f(*axis), f(*list)),
+            Op::Gather { axis, to, .. } => (*axis, *to) = (f(*axis), f(*to)),
+            Op::MatrixScan(scan) => scan.map_axes(f),
+            Op::Param(_) | Op::Input(_) | Op::Const(_) | Op::Unary(..) | Op::Binary(..) => {}
+            Op::Select(..) | Op::Convert(..) | Op::Broadcast(_) | Op::Field(..) => {}
         }
     }
 

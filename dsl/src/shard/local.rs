@@ -285,7 +285,7 @@ impl Local<'_> {
         Ok(combined.into_iter().map(without_zero).collect())
     }
 
-    fn last_states(
+    pub(super) fn last_states(
         &mut self,
         axis: Axis,
         operator: OperatorId,

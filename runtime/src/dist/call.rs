@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use oplus_dsl::ir::Program;
 
 use super::agree::{Intent, hash};
+use super::plan::Plan;
 use super::run::Run;
+use super::segments::{Estimate, Segments};
 use super::{Group, Plans};
 use crate::bind::{Binding, Known, bind, check_count, check_outputs};
 use crate::execute::Sink;
@@ -48,9 +50,22 @@ impl Shard {
         let tensors: HashMap<String, Tensor> =
             given.filter_map(|(param, tensor)| Some((param.name.clone(), (*tensor)?.clone()))).collect();
         let (group, axis, gathered) = (&self.group, self.axis.as_str(), HashMap::new());
-        let run = Run { group, axis, program, binding: &binding, shards: &shards, sinks, tensors, gathered };
-        let outputs = run.all(&plan)?;
+        let given: Vec<bool> = inputs.iter().map(Option::is_some).collect();
+        let call = Estimate { axis, program, binding: &binding, given: &given, size: own };
+        let (plan, count) = self.segmented(&plan, &call);
+        let (segments, totals) = (Segments { count, size: own }, HashMap::new());
+        let run = Run { group, axis, program, binding: &binding, shards: &shards, segments, sinks, tensors, totals, gathered };
+        let outputs = run.all(plan)?;
         Ok((binding, outputs))
+    }
+
+    /// The plan of a call, and how many segments its shard has.
+    fn segmented<'p>(&self, plan: &'p Plan, call: &Estimate<'_>) -> (&'p Plan, usize) {
+        let Some(in_segments) = plan.in_segments.as_deref().filter(|_| call.size > 0) else { return (plan, 1) };
+        let key = (call.binding.sizes.clone(), call.binding.elem, call.given.to_vec());
+        let estimated = || plan.chosen.get(key, || call.fastest(plan, in_segments));
+        let count = self.group.segments().unwrap_or_else(estimated);
+        if count > 1 && call.size.is_multiple_of(count) { (in_segments, count) } else { (plan, 1) }
     }
 
     /// Checks that this rank's shard has the size that the group was told.

@@ -63,6 +63,7 @@ pub trait Transport: Send + Sync {
 pub struct Group {
     inner: Arc<Inner>,
     shards: Option<Sizes>,
+    segments: Option<usize>,
 }
 
 struct Inner {
@@ -89,7 +90,7 @@ impl Group {
     pub fn new(transport: impl Transport + 'static) -> Group {
         let (transport, agreements) = (Box::new(transport), Mutex::default());
         let (exchanges, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Group { inner: Arc::new(Inner { transport, agreements, exchanges, bytes }), shards: None }
+        Group { inner: Arc::new(Inner { transport, agreements, exchanges, bytes }), shards: None, segments: None }
     }
 
     /// The ranks of a group within this process, to be used by one thread each. They exchange tensors in memory, wherever these
@@ -157,7 +158,20 @@ impl Group {
 
     /// This rank, when all have agreed on the sizes of shards.
     pub(super) fn knowing(&self, sizes: Sizes) -> Group {
-        Group { inner: self.inner.clone(), shards: Some(sizes) }
+        Group { inner: self.inner.clone(), shards: Some(sizes), segments: self.segments }
+    }
+
+    /// This rank, for calls that divide its shard into that many equal segments and compute all of them at once, where a kernel can
+    /// and the size of the shard is a multiple. Otherwise calls on a GPU take the number that is estimated to be fastest; calls
+    /// on a CPU take one. The bits of a call depend on it.
+    #[must_use]
+    pub fn with_segments(&self, segments: usize) -> Group {
+        Group { segments: Some(segments.max(1)), ..self.clone() }
+    }
+
+    /// How many segments a shard is to have, where that was said.
+    pub(super) fn segments(&self) -> Option<usize> {
+        self.segments
     }
 
     /// The sizes of shards, where they are known.

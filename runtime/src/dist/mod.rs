@@ -55,6 +55,7 @@ mod nccl;
 mod plan;
 mod rows;
 mod run;
+mod segments;
 mod simulate;
 mod threads;
 

@@ -8,6 +8,7 @@ use oplus_dsl::shard::{self, Pick, Ranks};
 use oplus_dsl::specialize::keep_outputs;
 
 use super::agree::hash;
+use super::segments::Chosen;
 use crate::Error;
 use crate::execute::Executable;
 
@@ -16,13 +17,19 @@ pub(crate) struct Plan {
     /// A hash of the program and the axis.
     pub(super) hash: u64,
     pub(super) phases: Vec<Phase>,
+    /// The plan for shards in segments, where there is one.
+    pub(super) in_segments: Option<Box<Plan>>,
+    /// How many segments calls have.
+    pub(super) chosen: Chosen,
 }
 
 /// What a rank does between two exchanges.
 pub(super) struct Phase {
     pub(super) picks: Vec<Pick>,
     pub(super) folds: Vec<Fold>,
+    pub(super) spreads: Vec<Executable>,
     pub(super) program: Option<Executable>,
+    pub(super) joins: Vec<Executable>,
     pub(super) messages: Vec<String>,
 }
 
@@ -55,17 +62,32 @@ impl Plans {
 
 /// The program of some of the outputs, divided along an axis.
 pub(super) fn sharded(program: &Program, axis: &str, wanted: &[bool]) -> Result<shard::Sharded, Error> {
+    shard::shard(&of_outputs(program, wanted), axis).map_err(|e| refusal(program, &e))
+}
+
+/// The program of some of the outputs.
+fn of_outputs(program: &Program, wanted: &[bool]) -> Program {
     let outputs = program.outputs.iter().zip(wanted).filter(|(_, wanted)| **wanted);
     let names: Vec<&str> = outputs.map(|(output, _)| output.name.as_str()).collect();
-    let refused = |e: shard::ShardError| Error::NotSharded { kernel: program.name.clone(), reason: e.to_string() };
-    shard::shard(&keep_outputs(program, &names), axis).map_err(refused)
+    keep_outputs(program, &names)
+}
+
+fn refusal(program: &Program, reason: &shard::ShardError) -> Error {
+    Error::NotSharded { kernel: program.name.clone(), reason: reason.to_string() }
 }
 
 impl Plan {
     fn of(program: &Program, axis: &str, wanted: &[bool]) -> Result<Plan, Error> {
-        let sharded = sharded(program, axis, wanted)?;
+        let program = of_outputs(program, wanted);
         let hash = hash(&format!("{axis}\n{wanted:?}\n{program}"));
-        Ok(Plan { hash, phases: sharded.phases.into_iter().map(Phase::of).collect() })
+        let plan = |sharded: shard::Sharded, in_segments: Option<Box<Plan>>| {
+            let phases = sharded.phases.into_iter().map(Phase::of).collect();
+            Plan { hash, phases, in_segments, chosen: Chosen::default() }
+        };
+        let refused = |e: shard::ShardError| refusal(&program, &e);
+        let in_segments = shard::shard_in_segments(&program, axis).map_err(refused)?;
+        let in_segments = in_segments.map(|sharded| Box::new(plan(sharded, None)));
+        Ok(plan(shard::shard(&program, axis).map_err(refused)?, in_segments))
     }
 
     /// Whether a program of it has a parameter.
@@ -86,7 +108,9 @@ impl Phase {
         Phase {
             picks: phase.picks,
             folds: phase.folds.into_iter().map(fold).collect(),
+            spreads: phase.spreads.into_iter().map(Executable::new).collect(),
             program: phase.program.map(Executable::new),
+            joins: phase.joins.into_iter().map(Executable::new).collect(),
             messages: phase.messages,
         }
     }

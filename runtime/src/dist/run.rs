@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use oplus_dsl::Elem;
-use oplus_dsl::ir::Program;
-use oplus_dsl::shard::{END, Pick, Ranks, SIZE, START, Which};
+use oplus_dsl::ir::{Output, Program};
+use oplus_dsl::shard::{END, Pick, Ranks, SEGMENTS, SIZE, START, Which};
 
 use super::Group;
 use super::plan::{Fold, Phase, Plan};
+use super::segments::{Own, Segments, divided_axis};
 use crate::bind::{Binding, Known};
 use crate::execute::{Executable, Hand, Sink};
 use crate::tensor::Storage;
@@ -22,9 +23,13 @@ pub(super) struct Run<'a> {
     pub(super) binding: &'a Binding<'a>,
     /// The sizes of the shards of all ranks.
     pub(super) shards: &'a [usize],
+    /// Those of this rank's shard.
+    pub(super) segments: Segments,
     pub(super) sinks: &'a [Sink<'a>],
     /// Tensors by name: the inputs, what was folded and picked, and the outputs.
     pub(super) tensors: HashMap<String, Tensor>,
+    /// Of a shard in segments: the messages of all segments, by name.
+    pub(super) totals: Own,
     /// Gathered messages, with one more axis in front.
     pub(super) gathered: HashMap<String, Tensor>,
 }
@@ -36,7 +41,11 @@ impl Run<'_> {
         for phase in &plan.phases {
             self.receive(phase)?;
             if let Some(executable) = &phase.program {
-                self.phase(executable, &phase.messages)?;
+                let outputs = match self.segments.count {
+                    1 => self.whole(executable)?,
+                    _ => self.in_segments(executable, phase)?,
+                };
+                self.send(outputs, &phase.messages)?;
             }
         }
         self.fill_empty_shards()?;
@@ -72,7 +81,7 @@ impl Run<'_> {
         let rank = self.group.rank();
         let start: usize = self.shards[..rank].iter().sum();
         let whole: usize = self.shards.iter().sum();
-        let device = self.binding.home.map_or(Device::Cpu, Storage::device);
+        let device = self.device();
         for (name, position) in [(START, start), (END, start + self.shards[rank]), (SIZE, whole)] {
             if !plan.asks(name) {
                 continue;
@@ -112,18 +121,106 @@ impl Run<'_> {
             self.tensors.insert(name.clone(), part);
         }
         let sinks = vec![Sink::New; fold.executable.program.outputs.len()];
-        for (name, tensor) in self.run(&fold.executable, &sinks)? {
+        for (name, tensor) in self.run(&fold.executable, &Own::new(), &sinks)? {
             self.tensors.insert(name, tensor);
         }
         Ok(())
     }
 
-    fn phase(&mut self, executable: &Executable, messages: &[String]) -> Result<(), Error> {
-        let own = |name: &str| self.program.outputs.iter().position(|output| output.name == name);
-        let sink = |name: &str| own(name).map_or(Sink::New, |k| self.sinks[k]);
-        let sinks: Vec<Sink<'_>> = executable.program.outputs.iter().map(|output| sink(&output.name)).collect();
-        let (sent, own): (Vec<_>, Vec<_>) =
-            self.run(executable, &sinks)?.into_iter().partition(|(name, _)| messages.contains(name));
+    /// Runs the program of a phase on the whole shard.
+    fn whole(&self, executable: &Executable) -> Result<Vec<(String, Tensor)>, Error> {
+        let outputs = executable.program.outputs.iter();
+        let sinks: Vec<Sink<'_>> = outputs.map(|output| self.sink(&output.name)).collect();
+        self.run(executable, &Own::new(), &sinks)
+    }
+
+    /// The use of an output of a phase: messages go to new tensors.
+    fn sink(&self, name: &str) -> Sink<'_> {
+        let own = self.program.outputs.iter().position(|output| output.name == name);
+        own.map_or(Sink::New, |k| self.sinks[k])
+    }
+
+    /// Runs the program of a phase on all segments of the shard: after what gives each its states, before what combines their messages.
+    fn in_segments(&mut self, executable: &Executable, phase: &Phase) -> Result<Vec<(String, Tensor)>, Error> {
+        let program = &executable.program;
+        let mut own = self.of_segments(program)?;
+        for spread in &phase.spreads {
+            own.extend(self.run(spread, &self.totals, &vec![Sink::New; spread.program.outputs.len()])?);
+        }
+        let mut wholes: HashMap<String, (Tensor, Tensor)> = HashMap::new();
+        for output in &program.outputs {
+            let Some(along) = divided_axis(program, &output.axes, self.axis) else { continue };
+            if let Some(whole) = self.allocated(output)? {
+                let divided = self.segments.divided(&whole, along)?;
+                wholes.insert(output.name.clone(), (whole, divided));
+            }
+        }
+        let sink = |output: &Output| match wholes.get(&output.name) {
+            Some((_, divided)) => Sink::Into(divided),
+            None => self.sink(&output.name),
+        };
+        let sinks: Vec<Sink<'_>> = program.outputs.iter().map(sink).collect();
+        let (totals, mut outputs): (Vec<_>, Vec<_>) =
+            self.run(executable, &own, &sinks)?.into_iter().partition(|(name, _)| self.program_lacks(name));
+        outputs.iter_mut().for_each(|(name, tensor)| {
+            if let Some((whole, _)) = wholes.remove(name) {
+                *tensor = whole;
+            }
+        });
+        self.totals.extend(totals);
+        for join in &phase.joins {
+            outputs.extend(self.run(join, &self.totals, &vec![Sink::New; join.program.outputs.len()])?);
+        }
+        Ok(outputs)
+    }
+
+    /// Whether the whole program has no output of that name.
+    fn program_lacks(&self, name: &str) -> bool {
+        self.program.outputs.iter().all(|output| output.name != name)
+    }
+
+    /// The whole tensor of an output of segments, if it is wanted.
+    fn allocated(&self, output: &Output) -> Result<Option<Tensor>, Error> {
+        let Some(own) = self.program.outputs.iter().find(|own| own.name == output.name) else { return Ok(None) };
+        match self.sink(&output.name) {
+            Sink::Skip => Ok(None),
+            Sink::Into(tensor) => Ok(Some(tensor.clone())),
+            Sink::New => {
+                let shape: Vec<usize> = own.axes.iter().map(|axis| self.binding.sizes[axis.0 as usize]).collect();
+                Tensor::uninitialised(own.elem.in_call(self.elem()), &shape, &self.device()).map(Some)
+            }
+        }
+    }
+
+    /// The parameters that segments have of their own: parts of tensors, and where each lies in the whole.
+    fn of_segments(&self, program: &Program) -> Result<Own, Error> {
+        let mut own = Own::new();
+        for param in &program.params {
+            if let (Some(along), Some(tensor)) = (divided_axis(program, &param.axes, self.axis), self.tensors.get(&param.name)) {
+                own.insert(param.name.clone(), self.segments.divided(tensor, along)?);
+            }
+        }
+        let start: usize = self.shards[..self.group.rank()].iter().sum();
+        for (name, first) in [(START, 0), (END, 1)] {
+            if program.param(name).is_some() {
+                let at = |k: usize| (start + (k + first) * self.segments.each()) as i64;
+                let positions: Vec<i64> = (0..self.segments.count).map(at).collect();
+                let positions = Tensor::from_vec(positions, &[self.segments.count])?.to_device(&self.device())?;
+                own.insert(name.to_owned(), positions);
+            }
+        }
+        Ok(own)
+    }
+
+    fn device(&self) -> Device {
+        self.binding.home.map_or(Device::Cpu, Storage::device)
+    }
+
+    /// Gathers the messages among the outputs of a phase, and keeps the others.
+    fn send(&mut self, outputs: Vec<(String, Tensor)>, messages: &[String]) -> Result<(), Error> {
+        let (mut sent, own): (Vec<_>, Vec<_>) = outputs.into_iter().partition(|(name, _)| messages.contains(name));
+        // Ranks send in one order, whether or not their shards are in segments.
+        sent.sort_by_key(|(name, _)| messages.iter().position(|message| message == name));
         let tensors: Vec<&Tensor> = sent.iter().map(|(_, tensor)| tensor).collect();
         let gathered = if tensors.is_empty() { vec![] } else { self.group.all_gather_many(&tensors)? };
         self.gathered.extend(sent.iter().map(|(name, _)| name.clone()).zip(gathered));
@@ -131,11 +228,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs a program with tensors of these names.
-    fn run(&self, executable: &Executable, sinks: &[Sink<'_>]) -> Result<Vec<(String, Tensor)>, Error> {
+    /// Runs a program with tensors of these names: `own` before others.
+    fn run(&self, executable: &Executable, own: &Own, sinks: &[Sink<'_>]) -> Result<Vec<(String, Tensor)>, Error> {
         let program = &executable.program;
-        let inputs: Vec<Option<&Tensor>> = program.params.iter().map(|param| self.tensors.get(&param.name)).collect();
-        let size = |name: &String| self.program.axis(name).map(|axis| self.binding.sizes[axis.0 as usize]);
+        let tensor = |name: &String| own.get(name).or_else(|| self.tensors.get(name));
+        let inputs: Vec<Option<&Tensor>> = program.params.iter().map(|param| tensor(&param.name)).collect();
+        let size = |name: &String| match name.as_str() {
+            SEGMENTS => Some(self.segments.count),
+            name if name == self.axis => Some(self.segments.each()),
+            name => self.program.axis(name).map(|axis| self.binding.sizes[axis.0 as usize]),
+        };
         let known =
             Known { sizes: program.axes.iter().map(size).collect(), elem: Some(self.elem()), home: self.binding.home };
         let ran = executable.run(&known, &inputs, sinks, Hand::Nothing);

@@ -85,12 +85,13 @@ impl Case {
         self.outputs.iter().chain(gradients).filter_map(Array::as_floats).flatten().all(|x| x.is_finite())
     }
 
-    /// Calls the kernel on one thread for each part of the axis.
-    pub(crate) fn run(&self, parts: &[usize]) -> Vec<Result<Given, Error>> {
+    /// Calls the kernel on one thread for each part of the axis, which it divides into segments if their number divides its size.
+    pub(crate) fn run_in_segments(&self, parts: &[usize], segments: usize) -> Vec<Result<Given, Error>> {
         assert_eq!(parts.iter().sum::<usize>(), self.size());
         thread::scope(|scope| {
             let ranks: Vec<_> = Group::threads(parts.len())
                 .into_iter()
+                .map(|group| group.with_segments(segments))
                 .map(|group| scope.spawn(move || self.rank(&group, range(parts, group.rank()))))
                 .collect();
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
@@ -125,7 +126,12 @@ impl Case {
 
     /// Checks that the ranks give the parts of what the interpreter gives for the whole.
     pub(crate) fn check(&self, parts: &[usize], tolerance: f64) {
-        for (rank, given) in self.run(parts).into_iter().enumerate() {
+        self.check_in_segments(parts, 1, tolerance);
+    }
+
+    /// [`Case::check`] of ranks that divide their parts into segments.
+    pub(crate) fn check_in_segments(&self, parts: &[usize], segments: usize, tolerance: f64) {
+        for (rank, given) in self.run_in_segments(parts, segments).into_iter().enumerate() {
             let part = range(parts, rank);
             let (outputs, gradients) =
                 given.unwrap_or_else(|error| panic!("rank {rank} of {parts:?}: {error}\n{}", self.program));

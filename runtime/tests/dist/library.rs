@@ -1,7 +1,7 @@
 //! The kernels and models of the library.
 
 use oplus_dsl::ir::{Axis, Node, Op, Program};
-use oplus_dsl::shard::{ShardError, shard};
+use oplus_dsl::shard::{ShardError, shard, shard_in_segments};
 use oplus_front::library_programs;
 
 use crate::harness::{Case, divisions};
@@ -55,6 +55,27 @@ fn sharded_along_time_is_whole() {
         checked += 1;
     }
     assert!(checked > 40, "{checked} kernels are scans");
+}
+
+/// Ranks whose shards are in segments give what the others give: all of them, none, or one alone, whose part has a size that the
+/// number of segments divides.
+#[test]
+fn shards_in_segments_are_whole() {
+    let mut segmented = 0;
+    for program in library_programs() {
+        let scanned = program.nodes.iter().find_map(|node| match node.op {
+            Op::Scan { axis, .. } => Some(program.axis_name(axis).to_owned()),
+            _ => None,
+        });
+        let Some(axis) = scanned.filter(|axis| !gathers(&program, axis)) else { continue };
+        let case = Case::new(&program, &axis, &sizes(&program), 19);
+        let n = case.size();
+        for (parts, segments) in [(vec![n - 1, 1], 2), (vec![n - 5, 2, 3], 3), (vec![0, n - 8, 8], 4), (vec![n], n)] {
+            case.check_in_segments(&parts, segments, 1e-11);
+        }
+        segmented += usize::from(shard_in_segments(&program, &axis).expect("is divided").is_some());
+    }
+    assert!(segmented > 30, "{segmented} kernels have segments");
 }
 
 /// Every kernel along each of its axes: sums, rows and keys of attention as well.

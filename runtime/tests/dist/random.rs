@@ -24,6 +24,7 @@ fn check(seed: u64, ingredients: &Ingredients) {
         }
         let parts = divisions(case.size());
         case.check(&parts[1 + rng.below(3)], 1e-9);
+        case.check_in_segments(&parts[rng.below(4)], 1 + rng.below(4), 1e-9);
     }
 }
 

@@ -32,12 +32,17 @@ pub fn timed(checked: usize) -> Vec<Case> {
         sizes: sizes.iter().map(|(axis, size)| ((*axis).into(), *size)).collect(),
         checked,
     };
-    let heads = &[("B", 1), ("G", 1), ("H", 4), ("P", 64), ("N", 64)];
+    let few = &[("B", 1), ("G", 1), ("H", 4), ("P", 64), ("N", 64)];
+    let heads = &[("B", 1), ("G", 1), ("H", 24), ("P", 64), ("N", 128)];
+    let channels = |channels| [("B", 1), ("G", 1), ("D", channels), ("N", 16)];
     let attention = &[("B", 1), ("G", 2), ("R", 1), ("M", 64), ("E", 64), ("F", 64)];
     vec![
         case("affine", kernels::affine::kernel(), "T", &[("B", 64)]),
-        case("selective_scan", models::selective_scan::kernel(), "T", &[("B", 1), ("G", 1), ("D", 256), ("N", 16)]),
-        case("ssd", models::ssd::kernel(), "T", heads),
+        case("selective_scan", models::selective_scan::kernel(), "T", &channels(256)),
+        case("ssd", models::ssd::kernel(), "T", few),
+        // The layers of Mamba and Mamba-2 of 130 million parameters.
+        case("selective_scan_130m", models::selective_scan::kernel(), "T", &channels(1536)),
+        case("ssd_130m", models::ssd::kernel(), "T", heads),
         case("attention", models::attention::kernel(), "N", attention),
     ]
 }

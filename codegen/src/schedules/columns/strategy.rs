@@ -150,5 +150,24 @@ fn walk(schedule: &Columns, problem: &Problem<'_>, memory: &Memory) -> Cost {
     let step = memory.moved / (blocks * steps).max(1.0) / memory.one;
     // A chunk is on its way while the one before is scanned, but waits for its own first rows.
     let micros = of_one * steps * step + rounds * problem.constants.columns_ahead * 2.0 / (1.0 + resident);
+    let work = if problem.stage.is_reduction() { updates(schedule, problem) } else { 0.0 };
+    if work > micros {
+        return Cost { micros: work, why: "updates of states that are not written".to_owned() };
+    }
     Cost { micros, why: of_blocks(rounds, "step", resident) }
+}
+
+/// Issue slots of a load, with its address and what waits for it.
+const LOAD: f64 = 12.0;
+
+/// Microseconds of the updates of a reduction, whose threads load and compute again what neighbouring states share.
+fn updates(schedule: &Columns, problem: &Problem<'_>) -> f64 {
+    let (program, lane) = (&problem.stage.program, Axis(schedule.lane));
+    let Some(time) = problem.stage.axis() else { return 0.0 };
+    let timed = program.params.iter().filter(|param| param.axes.contains(&time));
+    let loads: f64 = timed.map(|p| if p.axes.contains(&lane) { 1.0 / f64::from(schedule.vector) } else { 1.0 }).sum();
+    let maps = program.nodes.iter().filter(|node| node.op.is_map() && node.axes.contains(time)).count();
+    let points = problem.rows().saturating_mul(problem.length()) as f64;
+    let lanes = f64::from(problem.target.multiprocessors) * 128.0;
+    points * (LOAD * loads + maps as f64) / (lanes * problem.constants.clock)
 }

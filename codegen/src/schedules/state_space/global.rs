@@ -88,6 +88,10 @@ impl<'k, 's> Global<'k, 's> {
             let inside = b.lt(self.row, kernel.block.rows);
             exists = b.and(exists, inside);
         }
+        if kernel.values.row.is_none() {
+            // The block has one row; what would be its others must not write.
+            exists = b.eq(self.row, Operand::i32(0));
+        }
         if axes.contains(&kernel.values.state) {
             let own = b.add(self.state, Operand::i32(state as i32));
             indices.push((kernel.values.state, b.convert(Ty::I64, own)));
