@@ -30,11 +30,11 @@ pub(super) fn final_states(program: &Program) -> Result<Option<Cut>, CutError> {
     Ok(is_any.then_some(cut))
 }
 
-/// Whether no output has an axis along which the program scans.
+/// Whether the program scans, and no output has an axis along which it does.
 fn keeps_no_time(program: &Program) -> bool {
     let scanned = |node: &Node| if let Op::Scan { axis, .. } = node.op { Some(axis) } else { None };
     let times: AxisSet = program.nodes.iter().filter_map(scanned).collect();
-    !program.outputs.iter().any(|output| output.axes.iter().any(|axis| times.contains(*axis)))
+    !times.is_empty() && !program.outputs.iter().any(|output| output.axes.iter().any(|axis| times.contains(*axis)))
 }
 
 /// The last axis of all final states of a stage that some parameter with the time lacks.
@@ -56,7 +56,9 @@ fn shared(stage: &Stage) -> Option<Axis> {
 fn with_own_decays(program: &Program) -> Option<Program> {
     let is_scan = |v: &Value| matches!(program.node(*v).op, Op::Scan { .. });
     let scan = (0..program.nodes.len() as u32).map(Value).find(is_scan)?;
-    let Op::Scan { operator, ref elements, ref init, exclusive: false, .. } = program.node(scan).op else { return None };
+    let Op::Scan { operator, ref elements, ref init, exclusive: false, .. } = program.node(scan).op else {
+        return None;
+    };
     let decay = shifted_decay(program, scan).filter(|_| init.is_empty() && is_affine(program.operator(operator)))?;
     let mut own = program.without_nodes();
     let mut place: Vec<Value> = vec![];

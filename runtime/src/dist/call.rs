@@ -54,7 +54,18 @@ impl Shard {
         let call = Estimate { axis, program, binding: &binding, given: &given, size: own };
         let (plan, count) = self.segmented(&plan, &call);
         let (segments, totals) = (Segments { count, size: own }, HashMap::new());
-        let run = Run { group, axis, program, binding: &binding, shards: &shards, segments, sinks, tensors, totals, gathered };
+        let run = Run {
+            group,
+            axis,
+            program,
+            binding: &binding,
+            shards: &shards,
+            segments,
+            sinks,
+            tensors,
+            totals,
+            gathered,
+        };
         let outputs = run.all(plan)?;
         Ok((binding, outputs))
     }

@@ -196,7 +196,9 @@ impl Run<'_> {
     fn of_segments(&self, program: &Program) -> Result<Own, Error> {
         let mut own = Own::new();
         for param in &program.params {
-            if let (Some(along), Some(tensor)) = (divided_axis(program, &param.axes, self.axis), self.tensors.get(&param.name)) {
+            if let (Some(along), Some(tensor)) =
+                (divided_axis(program, &param.axes, self.axis), self.tensors.get(&param.name))
+            {
                 own.insert(param.name.clone(), self.segments.divided(tensor, along)?);
             }
         }

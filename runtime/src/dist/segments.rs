@@ -79,7 +79,8 @@ impl Estimate<'_> {
         }
         let micros = |plan: &Plan, count: usize| self.micros(plan, Segments { count, size: self.size }, &device);
         let divides = |count: &usize| self.size.is_multiple_of(*count) && self.size / count >= LEAST;
-        let choices = CHOICES.into_iter().filter(divides).filter_map(|count| Some((count, micros(in_segments, count)?)));
+        let choices =
+            CHOICES.into_iter().filter(divides).filter_map(|count| Some((count, micros(in_segments, count)?)));
         let Some(without) = micros(whole, 1) else { return 1 };
         choices.fold((1, without), |best, other| if other.1 < best.1 { other } else { best }).0
     }
@@ -130,7 +131,8 @@ impl Estimate<'_> {
     /// The layout of a tensor: that of the whole is contiguous.
     fn layout(&self, program: &Program, axes: &[Axis], sizes: &[usize], segments: Segments) -> plan::Layout {
         let shape: Vec<usize> = axes.iter().map(|axis| sizes[axis.0 as usize]).collect();
-        let strides = |shape: &[usize]| Layout::contiguous(shape).map_or_else(|_| vec![0; shape.len()], |own| own.strides);
+        let strides =
+            |shape: &[usize]| Layout::contiguous(shape).map_or_else(|_| vec![0; shape.len()], |own| own.strides);
         let strides = match divided_axis(program, axes, self.axis) {
             Some(along) => {
                 let mut whole = shape[1..].to_vec();
