@@ -58,7 +58,7 @@ pub(crate) struct Made<B: Memory> {
     pub(crate) saved: Saved<B>,
 }
 
-/// What the gradient of a call needs.
+/// The tensors that the gradient of a call needs.
 pub(crate) struct Saved<B: Memory> {
     inputs: Vec<Option<B::Tensor>>,
     /// Those that the gradient reads.
