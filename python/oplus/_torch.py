@@ -146,11 +146,20 @@ def _gradients(ctx: Any, share: Share, cotangents: Tensors) -> Tensors:
     args = tuple([cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources])
     if _is_batched(cotangents):
         return _torch_library.by_operator(share.part, args)
-    found = share.part.call_eager(args, _library)
-    if found is not None and found is not NotImplemented:
-        return found
-    every = _derivative(derived.gradient, args)
-    return tuple([x for x, wanted in zip(every, share.wanted) if wanted])
+    is_part = _native.COMPILES or not _is_on_gpu(args)
+    kernel = share.part if is_part else derived.gradient.native
+    found = kernel.call_eager(args, _library)
+    if found is None or found is NotImplemented:
+        found, is_part = _derivative(derived.gradient, args), False
+    return found if is_part else tuple([x for x, wanted in zip(found, share.wanted) if wanted])
+
+
+def _is_on_gpu(tensors: Tensors) -> bool:
+    """Whether tensors are on a GPU, for which whole gradients have committed kernels, parts of them have not."""
+    for x in tensors:
+        if x is not None:
+            return x.is_cuda
+    return False
 
 
 def _jvp(ctx: Any, _: None, *tangents: Any) -> Tensors:

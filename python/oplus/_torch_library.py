@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from . import _native
 from ._derived import Derived, derived_of, is_float
 from ._kernel import kernels
-from ._torch import _DTYPES, _ELEMS, _run
+from ._torch import _DTYPES, _ELEMS, _is_on_gpu, _run
 
 _library = torch.library.Library("oplus", "FRAGMENT")
 _names: dict[str, str] = {}
@@ -86,7 +86,9 @@ def _register_gradient(name: str, derived: Derived) -> None:
     floats = [at for at, param in enumerate(derived.params) if is_float(param.elem)]
 
     def run(*args: Any, wanted: list[bool]) -> list[torch.Tensor]:
-        return list(_run(derived.part(tuple(wanted)), args))
+        if _native.COMPILES or not _is_on_gpu(args):
+            return list(_run(derived.part(tuple(wanted)), args))
+        return [x for x, needed in zip(_run(gradient.native, args), wanted) if needed]
 
     def fake(*args: Any, wanted: list[bool]) -> list[torch.Tensor]:
         return [x for x, needed in zip(_shapes(gradient, args), wanted) if needed]
