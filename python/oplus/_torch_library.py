@@ -117,10 +117,11 @@ def _register_gradient(name: str, derived: Derived) -> None:
 
     def differentiated(keyset: Any, *args: Any) -> Any:
         # Programs that are traced enter forward mode without its names in Python knowing it, so that the tensors tell.
-        duals = [None if x is None else forward_ad.unpack_dual(x, level=0) for x in args]
-        if all(dual is None or dual.tangent is None for dual in duals):
-            return in_reverse(keyset, *args)
-        return _in_forward_mode(derived, duals)
+        for x in args:
+            if x is not None and torch._VF._unpack_dual(x, level=0)[1] is not None:
+                duals = [None if x is None else forward_ad.unpack_dual(x, level=0) for x in args]
+                return _in_forward_mode(derived, duals)
+        return in_reverse(keyset, *args)
 
     # As `torch.library.register_autograd` does, which has no forward mode.
     _library.impl(name, differentiated, "Autograd", with_keyset=True)
