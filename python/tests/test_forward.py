@@ -198,7 +198,10 @@ def test_compiled_programs_have_forward_mode(rnn, mixed, backend, length):
         "one of two": (lambda a, x, d: jvp(lambda a: rnn.affine(a, x).h.square(), (a,), (d,)), (a, x, dots[0])),
         "counts": (lambda x, d: jvp(lambda x: mixed.ranked(x).y, (x,), (d,)), (x, dots[1])),
         "twice": (lambda a, d: jvp(lambda a: jvp(lambda a: rnn.affine(a, x).h, (a,), (d,))[1], (a,), (d,)), (a, dots[0])),
-        "jacfwd": (lambda a: torch.func.jacfwd(lambda a: rnn.affine(a, x, h0).h)(a), (a,)),
+        "many": (
+            lambda a, d: torch.vmap(lambda d: jvp(lambda a: rnn.affine(a, x, h0).h, (a,), (d,))[1])(d),
+            (a, torch.randn(4, *a.shape, dtype=a.dtype)),
+        ),
     }
     for name, (program, given) in programs.items():
         torch._dynamo.reset()
