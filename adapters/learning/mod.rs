@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Trains a small Mamba on a book, twice: with the scan by oplus, and by the framework's own operations.
@@ -47,6 +47,18 @@ pub(crate) struct Args {
     /// The seed of weights and text.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Where to train. `cuda` needs the feature of that name.
+    #[arg(long, value_enum, default_value_t = Place::Cpu)]
+    device: Place,
+}
+
+/// Where a model is trained.
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub(crate) enum Place {
+    /// On the CPU.
+    Cpu,
+    /// On the first GPU.
+    Cuda,
 }
 
 /// Sizes of a model.
@@ -58,6 +70,18 @@ pub(crate) struct Sizes {
     pub(crate) layers: usize,
     /// States of a channel.
     pub(crate) states: usize,
+}
+
+/// A training that is to be made.
+pub(crate) struct Plan {
+    /// Who computes the scan.
+    pub(crate) scan: Scan,
+    /// The sizes of the model.
+    pub(crate) sizes: Sizes,
+    /// The step size.
+    pub(crate) rate: f64,
+    /// Where it is made.
+    pub(crate) device: Place,
 }
 
 /// Who computes the scan.
@@ -86,7 +110,7 @@ struct Training {
 /// Trains both models of a framework, prints their times and draws their losses.
 pub(crate) fn compare<L: Learner>(
     framework: &str,
-    make: impl Fn(Scan, Sizes, f64, &mut fastrand::Rng) -> Result<L, Box<dyn Error>>,
+    make: impl Fn(&Plan, &mut fastrand::Rng) -> Result<L, Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let text = fs::read(&args.text).map_err(|e| format!("{}: {e}", args.text.display()))?;
@@ -99,7 +123,8 @@ pub(crate) fn compare<L: Learner>(
     for (scan, name) in
         [(Scan::Oplus, "scan by oplus".to_owned()), (Scan::Loop, format!("loop over time in {framework}"))]
     {
-        let mut learner = make(scan, sizes, args.rate, &mut fastrand::Rng::with_seed(args.seed))?;
+        let plan = Plan { scan, sizes, rate: args.rate, device: args.device };
+        let mut learner = make(&plan, &mut fastrand::Rng::with_seed(args.seed))?;
         trainings.push(train(name, &mut learner, &text, &args)?);
     }
     for Training { name, losses, step } in &trainings {

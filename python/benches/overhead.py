@@ -61,6 +61,41 @@ def whole(call: Callable[[], torch.Tensor], wanted: torch.Tensor, seed: torch.Te
     return lambda: torch.autograd.grad(call(), wanted, seed)
 
 
+class Nothing(torch.autograd.Function):
+    """A node of the graph that does nothing, written in Python: what PyTorch itself takes for one."""
+
+    @staticmethod
+    def forward(ctx: object, *tensors: torch.Tensor) -> torch.Tensor:
+        return tensors[0].view_as(tensors[0])
+
+    @staticmethod
+    def backward(ctx: object, *cotangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return cotangents * len(ctx.needs_input_grad)  # type: ignore[attr-defined]
+
+
+def selective_scan(device: str) -> dict[str, tuple[Callable[[], object], bool]]:
+    """Calls of a model with seven tensors."""
+    states, channels, times = (16, 16, 256) if device == "cuda" else (2, 1, 4)
+    of = lambda *shape: torch.randn(*shape, device=device)  # noqa: E731
+    rows, shared = (1, 1, channels, times), (1, 1, states, times)
+    tensors = {
+        "u": of(*rows), "delta": of(*rows).abs(), "a": -of(1, channels, states).abs(), "b": of(*shared), "c": of(*shared),
+        "skip": of(1, channels), "delta_bias": of(1, channels),
+    }  # fmt: skip
+    leaves = {name: x.clone().requires_grad_() for name, x in tensors.items()}
+    wanted, seed, kernel = list(leaves.values()), of(*rows), oplus.models.selective_scan
+    return {
+        "`oplus.models.selective_scan`": (lambda: kernel(**tensors), False),
+        "`oplus.models.selective_scan`, gradient recorded": (lambda: kernel(**leaves), True),
+        "`oplus.models.selective_scan`, with its gradient": (
+            lambda: torch.autograd.grad(kernel(**leaves).y, wanted, seed), True,
+        ),
+        "a node of seven tensors that does nothing, with its gradient": (
+            lambda: torch.autograd.grad(Nothing.apply(*[wanted[0]] * 7), wanted[0], seed), True,
+        ),
+    }  # fmt: skip
+
+
 def compiled(device: str, x: torch.Tensor, wanted: torch.Tensor) -> dict[str, tuple[Callable[[], object], bool]]:
     """Calls in compiled programs. On the CPU their code is run as it was traced, for which no C++ compiler is needed."""
     backend = "inductor" if device == "cuda" else "aot_eager"
@@ -104,6 +139,8 @@ def layers(device: str) -> dict[str, tuple[Callable[[], object], bool]]:
         "`oplus.kernels.cumsum(x)`": (lambda: kernel(x), False),
         "`torch.cumsum(x, 1)`, gradient recorded": (lambda: torch.cumsum(wanted, 1), True),
         "`oplus.kernels.cumsum(x)`, gradient recorded": (lambda: kernel(wanted), True),
+        "a node of Python that does nothing, recorded": (lambda: Nothing.apply(wanted), True),
+        "a node of Python that does nothing, with its gradient": (whole(lambda: Nothing.apply(wanted), wanted, x), True),
         "`torch.cumsum(x, 1)`, with its gradient": (whole(lambda: torch.cumsum(wanted, 1), wanted, x), True),
         "`oplus.kernels.cumsum(x)`, with its gradient": (whole(lambda: kernel(wanted).y, wanted, x), True),
         "`flash_attn_func`, causal": (lambda: compat.flash_attn.flash_attn_func(q, q, q, causal=True), False),
@@ -112,7 +149,7 @@ def layers(device: str) -> dict[str, tuple[Callable[[], object], bool]]:
     if device == "cpu":
         rows["`numpy.cumsum(x, 1)`"] = (lambda: numpy.cumsum(array, 1), False)
         rows["`oplus.kernels.cumsum(x)`, NumPy"] = (lambda: kernel(array), False)
-    return rows | compiled(device, x, wanted)
+    return rows | selective_scan(device) | compiled(device, x, wanted)
 
 
 def main() -> None:
@@ -123,6 +160,10 @@ def main() -> None:
     print(f"{where}, PyTorch {torch.__version__}\n\n| call | processor, µs |{' in a graph, µs |' * on_gpu}")
     print(f"|---|---|{'---|' * on_gpu}")
     rows = layers(device)
+    # A processor that has slept begins slowly.
+    end = time.perf_counter() + 2
+    while time.perf_counter() < end:
+        torch.randn(1000).sum()
     if on_gpu:
         alone = ("`torch.cumsum(x, 1)`", "`oplus.kernels.cumsum(x)`")
         rows |= graphs({name: rows[name][0] for name in alone})

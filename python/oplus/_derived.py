@@ -25,7 +25,11 @@ class Derived:
         self.has_choice = self.is_differentiable and any(p.other and is_float(p.elem) for p in self.params)
         # Whether a call may save states for its gradient.
         self.may_save = self.is_differentiable and native.sums
+        # Gradients of no input, behind that of this object.
+        self.nothing = (None,) * (len(self.params) + 1)
+        self.float_outputs = [at for at, output in enumerate(self.outputs) if is_float(output.elem)]
         self._parts: dict[tuple[bool, ...], _native.Kernel] = {}
+        self._shares: dict[tuple[bool, ...], Share] = {}
         self._batched: dict[tuple[bool, ...], tuple[Derived, list[bool]]] = {}
 
     @cached_property
@@ -61,6 +65,13 @@ class Derived:
             self._parts[wanted] = found
         return found
 
+    def share(self, needed: tuple[bool, ...]) -> Share:
+        """The gradients of some of the inputs, behind that of this object."""
+        found = self._shares.get(needed)
+        if found is None:
+            found = self._shares[needed] = Share(self, needed)
+        return found
+
     def batched(self, mapped: tuple[bool, ...]) -> tuple[Derived, list[bool]]:
         """The kernel with one more axis before those of some parameters."""
         found = self._batched.get(mapped)
@@ -85,6 +96,33 @@ class Derived:
         wide = "f64" if call == "f64" else "f32"
         stored = {"call": call, "wide": wide, "state": wide}
         return [(stored.get(o.elem, o.elem), [sizes[axis] for axis in o.axes]) for o in self.outputs]
+
+
+class Share:
+    """The gradients of some of a call's inputs, and where they stand among those of all."""
+
+    def __init__(self, derived: Derived, needed: tuple[bool, ...]) -> None:
+        self._derived = derived
+        floats = [at for at, param in enumerate(derived.params) if is_float(param.elem)]
+        # For each input that stores floats, whether its gradient is needed.
+        self.wanted = tuple(bool(needed[at + 1]) for at in floats)
+        self.is_empty = not derived.is_differentiable or not any(self.wanted)
+        self._places = [at + 1 for at, wanted in zip(floats, self.wanted) if wanted]
+        self._is_whole = len(self._places) == len(derived.params)
+
+    @cached_property
+    def part(self) -> _native.Kernel:
+        """The kernel of these gradients."""
+        return self._derived.part(self.wanted)
+
+    def placed(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """These gradients among those of all."""
+        if self._is_whole:
+            return None, *found
+        every: list[Any] = list(self._derived.nothing)
+        for at, gradient in zip(self._places, found):
+            every[at] = gradient
+        return tuple(every)
 
 
 _derived: dict[int, Derived] = {}

@@ -35,6 +35,8 @@ class Kernel:
         self._params = native.params
         self._count = len(self._params)
         self._places = {param.name: at for at, param in enumerate(self._params)}
+        # For names of arguments that have been seen, where each parameter stands among the arguments; behind them stands None.
+        self._orders: dict[tuple[int, tuple[str, ...]], tuple[int, ...]] = {}
         self._scalars = [at for at, param in enumerate(self._params) if not param.axes]
         self.__name__ = self.__qualname__ = native.name.replace(".", "_")
         names = [output.name.replace(".", "_") for output in native.outputs]
@@ -128,22 +130,33 @@ class Kernel:
         return f"fn {self.__name__}({params}) -> ({outputs})\n{self.equations.rstrip()}"
 
     def _bound(self, args: tuple[Array, ...], kwargs: dict[str, Array]) -> tuple[Array, ...]:
-        if len(args) > self._count:
-            raise TypeError(f"`{self.__name__}` takes {self._count} tensors, {len(args)} were given")
-        bound: list[Array] = [*args, *[None] * (self._count - len(args))]
-        for name, value in kwargs.items():
+        """The arguments in the order of the parameters, None for those that are left out."""
+        form = (len(args), tuple(kwargs))
+        order = self._orders.get(form)
+        if order is None:
+            order = self._orders[form] = self._order(*form)
+        given = (*args, *kwargs.values(), None)
+        return tuple([given[at] for at in order])
+
+    def _order(self, count: int, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Where each parameter stands among `count` arguments and those of these names."""
+        if count > self._count:
+            raise TypeError(f"`{self.__name__}` takes {self._count} tensors, {count} were given")
+        left_out = count + len(names)
+        order = [*range(count), *[left_out] * (self._count - count)]
+        for place, name in enumerate(names, count):
             at = self._places.get(name)
             if at is None:
                 at = self._places.get(name.replace("_bar", ".bar").replace("_dot", ".dot"))
             if at is None:
                 known = ", ".join(self._places)
                 raise TypeError(f"`{self.__name__}` has no parameter `{name}`; its parameters are {known}")
-            if at < len(args):
+            if at < count:
                 raise TypeError(f"`{self.__name__}` got `{name}` twice")
-            bound[at] = value
-        if not bound:
+            order[at] = place
+        if not order:
             raise TypeError(f"`{self.__name__}` has no parameters, so that nothing tells where it runs")
-        return tuple(bound)
+        return tuple(order)
 
     def _library(self, args: tuple[Array, ...]) -> ModuleType:
         """How a call is made: as the first array that is given asks for."""

@@ -79,6 +79,7 @@ class Torch:
         is_grad_enabled: Callable[[], bool],
         forward_ad: dict[str, Any],
         dtypes: dict[str, Any],
+        empty: tuple[Callable[..., Any] | None, ...],
     ) -> None: ...
 
 # Makes arrays, `allocate(elem, shape)`; of PyTorch beside the first tensor that is given.

@@ -7,6 +7,7 @@ operators of a `torch.library.Library`.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from . import _native
-from ._derived import Derived, is_float
+from ._derived import Derived, Share, is_float
 from ._modes import is_recording
 
 if TYPE_CHECKING:
@@ -42,17 +43,25 @@ _library = _native.Torch(
     torch.is_grad_enabled,
     vars(forward_ad),
     _DTYPES,
+    # The functions that compiled programs call.
+    tuple(getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None) for device in ("cpu", "cuda")),
 )
 
 
 def _memory(size: int, ordinal: int, stream: int) -> int:
     """Memory of a GPU for what a call needs beside its tensors, in the order of a stream."""
-    if torch.cuda.current_device() == ordinal:
+    # There are tensors on a GPU, so that PyTorch knows of CUDA.
+    if torch._C._cuda_getDevice() == ordinal:
         return torch._C._cuda_cudaCachingAllocator_raw_alloc(size, stream)
     return torch.cuda.caching_allocator_alloc(size, ordinal, stream)
 
 
-_native.use_allocator(_memory, torch.cuda.caching_allocator_delete)
+def _free(address: int) -> None:
+    """Gives the memory back."""
+    torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+
+
+_native.use_allocator(_memory, _free)
 
 
 def scalar(value: float, elem: str, call: Any, like: torch.Tensor) -> torch.Tensor:
@@ -80,8 +89,10 @@ def _is_eager(args: Tensors) -> bool:
 
 def _is_batched(args: Tensors) -> bool:
     """Whether there are tensors among these that `is_grads_batched` and its like make, which PyTorch calls operators on one by one."""
-    is_batched = torch._C._functorch.is_legacy_batchedtensor
-    return any(x is not None and is_batched(x) for x in args)
+    for x in args:
+        if x is not None and torch._C._functorch.is_legacy_batchedtensor(x):
+            return True
+    return False
 
 
 def call(kernel: Kernel, args: Tensors) -> Tensors:
@@ -107,28 +118,48 @@ def _check(name: str, x: Any) -> None:
 
 
 def _backward(ctx: Any, *cotangents: Any) -> Tensors:
-    derived, is_ordered, is_whole, _ = ctx.call
-    nothing = (None,) * (len(derived.params) + 1)
-    if not derived.is_differentiable or all(x is None for x in cotangents):
-        return nothing
-    needed = ctx.needs_input_grad[1:]
-    wanted = tuple(needs for param, needs in zip(derived.params, needed) if is_float(param.elem))
-    if not any(wanted):
-        return nothing
+    derived = ctx.call[0]
+    share = derived.share(ctx.needs_input_grad)
+    if share.is_empty:
+        return derived.nothing
+    for x in cotangents:
+        if x is not None:
+            break
+    else:
+        return derived.nothing
+    if ctx.call[1]:
+        # PyTorch takes gradients on threads of its own.
+        with _native.Ordered():
+            return share.placed(_gradients(ctx, share, cotangents))
+    return share.placed(_gradients(ctx, share, cotangents))
+
+
+def _gradients(ctx: Any, share: Share, cotangents: Tensors) -> Tensors:
+    """The gradients of a share of the inputs."""
+    derived, _, is_whole, form = ctx.call
     saved = ctx.saved_tensors
+    if is_whole and not torch.is_grad_enabled() and _is_eager(cotangents) and not _is_batched(cotangents):
+        count = len(derived.params)
+        given = tuple([cotangents[at] for at in derived.float_outputs])
+        return derived.native.backward(saved[:count], saved[count:-1], given, share.wanted, _library, saved[-1], form)
     kept = [saved[at] for at in derived.saved] if is_whole else saved
-    args = tuple(cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources)
-    with _Order(is_ordered):
-        if _is_batched(cotangents):
-            found = iter(_torch_library.by_operator(derived.part(wanted), args))
-        elif torch.is_grad_enabled() or not _is_eager(args):
-            every = iter(_derivative(derived.gradient, args))
-            found = iter([x for x, needs in zip(every, wanted) if needs])
-        elif is_whole:
-            found = iter(_gradient(ctx, saved, cotangents, wanted))
-        else:
-            found = iter(_run(derived.part(wanted), args))
-    return (None, *[next(found) if needs and is_float(p.elem) else None for p, needs in zip(derived.params, needed)])
+    args = tuple([cotangents[at] if is_bar else kept[at] for is_bar, at in derived.sources])
+    if _is_batched(cotangents):
+        return _torch_library.by_operator(share.part, args)
+    is_part = _native.COMPILES or not _is_on_gpu(args)
+    kernel = share.part if is_part else derived.gradient.native
+    found = kernel.call_eager(args, _library)
+    if found is None or found is NotImplemented:
+        found, is_part = _derivative(derived.gradient, args), False
+    return found if is_part else tuple([x for x, wanted in zip(found, share.wanted) if wanted])
+
+
+def _is_on_gpu(tensors: Tensors) -> bool:
+    """Whether tensors are on a GPU, for which whole gradients have committed kernels, parts of them have not."""
+    for x in tensors:
+        if x is not None:
+            return x.is_cuda
+    return False
 
 
 def _jvp(ctx: Any, _: None, *tangents: Any) -> Tensors:
@@ -139,36 +170,12 @@ def _jvp(ctx: Any, _: None, *tangents: Any) -> Tensors:
     # A tensor of zeros that PyTorch makes for itself may have no memory.
     given = tuple(None if x is None or x._is_zerotensor() else x for x, p in zip(tangents, derived.params) if is_float(p.elem))
     args = (*ctx.saved_tensors, *given)
-    with _Order(ctx.call[1]):
+    with _native.Ordered() if ctx.call[1] else nullcontext():
         if _is_batched(given):
             found = iter(_torch_library.by_operator(derived.tangent.native, args))
         else:
             found = iter(_derivative(derived.tangent, args))
     return tuple(next(found) if is_float(output.elem) else None for output in derived.outputs)
-
-
-def _gradient(ctx: Any, saved: Tensors, cotangents: Tensors, wanted: tuple[bool, ...]) -> Tensors:
-    """The gradient of a call of which all inputs are kept, with the states that it has saved."""
-    derived, _, _, form = ctx.call
-    count = len(derived.params)
-    inputs, outputs = saved[:count], saved[count : count + len(derived.outputs)]
-    given = tuple(x for x, output in zip(cotangents, derived.outputs) if is_float(output.elem))
-    return derived.native.backward(inputs, outputs, given, wanted, _library, saved[-1], form)
-
-
-class _Order:
-    """Calls of this thread are ordered if the forward call was: PyTorch takes gradients on threads of its own."""
-
-    def __init__(self, ordered: bool) -> None:
-        self._mode = _native.Ordered() if ordered else None
-
-    def __enter__(self) -> None:
-        if self._mode is not None:
-            self._mode.__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        if self._mode is not None:
-            self._mode.__exit__(*exception)
 
 
 def _remember(ctx: Any, derived: Derived, inputs: Tensors, outputs: Tensors, states: Any = None, form: Any = None) -> None:

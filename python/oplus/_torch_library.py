@@ -6,11 +6,13 @@ import hashlib
 from typing import Any
 
 import torch
+from torch._library.autograd import Info, make_autograd_impl
+from torch.autograd import forward_ad
 
 from . import _native
 from ._derived import Derived, derived_of, is_float
 from ._kernel import kernels
-from ._torch import _DTYPES, _ELEMS, _run
+from ._torch import _DTYPES, _ELEMS, _is_on_gpu, _run
 
 _library = torch.library.Library("oplus", "FRAGMENT")
 _names: dict[str, str] = {}
@@ -84,7 +86,9 @@ def _register_gradient(name: str, derived: Derived) -> None:
     floats = [at for at, param in enumerate(derived.params) if is_float(param.elem)]
 
     def run(*args: Any, wanted: list[bool]) -> list[torch.Tensor]:
-        return list(_run(derived.part(tuple(wanted)), args))
+        if _native.COMPILES or not _is_on_gpu(args):
+            return list(_run(derived.part(tuple(wanted)), args))
+        return [x for x, needed in zip(_run(gradient.native, args), wanted) if needed]
 
     def fake(*args: Any, wanted: list[bool]) -> list[torch.Tensor]:
         return [x for x, needed in zip(_shapes(gradient, args), wanted) if needed]
@@ -108,4 +112,31 @@ def _register_gradient(name: str, derived: Derived) -> None:
                 found[at] = next(given) if needed else None
         return found[0] if len(found) == 1 else tuple(found)
 
-    torch.library.register_autograd(f"oplus::{name}", backward, setup_context=remember, lib=_library)
+    overload = getattr(torch.ops.oplus, name).default
+    in_reverse = make_autograd_impl(overload, Info(backward, remember))
+
+    def differentiated(keyset: Any, *args: Any) -> Any:
+        # Programs that are traced enter forward mode without its names in Python knowing it, so that the tensors tell.
+        for x in args:
+            if x is not None and torch._VF._unpack_dual(x, level=0)[1] is not None:
+                duals = [None if x is None else forward_ad.unpack_dual(x, level=0) for x in args]
+                return _in_forward_mode(derived, duals)
+        return in_reverse(keyset, *args)
+
+    # As `torch.library.register_autograd` does, which has no forward mode.
+    _library.impl(name, differentiated, "Autograd", with_keyset=True)
+
+
+def _in_forward_mode(derived: Derived, duals: list[Any]) -> Any:
+    """Outputs with their derivatives along the tangents of the inputs, by the kernel that computes both."""
+    primals = [None if dual is None else dual.primal for dual in duals]
+    given = [None if dual is None else dual.tangent for dual, p in zip(duals, derived.params) if is_float(p.elem)]
+    # A tensor of zeros that PyTorch makes for itself may have no memory.
+    tangents = [None if x is None or x._is_zerotensor() else x for x in given]
+    found = by_operator(derived.native.tangent(True), (*primals, *tangents))
+    outputs, derivatives = found[: len(derived.outputs)], iter(found[len(derived.outputs) :])
+    duals = [
+        forward_ad.make_dual(x, next(derivatives), level=0) if is_float(output.elem) else x
+        for x, output in zip(outputs, derived.outputs)
+    ]
+    return duals[0] if len(duals) == 1 else tuple(duals)

@@ -25,8 +25,8 @@ pub(crate) type Made<'py> = (Bound<'py, PyTuple>, Option<(Bound<'py, PyAny>, Sav
 pub(crate) enum Allocate<'a, 'py> {
     /// By a function of Python, `allocate(elem, shape)`.
     By(&'a Bound<'py, PyAny>),
-    /// By PyTorch, beside a tensor that stores this.
-    Beside(&'a Torch, Bound<'py, PyAny>, Elem),
+    /// By PyTorch, beside a tensor that stores this, there.
+    Beside(&'a Torch, Bound<'py, PyAny>, Elem, Device),
 }
 
 /// The element type, the shape and the strides of an array that is to be made.
@@ -56,7 +56,7 @@ impl<'a, 'py> Allocate<'a, 'py> {
         let first = tensors.iter().position(Option::is_some);
         let like = first.and_then(|at| objects.get_item(at).ok().zip(tensors[at].as_ref()));
         match (allocate.cast::<Torch>(), like) {
-            (Ok(torch), Some((like, tensor))) => Allocate::Beside(torch.get(), like, tensor.elem()),
+            (Ok(torch), Some((like, tensor))) => Allocate::Beside(torch.get(), like, tensor.elem(), tensor.device()),
             _ => Allocate::By(allocate),
         }
     }
@@ -64,7 +64,7 @@ impl<'a, 'py> Allocate<'a, 'py> {
     fn py(&self) -> Python<'py> {
         match self {
             Allocate::By(function) => function.py(),
-            Allocate::Beside(_, like, _) => like.py(),
+            Allocate::Beside(_, like, ..) => like.py(),
         }
     }
 
@@ -74,7 +74,15 @@ impl<'a, 'py> Allocate<'a, 'py> {
         let (shape, strides) = (form.shape.bind(py), form.strides.bind(py));
         let array = match self {
             Allocate::By(function) => function.call1((PyString::intern(py, form.elem.name()), shape))?,
-            Allocate::Beside(torch, like, known) => torch.tensor((like, *known), form.elem, (shape, strides))?,
+            Allocate::Beside(torch, like, known, device) => {
+                if let Some(array) = torch.quick(py, device, form.elem, (shape, strides))? {
+                    let tensor = import::tensor(name, &array)?;
+                    if tensor.device() == *device {
+                        return Ok((array, tensor));
+                    }
+                }
+                torch.tensor((like, *known), form.elem, (shape, strides))?
+            }
         };
         let tensor = import::tensor(name, &array)?;
         Ok((array, tensor))

@@ -21,6 +21,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{IntoPyObjectExt, intern};
+use smallvec::SmallVec;
 
 use crate::allocator;
 use crate::elements::elem_of;
@@ -34,13 +35,15 @@ pub(crate) fn tensor(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Tensor> 
     if object.get_type().is(numpy_array(py)?) {
         return of_numpy(name, object);
     }
+    let kind = object.get_type();
+    if let Some((_, table)) = TABLE.get(py).filter(|(known, _)| kind.is(known)) {
+        return lent(name, object, &table.0);
+    }
     if let Some(api) = ExchangeApi::from_object(object.as_borrowed())? {
-        let seen = |raw: &DLTensor, current: *mut c_void| {
-            // SAFETY: the producer has just described the tensor, and its shape and strides live as long as this function runs.
-            let described = unsafe { TensorRef::from_raw(raw) }.map_err(|e| invalid(name, e))?;
-            seen(py, name, &described, Seen { current, stored: None, is_read_only: false }, ())
-        };
-        return api.with_tensor_view_no_sync(object.as_borrowed(), seen)?;
+        let tensor = lent(name, object, &api);
+        // Another thread may have been faster.
+        let _ = TABLE.set(py, (kind.unbind(), Table(api)));
+        return tensor;
     }
     let request = ImportRequest::new(object.as_borrowed()).map_err(|e| not_a_tensor(name, object, e))?;
     let device = request.device().map_err(|e| not_a_tensor(name, object, e))?;
@@ -51,6 +54,27 @@ pub(crate) fn tensor(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Tensor> 
     }
     let imported = request.import(None, None).map_err(|e| refused(name, object, e))?;
     view(py, name, imported, std::ptr::null_mut(), None)
+}
+
+/// How tensors of a library are lent, found once for the first type that is asked.
+static TABLE: PyOnceLock<(Py<PyType>, Table)> = PyOnceLock::new();
+
+struct Table(ExchangeApi);
+
+// SAFETY: the table is the library's and lives unchanged as long as the process; its functions are called with Python's lock held.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+/// A tensor that its library lends for a call.
+fn lent(name: &str, object: &Bound<'_, PyAny>, api: &ExchangeApi) -> PyResult<Tensor> {
+    let py = object.py();
+    let seen = |raw: &DLTensor, current: *mut c_void| {
+        // SAFETY: the producer has just described the tensor, and its shape and strides live as long as this function runs.
+        let described = unsafe { TensorRef::from_raw(raw) }.map_err(|e| invalid(name, e))?;
+        seen(py, name, &described, Seen { current, stored: None, is_read_only: false }, ())
+    };
+    api.with_tensor_view_no_sync(object.as_borrowed(), seen)?
 }
 
 /// `numpy.ndarray`.
@@ -170,15 +194,18 @@ struct Described {
     bytes: usize,
     /// The element of index 0, 0, … counted from the lowest.
     offset: usize,
-    shape: Vec<usize>,
-    strides: Vec<i64>,
+    shape: SmallVec<[usize; MOST_AXES]>,
+    strides: SmallVec<[i64; MOST_AXES]>,
 }
+
+/// Axes for which a tensor needs no memory of its own here.
+const MOST_AXES: usize = 6;
 
 impl Described {
     fn of(tensor: &TensorRef<'_>, elem: Elem) -> Result<Described, dlpark::tensor::Error> {
         let device = tensor.device();
-        let shape: Vec<usize> = tensor.shape().iter().map(|&n| n as usize).collect();
-        let strides = tensor.strides_or_compact()?.into_owned();
+        let shape: SmallVec<[usize; MOST_AXES]> = tensor.shape().iter().map(|&n| n as usize).collect();
+        let strides = SmallVec::from_slice(&tensor.strides_or_compact()?);
         let size = elem.bytes().unwrap_or(1);
         if shape.contains(&0) {
             // The address of nothing may be null; an aligned one serves every element type.

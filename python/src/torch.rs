@@ -1,6 +1,6 @@
 //! Eager calls with tensors of PyTorch: what a call asks of the library, found once.
 
-use oplus::Elem;
+use oplus::{Device, Elem};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,8 +16,11 @@ pub(crate) struct Torch {
     is_grad_enabled: Py<PyAny>,
     /// The names of `torch.autograd.forward_ad`, where its level is: −1 outside of forward mode.
     forward_ad: Py<PyDict>,
-    /// The arguments with which an element type is asked for.
-    dtypes: Vec<(Elem, Py<PyDict>)>,
+    /// PyTorch's element types, each alone and as arguments.
+    dtypes: Vec<(Elem, Py<PyAny>, Py<PyDict>)>,
+    /// `empty_strided(shape, strides, dtype)` on the CPU and on the current GPU, without PyTorch's dispatcher; `None` where PyTorch
+    /// does not have it.
+    empty: [Option<Py<PyAny>>; 2],
 }
 
 /// How a call with tensors of PyTorch is made.
@@ -33,7 +36,7 @@ pub(crate) enum Manner {
 #[pymethods]
 impl Torch {
     /// `dtypes` are PyTorch's by our names, `hooks` give something true where something transforms or traces calls, `forward_ad` are
-    /// the names of that module.
+    /// the names of that module, `empty` make tensors on the CPU and on the current GPU.
     #[new]
     fn new(
         plain: [Py<PyType>; 2],
@@ -41,16 +44,17 @@ impl Torch {
         is_grad_enabled: Py<PyAny>,
         forward_ad: Py<PyDict>,
         dtypes: &Bound<'_, PyDict>,
+        empty: [Option<Py<PyAny>>; 2],
     ) -> PyResult<Torch> {
         let dtype = |(name, dtype): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
             let name = name.extract::<String>()?;
             let elem = Elem::from_name(&name).ok_or_else(|| PyTypeError::new_err(format!("`{name}` is no type")))?;
             let arguments = PyDict::new(dtypes.py());
-            arguments.set_item("dtype", dtype)?;
-            Ok((elem, arguments.unbind()))
+            arguments.set_item("dtype", &dtype)?;
+            Ok((elem, dtype.unbind(), arguments.unbind()))
         };
         let dtypes = dtypes.iter().map(dtype).collect::<PyResult<_>>()?;
-        Ok(Torch { plain, hooks, is_grad_enabled, forward_ad, dtypes })
+        Ok(Torch { plain, hooks, is_grad_enabled, forward_ad, dtypes, empty })
     }
 }
 
@@ -82,7 +86,20 @@ impl Torch {
         level.map_or(Ok(false), |level| Ok(level.extract::<i64>()? >= 0))
     }
 
-    /// A tensor beside another one, which stores `known`.
+    /// A new tensor on the CPU or on the current GPU, which need not be the one that is meant.
+    pub(crate) fn quick<'py>(
+        &self,
+        py: Python<'py>,
+        device: &Device,
+        elem: Elem,
+        (shape, strides): (&Bound<'py, PyTuple>, &Bound<'py, PyTuple>),
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let empty = &self.empty[usize::from(matches!(device, Device::Cuda(_)))];
+        let dtype = self.dtypes.iter().find(|(known, ..)| *known == elem).map(|(_, dtype, _)| dtype);
+        empty.as_ref().zip(dtype).map(|(empty, dtype)| empty.bind(py).call1((shape, strides, dtype))).transpose()
+    }
+
+    /// A new tensor beside another one, which stores `known`.
     pub(crate) fn tensor<'py>(
         &self,
         (like, known): (&Bound<'py, PyAny>, Elem),
@@ -94,7 +111,7 @@ impl Torch {
         if elem == known {
             return like.call_method1(name, layout);
         }
-        let arguments = self.dtypes.iter().find(|(known, _)| *known == elem).map(|(_, arguments)| arguments.bind(py));
+        let arguments = self.dtypes.iter().find(|(known, ..)| *known == elem).map(|(.., arguments)| arguments.bind(py));
         like.call_method(name, layout, arguments)
     }
 }

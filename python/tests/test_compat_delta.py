@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: E402
 from test_compat_fla import rand, same  # noqa: E402
 
 from oplus import compat  # noqa: E402
-from oplus.compat import _common, fla  # noqa: E402
+from oplus.compat import _common, _delta, fla  # noqa: E402
 
 B, H, K, V = 2, 2, 3, 4
 
@@ -56,6 +56,27 @@ def test_every_delta_rule_is_its_loop(kind, length):
         g = decay(B, length, 2 * H, K)
         ours = fla.chunk_kda(q, k, v, g, beta, **options)
     same(ours, loop(q, k, v, beta, g, 0.3, h0), [q, k, v, beta, g, h0])
+
+
+@pytest.mark.parametrize("length", [17, 131, 500])
+def test_products_of_channels_are_made_for_some_chunks_after_the_others(length, monkeypatch):
+    q, k, v, beta = given(length)
+    g, sizes = decay(B, length, H, K), []
+
+    def watched(k, total, *xs, made=_delta._of_channels):
+        sizes.append(total.numel() * total.shape[-2])
+        return made(k, total, *xs)
+
+    monkeypatch.setattr(_delta, "_of_channels", watched)
+    monkeypatch.setattr(_delta, "MOST_PRODUCTS", 1)
+    chunks = -(-length // _delta.CHUNK["channel"])
+    keys = B * H * chunks * _delta.CHUNK["channel"] * K
+    ours = fla.chunk_kda(q, k, v, g, beta, scale=0.3, output_final_state=True)
+    parts = min(chunks, _delta.CHUNK["channel"])
+    # As many at once as there are numbers in the keys, but for whole chunks.
+    assert len(sizes) == parts and max(sizes) <= keys + keys * _delta.CHUNK["channel"] // chunks
+    same(ours, loop(q, k, v, beta, g, 0.3), [q, k, v, beta, g])
+    assert len(sizes) > parts, "the gradient makes them once more"
 
 
 @pytest.mark.parametrize("ends", [[0, 3, 4, 9], [0, 4, 9], [0, 0, 9], [0, 1, 2, 3, 4, 5, 20]])

@@ -40,6 +40,19 @@ def test_saved_states_change_no_gradient():
         torch.testing.assert_close(x.double().cpu(), z, rtol=1e-3, atol=1e-4 * z.abs().max().item())
 
 
+@pytest.mark.parametrize("wanted", ["a", "b", "ab"])
+def test_gradients_of_some_inputs_need_committed_kernels_alone(wanted):
+    torch.manual_seed(1)
+    draw = lambda name: torch.rand(3, 500, device="cuda").requires_grad_(name in wanted)  # noqa: E731
+    given = [draw("a"), draw("b")]
+    leaves = [x for x in given if x.requires_grad]
+    found = torch.autograd.grad(oplus.kernels.affine(*given).h.square().sum(), leaves)
+    others = [x.detach().cpu().double().requires_grad_(x.requires_grad) for x in given]
+    expected = torch.autograd.grad(oplus.kernels.affine(*others).h.square().sum(), [x for x in others if x.requires_grad])
+    for x, y in zip(found, expected):
+        torch.testing.assert_close(x.double().cpu(), y, rtol=1e-4, atol=1e-4 * y.abs().max().item())
+
+
 def test_saved_states_are_freed_with_the_graph():
     given = mamba_inputs(length=4096)
     gradients(given)

@@ -181,3 +181,29 @@ def test_ordered_tangents_are_those_of_steps(rnn):
             return state
 
         assert torch.equal(whole, torch.func.jvp(steps, (h0,), (dot,))[1])
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("length", [1, 5])
+def test_compiled_programs_have_forward_mode(rnn, mixed, backend, length):
+    a, x, h0 = (x.detach() for x in inputs(length=length))
+    dots = torch.randn_like(a), torch.randn_like(x)
+
+    def jvp(f, given, along):
+        return torch.func.jvp(f, given, along)
+
+    programs = {
+        "kernel": (lambda a, x, *d: rnn.affine.tangent(a, x, h0, a_dot=d[0], x_dot=d[1]).h_dot, (a, x, *dots)),
+        "jvp": (lambda a, x, *d: jvp(lambda a, x: tuple(rnn.affine(a, x, h0)), (a, x), d), (a, x, *dots)),
+        "one of two": (lambda a, x, d: jvp(lambda a: rnn.affine(a, x).h.square(), (a,), (d,)), (a, x, dots[0])),
+        "counts": (lambda x, d: jvp(lambda x: mixed.ranked(x).y, (x,), (d,)), (x, dots[1])),
+        "twice": (lambda a, d: jvp(lambda a: jvp(lambda a: rnn.affine(a, x).h, (a,), (d,))[1], (a,), (d,)), (a, dots[0])),
+        "many": (
+            lambda a, d: torch.vmap(lambda d: jvp(lambda a: rnn.affine(a, x, h0).h, (a,), (d,))[1])(d),
+            (a, torch.randn(4, *a.shape, dtype=a.dtype)),
+        ),
+    }
+    for name, (program, given) in programs.items():
+        torch._dynamo.reset()
+        found = torch.compile(program, fullgraph=True, backend=backend)(*given)
+        torch.testing.assert_close(found, program(*given), msg=lambda words: f"{name}: {words}")

@@ -1,9 +1,11 @@
 //! Binding: from the tensors of a call to the size of every axis, the element type and the device.
 
+use std::ops::Range;
+
 use oplus_dsl::Elem;
 use oplus_dsl::ir::{Axis, AxisSet, Param, Program};
 
-use crate::tensor::Storage;
+use crate::tensor::{Storage, meet};
 use crate::{Device, Error, Tensor};
 
 /// The sizes, type and place that the tensors of a call agree on.
@@ -218,11 +220,13 @@ pub(crate) fn check_outputs(
     inputs: &[Option<&Tensor>],
     outputs: &[Option<&Tensor>],
 ) -> Result<(), Error> {
-    let named = program.outputs.iter().map(|o| o.name.as_str()).zip(outputs);
-    let outputs: Vec<(&str, &Tensor)> = named.filter_map(|(name, t)| t.map(|t| (name, t))).collect();
-    let named = program.params.iter().map(|p| p.name.as_str()).zip(inputs);
-    let inputs: Vec<(&str, &Tensor)> = named.filter_map(|(name, t)| t.map(|t| (name, t))).collect();
-    for (k, (name, output)) in outputs.iter().enumerate() {
+    let named = program.outputs.iter().map(|o| &*o.name).zip(outputs);
+    let named = named.chain(program.params.iter().map(|p| &*p.name).zip(inputs));
+    // All are where the call runs, so that their places are comparable.
+    let all: Vec<(&str, &Tensor, Range<u128>)> =
+        named.filter_map(|(name, t)| t.map(|t| (name, t, t.place()))).collect();
+    let (outputs, inputs) = all.split_at(outputs.iter().flatten().count());
+    for (k, (name, output, place)) in outputs.iter().enumerate() {
         if !output.is_writable() {
             return Err(Error::ReadOnly { tensor: (*name).into() });
         }
@@ -230,8 +234,8 @@ pub(crate) fn check_outputs(
             let (shape, strides) = (output.shape().to_vec(), output.strides().to_vec());
             return Err(Error::SelfOverlap { tensor: (*name).into(), shape, strides });
         }
-        let others = inputs.iter().chain(&outputs[k + 1..]);
-        if let Some((other, _)) = others.into_iter().find(|(_, other)| output.overlaps(other)) {
+        let mut others = inputs.iter().chain(&outputs[k + 1..]);
+        if let Some((other, ..)) = others.find(|(_, _, other)| meet(place, other)) {
             return Err(Error::Overlap { first: (*name).into(), second: (*other).into() });
         }
     }

@@ -95,7 +95,8 @@ impl Tensor {
     }
 
     /// Memory of a GPU that somebody else owns, seen under any shape and strides, without copying. `owner` is dropped
-    /// with the last handle; it must free the memory, if at all, in the order of the device's stream.
+    /// with the last handle; it must free the memory, if at all, in the order of the device's stream. `()` stands for a lender that
+    /// keeps the memory for longer, and costs no call of the driver.
     ///
     /// # Safety
     /// `address` must be device memory of the device's context, of at least `bytes` bytes, which stays valid until

@@ -188,24 +188,30 @@ impl Tensor {
 
     /// Whether an element of one may lie in the memory of an element of the other: their spans meet.
     pub(crate) fn overlaps(&self, other: &Tensor) -> bool {
-        let base = |storage: &Storage| match storage {
-            Storage::Host(memory) => memory.address,
-            Storage::Cuda(memory, device) => {
-                Arc::as_ptr(&device.0.context).addr().wrapping_add(memory.address as usize)
-            }
-        };
         let same_memory = match (&self.storage, &other.storage) {
             (Storage::Host(_), Storage::Host(_)) => true,
             (Storage::Cuda(_, a), Storage::Cuda(_, b)) => a.shares_memory(b),
             _ => false,
         };
-        let span = |t: &Tensor| {
-            let (span, base) = (t.byte_span(), base(&t.storage) as u128);
-            base + span.start as u128..base + span.end as u128
-        };
-        let (a, b) = (span(self), span(other));
-        same_memory && !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
+        same_memory && meet(&self.place(), &other.place())
     }
+
+    /// The addresses of all bytes from the lowest to the highest element.
+    pub(crate) fn place(&self) -> Range<u128> {
+        let base = match &self.storage {
+            Storage::Host(memory) => memory.address,
+            Storage::Cuda(memory, device) => {
+                Arc::as_ptr(&device.0.context).addr().wrapping_add(memory.address as usize)
+            }
+        };
+        let span = self.byte_span();
+        base as u128 + span.start as u128..base as u128 + span.end as u128
+    }
+}
+
+/// Whether two ranges of addresses have a byte in common.
+pub(crate) fn meet(a: &Range<u128>, b: &Range<u128>) -> bool {
+    !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
 }
 
 impl Storage {

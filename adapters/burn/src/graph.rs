@@ -14,29 +14,29 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use burn::backend::DispatchTensor;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
-use burn::backend::flex::FlexTensor;
-use burn::backend::{DispatchTensor, Flex};
 use oplus::Kernel;
 
-use crate::memory::{Made, Saved, is_float, token};
+use crate::memory::{Made, Memory, Saved, is_float, token};
 use crate::tensors::{AutodiffTensor, Inputs};
 
 /// A kernel, however its owner keeps it.
 pub(crate) type SharedKernel = Arc<dyn Deref<Target = Kernel> + Send + Sync>;
 
 /// The outputs of a call as part of the graph of its inputs.
-pub(crate) fn record(kernel: SharedKernel, mut inputs: Inputs, made: Made) -> Vec<DispatchTensor> {
+pub(crate) fn record<B: Memory>(kernel: SharedKernel, mut inputs: Inputs<B>, made: Made<B>) -> Vec<DispatchTensor> {
     let Made { outputs, saved } = made;
     let run = Mutex::new(Run { cotangents: vec![None; outputs.len()], gradients: vec![] });
     let tracked = std::mem::take(&mut inputs.tracked);
     let wanted = (0..saved.inputs()).map(|k| tracked.iter().any(|(at, _)| *at == k)).collect();
-    let call = Recorded(Arc::new(Cell { kernel, saved, wanted, run }));
+    let token = token::<B>(&saved.device);
+    let call = Recorded(Arc::new(Cell { kernel, saved, wanted, token, run }));
     let token = call.tokens(tracked);
-    let output = |(k, output): (usize, FlexTensor)| match is_float(&output) {
+    let output = |(k, output): (usize, B::Tensor)| match is_float(&output) {
         true => inputs.tensor(call.output(&token, k, output)),
         false => inputs.constant(output),
     };
@@ -44,50 +44,62 @@ pub(crate) fn record(kernel: SharedKernel, mut inputs: Inputs, made: Made) -> Ve
 }
 
 /// A call that has been made.
-#[derive(Clone)]
-struct Recorded(Arc<Cell>);
+struct Recorded<B: Memory>(Arc<Cell<B>>);
 
-struct Cell {
+struct Cell<B: Memory> {
     kernel: SharedKernel,
-    saved: Saved,
+    saved: Saved<B>,
     /// For each input, whether its gradient is asked for.
     wanted: Vec<bool>,
-    run: Mutex<Run>,
+    /// One element, which stands for the call in burn's graph.
+    token: B::Tensor,
+    run: Mutex<Run<B>>,
 }
 
 /// The numbers of `backward`.
-struct Run {
+struct Run<B: Memory> {
     /// By output, until the gradient has run.
-    cotangents: Vec<Option<FlexTensor>>,
+    cotangents: Vec<Option<B::Tensor>>,
     /// By input, from then on.
-    gradients: Vec<Option<FlexTensor>>,
+    gradients: Vec<Option<B::Tensor>>,
 }
 
-impl fmt::Debug for Recorded {
+impl<B: Memory> Clone for Recorded<B> {
+    fn clone(&self) -> Recorded<B> {
+        Recorded(self.0.clone())
+    }
+}
+
+impl<B: Memory> fmt::Debug for Recorded<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Recorded").field(&self.0.kernel.name()).finish()
     }
 }
 
-impl Recorded {
-    fn run(&self) -> MutexGuard<'_, Run> {
+impl<B: Memory> Recorded<B> {
+    fn run(&self) -> MutexGuard<'_, Run<B>> {
         self.0.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The token of the call: the last of a chain to which each token adds an input.
-    fn tokens(&self, tracked: Vec<(usize, AutodiffTensor)>) -> AutodiffTensor {
+    fn tokens(&self, tracked: Vec<(usize, AutodiffTensor<B>)>) -> AutodiffTensor<B> {
         let last = tracked.len().saturating_sub(1);
-        let mut before = AutodiffTensor::new(token());
+        let mut before = AutodiffTensor::<B>::new(self.token());
         for (place, (input, tensor)) in tracked.into_iter().enumerate() {
             let state = TokenState { call: self.clone(), input, runs_gradient: place == last };
-            before = step(Token, [before.node(), tensor.node()], state, token());
+            before = step::<B, _, 2>(Token, [before.node(), tensor.node()], state, self.token());
         }
         before
     }
 
     /// An output as a tensor behind the token of the call.
-    fn output(&self, token: &AutodiffTensor, index: usize, made: FlexTensor) -> AutodiffTensor {
-        step(Output, [token.node()], (self.clone(), index), made)
+    fn output(&self, token: &AutodiffTensor<B>, index: usize, made: B::Tensor) -> AutodiffTensor<B> {
+        step::<B, _, 1>(Output, [token.node()], (self.clone(), index), made)
+    }
+
+    /// The element that stands for the call.
+    fn token(&self) -> B::Tensor {
+        self.0.token.clone()
     }
 
     /// Runs the gradient on the cotangents that have come in.
@@ -102,10 +114,12 @@ impl Recorded {
 }
 
 /// A step of the graph with its output.
-fn step<T, const N: usize>(backward: T, parents: [NodeGuard; N], state: T::State, output: FlexTensor) -> AutodiffTensor
-where
-    T: Backward<Flex, N>,
-{
+fn step<B: Memory, T: Backward<B, N>, const N: usize>(
+    backward: T,
+    parents: [NodeGuard; N],
+    state: T::State,
+    output: B::Tensor,
+) -> AutodiffTensor<B> {
     match backward.prepare::<NoCheckpointing>(parents).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => prepared.finish(state, output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
@@ -116,15 +130,15 @@ where
 #[derive(Debug)]
 struct Output;
 
-impl Backward<Flex, 1> for Output {
-    type State = (Recorded, usize);
+impl<B: Memory> Backward<B, 1> for Output {
+    type State = (Recorded<B>, usize);
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let cotangent = gradients.consume::<Flex>(&ops.node);
+        let cotangent = gradients.consume::<B>(&ops.node);
         let (call, index) = ops.state;
         call.run().cotangents[index] = Some(cotangent);
         if let [Some(parent)] = ops.parents {
-            gradients.register::<Flex>(parent.id, token());
+            gradients.register::<B>(parent.id, call.token());
         }
     }
 }
@@ -134,30 +148,30 @@ impl Backward<Flex, 1> for Output {
 struct Token;
 
 #[derive(Clone, Debug)]
-struct TokenState {
-    call: Recorded,
+struct TokenState<B: Memory> {
+    call: Recorded<B>,
     /// The input that it adds.
     input: usize,
     /// Whether it is the token of the call.
     runs_gradient: bool,
 }
 
-impl Backward<Flex, 2> for Token {
-    type State = TokenState;
+impl<B: Memory> Backward<B, 2> for Token {
+    type State = TokenState<B>;
 
-    fn backward(self, ops: Ops<TokenState, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        gradients.consume::<Flex>(&ops.node);
+    fn backward(self, ops: Ops<TokenState<B>, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        gradients.consume::<B>(&ops.node);
         let TokenState { call, input, runs_gradient } = ops.state;
         if runs_gradient {
             call.differentiate();
         }
         let [before, parent] = ops.parents;
         if let Some(before) = before {
-            gradients.register::<Flex>(before.id, token());
+            gradients.register::<B>(before.id, call.token());
         }
         let gradient = call.run().gradients.get_mut(input).and_then(Option::take);
         if let (Some(parent), Some(gradient)) = (parent, gradient) {
-            gradients.register::<Flex>(parent.id, gradient);
+            gradients.register::<B>(parent.id, gradient);
         }
     }
 }

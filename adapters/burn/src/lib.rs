@@ -10,8 +10,12 @@ mod tensors;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use burn::backend::Flex;
 use burn::tensor::{Bool as BoolKind, Int as IntKind, Tensor};
 use oplus::Kernel;
+
+use memory::Memory;
+use tensors::Inputs;
 
 pub use burn::backend::DispatchTensor;
 pub use error::Error;
@@ -65,8 +69,21 @@ pub fn call<K>(kernel: K, inputs: &[Option<DispatchTensor>]) -> Result<Vec<Dispa
 where
     K: Deref<Target = Kernel> + Send + Sync + 'static,
 {
-    let inputs = tensors::Inputs::new(&kernel, inputs)?;
-    let made = memory::forward(&kernel, inputs.primitives().to_vec())?;
+    #[cfg(feature = "cuda")]
+    if inputs.iter().flatten().any(|tensor| burn::backend::Cube::of(tensors::inner(tensor)).is_some()) {
+        return call_on::<burn::backend::Cube, K>(kernel, inputs);
+    }
+    call_on::<Flex, K>(kernel, inputs)
+}
+
+/// Calls a kernel with tensors of one backend.
+fn call_on<B, K>(kernel: K, inputs: &[Option<DispatchTensor>]) -> Result<Vec<DispatchTensor>, Error>
+where
+    B: Memory,
+    K: Deref<Target = Kernel> + Send + Sync + 'static,
+{
+    let inputs = Inputs::<B>::new(&kernel, inputs)?;
+    let made = memory::forward::<B>(&kernel, inputs.primitives().to_vec(), inputs.is_tracked())?;
     match inputs.is_tracked() {
         true => Ok(graph::record(Arc::new(kernel), inputs, made)),
         false => Ok(inputs.untracked(made.outputs)),

@@ -1,30 +1,36 @@
 //! Tensors of burn, which carry their backend and graph at run time, as the primitives of a backend.
 
-use burn::backend::flex::FlexTensor;
 use burn::backend::{
-    Autodiff, BackendTensor, BackendTypes, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, Flex,
-    TensorMetadata,
+    Autodiff, BackendTensor, BackendTypes, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind, TensorMetadata,
 };
 use oplus::Kernel;
 
 use crate::Error;
-use crate::memory::is_float;
+use crate::memory::{Memory, is_float, of_kind};
 
 /// A tensor that may be part of a graph.
-pub(crate) type AutodiffTensor = <Autodiff<Flex> as BackendTypes>::FloatTensorPrimitive;
+pub(crate) type AutodiffTensor<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
+
+/// A tensor as the backend that it is of knows it.
+pub(crate) fn inner(tensor: &DispatchTensor) -> &DispatchTensorKind {
+    match &tensor.kind {
+        DispatchTensorKind::Autodiff(inner) => inner,
+        kind => kind,
+    }
+}
 
 /// The inputs of a call.
-pub(crate) struct Inputs {
-    primitives: Vec<Option<FlexTensor>>,
+pub(crate) struct Inputs<B: Memory> {
+    primitives: Vec<Option<B::Tensor>>,
     /// Those that require gradients, by their index.
-    pub(crate) tracked: Vec<(usize, AutodiffTensor)>,
+    pub(crate) tracked: Vec<(usize, AutodiffTensor<B>)>,
     /// What the inputs have in common, which the outputs have, too.
     context: DispatchAutodiffContext,
 }
 
-impl Inputs {
+impl<B: Memory> Inputs<B> {
     /// Takes the tensors apart.
-    pub(crate) fn new(kernel: &Kernel, given: &[Option<DispatchTensor>]) -> Result<Inputs, Error> {
+    pub(crate) fn new(kernel: &Kernel, given: &[Option<DispatchTensor>]) -> Result<Inputs<B>, Error> {
         let mut inputs = Inputs { primitives: vec![], tracked: vec![], context: DispatchAutodiffContext::Disabled };
         let params = &kernel.program()?.params;
         for (k, tensor) in given.iter().enumerate() {
@@ -35,32 +41,30 @@ impl Inputs {
         Ok(inputs)
     }
 
-    fn take(&mut self, index: usize, tensor: &DispatchTensor, name: &str) -> Result<FlexTensor, Error> {
+    fn take(&mut self, index: usize, tensor: &DispatchTensor, name: &str) -> Result<B::Tensor, Error> {
         self.context = self.context.merge(tensor.autodiff);
-        let kind = match &tensor.kind {
-            DispatchTensorKind::Autodiff(inner) => inner.as_ref(),
-            kind => kind,
+        let kind = inner(tensor);
+        let Some(known) = B::of(kind) else {
+            return Err(Error::Backend { tensor: name.into(), found: format!("{:?}", kind.device()) });
         };
-        match kind {
-            DispatchTensorKind::Flex(BackendTensor::Float(primitive)) => Ok(primitive.clone()),
-            DispatchTensorKind::Flex(BackendTensor::Int(primitive)) => Ok(primitive.clone()),
-            DispatchTensorKind::Flex(BackendTensor::Bool(primitive)) => Ok(primitive.clone()),
-            DispatchTensorKind::Flex(BackendTensor::Autodiff(tensor)) => {
+        match known {
+            BackendTensor::Float(primitive) | BackendTensor::Int(primitive) | BackendTensor::Bool(primitive) => {
+                Ok(primitive.clone())
+            }
+            BackendTensor::Autodiff(tensor) => {
                 if tensor.is_tracked() {
                     self.tracked.push((index, tensor.clone()));
                 }
                 Ok(tensor.primitive().clone())
             }
-            DispatchTensorKind::Flex(BackendTensor::Quantized(tensor)) => {
+            BackendTensor::Quantized(tensor) => {
                 Err(Error::Stored { tensor: name.into(), found: format!("{:?}", tensor.dtype()) })
             }
-            #[allow(unreachable_patterns, reason = "other backends are features of burn")]
-            _ => Err(Error::Backend { tensor: name.into(), found: format!("{:?}", tensor.device()) }),
         }
     }
 
     /// The tensors without their graph.
-    pub(crate) fn primitives(&self) -> &[Option<FlexTensor>] {
+    pub(crate) fn primitives(&self) -> &[Option<B::Tensor>] {
         &self.primitives
     }
 
@@ -70,28 +74,21 @@ impl Inputs {
     }
 
     /// The outputs as tensors that are part of no graph.
-    pub(crate) fn untracked(&self, outputs: Vec<FlexTensor>) -> Vec<DispatchTensor> {
+    pub(crate) fn untracked(&self, outputs: Vec<B::Tensor>) -> Vec<DispatchTensor> {
         outputs.into_iter().map(|output| self.constant(output)).collect()
     }
 
     /// An output without a graph.
-    pub(crate) fn constant(&self, output: FlexTensor) -> DispatchTensor {
+    pub(crate) fn constant(&self, output: B::Tensor) -> DispatchTensor {
         match (is_float(&output), self.context) {
-            (true, DispatchAutodiffContext::Enabled(_)) => self.tensor(AutodiffTensor::new(output)),
-            (true, DispatchAutodiffContext::Disabled) => {
-                self.of(DispatchTensorKind::Flex(BackendTensor::Float(output)))
-            }
-            (false, _) => {
-                let is_bool = matches!(output.dtype(), burn::tensor::DType::Bool(_));
-                let tensor = if is_bool { BackendTensor::Bool(output) } else { BackendTensor::Int(output) };
-                self.of(DispatchTensorKind::Flex(tensor))
-            }
+            (true, DispatchAutodiffContext::Enabled(_)) => self.tensor(AutodiffTensor::<B>::new(output)),
+            _ => self.of(B::kind(of_kind(output))),
         }
     }
 
     /// An output that may be part of a graph.
-    pub(crate) fn tensor(&self, output: AutodiffTensor) -> DispatchTensor {
-        let inner = DispatchTensorKind::Flex(BackendTensor::Autodiff(output));
+    pub(crate) fn tensor(&self, output: AutodiffTensor<B>) -> DispatchTensor {
+        let inner = B::kind(BackendTensor::Autodiff(output));
         self.of(DispatchTensorKind::Autodiff(Box::new(inner)))
     }
 

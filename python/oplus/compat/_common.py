@@ -52,7 +52,7 @@ def flipped(tensor: Tensor | None, axis: int = 1) -> Tensor | None:
 
 
 # A kernel that takes packed sequences at once stores the states of all times: how many numbers these may be. On a CPU more of them take
-# longer than padding does; on a GPU the bound is one of memory.
+# longer than padding does, and so it is on a GPU, where they also take memory.
 MOST_STATES = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 

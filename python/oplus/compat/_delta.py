@@ -12,11 +12,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ._common import Options, check, grouped, packed, wide
 
 # How many times a chunk has: fewer where every channel decays by itself, for then all pairs of times have all channels.
 CHUNK = {"head": 64, "channel": 16}
+
+# How many products of channels are there at once, or as many as there are numbers in the keys if these are more.
+MOST_PRODUCTS = 1 << 24
 
 
 def delta_rule(
@@ -73,13 +77,13 @@ def _in_chunks(
         F.pad(x, (0, 0, 0, -length % chunk)).unflatten(2, (-1, chunk)) for x in (q, k, v, beta.unsqueeze(-1), g)
     )
     total = g.cumsum(-2)
-    products = _Products(k, total)
+    of_keys, inside = _products((k, q), k, total)
     # The corrections u solve u[t] + beta[t]·Σ_{s<t} k[t]·decay·k[s] u[s] = beta[t]·(v[t] - k[t]·decay·state).
-    system = torch.eye(chunk, dtype=q.dtype, device=q.device) + (products.of(k) * beta).tril(-1)
+    system = torch.eye(chunk, dtype=q.dtype, device=q.device) + (of_keys * beta).tril(-1)
     rights = torch.cat([v * beta, k * total.exp() * beta], -1)
     solved = torch.linalg.solve_triangular(system, rights, upper=False, unitriangular=True)
     own, of_state = solved.split([v.shape[-1], k.shape[-1]], -1)
-    inside, reads = products.of(q), q * total.exp()
+    reads = q * total.exp()
     writes = (k * (total[..., -1:, :] - total).exp()).transpose(-1, -2)
     kept = total[..., -1, :].exp().unsqueeze(-1)
     outputs = []
@@ -90,20 +94,36 @@ def _in_chunks(
     return torch.cat(outputs, 2)[:, :, :length], state
 
 
-class _Products:
-    """What times of a chunk take from the keys of earlier times of it: products of channels, decayed in between."""
+def _products(xs: tuple[Tensor, ...], k: Tensor, total: Tensor) -> list[Tensor]:
+    """For each x [B, H, N, C, K] what times t of a chunk take from the keys of times s <= t, [B, H, N, C, C]:
+    Σ x[t]·k[s]·exp(total[t] - total[s]) over channels, else zeros.
 
-    def __init__(self, k: Tensor, total: Tensor) -> None:
-        self.k, self.is_of_channels = k, total.shape[-1] > 1
-        later = torch.ones(k.shape[-2], k.shape[-2], dtype=torch.bool, device=k.device).triu(1)
-        between = total.unsqueeze(-2) - total.unsqueeze(-3)
-        self.decays = between.masked_fill(later.unsqueeze(-1), -torch.inf).exp()
+    Where every channel decays by itself these are C products for each number of the keys. Large ones are made for some chunks after
+    the others, and once more in the gradient, so that they take no memory in between.
+    """
+    if total.shape[-1] == 1:
+        decays = _decays(total).squeeze(-1)
+        return [(x @ k.transpose(-1, -2)) * decays for x in xs]
+    most = max(MOST_PRODUCTS, total.numel())
+    parts = min(-(-total.numel() * total.shape[-2] // most), total.shape[2])
+    if parts == 1 or torch._C._are_functorch_transforms_active():
+        return _of_channels(k, total, *xs)
+    pieces = zip(*[x.tensor_split(parts, 2) for x in (k, total, *xs)])
+    found = [checkpoint(_of_channels, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces]
+    return [torch.cat(part, 2) for part in zip(*found)]
 
-    def of(self, x: Tensor) -> Tensor:
-        """The products of x[t] with k[s] for s <= t, else zeros."""
-        if self.is_of_channels:
-            return torch.einsum("...tk,...sk,...tsk->...ts", x, self.k, self.decays)
-        return (x @ self.k.transpose(-1, -2)) * self.decays.squeeze(-1)
+
+def _of_channels(k: Tensor, total: Tensor, *xs: Tensor) -> list[Tensor]:
+    """The products of channels of some chunks."""
+    decayed = _decays(total) * k.unsqueeze(-3)
+    return [torch.einsum("...tk,...tsk->...ts", x, decayed) for x in xs]
+
+
+def _decays(total: Tensor) -> Tensor:
+    """What is left at t of what was there at s <= t, [..., C, C, K], else zeros."""
+    later = torch.ones(total.shape[-2], total.shape[-2], dtype=torch.bool, device=total.device).triu(1)
+    between = total.unsqueeze(-2) - total.unsqueeze(-3)
+    return between.masked_fill(later.unsqueeze(-1), -torch.inf).exp()
 
 
 def check_chunk(kwargs: dict[str, Any], rule: str, *sizes: int) -> None:

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cudarc::driver::{CudaContext, DriverError, sys};
 use oplus_codegen::target::{Isa, Target};
+use rustc_hash::FxHashMap;
 
 use super::module::Function;
 use super::pool::Pool;
@@ -23,7 +24,7 @@ pub(crate) struct Context {
     pub(crate) target: Target,
     pub(super) pool: Pool,
     pub(super) functions: Mutex<HashMap<String, Arc<Function>>>,
-    prepared: RwLock<HashMap<Box<[u64]>, Seen>>,
+    prepared: RwLock<FxHashMap<Box<[u64]>, Seen>>,
     pub(super) streams: Mutex<Vec<Weak<Stream>>>,
     poisoned: AtomicBool,
     /// Last, so that it outlives the pool.

@@ -34,6 +34,8 @@ enum Owner {
     Ours(Arc<Allocation>),
     /// Something else that calls the driver at once.
     Foreign(#[expect(dead_code, reason = "it is dropped")] Box<dyn Any + Send + Sync>),
+    /// The lender, who keeps the memory and frees it in the order of the device's stream.
+    Lender,
 }
 
 /// Keeps others from using a memory out of order until the work of a call is queued.
@@ -57,7 +59,7 @@ impl DeviceMemory {
     pub(crate) fn new(device: &CudaDevice, bytes: usize) -> Result<DeviceMemory, Error> {
         device.0.context.bind()?;
         if bytes == 0 {
-            return Ok(DeviceMemory::with(device, (0, 0), Owner::Foreign(Box::new(()))));
+            return Ok(DeviceMemory::with(device, (0, 0), Owner::Lender));
         }
         Ok(DeviceMemory::allocated(device, bytes, Arc::new(device.0.allocate(bytes)?)))
     }
@@ -67,14 +69,15 @@ impl DeviceMemory {
         DeviceMemory::with(device, (allocation.address, bytes), Owner::Ours(allocation))
     }
 
-    /// Memory that `owner` keeps alive, and frees in the order of the device's stream when dropped.
+    /// Memory that `owner` keeps alive, and frees in the order of the device's stream when dropped; of `()` its lender does.
     pub(crate) fn owned_by(
         device: &CudaDevice,
         address: u64,
         bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> DeviceMemory {
-        DeviceMemory::with(device, (address, bytes), Owner::Foreign(owner))
+        let owner = if (*owner).is::<()>() { Owner::Lender } else { Owner::Foreign(owner) };
+        DeviceMemory::with(device, (address, bytes), owner)
     }
 
     /// The memory of a slice whose stream is the device's, after everything that other streams do with it.
@@ -186,7 +189,7 @@ impl Remains {
     /// drawn into the capture, or the memory freed by every launch of the graph.
     fn settle(&self, owner: &Owner) -> Result<(), NotNow> {
         let caller = self.device.0.caller.as_ref();
-        if self.guests.is_empty() && caller.is_none() && matches!(owner, Owner::Ours(_)) {
+        if self.guests.is_empty() && caller.is_none() && !matches!(owner, Owner::Foreign(_)) {
             return Ok(());
         }
         let context = self.device.context().cu_ctx();
@@ -211,7 +214,16 @@ impl Drop for Remains {
     /// The owner frees the memory in the order of its own stream, which first waits for the other streams.
     fn drop(&mut self) {
         let Some(owner) = self.owner.take() else { return };
-        if self.settle(&owner).is_err() {
+        // The caller's stream waits for every call already.
+        if self.guests.is_empty() && matches!(owner, Owner::Lender) {
+            return;
+        }
+        // A lender frees the memory soon and cannot be asked to wait, so that a failure is worth a second attempt.
+        let settled = self.settle(&owner).or_else(|not_now| match owner {
+            Owner::Lender => self.settle(&owner),
+            _ => Err(not_now),
+        });
+        if settled.is_err() {
             let (device, guests) = (self.device.clone(), std::mem::take(&mut self.guests));
             return defer(Box::new(Remains { device, guests, owner: Some(owner) }));
         }

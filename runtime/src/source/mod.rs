@@ -189,13 +189,18 @@ impl From<Code> for Found {
 /// # Errors
 /// [`Error::NoKernel`] when one is nowhere, as far as that is known without compiling anything: before others are loaded.
 pub(crate) fn make_ready(name: &str, launches: &[&Launch], isa: Isa) -> Result<(), Error> {
-    let only_standard =
-        cfg!(not(feature = "jit")) && REGISTERED.read().unwrap_or_else(PoisonError::into_inner).is_empty();
-    if let Some(launch) = launches.iter().find(|launch| only_standard && !has(launch, isa)) {
-        return Err(missing(name, launch));
-    }
+    let is_known = cfg!(not(feature = "jit")) && REGISTERED.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+    refuse_missing(name, launches, isa, is_known)?;
     embedded::unpack_standard(launches, isa);
     Ok(())
+}
+
+/// Refuses launches of which one has no kernel, if it `is_known` without asking sources for code which they have.
+fn refuse_missing(name: &str, launches: &[&Launch], isa: Isa, is_known: bool) -> Result<(), Error> {
+    match launches.iter().find(|launch| is_known && !has(launch, isa)) {
+        Some(launch) => Err(missing(name, launch)),
+        None => Ok(()),
+    }
 }
 
 /// The kernel of a launch of the kernel `name` on devices of `isa`, or one of the fast-compile tier for it, from the first

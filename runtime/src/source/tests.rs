@@ -43,6 +43,32 @@ fn empty_machine_code_and_texts_are_errors() {
     }
 }
 
+/// The launch of a committed kernel: cumulative sums of rows.
+#[cfg(feature = "kernels")]
+fn committed() -> Launch {
+    let signature =
+        crate::execute::Signature { elem: oplus_dsl::Elem::F32, given: vec![true], wanted: vec![true], ordered: false };
+    let variant = crate::kernels::cumsum::kernel().forward().unwrap().variant(&signature).unwrap();
+    let layout = || Layout { strides: vec![1024, 1], align: 16 };
+    let call = Call { sizes: vec![8, 1024], params: vec![Some(layout())], outputs: vec![layout()] };
+    variant.plan(&call, &crate::Target::H200, 0).unwrap().steps.remove(0)
+}
+
+/// Unpacking the other kernels of the call would take milliseconds.
+#[cfg(feature = "kernels")]
+#[test]
+fn a_call_without_one_of_its_kernels_is_refused_before_the_others_are_unpacked() {
+    let (there, nowhere) = (committed(), launch("nowhere"));
+    let refused = |launches: &[&Launch], is_known| refuse_missing("sums", launches, Isa::Sm90a, is_known);
+    for launches in [[&there, &nowhere], [&nowhere, &there]] {
+        let error = refused(&launches, true).unwrap_err();
+        let Error::NoKernel { key, .. } = &error else { panic!("{error:?}") };
+        assert!(key.starts_with(&nowhere.key.to_string()), "{key}");
+    }
+    assert_eq!(refused(&[&there], true), Ok(()));
+    assert_eq!(refused(&[&nowhere], false), Ok(()), "a source that compiles may have it");
+}
+
 /// The Rust sources of a folder.
 fn sources_in(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {

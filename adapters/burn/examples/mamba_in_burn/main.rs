@@ -1,7 +1,8 @@
 //! A byte-level Mamba in burn that learns a book: embedding, blocks with a gated selective scan, head.
 //!
 //! `cargo run --release -p oplus-burn --example mamba_in_burn` trains it twice, with the scan by oplus and with the scan as a loop over time
-//! of burn's own operations, and draws both losses; `-- --help` lists the options.
+//! of burn's own operations, and draws both losses; `-- --help` lists the options. With `--features cuda` it trains on a GPU by
+//! `-- --device cuda`.
 
 #[path = "../../../learning/mod.rs"]
 mod learning;
@@ -14,11 +15,11 @@ use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use learning::{Learner, Scan, Sizes};
+use learning::{Learner, Place, Plan, Scan};
 use model::{Init, Model};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    learning::compare("burn", |scan, sizes, rate, random| Ok(Training::new(scan, sizes, rate, random)))
+    learning::compare("burn", Training::new)
 }
 
 /// A model and its optimiser.
@@ -32,11 +33,23 @@ struct Training {
 }
 
 impl Training {
-    fn new(scan: Scan, sizes: Sizes, rate: f64, random: &mut fastrand::Rng) -> Training {
-        let device = Device::flex().autodiff();
+    fn new(plan: &Plan, random: &mut fastrand::Rng) -> Result<Training, Box<dyn Error>> {
+        let Plan { scan, sizes, rate, .. } = *plan;
+        let device = device(plan.device)?.autodiff();
         let model = Some(Model::new(&mut Init { random, device: device.clone() }, sizes));
         let optimizer = AdamWConfig::new().with_beta_2(0.99).with_weight_decay(0.0).init();
-        Training { model, scan, optimizer, rate, device }
+        Ok(Training { model, scan, optimizer, rate, device })
+    }
+}
+
+/// A device of burn's.
+fn device(place: Place) -> Result<Device, Box<dyn Error>> {
+    match place {
+        Place::Cpu => Ok(Device::flex()),
+        #[cfg(feature = "cuda")]
+        Place::Cuda => Ok(Device::cuda(0)),
+        #[cfg(not(feature = "cuda"))]
+        Place::Cuda => Err("this program was built without the feature `cuda`".into()),
     }
 }
 

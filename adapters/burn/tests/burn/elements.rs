@@ -1,19 +1,19 @@
-//! The element types that burn has on the CPU.
+//! The element types that burn has.
 
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use oplus_burn::Error;
 use oplus_burn::kernels::{Affine, AffineWithResets, affine, affine_with_resets};
 use oplus_burn::models::{SelectiveScan, SelectiveScanPacked, selective_scan, selective_scan_packed};
 
-use crate::{Random, assert_close, by_steps, device, loss};
+use crate::{Random, assert_close, by_steps, device, loss, widest};
 
 #[test]
 fn affine_and_its_gradient_in_every_float() -> Result<(), Error> {
-    for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5), (DType::F16, 1e-2), (DType::BF16, 6e-2)] {
+    for (dtype, tolerance) in [(widest(), 1e-12), (DType::F32, 1e-5), (DType::F16, 1e-2), (DType::BF16, 6e-2)] {
         let mut random = Random::new(9);
         let mut leaf = || random.tensor([3, 7]).cast(dtype).require_grad();
         let (a, b) = (leaf(), leaf());
-        let wide = |x: &Tensor<2>| x.clone().inner().cast(DType::F64).autodiff().require_grad();
+        let wide = |x: &Tensor<2>| x.clone().inner().cast(widest()).autodiff().require_grad();
         let (a_wide, b_wide) = (wide(&a), wide(&b));
         let theirs = by_steps::affine(&a_wide, &b_wide, &Random::new(0).tensor([3]).zeros_like()).0;
         let ours = affine(Affine { a: a.clone(), b: b.clone(), h0: None })?.h;
@@ -49,7 +49,7 @@ fn truth_values_say_where_a_state_is_forgotten() -> Result<(), Error> {
     let mut random = Random::new(3);
     let (a, b) = (random.leaf([1, 6]), random.leaf([1, 6]));
     let reset = Tensor::<2, Bool>::from_data([[false, false, true, false, true, false]], &device());
-    let kept = Tensor::from_data(TensorData::from([[1.0, 1.0, 0.0, 1.0, 0.0, 1.0]]), (&device(), DType::F64));
+    let kept = Tensor::from_data(TensorData::from([[1.0, 1.0, 0.0, 1.0, 0.0, 1.0]]), (&device(), widest()));
     let ours = affine_with_resets(AffineWithResets { a: a.clone(), b: b.clone(), reset, h0: None })?.h;
     let theirs = by_steps::affine(&(a.clone() * kept), &b, &random.tensor([1]).zeros_like()).0;
     assert_close("h", &ours, &theirs, 1e-12);

@@ -8,17 +8,18 @@ use crate::scan::{self, Inputs};
 /// Makes random weights, the same ones for the same seed, and remembers them.
 pub(crate) struct Init<'a> {
     random: &'a mut fastrand::Rng,
+    device: Device,
     pub(crate) vars: Vec<Var>,
 }
 
 impl<'a> Init<'a> {
-    pub(crate) fn new(random: &'a mut fastrand::Rng) -> Init<'a> {
-        Init { random, vars: vec![] }
+    pub(crate) fn new(random: &'a mut fastrand::Rng, device: Device) -> Init<'a> {
+        Init { random, device, vars: vec![] }
     }
 
     fn of(&mut self, shape: &[usize], one: impl Fn(usize, f32) -> f32) -> Result<Tensor> {
         let elements: Vec<f32> = (0..shape.iter().product()).map(|k| one(k, self.random.f32())).collect();
-        let var = Var::from_vec(elements, shape, &Device::Cpu)?;
+        let var = Var::from_vec(elements, shape, &self.device)?;
         self.vars.push(var.clone());
         Ok(var.into_inner())
     }

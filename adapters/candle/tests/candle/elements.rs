@@ -1,10 +1,10 @@
-//! The element types that candle has on the CPU.
+//! The element types that candle has.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use oplus_candle::kernels::{Affine, AffineWithResets, affine, affine_with_resets};
 use oplus_candle::models::{SelectiveScan, SelectiveScanPacked, selective_scan, selective_scan_packed};
 
-use crate::{Random, assert_close, by_steps, loss};
+use crate::{Random, assert_close, by_steps, device, loss};
 
 #[test]
 fn affine_and_its_gradient_in_every_float() -> Result<()> {
@@ -13,7 +13,7 @@ fn affine_and_its_gradient_in_every_float() -> Result<()> {
         let rounded = |x: Tensor| x.to_dtype(dtype)?.to_dtype(DType::F64);
         let (a, b) = (rounded(random.tensor(&[3, 7])?)?, rounded(random.tensor(&[3, 7])?)?);
         let (a, b) = (Var::from_tensor(&a)?, Var::from_tensor(&b)?);
-        let h0 = Tensor::zeros(3, DType::F64, &Device::Cpu)?;
+        let h0 = Tensor::zeros(3, DType::F64, device())?;
         let theirs = by_steps::affine(&a, &b, &h0)?;
         let ours = affine(Affine { a: a.to_dtype(dtype)?, b: b.to_dtype(dtype)?, h0: None })?;
         assert_eq!(ours.h.dtype(), dtype);
@@ -57,12 +57,12 @@ fn learned_numbers_and_states_are_f32_beside_bf16() -> Result<()> {
 fn truth_values_are_bytes() -> Result<()> {
     let mut random = Random::new(3);
     let (a, b) = (random.var(&[1, 6])?, random.var(&[1, 6])?);
-    let reset = Tensor::new(&[[0_u8, 0, 1, 0, 255, 0]], &Device::Cpu)?;
+    let reset = Tensor::new(&[[0_u8, 0, 1, 0, 255, 0]], device())?;
     let x = |v: &Var| v.as_tensor().clone();
     let ours = affine_with_resets(AffineWithResets { a: x(&a), b: x(&b), reset: reset.clone(), h0: None })?.h;
     // A reset multiplies what came before it by zero.
     let kept = reset.eq(0_u8)?.to_dtype(DType::F64)?;
-    let theirs = by_steps::affine(&(a.as_tensor() * kept)?, &b, &Tensor::zeros(1, DType::F64, &Device::Cpu)?)?.0;
+    let theirs = by_steps::affine(&(a.as_tensor() * kept)?, &b, &Tensor::zeros(1, DType::F64, device())?)?.0;
     assert_close("h", &ours, &theirs, 1e-12);
     let (ours, theirs) = (loss(&[&ours], 1)?.backward()?, loss(&[&theirs], 1)?.backward()?);
     assert_close("a", ours.get(&a).unwrap(), theirs.get(&a).unwrap(), 1e-12);
@@ -76,7 +76,8 @@ fn offsets_are_integers_of_32_or_64_bits() -> Result<()> {
     let b = random.tensor(&[1, 1, 3, 6])?;
     let mut all = vec![];
     for dtype in [DType::I32, DType::I64] {
-        let cu_seqlens = Tensor::new(&[0_i64, 2, 6], &Device::Cpu)?.to_dtype(dtype)?;
+        // candle has no cast of integers on a GPU.
+        let cu_seqlens = Tensor::new(&[0_i64, 2, 6], &Device::Cpu)?.to_dtype(dtype)?.to_device(device())?;
         let out = selective_scan_packed(SelectiveScanPacked {
             u: u.as_tensor().clone(),
             delta: u.as_tensor().clone(),

@@ -1,11 +1,13 @@
 //! What is refused, in which words.
 
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{DType, Tensor, Var};
 use oplus_candle::call;
 use oplus_candle::kernels::{Affine, affine};
 
+use crate::device;
+
 fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
-    Tensor::zeros(shape, dtype, &Device::Cpu).expect("memory for zeros")
+    Tensor::zeros(shape, dtype, device()).expect("memory for zeros")
 }
 
 fn message(a: Tensor, b: Tensor) -> String {
@@ -46,7 +48,7 @@ fn a_kernel_without_gradient_says_so_when_it_is_asked() {
             at = if x > 0 { index(T) } else { 0 };
         }
     }
-    let x = Var::new(&[1.0_f32, -1.0, 1.0], &Device::Cpu).expect("a variable");
+    let x = Var::new(&[1.0_f32, -1.0, 1.0], device()).expect("a variable");
     let at = position(Position { x: x.as_tensor().clone() }).expect("the call").at;
     assert_eq!(at.to_vec1::<i64>().expect("integers"), [0, 0, 2]);
     assert!(!at.track_op());

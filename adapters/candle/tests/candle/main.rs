@@ -1,4 +1,5 @@
-//! Kernels of oplus as operations of candle, against compositions of candle's own operations.
+//! Kernels of oplus as operations of candle, against compositions of candle's own operations: on the CPU, or with
+//! `OPLUS_TEST_DEVICE=cuda` on a GPU.
 
 mod by_steps;
 mod elements;
@@ -8,7 +9,18 @@ mod graph;
 mod own;
 mod views;
 
+use std::sync::LazyLock;
+
 use candle_core::{DType, Device, Result, Tensor, Var};
+
+/// Where the tests run. A device of candle's is another one each time that it is made.
+fn device() -> &'static Device {
+    static DEVICE: LazyLock<Device> = LazyLock::new(|| match std::env::var("OPLUS_TEST_DEVICE").as_deref() {
+        Ok("cuda") => Device::new_cuda(0).expect("a GPU"),
+        _ => Device::Cpu,
+    });
+    &DEVICE
+}
 
 /// Random numbers; the same ones for the same seed.
 struct Random(fastrand::Rng);
@@ -26,14 +38,14 @@ impl Random {
     /// A tensor of f64 in (−1, 1).
     fn tensor(&mut self, shape: &[usize]) -> Result<Tensor> {
         let elements: Vec<f64> = (0..shape.iter().product()).map(|_| 2.0 * self.0.f64() - 1.0).collect();
-        Tensor::from_vec(elements, shape, &Device::Cpu)
+        Tensor::from_vec(elements, shape, device())
     }
 }
 
 /// The elements as f64.
 fn numbers(tensor: &Tensor) -> Vec<f64> {
     let flat = tensor.to_dtype(DType::F64).and_then(|t| t.flatten_all());
-    flat.and_then(|t| t.to_vec1()).expect("a tensor on the CPU has elements")
+    flat.and_then(|t| t.to_vec1()).expect("a tensor has elements")
 }
 
 /// Compares two tensors.

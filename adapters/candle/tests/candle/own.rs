@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 use oplus_candle::{Error, call};
 
-use crate::{Random, assert_close};
+use crate::{Random, assert_close, device};
 
 oplus_candle::scan! {
     /// Peaks that sink: first by d, then overtaken by h.
@@ -65,7 +65,7 @@ fn single_steps_give_what_the_whole_gives() -> Result<()> {
 #[test]
 fn a_kernel_made_at_run_time_is_shared() -> Result<()> {
     let kernel = Arc::new(oplus_candle::oplus::Kernel::new("peaks", peaks::TEXT));
-    let (x, d) = (Var::new(&[[3.0_f32, 0.0]], &Device::Cpu)?, Var::new(&[[0.5_f32, 0.5]], &Device::Cpu)?);
+    let (x, d) = (Var::new(&[[3.0_f32, 0.0]], device())?, Var::new(&[[0.5_f32, 0.5]], device())?);
     let outputs = call(kernel, &[Some(&x), Some(&d), None])?;
     assert_eq!(outputs[0].to_vec2::<f32>()?, [[3.0, 2.5]]);
     assert_eq!(outputs[0].backward()?.get(&d).unwrap().to_vec2::<f32>()?, [[0.0, -1.0]]);

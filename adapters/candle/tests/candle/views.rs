@@ -48,7 +48,7 @@ fn repeated_with_strides_of_zero() -> Result<()> {
 fn a_cotangent_that_is_repeated() -> Result<()> {
     let mut random = Random::new(4);
     let (a, b) = (random.var(&[2, 5])?, random.var(&[2, 5])?);
-    let h0 = Tensor::zeros(2, candle_core::DType::F64, &candle_core::Device::Cpu)?;
+    let h0 = Tensor::zeros(2, candle_core::DType::F64, crate::device())?;
     let theirs = by_steps::affine(&a, &b, &h0)?.0.sum_all()?.backward()?;
     let ours =
         affine(Affine { a: a.as_tensor().clone(), b: b.as_tensor().clone(), h0: None })?.h.sum_all()?.backward()?;

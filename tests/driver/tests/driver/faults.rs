@@ -55,6 +55,7 @@ scenarios! {
     memory_in_a_context_of_the_users: "memory::in_a_context_of_the_users",
     memory_of_calls: "memory::of_calls",
     memory_of_saved_states: "memory::of_saved_states",
+    memory_of_lenders: "memory::of_lenders",
     streams_share: "streams::share",
     streams_write_and_read: "streams::write_and_read",
     streams_of_threads: "streams::of_threads",

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use oplus::{Call, Device, Elem, Error, Tensor, kernels, models};
 
-use crate::scenario::{Done, beside, is_ramp, new_stream, ramp};
+use crate::captures::captured;
+use crate::scenario::{Done, beside, calls_of_the_driver, is_ramp, new_stream, ramp};
 
 pub(crate) fn comes_and_goes() -> Done {
     let (_, device) = new_stream()?;
@@ -119,4 +120,29 @@ pub(crate) fn of_saved_states() -> Done {
     let call = Call::from_parts(scan, &inputs, &[Some(&y), None], Some(&residual))?;
     drop(scan.backward(&call, &[Some(&y), None])?);
     Ok(device.synchronize()?)
+}
+
+/// A tensor in memory that its lender keeps costs no call of the driver, also while its stream is being captured. Where another stream
+/// has used it, the lender's waits for that.
+pub(crate) fn of_lenders() -> Done {
+    let (stream, device) = new_stream()?;
+    let (_, guest) = new_stream()?;
+    let Device::Cuda(gpu) = &device else { unreachable!("scenarios run on a GPU") };
+    let owner = ramp(&[3, 100]).to_device(&device)?;
+    let address = owner.device_ptr().expect("it is on a GPU");
+    // SAFETY: the owner lives longer than what is lent, and frees the memory in the order of the same stream.
+    let lent = || unsafe { Tensor::from_device_ptr(address, 1200, Elem::F32, (&[3, 100], &[100, 1]), gpu, ()) };
+    let come_and_go = || {
+        let before = calls_of_the_driver();
+        lent().map(drop).map(|()| calls_of_the_driver() - before)
+    };
+    assert_eq!(come_and_go()?, 0);
+    let (graph, calls) = captured(&stream, come_and_go)?;
+    assert_eq!(calls?, 0);
+    drop(graph);
+    let shared = lent()?.to_device(&guest)?;
+    let (outputs, _) = kernels::cumsum::kernel().call(&[Some(&shared)])?;
+    drop(shared);
+    drop(owner);
+    Ok(outputs[0].device().synchronize()?)
 }

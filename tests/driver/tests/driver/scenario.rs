@@ -21,6 +21,7 @@ const ALL: &[(&str, Scenario)] = &[
     ("memory::in_a_context_of_the_users", crate::memory::in_a_context_of_the_users),
     ("memory::of_calls", crate::memory::of_calls),
     ("memory::of_saved_states", crate::memory::of_saved_states),
+    ("memory::of_lenders", crate::memory::of_lenders),
     ("streams::share", crate::streams::share),
     ("streams::write_and_read", crate::streams::write_and_read),
     ("streams::of_threads", crate::streams::of_threads),
@@ -77,6 +78,11 @@ impl Driver {
         bytes.truncate(len);
         String::from_utf8(bytes).unwrap()
     }
+}
+
+/// How many calls of the driver there have been.
+pub(crate) fn calls_of_the_driver() -> u64 {
+    (Driver::new().calls)()
 }
 
 #[test]
