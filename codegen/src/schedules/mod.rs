@@ -34,6 +34,7 @@ mod misfit;
 pub mod picture;
 mod pieces;
 mod problem;
+pub mod recurrence;
 pub mod rows;
 mod segments;
 mod shape;
@@ -82,4 +83,6 @@ schedules! {
     chunkwise::Chunkwise,
     /// The gradient of such a recurrence.
     chunkwise_backward::ChunkwiseBackward,
+    /// A recurrence whose state is multiplied by a matrix at every step, state by state.
+    recurrence::Recurrence,
 }

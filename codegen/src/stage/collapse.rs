@@ -99,6 +99,7 @@ fn fixed_axes(stage: &Stage) -> AxisSet {
         Op::First { axis, .. } | Op::Last { axis, .. } => vec![*axis],
         Op::Starts { axis, list, .. } => vec![*axis, *list],
         Op::Gather { axis, to, .. } => vec![*axis, *to],
+        Op::MatrixScan(scan) => scan.others().chain([scan.axis, scan.along]).collect(),
         _ => vec![],
     };
     let viewed = stage.views.iter().flatten().map(|v| v.axis);
@@ -145,8 +146,10 @@ fn merge(stage: &Stage, groups: &[Vec<Axis>]) -> Stage {
     Stage::new(NormalForm { program, axes: axes.collect(), sources, views, sinks, part_axis })
 }
 
-fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {
+/// Replaces the axes that an operation names by what `to` gives for them.
+pub(super) fn move_axes(op: &mut Op, to: impl Fn(Axis) -> Axis) {
     match op {
+        Op::MatrixScan(scan) => scan.map_axes(to),
         Op::Index(axis) | Op::Size(axis) => *axis = to(*axis),
         Op::Scan { axis, .. } | Op::Reduce { axis, .. } | Op::Shift { axis, .. } => *axis = to(*axis),
         Op::First { axis, .. } | Op::Last { axis, .. } => *axis = to(*axis),

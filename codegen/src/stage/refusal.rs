@@ -13,6 +13,10 @@ pub enum Refusal {
     #[error("it has no scan whose states are written")]
     NoScan,
 
+    /// No state is multiplied by a matrix.
+    #[error("no state is multiplied by a matrix")]
+    NoMatrices,
+
     // ---- recurrences of matrices, and their gradients
     /// Nothing is scanned, or nothing of the states is summed away.
     #[error("no states are summed away")]

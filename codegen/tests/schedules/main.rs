@@ -17,6 +17,7 @@ mod models;
 mod oracle;
 mod parts;
 mod plans;
+mod recurrence;
 mod rows;
 mod state_space;
 mod state_space_backward;

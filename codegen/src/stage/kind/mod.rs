@@ -10,6 +10,7 @@ mod matrix_final;
 mod pairwise;
 mod partial_sums;
 pub(crate) mod product;
+mod recurrence;
 mod scale;
 
 pub use backward::{BackwardScan, Given, Sum};
@@ -19,6 +20,7 @@ pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
 pub use partial_sums::{PartialSum, PartialSums};
+pub use recurrence::Recurrence;
 
 use super::{Refusal, Stage};
 
@@ -42,6 +44,8 @@ pub enum Kind {
     Backward(Box<Backward>),
     /// Sums over pairs of a row and a column, or what they lack.
     Pairwise(Result<Pairwise, Refusal>),
+    /// A recurrence whose state is multiplied by a matrix at every step.
+    Recurrence(Recurrence),
 }
 
 /// The ways in which a scan whose states are summed away can be computed.
@@ -65,6 +69,9 @@ pub struct Backward {
 impl Kind {
     /// The kind of a stage, from its program, views and part axis.
     pub(super) fn of(stage: &Stage) -> Kind {
+        if let Some(recurrence) = Recurrence::of(stage) {
+            return Kind::Recurrence(recurrence);
+        }
         if stage.is_pairwise() {
             return Kind::Pairwise(Pairwise::of(stage));
         }
@@ -139,6 +146,14 @@ impl Kind {
             Kind::Backward(backward) => backward.matrices.as_ref().map_err(Refusal::clone),
             _ => Err(Refusal::NoReadout),
         }
+    }
+
+    /// The recurrence whose state is multiplied by a matrix at every step.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn recurrence(&self) -> Result<&Recurrence, Refusal> {
+        if let Kind::Recurrence(recurrence) = self { Ok(recurrence) } else { Err(Refusal::NoMatrices) }
     }
 
     /// The sums over pairs that a stage is.
