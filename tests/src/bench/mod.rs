@@ -2,7 +2,8 @@
 
 pub mod candidates;
 pub mod cases;
-pub mod document;
+pub mod delta;
+mod document;
 pub mod host;
 pub mod linear;
 pub mod matrix;
