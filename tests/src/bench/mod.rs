@@ -3,7 +3,7 @@
 pub mod candidates;
 pub mod cases;
 pub mod delta;
-mod document;
+pub mod document;
 pub mod host;
 pub mod linear;
 pub mod matrix;
