@@ -20,6 +20,7 @@ mod text;
 #[macro_use]
 mod list;
 
+pub mod chunk_delta;
 pub mod chunkwise;
 pub mod chunkwise_backward;
 pub mod columns;
@@ -85,4 +86,6 @@ schedules! {
     chunkwise_backward::ChunkwiseBackward,
     /// A recurrence whose state is multiplied by a matrix at every step, state by state.
     recurrence::Recurrence,
+    /// A delta rule in chunks, by matrix products.
+    chunk_delta::ChunkDelta,
 }

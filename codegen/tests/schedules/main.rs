@@ -4,6 +4,7 @@
 mod operators;
 
 mod borders;
+mod chunk_delta;
 mod chunkwise_backward;
 mod device;
 mod elements;

@@ -2,6 +2,7 @@
 
 mod backward;
 mod contracted;
+mod delta;
 mod gauge;
 mod hoist;
 mod matrix;
@@ -16,6 +17,7 @@ mod scale;
 pub use backward::{BackwardScan, Given, Sum};
 pub use contracted::Walk;
 pub(crate) use contracted::is_point;
+pub use delta::{DeltaReadout, DeltaRule, Factored};
 pub use matrix::{Decay, MatrixRecurrence, Readout};
 pub use matrix_backward::{Cotangent, MatrixRecurrenceBackward};
 pub use pairwise::{Contraction, Gauge, Limit, Pairwise, Payload};
@@ -45,7 +47,7 @@ pub enum Kind {
     /// Sums over pairs of a row and a column, or what they lack.
     Pairwise(Result<Pairwise, Refusal>),
     /// A recurrence whose state is multiplied by a matrix at every step.
-    Recurrence(Recurrence),
+    Recurrence(Box<Recurrence>),
 }
 
 /// The ways in which a scan whose states are summed away can be computed.
@@ -70,7 +72,7 @@ impl Kind {
     /// The kind of a stage, from its program, views and part axis.
     pub(super) fn of(stage: &Stage) -> Kind {
         if let Some(recurrence) = Recurrence::of(stage) {
-            return Kind::Recurrence(recurrence);
+            return Kind::Recurrence(Box::new(recurrence));
         }
         if stage.is_pairwise() {
             return Kind::Pairwise(Pairwise::of(stage));
@@ -154,6 +156,14 @@ impl Kind {
     /// [`Refusal`] says what the stage lacks.
     pub fn recurrence(&self) -> Result<&Recurrence, Refusal> {
         if let Kind::Recurrence(recurrence) = self { Ok(recurrence) } else { Err(Refusal::NoMatrices) }
+    }
+
+    /// The recurrence whose step moves what the state gives for a vector.
+    ///
+    /// # Errors
+    /// [`Refusal`] says what the stage lacks.
+    pub fn delta(&self) -> Result<&DeltaRule, Refusal> {
+        self.recurrence()?.delta.as_ref().map_err(Refusal::clone)
     }
 
     /// The sums over pairs that a stage is.

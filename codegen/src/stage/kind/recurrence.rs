@@ -2,7 +2,8 @@
 
 use oplus_dsl::ir::{Op, Term, Value};
 
-use crate::stage::Stage;
+use super::delta::DeltaRule;
+use crate::stage::{Refusal, Stage};
 
 /// A recurrence of a stage, with the sums of its states.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +12,8 @@ pub struct Recurrence {
     pub readouts: Vec<Readout>,
     /// Whether a step has a whole matrix.
     pub has_dense: bool,
+    /// The form in which it is computed in chunks of times, or what it lacks.
+    pub delta: Result<DeltaRule, Refusal>,
 }
 
 /// A sum of a map of states.
@@ -25,14 +28,19 @@ pub struct Readout {
 impl Recurrence {
     /// That of a stage, if it has one.
     pub(super) fn of(stage: &Stage) -> Option<Recurrence> {
-        let scan = stage.recurrence()?.scan;
-        let readout = |(k, node): (usize, &oplus_dsl::ir::Node)| {
-            let Op::Field(tuple, _) = node.op else { return None };
-            let Op::Reduce { elements, .. } = &stage.program.node(tuple).op else { return None };
-            Some(Readout { value: Value(k as u32), element: elements[0] })
-        };
-        let readouts = stage.program.nodes.iter().enumerate().filter_map(readout).collect();
-        let has_dense = scan.terms.iter().any(|term| matches!(term, Term::Dense { .. }));
-        Some(Recurrence { readouts, has_dense })
+        let recurrence = stage.recurrence()?;
+        let is_dense = |term: &Term| matches!(term, Term::Dense { .. });
+        let has_dense = recurrence.scan.terms.iter().any(is_dense);
+        Some(Recurrence { readouts: readouts(stage), has_dense, delta: DeltaRule::of(stage, recurrence) })
     }
+}
+
+/// The sums over the axis that the matrices act on.
+pub(super) fn readouts(stage: &Stage) -> Vec<Readout> {
+    let readout = |(k, node): (usize, &oplus_dsl::ir::Node)| {
+        let Op::Field(tuple, _) = node.op else { return None };
+        let Op::Reduce { elements, .. } = &stage.program.node(tuple).op else { return None };
+        Some(Readout { value: Value(k as u32), element: elements[0] })
+    };
+    stage.program.nodes.iter().enumerate().filter_map(readout).collect()
 }

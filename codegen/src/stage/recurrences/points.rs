@@ -27,7 +27,7 @@ impl Points {
         while let Some(value) = open.pop() {
             if parts.held.contains_key(&value) {
                 points.held.insert(value);
-            } else if is_inside(program, value, (scan.axis, members), rows) {
+            } else if is_inside(program, value, (scan, members), rows) {
                 if points.inside.insert(value) {
                     open.extend(program.node(value).op.operands());
                 }
@@ -40,8 +40,8 @@ impl Points {
 }
 
 /// Whether the stage computes a value that is not in memory.
-fn is_inside(program: &Program, value: Value, (time, members): (Axis, &[Value]), rows: AxisSet) -> bool {
-    let node = program.node(value);
+fn is_inside(program: &Program, value: Value, (scan, members): (&MatrixScan, &[Value]), rows: AxisSet) -> bool {
+    let (node, time, along) = (program.node(value), scan.axis, scan.along);
     match &node.op {
         Op::Param(_) | Op::Const(_) | Op::Index(_) | Op::Size(_) => true,
         Op::MatrixScan(_) => members.contains(&value),
@@ -50,7 +50,8 @@ fn is_inside(program: &Program, value: Value, (time, members): (Axis, &[Value]),
         Op::Reduce { .. } => depends(program, value, members),
         Op::Shift { axis, .. } => *axis == time && is_point(program, value, time),
         op if is_map(op) => {
-            let is_repeated = !node.axes.contains_all(rows) && node.axes.contains(time);
+            // What differs along the vectors of all rows would be computed by each of them.
+            let is_repeated = !node.axes.contains_all(rows) && node.axes.contains(time) && node.axes.contains(along);
             !(is_dear(op) && is_repeated && !depends(program, value, members))
         }
         _ => false,
