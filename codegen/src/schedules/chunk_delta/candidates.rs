@@ -15,8 +15,7 @@ pub(super) fn of(stage: &Stage) -> Vec<ChunkDelta> {
     }
     let kinds = [(false, false, 8), (false, true, 8), (true, false, 8), (true, false, 1)];
     let of = |depth: u32| {
-        let blocks = if depth > 64 { 1 } else { 2 };
-        kinds.map(|(padded, wide, vector)| ChunkDelta { depth, padded, wide, stages: 2, vector, blocks })
+        kinds.map(|(padded, wide, vector)| ChunkDelta { depth, padded, wide, stages: 2, vector, blocks: 2 })
     };
     DEPTHS.into_iter().flat_map(of).collect()
 }

@@ -1,9 +1,10 @@
 //! One chunk.
 
 use super::scores::Rows;
+use super::solve::HALF;
 use super::state::State;
 use super::walk::AllLanes;
-use super::{DeltaKernel, TIMES, WARPS};
+use super::{DeltaKernel, ROWS, TIMES, WARPS};
 use crate::block::matmul::Factor;
 use crate::block::pair::Values;
 use crate::block::ring::Ring;
@@ -73,19 +74,23 @@ impl DeltaKernel<'_> {
         (stage, from, first): (Operand, Operand, Operand),
     ) {
         let left = self.left_of(b, state);
-        let read = self.read(b, &left, factors.columns);
         let start = b.mul(stage, Operand::i32(self.values.len() as i32));
         let start = b.add(lanes.values, start);
-        let right = self.right_side(b, read, (&self.values, start), from);
-        let system = Factor { tile: &self.system, lanes: &lanes.pairs, start: Operand::i32(0) };
-        let added = self.solve(b, right, system);
-        if let Some(queries) = factors.queries {
-            let reads = self.read(b, &left, queries);
-            let weights = Factor { tile: &self.weights, lanes: &lanes.pairs, start: Operand::i32(0) };
-            let reads = self.reads(b, reads, &added, weights, from);
-            self.store_outputs(b, values, &reads, first);
+        let [system, weights] =
+            [&self.system, &self.weights].map(|tile| Factor { tile, lanes: &lanes.pairs, start: Operand::i32(0) });
+        let mut added = vec![];
+        for half in 0..WARPS / HALF {
+            let read = self.read(b, &left, factors.columns, half);
+            let right = self.right_side(b, read, (&self.values, start), (from, half));
+            self.solve(b, &right, system, &mut added);
+            if let Some(queries) = factors.queries {
+                let reads = self.read(b, &left, queries, half);
+                let reads = self.reads(b, reads, (&added, weights), (from, half));
+                let first = b.add(first, Operand::i32((half * HALF * ROWS) as i32));
+                self.store_outputs(b, values, &reads, first);
+            }
         }
         let keys = Factor { lanes: &lanes.in_time, ..factors.keys };
-        self.advance(b, state, &added, keys, from);
+        self.advance(b, state, &added, (keys, from));
     }
 }

@@ -234,6 +234,3 @@ fn place(b: &mut Builder, args: &Args, form: &DeltaRule) -> (Vec<(Axis, Operand)
 
 /// Columns of a block that a thread has, in its two rows: number r of four is in row r / 2 and column r mod 2.
 const ELEMENTS: [(usize, usize); 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
-
-/// Blocks of eight times.
-const BLOCKS: u32 = TIMES / COLUMNS;

@@ -1,8 +1,7 @@
 //! The state: 16 places of the width in every warp, all of the depth.
 
 use super::rates::SUMS;
-use super::solve::Added;
-use super::{BLOCKS, COLUMNS, DeltaKernel, ELEMENTS, TIMES, WARPS};
+use super::{COLUMNS, DeltaKernel, ELEMENTS, TIMES};
 use crate::block::matmul::{Blocks, Factor, multiply_in_time, pack};
 use crate::block::pair::{Coordinates, Values};
 use crate::build::Builder;
@@ -59,16 +58,21 @@ impl DeltaKernel<'_> {
     }
 
     /// S_next = decay·S + Σ decayed row⊗key.
-    pub(super) fn advance(&self, b: &mut Builder, state: &State, added: &Added, keys: Factor, from: Operand) {
-        let end = self.rate(b, SUMS, from, Operand::i32(TIMES as i32 - 1));
-        let has_decay = self.form.decay.is_some();
-        let left = if has_decay { self.to_end(b, added, end, from) } else { added.left.clone() };
+    pub(super) fn advance(
+        &self,
+        b: &mut Builder,
+        state: &State,
+        added: &[[Operand; 4]],
+        (keys, from): (Factor, Operand),
+    ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        if has_decay {
+        let end = self.form.decay.map(|_| self.rate(b, SUMS, from, Operand::i32(TIMES as i32 - 1)));
+        if let Some(end) = end {
             let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();
         }
-        for (sixteen, left) in (0..WARPS).zip(left) {
+        for (sixteen, left) in (0..).zip(added) {
+            let left = end.map_or(*left, |end| self.to_end(b, *left, sixteen, (end, from)));
             multiply_in_time(b, &mut sums, (left, keys), sixteen);
         }
         for (block, sums) in state.iter().zip(sums) {
@@ -76,19 +80,28 @@ impl DeltaKernel<'_> {
         }
     }
 
-    /// The rows that steps add, decayed to the chunk's end, as left factors.
-    fn to_end(&self, b: &mut Builder, added: &Added, end: Operand, from: Operand) -> Vec<[Operand; 4]> {
-        let scaled: Blocks = (0..BLOCKS)
-            .map(|block| {
-                let sums = self.two_rates(b, SUMS, from, block);
-                let decays = sums.map(|sum| {
-                    let apart = b.sub(end, sum);
-                    b.let_(Ty::F32, Expr::Exp2Fast(apart))
-                });
-                let own = added.sums[block as usize];
-                ELEMENTS.map(|(h, c)| b.mul(own[2 * h + c], decays[c]))
+    /// The rows that 16 steps add, decayed to the chunk's end.
+    fn to_end(
+        &self,
+        b: &mut Builder,
+        left: [Operand; 4],
+        sixteen: u32,
+        (end, from): (Operand, Operand),
+    ) -> [Operand; 4] {
+        let decays = [0, 1].map(|half| {
+            let sums = self.two_rates(b, SUMS, from, 2 * sixteen + half);
+            sums.map(|sum| {
+                let apart = b.sub(end, sum);
+                b.let_(Ty::F32, Expr::Exp2Fast(apart))
             })
-            .collect();
-        scaled.chunks(2).map(|two| pack(b, self.keys.elem, two)).collect()
+        });
+        let elem = self.keys.elem;
+        [0, 1, 2, 3].map(|register: usize| {
+            // Registers 0 and 1 have the first eight times, 2 and 3 the others.
+            let [first, second] = decays[register / 2];
+            let [low, high] = b.unpack(elem, left[register]);
+            let (low, high) = (b.mul(low, first), b.mul(high, second));
+            b.pack(elem, low, high)
+        })
     }
 }
