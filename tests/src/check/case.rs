@@ -137,6 +137,8 @@ const TILE: usize = 4096;
 const QUICK: [usize; 4] = [1, 33, 1025, 4097];
 /// Rows.
 const ROWS: [usize; 5] = [3, 1, 5, 2, 17];
+/// Packed sequences.
+const SEQUENCES: [usize; 4] = [4, 1, 9, 0];
 /// Sizes of axes that are not scanned.
 const INNER: [usize; 6] = [4, 3, 8, 1, 64, 33];
 
@@ -314,7 +316,8 @@ fn sizes(program: &Program, length: usize, turn: usize) -> Vec<(String, usize)> 
         "G" => [1, 2][turn % 2],
         "B" | "H" if inner > 0 || length > 10_000 => [2, 1, 3][(turn + k) % 3],
         "B" => ROWS[turn % ROWS.len()],
-        "S" => [4, 1, 9, 0][turn % 4],
+        "S" => SEQUENCES[turn % SEQUENCES.len()],
+        "S.ends" => SEQUENCES[turn % SEQUENCES.len()] + 1,
         _ if inner > 1 || length > 10_000 => [4, 3, 2][(turn + k) % 3],
         _ => INNER[(turn + k) % INNER.len()],
     };

@@ -24,6 +24,7 @@ mod parameters;
 mod rates;
 mod scores;
 mod solve;
+mod staged;
 mod state;
 mod strategy;
 mod walk;
@@ -44,6 +45,7 @@ use crate::target::WARP;
 use crate::tile::{Kernel, Operand, SharedId, SharedKind, Special};
 use oplus_dsl::ir::{Axis, Binary};
 use oplus_dsl::{Elem, Ty};
+use staged::Staged;
 
 /// Warps of a block.
 const WARPS: u32 = 4;
@@ -105,6 +107,8 @@ struct DeltaKernel<'s> {
     outer: Vec<(Axis, Operand)>,
     /// The first place of the block's part of the width, `i32`.
     part: Operand,
+    /// The output that goes through shared memory.
+    staged: Option<Staged>,
 }
 
 impl<'s> DeltaKernel<'s> {
@@ -135,7 +139,7 @@ impl<'s> DeltaKernel<'s> {
         let [thread, warp, lane] = [Special::Thread, Special::Warp, Special::Lane].map(|s| b.special(s));
         let [group, member] = [Binary::Div, Binary::Rem].map(|op| b.binary(op, lane, Operand::i32(4)));
         let (outer, part) = place(b, &args, form);
-        DeltaKernel {
+        let mut kernel = DeltaKernel {
             stage,
             form,
             schedule,
@@ -155,7 +159,10 @@ impl<'s> DeltaKernel<'s> {
             member,
             outer,
             part,
-        }
+            staged: None,
+        };
+        kernel.staged = Staged::declare(b, &kernel);
+        kernel
     }
 
     /// The tiles that are copied.

@@ -25,13 +25,22 @@ impl DeltaKernel<'_> {
                 let at = b.add(time, Operand::i32((block * COLUMNS + c) as i32));
                 values.set_row(c, self.index_along(b, at, self.form.time));
             }
-            for (h, c) in ELEMENTS {
+            for (element, (h, c)) in ELEMENTS.into_iter().enumerate() {
                 let here = Coordinates { row: Some(c as u32), column: Some(PLACES[h]), inner: None };
                 let number = self.number(b, &mut values, &readout.query, here);
                 let sum = b.mul(reads[2 * h + c], number);
                 values.set(readout.value, here, sum);
-                self.store_element(b, &mut values, here);
+                match self.staged {
+                    Some(staged) => {
+                        let value = values.value(b, self.stage.program.outputs[staged.output].value, here);
+                        staged.put(b, self, (block, element), value);
+                    }
+                    None => self.store_element(b, &mut values, here),
+                }
             }
+        }
+        if let Some(staged) = self.staged {
+            staged.store(b, self, &values, first);
         }
     }
 
