@@ -30,10 +30,10 @@ impl DeltaKernel<'_> {
         let after = b.mul(next, Operand::i32(TIMES as i32));
         let rates = self.rates(b, values, after);
         self.by_warp(b, |b, warp| self.pairs_of(b, &factors, lanes, Rows { warp, from }));
+        self.store_rates(b, &rates, next);
         b.barrier();
         let first = b.mul(chunk, Operand::i32(TIMES as i32));
         self.places_of(b, (values, state, lanes), &factors, (at.index, from, first));
-        self.store_rates(b, &rates, next);
         b.barrier();
     }
 

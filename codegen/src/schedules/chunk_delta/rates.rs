@@ -13,8 +13,8 @@ use crate::tile::{Memory, Operand, Shuffle};
 
 /// Times of a lane.
 const EACH: u32 = TIMES / WARP;
-/// A sum of logarithms that leaves nothing.
-const NOTHING: f64 = -1000.0;
+/// The logarithm of a decay that leaves nothing of an `f32`.
+const NOTHING: f64 = -160.0;
 
 /// The rates at a lane's times of a chunk.
 pub(super) struct Rates {
@@ -37,12 +37,13 @@ impl DeltaKernel<'_> {
             let time = self.index_along(b, at, self.form.time);
             values.set_row(k, time);
             let here = Coordinates { row: Some(k), ..Coordinates::default() };
-            rates.logs.push(logarithm_at(b, &mut values, self.form.decay, here));
-            let reset = self.form.decay.and_then(|decay| decay.reset);
-            rates.resets.push(reset.map(|reset| {
+            let log = logarithm_at(b, &mut values, self.form.decay, here);
+            let reset = self.form.reset.map(|reset| {
                 let reset = values.value(b, reset, here);
                 b.and(time.exists, reset)
-            }));
+            });
+            rates.logs.push(reset.map_or(log, |reset| b.select(reset, f32(NOTHING), log)));
+            rates.resets.push(reset);
             let column = self.number(b, &mut values, &self.form.column, here);
             let row = self.number(b, &mut values, &self.form.row, here);
             let read = b.mul(column, row);
@@ -73,7 +74,10 @@ impl DeltaKernel<'_> {
         let mut before = vec![];
         for k in 0..EACH as usize {
             let sum = if k == 0 { earlier } else { b.add(earlier, sums[k - 1]) };
-            before.push(rates.resets[k].map_or(sum, |reset| b.select(reset, f32(NOTHING), sum)));
+            before.push(rates.resets[k].map_or(sum, |reset| {
+                let forgotten = b.add(sum, f32(NOTHING));
+                b.select(reset, forgotten, sum)
+            }));
         }
         let sums: Vec<Operand> = sums.into_iter().map(|sum| b.add(earlier, sum)).collect();
         for (array, own) in self.rates.iter().zip([&sums, &before, &rates.read, &rates.added]) {

@@ -78,7 +78,7 @@ impl DeltaKernel<'_> {
         let sums = self.two_rates(b, SUMS, rows.from, block);
         let column = self.first_column(b);
         ELEMENTS.map(|(h, c)| {
-            let product = if self.form.decay.is_some() {
+            let product = if self.form.decays() {
                 let apart = b.sub(logs[h], sums[c]);
                 let decay = b.let_(Ty::F32, Expr::Exp2Fast(apart));
                 b.mul(products[2 * h + c], decay)

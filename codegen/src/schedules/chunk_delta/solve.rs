@@ -56,7 +56,7 @@ impl DeltaKernel<'_> {
 
     /// Two to the power of logarithms, where there are decays.
     fn powers(&self, b: &mut Builder, logs: [Operand; 2]) -> Option<[Operand; 2]> {
-        self.form.decay.map(|_| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
+        self.form.decays().then(|| logs.map(|log| b.let_(Ty::F32, Expr::Exp2Fast(log))))
     }
 
     /// Solves the system for half the times, 16 after the other: the rows that steps add, as left factors, follow those of the other half.

@@ -66,7 +66,7 @@ impl DeltaKernel<'_> {
         (keys, from): (Factor, Operand),
     ) {
         let mut sums: Blocks = state.iter().map(|block| block.map(Operand::Reg)).collect();
-        let end = self.form.decay.map(|_| self.rate(b, SUMS, from, Operand::i32(TIMES as i32 - 1)));
+        let end = self.form.decays().then(|| self.rate(b, SUMS, from, Operand::i32(TIMES as i32 - 1)));
         if let Some(end) = end {
             let whole = b.let_(Ty::F32, Expr::Exp2Fast(end));
             sums = sums.into_iter().map(|block| block.map(|x| b.mul(x, whole))).collect();

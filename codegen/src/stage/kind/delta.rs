@@ -20,8 +20,10 @@ pub struct DeltaRule {
     pub width: Axis,
     /// The axes over which recurrences are computed apart.
     pub outer: AxisSet,
-    /// The decay, over time and the outer axes; none where nothing is forgotten.
+    /// The decay, over time and the outer axes; none where it is 1.
     pub decay: Option<Decay>,
+    /// Where the state is forgotten, if there is such a condition: at the first time of a packed sequence.
+    pub reset: Option<Value>,
     /// The vector that the state is read by, as a parameter and other factors.
     pub column: Factored,
     /// The key in what is read of the state and added, and the other factors.
@@ -70,6 +72,7 @@ impl DeltaRule {
             depth: program.axis_name(scan.along).to_owned(),
             width: "another axis of the state".to_owned(),
         };
+        let decay = find.decay(scan.decay)?;
         let (column, row) = (find.vector(column)?, find.vector(row)?);
         let mut added = find.factors(scan.input);
         let key = find.take(&mut added, scan.along).ok_or_else(not_outer)?;
@@ -81,7 +84,6 @@ impl DeltaRule {
         let value = find.take(&mut added, width).ok_or_else(not_outer)?;
         let outer = stage.outer_axes().without(width);
         let value = find.factored(value, added)?;
-        let decay = find.decay(scan.decay, scan.reset)?;
         let states = recurrence.inclusive;
         let readout = find.readout(stage, states)?;
         let form = DeltaRule {
@@ -90,6 +92,7 @@ impl DeltaRule {
             width,
             outer,
             decay,
+            reset: scan.reset,
             column,
             row,
             value,
@@ -107,6 +110,11 @@ impl DeltaRule {
         params
     }
 
+    /// Whether a state before a step counts less after it.
+    pub fn decays(&self) -> bool {
+        self.decay.is_some() || self.reset.is_some()
+    }
+
     fn check(&self, stage: &Stage) -> Result<(), Refusal> {
         let program = &stage.program;
         let first = program.params[self.row.param as usize].elem;
@@ -119,8 +127,10 @@ impl DeltaRule {
             return Err(Refusal::TwoKeys);
         }
         let of_decay = self.decay.map_or(AxisSet::EMPTY, |decay| decay.axes(program));
-        if of_decay.contains(self.width) || of_decay.contains(self.depth) {
-            return Err(Refusal::Channels { axis: program.axis_name(self.width).to_owned() });
+        let of_reset = self.reset.map_or(AxisSet::EMPTY, |reset| program.node(reset).axes);
+        let varies = |axis: &Axis| of_decay.union(of_reset).contains(*axis);
+        if let Some(axis) = [self.width, self.depth].into_iter().find(varies) {
+            return Err(Refusal::Channels { axis: program.axis_name(axis).to_owned() });
         }
         if program.outputs.iter().any(|o| o.axes.contains(&self.time) && o.axes.contains(&self.depth)) {
             return Err(Refusal::AllStates);
@@ -187,16 +197,17 @@ impl Find<'_> {
         added && !has(column) && !has(key)
     }
 
-    fn decay(&self, decay: Value, reset: Option<Value>) -> Result<Option<Decay>, Refusal> {
+    fn decay(&self, decay: Value) -> Result<Option<Decay>, Refusal> {
         let factors = self.factors(decay);
-        match (&factors.values[..], reset) {
-            ([], None) if !factors.negative => Ok(None),
-            ([one], reset) if !factors.negative => match self.program.node(*one).op {
-                Op::Unary(Unary::Exp, log) => Ok(Some(Decay { log, binary: false, reset })),
-                Op::Unary(Unary::Exp2, log) => Ok(Some(Decay { log, binary: true, reset })),
-                _ if self.program.node(*one).axes.contains(self.depth) => {
-                    Err(Refusal::Channels { axis: self.program.axis_name(self.depth).to_owned() })
-                }
+        match factors.values[..] {
+            _ if factors.negative => Err(Refusal::NoExponential),
+            [] => Ok(None),
+            [one] if self.program.node(one).axes.contains(self.depth) => {
+                Err(Refusal::Channels { axis: self.program.axis_name(self.depth).to_owned() })
+            }
+            [one] => match self.program.node(one).op {
+                Op::Unary(Unary::Exp, log) => Ok(Some(Decay { log, binary: false, reset: None })),
+                Op::Unary(Unary::Exp2, log) => Ok(Some(Decay { log, binary: true, reset: None })),
                 _ => Err(Refusal::NoExponential),
             },
             _ => Err(Refusal::NoExponential),
